@@ -144,9 +144,10 @@ def test_commands_that_need_this_machine_say_why(memprof, words, said):
 
 def test_looks_of_grow_need_this_machine(memprof, board, tmp_path):
     (tmp_path / "m.json").write_text("{}")
-    done = memprof("grow", "m.json", "-r", "synthetic", "--why", *board, "--python", sys.executable)
-    assert done.returncode == 2
-    assert "--why, which reads every page of the process, works on this machine only, not on ssh:" in failing.sentence(done)
+    for look, who in (("--why", "which reads every page of the process"), ("--who", "which records with memray or heaptrack")):
+        done = memprof("grow", "m.json", "-r", "synthetic", look, *board, "--python", sys.executable)
+        assert done.returncode == 2
+        assert f"{look}, {who}, works on this machine only, not on ssh:" in failing.sentence(done)
 
 
 def test_a_native_runner_is_sent_and_opens_the_library_that_is_there(memprof, board, tmp_path):

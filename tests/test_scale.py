@@ -389,7 +389,9 @@ def test_runs_that_were_kept_make_their_law_again():
 def test_runs_of_two_searches_make_two_laws(changes):
     if "model" in changes:
         changes = {"model": changes["model"]}
-        second = [replace(each, job=replace(each.job, model=replace(each.job.model, sha256="11" * 32))) for each in at_places(3.0, **changes)]
+        second = [
+            replace(each, job=replace(each.job, model=replace(each.job.model, sha256="11" * 32))) for each in at_places(3.0, **changes)
+        ]
     else:
         second = at_places(3.0, **{"shape": (3, 224), **changes})
 
@@ -399,7 +401,10 @@ def test_runs_of_two_searches_make_two_laws(changes):
 
 
 def test_a_dimension_that_stayed_the_same_is_no_dimension_of_the_law():
-    runs = [replace(each, job=replace(each.job, at={**each.job.at, "sequence": 128}, shapes={"x": (each.job.at["a"], 128)})) for each in at_places()]
+    runs = [
+        replace(each, job=replace(each.job, at={**each.job.at, "sequence": 128}, shapes={"x": (each.job.at["a"], 128)}))
+        for each in at_places()
+    ]
 
     (answer,) = scale_laws.of_runs(runs)
 
@@ -426,7 +431,9 @@ def test_more_than_a_law_is_sought_for_is_a_sentence():
 def test_a_picture_is_of_one_search():
     with pytest.raises(InputError, match="no run is of a search for a law"):
         pictures.render([run()])
-    with pytest.raises(InputError, match=r"2 searches, and a picture is of one: net.onnx in onnxruntime; net.onnx in onnxruntime · arena=off"):
+    with pytest.raises(
+        InputError, match=r"2 searches, and a picture is of one: net.onnx in onnxruntime; net.onnx in onnxruntime · arena=off"
+    ):
         pictures.render([*at_places(), *at_places(knobs={"arena": "off"})])
 
 

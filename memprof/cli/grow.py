@@ -18,6 +18,7 @@ Examples:
   memprof grow model.tflite -r litert --cycles reload
   memprof grow --cmd 'engine {model} --requests {runs}' m.bin --phase request='^served'
   memprof grow model.onnx -r onnxruntime --for 8h -o soak.jsonl
+  memprof grow model.onnx -r ./my_runtime.py --why --who
 
 Exit codes: 0 steady or bounded, 1 grows, 3 undecided.
 """
@@ -52,34 +53,44 @@ EXIT_CODES = {"steady": 0, "bounded": 0, "grows": EXIT_REGRESSION, "undecided": 
     help="One long run of each process, all together for this time. What is known goes to RUNS.jsonl.part every minute.",
 )
 @click.option("--why", is_flag=True, help="If it rose, look into one more process, after its warm-up and at its end: what grew.")
+@click.option("--who", is_flag=True, help="If it grows, record one more process with memray or heaptrack: which call sites hold what rose.")
 @place_options
 @OUTPUT
 @APPEND
 @click.option("--plot", "picture", metavar="FILE", help="Draw memory over units: .png, .svg or .pdf.")
 @shown
-def command(showing: Showing, why: bool, on: str | None, remote_dir: str | None, **words: Any) -> int:
+def command(showing: Showing, why: bool, who: bool, on: str | None, remote_dir: str | None, **words: Any) -> int:
     """Say whether memory rises with use, and by how much with what.
 
     The work is repeated in three fresh processes or more, which read their memory after each unit of it. The verdict is steady, bounded (it
     rose, then stopped), grows or undecided. An undecided run is made longer, as far as the budget goes.
     """
     with reaching(on, remote_dir, words["python"]) as place:
-        return _grown(_request(place=place, **words), showing, why)
+        return _grown(_request(place=place, **words), showing, why, who)
 
 
-def _grown(request: Any, showing: Showing, why: bool) -> int:
+def _grown(request: Any, showing: Showing, why: bool, who: bool) -> int:
     from .. import files
     from ..seek import grow
 
     answers: list[grow.Grown] = []
+    lookers: list[Any] = []
     if why:
-        from ..seek import why as looking
+        from ..seek import why as parts
 
-        looking.check(request)
+        lookers.append(parts)
+    if who:
+        from ..seek import who as call_sites
+
+        lookers.append(call_sites)
+    for looker in lookers:
+        looker.check(request)
 
     def seek(progress: Any, keep: Any) -> grow.Grown:
         answers.append(grow.grow(request, progress, keep, so_far))
-        return looking.explained(request, answers[0], progress) if why and not answers[0].interrupted else answers[0]
+        for looker in lookers if not answers[0].interrupted else ():
+            answers.append(looker.explained(request, answers[-1], progress))
+        return answers[-1]
 
     part = Path(f"{showing.output}.part") if showing.output is not None else None
 

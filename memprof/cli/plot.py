@@ -133,9 +133,9 @@ def _growth() -> None:
     click.option("--within", metavar="SIZE", help="A limit to draw."),
 )
 def _scale() -> None:
-    """Draw measured places and the law through them, of runs that `memprof scale` kept.
+    """Draw measured places and the law through them.
 
-    Places that confirmed a prediction are drawn as not fitted. The law is found again from the runs.
+    The runs are those that `memprof scale` kept; the law is found again from them. Places that confirmed a prediction are drawn as not fitted.
     """
 
 

@@ -23,41 +23,41 @@ _MEMRAY = b"memray\x00"
 _MOST_NAMED = 6
 
 
-def read(path: Path) -> HeapProfile:
-    """See memprof.heap.load."""
+def read(path: Path, split: tuple[str, int] | None = None) -> HeapProfile:
+    """See memprof.heap.load. split: a phase, and the number of equal parts of its time of which memray's and heaptrack's readers keep the stacks."""
     try:
         if path.is_dir():
             raise InputError(_within(path))
         with path.open("rb") as file:
-            return demangled(with_phases(_read(file, path), path))
+            return demangled(with_phases(_read(file, path, split), path))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {os_reason(error)}") from None
 
 
-def _read(file: BinaryIO, path: Path) -> HeapProfile:
+def _read(file: BinaryIO, path: Path, split: tuple[str, int] | None) -> HeapProfile:
     head = _peek(file, 8)
     if head.startswith((_MEMRAY, _LZ4)):
         from . import memray
 
-        return memray.read(path, spans(path, "ms", 0))
+        return memray.read(path, spans(path, "ms", 0, split))
     if head.startswith(heaptrack.ZSTD):
-        return _heaptrack(path)
+        return _heaptrack(path, split)
     if head.startswith((heaptrack.GZIP, _XZ)):
-        return _compressed(cast(BinaryIO, gzip.open(file) if head.startswith(heaptrack.GZIP) else lzma.open(file)), path)
+        return _compressed(cast(BinaryIO, gzip.open(file) if head.startswith(heaptrack.GZIP) else lzma.open(file)), path, split)
     if _is_heaptrack(head):
-        return _heaptrack(path)
+        return _heaptrack(path, split)
     return massif.read(cast(massif.Stream, file), str(path))
 
 
-def _heaptrack(path: Path) -> HeapProfile:
-    return heaptrack.read(path, spans(path, "ms", None))
+def _heaptrack(path: Path, split: tuple[str, int] | None) -> HeapProfile:
+    return heaptrack.read(path, spans(path, "ms", None, split))
 
 
-def _compressed(file: BinaryIO, path: Path) -> HeapProfile:
+def _compressed(file: BinaryIO, path: Path, split: tuple[str, int] | None) -> HeapProfile:
     try:
         head = file.read(8)
         if _is_heaptrack(head):
-            return _heaptrack(path)
+            return _heaptrack(path, split)
         file.seek(0)
         return massif.read(cast(massif.Stream, file), str(path))
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error):

@@ -97,13 +97,21 @@ def with_phases(profile: HeapProfile, path: Path) -> HeapProfile:
     )
 
 
-def spans(path: Path, unit: TimeUnit, started_ns: int | None) -> tuple[PhaseSpan, ...]:
+def spans(path: Path, unit: TimeUnit, started_ns: int | None, split: tuple[str, int] | None = None) -> tuple[PhaseSpan, ...]:
     """The phases that lie beside a profile's file, on its snapshots' clock: for a parser that chooses its snapshots by them.
 
-    started_ns: see HeapProfile. Raises InputError as with_phases does.
+    started_ns: see HeapProfile. split: a phase that is given as so many, of equal time. Raises InputError as with_phases does.
     """
     record = _beside(path)
-    return () if record is None else _spans(record, unit, started_ns)
+    whole = () if record is None else _spans(record, unit, started_ns)
+    return whole if split is None else tuple(part for span in whole for part in _parts(span, *split))
+
+
+def _parts(span: PhaseSpan, name: str, count: int) -> list[PhaseSpan]:
+    if span.name != name or span.end is None:
+        return [span]
+    step = (span.end - span.begin) / count
+    return [PhaseSpan(name, span.begin + number * step, span.begin + (number + 1) * step) for number in range(count)]
 
 
 def _beside(path: Path) -> _Record | None:

@@ -39,7 +39,7 @@ _WATCHED_NS = 20_000_000  # the tool's own pace makes finer polling pointless
 
 @dataclass(frozen=True)
 class Request:
-    """A recording to be made, of either `suite` (a model in a runtime) or `command` (any program).
+    """A recording to be made, of either `suite` (a model in a runtime), `command` (any program) or `order` (one run that is known in full).
 
     tool: None for the fastest installed tool that can. until: the last phase wanted, None for all. detailed_freq, threshold (percent): massif's.
     """
@@ -47,6 +47,7 @@ class Request:
     folder: Path
     suite: Suite | None = None
     command: tuple[str, ...] = ()
+    order: Order | None = None
     tool: Tool | None = None
     until: str | None = None
     pages_as_heap: bool = False
@@ -137,7 +138,7 @@ def record(request: Request, progress: Progress) -> Recorded:
     Raises UsageError or InputError before anything starts, MeasurementError if the program ended without leaving the tool's file.
     """
     order = _order(request)
-    python = order.python if order is not None else _python_of(request.command)
+    python = interpreter(order, request.command)
     tool, sentence = choose(request, python)
     _make(request.folder)
     progress.say(sentence)
@@ -161,6 +162,8 @@ def record(request: Request, progress: Progress) -> Recorded:
 
 
 def _order(request: Request) -> Order | None:
+    if request.order is not None:
+        return request.order
     if request.suite is None:
         if not request.command:
             raise UsageError("name a model and a runtime, or a program behind --")
@@ -177,8 +180,11 @@ def _order(request: Request) -> Order | None:
     return orders[0]
 
 
-def _python_of(command: Sequence[str]) -> str | None:
-    """The interpreter of a command that starts a Python program, None for any other."""
+def interpreter(order: Order | None, command: Sequence[str] = ()) -> str | None:
+    """The interpreter that runs an order's program or a command, None if that is not Python."""
+    if order is not None and order.argv is None:
+        return order.python or None
+    command = command if order is None else order.argv or ()
     name = os.path.basename(command[0])
     program = shutil.which(command[0])
     return program if program and name.startswith(("python", "pypy")) else None
@@ -243,8 +249,8 @@ def _under(order: Order, tool: Tool, request: Request, wrap: tuple[str, ...], sa
         if request.until is None and order.runtime.name != "synthetic":
             say("massif takes very long in EXECUTE where kernels use FMA; --phases load,prepare ends before it")
     under = replace(order, job=job, env=env, until=request.until, grace_ns=_GRACE_NS)
-    if tool == "memray":
-        return replace(under, python="", wrap=wrap, teardown=True)
+    if tool == "memray":  # which brings the interpreter
+        return replace(under, python="", wrap=wrap, teardown=True, argv=order.argv[1:] if order.argv is not None else None)
     return replace(under, wrap=wrap, teardown=tool == "heaptrack")
 
 

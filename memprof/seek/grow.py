@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ..errors import MeasurementError, UsageError
 from ..explain import grown as two_looks
+from ..heap.rising import Rises
 from ..judge import growth
 from ..judge.growing import RELOAD
 from ..measuring import campaign, orders
@@ -81,7 +82,7 @@ class GrowRequest:
 class Grown:
     """The answer: the verdict on the last round, with what each of its processes did. resident: the resident set before the first unit and after the
     last, by process. shapes: how many were varied. interrupted: by Ctrl-C or SIGTERM, after a whole round. runs: those of the last round. why:
-    the two looks of --why, if they were taken."""
+    the two looks of --why, if they were taken. who: the call sites of --who, if they were recorded."""
 
     model: str
     runtime: str
@@ -95,6 +96,7 @@ class Grown:
     interrupted: bool = False
     runs: tuple[Run, ...] = field(default=(), repr=False)
     why: two_looks.Grown | None = None
+    who: Rises | None = None
 
 
 def grow(
@@ -185,12 +187,12 @@ class _Grower:
 
     def _measure(self, units: int, number: int, cap_ns: int) -> Run:
         request = self._request
-        use = Use(units, cap_ns, request.cycles, 2, request.varied, request.seed)
         if request.command is not None and request.command.has("runs"):
             self._order = _command_order(request, units)
-        job = replace(self._order.job, use=use, repeat=number + 1, runs=units, timeout_ns=cap_ns + (0 if request.command else _LOADING_NS))
+        order = _working(self._order, request, units, cap_ns)
+        job = replace(order.job, repeat=number + 1, timeout_ns=cap_ns + (0 if request.command else _LOADING_NS))
         report_ns = min(_REPORT_NS, cap_ns // 4) if request.soak_ns is not None else 0
-        order = replace(self._order, job=job, env={**self._order.env, "MEMPROF_WORK": "1"}, report_ns=report_ns)
+        order = replace(order, job=job, report_ns=report_ns)
         (run,) = campaign.measure([order], self._progress, self._keep, so_far=self._so_far)
         if run.outcome.ok and not run.work:
             raise MeasurementError(_no_units(run, request))
@@ -338,6 +340,18 @@ def order_of(request: GrowRequest) -> Order:
     if order.runtime.native is not None and (request.varied or request.cycles or request.soak_ns is not None):
         raise UsageError(f"{order.runtime.name} is a C program that only iterates: --shapes, --cycles and --for are for runtimes in Python")
     return order
+
+
+def work_order(request: GrowRequest, units: int) -> Order:
+    """The order of so many units of the request's work. Raises UsageError and InputError."""
+    order = _command_order(request, units) if request.command is not None else order_of(request)
+    return _working(order, request, units)
+
+
+def _working(order: Order, request: GrowRequest, units: int, most_ns: int = 0) -> Order:
+    """The order with its work repeated so often, for so long at most; 0 ns for any time."""
+    use = Use(units, most_ns, request.cycles, 2, request.varied, request.seed)
+    return replace(order, job=replace(order.job, use=use, runs=units), env={**order.env, "MEMPROF_WORK": "1"})
 
 
 def _command_order(request: GrowRequest, units: int) -> Order:

@@ -70,7 +70,9 @@ class _Scaler:
         if not self._varying:
             raise UsageError("nothing varies: give a range, such as --vary batch=1..64")
         if len(self._varying) > scale_laws.MOST_VARYING:
-            raise UsageError(f"{len(self._varying)} dimensions vary: a law of more than {scale_laws.MOST_VARYING} takes too many runs; fix one (--vary NAME=VALUE)")
+            raise UsageError(
+                f"{len(self._varying)} dimensions vary: a law of more than {scale_laws.MOST_VARYING} takes too many runs; fix one (--vary NAME=VALUE)"
+            )
         self._most = request.points or _MOST_RUNS.get(len(self._varying), _MOST_RUNS_BEYOND)
         self._points: list[Measured] = []
         self._skipped: list[Mapping[str, int]] = []

@@ -56,7 +56,14 @@ def of_runs(runs: Sequence[Run]) -> list[Scaled]:
         if not job.at or job.processes > 1 or not all(1 <= value <= _HIGHEST for value in job.at.values()):
             continue
         threads = None if _has(places, THREADS) else job.threads
-        asked = (job.variant.rpartition(", ")[0], job.runtime, job.python, tuple(sorted(job.variables.items())), _settings(job, places), threads)
+        asked = (
+            job.variant.rpartition(", ")[0],
+            job.runtime,
+            job.python,
+            tuple(sorted(job.variables.items())),
+            _settings(job, places),
+            threads,
+        )
         key = (job.model.sha256, *asked, tuple(job.at), run.machine.name)
         groups.setdefault(key, []).append(run)
     answers = [_of_search(search) for group in groups.values() for search in _by_shapes(group)]

@@ -108,9 +108,7 @@ def _laws(runs: Sequence[Run]) -> list[_Law]:
     from ..tables.scale import finding, notes
 
     return [
-        _Law(
-            saving.embedded(scale.picture(search)), f"{search.model} in {scale.title(search)}", [finding(search, plain), *notes(search)]
-        )
+        _Law(saving.embedded(scale.picture(search)), f"{search.model} in {scale.title(search)}", [finding(search, plain), *notes(search)])
         for search in scale_laws.of_runs(runs)
     ]
 
