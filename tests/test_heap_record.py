@@ -20,6 +20,9 @@ from memprof.errors import InputError, UsageError
 from memprof.heap import load, phases, record, wording
 from memprof.heap.phases import with_phases
 from memprof.heap.profile import PhaseSpan
+from memprof.measuring import probing
+from memprof.measuring.orders import plan
+from memprof.measuring.suite import Suite, Variant
 
 Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
 MIB = 1 << 20
@@ -133,6 +136,16 @@ def test_memray_records_a_model(memprof: Memprof, scenario: Scenario, tmp_path: 
     assert all(profile.largest_tree(span.name) is not None for span in profile.phases)  # none of which lasts as long as memray's 10 ms
     assert profile.command.startswith("python /") and wording.program(profile) == "out/memray.bin"
     assert 24 * MIB <= profile.peak.heap_bytes < 60 * MIB
+
+
+def test_a_model_that_is_converted_first_is_converted_by_its_interpreter_and_run_by_memray(scenario: Scenario, tmp_path: Path) -> None:
+    (order,) = plan(Suite(models=(str(scenario()),), variants=(Variant(runtime="synthetic", name="it"),), repeats=1)).orders
+
+    under = record._under(order, "memray", record.Request(tmp_path), ("python", "-m", "memray"), lambda text: None)
+
+    assert under.python == order.python
+    (program,) = probing._program(under)
+    assert program.endswith("runners/__main__.py")
 
 
 @pytest.mark.parametrize("runner", ["/home/a b/memprof/runners run", "/home/a b/memprof/runners/__main__.py run"])

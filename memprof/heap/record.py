@@ -249,8 +249,8 @@ def _under(order: Order, tool: Tool, request: Request, wrap: tuple[str, ...], sa
         if request.until is None and order.runtime.name != "synthetic":
             say("massif takes very long in EXECUTE where kernels use FMA; --phases load,prepare ends before it")
     under = replace(order, job=job, env=env, until=request.until, grace_ns=_GRACE_NS)
-    if tool == "memray":  # which brings the interpreter
-        return replace(under, python="", wrap=wrap, teardown=True, argv=order.argv[1:] if order.argv is not None else None)
+    if tool == "memray":
+        return replace(under, wrap=wrap, interprets=True, teardown=True, argv=order.argv[1:] if order.argv is not None else None)
     return replace(under, wrap=wrap, teardown=tool == "heaptrack")
 
 

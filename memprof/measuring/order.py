@@ -21,8 +21,9 @@ class Order:
     outputs: an .npz file to write the model's outputs to, after the last iteration and outside any phase.
     argv: the command to start in place of the interpreter and memprof's runner. cwd: its working folder, None for memprof's own.
     command: facts on it for the probe (see memprof.probe.command), None for memprof's runner.
-    wrap: the program to start it under, with its arguments: a profiler; python is then empty if the profiler brings its own. until: the phase
-    after which it is done. teardown: let the interpreter end as any program does. grace_ns: how long the child may take to end once it is done
+    wrap: the program to start it under, with its arguments: a profiler. interprets: the profiler is itself the interpreter, and takes the path of
+    memprof's runner. until: the phase after which it is done.
+    teardown: let the interpreter end as any program does. grace_ns: how long the child may take to end once it is done
     or was asked to end, 0 for no such limit; at its time limit it is then asked with SIGTERM first.
     group: a control group to make for the child, join and remove: {"path", "settings"}; rlimits: by name, in bytes. drop: files beside the
     model's whose page cache is treated like it.
@@ -44,6 +45,7 @@ class Order:
     cwd: str | None = None
     command: Mapping[str, object] | None = None
     wrap: tuple[str, ...] = ()
+    interprets: bool = False
     until: str | None = None
     teardown: bool = False
     grace_ns: int = 0

@@ -204,7 +204,7 @@ def message(order: Order, dropped: set[str], token: str, input_descriptor: int |
 def _program(order: Order) -> list[str]:
     path = order.place.runners()
     # A wrapper that is an interpreter itself may know nothing of programs that are folders.
-    return [order.python, path] if order.python else [f"{path}/__main__.py"]
+    return [f"{path}/__main__.py"] if order.interprets else [order.python, path]
 
 
 def _files(order: Order) -> list[str]:
