@@ -13,8 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
+import pytest
 
 from memprof.measuring import campaign
 from memprof.measuring.orders import plan
@@ -39,6 +41,8 @@ class Knob:
     def value(self, text):
         return text
 """
+# For a test that shows nothing of the probe, in a module whose tests run with both.
+WITHOUT_PROBE = pytest.mark.parametrize("probe", ["python"], indirect=True)
 QUICK = {"load": [{"allocate": "weights", "bytes": 4 * MIB}]}
 HANG = {"load": [{"hang": True}]}
 
@@ -64,16 +68,20 @@ def measured(model: Path, runtime: str | Path = "synthetic", **words: object) ->
     return run
 
 
-def with_patience(attempt: Callable[[int], Run], came_so_far: Callable[[Run], bool]) -> Run:
-    """The Run of `attempt` under the first of some time limits, in ns, that was long enough for it to come so far; a busy machine needs a longer one.
+Result = TypeVar("Result")
+
+
+def with_patience(attempt: Callable[[int], Result], came_so_far: Callable[[Result], object]) -> Result:
+    """The result of `attempt`, such as a Run, under the first of some time limits, in ns, that was long enough for it to come so far; a busy
+    machine needs a longer one.
 
     The first is 1 s. The last, which is a minute, is enough in any case, so what it does not reach is missing.
     """
     for limit_s in (1, 8, 64):
-        run = attempt(limit_s * 10**9)
-        if came_so_far(run):
+        result = attempt(limit_s * 10**9)
+        if came_so_far(result):
             break
-    return run
+    return result
 
 
 def free_port() -> int:

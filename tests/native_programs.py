@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from compiled import once_compiled
-from failing import Silent
+from failing import Silent, with_patience
 
 from memprof.measuring import campaign
 from memprof.measuring.order import Order
@@ -92,21 +93,36 @@ def ran(*words: object, **settings: object) -> Run:
 
 
 class _Noticing(Silent):
-    """Makes a file as soon as a program and what it has started have been seen at this size together."""
+    """Makes a file when a program and what it has started have been seen at this size together, twice.
+
+    The probe tells of it ten times a second at most. In between it has gone round its loop: by the second time it has read all marks that were
+    written before the first.
+    """
 
     def __init__(self, file: Path, mib: float) -> None:
         super().__init__()
-        self._file, self._bytes = file, mib * MIB
+        self._file, self._bytes, self._times = file, mib * MIB, 0
 
     def live(self, phase: str, rss_bytes: int) -> None:
-        if rss_bytes >= self._bytes:
+        self._times += rss_bytes >= self._bytes
+        if self._times == 2:
             self._file.touch()
 
 
-def ran_until_seen(mib: float, file: Path, path: str) -> Run:
+def ran_until_seen(mib: float, file: Path, path: str, *words: object) -> Run:
     """The Run of a program that gets a file's path and holds its memory `until` there is one, which is made when this much has been seen."""
-    (run,) = campaign.measure([order(path, file)], _Noticing(file, mib), lambda line: None)
+    (run,) = campaign.measure([order(path, file, *words)], _Noticing(file, mib), lambda line: None)
     return run
+
+
+def ran_in_time(came_so_far: Callable[[Run], bool], *words: object, **settings: object) -> Run:
+    """The Run of a command in which {us} and {s} are how long it waits: long enough for the probe to see what it must; at first 0.25 s."""
+
+    def attempt(limit_ns: int) -> Run:
+        timed = (str(word).replace("{us}", str(limit_ns // 4000)).replace("{s}", str(limit_ns / 4e9)) for word in words)
+        return ran(*timed, **settings)
+
+    return with_patience(attempt, came_so_far)
 
 
 def phases(run: Run) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from failing import with_patience
 
 from memprof.measuring import campaign, suite
 from memprof.measuring.orders import plan
@@ -111,7 +112,10 @@ def test_no_peak_lies_below_what_was_sampled_or_below_the_end(scenario) -> None:
 
 
 def test_the_timeline_holds_a_transient_long_enough_to_be_polled(scenario) -> None:
-    (run,) = measured(scenario(prepare=[{"spike": 100 * MIB, "hold_s": 1}]), interval_ns=MS)
+    run = with_patience(
+        lambda limit_ns: measured(scenario(prepare=[{"spike": 100 * MIB, "hold_s": limit_ns / 4e9}]), interval_ns=MS)[0],
+        lambda run: run.timeline.rss_max_bytes - (phase(run, PREPARE).rss_begin_bytes or 0) > 100 * MIB - bound(run),
+    )
     columns = store.unpack(run.timeline)
     prepare = phase(run, PREPARE)
     seen = max(rss for t_ns, rss in zip(columns.t_ns, columns.rss, strict=True) if prepare.begin_ns <= t_ns <= prepare.end_ns)
@@ -132,17 +136,19 @@ def grown(run: Run, field: str, names: Sequence[str] = (STARTUP, MODEL_LOAD, PRE
     return [after - before for before, after in pairwise(values)]
 
 
-@pytest.fixture
-def known(scenario, tmp_path: Path) -> Run:
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """64 MiB of touched memory in MODEL_LOAD, 32 MiB of a mapped file in PREPARE, 256 MiB of untouched memory in EXECUTE."""
-    (tmp_path / "mapped.bin").write_bytes(os.urandom(MIB) * 32)
-    (run,) = measured(
-        scenario(
-            load=[{"allocate": "a", "bytes": 64 * MIB}],
-            prepare=[{"map": "mapped.bin", "as": "m", "read": True}],
-            execute=[{"allocate": "v", "bytes": 256 * MIB, "touch": False}],
-        )
-    )
+    folder = tmp_path_factory.mktemp("known")
+    (folder / "mapped.bin").write_bytes(os.urandom(MIB) * 32)
+    model = folder / "scenario.json"
+    steps = {
+        "load": [{"allocate": "a", "bytes": 64 * MIB}],
+        "prepare": [{"map": "mapped.bin", "as": "m", "read": True}],
+        "execute": [{"allocate": "v", "bytes": 256 * MIB, "touch": False}],
+    }
+    model.write_text(json.dumps(steps))
+    (run,) = measured(model)
     return run
 
 
@@ -189,17 +195,26 @@ def test_the_baseline_is_that_of_a_small_process(known: Run) -> None:
 
 
 def test_the_interval_is_reported_by_phase(scenario) -> None:
-    (run,) = measured(scenario(load=[{"sleep_s": 0.1}], execute=[{"sleep_s": 0.1}]), interval_ns=2 * MS)
-    assert run.job.interval_ns == run.job.iterations_interval_ns == 2 * MS
-    assert {mark.interval_ns for mark in run.marks} == {2 * MS}
-    assert run.polling is not None and run.polling.median_ns >= 1.9 * MS
+    def attempt(limit_ns: int) -> Run:
+        sleep = [{"sleep_s": limit_ns / 4e9}]
+        return measured(scenario(load=sleep, execute=sleep), interval_ns=20 * MS)[0]
+
+    run = with_patience(attempt, lambda run: run.polling is not None and run.polling.polls > 10)
+    assert run.job.interval_ns == run.job.iterations_interval_ns == 20 * MS
+    assert {mark.interval_ns for mark in run.marks} == {20 * MS}
+    # One poll may come late and the next in time, but three take two periods at least.
+    assert run.polling is not None and run.polling.median_ns >= 8 * MS
 
 
 def test_where_every_cpu_is_in_use_iterations_are_not_polled_and_their_peak_is_seen_all_the_same(scenario) -> None:
     cpus = len(os.sched_getaffinity(0))
     execute = [{"sleep_s": 0.2}, {"spike": 30 * MIB}, {"sleep_s": 0.1}]
-    load = [{"allocate": "a", "bytes": 10 * MIB}, {"sleep_s": 0.5}]
-    (run,) = measured(scenario(load=load, execute=execute), threads=(cpus,), runs=2)
+
+    def attempt(limit_ns: int) -> Run:
+        load = [{"allocate": "a", "bytes": 10 * MIB}, {"sleep_s": limit_ns / 4e9}]
+        return measured(scenario(load=load, execute=execute), threads=(cpus,), runs=2)[0]
+
+    run = with_patience(attempt, lambda run: phase(run, MODEL_LOAD).samples > 0)
     mark = phase(run, EXECUTE)
     assert mark.interval_ns == run.job.iterations_interval_ns == 0
     assert mark.samples <= 1, "the poll that was due as the phase began may still fall into it"
@@ -227,7 +242,14 @@ def test_durations_are_those_of_what_was_done(scenario) -> None:
 
 
 def test_processor_time_is_told_from_waiting(scenario) -> None:
-    (run,) = measured(scenario(load=[{"sleep_s": 0.3}], prepare=[{"spin_s": 0.3}]))
+    def cpu_ns(run: Run, name: str) -> int:
+        return phase(run, name).cpu_ns or 0
+
+    # On a busy machine what spins gets little of the processor.
+    run = with_patience(
+        lambda limit_ns: measured(scenario(load=[{"sleep_s": limit_ns / 5e9}], prepare=[{"spin_s": limit_ns / 5e9}]))[0],
+        lambda run: cpu_ns(run, MODEL_LOAD) < cpu_ns(run, PREPARE),
+    )
     asleep, busy = phase(run, MODEL_LOAD), phase(run, PREPARE)
     assert asleep.cpu_ns is not None and busy.cpu_ns is not None
     assert asleep.cpu_ns < 100 * MS

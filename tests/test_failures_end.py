@@ -7,6 +7,8 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -110,13 +112,15 @@ def with_patience(process):
         pass
 
 
-def test_an_interruption_while_a_long_result_waits_to_be_read(folder, scenario):
-    scenario("slow.json", load=[{"sleep_s": 1}])
-    with started(folder, "run", "slow.json", *ONCE, "--runs", "50000") as process:
+def test_an_interruption_while_a_long_result_waits_to_be_read(folder):
+    mine = runtime_file(folder, load=f"while not os.path.exists({str(folder / 'go')!r}): time.sleep(0.01)")
+    with started(folder, "run", "quick.json", "-r", mine, "--repeats", "1", "-o", "runs.jsonl", "--runs", "50000") as process:
         wait_for(children)
         os.kill(process.pid, signal.SIGSTOP)
+        (folder / "go").touch()
         wait_for(lambda: not children())
-        wait_for(lambda: probes()[0].status() == psutil.STATUS_SLEEPING)  # in the middle of its line: a pipe does not hold all of it
+        # In the middle of its line: a pipe does not hold all of it.
+        wait_for(lambda: [probe for probe in probes() if probe.status() == psutil.STATUS_SLEEPING])
         os.kill(process.pid, signal.SIGINT)
         os.kill(process.pid, signal.SIGCONT)
         _, err = process.communicate(timeout=120)
@@ -258,12 +262,22 @@ def test_ctrl_c_at_a_terminal_ends_the_bar_and_keeps_the_file(folder):
     program = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {EXEC}"
     command = [sys.executable, "-c", program, "run", "quick.json", "hang.json", *ONCE]
     streams = {"stdin": theirs, "stdout": subprocess.PIPE, "stderr": theirs}
+    pieces = []
+
+    def read():
+        with suppress(OSError):  # the terminal's end
+            while piece := os.read(ours, 1 << 16):
+                pieces.append(piece)
+
     with subprocess.Popen(command, cwd=folder, text=True, start_new_session=True, **streams) as process:
         os.close(theirs)
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
         wait_for(lambda: lines_of(folder / "runs.jsonl") == 1 and children())
         os.write(ours, b"\x03")
         out, _ = process.communicate(timeout=120)
-    shown = os.read(ours, 1 << 16).decode()
+    reader.join()
+    shown = b"".join(pieces).decode()
     os.close(ours)
 
     assert process.returncode == INTERRUPTED

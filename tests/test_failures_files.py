@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import time
-from functools import partial
+from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -133,7 +135,7 @@ def test_an_empty_file_that_was_there_stays_when_nothing_is_measured(folder):
 
 def test_without_o_a_file_of_the_same_second_is_not_in_the_way(folder, memprof):
     now = time.time()
-    for second in range(30):
+    for second in range(300):
         (folder / time.strftime("memprof-%Y%m%d-%H%M%S.jsonl", time.localtime(now + second))).touch()
 
     done = memprof("run", "quick.json", *ONCE)
@@ -260,7 +262,10 @@ def test_a_full_disk_under_memprofs_own_folder_is_said(folder, memprof, small_di
 
 
 def test_a_full_disk_where_the_probe_is_compiled_is_said(folder, memprof, small_disk):
-    quick = script(folder / "quick-cc", f'#!/bin/sh\nexec {need_tool("cc")} "$@" -O0\n')  # optimised, it would take seconds
+    # It writes another program, which is larger than the disk too: the probe would take seconds.
+    (folder / "small.c").write_text("int main(void) { return 0; }")
+    lines = f'[ "$1" = --version ] || {{ while [ "$1" != -o ]; do shift; done; set -- -static -o "$2" {shlex.quote(str(folder / "small.c"))}; }}'
+    quick = script(folder / "quick-cc", f'#!/bin/sh\n{lines}\nexec {need_tool("cc")} "$@"\n')
     (small_disk / "filling").write_bytes(b"x" * 60_000)
 
     done = memprof("exec", "--probe", "static", "--", "true", env={**os.environ, "XDG_CACHE_HOME": str(small_disk), "CC": str(quick)})
@@ -287,16 +292,27 @@ def nobody(folder):
     """A folder of the user nobody, and memprof as that user in it: place, call("run", ...). Only root can have them."""
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
+    python = nobodys_python()
+    if python is None:
+        pytest.skip("no interpreter here is for other users")
+    with nobodys_folder() as place:
         shutil.copy(folder / "quick.json", place)
-        os.chown(place, 65534, 65534)
-        # root's own interpreter may lie where nobody else may look; the system's can use the same packages.
-        calls = [partial(as_nobody, place, python) for python in (sys.executable, "/usr/bin/python3")]
-        usable = [call for call in calls if call("--version").returncode == 0]
-        if not usable:
-            pytest.skip("no interpreter here is for other users")
-        yield place, usable[0]
+        yield place, partial(as_nobody, place, python)
+
+
+@contextmanager
+def nobodys_folder():
+    with tempfile.TemporaryDirectory() as name:
+        os.chown(name, 65534, 65534)
+        yield Path(name)
+
+
+@cache
+def nobodys_python():
+    """root's own interpreter may lie where nobody else may look; the system's can use the same packages."""
+    with nobodys_folder() as place:
+        pythons = (sys.executable, "/usr/bin/python3")
+        return next((python for python in pythons if as_nobody(place, python, "--version").returncode == 0), None)
 
 
 def as_nobody(place, python, *words):

@@ -50,6 +50,7 @@ def test_a_log_that_nobody_reads_any_more_does_not_end_the_measurement(folder):
     with started(folder, *ONCE) as process:
         process.stderr.close()
         out = process.stdout.read()
+        process.wait()
 
     assert process.returncode == 0
     assert out.startswith("quick.json, ")

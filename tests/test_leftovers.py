@@ -8,8 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
-from failing import QUICK, processes, runtime_file, started, wait_for
+from failing import PYTHON, QUICK, processes, runtime_file, script, started, wait_for
 
 from memprof.cache import cache_folder
 from memprof.measuring import leftovers, limits
@@ -65,6 +66,20 @@ def test_an_interruption_ends_what_was_started_and_removes_the_folder_at_once(wo
     assert not folder.exists() and not processes("sleep", "613")
 
 
+def test_a_process_that_takes_its_time_to_end_counts_once(monkeypatch):
+    class Slow:
+        kills = 0
+
+        def kill(self):
+            self.kills += 1
+
+    slow = Slow()
+    monkeypatch.setattr(psutil, "process_iter", lambda: [slow])
+    monkeypatch.setattr(psutil, "wait_procs", lambda *_, **__: None)
+    monkeypatch.setattr(leftovers, "_token_of", lambda process: "token" if process.kills < 3 else None)
+    assert (leftovers.end_marked({"token"}), slow.kills) == (1, 3)
+
+
 @pytest.mark.parametrize("name", ["precious", "memprof-test-{other}", "link"])
 def test_a_note_that_names_anything_else_removes_nothing(tmp_path, name):
     token = os.urandom(8).hex()
@@ -88,8 +103,9 @@ def test_the_folders_of_a_killed_command_are_removed_by_the_next(tmp_path, scena
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     slow = runtime_file(tmp_path, execute="time.sleep(600)")
+    waits = script(tmp_path / "waits", f'#!/bin/sh\n[ "$2" = run ] || exec {PYTHON} "$@"\nexec sleep 600\n')
     scenario(**QUICK)
-    for words in (("tune", "scenario.json", "-r", slow), ("doctor",)):
+    for words in (("tune", "scenario.json", "-r", slow), ("doctor", "--python", waits)):
         with started(tmp_path, *words) as process:
             wait_for(lambda: list((tmp_path / "tmp").glob(f"memprof-{words[0]}-*")))  # noqa: B023  (called before the next)
             process.kill()

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from failing import PYTHON
+from failing import PYTHON, with_patience
 from made import MIB, machine, mark, run, timeline
 from native_programs import EXAMPLES, built, ran
 from test_summary import cells
@@ -192,6 +192,8 @@ def test_nntrainers_published_table_can_be_made():
 
 TENSOR_KIB = 2048
 LAYERS = 6
+# How many tensors each variant holds at most: in anonymous memory, and mapped.
+HOLDS = {"orig": (2 * LAYERS + 2, 0), "swap": (1, 3), "ahead": (1, 3 + 2), "further": (1, 3 + 4)}
 
 
 @pytest.fixture(scope="module")
@@ -199,11 +201,24 @@ def trained():
     """Runs of the trainer by variant: without swapping, with it, and with one or two operations of look-ahead."""
     words = {"orig": (), "swap": ("--swap",), "ahead": ("--swap", "--look-ahead", "1"), "further": ("--swap", "--look-ahead", "2")}
     program = built(EXAMPLES / "trainer.c", "-O2", "-lm")
-    shape = ("--layers", LAYERS, "--tensor-kib", TENSOR_KIB, "--epochs", 4)
-    runs = {name: ran(program, *shape, *more) for name, more in words.items()}
+    shape = ("--layers", LAYERS, "--tensor-kib", TENSOR_KIB, "--epochs")
+
+    def trained(name):
+        """A Run of four epochs, or of more where the probe was held up meanwhile."""
+        return with_patience(lambda limit_ns: ran(program, *shape, 4 * limit_ns // 10**9, *words[name]), lambda run: seen(run, name))
+
+    runs = {name: trained(name) for name in words}
     for made in runs.values():
         assert made.outcome.ok, made.outcome.sentence
     return runs
+
+
+def seen(run, name):
+    """Whether the probe has looked while all was there that is to be."""
+    if swap.run_extremes(run, "RSS", swap.window("EPOCH")) is None:
+        return False
+    anonymous, mapped = HOLDS[name]
+    return tensors(run, "anonymous", 2) >= anonymous - 0.3 and tensors(run, "file-backed", 2) >= mapped - 0.1
 
 
 def tensors(run, kind, place):
@@ -213,12 +228,9 @@ def tensors(run, kind, place):
     return extremes[place] / (TENSOR_KIB << 10)
 
 
-@pytest.mark.parametrize(
-    ("variant", "anonymous", "mapped"),
-    [("orig", 2 * LAYERS + 2, 0), ("swap", 1, 3), ("ahead", 1, 3 + 2), ("further", 1, 3 + 4)],
-)
-def test_the_trainer_holds_the_tensors_it_must(trained, variant, anonymous, mapped):
-    measured = trained[variant]
+@pytest.mark.parametrize("variant", HOLDS)
+def test_the_trainer_holds_the_tensors_it_must(trained, variant):
+    (anonymous, mapped), measured = HOLDS[variant], trained[variant]
     assert tensors(measured, "anonymous", 2) == pytest.approx(anonymous, abs=0.3)
     # What was in use at the worst moment, but for the program and its libraries, of which there are a tensor's worth.
     assert mapped - 0.1 <= tensors(measured, "file-backed", 2) <= mapped + 1.2
@@ -238,10 +250,9 @@ def test_swapping_moves_memory_from_anonymous_to_file_backed(trained):
 
 def test_swapping_changes_no_result_and_each_epoch_is_an_iteration(trained):
     losses = {name: [value.value for value in measured.values if value.name == "loss"] for name, measured in trained.items()}
-    assert len({tuple(reported) for reported in losses.values()}) == 1
-    assert len(losses["orig"]) == 4
+    assert len({tuple(reported[:4]) for reported in losses.values()}) == 1
     assert losses["orig"] == sorted(losses["orig"], reverse=True)
-    assert all(len(measured.mark("EPOCH").times_ns) == 4 for measured in trained.values())
+    assert all(len(measured.mark("EPOCH").times_ns) == len(losses[name]) >= 4 for name, measured in trained.items())
 
 
 def test_the_trainer_reports_what_its_tensors_take(trained):

@@ -14,7 +14,8 @@ import subprocess
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +24,7 @@ import psutil
 import pytest
 from compiled import once_compiled
 from examples import examples
-from failing import MIB, Silent, wait_for
+from failing import MIB, Silent, wait_for, with_patience
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from native_programs import program
@@ -92,7 +93,7 @@ def test_both_read_any_message_alike(words, env, stdin, named, numbers, determin
     dump = str(once_compiled("gcc", "dump.c", DUMP))
     asked_for = job(env=env, cwd=named, shapes=numbers, knobs={named: named}, deterministic=deterministic)
     start = Start((dump, *words), env, "/", stdin, deterministic=deterministic, command={})
-    message = Message(asked_for, start, 10 * 10**9, {"": 10**7})
+    message = Message(asked_for, start, 100 * 10**9, {"": 10**7})
 
     by_first, by_second = (asked(kind, message) for kind in KINDS)
 
@@ -100,7 +101,8 @@ def test_both_read_any_message_alike(words, env, stdin, named, numbers, determin
     assert by_first.output_tail == by_second.output_tail
     for run in (by_first, by_second):
         assert (run.outcome.status, run.outcome.exit_code, run.outcome.message) == ("exit", 3, "end")
-    assert by_first.machine == by_second.machine
+    # Another test may make swap for a moment.
+    assert replace(by_first.machine, swap_bytes=0) == replace(by_second.machine, swap_bytes=0)
 
 
 @pytest.mark.parametrize(
@@ -196,9 +198,18 @@ def test_a_killed_probe_takes_its_child_with_it(kind):
         probe.kill()
         probe.wait()
 
-        wait_for(lambda: not tree[0].is_running() or tree[0].status() == psutil.STATUS_ZOMBIE)
+        wait_for(lambda: ended(tree[0]))
         for process in tree[1:]:
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+def ended(process: psutil.Process) -> bool:
+    """Whether a process has ended, also if nobody has waited for it yet."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -216,8 +227,13 @@ def test_a_process_that_runs_is_looked_at_and_left_alone(kind):
         assert sleeper.stdout is not None and sleeper.stdout.readline() == b"\n"
         # It reads from now on. While a program still starts, its own mark rises, and then the peak is exact.
         wait_for(lambda: psutil.Process(sleeper.pid).status() == psutil.STATUS_SLEEPING)
-        asked_for = attach.job(sleeper.pid, 2 * 10**9, 10**6, None)
-        (run,) = attach.measure(asked_for, sleeper.pid, Silent(), lambda line: None, kind)
+
+        def attempt(limit_ns: int) -> Run:
+            asked_for = attach.job(sleeper.pid, limit_ns // 4, 10**6, None)
+            (run,) = attach.measure(asked_for, sleeper.pid, Silent(), lambda line: None, kind)
+            return run
+
+        run = with_patience(attempt, lambda run: run.timeline.samples > 10)
 
         assert sleeper.poll() is None
         sleeper.kill()
@@ -225,20 +241,22 @@ def test_a_process_that_runs_is_looked_at_and_left_alone(kind):
     assert run.outcome.ok
     assert (mark.phase, mark.rss_peak_exact) == ("RUN", False)
     assert mark.rss_begin_bytes <= mark.rss_peak_bytes == mark.rss_end_bytes == run.timeline.rss_max_bytes
-    assert mark.time_ns >= 2e9 and mark.samples == run.timeline.samples - 1 > 10
+    assert mark.time_ns >= run.job.timeout_ns and mark.samples >= run.timeline.samples - 1 >= 10  # a late sample is left out
 
 
 # -- the timeline
 
 
 def test_its_columns_are_what_pythons_store_reads():
-    body = (
-        "for (int i = 0; i < 200; ++i) { size_t size = (size_t)(1 + i * 7 % 23) * MIB; char *m = hold(size); usleep(5000); drop(m, size); }"
-        "hold(23 * MIB); usleep(500000);"
-    )
-    start = Start((program(body),), command={})
+    body = """for (int i = 0; i < atoi(words[1]) / 5000; ++i) {
+        size_t size = (size_t)(1 + i * 7 % 23) * MIB; char *m = hold(size); usleep(5000); drop(m, size); }
+        hold(23 * MIB); usleep(atoi(words[1]));"""
 
-    run = asked("static", Message(job(), start, 60 * 10**9, {"": 10**6}))
+    def attempt(limit_ns: int) -> Run:
+        start = Start((program(body), str(limit_ns // 4000)), command={})
+        return asked("static", Message(job(), start, 600 * 10**9, {"": 10**6}))
+
+    run = with_patience(attempt, lambda run: len(store.unpack(run.timeline).t_ns) > 40 and run.timeline.rss_max_bytes > 22 * MIB)
 
     columns = store.unpack(run.timeline)
     t_ns, rss, file, vms = columns.t_ns, columns.rss, columns.file, columns.vms
@@ -439,14 +457,18 @@ def test_it_measures_on_each_architecture_and_is_small(architecture):
         program = static_probe.built(architecture)
     except InputError as error:
         pytest.skip(str(error))
-    script = "echo load took 12 ms; sleep 1; echo end; exit 3"
-    start = Start(("sh", "-c", script), command={"regexes": [["LOAD", r"took \d+"], ["REST", "^end$"]]})
-    with subprocess.Popen([*([emulator] if emulator else []), str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as probe:
-        assert probe.stdin is not None and probe.stdout is not None
-        probe.stdin.write(encode(Message(job(), start, 60 * 10**9, {"": 10**6})))
-        probe.stdin.flush()
-        *_, line = probe.stdout
-    run = store.decode(line.removeprefix(b"run ").rstrip(b"\n"), "its answer")
+
+    def attempt(limit_ns: int) -> Run:
+        script = f"echo load took 12 ms; sleep {limit_ns / 4e9}; echo end; exit 3"
+        start = Start(("sh", "-c", script), command={"regexes": [["LOAD", r"took \d+"], ["REST", "^end$"]]})
+        with subprocess.Popen([*([emulator] if emulator else []), str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as probe:
+            assert probe.stdin is not None and probe.stdout is not None
+            probe.stdin.write(encode(Message(job(), start, 600 * 10**9, {"": 10**6})))
+            probe.stdin.flush()
+            *_, line = probe.stdout
+        return store.decode(line.removeprefix(b"run ").rstrip(b"\n"), "its answer")
+
+    run = with_patience(attempt, lambda run: run.mark("REST").rss_peak_bytes > 100_000)
 
     assert run.machine.arch == architecture
     assert (run.outcome.status, run.outcome.exit_code, run.outcome.message) == ("exit", 3, "end")
@@ -459,6 +481,6 @@ def test_it_measures_on_each_architecture_and_is_small(architecture):
 
 def test_the_static_probe_needs_at_most_a_mebibyte():
     with waiting("static") as (probe, _):
-        time.sleep(1)
+        wait_for(lambda: psutil.Process(probe.pid).num_ctx_switches().voluntary > 300)  # one a poll
 
         assert psutil.Process(probe.pid).memory_info().rss <= MIB

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from made import MIB, packed, run, runs
-from native_programs import SWAPPED_OUT, program, ran, swapped_out
+from native_programs import SWAPPED_OUT, program, ran, ran_in_time, swapped_out
 from test_summary import cells
 
 from memprof.errors import InputError, UsageError
@@ -342,9 +342,9 @@ def test_a_program_without_marks_is_seen_swapped_out_by_polling(probe, zram):
     char *first = hold(64 * MIB);
     madvise(first, 64 * MIB, 21 /* MADV_PAGEOUT */);
     hold(48 * MIB);
-    usleep(1000000);
+    usleep(atoi(words[1]));
     """
-    run = ran(program(body))
+    run = ran_in_time(lambda run: run.marks and (run.marks[0].with_swap_bytes or 0) >= 112 * MIB, program(body), "{us}")
 
     mark = run.mark("RUN")
     assert run.outcome.ok and mark is not None

@@ -34,7 +34,7 @@ def unpacked(timeline: Timeline) -> store.Columns:
 
 
 @given(SAMPLES)
-@examples(300)
+@examples(150)
 def test_it_stays_within_its_capacity_and_loses_no_extreme(samples):
     timeline, seen = filled(samples)
 
@@ -49,7 +49,7 @@ def test_it_stays_within_its_capacity_and_loses_no_extreme(samples):
 
 
 @given(SAMPLES)
-@examples(300)
+@examples(150)
 def test_its_rows_are_samples_that_were_really_taken_in_their_order(samples):
     timeline, seen = filled(samples)
 
@@ -61,7 +61,7 @@ def test_its_rows_are_samples_that_were_really_taken_in_their_order(samples):
 
 
 @given(SAMPLES)
-@examples(200)
+@examples(100)
 def test_its_mean_is_weighted_by_time(samples):
     timeline, seen = filled(samples)
 
@@ -72,7 +72,7 @@ def test_its_mean_is_weighted_by_time(samples):
 
 
 @given(SAMPLES, st.integers(0, 10**10), st.integers(0, 10**10))
-@examples(200)
+@examples(100)
 def test_the_highest_of_a_window_is_never_below_what_was_kept_nor_above_what_was_seen(samples, here, there):
     timeline, seen = filled(samples, capacity=1000)
     begin, end = sorted((here, there))

@@ -1,4 +1,4 @@
-/* Trees of processes whose memory together is known: `trees CASE`. Each ends by itself within two seconds. */
+/* Trees of processes whose memory together is known: `trees CASE [TIMES]`. Each ends by itself within two seconds, or TIMES as many. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -25,7 +25,9 @@ static void wait_for_all(void) {
     while (wait(NULL) > 0) {}
 }
 
-static void ms(int count) { usleep((useconds_t)count * 1000); }
+static int times = 1;
+
+static void ms(int count) { usleep((useconds_t)(count * times) * 1000); }
 
 /* 100 MiB that six children have too. */
 static void forks(int for_ms) {
@@ -63,10 +65,10 @@ static void own(void) {
     wait_for_all();
 }
 
-/* A child writes to all of its parent's 500 MiB and lives on for so long. */
-static void copies(int for_ms) {
-    char *memory = hold(500 * MIB);
-    if (fork() == 0) { memset(memory, 2, 500 * MIB); ms(for_ms); _exit(0); }
+/* A child writes to all of its parent's memory and lives on for so long. */
+static void copies(size_t bytes, int for_ms) {
+    char *memory = hold(bytes);
+    if (fork() == 0) { memset(memory, 2, bytes); ms(for_ms); _exit(0); }
     wait_for_all();
 }
 
@@ -155,13 +157,15 @@ static void leader(void) {
 
 int main(int count, char **words) {
     const char *name = count > 1 ? words[1] : "";
+    if (count > 2) times = atoi(words[2]);
     if (!strcmp(name, "fork")) forks(600);
     else if (!strcmp(name, "fork-short")) forks(15);
     else if (!strcmp(name, "killed")) killed();
     else if (!strcmp(name, "storm")) storm();
     else if (!strcmp(name, "own")) own();
-    else if (!strcmp(name, "copy-100ms")) copies(100);
-    else if (!strcmp(name, "copy-300ms")) copies(300);
+    else if (!strcmp(name, "copy")) copies(100 * MIB, 100);
+    else if (!strcmp(name, "copy-100ms")) copies(500 * MIB, 100);
+    else if (!strcmp(name, "copy-300ms")) copies(500 * MIB, 300);
     else if (!strcmp(name, "file")) file();
     else if (!strcmp(name, "shmem")) shmem();
     else if (!strcmp(name, "vfork")) vforks(60);

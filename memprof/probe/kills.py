@@ -36,12 +36,14 @@ class Kills:
     def _named(self, pids):
         count = 0
         end_ns = time.monotonic_ns() + _WITHIN_NS
-        while self._log is not None and time.monotonic_ns() < end_ns:
+        while self._log is not None:
             try:
                 message = os.read(self._log, 8192).partition(b";")[2].partition(b"\n")[0]
             except BlockingIOError:
                 if count >= procfs.oom_kills() - (self._before or 0):
                     return False
+                if time.monotonic_ns() > end_ns:
+                    return None
                 time.sleep(0.005)
                 continue
             except OSError:  # EPIPE: some of the log is lost

@@ -23,12 +23,13 @@ void kills_begin(void) {
 static int named(void) {
     static const char killed[] = ": Killed process ";
     i64 count = 0, end_ns = now_ns() + LOG_WITHIN_NS;
-    while (kills.log >= 0 && now_ns() < end_ns) {
+    while (kills.log >= 0) {
         char record[8192], *line;
         ssize_t length = read(kills.log, record, sizeof record - 1);
         if (length < 0 && errno != EAGAIN) return -1; /* EPIPE: some of the log is lost */
         if (length < 0) {
             if (count >= oom_kills() - max64(kills.before, 0)) return 0;
+            if (now_ns() > end_ns) return -1;
             pause_ns(5000000);
             continue;
         }
