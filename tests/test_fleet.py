@@ -26,6 +26,7 @@ POOL = ("--machines", "pool=lab")
 SHORT = ("-r", "synthetic", "--warmup", 0, "--runs", 1, "--repeats", 2)
 
 
+# No test of it is marked `long`: it would begin in another worker of pytest-xdist, which would start a laboratory for it alone.
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     """A scheduler and two workers of two kinds, each with this machine. A test may add workers, which are not of this pool."""
@@ -50,7 +51,6 @@ def scenarios(scenario, *names, **phases):
         scenario(f"{name}.json", load=[{"allocate": name, "bytes": 1 << 20}], **phases)
 
 
-@pytest.mark.long
 def test_a_suite_is_measured_on_the_fleet_and_goes_on_where_it_was(memprof, scenario, lab, tmp_path):
     scenarios(scenario, "m1", "m2", "m3")
     words = ("run", "m1.json", "m2.json", "m3.json", *SHORT, "--threads", "1,2", *on(lab, *POOL), "-o", "runs.jsonl")
@@ -206,7 +206,6 @@ def test_a_machine_that_is_lost_and_a_desk_that_is_interrupted(scenario, memprof
     until(lambda: {"a", "b"} <= {place["labels"]["kind"] for place in json.loads(memprof("fleet", lab.address, "--json").stdout)["places"]})
 
 
-@pytest.mark.long
 def test_a_worker_that_dies_and_two_desks(scenario, memprof, lab, tmp_path):
     extra = lab.begin("extra", "--labels", "kind=extra,pool=deadly")
     lab.worker("spare", "--labels", "kind=spare,pool=deadly")
