@@ -121,6 +121,28 @@ def runtime_file(folder: Path, name: str = "mine.py", top: str = "", **bodies: s
     return path
 
 
+_HELD = """folder, allowed = {begun!r}, {allowed!r}
+ahead = len(os.listdir(folder))
+open(os.path.join(folder, os.urandom(8).hex()), "w").close()
+while ahead >= os.path.getsize(allowed):
+    time.sleep(0.05)"""
+
+
+def held_runtime(folder: Path) -> tuple[Path, Callable[[int], object], Callable[[], int]]:
+    """A runtime of which only so many iterations go on, in all processes together; `let(count)`, which says how many; and how many have begun.
+
+    Each process has one iteration. None goes on before the first `let`, so a campaign stands still where a test wants it to.
+    """
+    begun, allowed = folder / "begun", folder / "allowed"
+    begun.mkdir()
+    allowed.touch()
+
+    def let(count: int) -> None:
+        allowed.write_bytes(b"x" * count)  # its size, so that it is never read half written
+
+    return runtime_file(folder, execute=_HELD.format(begun=str(begun), allowed=str(allowed))), let, lambda: len(os.listdir(begun))
+
+
 def script(path: Path, text: str) -> Path:
     """An executable file."""
     path.write_text(text)
@@ -179,6 +201,14 @@ def processes(*words: str) -> list[psutil.Process]:
         except (OSError, psutil.Error):
             continue
     return marked
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Whether a process has ended, reaped or not. It may be reaped between two looks."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def children() -> list[psutil.Process]:

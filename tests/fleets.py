@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from failing import wait_for
+from failing import free_port, wait_for
 
 
 def _ends_with_us() -> None:
@@ -80,7 +80,7 @@ def fleet(folder: Path, certificates: Sequence[Path] = ()) -> Iterator[Fleet]:
     """A scheduler without workers; all processes are gone at the end. certificates: of the authority, its own, and the key."""
     options = ("--tls-ca-file", "--tls-cert", "--tls-key")
     security = [word for option, path in zip(options, certificates, strict=False) for word in (option, str(path))]
-    process, address = _scheduler(folder, f"{'tls' if certificates else 'tcp'}://127.0.0.1:0", security)
+    process, address = _scheduler(folder, f"{'tls' if certificates else 'tcp'}://127.0.0.1:{free_port()}", security)
     made = Fleet(folder, address, process, security)
     try:
         yield made
@@ -92,6 +92,7 @@ def fleet(folder: Path, certificates: Sequence[Path] = ()) -> Iterator[Fleet]:
                 process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
+                process.wait()
 
 
 def _scheduler(folder: Path, address: str, security: Sequence[str]) -> tuple[subprocess.Popen[bytes], str]:
@@ -103,17 +104,32 @@ def _scheduler(folder: Path, address: str, security: Sequence[str]) -> tuple[sub
         process = subprocess.Popen(
             [sys.executable, "-m", "distributed.cli.dask_scheduler", *words], stdout=log, stderr=log, preexec_fn=_ends_with_us
         )
-    wait_for(lambda: facts.exists() and facts.read_text().endswith("}"))
-    return process, json.loads(facts.read_text())["address"]
+
+    def told() -> dict[str, str] | None:
+        with suppress(OSError, ValueError):  # it is not there, or not whole
+            return json.loads(facts.read_text())
+        return None
+
+    return process, wait_for(told)["address"]
 
 
 def tenders(worker: subprocess.Popen[bytes]) -> list[psutil.Process]:
     """The processes that tend a worker's places."""
-    tending = []
-    for child in psutil.Process(worker.pid).children():
-        with suppress(psutil.Error):  # it has ended since it was listed
-            tending += [child] if "tending.run()" in " ".join(child.cmdline()) else []
+    tending: list[psutil.Process] = []
+    with suppress(psutil.Error):  # the worker has ended
+        for child in psutil.Process(worker.pid).children():
+            with suppress(psutil.Error):  # it has ended since it was listed
+                tending += [child] if "tending.run()" in " ".join(child.cmdline()) else []
     return tending
+
+
+def measuring(*workers: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """Those of the workers' tending processes that measure: they have a probe."""
+    busy: list[psutil.Process] = []
+    for tender in (tender for worker in workers for tender in tenders(worker)):
+        with suppress(psutil.Error):
+            busy += [tender] if tender.children() else []
+    return busy
 
 
 def until(ready, seconds: float = 120) -> object:

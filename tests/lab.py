@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from failing import free_port, script
+from failing import free_port, script, wait_for
 
 # As the tests are collected: later they have a cache of their own.
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memprof-tests" / "labgrid"
@@ -37,7 +37,7 @@ class Lab:
         """What labgrid-client prints for the place; as another user if one is named."""
         environment = {**os.environ, **self.variables, **({"LG_USERNAME": user, "LG_HOSTNAME": "desk"} if user else {})}
         command = [self.bin / "labgrid-client", "-p", PLACE, *words]
-        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=True).stdout
+        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=True).stdout
 
     def holder(self) -> str:
         """Who has acquired the place, as HOST/USER, or `None`."""
@@ -84,6 +84,7 @@ def running(folder: Path, user: str, port: int) -> Iterator[Lab]:
             with (folder / f"log{at}").open("wb") as log:
                 processes.append(subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
             _wait(folder / f"log{at}", _READY[at])
+        wait_for(lambda: all(f"shelf/{name}/NetworkService" in lab.client("resources") for name in ("board", "spare")))
         lab.client("create")
         lab.client("add-match", "shelf/board/NetworkService")
         yield lab

@@ -47,15 +47,18 @@ def plugged(server, tools, monkeypatch) -> Iterator[Callable[..., adbd.Device]]:
     devices = []
 
     def plug(tools: Path = tools, **words) -> adbd.Device:
-        devices.append(adbd.Device(tools, **words))
-        devices[-1].listen()
-        connect(devices[-1])
-        return devices[-1]
+        device = adbd.Device(tools, **words)
+        devices.append(device)
+        device.listen()
+        connect(device)
+        failing.wait_for(lambda: adb._devices("adb:").get(device.serial) == ("device" if device.trusts else "unauthorized"))
+        return device
 
     yield plug
     for device in devices:
         device.unplug()
         subprocess.run(["adb", "disconnect", device.serial], capture_output=True, timeout=120, check=False)
+        failing.wait_for(lambda device=device: device.serial not in adb._devices("adb:"))  # the next test may see no other
 
 
 @pytest.fixture
@@ -244,7 +247,7 @@ def test_a_device_that_does_not_trust_this_computer(memprof, plugged):
 
 def test_a_device_that_is_offline(memprof, device):
     device.unplug()
-    failing.wait_for(lambda: adb._devices("adb:") != {device.serial: "device"})
+    failing.wait_for(lambda: adb._devices("adb:").get(device.serial) in (None, "offline"))
     reason = refused(memprof("exec", "--on", f"adb:{device.serial}", "--", "true"))
     assert "is offline; plug it in again" in reason or "there is no such device" in reason  # adb drops it after a while
 

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import venv
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import made
 import msgspec
 import pytest
 from click.testing import CliRunner
@@ -20,7 +22,7 @@ from hypothesis import strategies as st
 from memprof.cli.doctor import command
 from memprof.doctor import kernel, known, process, tools
 from memprof.doctor import report as doctor
-from memprof.doctor.known import Transient
+from memprof.doctor.known import Known, Transient
 from memprof.doctor.machine import huge_pages, load, memory, processors, swap
 from memprof.doctor.report import Report
 from memprof.measuring import cgroups
@@ -53,11 +55,11 @@ def root(tmp_path: Path) -> Root:
 
 
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("doctor")
-    done = subprocess.run([sys.executable, "-m", "memprof", "doctor", "--json"], cwd=folder, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+def printed() -> dict[str, Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(known, "_ENOUGH_NS", 0)  # each allocation is measured once
+        done = CliRunner().invoke(command, ["--json"], standalone_mode=False, catch_exceptions=False)
+    assert (done.return_value, done.stderr) == (0, "")
     content: dict[str, Any] = json.loads(done.stdout)
     return content
 
@@ -112,15 +114,14 @@ def test_a_high_water_mark_that_is_never_reset_reports_the_earlier_peak(report: 
             assert 0.15 * seen.bytes < seen.hwm_error_bytes < 0.25 * seen.bytes
 
 
-def test_slow_polling_misses_what_is_short_and_sees_what_is_long(report: Report) -> None:
-    shortest, longest = report.transients[0], report.transients[4]
-    assert shortest.polled_50ms_error_bytes is not None
-    assert longest.polled_50ms_error_bytes is not None
-    # Touching is a ramp: the worst poller looks a whole period before its end. (A busy machine makes the ramp long and uneven.)
-    assert -shortest.polled_50ms_error_bytes > 0.3 * shortest.bytes * min(1, 50 * MS / shortest.took_ns)
-    if report.polling is not None and report.polling.p99_ns > 25 * MS:
-        pytest.skip("who polls every 50 ms is not let to here: the machine is too busy")
-    assert abs(longest.polled_50ms_error_bytes) <= max(0.4 * MIB, report.machine.peak_bound_bytes)
+def test_polling_shows_no_more_than_there_was(report: Report) -> None:
+    """How much less it shows is up to the machine: a busy one lets nobody poll for as long as a transient is there."""
+    bound = max(0.4 * MIB, report.machine.peak_bound_bytes)
+    for seen in report.transients:
+        assert seen.polled_1ms_error_bytes is not None
+        assert seen.threads > 1 or -seen.bytes - bound <= seen.polled_1ms_error_bytes <= bound, seen
+        assert seen.polled_50ms_error_bytes is not None
+        assert seen.polled_50ms_median_error_bytes is not None
 
 
 def test_polling_is_as_fast_as_asked_or_slower(report: Report) -> None:
@@ -151,9 +152,12 @@ def test_print_for_people_keeps_to_the_width_and_has_the_same_content(report: Re
     assert flat.endswith(report.verdict)
 
 
-def test_a_cache_that_cannot_be_written_is_a_failed_measurement_with_all_else_said(memprof: Memprof, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_a_failed_measurement_with_all_else_said(
+    memprof: Memprof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").touch()
-    done = memprof("doctor", "--json", env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "file")})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    done = memprof("doctor", "--json")
     content = json.loads(done.stdout)
     assert done.returncode == 4
     assert content["verdict"].startswith("nothing could be measured here: ")
@@ -180,6 +184,37 @@ def test_nothing_heavy_is_imported() -> None:
 
 
 # -- what polling would have seen
+
+
+def known_run() -> Known:
+    """A run with a sample every millisecond: 100 MiB touched in 10 ms and freed in PREPARE; the same in EXECUTE, held for 100 ms."""
+    samples, marks = [(0, 0, 0, 0)], []
+    for index, (phase, held) in enumerate((("PREPARE", 0), ("EXECUTE", 100)), 1):
+        mark = made.mark(phase, index, 0, 100)
+        samples += [(mark.begin_ns + ms * MS, min(10 * ms, 100) * MIB if ms <= 10 + held else 0, 0, 0) for ms in range(13 + held)]
+        marks.append(replace(mark, end_ns=samples[-1][0], hwm_bytes=120 * MIB))
+    return Known(((1, 0), (1, 100 * MS)), replace(made.run(), marks=tuple(marks), timeline=made.timeline(samples)))
+
+
+def test_slow_polling_misses_what_is_short_and_sees_what_is_long() -> None:
+    short, long = known.compared([known_run()], 100 * MIB)
+    assert (short.polled_1ms_error_bytes, short.polled_50ms_error_bytes, short.polled_50ms_median_error_bytes) == (
+        0,
+        -100 * MIB,
+        -100 * MIB,
+    )
+    assert (long.polled_1ms_error_bytes, long.polled_50ms_error_bytes, long.polled_50ms_median_error_bytes) == (0, 0, 0)
+    assert {(seen.took_ns // MS, seen.peak_error_bytes, seen.hwm_error_bytes) for seen in (short, long)} == {
+        (12, 0, 20 * MIB),
+        (112, 0, 20 * MIB),
+    }
+
+
+def test_the_worst_of_the_repeats_is_told() -> None:
+    better, worse = known_run(), known_run()
+    marks = tuple(replace(mark, rss_peak_bytes=99 * MIB) for mark in worse.run.marks)
+    worse = replace(worse, run=replace(worse.run, marks=marks))
+    assert {(seen.repeats, seen.peak_error_bytes) for seen in known.compared([better, worse, better], 100 * MIB)} == {(3, -MIB)}
 
 
 def test_pollers_see_a_spike_only_from_some_starts() -> None:

@@ -11,10 +11,9 @@ import subprocess
 import sys
 from collections import Counter
 
-import psutil
 import pytest
-from failing import free_port, runs_in, runtime_file, sentence, started, wait_for
-from fleets import fleet, tenders, until
+from failing import free_port, has_ended, held_runtime, runs_in, runtime_file, sentence, started, wait_for
+from fleets import fleet, measuring, tenders, until
 
 if importlib.util.find_spec("distributed") is None:  # it takes half a second to import, in each worker
     pytest.skip("distributed is not installed", allow_module_level=True)
@@ -23,12 +22,14 @@ from memprof.cache import cache_folder
 from memprof.measuring.fleet import desk, scheduler
 from memprof.runs import store
 
+POOL = ("--machines", "pool=lab")
 SHORT = ("-r", "synthetic", "--warmup", 0, "--runs", 1, "--repeats", 2)
 
 
+# No test of it is marked `long`: it would begin in another worker of pytest-xdist, which would start a laboratory for it alone.
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    """A scheduler and two workers of two kinds, each with this machine."""
+    """A scheduler and two workers of two kinds, each with this machine. A test may add workers, which are not of this pool."""
     with fleet(tmp_path_factory.mktemp("fleet")) as made:
         for kind in ("a", "b"):
             made.begin(kind, "--labels", f"kind={kind},pool=lab")
@@ -50,10 +51,9 @@ def scenarios(scenario, *names, **phases):
         scenario(f"{name}.json", load=[{"allocate": name, "bytes": 1 << 20}], **phases)
 
 
-@pytest.mark.long
 def test_a_suite_is_measured_on_the_fleet_and_goes_on_where_it_was(memprof, scenario, lab, tmp_path):
     scenarios(scenario, "m1", "m2", "m3")
-    words = ("run", "m1.json", "m2.json", "m3.json", *SHORT, "--threads", "1,2", *on(lab), "-o", "runs.jsonl")
+    words = ("run", "m1.json", "m2.json", "m3.json", *SHORT, "--threads", "1,2", *on(lab, *POOL), "-o", "runs.jsonl")
 
     done = memprof(*words)
 
@@ -91,9 +91,9 @@ def test_each_kind_measures_everything_and_a_file_travels_once(memprof, scenario
     before = [len(lab.kept(name)) for name in "ab"]
 
     for output in ("one.jsonl", "two.jsonl"):
-        done = memprof("run", "each.json", *SHORT, *on(lab, "--each", "kind"), "-o", output)
+        done = memprof("run", "each.json", *SHORT, *on(lab, *POOL, "--each", "kind"), "-o", output)
         assert done.returncode == 0, done.stderr
-    nowhere = memprof("run", "each.json", *SHORT, *on(lab, "--each", "sort"), "-o", "none.jsonl")
+    nowhere = memprof("run", "each.json", *SHORT, *on(lab, *POOL, "--each", "sort"), "-o", "none.jsonl")
 
     runs = store.load([tmp_path / "one.jsonl"]).runs
     assert Counter(run.attempt.labels["kind"] for run in runs) == {"a": 2, "b": 2}
@@ -107,9 +107,7 @@ def test_each_kind_measures_everything_and_a_file_travels_once(memprof, scenario
 def test_repeats_are_spread_over_machines(memprof, scenario, lab, tmp_path):
     scenarios(scenario, "wide")
 
-    done = memprof(
-        "run", "wide.json", *SHORT[:-1], 4, "--threads", "1,2", *on(lab, "--spread", "--machines", "pool=lab"), "-o", "runs.jsonl"
-    )
+    done = memprof("run", "wide.json", *SHORT[:-1], 4, "--threads", "1,2", *on(lab, "--spread", *POOL), "-o", "runs.jsonl")
 
     assert done.returncode == 0, done.stderr
     runs = store.load([tmp_path / "runs.jsonl"]).runs
@@ -171,36 +169,18 @@ def attempts(path):
     return {json.loads(line)["attempt"]["number"] for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")}
 
 
-HELD = """folder, allowed = {begun!r}, {allowed!r}
-ahead = len(os.listdir(folder))
-open(os.path.join(folder, str(os.getpid())), "w").close()
-while ahead >= os.path.getsize(allowed):
-    time.sleep(0.05)"""
-
-
-def held_runtime(folder):
-    """A runtime of which only so many iterations go on, in all processes together, and `let(count)`, which says how many."""
-    begun, allowed = folder / "begun", folder / "allowed"
-    begun.mkdir()
-
-    def let(count):
-        allowed.write_bytes(b"x" * count)  # its size, so that it is never read half written
-
-    return runtime_file(folder, execute=HELD.format(begun=str(begun), allowed=str(allowed))), let
-
-
 def test_a_machine_that_is_lost_and_a_desk_that_is_interrupted(scenario, memprof, lab, tmp_path):
     scenarios(scenario, "long")
-    runtime, let = held_runtime(tmp_path)
-    words = ("run", "long.json", "-r", runtime, "--warmup", 0, "--runs", 1, "--repeats", 8, *on(lab, "--machines", "pool=lab"))
+    runtime, let, begun = held_runtime(tmp_path)
+    words = ("run", "long.json", "-r", runtime, "--warmup", 0, "--runs", 1, "--repeats", 8, *on(lab, *POOL))
     path = tmp_path / "runs.jsonl"
 
     let(2)  # and the third stands still
     with started(tmp_path, *words, "-o", path) as process:
         until(lambda: path.exists() and path.read_bytes().count(b"\n") == 2)
-        # The process that tends the place and measures has a probe; the other has none.
-        (busy,) = until(lambda: [tender for worker in lab.workers for tender in tenders(worker) if tender.children()])
-        until(lambda: len(list((tmp_path / "begun").iterdir())) == 3)
+        until(lambda: begun() == 3)
+        # The process that tends the place and measures has a probe; the other has none, but for what an earlier test has just let go.
+        (busy,) = until(lambda: len(some := measuring(*lab.workers)) == 1 and some)
         busy.kill()
         let(4)  # the first of the second attempt, and the next stands still
         until(lambda: len(attempts(path)) == 2)
@@ -213,7 +193,7 @@ def test_a_machine_that_is_lost_and_a_desk_that_is_interrupted(scenario, memprof
     first, again = sorted(attempts(path))
     assert first == 1  # and the other is not always 2: a busy scheduler may still offer the place that was lost
     assert len({(line["attempt"]["number"], line["job"]["repeat"]) for line in lines}) == len(lines)  # every Run once
-    until(lambda: not any(tender.children() for worker in lab.workers for tender in tenders(worker)))  # nothing is left running
+    until(lambda: not measuring(*lab.workers))  # nothing is left running
 
     let(1000)
     done = memprof(*words, "-o", path, "--append")
@@ -223,15 +203,15 @@ def test_a_machine_that_is_lost_and_a_desk_that_is_interrupted(scenario, memprof
     assert [run.job.repeat for run in runs] == list(range(1, 9))
     ((number, _),) = {(run.attempt.number, run.attempt.place) for run in runs}  # all in one go and at one place
     assert number > again
+    until(lambda: {"a", "b"} <= {place["labels"]["kind"] for place in json.loads(memprof("fleet", lab.address, "--json").stdout)["places"]})
 
 
-@pytest.mark.long
 def test_a_worker_that_dies_and_two_desks(scenario, memprof, lab, tmp_path):
     extra = lab.begin("extra", "--labels", "kind=extra,pool=deadly")
     lab.worker("spare", "--labels", "kind=spare,pool=deadly")
     scenarios(scenario, "one", "two")
     # The first iterations end, and all others stand still until the worker is dead.
-    runtime, let = held_runtime(tmp_path)
+    runtime, let, _ = held_runtime(tmp_path)
     let(2)
     words = (
         "run",
@@ -267,9 +247,9 @@ def test_a_worker_that_dies_and_two_desks(scenario, memprof, lab, tmp_path):
         assert sorted((run.job.model.name, run.job.repeat) for run in runs) == wanted
         for model in ("one.json", "two.json"):
             assert len({(run.attempt.number, run.attempt.place) for run in runs if run.job.model.name == model}) == 1
-    assert {place["labels"]["kind"] for place in shown["places"]} == {"a", "b", "extra", "spare"}
+    assert {place["labels"]["kind"] for place in shown["places"]} >= {"a", "b", "extra", "spare"}
     assert {place["doing"]["title"] for place in shown["places"]} == {"one.json", "two.json", ""}
-    assert not psutil.pid_exists(extra.pid) or psutil.Process(extra.pid).status() == psutil.STATUS_ZOMBIE
+    assert extra.wait(60) == -signal.SIGKILL
 
 
 def test_versions_that_do_not_understand_one_another_are_named(memprof, scenario, lab, monkeypatch):
@@ -302,7 +282,7 @@ def test_one_worker_at_a_time_offers_a_machine(memprof, lab, monkeypatch):
 
 def test_a_place_that_is_refused_ends_without_a_traceback_when_its_input_ends(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    slow = "write = tending._write; tending._write = lambda *words: (write(*words), time.sleep(2))"
+    slow = "write = tending._write; tending._write = lambda *words: (write(*words), time.sleep(0.5))"
     words = [sys.executable, "-c", f"import time; from memprof.measuring.fleet import tending; {slow}; tending.run()", "here", "", ""]
     with (cache_folder("fleet") / "here.lease").open("a") as lease:
         fcntl.flock(lease, fcntl.LOCK_EX)
@@ -319,7 +299,7 @@ def test_a_lease_of_a_dead_worker_is_free_at_once(lab, memprof):
     (tender,) = tenders(first)
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
-    wait_for(lambda: not tender.is_running() or tender.status() == psutil.STATUS_ZOMBIE)
+    wait_for(lambda: has_ended(tender))
 
     lab.worker("leased", "--labels", "kind=leased")
 
@@ -329,7 +309,7 @@ def test_a_lease_of_a_dead_worker_is_free_at_once(lab, memprof):
 @pytest.mark.long
 def test_a_scheduler_that_begins_anew_is_said_and_append_goes_on(scenario, memprof, tmp_path):
     scenarios(scenario, "m")
-    runtime, let = held_runtime(tmp_path)
+    runtime, let, _ = held_runtime(tmp_path)
     (tmp_path / "fleet").mkdir()
     with fleet(tmp_path / "fleet") as made:
         worker = made.worker("w")
@@ -345,7 +325,7 @@ def test_a_scheduler_that_begins_anew_is_said_and_append_goes_on(scenario, mempr
         assert len(runs_in(tmp_path / "runs.jsonl")) == 2
         until(lambda: b"waits for it" in made.log("w").read_bytes())
         assert worker.poll() is None
-        until(lambda: not any(tender.children() for tender in tenders(worker)))
+        until(lambda: not measuring(worker))
 
         until(lambda: f"{made.address} has here again".encode() in made.log("w").read_bytes())
         let(1000)
@@ -353,7 +333,9 @@ def test_a_scheduler_that_begins_anew_is_said_and_append_goes_on(scenario, mempr
 
     assert done.returncode == 0, done.stderr
     runs = store.load([tmp_path / "runs.jsonl"]).runs
-    assert [(run.job.repeat, run.attempt.number) for run in runs] == [(repeat, 2) for repeat in range(1, 5)]
+    assert [run.job.repeat for run in runs] == [1, 2, 3, 4]
+    (number,) = {run.attempt.number for run in runs}
+    assert number > 1  # and not always 2: on a busy machine the place may be lost once more
 
 
 def test_no_scheduler(memprof, scenario, monkeypatch):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import made
 import pytest
-from failing import QUICK, Silent, runs_in, started, wait_for
+from failing import QUICK, Silent, held_runtime, runs_in, started, wait_for
 
 import memprof as library
 from memprof.errors import InputError
@@ -111,37 +111,28 @@ def test_a_run_that_ended_without_its_marks_is_a_result(tmp_path):
 @pytest.mark.usefixtures("nothing_left")
 def test_a_campaign_that_is_killed_twice_goes_on_twice(memprof, scenario, tmp_path):
     """By kill -9 in the middle of a run, and then by Ctrl-C: in the end each job has its repeats once, and the tables are those of all."""
-    scenario("slow.json", load=QUICK["load"], execute=[{"sleep_s": 0.5}])
+    scenario("slow.json")
+    runtime, let, begun = held_runtime(tmp_path)
     path = tmp_path / "r.jsonl"
-    words = [
-        "run",
-        "slow.json",
-        "-r",
-        "synthetic",
-        "--variant",
-        "b=synthetic,ballast=1048576",
-        "--warmup",
-        "0",
-        "--runs",
-        "1",
-        "--repeats",
-        "4",
-    ]
+    variants = ["--variant", f"a={runtime}", "--variant", f"b={runtime},ballast=1048576"]
+    words = ["run", "slow.json", *variants, "--warmup", "0", "--runs", "1", "--repeats", "4"]
     for number, count in ((signal.SIGKILL, 2), (signal.SIGINT, 4)):
+        before = begun()
+        let(before + 2)  # and the next stands still
         with started(tmp_path, *words, "-o", "r.jsonl", "--append") as process:
-            wait_for(lambda count=count: path.exists() and path.read_bytes().count(b"\n") >= count)
+            wait_for(lambda before=before, count=count: begun() == before + 3 and path.read_bytes().count(b"\n") == count)
             os.kill(process.pid, number)
             process.wait(120)
-    half = len(runs_in(path))
-    assert half < 8
+    assert len(runs_in(path)) == 4
+    let(1000)
 
     done = memprof(*words, "-o", "r.jsonl", "--append")
 
     assert done.returncode == 0, done.stderr
-    assert f"going on: r.jsonl holds {half} runs of 8, so " in done.stderr
+    assert "going on: r.jsonl holds 4 runs of 8, so 4 are left" in done.stderr
     assert done.stdout.startswith("slow.json, warming up 0 & running 1, 4 repeats\n")
     counts = Counter((run["job"]["variant"], run["job"]["repeat"]) for run in runs_in(path))
-    assert counts == {(variant, repeat): 1 for variant in ("synthetic", "b") for repeat in (1, 2, 3, 4)}
+    assert counts == {(variant, repeat): 1 for variant in "ab" for repeat in (1, 2, 3, 4)}
 
 
 def test_a_complete_campaign_is_measured_once_more(memprof, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from once import once
 from memprof.errors import InputError, UsageError
 from memprof.installing import making, pip
 from memprof.measuring.leftovers import end_leftovers
-from memprof.programs import environments
+from memprof.programs import environments, lasting
 from memprof.programs.environments import Environment
 from memprof.runs import store
 
@@ -71,6 +72,13 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def left(cache: Path) -> list[str]:
     """What is in the folder of environments, its locks aside."""
+    with environments.locked(
+        "onnxruntime", lambda sentence: None
+    ):  # another worker that makes one in the same cache has a half-made one there
+        return _there(cache)
+
+
+def _there(cache: Path) -> list[str]:
     folder = cache / "memprof" / "environments"
     return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock") if folder.exists() else []
 
@@ -154,7 +162,11 @@ def test_what_is_there_is_not_installed_again(installed):
 @pytest.mark.parametrize(
     ("name", "sentence", "code"),
     [
-        ("onnxruntime==1.99", "onnxruntime 1.99: there is no onnxruntime==1.99.* for Python ", 5),
+        (
+            "onnxruntime==1.99",
+            r"onnxruntime 1\.99: there is no onnxruntime==1\.99\.\* for Python .*; the newest are 1\.31\.0, 1\.17\.3, 1\.17\.1, 1\.16\.1$",
+            5,
+        ),
         ("onnxruntim", "there is no runtime 'onnxruntim' to install; did you mean onnxruntime", 2),
         ("synthetic", "there is no runtime 'synthetic' to install; synthetic needs no installation", 2),
         ("onnxruntime==", "'onnxruntime==': write NAME or NAME==VERSION", 2),
@@ -165,12 +177,7 @@ def test_a_name_or_version_that_cannot_be(installed, memprof, name, sentence, co
     done = memprof("runtimes", "install", name)
 
     assert done.returncode == code
-    assert done.stderr.startswith(f"memprof: {sentence}") and done.stderr.count("\n") == 1
-
-
-def test_a_missing_version_names_the_newest(installed):
-    with pytest.raises(InputError, match=r"; the newest are 1\.31\.0, 1\.17\.3, 1\.17\.1, 1\.16\.1$"):
-        making.install(making.Wish("onnxruntime", "2.0.0"), print, pytest.fail)
+    assert re.match(f"memprof: {sentence}", done.stderr) and done.stderr.count("\n") == 1
 
 
 def test_no_wheel_for_this_python_is_said_before_anything_is_there(fresh):
@@ -182,7 +189,7 @@ def test_no_wheel_for_this_python_is_said_before_anything_is_there(fresh):
 
 
 def test_no_room_is_said_before_anything_is_installed(fresh, monkeypatch):
-    some_wheels(fresh)
+    monkeypatch.setattr(pip, "files_for", lambda *_: [pip.File("onnxruntime", "1.31.0", 2000, 8000)])
     monkeypatch.setattr(making.shutil, "disk_usage", lambda path: SimpleNamespace(free=100))
 
     with pytest.raises(InputError, match=r"onnxruntime 1\.31\.0 needs about .* in .*, where 100 B are free; nothing was installed"):
@@ -210,6 +217,7 @@ def test_a_runtime_that_cannot_be_imported_is_not_kept(fresh):
 
 def test_a_large_download_needs_a_yes(installed, memprof, monkeypatch):
     monkeypatch.setattr("memprof.cli.runtimes._LARGE", 10)
+    monkeypatch.setattr(pip, "files_for", lambda *_: [pip.File("onnxruntime", "1.16.1", 2000, 8000)])
     before = left(installed / "cache")
 
     done = memprof("runtimes", "install", "onnxruntime==1.16")
@@ -315,15 +323,27 @@ def test_after_a_sigkill_the_next_memprof_removes_what_was_half_made(fresh):
     wheels.wheel(fresh, "onnxruntime", "1.31.0", {"onnxruntime/__init__.py": slow}, ("numpy",))
     cache = fresh.parent / "cache"
     with subprocess.Popen([sys.executable, "-m", "memprof", "runtimes", "install", "onnxruntime"], stderr=subprocess.DEVNULL) as process:
-        wait_for(
-            lambda: any(name.endswith(".started") for _, _, names in os.walk(cache) for name in names), 60
-        )  # what vanishes is passed over
+        wait_for(lambda: any(name.endswith(".started") for _, _, names in os.walk(cache) for name in names))  # what vanishes is passed over
         process.send_signal(signal.SIGKILL)
     (folder,) = left(cache)
 
     assert environments.every() == []
     assert end_leftovers() == 1
     assert not (cache / "memprof" / "environments" / folder).exists()
+
+
+def test_what_another_memprof_finishes_meanwhile_is_not_removed(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = environments.place() / "torch.token"
+    folder.mkdir()
+
+    def finished(token: str) -> bool:
+        lasting.finish(folder, b"{}")
+        return False
+
+    lasting.remove_unfinished(finished)
+
+    assert folder.exists()
 
 
 def test_the_second_of_two_at_once_says_so_and_waits(tmp_path, monkeypatch):

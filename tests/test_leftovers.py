@@ -53,6 +53,22 @@ def test_what_a_killed_memprof_worked_in_and_started_is_gone_after_the_next(work
     assert not list(cache_folder("running").glob(f"*{folder.name.rpartition('-')[2]}*"))
 
 
+def test_a_process_that_takes_a_while_to_end_is_counted_once(working, monkeypatch):
+    process, _ = working
+    process.kill()
+    process.wait()
+    kill, asked = psutil.Process.kill, []
+
+    def slow(self):
+        asked.append(self.pid)
+        if len(asked) > 1:
+            kill(self)
+
+    monkeypatch.setattr(psutil.Process, "kill", slow)
+
+    assert leftovers.end_leftovers() == 1 and len(asked) > 1
+
+
 def test_what_a_memprof_is_working_in_is_left_alone(working):
     _, folder = working
     leftovers.end_leftovers()

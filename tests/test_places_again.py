@@ -31,17 +31,19 @@ def lines_of(path: Path) -> int:
 
 @pytest.mark.long
 def test_a_campaign_whose_connection_is_gone_goes_on_when_it_is_back(memprof, board, server, scenario, tmp_path):
-    model = scenario(load=failing.QUICK["load"], execute=[{"sleep_s": 1}])
+    model, (runtime, let, begun) = scenario(), failing.held_runtime(tmp_path)
     path, ssh = tmp_path / "r.jsonl", server.bin / "ssh"
     on = [*board, "--python", sys.executable]
-    words = ["run", model, "-r", "synthetic", *on, "--warmup", "0", "--runs", "1", "--repeats", "4", "-o", "r.jsonl", "--append"]
+    words = ["run", model, "-r", runtime, *on, "--warmup", "0", "--runs", "1", "--repeats", "4", "-o", "r.jsonl", "--append"]
     client = ssh.read_text()
+    let(1)  # and the second stands still
     with failing.started(tmp_path, *words) as process:
-        failing.wait_for(lambda: lines_of(path) == 1)
+        failing.wait_for(lambda: lines_of(path) == 1 and begun() == 2)
         ssh.write_text("#!/bin/sh\necho 'ssh: connect to host tv port 22: No route to host' >&2\nexit 255\n")
         server.cut()
         _, errors = process.communicate(timeout=120)
     ssh.write_text(client)
+    let(1000)
     assert process.returncode == 5 and "the host cannot be reached from here" in errors
     assert [run["outcome"]["status"] for run in failing.runs_in(path)] == ["ok", "lost"]
 

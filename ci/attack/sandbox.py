@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import psutil
 
-from memprof.measuring import cgroups, limits
+from memprof.measuring import limits
 
 FOLDER = "MEMPROF_ATTACK"  # in the environment of all that is started: the place's folder
 MODEL = "quick.json"
@@ -83,14 +83,15 @@ class Place:
     def leftovers(self) -> list[str]:
         """The processes, files and control groups that a memprof left here."""
         files = [str(path.relative_to(self.folder)) for pattern in _LEFTOVERS for path in self.folder.glob(pattern)]
-        return [f"process {process.pid}" for process in self.processes()] + files + _groups()
+        return [f"process {process.pid}" for process in self.processes()] + files + self._groups()
 
-
-def _groups() -> list[str]:
-    """The control groups of memprofs on this machine that are gone; another memprof's are not of this place."""
-    folders = {parent for _, mount, own in cgroups.hierarchies() for parent in (own, *own.parents) if parent.is_relative_to(mount)}
-    groups = [group for folder in folders for group in folder.glob(f"{limits.PREFIX}-*-*-*-*")]
-    return [str(group) for group in groups if not psutil.pid_exists(int(group.name.split("-")[2]))]
+    def _groups(self) -> list[str]:
+        """The control groups of memprofs that are gone, where a memprof of this place made some: it notes that in its cache. Elsewhere they are
+        those of memprofs that others kill meanwhile."""
+        notes = (path for path in (self.folder / "cache/memprof/groups").glob("*") if not path.name.startswith("."))
+        folders = [Path(os.fsdecode(note.read_bytes().partition(b"\n")[2])) for note in notes]
+        groups = [group for folder in folders for group in folder.glob(f"{limits.PREFIX}-*-*-*-*")]
+        return [str(group) for group in groups if not psutil.pid_exists(int(group.name.split("-")[2]))]
 
 
 @contextmanager

@@ -90,7 +90,8 @@ def remove_unfinished(is_being_made: Callable[[str], bool]) -> None:
     """Remove what is left of folders that were never finished, or not wholly removed. is_being_made: whether a token's memprof runs."""
     for place in (ENVIRONMENTS, COMMITS):
         for folder in cache_folder(place).iterdir():
-            if folder.is_dir() and not (folder / STAMP).exists() and not is_being_made(folder.name.rpartition(".")[2]):
+            # In this order: a memprof that no longer makes it may have finished it.
+            if folder.is_dir() and not is_being_made(folder.name.rpartition(".")[2]) and not (folder / STAMP).exists():
                 shutil.rmtree(folder, ignore_errors=True)
 
 

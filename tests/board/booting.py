@@ -32,8 +32,9 @@ import ctypes, fcntl, os, signal, subprocess, sys
 users, words = sys.argv[1], sys.argv[2:]
 board = subprocess.Popen(words, preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL))  # 1: PR_SET_PDEATHSIG
 with open(users) as file:
-    fcntl.flock(file, fcntl.LOCK_EX)
-board.kill()
+    fcntl.flock(file, fcntl.LOCK_EX)  # held until the board has ended: a worker that comes now must not take it for one that runs
+    board.kill()
+    board.wait()
 """
 
 
@@ -54,7 +55,7 @@ class Board:
         words = ["ssh", "-F", "none", "-i", str(self.key), "-p", str(self.port)]
         return [*words, *(word for option in options for word in ("-o", option)), f"root@{self.host}"]
 
-    def run(self, command: str, input: bytes = b"", check: bool = True, timeout: float = 60) -> bytes:
+    def run(self, command: str, input: bytes = b"", check: bool = True, timeout: float = 240) -> bytes:
         """What a command line prints there. Its standard input ends with `input`."""
         done = subprocess.run([*self.ssh, command], input=input, capture_output=True, timeout=timeout, check=False)
         assert done.returncode == 0 or not check, (done.returncode, done.stdout, done.stderr)

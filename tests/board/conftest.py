@@ -26,11 +26,5 @@ def board() -> Iterator[Board]:
 
 @pytest.fixture(scope="session")
 def wide_board() -> Iterator[Board]:
-    """The same with 8 CPUs."""
-    yield from _board(8)
-
-
-@pytest.fixture(scope="session")
-def python_board() -> Iterator[Board]:
-    """A board with 2 CPUs and Debian's Python 3.11."""
-    yield from _board(2, python=True)
+    """A board with 8 CPUs, and with Debian's Python 3.11."""
+    yield from _board(8, python=True)
