@@ -39,9 +39,12 @@ from memprof.measuring import bundle, probing
 from memprof.measuring.bundle import Probe
 from memprof.programs import static_probe
 
-# How long an example takes says how busy the machine is, and nothing of what it shows.
-hypothesis.settings.register_profile("memprof", deadline=None)
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=5)
+# How long an example takes says how busy the machine is, and nothing of what it shows. The examples are the same in each session: a change fails
+# by what it did, and not by an example that nobody had met before. `pytest --hypothesis-profile=drawn` draws others.
+_PATIENT = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("memprof", _PATIENT, derandomize=True)
+hypothesis.settings.register_profile("quick", _PATIENT, derandomize=True, max_examples=5)
+hypothesis.settings.register_profile("drawn", _PATIENT)
 hypothesis.settings.load_profile("memprof")
 
 Scenario = Callable[..., Path]

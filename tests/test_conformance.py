@@ -12,6 +12,7 @@ from pathlib import Path
 
 import ct2_model
 import pytest
+from once import once
 
 import memprof
 from memprof.errors import InputError
@@ -21,17 +22,22 @@ from memprof.programs import runtimes
 CASES = {"onnxruntime": "onnx", "tflite": "tflite", "litert": "tflite", "onert": "tflite", "tvm": "onnx", "openvino": "onnx"}
 CASES.update({"onnxruntime-native": "onnx", "onert-native": "tflite", "llamacpp": "gguf"})
 CASES.update({"ncnn": "param", "mnn": "mnn", "tflite_micro": "tflite", "ctranslate2": "folder"})
+# One for each kind of lines that a probe reads: of a runtime in Python, with figures of its own, of a model that generates, and of programs in C.
+RUNNERS = ("onnxruntime", "tflite_micro", "llamacpp", "onnxruntime-native", "onert-native")
 # The phases after PREPARE: of a model that generates, and of all others.
 GENERATING, EXECUTING = ["WARMUP", "PROMPT", "GENERATE"], ["WARMUP", "EXECUTE"]
 
 
 @pytest.fixture(scope="module")
-def nets(tmp_path_factory):
+def nets():
     pytest.importorskip("onnx", reason="the zoo needs onnx")
     pytest.importorskip("flatbuffers", reason="the zoo needs flatbuffers")
+    return once("the nets of test_conformance.py", make_nets)
+
+
+def make_nets(folder):
     from memprof import zoo
 
-    folder = tmp_path_factory.mktemp("nets")
     for form in ("onnx", "tflite"):
         zoo.make("mnist", folder / f"mnist.{form}", format=form)
     zoo.make("mnist", folder / "mnist.param", format="ncnn")
@@ -40,12 +46,12 @@ def nets(tmp_path_factory):
     if find_spec("ctranslate2"):
         ct2_model.make(folder / "mnist.folder")
     zoo.make("llama", folder / "mnist.gguf", format="gguf", size_bytes=1 << 20)
-    return folder
 
 
-@pytest.mark.usefixtures("probe")
-@pytest.mark.parametrize("name", CASES)
-def test_a_runtime_speaks_the_contract(nets, name):
+@pytest.mark.parametrize(
+    ("probe", "name"), [*(("python", name) for name in CASES), *(("static", name) for name in RUNNERS)], indirect=["probe"]
+)
+def test_a_runtime_speaks_the_contract(nets, probe, name):
     try:
         runtimes.find(name, sys.executable)
     except InputError as error:

@@ -81,7 +81,7 @@ def test_a_server_that_ignores_its_end_is_ended_all_the_same(drive, nothing_left
     ],
 )
 def test_a_server_that_does_something_else(drive, nothing_left, mode, phase, words):
-    result, run = drive(mode, "--runs", "400" if mode == "leaving" else "4")
+    result, run = drive(mode)
 
     assert result.returncode == 4
     assert run.outcome.phase == phase
@@ -89,8 +89,13 @@ def test_a_server_that_does_something_else(drive, nothing_left, mode, phase, wor
     assert words in result.stdout + result.stderr
 
 
-def test_a_server_that_does_not_answer(drive, port, nothing_left):
-    result, run = drive("mute", timeout="4s")
+def test_a_server_that_does_not_answer(drive, port, tmp_path, monkeypatch, nothing_left):
+    monkeypatch.setattr(driving, "_SPARE_S", 30.0)
+    for timeout in ("4s", "64s"):  # a busy machine may be late to say so, and then its time is up
+        (tmp_path / "runs.jsonl").unlink(missing_ok=True)
+        result, run = drive("mute", timeout=timeout)
+        if run.outcome.status != "timeout":
+            break
     assert result.returncode == 4
     assert f"in MODEL_LOAD: the server did not answer at http://127.0.0.1:{port}/v1/models in time" in run.outcome.sentence
 

@@ -144,9 +144,10 @@ def test_onnxruntime_s_shared_weight_comes_first_and_the_options_are_verified(me
         if proposal["verified"]:
             before, after = proposal["verified"]["end_bytes"]
             saved[tuple(sorted(proposal["settings"]))] = (before - after) / MIB
-    assert 28 < saved[("prepacking",)] < 36
-    assert 28 < saved[("constant_folding",)] < 36
-    assert 60 < saved[("constant_folding", "prepacking")] < 68
+    # Of one run each: what the allocator keeps beside the weights comes to some MiB more or less.
+    assert 24 < saved[("prepacking",)] < 40
+    assert 24 < saved[("constant_folding",)] < 40
+    assert 56 < saved[("constant_folding", "prepacking")] < 72
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import failing
 import made
-import psutil
 import pytest
 
 from memprof.measuring import campaign, probing
@@ -46,14 +49,34 @@ def stands_still(pid: int) -> bool:
         return False
 
 
-def one_stands_still() -> bool:
-    for process in failing.children():
+# memprof, whose look at a child lasts until one of the two is ended.
+LOOKS_ON = """
+import pathlib, time
+from memprof import cli
+from memprof.explain import waterfall
+
+def look(*words):
+    pathlib.Path("looking").touch()
+    time.sleep(600)
+
+waterfall.take = look
+cli.main()
+"""
+
+
+@contextmanager
+def looking(folder: Path, *words: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """`memprof WORDS`, as soon as it looks at a child that stands still."""
+    command = [sys.executable, "-c", LOOKS_ON, *map(str, words)]
+    with subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         try:
-            if process.status() == psutil.STATUS_STOPPED:
-                return True
-        except psutil.Error:  # it ended meanwhile
-            continue
-    return False
+            failing.wait_for((folder / "looking").exists)
+            assert any(stands_still(child.pid) for child in failing.children())
+            yield process
+        finally:
+            process.kill()
 
 
 def test_the_child_stands_still_at_the_end_of_each_phase_and_goes_on(scenario, nothing_left) -> None:
@@ -74,15 +97,19 @@ def test_a_plain_job_is_never_stopped(scenario) -> None:
     assert seen == []
 
 
-def test_a_transient_is_held_inside_its_phase(scenario, nothing_left) -> None:
-    sizes = {}
+def test_a_transient_is_held_inside_its_phase(scenario, tmp_path: Path, nothing_left) -> None:
+    sizes, seen = {}, tmp_path / "seen"
 
     def look(job, phase: str, pid: int) -> None:
         sizes[phase] = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+        if phase == "MODEL_LOAD/peak":
+            seen.touch()
 
-    model = scenario(load=[{"spike": 60 * MIB, "hold_s": 1}, {"sleep_s": 0.05}])
-    run = held(order_of(model, hold_at={"MODEL_LOAD": 60 * MIB}), look)
-    assert run.outcome.ok
+    size = "memory = mmap.mmap(-1, 60 << 20)\nfor place in range(0, len(memory), 4096):\n    memory[place] = 1\n"
+    load = f"{size}while not os.path.exists({str(seen)!r}):\n    time.sleep(0.01)\nmemory.close()"
+    runtime = failing.runtime_file(tmp_path, top="import mmap", load=load)
+    run = held(order_of(scenario(), hold_at={"MODEL_LOAD": 60 * MIB}, runtime=str(runtime)), look)
+    assert run.outcome.ok, run.outcome.sentence
     assert list(sizes) == ["STARTUP", "MODEL_LOAD/peak", *PHASES[1:]]
     assert sizes["MODEL_LOAD/peak"] - sizes["MODEL_LOAD"] > 30 * MIB
 
@@ -95,16 +122,22 @@ def test_standing_still_does_not_count_against_the_time_limit(scenario) -> None:
     assert run.outcome.ok, run.outcome.sentence  # though it stood still for longer than its limit
 
 
-def test_a_hold_that_nobody_ends_has_a_limit(scenario, monkeypatch: pytest.MonkeyPatch, nothing_left) -> None:
-    monkeypatch.setattr(probing, "_HOLD_LIMIT_NS", 200_000_000)
+def test_a_hold_that_nobody_ends_has_a_limit(scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_left) -> None:
+    went_on = tmp_path / "went on"
+    runtime = failing.runtime_file(tmp_path, prepare=f"open({str(went_on)!r}, 'w').close()")
 
     def look(job, phase: str, pid: int) -> None:
         if phase == "MODEL_LOAD":
-            failing.wait_for(lambda: not stands_still(pid))
+            failing.wait_for(went_on.exists)
 
-    run = held(order_of(scenario()), look)
-    assert run.outcome.ok
-    assert any("MODEL_LOAD: it was held" in warning for warning in run.warnings)
+    for limit_ms in (200, 2_000, 20_000):  # if it is over before STARTUP has been looked at, the answer to that lets MODEL_LOAD go
+        went_on.unlink(missing_ok=True)
+        monkeypatch.setattr(probing, "_HOLD_LIMIT_NS", limit_ms * 10**6)
+        run = held(order_of(scenario(), runtime=str(runtime)), look)
+        if over := any("MODEL_LOAD: it was held" in warning for warning in run.warnings):
+            break
+    assert run.outcome.ok, run.outcome.sentence
+    assert over
 
 
 def test_a_child_killed_while_it_is_held_is_a_result(scenario, nothing_left) -> None:
@@ -122,18 +155,14 @@ def test_what_a_look_raises_ends_the_child(scenario, nothing_left) -> None:
 
 
 def test_nothing_is_left_when_memprof_is_killed_while_it_holds(scenario, tmp_path: Path, nothing_left) -> None:
-    model = scenario(load=[{"allocate": "a", "bytes": 128 * MIB, "random": True}])
-    with failing.started(tmp_path, "explain", model, "-r", "synthetic") as process:
-        failing.wait_for(one_stands_still)
+    with looking(tmp_path, "explain", scenario(), "-r", "synthetic") as process:
         process.kill()
         process.wait()
         failing.wait_for(failing.all_gone)
 
 
 def test_ctrl_c_while_a_child_is_held_ends_everything(scenario, tmp_path: Path, nothing_left) -> None:
-    model = scenario(load=[{"allocate": "a", "bytes": 128 * MIB, "random": True}])
-    with failing.started(tmp_path, "explain", model, "-r", "synthetic", "-o", "why.json", "--keep-runs", "runs.jsonl") as process:
-        failing.wait_for(one_stands_still)
+    with looking(tmp_path, "explain", scenario(), "-r", "synthetic", "-o", "why.json", "--keep-runs", "runs.jsonl") as process:
         process.send_signal(signal.SIGINT)
         out, said = process.communicate(timeout=120)
     assert process.returncode == 130
@@ -144,10 +173,7 @@ def test_ctrl_c_while_a_child_is_held_ends_everything(scenario, tmp_path: Path, 
 
 
 def test_a_wrapped_process_is_held_too(tmp_path: Path, scenario, nothing_left) -> None:
-    import sys
-
     wrapper = failing.script(tmp_path / "python", f'#!/bin/sh\n{failing.PYTHON} "$@"\nexit $?\n')
-    assert sys.executable
     seen = []
     run = held(order_of(scenario(), python=str(wrapper)), lambda job, phase, pid: seen.append((phase, state(pid))))
     assert run.outcome.ok, run.outcome.sentence

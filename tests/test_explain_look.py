@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
+from failing import wait_for
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,12 +23,19 @@ MIB = 1 << 20
 NOBODY = 65534
 
 
+def told(process: subprocess.Popen) -> str:
+    """The line that a program prints, once it waits after it: until then its heap is on the move."""
+    line = process.stdout.readline()
+    wait_for(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S")
+    return line
+
+
 @contextmanager
 def waiting(program: str):
     """A program that prints a line and waits; its process."""
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
-            process.line = process.stdout.readline()  # type: ignore[attr-defined]
+            process.line = told(process)  # type: ignore[attr-defined]
             yield process
         finally:
             process.kill()
@@ -117,7 +126,7 @@ def test_a_mapping_that_vanishes_or_cannot_be_read_is_left_out() -> None:
         pages = look.present_pages(process.pid, mappings)
         process.stdin.write("\n")
         process.stdin.flush()
-        process.stdout.readline()
+        told(process)
         memory = look.Memory(process.pid)
         wanted = ranges([(start, start + (8 << 20)) for start in (first, second, third)])
         good = sum(int(np.count_nonzero(piece.data == ord("x"))) for piece in memory.read(wanted.starts, wanted.ends))

@@ -171,14 +171,14 @@ def test_a_limit_under_which_it_never_ends_is_ended_and_said(scenario, coarser, 
         # What thrashes makes no progress: stood in for by a scenario that hangs where the limit is low.
         hangs = limit is not None and limit < 45 * MIB
         Path(self._order.job.model.path).write_text(json.dumps(HANGING if hangs else HOLDING))
-        self._patience_ns = (3 if hangs else 60) * 10**9  # a busy machine may need long for a run that does not hang
+        self._patience_ns = (1 if hangs else 60) * 10**9  # a busy machine may need long for a run that does not hang
         return trial(self, None if hangs else limit, **rest)
 
     monkeypatch.setattr(fit._Fitter, "_trial", stuck)
 
     fitted = fit.fit(fit.FitRequest(str(scenario(**HOLDING)), "synthetic", parts=(fit.WHOLE,), runs=1), Silent(), lambda line: None)
 
-    assert "whole run: with too little memory runs took longer than 3 s; they were ended and count as failed." in fitted.remarks
+    assert "whole run: with too little memory runs took longer than 1 s; they were ended and count as failed." in fitted.remarks
     assert fitted.parts[0].least_bytes >= 45 * MIB
 
 
@@ -188,20 +188,25 @@ HANGING = {"load": [{"hang": True}]}
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_no_group_stays_behind(held, number, tmp_path, clean, nothing_left):
-    path = held(40, execute=[{"sleep_s": 0.05}])
+    # The fifth run in a group, which is the second with a limit, and those after it hold until they are ended.
+    grouped_runs = tmp_path / "grouped runs"
+    load = f"""if "/{limits.PREFIX}-" in open("/proc/self/cgroup").read():
+    with open({str(grouped_runs)!r}, "a") as file:
+        file.write("x")
+    while os.path.getsize({str(grouped_runs)!r}) >= 5:
+        time.sleep(0.01)"""
+    runtime_file(tmp_path, load=load)
     process = subprocess.Popen(
-        [sys.executable, "-m", "memprof", "fit", path, "-r", "synthetic"],
+        [sys.executable, "-m", "memprof", "fit", held(20), "-r", "./mine.py"],
         cwd=tmp_path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
     )
-    while "works" not in process.stderr.readline():
-        pass
-    wait_for(left)
+    assert any("works" in line for line in process.stderr)
+    wait_for(lambda: grouped_runs.stat().st_size >= 5 and left())
     process.send_signal(number)
-    process.wait(timeout=120)
-    process.stderr.close()
+    process.communicate(timeout=120)
 
     assert process.returncode == (-9 if number == signal.SIGKILL else 130)
 

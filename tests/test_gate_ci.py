@@ -163,8 +163,6 @@ def script(name, folder, **variables):
         ("few", {}, 3, "### memprof gate: undecided"),
         ("few", {"MEMPROF_UNDECIDED": "pass"}, 0, "### memprof gate: undecided"),
         ("none", {}, 5, "### memprof gate: could not be run"),
-        ("head", {"MEMPROF_ARGS": "--threshold 20% --threshold 20MiB"}, 0, "### memprof gate: fine"),
-        ("head", {"MEMPROF_ARGS": "--threshold 20%\n--threshold 20MiB\n"}, 0, "### memprof gate: fine"),
     ],
 )
 def test_the_shell_recipe_shows_the_report_and_ends_with_the_verdict(folder, head, more, code, title):

@@ -368,10 +368,10 @@ def test_a_pipe_is_no_file_to_read_twice_and_none_to_read_before_it_is_written(m
     done = memprof("gate", "head.jsonl", "--baseline", "pipe")
     assert (done.returncode, "pipe is a pipe" in done.stderr) == (5, True)
     read: list[str] = []
-    reader = threading.Thread(target=lambda: read.append((files / "pipe").read_text()))
+    reader = threading.Thread(target=lambda: read.append((files / "pipe").read_text()), daemon=True)
     reader.start()
     done = memprof("gate", "head.jsonl", "--baseline", "base.json", "--also", "json=pipe")
-    reader.join(10)
+    reader.join(120)
     assert done.returncode == 1
     assert json.loads(read[0])["rows"]
     done = memprof("gate", "head.jsonl", "--baseline", "base.json", "--also", "json=-")

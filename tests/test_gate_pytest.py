@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -100,11 +101,25 @@ def test_a_marked_test_is_held_to_its_limit_in_a_process_of_its_own(pytester, le
     assert small["peak_rss_bytes"] - small["rss_before_bytes"] == pytest.approx(20 << 20, abs=1 << 20)
 
 
+# A child holds its memory until memprof has seen it beside the test's: both have this much anonymous memory, less what the kernel sums late.
 CHILDREN = """
-import multiprocessing, subprocess, sys, time
+import subprocess, sys
 import pytest
 
-HOLD = "import time; held = b'x' * (64 << 20); time.sleep(1.5)"
+HOLD = '''
+import os, pathlib, time
+
+def anonymous(pid):
+    pages = [int(word) for word in pathlib.Path(f"/proc/{pid}/statm").read_text().split()]
+    return (pages[1] - pages[2]) * os.sysconf("SC_PAGE_SIZE")
+
+held = b"x" * (96 << 20)
+draft, unseen = pathlib.Path("draft"), pathlib.Path("unseen")
+draft.write_text(str(anonymous("self") + anonymous(os.getppid()) - (1 << 20)))
+draft.rename(unseen)
+while unseen.exists():
+    time.sleep(0.01)
+'''
 
 @pytest.mark.peak_rss("40 MiB", above_baseline=True)
 def test_program():
@@ -122,18 +137,40 @@ def test_expected():
 """
 
 
-@pytest.mark.long
+NOTICING = """
+import os, pathlib
+
+def noticing(ask):
+    unseen = pathlib.Path("unseen").absolute()
+
+    def asking(job, message, token, live, *rest, **more):
+        def seen(phase, rss_bytes):
+            if unseen.exists() and rss_bytes >= int(unseen.read_text()):
+                unseen.unlink()
+            live(phase, rss_bytes)
+        return ask(job, message, token, seen, *rest, **more)
+    return asking
+
+if "MEMPROF_PYTEST_REPORTS" not in os.environ:  # not in a test's own process
+    from memprof.measuring import campaign
+    campaign.ask = noticing(campaign.ask)
+"""
+
+
 def test_what_a_test_starts_counts(pytester, lean):
     pytester.makepyfile(CHILDREN)
+    pytester.makeconftest(NOTICING)
 
     done = pytester.runpytest_subprocess("--junitxml=out.xml", "-v")
 
     done.assert_outcomes(passed=1, failed=1, xfailed=1)
     done.stdout.fnmatch_lines_random(["*test_program FAILED*", "*test_few PASSED*"])
-    done.stdout.re_match_lines_random([r"the test's process tree's peak RSS is (4|5|6|7)\d\.\d MiB above .*; the limit is 40.0 MiB"])
+    said = r"(?m)^the test's process tree's peak RSS is (\d+)\.\d MiB above .*; the limit is 40\.0 MiB"
+    (above,) = re.findall(said, done.stdout.str())
+    assert 60 <= int(above) < 120
     few = next(case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase") if case.get("name") == "test_few")
     peaks = {figure.get("name"): int(figure.get("value")) for figure in few.iter("property")}
-    assert peaks["peak_rss_bytes"] - peaks["rss_before_bytes"] > 40 << 20
+    assert peaks["peak_rss_bytes"] - peaks["rss_before_bytes"] > 60 << 20
 
 
 OPTIONS = """
@@ -251,7 +288,7 @@ def test_the_fixture_measures_models_and_functions(pytester, lean, mode):
     assert [len(peaks[name]) for name in ("test_function", "test_function_over", "test_function_fails")] == [1, 1, 0]
     assert peaks["test_function_over"][0] - peaks["test_function"][0] == pytest.approx(19 << 20, abs=1 << 20)  # the larger of two
     if not words:
-        done.stdout.re_match_lines_random([r"net\.json's peak RSS is 6\d\.\d MiB; the limit is 30\.0 MiB"])
+        done.stdout.re_match_lines_random([r"net\.json's peak RSS is [56]\d\.\d MiB; the limit is 30\.0 MiB"])
         done.stdout.fnmatch_lines_random(["*cannot be imported by another process*", "*its arguments cannot be handed to another process*"])
         done.stdout.fnmatch_lines_random(["*peak_rss guards nothing: the test measures nothing with its memprof fixture"])
 
@@ -339,13 +376,12 @@ def test_the_fixture_says_whether_a_function_grows(pytester, lean):
     pytester.makepyfile(
         test_it="import pytest\nimport work\nfrom memprof.pytest_plugin import fixture\nfrom memprof.seek import grow\ngrow._FIRST = 200\n"
         "fixture._BUDGET_NS = 60 * 10**9\n"
-        "def test_leak(memprof):\n    grows = memprof.grows(work.leak, 65536)\n    assert grows\n    assert 60000 < grows.verdict.slope < 70000\n"
-        "def test_said(memprof):\n    assert not memprof.grows(work.leak, 65536)\n"
+        "def test_leak(memprof):\n    grows = memprof.grows(work.leak, 65536)\n    assert 60000 < grows.verdict.slope < 70000\n    assert not grows\n"
         "def test_fine(memprof):\n    assert not memprof.grows(work.fine)\n"
         "def test_fails(memprof):\n    memprof.grows(work.fail)\n"
     )
 
     done = pytester.runpytest_subprocess("-v", timeout=300)
 
-    done.assert_outcomes(passed=2, failed=2)
+    done.assert_outcomes(passed=1, failed=2)
     done.stdout.fnmatch_lines_random(["*assert not Grows(reason='it grows by 6?.? KiB per call (95%: *", "*ValueError: not today*"])

@@ -18,7 +18,7 @@ from made import MIB, job
 from memprof.cache import cache_folder
 from memprof.gate import interleaved, worktrees
 from memprof.gate.again import orders_again
-from memprof.measuring import leftovers
+from memprof.measuring import campaign, leftovers
 from memprof.measuring.order import Order
 from memprof.measuring.orders import plan
 from memprof.measuring.suite import Suite as Wanted
@@ -310,22 +310,47 @@ def test_each_side_has_an_environment_of_its_own(memprof, checkout, monkeypatch)
     assert checkout.is_clean()
 
 
-# It lives long enough to be looked at on a busy machine: nobody knows the peak of a program that ended before.
+# It holds its memory until memprof has seen it: nobody knows the peak of a program that ended before.
 PROGRAM = """
-import mmap, time
+import mmap, os, pathlib, time
 held = mmap.mmap(-1, {mib} << 20)
 for at in range(0, len(held), 4096):
     held[at] = 1
-time.sleep(0.1)
+unseen = pathlib.Path({folder!r}, str(os.getpid()))
+draft = unseen.with_suffix(".draft")
+draft.write_text(str(int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")))
+draft.rename(unseen)
+while unseen.exists():
+    time.sleep(0.01)
 """
 
 
-def test_commands_are_measured_in_each_sides_tree(memprof, checkout):
+@pytest.fixture
+def unseen(tmp_path, monkeypatch):
+    """A folder where a program puts a file with its resident set, which is gone once memprof has seen the program at that size."""
+    folder, ask = tmp_path / "unseen", campaign.ask
+    folder.mkdir()
+
+    def noticing(job, message, token, live, *rest, **more):
+        def seen(phase, rss_bytes):
+            for file in folder.glob("*[0-9]"):
+                if rss_bytes >= int(file.read_text()) - NEAR:
+                    file.unlink()
+            live(phase, rss_bytes)
+
+        return ask(job, message, token, seen, *rest, **more)
+
+    monkeypatch.setattr(campaign, "ask", noticing)
+    return folder
+
+
+def test_commands_are_measured_in_each_sides_tree(memprof, checkout, unseen):
     """What a build command makes of each side is run there: an engine in C++ has no runtime file."""
+    base, head = (PROGRAM.format(mib=mib, folder=str(unseen)) for mib in (20, 24))
     suite = f"{QUICK}[[variant]]\nname = 'app'\ncmd = ['{sys.executable}', 'built.py']\n"
     suite += quick(checkout, "cp program.py built.py").partition(SUITE)[2]
-    checkout.commit(suite_dot_toml=suite, program_dot_py=PROGRAM.format(mib=20), _dot_gitignore="built.py\nquick-python\n")
-    checkout.commit(program_dot_py=PROGRAM.format(mib=24))
+    checkout.commit(suite_dot_toml=suite, program_dot_py=base, _dot_gitignore="built.py\nquick-python\n")
+    checkout.commit(program_dot_py=head)
 
     done = memprof("gate", "--run", "suite.toml", "--base-ref", "HEAD~1", "--json", cwd=checkout.folder)
 
@@ -419,7 +444,8 @@ def test_the_change_that_brings_the_suite_is_new_as_a_whole(memprof, checkout, c
     files = {"bench__suite_dot_toml": quick(checkout, command), "bench__net_dot_bin": "1", "tools__build_dot_sh": "true\n"}
     checkout.commit(runtime_dot_py=RUNTIME, **files)
 
-    done = memprof("gate", "--run", "bench/suite.toml", "--base-ref", "HEAD~1", "-o", "o.jsonl", "--json", cwd=checkout.folder)
+    words = ["--base-ref", "HEAD~1", "-o", "o.jsonl", "--json", "--repeats", "1"]
+    done = memprof("gate", "--run", "bench/suite.toml", *words, cwd=checkout.folder)
 
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)

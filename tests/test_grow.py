@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -251,6 +255,7 @@ def test_words_that_do_not_fit_together_are_refused(memprof, tmp_path, given, se
 
 # -- real processes
 
+ENDLESS = 'memprof_begin("EXECUTE"); for (;;) { hold(8192); usleep(2000); memprof_iteration(); }'
 LEAK = """unsigned seed = 1; int units = atoi(words[1]);
     memprof_begin("EXECUTE");
     for (int i = 0; i < units; ++i) {
@@ -358,55 +363,53 @@ def test_what_comes_with_shapes_is_said(memprof, tmp_path):
 
 
 def test_a_server_that_runs_already_is_judged_by_time(memprof, tmp_path):
-    import subprocess
-
-    body = "for (int i = 0; i < 3000; ++i) { hold(200000); usleep(10000); }"
+    body = "for (int i = 0; i < 30000; ++i) { hold(20000); usleep(10000); }"
     server = subprocess.Popen([program(body)])
     try:
         # The kernel gives it its new name a moment after exec has let its parent go on.
         wait_for(lambda: Path(f"/proc/{server.pid}/comm").read_text() == "program\n")
-        done = memprof("attach", "--grow", str(server.pid), "--for", "1500ms", "--interval", "10ms", "-o", "a.jsonl", "--json")
+        for duration in ("1500ms", "15s"):  # on a busy machine it stands still at times
+            output = f"{duration}.jsonl"
+            done = memprof("attach", "--grow", str(server.pid), "--for", duration, "--interval", "10ms", "-o", output, "--json")
+            if done.returncode == 1:
+                break
     finally:
         server.kill()
         server.wait()
 
-    assert done.returncode in (1, 3), done.stderr  # on a busy machine it stands still at times
+    assert done.returncode in (1, 3), done.stderr
     answer = json.loads(done.stdout)
     assert answer["unit"] == "second" and answer["sentence"].startswith("program: ")
 
 
 @pytest.mark.usefixtures("probe")
 def test_a_long_run_tells_how_far_it_has_come_and_ends_by_time(tmp_path):
-    lines: list[bytes] = []
-    kept: list[bytes] = []
-    body = 'memprof_begin("EXECUTE"); for (;;) { hold(8192); usleep(2000); memprof_iteration(); }'
-    request = GrowRequest(None, command=commands.parse(program(body)), soak_ns=5 * 10**9)
-
-    grown = grow.grow(request, Silent(), kept.append, lines.append)  # type: ignore[arg-type]
+    request = GrowRequest(None, command=commands.parse(program(ENDLESS)))
+    for seconds in (3, 24, 120):  # a busy machine needs longer for enough units, and for a second report of one process
+        kept: list[bytes] = []
+        lines: list[bytes] = []
+        with suppress(MeasurementError):
+            grown = grow.grow(replace(request, soak_ns=seconds * 10**9), Silent(), kept.append, lines.append)  # type: ignore[arg-type]
+        known = [store.decode(line.rstrip(b"\n"), "what is known") for line in lines]
+        done = [[grow._done(run) for run in known if run.job.repeat == repeat] for repeat in (1, 2, 3)]
+        if len(kept) == 3 and all(done) and any(max(counts) > min(counts) for counts in done):
+            break
 
     assert grown.verdict.word in ("grows", "undecided") and not grown.remarks  # on a busy machine there are few units
-    assert len(kept) == 3 and len(lines) >= 3
-    for line in lines:
-        run = store.decode(line.rstrip(b"\n"), "what is known")
-        assert run.outcome.sentence == "it was ended, with memprof, while it ran"
-    rows = [store.decode(line.rstrip(b"\n"), "").work[0].rows for line in lines[:2]]
-    assert rows[0] < rows[1]
+    assert len(kept) == 3 and all(done)
+    assert {run.outcome.sentence for run in known} == {"it was ended, with memprof, while it ran"}
+    assert any(max(counts) > min(counts) for counts in done)
+    assert all(counts == sorted(counts) for counts in done)
 
 
 @pytest.mark.long
 def test_memprof_that_is_killed_leaves_what_is_known(tmp_path):
-    import signal
-    import subprocess
-    import sys
-
-    from failing import wait_for
-
-    body = 'memprof_begin("EXECUTE"); for (;;) { hold(8192); usleep(2000); memprof_iteration(); }'
+    # What is known comes four times a process, of which there are three.
     part = tmp_path / "soak.jsonl.part"
-    words = [sys.executable, "-m", "memprof", "grow", "--cmd", program(body), "--for", "300s", "-o", str(tmp_path / "soak.jsonl")]
+    words = [sys.executable, "-m", "memprof", "grow", "--cmd", program(ENDLESS), "--for", "60s", "-o", str(tmp_path / "soak.jsonl")]
     process = subprocess.Popen(words, stderr=subprocess.DEVNULL, cwd=tmp_path)
     try:
-        wait_for(lambda: part.exists() and store.load([part]).runs[0].work[0].rows > 32)
+        wait_for(lambda: part.exists() and (work := store.load([part]).runs[0].work) and work[0].rows > 32)
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()

@@ -33,13 +33,17 @@ TUNED = ("model.bin", "-r", "./planted.py", "--try", "malloc_arenas=1", "--time"
 
 @pytest.fixture
 def mine(memprof, tmp_path):
-    """runs.jsonl: five runs of a runtime in a file, measured here; and `executed`, which the runtime leaves, is gone again."""
+    """runs.jsonl: five runs of a runtime in a file, signed here; and `executed`, which the runtime leaves, is gone again."""
     (tmp_path / "planted.py").write_text(PLANTED)
     (tmp_path / "model.bin").write_bytes(b"model")
-    done = memprof("run", "model.bin", "-r", "./planted.py", "--warmup", "0", "--runs", "1", "-o", "runs.jsonl")
+    done = memprof("run", "model.bin", "-r", "./planted.py", "--warmup", "0", "--runs", "1", "--repeats", "1", "-o", "runs.jsonl")
     assert done.returncode == 0, done.stderr
     (tmp_path / "executed").unlink()
-    return tmp_path / "runs.jsonl"
+    path = tmp_path / "runs.jsonl"
+    (measured,) = store.load([path]).runs
+    jobs = [replace(measured.job, repeat=repeat) for repeat in range(1, 6)]
+    path.write_bytes(b"".join(store.encode(replace(measured, job=job, signature=signing.signature(job))) for job in jobs))
+    return path
 
 
 def rewritten(path: Path, **changes: object) -> None:

@@ -107,6 +107,10 @@ def holding(tensors: Sequence[StoredTensor], kept: Sequence[Sequence[str]], nois
             process.stdin.flush()
             if process.stdout.readline() != "ready\n":
                 raise RuntimeError("the process that holds the copies did not come up")
+            while (
+                Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S"
+            ):  # until it waits its heap is on the move
+                time.sleep(0.001)
             process.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
             yield process.pid

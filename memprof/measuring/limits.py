@@ -260,11 +260,11 @@ def remove_orphans(folder: Path) -> None:
 
 
 def remove(group: Path) -> None:
-    """End what is in a group, and remove it. The kernel lets go of its processes a moment after their end."""
+    """End what is in a group, and remove it. The kernel lets go of its processes a moment after their end, on a busy machine seconds."""
     with suppress(OSError):
         for process in (group / "cgroup.procs").read_text().split():
             os.kill(int(process), signal.SIGKILL)
-    for _ in range(100):
+    for _ in range(500):
         try:
             group.rmdir()
             return
