@@ -1,14 +1,13 @@
 """A server of OpenAI's completions for tests of --drive: `python driven.py PORT MODE`. Each request makes it hold 256 KiB more.
 
 MODE: well; mute (listens on another port); loading (says 503 for a while); refusing (400 from the second request on); dying (ends at the second);
-vague (no usage in its answers); leaving (ends by itself, with 0, after the first); stubborn (ignores SIGTERM).
+vague (no usage in its answers); leaving (ends by itself, with 0, at the second); stubborn (ignores SIGTERM).
 """
 
 import json
 import os
 import signal
 import sys
-import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -30,6 +29,8 @@ class Handler(BaseHTTPRequestHandler):
         HELD.append(bytearray(os.urandom(1 << 18)))
         if MODE == "dying" and len(ASKED) == 2:
             os.kill(os.getpid(), signal.SIGKILL)
+        if MODE == "leaving" and len(ASKED) == 2:
+            os._exit(0)
         if MODE == "refusing" and len(ASKED) > 1:
             self.answer(400, {"error": {"message": "the prompt is too long"}})
             return
@@ -38,8 +39,6 @@ class Handler(BaseHTTPRequestHandler):
             return
         usage = {"prompt_tokens": len(asked["prompt"]), "completion_tokens": asked["max_tokens"]}
         self.answer(200, {"choices": [], **({"usage": usage} if MODE != "vague" else {})})
-        if MODE == "leaving":
-            threading.Timer(0.2, os._exit, (0,)).start()
 
     def answer(self, status, content):
         data = json.dumps(content).encode()

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
@@ -40,7 +41,10 @@ class Knob:
         return text
 """
 QUICK = {"load": [{"allocate": "weights", "bytes": 4 * MIB}]}
+UNTIL_SEEN = {"until": "seen"}  # a step of a scenario that `measured_until_seen` ends
 HANG = {"load": [{"hang": True}]}
+
+Result = TypeVar("Result")
 
 
 class Silent:
@@ -57,23 +61,45 @@ class Silent:
         self.said.append(sentence)
 
 
-def measured(model: Path, runtime: str | Path = "synthetic", **words: object) -> Run:
+class Noticing(Silent):
+    """Makes a file as soon as the measured process has been seen at this size."""
+
+    def __init__(self, file: Path, size_bytes: int) -> None:
+        super().__init__()
+        self._file, self._bytes = file, size_bytes
+
+    def live(self, phase, rss_bytes):
+        if rss_bytes >= self._bytes:
+            self._file.touch()
+
+
+def measured(model: Path, runtime: str | Path = "synthetic", progress: Silent | None = None, **words: object) -> Run:
     """One job through a real probe, without the command around it: no warm-up, one iteration and no RELEASE unless `words` say otherwise."""
     suite = Suite(models=(str(model),), runtimes=(str(runtime),), repeats=1, **{"warmup": 0, "runs": 1, "release": False, **words})
-    (run,) = campaign.measure(plan(suite).orders, Silent(), lambda line: None)
+    (run,) = campaign.measure(plan(suite).orders, progress or Silent(), lambda line: None)
     return run
+
+
+def measured_until_seen(size_bytes: int, scenario: Path, **words: object) -> Run:
+    """As `measured`, for a scenario with the step UNTIL_SEEN, which is over when the probe has told that it has seen this size."""
+    return measured(scenario, progress=Noticing(scenario.parent / UNTIL_SEEN["until"], size_bytes), **words)
+
+
+def with_time(attempt: Callable[[float], Result], is_enough: Callable[[Result], object], *seconds: float) -> Result:
+    """What `attempt` gives with the first of these times that was enough; a busy machine needs a longer one than an idle one.
+
+    The last has to be enough in any case, so that what is not there then is missing.
+    """
+    for each in seconds:
+        result = attempt(each)
+        if is_enough(result):
+            break
+    return result
 
 
 def with_patience(attempt: Callable[[int], Run], came_so_far: Callable[[Run], bool]) -> Run:
-    """The Run of `attempt` under the first of some time limits, in ns, that was long enough for it to come so far; a busy machine needs a longer one.
-
-    The first is 1 s. The last, which is a minute, is enough in any case, so what it does not reach is missing.
-    """
-    for limit_s in (1, 8, 64):
-        run = attempt(limit_s * 10**9)
-        if came_so_far(run):
-            break
-    return run
+    """The Run of `attempt` under the first of some time limits, in ns, that was long enough for it to come so far."""
+    return with_time(lambda limit_s: attempt(int(limit_s * 10**9)), came_so_far, 1, 8, 64)
 
 
 def free_port() -> int:
@@ -131,9 +157,9 @@ def runs_in(path: Path) -> list[dict]:
 
 
 @contextmanager
-def started(folder: Path, *words: str | Path) -> Iterator[subprocess.Popen[str]]:
+def started(folder: Path, *words: str | Path, program: tuple[str, ...] = ("-m", "memprof")) -> Iterator[subprocess.Popen[str]]:
     """`memprof WORDS` in a session of its own, as a terminal's foreground process is in a group of its own; killed where it still runs."""
-    command = [sys.executable, "-m", "memprof", *map(str, words)]
+    command = [sys.executable, *program, *map(str, words)]
     with subprocess.Popen(
         command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:

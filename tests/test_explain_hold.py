@@ -80,8 +80,11 @@ def test_a_transient_is_held_inside_its_phase(scenario, nothing_left) -> None:
     def look(job, phase: str, pid: int) -> None:
         sizes[phase] = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
 
-    model = scenario(load=[{"spike": 60 * MIB, "hold_s": 1}, {"sleep_s": 0.05}])
-    run = held(order_of(model, hold_at={"MODEL_LOAD": 60 * MIB}), look)
+    def attempt(hold_s: float) -> Run:
+        sizes.clear()
+        return held(order_of(scenario(load=[{"spike": 60 * MIB, "hold_s": hold_s}]), hold_at={"MODEL_LOAD": 60 * MIB}), look)
+
+    run = failing.with_time(attempt, lambda run: "MODEL_LOAD/peak" in sizes, 0.3, 3, 30)
     assert run.outcome.ok
     assert list(sizes) == ["STARTUP", "MODEL_LOAD/peak", *PHASES[1:]]
     assert sizes["MODEL_LOAD/peak"] - sizes["MODEL_LOAD"] > 30 * MIB
@@ -121,9 +124,24 @@ def test_what_a_look_raises_ends_the_child(scenario, nothing_left) -> None:
         held(order_of(scenario()), look)
 
 
+# memprof whose first look at a child that stands still does not end.
+LOOKING = """
+import time
+from memprof import cli
+from memprof.explain import waterfall
+waterfall.take = lambda *words: time.sleep(600)
+cli.main()
+"""
+
+
+def looking(folder: Path, *words: str | Path):
+    """memprof in the background, which looks for ever."""
+    (folder / "looking.py").write_text(LOOKING)
+    return failing.started(folder, *words, program=("looking.py",))
+
+
 def test_nothing_is_left_when_memprof_is_killed_while_it_holds(scenario, tmp_path: Path, nothing_left) -> None:
-    model = scenario(load=[{"allocate": "a", "bytes": 128 * MIB, "random": True}])
-    with failing.started(tmp_path, "explain", model, "-r", "synthetic") as process:
+    with looking(tmp_path, "explain", scenario(), "-r", "synthetic") as process:
         failing.wait_for(one_stands_still)
         process.kill()
         process.wait()
@@ -131,8 +149,7 @@ def test_nothing_is_left_when_memprof_is_killed_while_it_holds(scenario, tmp_pat
 
 
 def test_ctrl_c_while_a_child_is_held_ends_everything(scenario, tmp_path: Path, nothing_left) -> None:
-    model = scenario(load=[{"allocate": "a", "bytes": 128 * MIB, "random": True}])
-    with failing.started(tmp_path, "explain", model, "-r", "synthetic", "-o", "why.json", "--keep-runs", "runs.jsonl") as process:
+    with looking(tmp_path, "explain", scenario(), "-r", "synthetic", "-o", "why.json", "--keep-runs", "runs.jsonl") as process:
         failing.wait_for(one_stands_still)
         process.send_signal(signal.SIGINT)
         out, said = process.communicate(timeout=120)

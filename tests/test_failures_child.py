@@ -10,14 +10,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from failing import HANG, MIB, PYTHON, QUICK, measured, runs_in, runtime_file, script, with_patience
+from failing import HANG, MIB, PYTHON, QUICK, UNTIL_SEEN, measured, measured_until_seen, runs_in, runtime_file, script, with_patience
 
 from memprof.probe import kills, procfs
 
 pytestmark = pytest.mark.usefixtures("nothing_left", "probe")
 
 HELD = {"allocate": "weights", "bytes": 32 * MIB}
-LATER = {"sleep_s": 0.5}  # so that it has been seen at this size, even where it is not polled
 WRITE = "number = int(os.environ['MEMPROF_MARKS'].split(':')[0])\nwrite = lambda data: os.write(number, data)\n"
 
 
@@ -41,7 +40,7 @@ def model(tmp_path):
     ],
 )
 def test_a_death_by_signal_is_told_with_its_phase_and_last_size(scenario, phase, warmup, step, name, finished):
-    run = measured(scenario(**{step: [HELD, LATER, {"crash": name}]}), warmup=warmup)
+    run = measured_until_seen(32 * MIB + 1, scenario(**{step: [HELD, UNTIL_SEEN, {"crash": name}]}), warmup=warmup)
 
     assert (run.outcome.status, run.outcome.phase, run.outcome.signal) == ("signal", phase, name)
     assert run.outcome.rss_last_bytes > 32 * MIB
@@ -53,7 +52,7 @@ def test_a_death_by_signal_is_told_with_its_phase_and_last_size(scenario, phase,
 def test_the_last_size_is_known_where_nothing_is_polled(scenario):
     every_cpu = (1024,)  # threads: where a runtime uses every CPU, its iterations are not disturbed
 
-    run = measured(scenario(execute=[HELD, {"sleep_s": 1.5}, {"crash": "SIGSEGV"}]), threads=every_cpu)
+    run = measured_until_seen(32 * MIB + 1, scenario(execute=[HELD, UNTIL_SEEN, {"crash": "SIGSEGV"}]), threads=every_cpu)
 
     assert run.job.iterations_interval_ns == 0
     assert run.outcome.rss_last_bytes > 32 * MIB
@@ -264,9 +263,9 @@ def test_a_stopped_program_ends_at_the_time_limit(scenario, phase):
 
 @pytest.mark.parametrize("to", ["stdout", "stderr"])
 def test_what_it_prints_is_read_and_dropped(scenario, to):
-    run = measured(scenario(load=[{"print": "\udc80\udcff\0" * 20_000, "times": 5_000, "to": to}], execute=[{"exit": 3}]))
+    run = measured(scenario(load=[{"print": "\udc80\udcff\0" * 20_000, "times": 1_000, "to": to}], execute=[{"exit": 3}]))
 
-    assert run.output_bytes == 300_000_000
+    assert run.output_bytes == 60_000_000
     assert len(run.output_tail) <= 4096
     assert (run.outcome.phase, run.outcome.exit_code) == ("EXECUTE", 3)
 
@@ -346,7 +345,7 @@ def test_the_first_word_of_a_process_that_is_none_of_the_childs_is_not_believed(
     (tmp_path / "lie.py").write_text(f"import os\n{WRITE}write(b'{first}\\n')\n")
     liar = wrapper(tmp_path, f'{PYTHON} {tmp_path}/lie.py\nexec {PYTHON} "$@"')
 
-    run = measured(scenario(load=[HELD]), python=str(liar))
+    run = measured_until_seen(32 * MIB + 1, scenario(load=[HELD, UNTIL_SEEN]), python=str(liar))
 
     assert run.outcome.ok
     assert "1 line(s)" in run.warnings[0]
@@ -364,9 +363,12 @@ def test_what_it_forks_and_leaves_is_ended_and_counted(scenario):
 
 
 def test_what_detaches_itself_is_ended_too(model, tmp_path):
-    detach = "subprocess.Popen(['sh', '-c', 'setsid sleep 600 & setsid sleep 600 &'], start_new_session=True).wait()"
+    # Popen returns when the program has begun, so that each is called sleep when it is counted.
+    detaches = "import subprocess\nfor _ in range(2): subprocess.Popen(['sleep', '600'], start_new_session=True)"
 
-    run = measured(model, runtime_file(tmp_path, load=detach))
+    run = measured(
+        model, runtime_file(tmp_path, load=f"subprocess.run([sys.executable, '-S', '-c', {detaches!r}], start_new_session=True)")
+    )
 
     assert run.outcome.ok
     assert run.warnings == ("processes that outlived the measured one and were ended: 2 (sleep)",)
@@ -407,7 +409,8 @@ def shell(tmp_path):
 
 
 def test_under_a_wrapper_the_process_that_speaks_first_is_measured(scenario, shell):
-    run = measured(scenario(load=[HELD], prepare=[{"spike": 16 * MIB, "hold_s": 0.1}]), python=shell)
+    more = [{"allocate": "more", "bytes": 16 * MIB}, UNTIL_SEEN, {"free": "more"}]
+    run = measured_until_seen(48 * MIB + 1, scenario(load=[HELD], prepare=more), python=shell)
 
     assert run.outcome.ok
     assert run.mark("PREPARE").rss_peak_bytes > 48 * MIB
@@ -416,7 +419,7 @@ def test_under_a_wrapper_the_process_that_speaks_first_is_measured(scenario, she
 
 
 def test_under_a_wrapper_a_death_by_signal_is_told_as_one(scenario, shell):
-    run = measured(scenario(load=[HELD, LATER, {"crash": "SIGSEGV"}]), python=shell)
+    run = measured_until_seen(32 * MIB + 1, scenario(load=[HELD, UNTIL_SEEN, {"crash": "SIGSEGV"}]), python=shell)
 
     assert (run.outcome.phase, run.outcome.signal, run.outcome.exit_code) == ("MODEL_LOAD", "SIGSEGV", 139)
     assert run.outcome.rss_last_bytes > 32 * MIB
@@ -494,7 +497,7 @@ def test_a_damaged_model_is_told_in_the_runtimes_own_words(onnx_model, tmp_path,
 
 def test_one_variants_failure_stops_no_other_and_stands_in_its_place(memprof, scenario, tmp_path):
     scenario("good.json", **QUICK)
-    scenario("bad.json", load=[HELD, LATER, {"crash": "SIGSEGV"}])
+    scenario("bad.json", load=[HELD, {"crash": "SIGSEGV"}])
     mine = runtime_file(tmp_path, prepare="raise ValueError('not today')")
 
     variants = ["--variant", "plain=synthetic", "--variant", f"own={mine}"]

@@ -23,7 +23,7 @@ import psutil
 import pytest
 from compiled import once_compiled
 from examples import examples
-from failing import MIB, Silent, wait_for
+from failing import MIB, Silent, wait_for, with_time
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from native_programs import program
@@ -116,7 +116,7 @@ def test_both_read_any_message_alike(words, env, stdin, named, numbers, determin
 )
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_cannot_be_started_is_told_alike(kind, start, reason):
-    run = asked(kind, Message(job(), start, 10**9, {"": 10**6}))
+    run = asked(kind, Message(job(), start, 60 * 10**9, {"": 10**6}))
 
     assert (run.outcome.status, run.outcome.phase, run.outcome.message) == ("start", "STARTUP", reason)
 
@@ -216,16 +216,20 @@ def test_a_process_that_runs_is_looked_at_and_left_alone(kind):
         assert sleeper.stdout is not None and sleeper.stdout.readline() == b"\n"
         # It reads from now on. While a program still starts, its own mark rises, and then the peak is exact.
         wait_for(lambda: psutil.Process(sleeper.pid).status() == psutil.STATUS_SLEEPING)
-        asked_for = attach.job(sleeper.pid, 2 * 10**9, 10**6, None)
-        (run,) = attach.measure(asked_for, sleeper.pid, Silent(), lambda line: None, kind)
 
+        def attempt(seconds: float) -> tuple[float, Run]:
+            asked_for = attach.job(sleeper.pid, int(seconds * 10**9), 10**6, None)
+            (run,) = attach.measure(asked_for, sleeper.pid, Silent(), lambda line: None, kind)
+            return seconds, run
+
+        seconds, run = with_time(attempt, lambda done: done[1].timeline.samples > 11, 1, 8, 64)
         assert sleeper.poll() is None
         sleeper.kill()
     (mark,) = run.marks
     assert run.outcome.ok
     assert (mark.phase, mark.rss_peak_exact) == ("RUN", False)
     assert mark.rss_begin_bytes <= mark.rss_peak_bytes == mark.rss_end_bytes == run.timeline.rss_max_bytes
-    assert mark.time_ns >= 2e9 and mark.samples == run.timeline.samples - 1 > 10
+    assert mark.time_ns >= seconds * 1e9 and mark.samples == run.timeline.samples - 1 > 10
 
 
 # -- the timeline
@@ -233,12 +237,16 @@ def test_a_process_that_runs_is_looked_at_and_left_alone(kind):
 
 def test_its_columns_are_what_pythons_store_reads():
     body = (
-        "for (int i = 0; i < 200; ++i) { size_t size = (size_t)(1 + i * 7 % 23) * MIB; char *m = hold(size); usleep(5000); drop(m, size); }"
-        "hold(23 * MIB); usleep(500000);"
+        "for (int i = 0; i < 40 * atoi(words[1]); ++i) {"
+        "size_t size = (size_t)(1 + i * 7 % 23) * MIB; char *m = hold(size); usleep(5000); drop(m, size); }"
+        "hold(23 * MIB); usleep(100000 * atoi(words[1]));"
     )
-    start = Start((program(body),), command={})
 
-    run = asked("static", Message(job(), start, 60 * 10**9, {"": 10**6}))
+    def attempt(fifths: float) -> Run:
+        start = Start((program(body), str(int(fifths))), command={})
+        return asked("static", Message(job(), start, 600 * 10**9, {"": 10**6}))
+
+    run = with_time(attempt, lambda run: len(store.unpack(run.timeline).t_ns) > 40 and run.timeline.rss_max_bytes > 22 * MIB, 2, 20, 200)
 
     columns = store.unpack(run.timeline)
     t_ns, rss, file, vms = columns.t_ns, columns.rss, columns.file, columns.vms
@@ -407,7 +415,7 @@ def test_a_pattern_that_c_does_not_know_is_refused_beforehand(regex):
 def test_a_pattern_that_is_none_is_said():
     start = Start(("true",), command={"regexes": [["LOAD", "a(b"]]})
 
-    run = asked("static", Message(job(), start, 10**9, {"": 10**6}))
+    run = asked("static", Message(job(), start, 60 * 10**9, {"": 10**6}))
 
     assert run.outcome.status == "start"
     assert run.outcome.message == "the static probe cannot read the pattern 'a(b': a group is not closed"
@@ -439,14 +447,22 @@ def test_it_measures_on_each_architecture_and_is_small(architecture):
         program = static_probe.built(architecture)
     except InputError as error:
         pytest.skip(str(error))
-    script = "echo load took 12 ms; sleep 1; echo end; exit 3"
-    start = Start(("sh", "-c", script), command={"regexes": [["LOAD", r"took \d+"], ["REST", "^end$"]]})
-    with subprocess.Popen([*([emulator] if emulator else []), str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as probe:
-        assert probe.stdin is not None and probe.stdout is not None
-        probe.stdin.write(encode(Message(job(), start, 60 * 10**9, {"": 10**6})))
-        probe.stdin.flush()
-        *_, line = probe.stdout
-    run = store.decode(line.removeprefix(b"run ").rstrip(b"\n"), "its answer")
+
+    def attempt(seconds: float) -> Run:
+        script = f"echo load took 12 ms; sleep {seconds}; echo end; exit 3"
+        start = Start(("sh", "-c", script), command={"regexes": [["LOAD", r"took \d+"], ["REST", "^end$"]]})
+        with subprocess.Popen([*([emulator] if emulator else []), str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as probe:
+            assert probe.stdin is not None and probe.stdout is not None
+            probe.stdin.write(encode(Message(job(), start, 60 * 10**9, {"": 10**6})))
+            probe.stdin.flush()
+            *_, line = probe.stdout
+        return store.decode(line.removeprefix(b"run ").rstrip(b"\n"), "its answer")
+
+    def was_seen(run: Run) -> bool:
+        rest = run.mark("REST")
+        return rest is not None and (rest.rss_peak_bytes or 0) > 100_000 and len(store.unpack(run.timeline).t_ns) > 0
+
+    run = with_time(attempt, was_seen, 0.3, 3, 30)
 
     assert run.machine.arch == architecture
     assert (run.outcome.status, run.outcome.exit_code, run.outcome.message) == ("exit", 3, "end")

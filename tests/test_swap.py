@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from failing import with_time
 from made import MIB, packed, run, runs
 from native_programs import SWAPPED_OUT, program, ran, swapped_out
 from test_summary import cells
@@ -342,9 +343,14 @@ def test_a_program_without_marks_is_seen_swapped_out_by_polling(probe, zram):
     char *first = hold(64 * MIB);
     madvise(first, 64 * MIB, 21 /* MADV_PAGEOUT */);
     hold(48 * MIB);
-    usleep(1000000);
+    usleep(1000 * atoi(words[1]));
     """
-    run = ran(program(body))
+
+    def seen_mib(run: Run) -> float:
+        mark = run.mark("RUN")
+        return (mark.with_swap_bytes or 0) / MIB if mark is not None else 0
+
+    run = with_time(lambda seconds: ran(program(body), int(1000 * seconds)), lambda run: seen_mib(run) >= 112, 0.5, 5, 50)
 
     mark = run.mark("RUN")
     assert run.outcome.ok and mark is not None

@@ -9,6 +9,7 @@ import zlib
 from dataclasses import replace
 
 import pytest
+from failing import with_time
 from made import worked
 from native_programs import MIB, ran
 from native_programs import program as compiled
@@ -166,15 +167,24 @@ def test_what_was_written_before_a_kill_is_kept():
 @processes
 def test_lines_that_a_program_prints_are_its_units():
     body = """for (int i = 0; i < 200; ++i) { memset(malloc(20000), 1, 20000); usleep(3000); printf(i % 4 ? "served %d\\n" : "cached %d\\n", i); }
-        usleep(2000000);"""
-    run = ran(compiled(body), env=FOLLOWED, phase_regexes={"request": "^served", "hit": "^cached"})
+        usleep(1000 * atoi(words[1]));"""
 
-    assert run.outcome.ok, run.outcome.sentence
+    def attempt(seconds: float) -> Run:
+        words = (compiled(body), int(seconds * 1000))
+        run = ran(*words, env=FOLLOWED, phase_regexes={"request": "^served", "hit": "^cached"})
+        assert run.outcome.ok, run.outcome.sentence
+        return run
+
+    def is_followed(run: Run) -> bool:
+        seen = curve(run, "RUN")
+        first = seen.counts["hit"][0] + seen.counts["request"][0]  # as many as were read at once
+        return abs(seen.rss[-1] - seen.rss[0] - (200 - first) * 20000) < MIB
+
+    run = with_time(attempt, is_followed, 0.3, 3, 30)
     seen = curve(run, "RUN")
     assert {unit: column[-1] for unit, column in seen.counts.items()} == {"hit": 50, "request": 150}
     assert list(seen.t_ns) == sorted(seen.t_ns)
-    first = seen.counts["hit"][0] + seen.counts["request"][0]  # as many as were read at once
-    assert abs(seen.rss[-1] - seen.rss[0] - (200 - first) * 20000) < MIB
+    assert is_followed(run)
 
 
 @processes

@@ -8,6 +8,7 @@ one of
     {"spike": N, "hold_s": S}                       allocate, touch, hold, free: a transient; in `threads` threads where given, all at once
     {"map": PATH, "as": NAME, "read": true}         map a file (relative to the scenario); read every page of it
     {"sleep_s": S}  {"spin_s": S}                   wait asleep, or busy
+    {"until": PATH}                                 wait until there is such a file (relative to the scenario)
     {"threads": N, "for_s": S}                      N threads, each touching a little separate memory
     {"fork": N, "for_s": S}                         N children that sleep (and may outlive it)
     {"crash": "SIGSEGV"}  {"exit": CODE}  {"raise": TEXT}  {"hang": true}
@@ -149,6 +150,11 @@ class Runtime:
         until = time.monotonic() + step["spin_s"]
         while time.monotonic() < until:
             pass
+
+    def _do_until(self, step):
+        path = os.path.join(self._folder, step["until"])
+        while not os.path.exists(path):
+            time.sleep(0.005)
 
     def _do_threads(self, step):
         ready = [threading.Thread(target=_small_thread, args=(step["for_s"],)) for _ in range(step["threads"])]
