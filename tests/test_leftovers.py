@@ -52,6 +52,23 @@ def test_what_a_killed_memprof_worked_in_and_started_is_gone_after_the_next(work
     assert not list(cache_folder("running").glob(f"*{folder.name.rpartition('-')[2]}*"))
 
 
+def test_a_process_that_ends_late_is_counted_once(monkeypatch):
+    class Late:
+        pid, looks = 2**22 + 1, 0
+
+        def environ(self):
+            self.looks += 1
+            return {leftovers.TOKEN: "token"} if self.looks <= 3 else {}
+
+        def kill(self): ...
+
+    late = Late()
+    monkeypatch.setattr(leftovers.psutil, "process_iter", lambda: iter([late]))
+    monkeypatch.setattr(leftovers.psutil, "wait_procs", lambda processes, timeout: ([], processes))
+
+    assert leftovers.end_marked({"token"}) == 1 and late.looks == 4
+
+
 def test_what_a_memprof_is_working_in_is_left_alone(working):
     _, folder = working
     leftovers.end_leftovers()

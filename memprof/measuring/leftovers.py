@@ -126,7 +126,7 @@ def end_leftovers() -> int:
 
 def end_marked(tokens: set[str]) -> int:
     """End every process that has any of these tokens in its environment, and those they start meanwhile; the number of processes ended."""
-    ended = 0
+    ended: set[psutil.Process] = set()  # one that a busy machine lets end late is met again in the next round
     for _ in range(_ENDING_ROUNDS):
         marked = [process for process in psutil.process_iter() if _token_of(process) in tokens]
         if not marked:
@@ -134,9 +134,9 @@ def end_marked(tokens: set[str]) -> int:
         for process in marked:
             with suppress(psutil.Error):
                 process.kill()
-                ended += 1
+                ended.add(process)
         psutil.wait_procs(marked, timeout=1)
-    return ended
+    return len(ended)
 
 
 def _token_of(process: psutil.Process) -> str | None:
