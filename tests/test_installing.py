@@ -55,9 +55,12 @@ def two() -> Path:
 
 
 @pytest.fixture
-def installed(two: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    wheels.only(monkeypatch, two, two / "cache")
-    return two
+def installed(two: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    # All workers share it, and one memprof that installs, or is about to refuse, makes another wait and say so.
+    with (two / "in use").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        wheels.only(monkeypatch, two, two / "cache")
+        yield two
 
 
 @pytest.fixture
@@ -316,7 +319,7 @@ def test_after_a_sigkill_the_next_memprof_removes_what_was_half_made(fresh):
     cache = fresh.parent / "cache"
     with subprocess.Popen([sys.executable, "-m", "memprof", "runtimes", "install", "onnxruntime"], stderr=subprocess.DEVNULL) as process:
         wait_for(
-            lambda: any(name.endswith(".started") for _, _, names in os.walk(cache) for name in names), 60
+            lambda: any(name.endswith(".started") for _, _, names in os.walk(cache) for name in names), 250
         )  # what vanishes is passed over
         process.send_signal(signal.SIGKILL)
     (folder,) = left(cache)
