@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +52,10 @@ class Place:
         command = [*before, sys.executable, "-m", "memprof", *map(str, words)]
         with open(self.folder / "stdout", "wb") as out, open(self.folder / "stderr", "wb") as err:
             streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err, "env": self.environment, "cwd": self.work, **options}
-            return subprocess.Popen(command, start_new_session=True, **streams)
+            process = subprocess.Popen(command, start_new_session=True, **streams)
+        with open(self.folder / "started", "a") as file:
+            file.write(f"{process.pid}\n")
+        return process
 
     def run(self, *words: str | Path, **options: Any) -> int:
         """Run `memprof WORDS` to its end, see `start`; its exit code. Raises subprocess.TimeoutExpired: it is killed."""
@@ -83,14 +86,17 @@ class Place:
     def leftovers(self) -> list[str]:
         """The processes, files and control groups that a memprof left here."""
         files = [str(path.relative_to(self.folder)) for pattern in _LEFTOVERS for path in self.folder.glob(pattern)]
-        return [f"process {process.pid}" for process in self.processes()] + files + _groups()
+        started = self.folder / "started"
+        own = set(map(int, started.read_text().split())) if started.exists() else set()
+        return [f"process {process.pid}" for process in self.processes()] + files + _groups(own)
 
 
-def _groups() -> list[str]:
-    """The control groups of memprofs on this machine that are gone; another memprof's are not of this place."""
+def _groups(memprofs: Collection[int]) -> list[str]:
+    """The control groups of these memprofs that are gone. What others leave, such as tests beside this one, is not this place's."""
     folders = {parent for _, mount, own in cgroups.hierarchies() for parent in (own, *own.parents) if parent.is_relative_to(mount)}
     groups = [group for folder in folders for group in folder.glob(f"{limits.PREFIX}-*-*-*-*")]
-    return [str(group) for group in groups if not psutil.pid_exists(int(group.name.split("-")[2]))]
+    pids = {group: int(group.name.split("-")[2]) for group in groups}
+    return [str(group) for group, pid in pids.items() if pid in memprofs and not psutil.pid_exists(pid)]
 
 
 @contextmanager
