@@ -16,6 +16,7 @@ import ct2_model
 import pytest
 from click.testing import CliRunner
 from failing import measured
+from once import once
 
 import memprof
 from memprof import zoo
@@ -44,13 +45,15 @@ NEEDS.update({"tflite_micro": "tflite_micro", "ncnn": "ncnn", "mnn": "MNN"})
 
 
 @pytest.fixture(scope="module")
-def nets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def nets() -> Path:
+    return once("nets of small runtimes", make_nets)
+
+
+def make_nets(folder: Path) -> None:
     """mobilenet_v2 and mnist in every format that can be made here."""
-    folder = tmp_path_factory.mktemp("nets")
     for name in ("mnist", "mobilenet_v2"):
         for format in ("onnx", "tflite", "ncnn", *(["mnn"] if find_spec("MNN") else [])):
             zoo.make(name, folder / f"{name}{zoo.ENDINGS[format]}", format=format)
-    return folder
 
 
 def run(runtime: str, model: Path, arrays: dict[str, Any], folder: Path) -> Any:
