@@ -37,7 +37,7 @@ class Lab:
         """What labgrid-client prints for the place; as another user if one is named."""
         environment = {**os.environ, **self.variables, **({"LG_USERNAME": user, "LG_HOSTNAME": "desk"} if user else {})}
         command = [self.bin / "labgrid-client", "-p", PLACE, *words]
-        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=True).stdout
+        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200, check=True).stdout
 
     def holder(self) -> str:
         """Who has acquired the place, as HOST/USER, or `None`."""
