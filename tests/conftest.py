@@ -9,6 +9,7 @@ import gc
 import importlib
 import io
 import json
+import logging
 import os
 import shutil
 import signal
@@ -23,6 +24,7 @@ from pathlib import Path
 
 import failing
 import pytest
+from browsing import browser, chromium  # noqa: F401  (the fixtures)
 from once import SHARED, USERS_CACHE, once
 from sshd import board, server  # noqa: F401  (the fixtures)
 
@@ -132,6 +134,8 @@ def _folders(tmp_path_factory: pytest.TempPathFactory) -> None:
     (cache / "memprof").mkdir()
     (cache / "memprof/native").symlink_to(shared / "native")  # programs of memprof's own, which take seconds to compile
     os.environ["MPLCONFIGDIR"] = str(shared / "matplotlib")  # its list of fonts takes a second to make
+    # Where a busy machine takes 5 s, matplotlib says so on standard error: among the words of whichever command draws first.
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
+from browsing import Browser
 from made import MIB
 from test_history import made
-from test_page import Browser, chromium  # noqa: F401
 
 from memprof.history import folder, lines
 from memprof.reports import history as page
@@ -27,22 +24,8 @@ return arguments[0].map((place) => {
 """
 
 
-@pytest.fixture
-def browser(chromium: Browser) -> Iterator[Browser]:  # noqa: F811
-    """A browser in which nothing may have gone wrong, and nothing may have been asked of a network, when the test ends."""
-    yield chromium
-    assert chromium.complaints() == []
-    assert chromium.requests() == []
-
-
 def shown(browser: Browser, loaded: folder.Loaded, run_url: str = "", width: int = 1200) -> None:
-    path = browser.folder / "history.html"
-    path.write_text(page.render(lines.read(loaded, None), "a project", ADDRESS, run_url), encoding="utf-8")
-    browser.command("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
-    browser.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "light"}])
-    browser.driver.get_log("browser")
-    browser.driver.get_log("performance")
-    browser.driver.get(path.as_uri())
+    browser.show(page.render(lines.read(loaded, None), "a project", ADDRESS, run_url), width=width)
     # What a click opens is noted: another page would ask the network.
     browser.js("window.opened = []; window.open = (...words) => { window.opened.push(words[0]); }")
 

@@ -11,16 +11,16 @@ import re
 import shlex
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import numpy
 import pytest
-from conftest import need_tool
+from browsing import Browser
+from failing import wait_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made import MIB, machine, mark, run, runs, timeline
@@ -376,10 +376,11 @@ def test_view_opens_the_browser(memprof, tmp_path):
     assert opened.endswith("/report.html")
 
 
-def test_view_leaves_nothing_where_it_fails(memprof, tmp_path):
+def test_view_leaves_nothing_where_it_fails(memprof, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     (tmp_path / "runs.jsonl").write_text("")
 
-    done = memprof("view", "runs.jsonl", env={**os.environ, "TMPDIR": str(tmp_path)})
+    done = memprof("view", "runs.jsonl")
 
     assert done.returncode == 5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["runs.jsonl"]
@@ -388,141 +389,17 @@ def test_view_leaves_nothing_where_it_fails(memprof, tmp_path):
 # -- in a browser
 
 
-@dataclass(frozen=True)
-class Browser:
-    """A headless Chromium, and what it has seen of a page."""
-
-    driver: Any
-    folder: Path
-
-    def open(self, made: Sequence[Run], *, width: int = 1200, theme: str = "light") -> None:
-        path = self.folder / "page.html"
-        path.write_text(page.render(made, sources=["runs.jsonl"]), encoding="utf-8")
-        self.command("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
-        self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
-        self.load(path)
-        self.wait("return document.readyState === 'complete'")
-
-    def load(self, path: Path) -> None:
-        """Show a file, and forget what was said and asked for before it: the browser's own first page asks for much."""
-        self.driver.get_log("browser")
-        self.driver.get_log("performance")
-        self.driver.get(path.as_uri())
-
-    def command(self, name: str, **words: Any) -> Any:
-        return self.driver.execute_cdp_cmd(name, words)
-
-    def js(self, script: str, *arguments: object) -> Any:
-        return self.driver.execute_script(script, *arguments)
-
-    def wait(self, script: str, seconds: float = 120) -> Any:
-        until = time.monotonic() + seconds
-        while not (answer := self.js(script)):
-            assert time.monotonic() < until, f"in vain: {script}"
-            time.sleep(0.05)
-        return answer
-
-    def find(self, selector: str) -> Any:
-        element = self.driver.find_element("css selector", selector)
-        self.js("arguments[0].scrollIntoView({block: 'center'})", element)
-        return element
-
-    def choose(self, id: str, text: str) -> None:
-        from selenium.webdriver.support.select import Select
-
-        Select(self.find(f"#{id}")).select_by_visible_text(text)
-
-    def press(self, *keys: str) -> None:
-        from selenium.webdriver.common.action_chains import ActionChains
-
-        ActionChains(self.driver).send_keys(*keys).perform()
-
-    def at(self, selector: str, x: float, share: float = 0.5) -> dict[str, float]:
-        """Where in the window a value of a chart's x axis is, at this share of its height."""
-        self.find(selector)
-        box = self.js("return document.querySelector(arguments[0]).getBoundingClientRect().toJSON()", selector)
-        left = self.js("return document.querySelector(arguments[0]).closest('.plot').chart.left(arguments[1])", selector, x)
-        return {"x": box["x"] + left, "y": box["y"] + share * box["height"]}
-
-    def hover(self, selector: str, x: float, share: float = 0.5) -> str:
-        """What the tooltip says at a value of a chart's x axis, at this share of its height from the top."""
-        self.command("Input.dispatchMouseEvent", type="mouseMoved", **self.at(selector, x, share))
-        return str(self.js("return document.getElementById('tip').hidden ? '' : document.getElementById('tip').innerText"))
-
-    def drag(self, selector: str, begin: float, end: float) -> None:
-        """Drag over a chart from a value of its x axis to another."""
-        self.command("Input.dispatchMouseEvent", type="mouseMoved", **self.at(selector, begin))
-        self.command("Input.dispatchMouseEvent", type="mousePressed", button="left", clickCount=1, **self.at(selector, begin))
-        self.command("Input.dispatchMouseEvent", type="mouseMoved", button="left", **self.at(selector, end))
-        self.command("Input.dispatchMouseEvent", type="mouseReleased", button="left", clickCount=1, **self.at(selector, end))
-
-    def column(self, place: int) -> list[str]:
-        return [
-            text.strip()
-            for text in self.js(f"return [...document.querySelectorAll('#table tbody tr')].map((row) => row.cells[{place}].innerText)")
-        ]
-
-    @property
-    def caption(self) -> str:
-        return str(self.js("return document.querySelector('#table caption').innerText"))
-
-    def complaints(self) -> list[str]:
-        return [entry["message"] for entry in self.driver.get_log("browser")]
-
-    def requests(self) -> list[str]:
-        seen = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        asked = [message["params"]["request"]["url"] for message in seen if message["method"] == "Network.requestWillBeSent"]
-        # The browser's own first page may still be on its way; a file cannot ask for what is the browser's own.
-        return [url for url in asked if not url.startswith(("file://", "data:", "chrome://"))] + self.js(
-            "return performance.getEntriesByType('resource').map((entry) => entry.name)"
-        )
+def opened(browser: Browser, made: Sequence[Run], **look: Any) -> None:
+    browser.show(page.render(made, sources=["runs.jsonl"]), **look)
 
 
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One browser for all tests of this module. It is told to use no network; the page's own policy forbids it too."""
-    binary, driver_path = need_tool("chromium"), need_tool("chromedriver")
-    webdriver = need_module("selenium.webdriver")
-    folder = tmp_path_factory.mktemp("browser")
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for word in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--no-first-run",
-        f"--user-data-dir={folder / 'profile'}",
-    ):
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_path))
-    try:
-        yield Browser(driver, folder)
-    finally:
-        driver.quit()
+def column(browser: Browser, place: int) -> list[str]:
+    rows = browser.js(f"return [...document.querySelectorAll('#table tbody tr')].map((row) => row.cells[{place}].innerText)")
+    return [text.strip() for text in rows]
 
 
-def need_module(name: str) -> Any:
-    """A Python package that the tests need, as need_tool has it."""
-    from importlib import import_module
-
-    try:
-        return import_module(name)
-    except ImportError:
-        reason = f"{name} is not installed"
-        pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
-
-
-@pytest.fixture
-def browser(chromium: Browser) -> Iterator[Browser]:
-    """A browser in which nothing may have gone wrong, and nothing may have been asked of a network, when the test ends."""
-    yield chromium
-    assert chromium.complaints() == []
-    assert chromium.requests() == []
+def caption(browser: Browser) -> str:
+    return str(browser.js("return document.querySelector('#table caption').innerText"))
 
 
 @pytest.fixture
@@ -536,7 +413,7 @@ def comparison() -> list[Run]:
 
 
 def test_everything_is_there_in_its_order(browser, comparison):
-    browser.open(comparison)
+    opened(browser, comparison)
 
     tops = browser.js("return arguments[0].map((id) => document.getElementById(id).getBoundingClientRect().top)", SECTIONS)
     assert tops == sorted(tops)
@@ -550,7 +427,7 @@ def test_everything_is_there_in_its_order(browser, comparison):
 
 
 def test_tables_say_the_same_as_on_the_command_line(browser, comparison):
-    browser.open(comparison)
+    opened(browser, comparison)
 
     for metric in ("rss_peak_bytes", "time_ns", "anon_end_bytes", "minor_faults"):
         browser.js(
@@ -571,6 +448,7 @@ def copied(browser: Browser) -> str:
     # The button says so for a moment only, which a slow machine may not look at.
     browser.js("""
         const button = document.getElementById("copy");
+        button.textContent = "Copy"; // it may say so still of the last time, and what is said again is no change
         window.said = false;
         const watch = new MutationObserver(() => { window.said ||= button.textContent === "Copied"; });
         watch.observe(button, { childList: true, characterData: true, subtree: true });
@@ -587,7 +465,7 @@ def copied(browser: Browser) -> str:
 
 
 def test_copying_gives_markdown_with_its_notes(browser):
-    browser.open([*runs("a|b", (0, 1, 2), exact=False), run("late", outcome=CRASH)])
+    opened(browser, [*runs("a|b", (0, 1, 2), exact=False), run("late", outcome=CRASH)])
 
     assert copied(browser) == (
         "net.onnx: RSS peak (MiB)\n"
@@ -605,42 +483,46 @@ def test_copying_gives_markdown_with_its_notes(browser):
 
 
 def test_choosing_switches_metric_unit_and_baseline(browser, comparison):
-    browser.open(comparison)
-    assert (browser.caption, browser.column(6)[0]) == ("RSS peak (MiB)", "300.2 ±0.2")
+    opened(browser, comparison)
+    assert (caption(browser), column(browser, 6)[0]) == ("RSS peak (MiB)", "300.2 ±0.2")
 
     browser.choose("byte-unit", "MB")
-    assert (browser.caption, browser.column(6)[0]) == ("RSS peak (MB)", "314.8 ±0.2")
+    assert (caption(browser), column(browser, 6)[0]) == ("RSS peak (MB)", "314.8 ±0.2")
     assert "314.8 MB" in browser.find("#bars").text
 
     browser.find("#above").click()
-    assert (browser.caption, browser.column(6)[0], browser.column(1)[0]) == ("RSS peak above the baseline (MB)", "272.8 ±0.2", "41.9 ±0.0")
+    assert (caption(browser), column(browser, 6)[0], column(browser, 1)[0]) == (
+        "RSS peak above the baseline (MB)",
+        "272.8 ±0.2",
+        "41.9 ±0.0",
+    )
 
     browser.choose("metric", "Latency")
-    assert (browser.caption, browser.column(3)[0]) == ("Latency (ms)", "22.0 ±0.0")
+    assert (caption(browser), column(browser, 3)[0]) == ("Latency (ms)", "22.0 ±0.0")
     browser.choose("time-unit", "us")
-    assert (browser.caption, browser.column(3)[0]) == ("Latency (us)", "22000 ±0")
+    assert (caption(browser), column(browser, 3)[0]) == ("Latency (us)", "22000 ±0")
 
 
 def test_what_is_missing_says_why(browser, comparison):
-    browser.open(comparison)
+    opened(browser, comparison)
 
-    assert browser.column(3)[2] == "failed (SIGSEGV)"
-    assert browser.column(4)[2] == "- a"
+    assert column(browser, 3)[2] == "failed (SIGSEGV)"
+    assert column(browser, 4)[2] == "- a"
     assert "(a) broken: it failed in PREPARE (SIGSEGV) and never came so far" in browser.find("#table .notes").text
 
-    browser.open([run("a"), replace(run("b"), marks=tuple(replace(mark, anon_end_bytes=None) for mark in run("b").marks))])
+    opened(browser, [run("a"), replace(run("b"), marks=tuple(replace(mark, anon_end_bytes=None) for mark in run("b").marks))])
     browser.choose("metric", "Anonymous memory at the end")
     assert "b: the kernel does not say it" in browser.find("#table .notes").text
 
 
 def test_a_heading_sorts_up_down_and_back(browser, comparison):
-    browser.open(comparison)
+    opened(browser, comparison)
     heading = "#table th button[data-column='6']"
 
     orders, said = [], []
     for _ in range(3):
         browser.find(heading).click()
-        orders.append(browser.column(0))
+        orders.append(column(browser, 0))
         said.append(browser.js("return document.querySelector(arguments[0]).parentElement.getAttribute('aria-sort')", heading))
 
     assert orders == [["lean", "fat", "broken"], ["fat", "lean", "broken"], ["fat", "lean", "broken"]]
@@ -648,17 +530,17 @@ def test_a_heading_sorts_up_down_and_back(browser, comparison):
 
 
 def test_variants_can_be_taken_out_of_everything(browser, comparison):
-    browser.open(comparison)
+    opened(browser, comparison)
 
     browser.find("#variants .chip:nth-of-type(1)").click()
 
-    assert browser.column(0) == ["lean", "broken"]
+    assert column(browser, 0) == ["lean", "broken"]
     assert "fat" not in browser.find("#bars").text
     browser.wait("return !document.getElementById('lines').innerText.includes('fat')")
 
 
 def test_timelines_change_their_view_span_and_zoom(browser, comparison):
-    browser.open(comparison)
+    opened(browser, comparison)
     assert browser.js(RANGES) == [[0, 4.4]] * 3
 
     browser.drag("#lines .u-over", 1, 3)
@@ -685,7 +567,7 @@ RANGES = (
 
 
 def test_the_pointer_is_told_the_sample_beneath_it(browser, comparison):
-    browser.open(comparison)
+    opened(browser, comparison)
 
     said = browser.hover("#lines .u-over", 2.01)
     assert "2 s, PREPARE" in said
@@ -699,13 +581,13 @@ def test_the_pointer_is_told_the_sample_beneath_it(browser, comparison):
 
 
 def test_several_models_can_be_switched_between(browser):
-    browser.open([*runs("a"), *runs("b", (9, 9)), *runs("a", model="other.onnx"), run("c", model="other.onnx", outcome=CRASH)])
+    opened(browser, [*runs("a"), *runs("b", (9, 9)), *runs("a", model="other.onnx"), run("c", model="other.onnx", outcome=CRASH)])
     assert "Every run ended well." in browser.find("#failures").text
     assert browser.js("return document.querySelectorAll('#finding .finding').length") == 2
 
     browser.find("[data-show='1']").click()
 
-    assert browser.column(0) == ["a", "c"]
+    assert column(browser, 0) == ["a", "c"]
     assert "ended by SIGSEGV" in browser.find("#failures").text
     assert "of other.onnx" in browser.find("#comparison h2").text
 
@@ -715,7 +597,7 @@ def test_hostile_names_and_messages_stay_text(browser):
     for name in HOSTILE:
         failed = Outcome("error", phase="PREPARE", message=name + "\n" + name)
         made += [run(name, model=name), run("other", model=name, outcome=failed)]
-    browser.open(made)
+    opened(browser, made)
 
     for place, name in enumerate(HOSTILE):
         browser.js(
@@ -740,7 +622,7 @@ def one_line(text: str) -> str:
 
 
 def test_the_page_s_policy_stops_what_it_does_not_know(chromium, comparison):
-    chromium.open(comparison)
+    opened(chromium, comparison)
 
     chromium.js("const bad = document.createElement('script'); bad.textContent = 'window.bad = 1'; document.body.append(bad)")
     chromium.js(
@@ -750,20 +632,21 @@ def test_the_page_s_policy_stops_what_it_does_not_know(chromium, comparison):
     chromium.wait("return window.failed")
 
     assert chromium.js("return window.bad") is None
-    assert sum("Content Security Policy" in said for said in chromium.complaints()) >= 3
+    said: list[str] = []
+    wait_for(lambda: said.extend(chromium.complaints()) or sum("Content Security Policy" in each for each in said) >= 3)
 
 
 def test_every_control_is_reached_and_worked_by_keyboard(browser, comparison):
     from selenium.webdriver.common.keys import Keys
 
-    browser.open(comparison)
+    opened(browser, comparison)
     reached = []
     for _ in range(60):
         browser.press(Keys.TAB)
         reached.append(browser.js("const at = document.activeElement; return at.id || at.dataset.column || at.className || at.tagName"))
         if reached[-1] == "6" and reached.count("6") == 1:
             browser.press(Keys.ENTER)
-            assert browser.column(0) == ["lean", "fat", "broken"]
+            assert column(browser, 0) == ["lean", "fat", "broken"]
             assert browser.js("return document.activeElement.dataset.column") == "6"
             outline = browser.js("return getComputedStyle(document.activeElement).outlineStyle")
             assert outline == "solid"
@@ -785,13 +668,13 @@ def test_every_control_is_reached_and_worked_by_keyboard(browser, comparison):
     assert [name for name in reached if name in wanted][: len(wanted)] == wanted
 
     browser.find("#variants input").send_keys(Keys.SPACE)
-    assert browser.column(0) == ["lean", "broken"]
+    assert column(browser, 0) == ["lean", "broken"]
     browser.find("#theme").send_keys(Keys.ENTER)
     assert browser.js("return document.documentElement.dataset.theme") == "dark"
 
 
 def test_every_control_has_a_name(browser, comparison):
-    browser.open([*comparison, *runs("a", model="other")])
+    opened(browser, [*comparison, *runs("a", model="other")])
 
     nameless = browser.js(
         "return [...document.querySelectorAll('button, select, input, [role=region], [role=img], section')]"
@@ -810,7 +693,7 @@ CANVASES = "return [...document.querySelectorAll('canvas')].map((canvas) => canv
 def test_the_theme_is_the_system_s_until_it_is_switched(browser, comparison, theme):
     other = {"light": "dark", "dark": "light"}[theme]
     grounds = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}
-    browser.open(comparison, theme=theme)
+    opened(browser, comparison, theme=theme)
     assert browser.js("return getComputedStyle(document.body).backgroundColor") == grounds[theme]
     drawn = browser.js(CANVASES)
     assert len(drawn) == 5
@@ -828,29 +711,29 @@ def crowd() -> list[Run]:
 
 @pytest.mark.parametrize("made", [crowd, lambda: [run(name, repeat, model="x" * 200) for name in HOSTILE for repeat in (1, 2)]])
 def test_nothing_overflows_a_phone(browser, made: Callable[[], list[Run]]):
-    browser.open(made(), width=360)
+    opened(browser, made(), width=360)
 
     for view in ("a row each", "one over the other"):
         browser.choose("view", view)
-        time.sleep(0.2)
+        browser.frames()
         assert browser.js("return document.documentElement.scrollWidth") <= 360
         assert browser.js("return document.body.scrollWidth") <= 360
 
 
 def test_more_variants_than_can_be_told_apart_are_not_drawn_and_said(browser):
-    browser.open(crowd())
+    opened(browser, crowd())
 
-    assert len(browser.column(0)) == 14
+    assert len(column(browser, 0)) == 14
     assert browser.find("#bars li:last-child").text.startswith("2 more are not drawn")
 
 
 def test_on_paper_it_is_light_and_comes_back(browser, comparison):
-    browser.open(comparison, theme="dark")
+    opened(browser, comparison, theme="dark")
 
     paper = browser.command("Page.printToPDF", paperWidth=8.27, paperHeight=11.69)["data"]
 
     assert len(paper) > 20_000
-    assert browser.js("return [document.documentElement.dataset.theme, document.body.style.width]") == ["dark", ""]
+    browser.wait("return document.documentElement.dataset.theme === 'dark' && document.body.style.width === ''")
     browser.js("dispatchEvent(new Event('beforeprint'))")
     assert browser.js("return document.documentElement.dataset.theme") == "light"
     assert browser.js("return document.querySelectorAll('details:not([open])').length") == 0
@@ -870,18 +753,16 @@ def test_on_paper_it_is_light_and_comes_back(browser, comparison):
     ids=["crash", "start", "lost", "nothing", "no iterations", "own phases"],
 )
 def test_runs_with_little_in_them_make_a_page_all_the_same(browser, made):
-    browser.open(made)
+    opened(browser, made)
 
-    assert browser.column(0) in (["a"], [])
+    assert column(browser, 0) in (["a"], [])
     assert browser.find("#finding").text
 
 
 def test_without_scripts_the_tables_are_there(browser, comparison):
     browser.command("Emulation.setScriptExecutionDisabled", value=True)
     try:
-        path = browser.folder / "plain.html"
-        path.write_text(page.render(comparison), encoding="utf-8")
-        browser.load(path)
+        browser.load(page.render(comparison))
         shown = browser.driver.find_element("css selector", "body").text
     finally:
         browser.command("Emulation.setScriptExecutionDisabled", value=False)
@@ -914,7 +795,7 @@ def test_runs_of_grow_bring_their_picture_and_their_verdict():
 
 
 def test_a_browser_shows_the_picture_of_growth(browser):
-    browser.open([followed(repeat, 65536) for repeat in (1, 2, 3)])
+    opened(browser, [followed(repeat, 65536) for repeat in (1, 2, 3)])
 
     width, wide = browser.js("const image = document.querySelector('#growth img'); return [image.naturalWidth, image.clientWidth]")
     assert width > 300 and 300 < wide <= width

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import math
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from failing import wait_for
+from once import once
 
 from memprof import zoo
 from memprof.cli.zoo import command
@@ -37,18 +38,15 @@ MNIST_SHA256 = {
 }
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """made(name, format, type) -> path, each model made once."""
-    folder = tmp_path_factory.mktemp("zoo")
+@pytest.fixture
+def made() -> Any:
+    """made(name, format, type) -> path, each model made once a session."""
 
     def get(name: str, format: str, type: str = "float32") -> Path:
         if format == "tflite":
             pytest.importorskip("ai_edge_litert")
-        path: Path = folder / f"{name}.{type}.{format}"
-        if not path.exists():
-            zoo.make(name, path, format=format, type=type, size_bytes=2 * MIB if name in zoo._SIZED else None)
-        return path
+        file, size_bytes = f"{name}.{type}.{format}", 2 * MIB if name in zoo._SIZED else None
+        return once(f"zoo {file}", lambda folder: zoo.make(name, folder / file, format=format, type=type, size_bytes=size_bytes)) / file
 
     return get
 
@@ -445,11 +443,15 @@ class TestRefusals:
 
 
 def test_a_killed_run_leaves_no_model(tmp_path: Path) -> None:
-    code = "import sys, pathlib, memprof.zoo as z; z.make('mlp', pathlib.Path(sys.argv[1]), format='onnx', size_bytes=4 << 30)"
-    path = tmp_path / "m.onnx"
-    with subprocess.Popen([sys.executable, "-c", code, str(path)]) as process:
-        wait_for(lambda: any(file.stat().st_size for file in tmp_path.glob(".*.data.*")))
-        process.kill()
+    # The kernel itself kills who writes beyond the limit, in the midst of the data.
+    code = (
+        "import resource, signal, sys, pathlib, memprof.zoo as z\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_DFL); resource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n"
+        "z.make('mlp', pathlib.Path(sys.argv[1]), format='onnx', size_bytes=8 << 20, external_data=True)"
+    )
+    done = run_python(code, str(tmp_path / "m.onnx"))
+    assert done.returncode == -signal.SIGXFSZ, done.stderr
     drafts = list(tmp_path.iterdir())
     assert drafts and all(draft.name.startswith(".m.onnx") for draft in drafts)
 

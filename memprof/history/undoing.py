@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import MemprofError
-from ..judge.verdicts import judge_row
+from ..judge.verdicts import floor, judge_row
 from ..measuring import campaign
 from ..measuring.order import Order
 from ..measuring.orders import plan
@@ -127,9 +127,10 @@ class _Lab:
 
     def verified(self, trials: Sequence[_Trial], before: Row) -> _Trial | None:
         """The fastest of these that fresh repeats find no worse than the older version."""
-        seems = [trial for trial in trials if trial.value <= before.max * (1 + self._question.limits.share)]
-        chosen = sorted(seems, key=lambda trial: trial.latency or 0.0)[:_VERIFIED]
         question = self._question
+        # What the verdict would call alike is ruled out by no single run either.
+        most = before.max + floor(question.metric, before.median, question.bound_bytes, question.limits)
+        chosen = sorted((trial for trial in trials if trial.value <= most), key=lambda trial: trial.latency or 0.0)[:_VERIFIED]
         for fresh in (fresh for trial in chosen for fresh in self.measured([trial.settings], _REPEATS)):
             row = summary.row(question.key, question.phase, question.metric, fresh.values, True)
             if judge_row(before, row, question.bound_bytes, question.limits).verdict in ("ok", "improved"):
