@@ -258,7 +258,8 @@ def test_a_package_whose_manifest_names_no_model(tmp_path: Path, text: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "about"), [("metadata/MANIFEST", {"models": ["m.tflite"]}), ("genai_config.json", {"model": {"decoder": {"filename": "m.onnx"}}})]
+    ("name", "about"),
+    [("metadata/MANIFEST", {"models": ["m.tflite"]}), ("genai_config.json", {"model": {"decoder": {"filename": "m.onnx"}}})],
 )
 def test_of_the_file_that_names_a_folder_s_model_no_more_is_read_than_it_can_need(tmp_path: Path, name: str, about: object) -> None:
     """The name stands behind 16 MiB of blanks: the file is taken for one that names no model, and a sparse file of any size costs no more."""

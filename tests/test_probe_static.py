@@ -6,7 +6,6 @@ import ctypes
 import fcntl
 import importlib.util
 import json
-import os
 import platform
 import re
 import shutil
@@ -140,7 +139,7 @@ def test_a_line_that_is_no_message_is_refused(kind, line):
 def unseen(kind: str, path: str, folder: Path) -> Run:
     """The Run of a program that began and ended while its probe stood still. A lease on its file (fcntl(2), F_SETLEASE) holds it at its exec, where
     the probe waits for it; a signal then stops the probe."""
-    copy = shutil.copy(path, folder / "program")  # nobody else may have the file open
+    copy = str(shutil.copy(path, folder / "program"))  # nobody else may have the file open
     message = Message(job(), Start((copy,), command={}), 600 * 10**9, {"": 10**6})
     words = probe_command(kind)
     with open(copy, "rb") as file, subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as probe:
@@ -195,7 +194,10 @@ def test_of_a_small_program_that_no_poll_saw_there_is_what_the_kernel_tells(kind
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("if (fork() == 0) { hold(64 * MIB); _exit(0); } wait(NULL);", "processes that started and ended between two polls and are in no figure"),
+        (
+            "if (fork() == 0) { hold(64 * MIB); _exit(0); } wait(NULL);",
+            "processes that started and ended between two polls and are in no figure",
+        ),
         ("if (fork() == 0) { usleep(600000000); _exit(0); } hold(64 * MIB);", "processes that outlived the measured one and were ended: 1"),
     ],
     ids=["waited for", "left behind"],
