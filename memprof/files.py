@@ -83,9 +83,45 @@ def drafts(*paths: Path) -> Iterator[list[Path]]:
 
 @contextmanager
 def replacing(*paths: Path) -> Iterator[list[BinaryIO]]:
-    """`drafts`, opened. Raises OSError."""
+    """`drafts`, opened. Where the file system can, they have no names while they are written: of a process that is killed nothing stays. Raises
+    OSError."""
     with drafts(*paths) as beside, ExitStack() as stack:
-        yield [stack.enter_context(draft.open("wb")) for draft in beside]
+        written: list[BinaryIO] = []
+        unnamed: list[tuple[BinaryIO, Path]] = []
+        for draft in beside:
+            file = _nameless(draft)
+            written.append(stack.enter_context(file or draft.open("wb")))
+            if file is not None:
+                unnamed.append((file, draft))
+        yield written
+        for file, draft in unnamed:
+            _give_name(file, draft)
+
+
+def _nameless(draft: Path) -> BinaryIO | None:
+    """A new file in the folder of a draft, which is gone with its last descriptor unless it gets a name. None where there are no such files (NFS,
+    macOS), or where the draft is a device or a pipe."""
+    if not hasattr(os, "O_TMPFILE") or draft.exists():
+        return None
+    try:
+        return os.fdopen(os.open(draft.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666), "w+b")
+    except OSError:
+        return None  # what else is wrong, opening by name says
+
+
+def _give_name(file: BinaryIO, draft: Path) -> None:
+    """Raises OSError."""
+    file.flush()
+    folder = os.open(draft.parent, os.O_PATH | os.O_CLOEXEC)
+    try:
+        # open(2). Without a descriptor of a folder Python calls link(2), which would link the link in /proc.
+        os.link(f"/proc/self/fd/{file.fileno()}", draft.name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=True)
+    except OSError:  # no /proc, or a file system that makes such files and does not name them
+        file.seek(0)
+        with draft.open("wb") as named:
+            shutil.copyfileobj(file, named, 1 << 20)
+    finally:
+        os.close(folder)
 
 
 def write(path: Path, data: bytes) -> None:

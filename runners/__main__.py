@@ -285,8 +285,10 @@ def build(job):
         runtime_class = find(job["runtime"])
         options = Options(job, all_knobs(runtime_class))
         folder = os.path.join(os.path.realpath(job["folder"]), "")
-        path = os.path.realpath(runtime_class.build(job["model"], job["folder"], options))
-        _answer(job, {"path": path[len(folder) :] if path.startswith(folder) else path})
+        path = os.path.abspath(runtime_class.build(job["model"], job["folder"], options))
+        inside = os.path.realpath(path)
+        # A model that is loaded as it is keeps its name: where it is a link, its other files lie beside the link.
+        _answer(job, {"path": inside[len(folder) :] if inside.startswith(folder) else path})
     except Exception as error:
         marks.error("BUILD", "refused" if isinstance(error, Refused) else "error", words(error))
         _answer(job, {"error": words(error)})

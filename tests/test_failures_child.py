@@ -549,6 +549,20 @@ def test_one_variants_failure_stops_no_other_and_stands_in_its_place(memprof, sc
     assert "Traceback" not in done.stderr
 
 
+def test_a_model_that_needs_no_conversion_is_loaded_where_it_stands_and_not_where_a_link_leads(memprof, scenario, tmp_path):
+    mine = runtime_file(tmp_path, top="from runtimes import Knob", load="assert os.path.basename(model) == 'model.json', model")
+    knob = "    knobs = (Knob('make', ('it',), None, 'build', 'convert'),)\n"
+    mine.write_text(mine.read_text() + knob + "    @staticmethod\n    def build(model, folder, options): return model\n")
+    stored = tmp_path / ".dvc" / "cache" / "files" / "md5" / "ab" / ("0" * 30)
+    stored.parent.mkdir(parents=True)
+    scenario("model.json").rename(stored)
+    (tmp_path / "model.json").symlink_to(stored)
+
+    done = memprof("run", "model.json", "--variant", f"own={mine},make=it", "--repeats", "1", "-o", "runs.jsonl")
+
+    assert done.returncode == 0, done.stdout
+
+
 def row(table, name):
     return next(line for line in table.splitlines() if line.startswith(f"| {name} "))
 

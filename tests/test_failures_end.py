@@ -152,23 +152,26 @@ def test_an_interruption_while_a_model_is_converted(folder):
     assert conversions() == []
 
 
-def test_what_a_killed_memprof_was_converting_is_removed_by_the_next(folder, memprof):
+def test_what_a_killed_memprof_was_converting_is_removed_by_the_next(folder, memprof, monkeypatch):
+    """With the temporary files of the converter."""
+    monkeypatch.setenv("TMPDIR", str(folder / "tmp"))
+    (folder / "tmp").mkdir()
     with converting(folder) as process:
         process.kill()
         process.wait()
         wait_for(all_gone)
-        assert len(conversions()) == 1
+        assert len(conversions()) == 1 and list((folder / "tmp").iterdir())
 
     memprof("run", "quick.json", *NEXT)
 
-    assert conversions() == []
+    assert conversions() == list((folder / "tmp").iterdir()) == []
 
 
 def converting(folder):
     """memprof in the middle of a conversion that has started another process."""
     mine = runtime_file(folder, top="from runtimes import Knob")
     knob = "    knobs = (Knob('make', ('it',), None, 'build', 'convert'),)\n"
-    build = "    @staticmethod\n    def build(model, folder, options): subprocess.run(['sleep', '600'])\n"
+    build = "    @staticmethod\n    def build(model, folder, options): subprocess.run(['mktemp']), subprocess.run(['sleep', '600'])\n"
     mine.write_text(mine.read_text() + knob + build)
     return _when(started(folder, "run", "quick.json", "--variant", f"own={mine},make=it", "-o", "runs.jsonl"), "sleep", "600")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import stat
@@ -41,6 +42,40 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
     assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["a"]
+
+
+def test_what_is_being_written_has_no_name_so_that_a_kill_leaves_nothing(tmp_path):
+    try:
+        os.close(os.open(tmp_path, os.O_TMPFILE | os.O_WRONLY))
+    except OSError as error:
+        pytest.skip(f"this file system has no files without a name: {error}")
+    (tmp_path / "model").write_bytes(b"old")
+
+    with files.replacing(tmp_path / "model", tmp_path / "data") as (model, data):
+        model.write(b"new")
+        data.write(b"data")
+        data.flush()
+        assert os.listdir(tmp_path) == ["model"] and (tmp_path / "model").read_bytes() == b"old"
+
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"model": b"new", "data": b"data"}
+
+
+@pytest.mark.parametrize("lacking", ["open", "link"])
+def test_where_files_need_a_name_they_are_written_all_the_same(tmp_path, monkeypatch, lacking):
+    def refuses(*_, **__):
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    def only_named(path, flags, *mode):
+        return refuses() if flags & os.O_TMPFILE == os.O_TMPFILE else opened(path, flags, *mode)
+
+    opened = os.open
+    monkeypatch.setattr(os, lacking, only_named if lacking == "open" else refuses)
+    files.write(tmp_path / "a", b"x" * (3 << 20))
+    with pytest.raises(ZeroDivisionError), files.replacing(tmp_path / "b") as (file,):
+        file.write(b"half")
+        _ = 1 / 0
+
+    assert (tmp_path / "a").read_bytes() == b"x" * (3 << 20) and os.listdir(tmp_path) == ["a"]
 
 
 def test_several_files_take_their_names_together(tmp_path):

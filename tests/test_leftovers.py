@@ -14,6 +14,7 @@ from failing import PYTHON, QUICK, processes, runtime_file, script, started, wai
 
 from memprof.cache import cache_folder
 from memprof.measuring import leftovers, limits
+from memprof.programs import lasting
 
 # A memprof that works in a folder and has started a process for it.
 WORKS = """
@@ -156,6 +157,49 @@ def test_the_run_of_a_plan_and_its_folder_do_not_outlive_a_killed_memprof(tmp_pa
     assert leftovers.end_leftovers() == 1
 
     assert not list((tmp_path / "tmp").iterdir()) and not processes("-c", "import time; time.sleep(614)")
+
+
+# A net that its runtime's converter makes of another, with a temporary file and a process that does not end.
+CONVERTS = """
+import os, subprocess, sys
+from pathlib import Path
+from memprof import zoo
+from memprof.programs import runtimes
+def convert(runtime, model, folder, variables):
+    subprocess.run(["sh", "-c", "mktemp; exec sleep 615"], env={**os.environ, **variables})
+runtimes.convert = convert
+zoo.make("mnist", Path(sys.argv[1]), format="mnn")
+"""
+
+
+def test_the_conversion_of_a_net_of_the_zoo_does_not_outlive_a_killed_memprof(tmp_path, monkeypatch, nothing_left):
+    pytest.importorskip("onnx", reason="the zoo needs onnx")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    process = subprocess.Popen([sys.executable, "-c", CONVERTS, str(tmp_path / "net.mnn")])
+    wait_for(lambda: processes("sleep", "615"))
+    process.kill()
+    process.wait()
+    (folder,) = (tmp_path / "tmp").iterdir()
+    assert (folder / "mnist.onnx").exists() and len(list(folder.glob("tmp.*"))) == 1
+
+    assert leftovers.end_leftovers() == 1
+
+    assert not folder.exists() and not processes("sleep", "615")
+
+
+def test_inputs_that_a_killed_memprof_was_unpacking_are_removed_and_those_of_a_living_one_stay(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # other tests end leftovers too
+    inputs = cache_folder(lasting.INPUTS)
+    (inputs / "0123.half").mkdir()
+    (inputs / "0123.half" / "0.npy").write_bytes(b"x")
+    leftovers.end_leftovers()
+    assert not (inputs / "0123.half").exists()
+
+    with lasting.whole(inputs / "4567") as work:
+        (work / "0.npy").write_bytes(b"x")
+        leftovers.end_leftovers()
+    assert (inputs / "4567" / "0.npy").read_bytes() == b"x" and not work.exists()
 
 
 def test_the_folder_of_a_marked_test_does_not_outlive_a_killed_pytest(tmp_path, monkeypatch, nothing_left):

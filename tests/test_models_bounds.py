@@ -248,12 +248,24 @@ def test_tensors_of_impossible_numbers_are_not_told_apart(tmp_path: Path) -> Non
             tensors(path)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"models": []}', '{"models": 1}', "[" * 200_000])
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"models": []}', '{"models": 1}', '{"models": [1]}', "[" * 200_000])
 def test_a_package_whose_manifest_names_no_model(tmp_path: Path, text: str) -> None:
     (tmp_path / "metadata").mkdir()
     (tmp_path / "metadata" / "MANIFEST").write_text(text)
     assert inputs(tmp_path) == ()
     with pytest.raises(Unparsed, match="MANIFEST names no model"):
+        tensors(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "about"),
+    [("metadata/MANIFEST", {"models": ["m.tflite"]}), ("genai_config.json", {"model": {"decoder": {"filename": "m.onnx"}}})],
+)
+def test_of_the_file_that_names_a_folder_s_model_no_more_is_read_than_it_can_need(tmp_path: Path, name: str, about: object) -> None:
+    """The name stands behind 16 MiB of blanks: the file is taken for one that names no model, and a sparse file of any size costs no more."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(" " * (16 << 20) + json.dumps(about))
+    with pytest.raises(Unparsed, match=f"{Path(name).name} names no model"):
         tensors(tmp_path)
 
 
@@ -398,6 +410,95 @@ def test_the_links_of_hugging_face_s_cache_are_the_reader_s_own(boxed: Path) -> 
     _linked(snapshot / "w.bin", "../../../blobs/mine")
     with pytest.raises(InputError, match="which is not a file in the model's folder"):
         identify(snapshot / "m.onnx")
+
+
+ANNEX = ".git/annex/objects/{0}x/{0}Y/{1}/{1}"
+DVC = ".dvc/cache/files/md5/{0}0/{2}"
+
+
+def _store(repository: Path, form: str, number: int, name: str) -> Path:
+    """Where a store keeps the content of a file: git-annex under a key with the file's ending, DVC under a hash without."""
+    return repository / form.format("abcdef"[number], f"SHA256E-s{number}--{'9' * 64}{Path(name).suffix}", f"{number:030x}")
+
+
+def _into_store(repository: Path, form: str, *names: str) -> None:
+    """Moves files into the repository's store and leaves links, as `git annex add` (relative) and `dvc add` (absolute) do."""
+    for number, name in enumerate(names):
+        content = _store(repository, form, number, name)
+        content.parent.mkdir(parents=True)
+        (repository / name).rename(content)
+        (repository / name).symlink_to(os.path.relpath(content, (repository / name).parent) if "annex" in form else content)
+
+
+@pytest.mark.parametrize("form", [ANNEX, ".git/annex/objects/{0}f0/{0}f1/{1}/{1}", DVC, ".dvc/cache/{0}0/{2}"])
+def test_the_links_of_git_annex_and_dvc_lead_into_the_store_of_their_repository(boxed: Path, form: str) -> None:
+    """A repository whose model and data are links: it is read with all its files, where they stand, and nothing else is."""
+    repository = boxed.parents[1]
+    before, digests = identify(boxed), tensors(boxed)
+    _into_store(repository, form, "box/m.onnx", "box/w.bin")
+
+    model = identify(boxed)
+
+    assert (model.path, model.sha256) == (str(boxed), before.sha256), "not the folder of the content, where nothing lies beside it"
+    assert [file.path for file in model.files] == [str(boxed), str(boxed.parent / "w.bin")]
+    assert tensors(boxed) == digests and read(boxed)
+    alias = repository / "best.onnx"
+    alias.symlink_to("box/m.onnx")
+    assert identify(alias).files == model.files
+
+    _store(repository, form, 1, "w.bin").unlink()
+    _store(repository, form, 1, "w.bin").symlink_to(repository / "mine.bin")
+    for reader in (identify, tensors, read):
+        with pytest.raises(InputError, match=r"w\.bin is a link to .*mine\.bin, which is not a file in the model's folder"):
+            reader(boxed)
+
+
+def test_the_executed_order_is_that_of_the_model_with_its_data_beside_it(boxed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def run(words: list[str], *, input: str, **_: object) -> None:
+        asked.append(json.loads(input)["model"])
+        raise subprocess.TimeoutExpired(words, 1)
+
+    _into_store(boxed.parents[1], ANNEX, "box/m.onnx", "box/w.bin")
+    graph = read(boxed)
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(MeasurementError, match="did not run"):
+        executed.onnxruntime_order(graph)
+    assert asked == [str(boxed)]
+
+
+@pytest.mark.parametrize("form", [ANNEX, DVC])
+@pytest.mark.parametrize("place", ["another repository", "a link to the store", "not a store's path"])
+def test_a_link_to_anything_but_the_repository_s_own_store_is_refused(boxed: Path, form: str, place: str) -> None:
+    """What an archive may hold: the names of a store, which lead to files of its reader."""
+    top = boxed.parents[1]
+    if place == "another repository":
+        target = _store(top / "other", form, 1, "w.bin")
+        target.parent.mkdir(parents=True)
+    elif place == "a link to the store":  # a folder of the archive, named as a store, that is a link
+        kept = _store(top / "elsewhere", form, 1, "w.bin")
+        kept.parent.mkdir(parents=True)
+        (boxed.parent / form.split("/")[0]).symlink_to(top / "elsewhere" / form.split("/")[0])
+        target = _store(boxed.parent, form, 1, "w.bin")
+    else:
+        target = _store(top, form, 1, "w.bin").parents[1] / "secret.bin"
+        target.parent.mkdir(parents=True)
+    target.write_bytes(bytes(256))
+    _linked(boxed.parent / "w.bin", str(target))
+
+    for reader in (identify, tensors, read):
+        with pytest.raises(InputError, match="which is not a file in the model's folder: it is not read"):
+            reader(boxed)
+
+
+def test_a_folder_whose_files_lie_in_a_store_is_a_model_with_all_of_them(tmp_path: Path) -> None:
+    (tmp_path / "ct2").mkdir()
+    for name in ("model.bin", "vocabulary.json"):
+        (tmp_path / "ct2" / name).write_bytes(name.encode())
+    _into_store(tmp_path, DVC, "ct2/model.bin", "ct2/vocabulary.json")
+
+    assert [Path(file.path).name for file in identify(tmp_path / "ct2").files] == ["model.bin", "vocabulary.json"]
 
 
 @pytest.mark.parametrize(

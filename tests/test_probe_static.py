@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import importlib.util
 import json
 import platform
@@ -27,7 +28,7 @@ from examples import examples
 from failing import MIB, Silent, wait_for, with_patience
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
-from native_programs import program
+from native_programs import program, ran_until_seen
 
 from memprof import probe as probe_package
 from memprof.errors import InputError, UsageError
@@ -37,7 +38,9 @@ from memprof.measuring.message import Message, Start, encode
 from memprof.measuring.orders import plan
 from memprof.measuring.probing import ask
 from memprof.measuring.suite import Suite, Variant
+from memprof.probe import procfs
 from memprof.programs import commands, static_probe
+from memprof.reports.tables import table
 from memprof.runs import store
 from memprof.runs.records import COMMAND, Job, Model, Run
 
@@ -130,6 +133,95 @@ def test_a_line_that_is_no_message_is_refused(kind, line):
 
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.startswith(b"not understood: ")
+
+
+# -- a program that no poll saw
+
+
+def unseen(kind: str, path: str, folder: Path) -> Run:
+    """The Run of a program that began and ended while its probe stood still. A lease on its file (fcntl(2), F_SETLEASE) holds it at its exec, where
+    the probe waits for it; a signal then stops the probe."""
+    copy = str(shutil.copy(path, folder / "program"))  # nobody else may have the file open
+    message = Message(job(), Start((copy,), command={}), 600 * 10**9, {"": 10**6})
+    words = probe_command(kind)
+    with open(copy, "rb") as file, subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as probe:
+        assert probe.stdin is not None and probe.stdout is not None
+        try:
+            fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)  # which does nothing; SIGIO ends a process
+            try:
+                fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            except OSError as error:
+                pytest.skip(f"this file system has no leases: {error}")
+            probe.stdin.write(encode(message))
+            probe.stdin.flush()
+            wait_for(lambda: fcntl.fcntl(file, fcntl.F_GETLEASE) != fcntl.F_WRLCK)
+            probe.send_signal(signal.SIGSTOP)
+            wait_for(lambda: procfs.stopped(probe.pid))
+            (child,) = procfs.children(probe.pid)
+            file.close()
+            wait_for(lambda: procfs.stat(child).ended)
+            probe.send_signal(signal.SIGCONT)
+            answer = probe.stdout.read()
+        finally:
+            probe.kill()
+    return store.decode(answer.rpartition(b"run ")[2].rstrip(b"\n"), "its answer")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_peak_of_a_large_program_is_exact_though_no_poll_saw_it(kind, tmp_path):
+    run = unseen(kind, program("hold(64 * MIB);"), tmp_path)
+
+    (mark,) = run.marks
+    assert (mark.phase, mark.rss_peak_exact, mark.rss_peak_high_bytes) == ("RUN", True, None)
+    assert 64 * MIB <= mark.rss_peak_bytes < 68 * MIB
+    assert run.outcome.ok and run.warnings == ()
+    assert "not exact" not in table.render([run])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_a_small_program_that_no_poll_saw_there_is_what_the_kernel_tells(kind, tmp_path):
+    """Of the Python probe's child it tells the copy of the probe before the exec, which is larger. The probe in C is smaller than any program."""
+    run = unseen(kind, program(""), tmp_path)
+
+    if kind == "python":
+        assert run.marks == ()
+        (said,) = run.warnings
+        bound = re.fullmatch(r"it ended before it could be looked at, and had at most (\d+\.\d) MiB resident", said)
+        assert bound and 1 < float(bound[1]) < 30
+    else:
+        (mark,) = run.marks
+        assert mark.rss_peak_exact and mark.rss_peak_bytes < 4 * MIB
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            "if (fork() == 0) { hold(64 * MIB); _exit(0); } wait(NULL);",
+            "processes that started and ended between two polls and are in no figure",
+        ),
+        ("if (fork() == 0) { usleep(600000000); _exit(0); } hold(64 * MIB);", "processes that outlived the measured one and were ended: 1"),
+    ],
+    ids=["waited for", "left behind"],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_program_with_a_child_that_no_poll_saw_had_at_least_the_largest_of_the_two(kind, body, said, tmp_path):
+    run = unseen(kind, program(body), tmp_path)
+
+    (mark,) = run.marks
+    assert (mark.phase, mark.rss_peak_exact, mark.rss_peak_high_bytes) == ("RUN", False, None)
+    assert 64 * MIB <= mark.rss_peak_bytes < 68 * MIB
+    assert [word for word in run.warnings if word.startswith(said)], run.warnings
+
+
+def test_the_kernel_bounds_the_peak_of_a_small_program_that_polling_saw(tmp_path):
+    run = ran_until_seen(0.1, tmp_path / "seen", program("until(words[1]);"))
+
+    (mark,) = run.marks
+    assert not mark.rss_peak_exact and mark.rss_peak_bytes < 4 * MIB < mark.rss_peak_high_bytes < 30 * MIB
+    text = table.render([run])
+    more = mark.rss_peak_high_bytes / mark.rss_peak_bytes - 1
+    assert f"the peak is what polling saw of a program smaller than memprof's probe, and up to {more:.0%} more is possible" in text
 
 
 # -- life and death

@@ -180,7 +180,7 @@ class TestRefusals:
         save(helper.make_model(helper.make_graph([node], "g", values[:1], values[1:]), opset_imports=opsets), tmp_path / "m.onnx")
         (tmp_path / "folder").mkdir()
         with pytest.raises(InputError) as error:
-            runtimes.convert(runtime, tmp_path / "m.onnx", tmp_path / "folder")
+            runtimes.convert(runtime, tmp_path / "m.onnx", tmp_path / "folder", {})
         assert words in str(error.value)
 
     @pytest.mark.parametrize(("runtime", "words"), [("mnn", "MNN cannot convert the model"), ("ncnn", "pnnx cannot convert the model")])
@@ -191,7 +191,7 @@ class TestRefusals:
         torn.write_bytes((nets / "mnist.onnx").read_bytes()[:3000])
         (tmp_path / "folder").mkdir()
         with pytest.raises(InputError, match=rf"{words}: .*fail"):
-            runtimes.convert(runtime, torn, tmp_path / "folder")
+            runtimes.convert(runtime, torn, tmp_path / "folder", {})
 
     def test_tflite_micro_says_that_the_arena_is_too_small(self, nets: Path) -> None:
         pytest.importorskip("tflite_micro")

@@ -16,7 +16,7 @@ from ..programs import runtimes
 from ..runs import store
 from ..runs.records import STARTUP, Outcome, Run
 from . import built
-from .leftovers import TOKEN
+from .leftovers import TOKEN, scratch
 from .message import Message, Start
 from .order import Order
 from .probing import ask, without_probe
@@ -77,7 +77,8 @@ def _build(order: Order, key: str, token: str, progress: Progress) -> str | Run:
         work = folder.with_name(f"{key}.{token}")
         work.mkdir()
         try:
-            run, _ = ask(order.job, _message(order, work, token), token, lambda phase, rss: None)
+            with scratch("convert") as space:
+                run, _ = ask(order.job, _message(order, work, space.folder, token), token, lambda phase, rss: None)
             if not run.outcome.ok:
                 return run
             built.note_interpreter(work, order.python)
@@ -88,7 +89,8 @@ def _build(order: Order, key: str, token: str, progress: Progress) -> str | Run:
     return built.path_to_load(folder)
 
 
-def _message(order: Order, work: Path, token: str) -> Message:
+def _message(order: Order, work: Path, space: Path, token: str) -> Message:
+    """space: for the temporary files of the converter, which may be as large as the model."""
     child = {
         "runtime": order.runtime.name,
         "model": order.job.model.path,
@@ -100,7 +102,7 @@ def _message(order: Order, work: Path, token: str) -> Message:
     }
     start = Start(
         argv=(order.python, str(runtimes.runners_path()), "build"),
-        env={**order.job.env, TOKEN: token},
+        env={"TMPDIR": str(space), **order.job.env, TOKEN: token},
         stdin=json.dumps(child) + "\n",
     )
     return Message(order.job, start, _BUILD_TIMEOUT_NS, {"": _BUILD_INTERVAL_NS})

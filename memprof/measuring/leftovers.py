@@ -108,7 +108,8 @@ def _noted(token: str, folder: Path | None) -> Iterator[None]:
 
 
 def end_leftovers() -> int:
-    """End the processes of memprofs that were killed, remove their folders, control groups, half-converted models, half-made environments and builds.
+    """End the processes of memprofs that were killed, remove their folders, control groups, half-converted models, half-made environments, builds
+    and inputs.
 
     Returns the number of processes ended.
     """
@@ -121,6 +122,7 @@ def end_leftovers() -> int:
         note.unlink(missing_ok=True)
     limits.remove_noted_orphans()
     lasting.remove_unfinished(lambda token: (cache_folder("running") / token).exists())
+    lasting.remove_half_made_inputs()
     return ended
 
 

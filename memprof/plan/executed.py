@@ -19,6 +19,7 @@ from pathlib import Path
 from ..errors import InputError, MeasurementError, os_reason
 from ..importing import onnxruntime_profile
 from ..importing.measurement import count
+from ..models import beside
 from .graphs import onnx_proto
 from .graphs.graph import Graph
 
@@ -75,7 +76,7 @@ def onnxruntime_order(graph: Graph, order: str = "default") -> Executed:
     if graph.format != "onnx":
         raise InputError(f"{graph.path}: onnxruntime runs .onnx models")
     job = {
-        "model": str(graph.path.resolve()),
+        "model": str(beside.place(graph.path)),  # its external data lies there, and not where a link into a store leads
         "order": _ORDERS[order],
         "shapes": {graph.tensors[number].name: list(graph.tensors[number].shape or ()) for number in graph.inputs},
     }

@@ -243,12 +243,17 @@ class Measurement(Launcher):
     def _reap(self):
         while True:
             try:
-                pid, status, used = os.wait4(-1, os.WNOHANG)
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if ended is None:
+                    return
+                self._ends(ended.si_pid)
+                pid, status, used = os.wait4(ended.si_pid, 0)
             except ChildProcessError:
                 return
-            if pid == 0:
-                return
             self._reaped(pid, status, used)
+
+    def _ends(self, pid):
+        """Called with a process that has ended, as long as /proc has it."""
 
     def _reaped(self, pid, status, used):
         if pid == self.pid:

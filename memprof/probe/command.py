@@ -52,6 +52,7 @@ class Command(child.Measurement):
         self._lines = {}  # how many of each unit's lines there were
         self._unmatched = [name for name, _ in self._regexes]
         self._used = None
+        self._outlived = False  # the process that was started, by one that it had started
         self._opened = {}
         self._marks_closed = None
         self._end_ns = 0
@@ -116,6 +117,14 @@ class Command(child.Measurement):
         self.timeline = self._tree.whole.timeline
         if self._tree.most > 1:
             self.rss_max_high = max(self._tree.whole.most, self.timeline.rss_max)
+
+    def _ends(self, pid):
+        if pid != self.pid:
+            return
+        stat = procfs.stat(pid)
+        if self._is_root_measured() and stat is not None and stat.child_faults:
+            self._tree.unseen = max(1, self._tree.unseen)  # it has waited for a child, and no poll saw that
+        self._outlived = any(child != pid for child in procfs.children(os.getpid()))
 
     def _reaped(self, pid, status, used):
         super()._reaped(pid, status, used)
@@ -336,15 +345,31 @@ class Command(child.Measurement):
         if self._tree.most > 1:
             self.processes = self._tree.records()
 
-    def _life_peak(self):
-        """The largest resident set of the measured process in all its life, in bytes, if wait4 tells it; else 0.
+    def _is_root_measured(self):
+        """Whether the process that was started is the one that is measured, and no poll saw another beside it."""
+        return self._tree.most <= 1 and self.measured == self.pid
 
-        ru_maxrss survives an exec, so it may be this process's own, and it covers waited-for children too.
+    def _was_alone(self):
+        """Whether it was so from its start to its end, whatever the polls saw. Only children that nobody waits for (SIGCHLD ignored) leave no
+        trace."""
+        return self._is_root_measured() and self._tree.unseen == 0 and not self._outlived
+
+    def _largest(self):
+        """(the largest resident set of the process that was started, and of those that it waited for, in bytes; whether it was reached after the
+        exec). (0, False) if wait4 did not tell.
+
+        ru_maxrss survives an exec. Before it the child was a copy of this process, without most of its file-backed pages, so its resident set was
+        below this process's high-water mark: what is above that was reached after the exec, and what is not is no more than a bound.
         """
-        alone = self._tree.most == 1 and self._tree.unseen == 0 and self.measured == self.pid
-        if self._used is None or not alone or self._used.ru_maxrss * 1024 <= procfs.high_water(os.getpid()):
-            return 0
-        return self._used.ru_maxrss * 1024
+        if self._used is None:
+            return 0, False
+        size = self._used.ru_maxrss * 1024
+        return size, 0 < procfs.high_water(os.getpid()) < size
+
+    def _life_peak(self):
+        """The largest resident set of the measured process in all its life, in bytes, if wait4 tells it; else 0."""
+        size, after_exec = self._largest()
+        return size if after_exec and self._was_alone() else 0
 
     def _tell_outside(self):
         """Make a row of the memory outside of all phases, if that is more than in any phase."""
@@ -381,13 +406,18 @@ class Command(child.Measurement):
             if record["rss_peak_bytes"]:
                 self._keep(dict(record, samples=self.polls - self._polls_begin, interval_ns=self._intervals[""]))
         if not self.marks and not self._open:
-            life = self._life_peak()
-            peak = max(self.timeline.highest(0, self._end_ns), self._tree.high_water(self.measured) if self._tree.most == 1 else 0, life)
+            (largest, after_exec), alone = self._largest(), self._was_alone()
+            peak = max(self.timeline.highest(0, self._end_ns), self._tree.high_water(self.measured) if self._tree.most == 1 else 0)
+            if after_exec and self._is_root_measured():
+                peak = max(peak, largest)  # of one process, so no more than the sum if there were others
             if not peak:
-                self.warnings.append("it ended before it could be looked at")
+                bound = ", and had at most %.1f MiB resident" % (largest / (1 << 20)) if alone and largest else ""
+                self.warnings.append("it ended before it could be looked at" + bound)
                 return
             record = dict(sampled_record("RUN", self._begin_ns, self._end_ns, peak), samples=self.polls, interval_ns=self._intervals[""])
-            record["rss_peak_exact"] = life > 0
+            record["rss_peak_exact"] = after_exec and alone
+            if alone and largest and not after_exec:
+                record["rss_peak_high_bytes"] = max(peak, largest)
             if self._used is not None:  # including the children that it waited for
                 record["minor_faults"], record["major_faults"] = self._used.ru_minflt, self._used.ru_majflt
                 record["cpu_ns"] = round((self._used.ru_utime + self._used.ru_stime) * 1e9)

@@ -1,10 +1,15 @@
-"""Folders of the cache that take long to make and are used again: environments with a runtime, and builds of commits.
+"""Folders of the cache that take long to make and are used again: environments with a runtime, builds of commits, and the inputs of programs in C.
 
     PLACE/NAME.TOKEN/
         environment.json         written last: without it the folder is half made, and nobody uses it
         used                     locked, shared, by every memprof that measures with it; its time is that of the last use
 
-Such a folder has its own path inside, so it works only where it was made and is never renamed.
+Such a folder has its own path inside, so it works only where it was made and is never renamed. Inputs have not: theirs is made under another name,
+
+    inputs/
+        HASH/                    the arrays of the .npz file of this content
+        .making                  locked by whoever makes one
+        HASH.half                half made; of a killed memprof, if nobody has the lock
 """
 
 from __future__ import annotations
@@ -23,7 +28,10 @@ from ..errors import InputError, os_reason
 ENVIRONMENTS = "environments"
 COMMITS = "commits"
 STAMP = "environment.json"
+INPUTS = "inputs"
 _USED = "used"
+_MAKING = ".making"
+_HALF = ".half"
 
 
 def hold(folder: Path) -> int:
@@ -93,6 +101,37 @@ def remove_unfinished(is_being_made: Callable[[str], bool]) -> None:
             # In this order: a memprof that no longer makes it may have finished it.
             if folder.is_dir() and not is_being_made(folder.name.rpartition(".")[2]) and not (folder / STAMP).exists():
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def whole(folder: Path) -> Iterator[Path]:
+    """A new folder that takes the name of `folder` when the block ends well. Another memprof that makes one beside it is waited for.
+
+    Raises OSError.
+    """
+    with (folder.parent / _MAKING).open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        work = folder.with_name(folder.name + _HALF)
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(mode=0o700)
+        try:
+            yield work
+            with suppress(OSError):  # another memprof has made it meanwhile
+                work.rename(folder)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def remove_half_made_inputs() -> None:
+    """Remove what a killed memprof left in `whole`, unless somebody is making one now."""
+    inputs = cache_folder(INPUTS)
+    halves = list(inputs.glob(f"*{_HALF}"))
+    if not halves:
+        return
+    with suppress(OSError), (inputs / _MAKING).open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for work in halves:
+            shutil.rmtree(work, ignore_errors=True)
 
 
 @contextmanager

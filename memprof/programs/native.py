@@ -11,7 +11,6 @@ import os
 import platform
 import shutil
 import subprocess
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from ..cache import cache_folder
 from ..errors import InputError, os_reason
 from ..files import sha256_of
 from ..runs.records import Job
+from . import lasting
 from .runtimes import Runtime, runners_path
 
 _COMPILERS = ("cc", "gcc", "clang")
@@ -128,24 +128,16 @@ def make(compiler: Sequence[str], sources: Sequence[Path], program: Path, librar
 def _arrays(path: str) -> dict[str, str]:
     """The arrays of an .npz file (a zip of .npy files) as separate files, by name. Raises InputError."""
     try:
-        folder = cache_folder("inputs") / sha256_of(Path(path))[0][:32]
+        folder = cache_folder(lasting.INPUTS) / sha256_of(Path(path))[0][:32]
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if name.endswith(".npy")]
             if sum(archive.getinfo(name).file_size for name in names) > _MOST_UNPACKED * os.path.getsize(path):
                 raise InputError(f"{path} cannot be read as .npz: its arrays are larger than what such a file can hold")
             if not folder.exists():
-                work = Path(tempfile.mkdtemp(dir=folder.parent))
-                for index, name in enumerate(names):
-                    with archive.open(name) as member, (work / f"{index}.npy").open("wb") as target:
-                        shutil.copyfileobj(member, target)
-                _rename(work, folder)
+                with lasting.whole(folder) as work:
+                    for index, name in enumerate(names):
+                        with archive.open(name) as member, (work / f"{index}.npy").open("wb") as target:
+                            shutil.copyfileobj(member, target)
     except (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
         raise InputError(f"{path} cannot be read as .npz: {error}") from None
     return {name.removesuffix(".npy"): str(folder / f"{index}.npy") for index, name in enumerate(names)}
-
-
-def _rename(work: Path, folder: Path) -> None:
-    try:
-        work.rename(folder)
-    except OSError:
-        shutil.rmtree(work, ignore_errors=True)  # another memprof was quicker

@@ -303,8 +303,9 @@ def find(name: str, python: str, machine: Asked = _THIS_MACHINE) -> Runtime:
     return runtime
 
 
-def convert(name: str, model: Path, folder: Path) -> Path:
-    """A model as this runtime loads it, converted into the folder with the runtime's defaults, in the environment that has it.
+def convert(name: str, model: Path, folder: Path, variables: Mapping[str, str]) -> Path:
+    """A model as this runtime loads it, converted into the folder with the runtime's defaults, in the environment that has it. variables: for the
+    environment of the converter.
 
     Raises InputError if the runtime is not installed or its converter refuses.
     """
@@ -313,7 +314,8 @@ def convert(name: str, model: Path, folder: Path) -> Path:
         raise InputError(runtime.no_converter)
     job = {"runtime": name, "model": str(model), "folder": str(folder)}
     command = [python, str(runners_path()), "build"]
-    done = subprocess.run(command, input=json.dumps(job).encode() + b"\n", capture_output=True, check=False)
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, input=json.dumps(job).encode() + b"\n", capture_output=True, env=environment, check=False)
     try:
         answer = json.loads((folder / "built.json").read_bytes())
     except (OSError, ValueError):

@@ -141,11 +141,12 @@ class Mark:
 
     times_ns: the duration of each iteration, for phases that have them. rss_peak_bytes: None only if an imported log lacks it.
     rss_peak_exact: the peak comes from a high-water mark that was reset where the phase began (or that rose within it). rss_peak_high_bytes: if
-    several processes ran, rss_peak_bytes is the certain part of their sum, and this is the most that the sum can have been; None if the peak
-    has no such bounds. hwm_bytes: the largest high-water mark since the process started, as a tool that never resets it would report. samples:
-    how often it was polled. interval_ns: the polling period, 0 for no polling. swap_peak_bytes: the most that was seen swapped out;
-    rss_swap_peak_bytes: the largest sum of resident and swapped pages seen at one moment. Both are None if nothing was. units: how much work
-    the phase did, by the name of the unit, such as token; iterations are not repeated there.
+    several processes ran, rss_peak_bytes is the certain part of their sum, and this is the most that the sum can have been; of a single process
+    that polling saw alone, the most that the kernel's count allows; None if the peak has no such bounds. hwm_bytes: the largest high-water mark
+    since the process started, as a tool that never resets it would report. samples: how often it was polled. interval_ns: the polling period, 0 for
+    no polling. swap_peak_bytes: the most that was seen swapped out; rss_swap_peak_bytes: the largest sum of resident and swapped pages seen at one
+    moment. Both are None if nothing was. units: how much work the phase did, by the name of the unit, such as token; iterations are not repeated
+    there.
     """
 
     phase: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -191,12 +190,15 @@ def _make_ncnn(name: str, path: Path, overwrite: bool) -> tuple[Path, ...]:
 
 
 def _make_converted(name: str, path: Path, runtime: str, overwrite: bool) -> tuple[Path, ...]:
+    from ..measuring.leftovers import end_leftovers, scratch
     from ..programs.runtimes import convert
 
     check_new(path, instead=FORCE, overwrite=overwrite)
-    with tempfile.TemporaryDirectory(prefix="memprof-zoo-") as folder:
-        (model,) = _make_onnx(_onnx_model(name, False, 0, False), Path(folder) / f"{name}.onnx", False, True)
-        converted = convert(runtime, model, Path(folder))
+    end_leftovers()
+    with scratch("zoo") as work:
+        (model,) = _make_onnx(_onnx_model(name, False, 0, False), work.folder / f"{name}.onnx", False, True)
+        # The converter's own temporary files go into the folder too.
+        converted = convert(runtime, model, work.folder, {**work.variables, "TMPDIR": str(work.folder)})
         with replacing(path) as (file,), converted.open("rb") as content:
             if runtime == "mnn":
                 # The converter numbers each file at random, near its beginning: this one has its number from the model's name.

@@ -36,9 +36,14 @@ def why_inexact(runs: Sequence[Run], phase: str = PEAK) -> list[str]:
     marks = [(run, mark) for run in runs for mark in metrics.marks_of(run, phase)]
     unsure = [(run, mark) for run, mark in marks if mark.rss_peak_bytes is not None and not mark.sure]
     why = dict.fromkeys(_why_inexact(run, mark) for run, mark in unsure if mark.rss_peak_high_bytes is None)
-    bounds = [mark.rss_peak_high_bytes / mark.rss_peak_bytes for _, mark in unsure if mark.rss_peak_high_bytes and mark.rss_peak_bytes]
-    if bounds:
-        why[f"the peak is what several processes had together for certain, and up to {max(bounds) - 1:.0%} more is possible"] = None
+    for several, what in (
+        (True, "several processes had together for certain"),
+        (False, "polling saw of a program smaller than memprof's probe"),
+    ):
+        those = [mark for run, mark in unsure if bool(run.processes) == several]
+        bounds = [mark.rss_peak_high_bytes / mark.rss_peak_bytes for mark in those if mark.rss_peak_high_bytes and mark.rss_peak_bytes]
+        if bounds:
+            why[f"the peak is what {what}, and up to {max(bounds) - 1:.0%} more is possible"] = None
     return list(why)
 
 

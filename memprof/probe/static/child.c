@@ -168,9 +168,15 @@ static i64 follow_hold(i64 now) {
 
 static void reap(void) {
     struct rusage used;
+    siginfo_t ended;
     int status, pid;
     child_ended = 0;
-    while ((pid = wait4(-1, &status, WNOHANG, &used)) > 0) {
+    for (;;) {
+        memset(&ended, 0, sizeof ended);
+        if (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) < 0 || ended.si_pid == 0) return;
+        if (m.task == COMMAND) command_ends(ended.si_pid);
+        pid = wait4(ended.si_pid, &status, 0, &used);
+        if (pid <= 0) return;
         if (pid == m.pid) m.ended = 1, m.status = status;
         if (m.task == COMMAND) command_reaped(pid, &used);
     }

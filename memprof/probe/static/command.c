@@ -27,6 +27,7 @@ static size_t ended_count, ended_room;
 static struct { const char *phase; i64 begin_ns; } *opened;
 static size_t opened_count, opened_room;
 static int alone, marks_closed = -1, used_known;
+static int outlived; /* the process that was started, by one that it had started */
 static struct rusage used_up;
 static i64 program_end_ns;
 
@@ -136,6 +137,20 @@ static void span(i64 begin_ns, i64 end_ns, const char *phase, struct gap *gap) {
     unsettled = grown(unsettled, span_count, &span_room, sizeof *unsettled);
     unsettled[span_count++] = found;
     command_settle();
+}
+
+static int is_root_measured(void) { return tree.most <= 1 && m.measured == m.pid; }
+
+/* A process has ended, and /proc still has it. */
+void command_ends(int pid) {
+    struct pids children = {0};
+    struct stat_of stat;
+    size_t at;
+    if (pid != m.pid) return;
+    if (is_root_measured() && stat_of(pid, &stat) && stat.child_faults > 0) tree.unseen = max64(1, tree.unseen);
+    children_of(&children, getpid());
+    for (at = 0; at < children.count; ++at) outlived |= children.items[at] != pid;
+    free(children.items);
 }
 
 void command_reaped(int pid, const struct rusage *used) {
@@ -398,19 +413,29 @@ static char *last_line(void) {
     return end > begin ? copy_text(m.tail + begin, end - begin) : NULL;
 }
 
-/* The largest resident set of the measured process in all its life, where wait4 tells that; else 0. It survives an exec, so it may be this
- * process's own, and it is that of waited-for children too. */
+static int was_alone(void) { return is_root_measured() && tree.unseen == 0 && !outlived; }
+
+/* What wait4 tells of the largest resident set, and whether it was reached after the exec. 0 where it told nothing. */
+static i64 largest(int *after_exec) {
+    i64 size = used_known ? (i64)used_up.ru_maxrss * KIB : 0, own = memory_of(getpid()).hwm;
+    *after_exec = own > 0 && own < size;
+    return size;
+}
+
+/* The largest resident set of the measured process in all its life, where wait4 tells that; else 0. */
 static i64 life_peak(void) {
-    i64 most = used_known ? (i64)used_up.ru_maxrss * KIB : 0;
-    int only = tree.most == 1 && tree.unseen == 0 && m.measured == m.pid;
-    return used_known && only && most > max64(memory_of(getpid()).hwm, 0) ? most : 0;
+    int after_exec;
+    i64 size = largest(&after_exec);
+    return after_exec && was_alone() ? size : 0;
 }
 
 /* Phases that were never ended, or the one phase of a program that says nothing, up to the program's end. */
 static void complete(void) {
     struct mark record;
     size_t at, index;
-    i64 life, seen;
+    i64 size, peak;
+    char resident[32];
+    int after_exec, only;
     for (at = 0; at < m.open.count; ++at) {
         const char *phase = m.open.items[at];
         for (index = 0; index < opened_count && opened[index].phase != phase; ++index) {}
@@ -421,15 +446,18 @@ static void complete(void) {
         if (record.peak) keep(record);
     }
     if (m.records.count || m.open.count) return;
-    life = life_peak();
-    seen = max64(timeline_highest(&tree.whole->timeline, 0, program_end_ns), tree.most == 1 ? tree_high_water(m.measured) : 0);
-    seen = max64(seen, life);
-    if (!seen) {
-        warn("it ended before it could be looked at");
+    size = largest(&after_exec);
+    only = was_alone();
+    peak = max64(timeline_highest(&tree.whole->timeline, 0, program_end_ns), tree.most == 1 ? tree_high_water(m.measured) : 0);
+    if (after_exec && is_root_measured()) peak = max64(peak, size);
+    if (!peak) {
+        warn("it ended before it could be looked at%s%s%s", only && size ? ", and had at most " : "",
+             only && size ? fixed(resident, size, 1 << 20, 1) : "", only && size ? " MiB resident" : "");
         return;
     }
-    record = mark_seen(interned("RUN"), m.begin_ns, program_end_ns, seen);
-    record.exact = life > 0;
+    record = mark_seen(interned("RUN"), m.begin_ns, program_end_ns, peak);
+    record.exact = after_exec && only;
+    if (only && size && !after_exec) record.high = max64(peak, size);
     record.samples = m.polls;
     record.interval_ns = interval_of("");
     if (used_known) { /* of all its children that were waited for too */

@@ -385,6 +385,7 @@ void command_launched(void);
 void command_settle(void);
 void command_settle_all(void);
 i64 command_highest(i64 begin_ns, i64 end_ns);
+void command_ends(int pid); /* and is not waited for yet */
 void command_reaped(int pid, const struct rusage *used);
 int command_heeds(const char *kind, int pid, int *understood); /* whether a line of another process counts */
 int command_opens(const struct json *mark, int pid, int *understood); /* whether a phase begins there */
