@@ -14,7 +14,6 @@ from failing import Silent, runtime_file
 from heap_made import profile
 from native_programs import program
 from plan_models import wide
-from test_page import need_module
 
 from memprof.errors import InputError
 from memprof.heap.profile import PhaseSpan
@@ -81,7 +80,7 @@ def test_too_few_moments_are_said(count, last):
 
 
 def test_a_leak_in_a_wrapper_of_onnxruntime_is_found_with_its_line(tmp_path: Path) -> None:
-    need_module("memray")
+    pytest.importorskip("memray")
     runtime_file(
         tmp_path,
         top="import numpy, onnxruntime\nkept = []",

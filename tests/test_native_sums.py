@@ -22,6 +22,7 @@ from memprof.probe.rounds import Rounds
 from memprof.probe.sums import Sum
 from memprof.probe.tree import Tree
 from memprof.reports.tables import table
+from memprof.runs.records import Process
 
 TREES = Path(__file__).resolve().parents[1] / "ci" / "attack" / "trees.c"
 
@@ -83,10 +84,11 @@ def test_the_bounds_of_a_phase_are_its_own(tmp_path):
 def test_a_peak_between_bounds_is_marked_only_where_they_are_apart():
     run = made_run(exact=False)
     mark = run.marks[-1]
-    for high, shown in ((mark.rss_peak_bytes * 1.009, False), (mark.rss_peak_bytes * 1.2, True)):
-        text = table.render([replace(run, marks=(replace(mark, rss_peak_high_bytes=round(high)),))])
-        assert ("~" in text) == shown
-        assert ("for certain, and up to 20% more is possible" in text) == shown
+    for processes, why in ((), "smaller than memprof's probe"), ((Process(1, "a", 0, 1, MIB), Process(2, "b", 0, 1, MIB)), "for certain"):
+        for high, shown in ((mark.rss_peak_bytes * 1.009, False), (mark.rss_peak_bytes * 1.2, True)):
+            text = table.render([replace(run, processes=processes, marks=(replace(mark, rss_peak_high_bytes=round(high)),))])
+            assert ("~" in text) == shown
+            assert (f"{why}, and up to 20% more is possible" in text) == shown
 
 
 # -- the arithmetic

@@ -452,8 +452,7 @@ def test_a_killed_run_leaves_no_model(tmp_path: Path) -> None:
     )
     done = run_python(code, str(tmp_path / "m.onnx"))
     assert done.returncode == -signal.SIGXFSZ, done.stderr
-    drafts = list(tmp_path.iterdir())
-    assert drafts and all(draft.name.startswith(".m.onnx") for draft in drafts)
+    assert not list(tmp_path.iterdir())  # where the file system has files without names, as here
 
 
 class TestCommand:
