@@ -255,7 +255,7 @@ def test_a_process_is_seen_through_any_of_its_threads_until_all_have_ended():
         assert seen.task == process.pid
         process.kill()
         wait_for(lambda: seen.read() is None)
-        assert procfs.stat(process.pid).ended
+        wait_for(lambda: procfs.stat(process.pid).ended)  # its memory goes first
     assert seen.read() is None
     seen.close()
 
