@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -83,18 +85,50 @@ def test_an_interruption_ends_what_was_started_and_removes_the_folder_at_once(wo
     assert not folder.exists() and not processes("sleep", "613")
 
 
-def test_a_process_that_takes_its_time_to_end_counts_once(monkeypatch):
-    class Slow:
-        kills = 0
+class Listed:
+    """A process of psutil's list, with one environment after another."""
 
-        def kill(self):
-            self.kills += 1
+    pid, kills, age_s = 2**22 + 1, 0, 0.0
 
-    slow = Slow()
-    monkeypatch.setattr(psutil, "process_iter", lambda: [slow])
+    def __init__(self, *environments):
+        self.environments = list(environments)
+
+    def environ(self):
+        return self.environments.pop(0) if len(self.environments) > 1 else self.environments[0]
+
+    def kill(self):
+        self.kills += 1
+
+    def uids(self):
+        return Mock(effective=os.geteuid())
+
+    def ppid(self):
+        return os.getpid()
+
+    def status(self):
+        return psutil.STATUS_RUNNING
+
+    def create_time(self):
+        return time.time() - self.age_s
+
+
+@pytest.mark.parametrize(
+    ("environments", "age_s", "ended", "kills"),
+    [
+        (({leftovers.TOKEN: "token"},) * 3 + ({},), 100, 1, 3),  # it takes its time to end
+        (({}, {}, {leftovers.TOKEN: "token"}, {}), 0, 1, 1),  # in the midst of its exec at first
+        (({}, {leftovers.TOKEN: "token"}), 100, 0, 0),  # one without an environment for long is none that starts
+        (({leftovers.TOKEN: "another"},), 0, 0, 0),
+    ],
+)
+def test_a_process_is_ended_as_soon_as_it_is_known_and_counted_once(monkeypatch, environments, age_s, ended, kills):
+    process = Listed(*environments)
+    process.age_s = age_s
+    monkeypatch.setattr(leftovers, "_STARTING_S", 0)
+    monkeypatch.setattr(psutil, "process_iter", lambda: [process])
     monkeypatch.setattr(psutil, "wait_procs", lambda *_, **__: None)
-    monkeypatch.setattr(leftovers, "_token_of", lambda process: "token" if process.kills < 3 else None)
-    assert (leftovers.end_marked({"token"}), slow.kills) == (1, 3)
+
+    assert (leftovers.end_marked({"token"}), process.kills) == (ended, kills)
 
 
 @pytest.mark.parametrize("name", ["precious", "memprof-test-{other}", "link"])

@@ -16,6 +16,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from . import limits
 TOKEN = "MEMPROF_TOKEN"
 
 _ENDING_ROUNDS = 10
+_YOUNG_S, _STARTING_S = 10, 0.1  # a process that starts; the time it is given before the next look
 _FOLDER = "memprof-"
 
 
@@ -130,22 +132,37 @@ def end_marked(tokens: set[str]) -> int:
     """End every process that has any of these tokens in its environment, and those they start meanwhile; the number of processes ended."""
     ended: set[psutil.Process] = set()  # one that takes its time is killed more than once
     for _ in range(_ENDING_ROUNDS):
-        marked = [process for process in psutil.process_iter() if _token_of(process) in tokens]
-        if not marked:
+        seen = {process: _environment(process) for process in psutil.process_iter() if process.pid != os.getpid()}
+        marked = [process for process, variables in seen.items() if variables and variables.get(TOKEN) in tokens]
+        starting = any(variables == {} and _is_starting(process) for process, variables in seen.items())
+        if not marked and not starting:
             break
         for process in marked:
             with suppress(psutil.Error):
                 process.kill()
                 ended.add(process)
         psutil.wait_procs(marked, timeout=1)
+        if starting:
+            time.sleep(_STARTING_S)
     return len(ended)
 
 
-def _token_of(process: psutil.Process) -> str | None:
+def _environment(process: psutil.Process) -> dict[str, str] | None:
+    """None for one that may not be read, or has ended."""
     try:
-        return process.environ().get(TOKEN) if process.pid != os.getpid() else None
+        return process.environ()
     except (psutil.Error, OSError):
         return None
+
+
+def _is_starting(process: psutil.Process) -> bool:
+    """Whether a process without an environment may be in the midst of its exec. There it has none for a moment, which is long on a busy machine,
+    and who started it may go on as soon as it has left the memory of that process (vfork(2))."""
+    try:
+        of_this_user = process.uids().effective == os.geteuid() and process.ppid() > 2  # 2: the kernel's threads
+        return of_this_user and process.status() != psutil.STATUS_ZOMBIE and time.time() - process.create_time() < _YOUNG_S
+    except psutil.Error:
+        return False
 
 
 def _owner_lives(note: Path) -> bool:
