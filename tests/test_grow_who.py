@@ -14,6 +14,7 @@ from failing import Silent, runtime_file
 from heap_made import profile
 from native_programs import program
 from plan_models import wide
+from test_grow import LEAK
 
 from memprof.errors import InputError
 from memprof.heap.profile import PhaseSpan
@@ -104,16 +105,7 @@ def test_a_leak_in_a_wrapper_of_onnxruntime_is_found_with_its_line(tmp_path: Pat
 
 def test_a_program_that_leaks_a_token_is_found_with_heaptrack(memprof, tmp_path: Path) -> None:
     need_tool("heaptrack")
-    leaks = """unsigned seed = 1; int units = atoi(words[1]);
-        memprof_begin("EXECUTE");
-        for (int i = 0; i < units; ++i) {
-            seed = seed * 1103515245 + 12345;
-            int tokens = (seed >> 16) % 50 + 1;
-            memset(malloc(tokens * 300), 1, tokens * 300);
-            usleep(3000);
-            memprof_iteration_of(tokens, NULL);
-        }
-        memprof_end();"""
+    leaks = LEAK.replace("memprof_iteration_of", "usleep(3000); memprof_iteration_of")  # slow enough for moments in between
     request = GrowRequest(None, command=commands.parse(f"engine={program(leaks)} {{runs}}"))
 
     answer = who.explained(request, grows(800, 7650, "token"), Silent())  # of 800 iterations

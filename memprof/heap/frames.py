@@ -11,6 +11,11 @@ By = Literal["function", "module", "line"]
 UNKNOWN = "???"
 
 
+def is_python(file: str | None) -> bool:
+    """Whether a frame's file is Python's: a module, or what stands for one, such as <string>."""
+    return file is not None and file.endswith((".py", ">"))
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """A place in the program.

@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from ..errors import InputError
-from .frames import BELOW, NO_MODULE, UNKNOWN, Frame, FrameTable
+from .frames import BELOW, NO_MODULE, UNKNOWN, Frame, FrameTable, is_python
 from .profile import HeapProfile, PhaseSpan, Snapshot
 from .trees import SMALLEST, Trie
 
@@ -131,7 +131,7 @@ def _frame(row: _Frame) -> Frame:
     """memray's API tells no library of C and C++, only the source file of code with debug information."""
     known = row.function not in (None, "", "<unknown>")
     file = row.file if row.file != "<unknown>" else None
-    python = file is not None and file.endswith((".py", ">"))
+    python = is_python(file)
     module = row.module if row.module != "<unknown>" else None
     name = row.function if known and row.function else UNKNOWN
     return Frame(name, file or None, row.line or None, module or (None if python else NO_MODULE), None, "site" if known else "unknown")

@@ -6,7 +6,7 @@ import os
 import re
 from functools import lru_cache
 
-from .frames import NO_MODULE, UNKNOWN, By, Frame
+from .frames import NO_MODULE, UNKNOWN, By, Frame, is_python
 
 # Functions that only hand out memory: their callers are who allocates. glibc's, C++'s, CPython's, and those of well-known replacements.
 _ALLOCATORS = re.compile(
@@ -65,7 +65,7 @@ def group_name(frame: Frame, by: By) -> str:
         return f"{frame.function} ({os.path.basename(frame.file)}:{frame.line or '?'})"
     if frame.function == UNKNOWN:
         return nameless(frame)
-    if frame.file is not None and frame.file.endswith((".py", ">")):  # Python: every file has its `<module>`, every class its `__init__`
+    if frame.file is not None and is_python(frame.file):  # every file has its `<module>`, every class its `__init__`
         return f"{frame.function} ({_python_file(frame.file)})"
     return frame.function
 
@@ -85,7 +85,7 @@ def module_name(frame: Frame) -> str:
     if frame.module is not None:
         return short_module(frame.module)
     if frame.file is not None:
-        return "python" if frame.file.endswith((".py", ">")) else os.path.basename(frame.file)
+        return "python" if is_python(frame.file) else os.path.basename(frame.file)
     return "(unknown)"
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..programs.runtimes import runners_path
-from .frames import Frame
+from .frames import Frame, is_python
 from .names import group_name, is_allocator, short
 from .profile import HeapProfile
 
@@ -100,7 +100,7 @@ def _site(frame: Frame, runner: str) -> _Site | None:
     if frame.kind in ("root", "below") or is_allocator(frame):
         return None
     name = group_name(frame, "line")
-    python = frame.file is not None and frame.file.endswith((".py", ">"))
+    python = is_python(frame.file)
     starts = os.path.dirname(frame.file or "") == runner or _START.fullmatch(frame.function) is not None
     return _Site(name if python else short(name), python, starts)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ..errors import InputError, UsageError, near
 from ..units import format_bytes
-from .frames import NO_MODULE
+from .frames import NO_MODULE, is_python
 from .profile import HeapProfile, Snapshot, TimeUnit
 
 _RUNNER = re.compile(r"/runners(?:/__main__\.py)? run$")  # the tools quote nothing: the folders before it may hold a space
@@ -141,7 +141,7 @@ def modules(profile: HeapProfile) -> str:
     """A sentence on why its modules are not those of another tool; empty if they are libraries and programs."""
     if any(frame.module == NO_MODULE for frame in profile.frames):
         return f"{profile.tool} does not say which library a function of C or C++ is in: they are all put down to {NO_MODULE}."
-    if any(frame.module is None and frame.file is not None and not frame.file.endswith((".py", ">")) for frame in profile.frames):
+    if any(frame.module is None and frame.file is not None and not is_python(frame.file) for frame in profile.frames):
         return (
             f"{profile.tool} names source files instead of libraries for code with debug information, so its modules include source files."
         )

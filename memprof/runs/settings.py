@@ -28,6 +28,11 @@ def written(knobs: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def in_a_line(knobs: Mapping[str, str]) -> str:
+    """The knobs of a job as `a=1,b=4MiB`, by name; empty for none."""
+    return ",".join(f"{name}={value}" for name, value in sorted(written(knobs).items()))
+
+
 def of_repeats(runs: Sequence[Run]) -> dict[str, str]:
     """How repeats were measured, beyond model, variant, threads and machine. A knob, shape or variable that is absent has its default."""
     job = runs[0].job

@@ -26,7 +26,7 @@ from ..models import inputs
 from ..models.identity import identify
 from ..runs import metrics
 from ..runs.records import EXECUTE, GENERATE, MODEL_LOAD, PEAK, PREPARE, PROMPT, STARTUP, Job, Outcome, Run
-from ..runs.settings import written
+from ..runs.settings import in_a_line
 from ..runs.summary import timed_phase
 from ..units import counted, format_bytes, format_duration
 
@@ -174,7 +174,7 @@ class _Fitter:
         return Fitted(
             job.model.name,
             job.runtime,
-            ",".join(f"{name}={value}" for name, value in sorted(written(job.knobs).items())),
+            in_a_line(job.knobs),
             self._limiter.words,
             self._limiter.exact,
             tuple(parts),

@@ -29,7 +29,7 @@ from ..models.identity import identify
 from ..programs.commands import Command
 from ..runs import work
 from ..runs.records import COMMAND, Run, Use, Work
-from ..runs.settings import written
+from ..runs.settings import in_a_line
 from ..units import counted, format_bytes, parse_duration_ns
 
 _FIRST, _FIRST_CYCLES, _FACTOR = 2000, 50, 4
@@ -230,7 +230,7 @@ class _Grower:
             job.model.name,
             job.variant if job.runtime == COMMAND else job.runtime,
             about.runtime_version if about else "",
-            ",".join(f"{name}={value}" for name, value in sorted(written(job.knobs).items())),
+            in_a_line(job.knobs),
             verdict,
             tuple((each.rss[0], each.rss[-1]) for each in series),
             len(self._request.varied),

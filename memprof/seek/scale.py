@@ -131,7 +131,7 @@ class _Scaler:
             point = Measured(at, {}, "not run: it would need more memory than this machine has free", held_out=held_out)
             self._progress.say(f"{words}: {point.ended}")
             return point
-        point = replace(self._places.measure(at, len(self._points), held_out=held_out), held_out=held_out)
+        point = self._places.measure(at, len(self._points), held_out=held_out)
         if held_out:
             point = scale_laws.kept(point, self._kept)
         self._points.append(point)

@@ -12,7 +12,7 @@ from ..errors import InputError
 from ..judge import laws
 from ..judge.terms import Point
 from ..runs.records import MODEL_LOAD, PEAK, Job, Run
-from ..runs.settings import written
+from ..runs.settings import in_a_line
 from .dimensions import THREADS, Dimension
 from .scale_findings import findings, undecided
 from .scale_runs import measured, noise
@@ -122,7 +122,7 @@ def _fixed(label: str, value: int) -> Dimension:
 
 def _settings(job: Job, dimensions: Sequence[Dimension]) -> str:
     """The knobs that are the same at all places."""
-    return ",".join(f"{name}={value}" for name, value in sorted(written(job.knobs).items()) if not _has(dimensions, name))
+    return in_a_line({name: value for name, value in job.knobs.items() if not _has(dimensions, name)})
 
 
 def _has(dimensions: Sequence[Dimension], name: str) -> bool:

@@ -73,7 +73,7 @@ class Places:
             point = self._side_by_side(order)
         else:
             point = self._alone(order, count)
-        return replace(point, at=at, planned_bytes=self._planned(at))
+        return replace(point, at=at, planned_bytes=self._planned(at), held_out=held_out)
 
     def too_large(self, least_bytes: float) -> bool:
         """Whether a run that needs so much should not be started."""
