@@ -18,7 +18,7 @@ from .measuring.progress import Progress, Silent
 from .measuring.suite import Suite, Variant
 from .runs import metrics, store, summary
 from .runs.records import Cache, Run
-from .units import parse_duration_ns
+from .units import counted, parse_duration_ns
 
 if TYPE_CHECKING:
     import pandas
@@ -41,7 +41,7 @@ class Runs(tuple[Run, ...]):
 
     def __repr__(self) -> str:
         models = len({run.job.model.name for run in self})
-        return f"<{_count(len(self), 'run')} of {_count(models, 'model')}, {_count(len({summary.key(run) for run in self}), 'variant')}>"
+        return f"<{counted(len(self), 'run')} of {counted(models, 'model')}, {counted(len({summary.key(run) for run in self}), 'variant')}>"
 
     def _repr_html_(self) -> str:
         return str(_report("tables.table").render(self, format="html", brief=True)) if self else "no runs"
@@ -54,7 +54,7 @@ class Summary(tuple[summary.Row, ...]):
     """Statistics of Runs by variant, phase and metric. Shows itself as a table in Jupyter."""
 
     def __repr__(self) -> str:
-        return f"<{_count(len(self), 'row')} of statistics>"
+        return f"<{counted(len(self), 'row')} of statistics>"
 
     def _repr_html_(self) -> str:
         return str(_report("tables.statistics").render(self, format="html"))
@@ -66,10 +66,6 @@ class Summary(tuple[summary.Row, ...]):
 def summarise(runs: Iterable[Run], names: Sequence[str] = metrics.DEFAULT_METRICS) -> Summary:
     """Statistics of these metrics, in every phase and for PEAK, of every group of repeats. Values that could not be had are left out."""
     return Summary(summary.summarise(runs, names))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _report(name: str) -> Any:

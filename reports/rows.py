@@ -27,12 +27,14 @@ def labels(key: Key, names: Sequence[str]) -> tuple[str, ...]:
 
 def label(key: Key, names: Sequence[str]) -> str:
     """The same in one text: `ort, 4 threads, board`."""
-    words = {
-        "variant": key.variant,
-        "threads": counted(key.threads, "thread") if key.threads else "default threads",
-        "machine": key.machine,
-    }
-    return ", ".join(words[name] for name in names)
+    return ", ".join(part(key, name) for name in names)
+
+
+def part(key: Key, name: str) -> str:
+    """A field of a key as a part of a row's name: `4 threads`."""
+    if name == "threads":
+        return counted(key.threads, "thread") if key.threads else "default threads"
+    return str(getattr(key, name))
 
 
 def named(keys: Collection[Key]) -> dict[Key, str]:

@@ -327,3 +327,20 @@ def test_every_section_of_benches_attacks_and_fuzzers_has_its_place() -> None:
     assert len(sections) > 20
     assert set(sections) <= set(places)
     assert len(places) == len(set(places))
+    for prefix in re.findall(r'docs\.write\(f"([\w-]+)\{', "".join(scripts)):
+        assert any(place.startswith(prefix) for place in places), prefix
+
+
+def test_what_a_bench_wrote_into_the_manual_says_when_and_where_it_was_measured() -> None:
+    blocks = re.compile(r"^<!-- bench:([\w-]+) -->\n(.*?)^<!-- /bench:\1 -->$", re.MULTILINE | re.DOTALL)
+    written = {name: text for path in ALL for name, text in blocks.findall(path.read_text(encoding="utf-8")) if text.strip()}
+    assert len(written) > 40
+    assert [name for name, text in written.items() if not re.match(r"Measured on \d{4}-\d\d-\d\d: ", text)] == []
+
+
+def test_readme_and_manual_have_the_same_exit_codes() -> None:
+    tables = [
+        path.read_text(encoding="utf-8").partition("## Exit codes\n")[2].strip().partition("\n\n")[0]
+        for path in (ROOT / "README.md", ROOT / "docs" / "index.md")
+    ]
+    assert tables[0] == tables[1] and "| 70 |" in tables[0]

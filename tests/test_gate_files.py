@@ -592,7 +592,7 @@ def test_a_budget_of_a_variant_that_crashed_is_no_second_error(memprof, tmp_path
 
     done = memprof("gate", "crashed.jsonl", "--budgets", "budgets.toml")
 
-    assert (done.returncode, "1 of 1 runs failed" in done.stdout) == (4, True)
+    assert (done.returncode, "1 of 1 run failed" in done.stdout) == (4, True)
 
 
 def test_a_budgets_file_that_is_missing_or_torn_is_one_sentence(memprof, files):

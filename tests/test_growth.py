@@ -141,7 +141,7 @@ def test_a_cache_that_still_fills_is_undecided():
 def test_a_verdict_needs_all_processes():
     steady, growing = processes(flat, 2000, 1), processes(leak(4096), 2000, 1)
 
-    assert judge([*steady[:2], growing[0]]).reason == "1 of 3 processes grow"
+    assert judge([*steady[:2], growing[0]]).reason == "growth in 1 of 3 processes"
     assert judge(growing[:2]).word == "undecided"
     fast = processes(leak(40960), 2000, 1)
     assert "times as fast" in judge([*growing[:2], fast[0]]).reason

@@ -48,7 +48,7 @@ def test_what_a_killed_memprof_worked_in_and_started_is_gone_after_the_next(work
     process, folder = working
     process.kill()
     process.wait()
-    assert folder.exists() and processes("sleep", "613")
+    assert folder.exists() and wait_for(lambda: processes("sleep", "613"))
 
     assert leftovers.end_leftovers() == 1
 
@@ -75,7 +75,7 @@ def test_a_process_that_takes_a_while_to_end_is_counted_once(working, monkeypatc
 def test_what_a_memprof_is_working_in_is_left_alone(working):
     _, folder = working
     leftovers.end_leftovers()
-    assert folder.exists() and processes("sleep", "613")
+    assert folder.exists() and wait_for(lambda: processes("sleep", "613"))
 
 
 def test_an_interruption_ends_what_was_started_and_removes_the_folder_at_once(working):

@@ -3,7 +3,7 @@
     copies     precision and recall over processes that hold known copies: 1,000 tensors, 0 to 4 copies of each
     speed      how fast a process is scanned for 1,000 tensors, how long it stands still a GB, and how far a scan moves its resident set
     waterfall  the unexplained part for each runtime on inception_v3
-    cases      whether each known case comes out as the first finding, with its bytes, and the real effect of its proposals
+    cases      whether each known case comes out as the first finding, with its bytes, and the real effect of its proposals; the manual has it
     fit        how far the limits lie from the memory that programs hold, and how well they repeat
 
 A Markdown table goes to standard output, progress to standard error. Models are made in bench/ where they are missing. `--tensors N` and
@@ -34,6 +34,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import docs, tools
+from bench.table import aligned
 from memprof.explain import copies, records, snippets, waterfall
 from memprof.models.tensors import StoredTensor
 from memprof.units import format_bytes
@@ -247,12 +248,18 @@ def _cases(words: argparse.Namespace) -> Iterator[Row]:
         ("onnxruntime, inception_v3 as it is", onnx, ("onnxruntime",), "kept", (80 * mib, 120 * mib)),
         ("litert with XNNPACK", tflite, ("litert",), "xnnpack", (85 * mib, 95 * mib)),
     )
+    rows = []
     for name, model, runtime, rule, (least, most) in cases:
         explanation = _explained(model, *runtime, "--verify", "--repeats", str(words.repeats))
         first = explanation.findings[0] if explanation is not None and explanation.findings else None
         right = first is not None and first.rule == rule and least <= first.bytes <= most
-        measured = f"{first.title}: {format_bytes(first.bytes)}; {_saved(first)}" if first is not None else "nothing"
+        title, saved = (f"{first.title}: {format_bytes(first.bytes)}", _saved(first)) if first is not None else ("nothing", "")
+        measured = f"{title}; {saved}"
+        rows.append([f"{model.name}, {' '.join(runtime)}", title, saved])
         yield f"first finding, {name}", f"{rule}, {format_bytes(least)} to {format_bytes(most)}", measured, _verdict(right)
+    docs.write(
+        "explain-cases", aligned([["case", "first finding", "what helps, measured"], *rows]), [f"Medians of {words.repeats} runs a side."]
+    )
     tidy = FOLDER / "tidy.json"
     tidy.write_text(json.dumps({"load": [{"allocate": "weights", "bytes": 64 * mib}], "execute": [{"sleep_s": 0.01}]}))
     explanation = _explained(tidy, "synthetic")

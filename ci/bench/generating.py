@@ -109,7 +109,7 @@ def _kv(model: Path, repeats: int) -> list[str]:
     shape = f"{len(cache.kv_heads)} layers with {cache.kv_heads[0]} KV heads of {cache.key_width}"
     return [
         "\n".join(lines),
-        f"{shape}; contexts of {contexts[0]} and {contexts[1]}; anonymous memory at the end of PREPARE, medians of {repeats} runs.",
+        f"{shape}; contexts of {contexts[0]} and {contexts[1]}; anonymous memory at the end of PREPARE, {_medians(repeats)}.",
         f"Beside the cache llama.cpp keeps a table of its cells: {TABLE_OF_CELLS_BYTES} bytes a token, as the sizes of its allocations say.",
     ]
 
@@ -123,7 +123,11 @@ def _knobs(model: Path, repeats: int) -> list[str]:
         peaks = [statistics.median(run.mark(phase).rss_peak_bytes for run in runs) / MIB for phase in phases]
         name = ", ".join(f"{key}={value}" for key, value in knobs.items()) or "defaults"
         lines.append(f"| {name} | " + " | ".join(f"{peak:.1f}" for peak in peaks) + " |")
-    return ["\n".join(lines), f"RSS peaks in MiB, medians of {repeats} runs; prompts of 256 tokens, three requests, one thread."]
+    return ["\n".join(lines), f"RSS peaks in MiB, {_medians(repeats)}; prompts of 256 tokens, three requests, one thread."]
+
+
+def _medians(repeats: int) -> str:
+    return f"medians of {repeats} runs" if repeats > 1 else "of a single run"
 
 
 def _mapped(model: Path, repeats: int) -> list[str]:
@@ -181,7 +185,7 @@ def _served(model: Path, repeats: int) -> list[str]:
         lines.append(f"| {slots} | {parallel} | {which} | {peaks[0]:.1f} | {peaks[1]:.1f} | {max(peaks):.1f} |")
     return [
         "\n".join(lines),
-        f"RSS peaks in MiB, medians of {repeats} runs of 8 requests: prompts of 64 tokens, 4 generated; context=4096.",
+        f"RSS peaks in MiB, {_medians(repeats)} of 8 requests: prompts of 64 tokens, 4 generated; context=4096.",
     ]
 
 

@@ -1,9 +1,11 @@
-"""How good the searches of a history are: `make bench-history`, or PARTS="steps bisect site" for some of it. Nothing is written.
+"""How good the searches of a history are: `make bench-history`, or PARTS="steps bisect site" for some of it.
 
 steps: 500 synthetic series with known steps (see history_series.py) and as many without one. A step counts as found within two commits of its place.
 OTHERS names an interpreter that has apache-otava, ruptures and asv; without it memprof's alone is measured. Processor time is counted.
 bisect: 500 searches over 128 versions whose noise has two modes, with a step of 1, 2 or 5% at a place that is known.
 site: the page of 5,000 commits with 50 lines each; the time is that of processors, which a busy machine does not change much.
+
+500 series or searches (the default) and more go into the manual; the table of series only with the others beside memprof.
 """
 
 from __future__ import annotations
@@ -31,10 +33,12 @@ from memprof.runs.summary import Key
 from memprof.seek import bisect
 from memprof.seek.bisect import Question
 
+from . import docs
 from .history_series import BOUND, COMMITS, NOISES, REPEATS, SIZES, Series, series
 from .table import aligned
 
 WITHIN = 2
+_FOR_THE_MANUAL = 500
 VERSIONS = 128
 PHASES = ("STARTUP", "MODEL_LOAD", "PREPARE", "EXECUTE", "PEAK")
 METRICS = ("rss_peak_bytes", "anon_end_bytes")
@@ -74,7 +78,19 @@ def _steps(count: int) -> None:
         lines.append([noise, str(len(rows) * COMMITS), *map(str, alarms)])
     print(aligned(lines), end="\n\n")
     exact = [place in made.steps for made, places_found in zip(stepped, places["memprof"][:count], strict=True) for place in places_found]
-    print(f"{sum(exact)} of {len(exact)} found steps are at the very commit; {1000 * seconds:.1f} ms a series of {COMMITS} commits")
+    precise = f"{sum(exact)} of {len(exact)} steps of memprof are at the very commit; {1000 * seconds:.1f} ms a series of {COMMITS} commits"
+    print(precise)
+    if count < _FOR_THE_MANUAL or len(finders) == 1:
+        return
+    rows = [["step", *finders]]
+    for size in SIZES:
+        of_size = [n for n, made in enumerate(stepped) if made.size == size]
+        rows.append(
+            [f"{size:.1%}", *(f"{f1([places[name][n] for n in of_size], [stepped[n].steps for n in of_size]):.3f}" for name in finders)]
+        )
+    alarms = [sum(map(len, places[name][count:])) for name in finders]
+    rows.append([f"false alarms, {len(calm) * COMMITS:,} commits", *(f"{number:,}" for number in alarms)])
+    docs.write("history-steps", aligned(rows), [f"F1 of {count} series with steps; {precise}.", _command("steps", count)])
 
 
 def f1(places: Sequence[Sequence[int]], known: Sequence[Sequence[int]]) -> float:
@@ -104,6 +120,12 @@ def _bisect(count: int) -> None:
         runs = sum(runs for _, _, _, runs in answers) / count
         lines.append([f"{size:.0%}", str(count), str(right), str(count - right - undecided), str(undecided), str(most), f"{runs:.0f}"])
     print(aligned(lines), end="\n\n")
+    if count >= _FOR_THE_MANUAL:
+        docs.write("history-bisect", aligned(lines), [_command("bisect", count)])
+
+
+def _command(part: str, count: int) -> str:
+    return f'`make bench-history PARTS="{part} --count {count}"`'
 
 
 def _searched(seed: int, size: float) -> tuple[int | None, int, int, int]:

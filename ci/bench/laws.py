@@ -207,7 +207,9 @@ def synthetic(count: int, _models: Sequence[str]) -> str:
             for number in range(count or 20):
                 drawn = _draw(generator, ranges, most, _library(ranges))
                 path = Path(folder) / f"{number}.json"
-                path.write_text(json.dumps({"load": [{"allocate": "w", "bytes": {_words(term): amount for term, amount in drawn}}]}))
+                path.write_text(
+                    json.dumps({"load": [{"allocate": "w", "bytes": {_words(term): amount * _unit(term) for term, amount in drawn}}]})
+                )
                 vary = tuple(parse(f"{dimension}={low}..{high}") for dimension, (low, high) in ranges.items())
                 answer = scale.scale(ScaleRequest(str(path), "synthetic", vary, runs=1, points=runs), Silent(), lambda line: None)
                 law = answer.named(ANONYMOUS)
@@ -223,9 +225,14 @@ def _words(term: Term) -> str:
     """A term as a scenario of the synthetic runtime writes it; see its docstring."""
     factors = []
     for name, power in term.powers:
-        rounded = f"up({name})" if term.kind == "doubling" else f"{name}/{term.size:.0f}*16" if term.kind == "pages" else name
+        rounded = f"up({name})" if term.kind == "doubling" else f"{name}/{term.size:.0f}" if term.kind == "pages" else name
         factors += [rounded] * power
     return "*".join(factors)
+
+
+def _unit(term: Term) -> float:
+    """A scenario counts pages, a term what they hold."""
+    return term.size**term.degree if term.kind == "pages" else 1.0
 
 
 # -- models

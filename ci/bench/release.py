@@ -48,7 +48,7 @@ def main() -> None:
     rows = [_row(runs) for runs in summary.groups(runs_measured).values()]
     notes = [
         f"inception_v3 of the zoo, 90.9 MiB of weights; the largest of {_REPEATS} processes, above the baseline but for PEAK.",
-        "heap: the part of anonymous memory that glibc's malloc manages; what it keeps of freed blocks may be no resident memory.",
+        "heap: the part of anonymous memory that glibc's malloc manages; freed blocks that it keeps may not be resident.",
     ]
     page = docs.write("release", aligned([_TITLES, *rows]), notes)
     print(f"{page} has the table", file=sys.stderr)

@@ -50,7 +50,7 @@ EXIT_CODES = {"steady": 0, "bounded": 0, "grows": EXIT_REGRESSION, "undecided": 
     "--for",
     "soak",
     metavar="TIME",
-    help="One long run of each process, all together for this time. What is known goes to RUNS.jsonl.part every minute.",
+    help="One long run of each process, all together for this time. The results so far go to RUNS.jsonl.part every minute.",
 )
 @click.option("--why", is_flag=True, help="If it rose, look into one more process, after its warm-up and at its end: what grew.")
 @click.option("--who", is_flag=True, help="If it grows, record one more process with memray or heaptrack: which call sites hold what rose.")

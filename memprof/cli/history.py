@@ -40,7 +40,7 @@ def command() -> None:
 @_folder
 @click.option("--json", "as_json", is_flag=True, help="Print the files that were added as JSON.")
 def add(files: tuple[str, ...], ref: str, names: tuple[str, ...], folder: str, as_json: bool) -> None:
-    """Add what runs files hold as measurements of a commit. What is there already is not added twice."""
+    """Add what runs files hold as measurements of a commit. A run that is in the history already is not added again."""
     import json
 
     from ..history import commits

@@ -17,8 +17,9 @@ from ..judge import acknowledged, baseline, budgets, coefficients, growing, verd
 from ..judge.baseline import DEFAULT_METRICS, Entry, Place, Side
 from ..judge.budgets import Budget
 from ..judge.verdicts import Judged, Report
-from ..runs import signing, store
+from ..runs import signing, store, summary
 from ..runs.summary import Key
+from ..units import counted
 from .request import HEAD, GateRequest, Known
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def judge(request: GateRequest, progress: Progress) -> Report:
             known = replace(known, base=replace(known.base, entries=base_entries))
             remarks += [*renamings, *_surroundings(request, known)]
             remarks += [
-                f"{entry.model}, {entry.variant}: {entry.failed} of base's {entry.runs} runs failed: {entry.failure}"
+                f"{entry.model}, {entry.variant}: {entry.failed} of base's {counted(entry.runs, 'run')} failed: {entry.failure}"
                 for entry in known.base.entries
                 if entry.failed
             ]
@@ -107,7 +108,7 @@ def _failures(rows: Sequence[Judged], head: Sequence[Entry]) -> list[Judged]:
     """Rows for head's failed runs that no row is about yet."""
     covered = {row.key for row in rows if row.metric == verdicts.OUTCOME}
     return [
-        Judged(entry.key, "", verdicts.OUTCOME, "failing", f"{entry.failed} of {entry.runs} runs failed: {entry.failure}")
+        Judged(entry.key, "", verdicts.OUTCOME, "failing", summary.failures(entry.failed, entry.runs, entry.failure))
         for entry in head
         if entry.failed and entry.key not in covered
     ]

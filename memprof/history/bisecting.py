@@ -316,7 +316,7 @@ class _Lab:
         sides = [self._runs(number, 1, self._place) for number in (step.before, step.at)]
         ways = [{} if isinstance(runs, Unable) else settings.of_repeats(runs) for runs in sides]
         return tuple(
-            f"{name.removeprefix(settings.PACKAGE)} {was} → {now}"
+            settings.change(name, was, now)
             for name, was, now in settings.differing(ways[0], ways[1])
             if name not in ("runtime version", "runtime", "program", f"{settings.PACKAGE}{self._request.versions.subject}")
             # A runtime's package may have another name: litert is ai_edge_litert.
@@ -329,7 +329,7 @@ class _Lab:
         try:
             order = self._orders(number, self._place)[0]
             if order.job.runtime == COMMAND:
-                return Side(None, "what a program of its own holds is not explained; memprof heap record shows who allocated it")
+                return Side(None, "the memory of a program is not explained; memprof heap record shows who allocated it")
             self._progress.say(f"{self._request.versions.labels[number]}: looking at it to explain the step")
             return Side(engine.explain(order, self._progress, lambda line: None))
         except MemprofError as error:

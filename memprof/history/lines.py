@@ -110,7 +110,7 @@ def read(
         for entry in point.entries
     }
     failures = {
-        (place, f"{entry.model}, {entry.variant}"): f"{entry.failed} of {entry.runs} runs failed: {entry.failure}"
+        (place, f"{entry.model}, {entry.variant}"): summary.failures(entry.failed, entry.runs, entry.failure)
         for place, _, point in used
         for entry in point.entries
         if entry.failed
@@ -221,10 +221,7 @@ def _also(before: Measured | None, after: Measured | None) -> tuple[str, ...]:
     """Other changes between two entries: `numpy 1.26 → 2.0`."""
     if before is None or after is None:
         return ()
-    named = (
-        f"{name.removeprefix(settings.PACKAGE)} {was} → {now}" for name, was, now in settings.differing(before.settings, after.settings)
-    )
-    return (*named, *(["the model's file"] if before.sha256 != after.sha256 else []))
+    return settings.changes(before.settings, after.settings, before.sha256 == after.sha256)
 
 
 @dataclass(frozen=True)

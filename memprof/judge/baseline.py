@@ -373,8 +373,7 @@ def differing(base: Sequence[Entry], head: Sequence[Entry]) -> tuple[tuple[str, 
 
 def changes(base: Entry, head: Entry) -> tuple[str, ...]:
     """Other changes between two entries of one place, briefly: `numpy 1.26 → 2.0`."""
-    named = (f"{name.removeprefix(settings.PACKAGE)} {was} → {now}" for name, was, now in settings.differing(*_ways(base, head)))
-    return (*named, *(["the model's file"] if base.sha256 != head.sha256 else []))
+    return settings.changes(*_ways(base, head), base.sha256 == head.sha256)
 
 
 def _ways(base: Entry, head: Entry) -> tuple[dict[str, str], dict[str, str]]:

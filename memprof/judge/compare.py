@@ -16,7 +16,7 @@ from ..errors import InputError, UndecidedError, UsageError
 from ..runs import metrics, settings, summary
 from ..runs.records import Run
 from ..runs.summary import Key, Row
-from ..units import format_bytes
+from ..units import counted, format_bytes
 from . import choices, spread
 from .baseline import Place
 from .ranks import ALPHA, LEAST_REPEATS, beyond_chance, bootstrap
@@ -182,5 +182,7 @@ def _remarks(base: Sequence[Run], head: Sequence[Run]) -> list[str]:
     remarks = [f"{name} is not the same file on both sides" for name in changed]
     failed = [sum(not run.outcome.ok for run in runs) for runs in (base, head)]
     if any(failed):
-        remarks.append(f"{failed[0]} runs of the base and {failed[1]} of the head failed; they count in the phases they finished")
+        remarks.append(
+            f"{counted(failed[0], 'run')} of the base and {failed[1]} of the head failed; they count in the phases they finished"
+        )
     return remarks

@@ -155,7 +155,8 @@ def combined(each: Sequence[Growth]) -> Verdict:
     growing = sum(growth.word == "grows" for growth in each)
     reason = undecided[0].reason or "" if undecided else ""
     if len(undecided) < len(each):
-        some = f"{growing} of {len(each)} processes grow" if growing else f"{len(undecided)} of {len(each)} processes are undecided"
+        some = f"growth in {growing}" if growing else f"no verdict on {len(undecided)}"
+        some = f"{some} of {len(each)} processes"
         reason = f"{some}: {reason}" if reason else some
     return Verdict("undecided", middle.unit, **whole, reason=reason, needed=needed, processes=each)  # type: ignore[arg-type]
 

@@ -25,7 +25,7 @@ from ..runs import metrics, settings, summary
 from ..runs.metrics import BYTES
 from ..runs.records import PEAK, RELEASE
 from ..runs.summary import Key, Row
-from ..units import format_bytes, parse_bytes
+from ..units import counted, format_bytes, parse_bytes
 from . import choices, spread
 from .baseline import Entry, changes
 from .deciding import Pair, by_machines
@@ -263,7 +263,7 @@ def _beside(row: Judged, base: Entry | None, head: Entry) -> Judged:
 
 
 def _failure(base: Entry | None, head: Entry) -> Judged:
-    failures = f"{head.failed} of {head.runs} runs failed: {head.failure}"
+    failures = summary.failures(head.failed, head.runs, head.failure)
     if base is None or base.failed:
         return Judged(head.key, "", OUTCOME, "failing", f"{failures} ({'base failed too' if base else 'not in the baseline'})")
     return Judged(head.key, "", OUTCOME, "failed", failures)
@@ -299,7 +299,7 @@ def _judge_whole_row(base: Row, head: Row, bound_bytes: int, limits: Limits) -> 
         return Judged(head.key, head.phase, head.metric, decision.verdict, decision.reason, base, head, decision.threshold, decision.p)
     count = min(len(base.values), len(head.values))
     if count < LEAST_REPEATS:
-        many = f"{count} repeat{'s' if count > 1 else ''} can never decide"
+        many = f"{counted(count, 'repeat')} can never decide"
         return Judged(head.key, head.phase, head.metric, "undecided", f"{many}: {LEAST_REPEATS} a side are the least", base, head)
     decision = Pair.of(base, head, floor(base.metric, base.median, bound_bytes, limits)).decide()
     return Judged(head.key, head.phase, head.metric, decision.verdict, decision.reason, base, head, decision.threshold, decision.p)

@@ -156,7 +156,7 @@ def surroundings(total_model_bytes: int, place: Place = HERE) -> list[str]:
     memory = place.machine().memory_bytes
     if 0 < memory < total_model_bytes:
         sizes = f"the model has {format_bytes(total_model_bytes)}, more than the machine's memory of {format_bytes(memory)}"
-        remarks.append(f"{sizes}: what is mapped is read from disk again and again, and what reads it whole fails")
+        remarks.append(f"{sizes}: mapped pages are read from disk again and again, and a runtime that reads the whole file fails")
     elif available < 4 * total_model_bytes:
         remarks.append(f"only {available >> 20} MiB of memory are free, for models of {total_model_bytes >> 20} MiB")
     return remarks

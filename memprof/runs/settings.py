@@ -103,6 +103,16 @@ def differing(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[t
             yield name, *values
 
 
+def change(name: str, before: str, after: str) -> str:
+    """A setting that differs, briefly: `numpy 1.26 → 2.0`."""
+    return f"{name.removeprefix(PACKAGE)} {before} → {after}"
+
+
+def changes(before: Mapping[str, str], after: Mapping[str, str], same_file: bool) -> tuple[str, ...]:
+    """All that differs between two measurements, briefly. same_file: whether their model is the same file."""
+    return (*(change(*difference) for difference in differing(before, after)), *([] if same_file else ["the model's file"]))
+
+
 def difference_remarks(pairs: Iterable[tuple[str, Mapping[str, str], Mapping[str, str]]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Sentences on differences between pairs of runs: on where they ran, once for all pairs, and on how they ran, with the pair's label first."""
     surroundings: dict[str, dict[str, None]] = {}

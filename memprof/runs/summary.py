@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import InputError
+from ..units import counted
 from . import metrics
 from .metrics import Metric
 from .records import EXECUTE, GENERATE, PEAK, PHASES, RELEASE, REQUEST, Run
@@ -109,6 +110,11 @@ def summarise(runs: Iterable[Run], names: Sequence[str] = metrics.DEFAULT_METRIC
         for phase in [*phases(group), PEAK]:
             rows += [row for metric in wanted if (row := _row(group_key, group, phase, metric)) is not None]
     return tuple(rows)
+
+
+def failures(failed: int, runs: int, failure: str | None) -> str:
+    """`2 of 5 runs failed: killed by SIGKILL`. failure: the first of them in words."""
+    return f"{failed} of {counted(runs, 'run')} failed: {failure}"
 
 
 def _row(group_key: Key, group: Sequence[Run], phase: str, metric: Metric) -> Row | None:

@@ -88,8 +88,8 @@ def _sentences(risen: Rises, tool: str, verdict: Verdict) -> Iterator[str]:
     each = f"each {verdict.unit}"
     if not risen.places:
         yield (
-            f"{tool}: the live bytes of no call site rise with {verdict.unit}s: what rises is freed and kept by the allocator, or is not from "
-            "malloc."
+            f"{tool}: the live bytes of no call site rise with {verdict.unit}s: "
+            "the rise is memory that was freed and kept by the allocator, or it is not from malloc."
         )
         return
     for place in risen.places[:_PLACES]:

@@ -10,6 +10,8 @@ import numpy as np
 from memprof.history.lines import History, Hit, Line
 from memprof.runs import metrics
 
+from .. import rows
+from ..tables import grid
 from ..tables.history import labels
 
 
@@ -29,6 +31,7 @@ def page(history: History, commit_url: str, run_url: str) -> dict[str, Any]:
             for name, metric in metrics.METRICS.items()
             if any(line.metric == name for line in history.lines)
         },
+        "units": grid.UNITS,
         "lines": [
             {**_line(line), "name": name, "steps": of_line.get(id(line), [])} for line, name in zip(history.lines, names, strict=True)
         ],
@@ -53,7 +56,7 @@ def _line(line: Line) -> dict[str, Any]:
     widest = float(max((high - middles).max(), (middles - low).max())) or 1.0
     first, last = line.places[0], line.places[-1]
     return {
-        "variant": line.key.variant if not line.key.threads else f"{line.key.variant}, {line.key.threads} threads",
+        "variant": rows.label(line.key, ("variant", *(["threads"] if line.key.threads else []))),
         "model": line.key.model,
         "phase": line.phase,
         "metric": line.metric,

@@ -1,15 +1,14 @@
 "use strict";
 // The page of a history: one chart of the lines that are chosen, its steps and releases as marks.
 (() => {
-  const { $, element, say, data, unpacked, colour, TONES, chart, tip, theming } = memprof;
+  const { $, element, say, data, unpacked, unitOf, colour, TONES, chart, tip, theming } = memprof;
   const all = data();
   const commits = all.commits.map(([hash, time, subject, tags]) => ({ hash, time, subject, tags, short: tags.split(" ").pop() || hash.slice(0, 9) }));
   const HEIGHT = 400;
-  const UNITS = { bytes: [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 1024], ["bytes", 1]], ns: [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]], count: [["", 1]] };
   const state = { model: "", metric: "", show: "", machine: 0, hidden: new Set(), range: [0, 1], zero: false };
 
   const unique = (values) => [...new Set(values)];
-  const unitFor = (metric, most) => UNITS[all.metrics[metric][1]].find(([, size]) => most >= size) || UNITS[all.metrics[metric][1]].at(-1);
+  const unitFor = (metric, most) => unitOf(all.units, all.metrics[metric][1], Math.abs(most));
   const number = (value) => value.toLocaleString("en", { maximumSignificantDigits: value >= 1000 ? 5 : 4, useGrouping: false });
   // Releases have no time, so they have no day.
   const day = (time) => (time ? new Date(time * 1000).toISOString().slice(0, 10) : "");
@@ -197,7 +196,7 @@
       const { places, middles, below, above } = columns(line);
       const at = from(places, place);
       if (places[at] !== place) return [];
-      const [unit, size] = unitFor(line.metric, middles[at]);
+      const { name: unit, size } = unitFor(line.metric, middles[at]);
       const step = line.steps.find(([, where]) => where === place);
       const [least, most] = [number((middles[at] - below[at]) / size), number((middles[at] + above[at]) / size)];
       const reach = least !== most ? ` (${least} to ${most})` : "";
@@ -213,7 +212,7 @@
     legend();
     const lines = shown();
     const [low, high] = extent(lines);
-    const [unit, size] = unitFor(state.metric, high);
+    const { name: unit, size } = unitFor(state.metric, high);
     const series = lines.map(({ tone }) => ({ stroke: colour(tone), width: 1.5, paths: uPlot.paths.stepped({ align: 1 }) }));
     $("chart").chart?.remove();
     const wide = state.range[1] - state.range[0];

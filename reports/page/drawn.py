@@ -9,15 +9,15 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy
 from numpy.typing import NDArray
 
 from memprof.runs import metrics, summary
-from memprof.runs.metrics import BYTES, METRICS, NS, Metric
+from memprof.runs.metrics import METRICS, Metric
 from memprof.runs.records import PEAK, STARTUP, Mark, Run
 from memprof.runs.summary import Key
-from memprof.units import BYTE_UNITS
 
 from .. import rows as naming
 from ..columns import columns as unpacked
@@ -118,21 +118,13 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Units:
-    """The units of a kind of figure as grid.py has them. sizes: of each unit. steps: the least value for which each is chosen, the largest first."""
-
-    sizes: Mapping[str, int]
-    steps: Sequence[tuple[str, int]]
-
-
-@dataclass(frozen=True)
 class Page:
-    """All figures of a page. latencies: the metrics of the table of latencies. places: (least size, decimals of numbers from that size on)."""
+    """All figures of a page. latencies: the metrics of the table of latencies. units, places: as grid.py has them."""
 
     metrics: tuple[Column, ...]
     models: tuple[Model, ...]
     latencies: tuple[str, ...]
-    units: Mapping[str, Units]
+    units: Mapping[str, Mapping[str, Any]]
     places: Sequence[tuple[int, int]]
 
 
@@ -150,7 +142,7 @@ def page(by_model: Sequence[Sequence[Run]]) -> Page:
         ),
         models,
         tuple(name for name in _LATENCIES if name in used),
-        {BYTES: Units(BYTE_UNITS, grid.BYTE_STEPS), NS: Units(grid.TIME_SIZES, grid.TIME_STEPS)},
+        grid.UNITS,
         grid.PLACES,
     )
 

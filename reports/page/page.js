@@ -2,7 +2,7 @@
 // Draws the figures of drawn.py, and draws them again whenever a control changes: state in, page out. Tables and bars are plain HTML,
 // timelines and latencies are charts of common.js. Text from the runs enters the page only as text nodes and canvas text.
 (() => {
-  const { TONES, root, $, element, say, unpacked, colour, mixed, coarse, chart, theming } = memprof;
+  const { TONES, root, $, element, say, unpacked, unitOf, colour, mixed, coarse, chart, theming } = memprof;
   const data = memprof.data();
   const MOST_DRAWN = 12;
   const MOST_REPEATS = 20;
@@ -56,11 +56,7 @@
   }
 
   function chooseUnit(kind, values, wanted = state.unit[kind]) {
-    const units = data.units[kind];
-    if (!units || !values.length) return { name: "", size: 1 };
-    const largest = Math.max(0, ...values.map(Math.abs));
-    const name = wanted || units.steps.find(([, least]) => largest >= least)[0];
-    return { name, size: units.sizes[name] };
+    return values.length ? unitOf(data.units, kind, Math.max(0, ...values.map(Math.abs)), wanted) : { name: "", size: 1 };
   }
 
   const inUnit = (value, unit) => `${number(value / unit.size)} ${unit.name}`;

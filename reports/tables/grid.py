@@ -17,6 +17,8 @@ _WIDEST = 100  # one long name must not push all other rows off the screen
 BYTE_STEPS = (("GiB", 64 * 2**30), ("MiB", 2**20), ("KiB", 0))
 TIME_STEPS = (("s", 100 * 10**9), ("ms", 10**5), ("us", 0))
 TIME_SIZES = {"us": 10**3, "ms": 10**6, "s": 10**9}
+# The same for the scripts of pages: the sizes of a kind's units, and the least value for which each is chosen, the largest first.
+UNITS = {BYTES: {"sizes": BYTE_UNITS, "steps": BYTE_STEPS}, NS: {"sizes": TIME_SIZES, "steps": TIME_STEPS}}
 # How many decimal places a number has: those of the first threshold that it reaches.
 PLACES = ((1000, 0), (10, 1), (1, 2), (0, 3))
 

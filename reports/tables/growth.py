@@ -72,7 +72,7 @@ def words(growth: Growth) -> str:
     most = f"0 B (95%: at most {format_bytes(_rounded(growth.high))}) {each} over {growth.tail:,}."
     if growth.word == "steady":
         return f"steady. {most}"
-    first = f"in the first {_counted(growth.warmup, growth.unit)}" if growth.warmup > 1 else f"in the first {growth.unit}"
+    first = f"in the first {counted(growth.warmup, growth.unit)}" if growth.warmup > 1 else f"in the first {growth.unit}"
     return f"bounded. {format_bytes(growth.rise_bytes)} {first}, then {most}"
 
 
@@ -105,10 +105,6 @@ def _unit_of_rows(growth: Growth) -> str:
 def _rounded(value: float) -> float:
     """Whole bytes, upwards: a bound."""
     return float(-int(-value // 1)) if value < 1024 else value
-
-
-def _counted(number: int, unit: str) -> str:
-    return f"{number:,} {unit}{'s' if number != 1 else ''}"
 
 
 def _ordinal(number: int) -> str:

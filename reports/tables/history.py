@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from memprof.runs.metrics import amount, signed
 from memprof.runs.records import PEAK
 from memprof.units import counted
 
-from ..rows import key_fields
+from ..rows import key_fields, part
 from . import grid
 from .grid import Section, Table
 
@@ -83,7 +84,7 @@ def _table(history: History, count: int, metric: str, phase: str) -> Section:
     lines = [line for line in history.lines if (line.metric, line.phase) == (metric, phase)]
     first = max(0, len(history.commits) - count)
     shown = [line for line in lines if line.places[-1] >= first]
-    values = [dict(zip(line.places, map(_middle, line.samples), strict=True)) for line in shown]
+    values = [dict(zip(line.places, map(statistics.median, line.samples), strict=True)) for line in shown]
     unit = grid.choose_unit(metrics.METRICS[metric].unit, [value for column in values for value in column.values()])
     steps = [{line.places[step.at]: step for step in line.steps} for line in shown]
     rows = []
@@ -98,17 +99,15 @@ def _table(history: History, count: int, metric: str, phase: str) -> Section:
 
 def labels(lines: Sequence[Line]) -> list[str]:
     """The names of lines, as short as tells them apart."""
-    several = {part: len({_part(line, part) for line in lines}) > 1 for part in ("model", "variant", "threads", "machine")}
+    several = {name: len({_part(line, name) for line in lines}) > 1 for name in ("model", "variant", "threads", "machine")}
     several["variant"] = several["variant"] or not any(several.values())
-    return [", ".join(_part(line, part) for part, differs in several.items() if differs) for line in lines]
+    return [", ".join(_part(line, name) for name, differs in several.items() if differs) for line in lines]
 
 
-def _part(line: Line, part: str) -> str:
-    if part == "machine":
+def _part(line: Line, name: str) -> str:
+    if name == "machine":
         return f"machine {line.machine + 1}"
-    if part == "threads":
-        return counted(line.key.threads, "thread") if line.key.threads else "default threads"
-    return str(getattr(line.key, part))
+    return part(line.key, name)
 
 
 def _cell(value: float | None, step: Any, size: float) -> str:
@@ -119,12 +118,6 @@ def _cell(value: float | None, step: Any, size: float) -> str:
         return text
     share = f" {step.share:+.1%}" if step.share is not None else ""
     return f"{'▲' if step.size > 0 else '▼'}{share} {text}"
-
-
-def _middle(samples: Sequence[float]) -> float:
-    ordered = sorted(samples)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 # -- JSON

@@ -35,6 +35,14 @@ const memprof = (() => {
     return new Kind(letters.buffer);
   }
 
+  // The unit for values up to `largest`: its name and size. kinds: the units of each kind of figure, as Python hands them over.
+  function unitOf(kinds, kind, largest, wanted = "") {
+    const units = kinds[kind];
+    if (!units) return { name: "", size: 1 };
+    const name = wanted || units.steps.find(([, least]) => largest >= least)[0];
+    return { name, size: units.sizes[name] };
+  }
+
   // -- colours
 
   const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
@@ -241,5 +249,5 @@ const memprof = (() => {
     set(root.dataset.theme, false);
   }
 
-  return { TONES, root, $, element, say, data, unpacked, colour, mixed, font, cut, fitted, tip, coarse, chart, theming };
+  return { TONES, root, $, element, say, data, unpacked, unitOf, colour, mixed, font, cut, fitted, tip, coarse, chart, theming };
 })();
