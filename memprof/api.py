@@ -5,6 +5,7 @@ Everything here returns the types that the files hold; `Runs` is a tuple of Run 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -73,20 +74,85 @@ def _report(name: str) -> Any:
     return import_module(f"memprof.reports.{name}")
 
 
+# -- arguments in the types that a suite has; a notebook has no type checker that would refuse others
+
+_A_VARIANT = "[Variant(runtime='onnxruntime', name='plain', set={'arena': 'off'})]"
+_A_CMD = "'name=./program --its words' or a list of such texts"
+
+
+def _several(name: str, value: object, types: tuple[type, ...], example: str) -> tuple[Any, ...]:
+    several = (value,) if isinstance(value, types) else value
+    if isinstance(several, Iterable) and not isinstance(several, str | bytes | Mapping):
+        items = tuple(several)
+        if all(isinstance(item, types) for item in items):
+            return items
+    raise _wrong(name, value, example)
+
+
+def _numbers(name: str, value: object, example: str) -> tuple[int, ...]:
+    several = value if isinstance(value, Iterable) else (value,)
+    try:
+        return tuple(_index(number) for number in several)
+    except TypeError:
+        raise _wrong(name, value, example) from None
+
+
+def _index(number: Any) -> int:
+    """A whole number of any type, numpy's too. Raises TypeError."""
+    if isinstance(number, bool):
+        raise TypeError
+    return operator.index(number)
+
+
+def _settings(value: object) -> dict[str, str]:
+    if isinstance(value, Mapping) and all(isinstance(word, str) for pair in value.items() for word in pair):
+        return dict(value)
+    raise _wrong("set", value, "{'arena': 'off'}, each knob and its value a text")
+
+
+def _shapes(value: object) -> dict[str, tuple[int, ...]]:
+    example = "{'x': (1, 3, 224, 224)}, the sizes by the input's name"
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise _wrong("shapes", value, example)
+    shapes = {name: _numbers("shapes", shape, example) for name, shape in value.items()}
+    if any(size < 0 for shape in shapes.values() for size in shape):
+        raise _wrong("shapes", value, example)
+    return shapes
+
+
+def _whole(name: str, value: object) -> int:
+    try:
+        return _index(value)
+    except TypeError:
+        raise _wrong(name, value, "a whole number") from None
+
+
+def _nanoseconds(value: object) -> int:
+    if isinstance(value, str):
+        return parse_duration_ns(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**63 / 1e9:
+        return int(value * 1e9)
+    raise _wrong("timeout", value, "'30s' or a number of seconds")
+
+
+def _wrong(name: str, value: object, example: str) -> UsageError:
+    return UsageError(f"{name}={repr(value)[:40]}: give {example}")
+
+
 def measure(
     models: str | Path | Sequence[str | Path] = (),
     runtimes: str | Sequence[str] = (),
     variants: Sequence[Variant] = (),
     *,
-    cmds: Sequence[str] = (),
+    cmds: str | Sequence[str] = (),
     set: Mapping[str, str] | None = None,
-    threads: Sequence[int] = (),
+    threads: int | Sequence[int] = (),
     warmup: int = 5,
     runs: int = 5,
     repeats: int = 5,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, int | Sequence[int]] | None = None,
     inputs: str | Path | None = None,
-    timeout: str = "10min",
+    timeout: str | float = "10min",
     cache: Cache = "warm",
     deterministic: bool = False,
     output: str | Path | None = None,
@@ -96,8 +162,9 @@ def measure(
 ) -> Runs:
     """Measure models in runtimes and variants, each repeat in a fresh process, and return the Runs.
 
-    models, runtimes: several, or one by itself. shapes: of inputs, by their names; a Variant may have its own. inputs: an .npz file with inputs by
-    name; those that it lacks are made. timeout: the longest time that a run may take, such as `30s`. cache: the model's page cache before each run.
+    models, runtimes, cmds, threads: several, or one by itself. shapes: of inputs, by their names, a number for one dimension; a Variant may have its
+    own. inputs: an .npz file with inputs by name; those that it lacks are made. timeout: the longest time that a run may take, such as `30s` or a
+    number of seconds. cache: the model's page cache before each run.
     deterministic: no address randomisation, a fixed hash seed, one malloc arena, and one thread unless `threads` says otherwise.
     cmds: programs, each as `NAME=PROGRAM WORD...` (see memprof.programs.commands). output: a runs file to write each Run to as soon as it exists.
     append: add to that file. If it holds a part of these runs already, only the others are measured, and all are returned.
@@ -108,17 +175,17 @@ def measure(
     if cache not in get_args(Cache):
         raise UsageError(f"cache {cache!r}: write {', '.join(get_args(Cache))}")
     wanted_suite = Suite(
-        models=tuple(str(model) for model in ([models] if isinstance(models, str | Path) else models)),
-        runtimes=(runtimes,) if isinstance(runtimes, str) else tuple(runtimes),
-        variants=(*variants, *map(suite.parse_cmd, cmds)),
-        set=dict(set or {}),
-        threads=tuple(threads),
-        warmup=warmup,
-        runs=runs,
-        repeats=repeats,
-        shapes={name: tuple(shape) for name, shape in (shapes or {}).items()},
+        models=tuple(map(str, _several("models", models, (str, Path), "'m.onnx' or ['a.onnx', 'b.onnx']"))),
+        runtimes=_several("runtimes", runtimes, (str,), "'onnxruntime' or ['onnxruntime', 'litert']"),
+        variants=(*_several("variants", variants, (Variant,), _A_VARIANT), *map(suite.parse_cmd, _several("cmds", cmds, (str,), _A_CMD))),
+        set=_settings(set or {}),
+        threads=_numbers("threads", threads, "2 or [1, 2, 4]"),
+        warmup=_whole("warmup", warmup),
+        runs=_whole("runs", runs),
+        repeats=_whole("repeats", repeats),
+        shapes=_shapes(shapes or {}),
         inputs=str(inputs) if inputs is not None else None,
-        timeout_ns=parse_duration_ns(timeout),
+        timeout_ns=_nanoseconds(timeout),
         cache=cache,
         deterministic=deterministic,
         release=release,

@@ -23,6 +23,7 @@ from memprof.runs import summary
 from memprof.runs.records import RELEASE, Mark, Run
 from memprof.units import counted, format_bytes
 
+from . import ran
 from .columns import Columns, Peak, Span, columns, peak, spans, thin, typical
 from .soundness import sound
 
@@ -51,7 +52,8 @@ def render(runs: Sequence[Run], *, all_repeats: bool = False) -> str:
 def _facts(runs: Sequence[Run]) -> dict[str, str]:
     machines = {run.machine.name: run.machine for run in runs}
     facts = [f"{machine.name}: {machine.words}" for machine in machines.values()]
-    return {"tool": "memprof", "machines": _text("; ".join(facts))}
+    shapes = ran.heading(runs)
+    return {"tool": "memprof", "machines": _text("; ".join(facts)), **({"inputs": _text("; ".join(shapes))} if shapes else {})}
 
 
 def _events(pid: int, run: Run, buckets: int) -> Iterator[Event]:

@@ -112,6 +112,13 @@ def test_a_threshold_in_other_words_is_refused(words):
         verdicts.parse_limits(words)
 
 
+@pytest.mark.parametrize("word", ["5", " 0.5", "100000"])
+def test_a_threshold_without_a_unit_is_refused(word):
+    with pytest.raises(UsageError, match=rf"--threshold {word!r} has no unit: write {word.strip()}% or {word.strip()}MiB$"):
+        verdicts.parse_limits([word])
+    assert verdicts.parse_limits(["0", "0%"]) == Limits(0.0, 0)
+
+
 @given(st.lists(st.integers(0, 400), min_size=10, max_size=10), st.integers(500, 4000))
 @examples(20)
 def test_a_difference_beyond_every_sample_is_always_seen_and_its_mirror_is_an_improvement(extra, shift):
@@ -176,6 +183,36 @@ def test_sides_without_a_common_row_are_gone_and_new():
     assert {row.verdict for row in judgement.rows} == {"gone", "new"}
     assert (judgement.exit_code, replace(judgement, allow_gone=True).exit_code) == (3, 0)
     assert "11 rows gone, 11 new rows" in report.headline(judgement)
+
+
+def test_a_variant_that_is_gone_is_a_line_and_its_rows_stay_in_the_table():
+    judgement = report_of([*runs(), *runs("b"), *runs("c", threads=2)], runs())
+
+    text = report.render(judgement)
+    assert [line for line in text.splitlines() if line.startswith("- ")] == [
+        "- **- gone** net.onnx, b; in the baseline, but not measured now (11 rows)",
+        "- **- gone** net.onnx, c, 2 threads; in the baseline, but not measured now (11 rows)",
+    ]
+    assert text.count(" - gone |") == 22
+    assert [row["verdict"] for row in json.loads(report.render(judgement, "json"))["rows"]].count("gone") == 22
+    assert report.render(judgement, "junit").count("<skipped ") == 22
+    assert report.render(judgement, "github").count("::warning ") == 2
+
+
+def test_single_rows_that_are_gone_are_named_one_by_one():
+    judgement = report_of(runs(), runs(memory={phase: USUAL[phase] for phase in ("STARTUP", "MODEL_LOAD", "PREPARE", "EXECUTE")}))
+
+    lines = [line for line in report.render(judgement).splitlines() if line.startswith("- ")]
+    assert [line.partition(";")[0] for line in lines] == [
+        f"- **- gone** net.onnx, a, WARMUP, {metric}" for metric in ("RSS peak", "Anonymous memory at the end")
+    ]
+
+
+def test_a_row_alone_is_not_called_all():
+    judgement = report_of(runs(), runs())
+
+    assert "<summary>All 11 rows<" in report.render(judgement)
+    assert "<summary>1 row<" in report.render(replace(judgement, rows=judgement.rows[:1]))
 
 
 def crashed(repeats=5):
@@ -275,7 +312,8 @@ def test_the_later_phases_follow_from_the_first_that_rose():
     judgement = Report("a against b", verdicts.worst_first(rows))
     lines = [line for line in report.render(judgement).splitlines() if line.startswith("- ")]
     assert len(lines) == 1 and "MODEL_LOAD, RSS peak: 150.2 MiB → 160.2 MiB" in lines[0]
-    assert "It explains 8 further rows: MODEL_LOAD Anonymous memory at the end, PREPARE" in lines[0]
+    anonymous, peaks = "MODEL_LOAD, PREPARE, WARMUP, EXECUTE", "PEAK, PREPARE, WARMUP, EXECUTE"
+    assert lines[0].endswith(f". It explains 8 further rows: Anonymous memory at the end of {anonymous}; RSS peak of {peaks}")
     assert "9 regressions of one cause" in report.headline(judgement)
     assert report.render(judgement, "github").count("::error ") == 1
     assert (

@@ -293,6 +293,8 @@ def test_a_metric_can_be_chosen_and_must_be_there(memprof, files):
 def test_a_threshold_can_be_widened(memprof, files):
     assert memprof("gate", "head.jsonl", "--baseline", "base.json", "--threshold", "10%").returncode == 0
     assert memprof("gate", "head.jsonl", "--baseline", "base.json", "--threshold", "much").returncode == 2
+    bare = memprof("gate", "head.jsonl", "--baseline", "base.json", "--threshold", "5")
+    assert (bare.returncode, "--threshold '5' has no unit: write 5% or 5MiB" in bare.stderr) == (2, True)
 
 
 def test_a_baseline_from_elsewhere_is_a_remark_and_with_strict_an_error(memprof, files):
@@ -330,6 +332,49 @@ def test_files_without_a_common_row_do_not_pass_and_budgets_are_judged_all_the_s
 
     assert done.returncode == 3
     assert "11 rows gone, 11 new rows, 1 fine" in done.stdout
+
+
+def test_a_variant_of_another_name_may_be_the_one_that_is_gone(memprof, files):
+    write(files / "renamed.jsonl", runs("b"))
+    write(files / "two.jsonl", runs("b"), runs("c"))
+    hint = "net.onnx: variant a is gone and variant b is new: this may be one variant under another name"
+
+    renamed, two = (
+        json.loads(memprof("gate", name, "--baseline", "base.json", "--json").stdout) for name in ("renamed.jsonl", "two.jsonl")
+    )
+
+    assert hint in renamed["remarks"]
+    assert not any("under another name" in remark for remark in two["remarks"])
+
+
+def test_the_shapes_that_ran_stand_below_the_outcome(memprof, files):
+    ones = {"x": (1, 3, 1, 1)}
+    write(files / "ones.jsonl", runs(assumed=ones))
+    write(files / "given.jsonl", runs(inputs="/data/in.npz", given={"x": (1, 3, 48, 320)}))
+    write(files / "asked.jsonl", runs(shapes={"x": (1, 3, 640, 640)}))
+    baseline.update(files / "ones.json", baseline.entries(runs(assumed=ones)))
+
+    def heading(*words):
+        return memprof("gate", *words).stdout.splitlines()[4]
+
+    taken = "x 1x3x1x1 (open dimensions taken as 1: --shape)"
+    assert heading("ones.jsonl", "--baseline", "ones.json") == f"Inputs: {taken}."
+    assert heading("ones.jsonl", "--baseline", "ones.jsonl") == f"Inputs: {taken}."
+    assert heading("given.jsonl", "--baseline", "ones.jsonl") == f"Inputs of base: {taken}. Inputs of head: x 1x3x48x320."
+    assert heading("asked.jsonl", "--baseline", "ones.json") == "Inputs of head: x 1x3x640x640."
+    fields = json.loads(memprof("gate", "ones.jsonl", "--baseline", "ones.json", "--json").stdout)["inputs"]
+    assert fields == [
+        {
+            "side": "both",
+            "model": "net.onnx",
+            "variant": "a",
+            "threads": None,
+            "shapes": {"x": [1, 3, 1, 1]},
+            "assumed": ["x"],
+            "file": None,
+        }
+    ]
+    assert "Inputs" not in memprof("gate", "base.jsonl", "--baseline", "base.json").stdout
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from made import run, runs
 
 import memprof
 from memprof.api import Runs
-from memprof.errors import MemprofError
+from memprof.errors import MemprofError, UsageError
 from memprof.reports.tables import table
 
 RUNS = Runs([*runs("a"), *runs("b", (5, 6))])
@@ -71,6 +71,24 @@ def test_run_prints_every_table_when_asked(memprof, tmp_path):
         {"models": "s.json", "runtimes": "synthetic", "repeats": 0},
         {"models": "s.json", "runtimes": "synthetic", "cache": "hot"},
         {"models": ["s.json", "other/../s.json"], "runtimes": "synthetic"},
+        {"models": "s.json", "runtimes": "synthetic", "threads": "2"},
+        {"models": "s.json", "runtimes": "synthetic", "threads": 1.5},
+        {"models": "s.json", "runtimes": "synthetic", "threads": True},
+        {"models": "s.json", "runtimes": "synthetic", "threads": 0},
+        {"models": "s.json", "runtimes": "synthetic", "timeout": -1},
+        {"models": "s.json", "runtimes": "synthetic", "timeout": float("nan")},
+        {"models": "s.json", "runtimes": "synthetic", "timeout": None},
+        {"models": "s.json", "runtimes": "synthetic", "shapes": "x=1,3"},
+        {"models": "s.json", "runtimes": "synthetic", "shapes": {"x": "1x3"}},
+        {"models": "s.json", "runtimes": "synthetic", "shapes": {"x": (1, "3")}},
+        {"models": "s.json", "runtimes": "synthetic", "shapes": {"x": -4}},
+        {"models": "s.json", "runtimes": "synthetic", "set": "arena=off"},
+        {"models": "s.json", "runtimes": "synthetic", "set": {"arena": False}},
+        {"models": "s.json", "runtimes": "synthetic", "runs": "5"},
+        {"models": "s.json", "variants": "a=synthetic"},
+        {"models": "s.json", "variants": ["a=synthetic"]},
+        {"models": "s.json", "runtimes": 5},
+        {"models": 5, "runtimes": "synthetic"},
     ],
 )
 def test_the_library_does_not_speak_of_options_of_the_command_line(tmp_path, monkeypatch, words):
@@ -83,3 +101,37 @@ def test_the_library_does_not_speak_of_options_of_the_command_line(tmp_path, mon
         memprof.measure(**words)
 
     assert not re.search(r"(^|\s)-{1,2}[a-zA-Z]", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"threads": "2"}, "threads='2': give 2 or [1, 2, 4]"),
+        ({"shapes": "x=1,3"}, "shapes='x=1,3': give {'x': (1, 3, 224, 224)}, the sizes by the input's name"),
+        ({"set": "arena=off"}, "set='arena=off': give {'arena': 'off'}, each knob and its value a text"),
+        ({"timeout": -1}, "timeout=-1: give '30s' or a number of seconds"),
+        ({"repeats": 2.5}, "repeats=2.5: give a whole number"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused_with_what_to_give(words, said):
+    with pytest.raises(UsageError, match=f"^{re.escape(said)}$"):
+        memprof.measure("s.json", "synthetic", **words)
+
+
+def test_a_number_is_taken_for_one_thread_count_one_dimension_or_seconds(monkeypatch):
+    class Planned(Exception):
+        pass
+
+    def planned(suite):
+        raise Planned(suite)
+
+    monkeypatch.setattr("memprof.api.plan", planned)
+    numpy = pytest.importorskip("numpy")
+
+    with pytest.raises(Planned) as caught:
+        memprof.measure("s.json", "synthetic", threads=2, timeout=1.5, shapes={"x": 4, "y": numpy.array([1, 3])}, cmds="a=true")
+
+    suite = caught.value.args[0]
+    assert (suite.threads, suite.timeout_ns) == ((2,), 1_500_000_000)
+    assert suite.shapes == {"x": (4,), "y": (1, 3)} and type(suite.shapes["y"][0]) is int
+    assert [variant.name for variant in suite.variants] == ["a"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,14 @@ pytest.importorskip("onnx")
 import plan_models as models
 from plan_models import node, save, value
 
+from memprof.judge import baseline, compare, inputs, verdicts
+from memprof.judge.verdicts import Report
 from memprof.models.identity import identify
 from memprof.plan.measured import by_model
+from memprof.reports import trace
 from memprof.reports.page import words
 from memprof.reports.pictures import choosing
-from memprof.reports.tables import planned, table
+from memprof.reports.tables import comparison, gate, planned, table
 from memprof.runs import store
 from memprof.runs.records import Run
 
@@ -34,6 +38,11 @@ def test_shapes_stand_in_every_heading():
     assert "x 1x3x640x640" in choosing.conditions(made)
     assert words.subtitle(made).endswith("; x 1x3x640x640")
     assert ("shapes", "x 1x3x640x640") in words.model(made).common
+    assert json.loads(trace.render(made))["otherData"]["inputs"] == "x 1x3x640x640"
+    assert "- Inputs: x 1x3x640x640." in comparison.render(compare.compare_variants(made, "a", "b"))
+    entries = baseline.entries(made)
+    report = Report("head against base", tuple(verdicts.judge(entries, entries)), ran=inputs.beside_baseline((), (), inputs.by_place(made)))
+    assert "\n\nInputs: x 1x3x640x640.\n\n" in gate.render(report)
 
 
 def test_shapes_of_a_file_of_inputs_and_those_taken_as_1_are_said():
@@ -70,6 +79,22 @@ def test_shapes_of_inputs_are_kept_with_the_run(memprof, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].endswith(", x 7")
     assert store.load([tmp_path / "r.jsonl"]).runs[0].job.given == {"x": (7,)}
+
+
+def test_two_sides_with_other_shapes_are_told_apart():
+    base, head = runs(given={"x": (1, 3, 48, 320)}, inputs="/a/in.npz"), runs(assumed={"x": (1, 3, 1, 1)})
+
+    text = comparison.render(compare.compare(base, head))
+    fields = json.loads(comparison.render(compare.compare(base, head), format="json"))["inputs"]
+
+    assert "- Inputs of base: x 1x3x48x320.\n- Inputs of head: x 1x3x1x1 (open dimensions taken as 1: --shape)." in text
+    assert [(row["side"], row["shapes"], row["assumed"], row["file"]) for row in fields] == [
+        ("base", {"x": [1, 3, 48, 320]}, [], "in.npz"),
+        ("head", {"x": [1, 3, 1, 1]}, ["x"], None),
+    ]
+    assert "Inputs of" not in comparison.render(compare.compare(base, base)) and "Inputs" not in comparison.render(
+        compare.compare(runs(), runs())
+    )
 
 
 # -- plans

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import InputError, UsageError
-from ..judge import acknowledged, baseline, budgets, coefficients, growing, verdicts
+from ..judge import acknowledged, baseline, budgets, coefficients, growing, inputs, verdicts
 from ..judge.baseline import DEFAULT_METRICS, Entry, Place, Side
 from ..judge.budgets import Budget
 from ..judge.verdicts import Judged, Report
@@ -25,6 +25,7 @@ from .request import HEAD, GateRequest, Known
 if TYPE_CHECKING:
     from ..measuring.order import Order
     from ..measuring.progress import Progress
+    from ..runs.records import Run
 
 
 def judge(request: GateRequest, progress: Progress) -> Report:
@@ -40,7 +41,7 @@ def judge(request: GateRequest, progress: Progress) -> Report:
         if request.base is not None or request.base_ref is not None:
             base_entries, renamings = baseline.renamed(known.base.entries, known.head.entries)
             known = replace(known, base=replace(known.base, entries=base_entries))
-            remarks += [*renamings, *_surroundings(request, known)]
+            remarks += [*renamings, *_other_names(known), *_surroundings(request, known)]
             remarks += [
                 f"{entry.model}, {entry.variant}: {entry.failed} of base's {counted(entry.runs, 'run')} failed: {entry.failure}"
                 for entry in known.base.entries
@@ -72,8 +73,31 @@ def judge(request: GateRequest, progress: Progress) -> Report:
     remarks += about
     rows = verdicts.with_causes(rows)
     return Report(
-        known.title, verdicts.worst_first(rows), tuple(dict.fromkeys(remarks)), proof, _commands(request, rows), request.allow_gone
+        known.title,
+        verdicts.worst_first(rows),
+        tuple(dict.fromkeys(remarks)),
+        proof,
+        _commands(request, rows),
+        request.allow_gone,
+        _ran(known),
     )
+
+
+def _ran(known: Known) -> dict[str, tuple[Run, ...]]:
+    base, head = (inputs.by_place(side.from_runs) for side in (known.base, known.head))
+    return inputs.of_sides(base, head) if base else inputs.beside_baseline(known.base.entries, known.head.entries, head)
+
+
+def _other_names(known: Known) -> list[str]:
+    """A sentence for each model of which one variant is gone and one is new: that may be one variant under two names."""
+    before = {*((entry.model, entry.variant) for entry in known.base.entries), *(place[:2] for place in known.gone)}
+    after = {(entry.model, entry.variant) for entry in known.head.entries}
+    remarks = []
+    for model in sorted({model for model, _ in before}):
+        gone, new = ([variant for name, variant in pairs if name == model] for pairs in (before - after, after - before))
+        if len(gone) == len(new) == 1:
+            remarks.append(f"{model}: variant {gone[0]} is gone and variant {new[0]} is new: this may be one variant under another name")
+    return remarks
 
 
 def _not_in_both(known: Known) -> list[Judged]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ..errors import InputError, UndecidedError, UsageError
@@ -17,7 +17,7 @@ from ..runs import metrics, settings, summary
 from ..runs.records import Run
 from ..runs.summary import Key, Row
 from ..units import counted, format_bytes
-from . import choices, spread
+from . import choices, inputs, spread
 from .baseline import Place
 from .ranks import ALPHA, LEAST_REPEATS, beyond_chance, bootstrap
 
@@ -45,12 +45,16 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All differences, the variants that only one side has, and sentences for the user."""
+    """All differences, the variants that only one side has, and sentences for the user.
+
+    ran: a run of each variant that both sides have, for the shapes of its inputs, by side (see memprof.judge.inputs).
+    """
 
     differences: tuple[Difference, ...]
     only_base: tuple[Key, ...]
     only_head: tuple[Key, ...]
     remarks: tuple[str, ...]
+    ran: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)
 
     def geometric_means(self) -> dict[tuple[str, str], float]:
         """The geometric mean of the ratios over models, variants and threads, by metric and phase."""
@@ -113,6 +117,7 @@ def _compare(base: dict[Place, list[Run]], head: dict[Place, list[Run]], names: 
             *spread.deviating([run for side in (base, head) for group in side.values() for run in group]),
             *_remarks([run for group in base.values() for run in group], [run for group in head.values() for run in group]),
         ),
+        inputs.of_sides(base, {place: head[place] for place in common}),
     )
 
 

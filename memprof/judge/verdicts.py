@@ -16,6 +16,7 @@ is compared with its like, and if modes cannot be told apart there is no verdict
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -23,7 +24,7 @@ from typing import Literal
 from ..errors import EXIT_OK, EXIT_REGRESSION, MeasurementError, UndecidedError, UsageError
 from ..runs import metrics, settings, summary
 from ..runs.metrics import BYTES
-from ..runs.records import PEAK, RELEASE
+from ..runs.records import PEAK, RELEASE, Run
 from ..runs.summary import Key, Row
 from ..units import counted, format_bytes, parse_bytes
 from . import choices, spread
@@ -107,7 +108,8 @@ class Proof:
 class Report:
     """A gate's result: its title, all rows, worst first, and remarks for the reader.
 
-    commands: what the user may want to run next, by why. allow_gone: rows that base alone has are meant to be gone.
+    commands: what the user may want to run next, by why. allow_gone: rows that base alone has are meant to be gone. ran: a run of each variant,
+    for the shapes of its inputs, by side (see memprof.judge.inputs).
     """
 
     title: str
@@ -116,6 +118,7 @@ class Report:
     proof: Proof | None = None
     commands: Mapping[str, str] = field(default_factory=dict)
     allow_gone: bool = False
+    ran: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -204,6 +207,8 @@ def parse_limits(words: Sequence[str]) -> Limits:
             if not 0 <= share < math.inf:
                 raise UsageError(f"--threshold {word!r}: write a share such as 2%, or a size such as 1MiB")
             limits = replace(limits, share=share)
+        elif re.fullmatch(r"[0-9.]*[1-9][0-9.]*", word.strip()):  # 5 bytes are what nobody means; 0 is none in any unit
+            raise UsageError(f"--threshold {word!r} has no unit: write {word.strip()}% or {word.strip()}MiB")
         else:
             limits = replace(limits, bytes=parse_bytes(word))
     return limits

@@ -9,7 +9,7 @@ from memprof.runs.records import Machine, Run
 from memprof.runs.settings import written
 from memprof.units import format_bytes
 
-from ..tables import ran
+from .. import ran
 
 NAMES = ("runtime", "Python", "knobs", "threads", "shapes", "environment", "page cache", "iterations", "repeats", "measured")
 

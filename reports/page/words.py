@@ -16,8 +16,8 @@ from memprof.runs.records import Outcome, Run
 from memprof.runs.summary import Key
 from memprof.units import counted, format_bytes, format_duration
 
-from .. import rows
-from ..tables import missing, ran
+from .. import ran, rows
+from ..tables import missing
 from .conditions import NAMES, conditions, when
 from .finding import findings
 

@@ -12,9 +12,9 @@ from memprof.runs.metrics import Metric
 from memprof.runs.records import PEAK, Machine, Run
 from memprof.runs.summary import Key
 
+from .. import ran
 from ..rows import named
 from ..soundness import sound
-from ..tables import ran
 from ..tables.grid import Unit, choose_unit
 
 

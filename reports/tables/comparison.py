@@ -10,7 +10,7 @@ from memprof.runs import metrics
 from memprof.units import counted
 
 from ..rows import key_fields, place
-from . import grid
+from . import grid, inputs
 from .grid import Section, Table, Unit
 
 _WORDS = {"more": "more", "less": "less", "noise": "within noise", "too few": "too few repeats"}
@@ -29,7 +29,7 @@ def section(comparison: Comparison, *, all_rows: bool = False, unit: str | None 
     tables = [_table([row for row in rows if row.metric == name], unit) for name in dict.fromkeys(row.metric for row in rows)]
     tables.append(_means(comparison))
     folded = len(comparison.differences) - len(rows)
-    notes = []
+    notes = inputs.notes(comparison.ran)
     if folded:
         verb, pronoun = ("is", "it") if folded == 1 else ("are", "them")
         notes.append(f"{counted(folded, 'row')} {verb} within noise and left out; --all shows {pronoun}.")
@@ -115,4 +115,5 @@ def _json(comparison: Comparison) -> str:
         for row in comparison.differences
     ]
     means = [{"metric": metric, "phase": phase, "ratio": ratio} for (metric, phase), ratio in comparison.geometric_means().items()]
-    return json.dumps({"differences": rows, "geometric_means": means, "remarks": list(comparison.remarks)}, indent=1)
+    content = {"differences": rows, "geometric_means": means, "remarks": list(comparison.remarks), "inputs": inputs.fields(comparison.ran)}
+    return json.dumps(content, indent=1)

@@ -29,8 +29,8 @@ from memprof.units import counted, format_bytes, format_duration
 
 from .. import soundness
 from ..fills import Fill
+from ..shapes import shaped
 from .grid import Section, Table, choose_unit, escaped, laid_out, markdown, number
-from .shapes import shaped
 
 _BAR = 46
 _MOST_TENSORS = 12

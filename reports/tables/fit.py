@@ -10,9 +10,9 @@ from memprof.runs.metrics import BYTES, NS
 from memprof.seek.fit import CONFIRMATIONS, WHOLE, Fitted, Part
 from memprof.units import counted
 
+from ..shapes import shaped
 from . import grid
 from .grid import Say, Section, Table, Unit
-from .shapes import shaped
 
 
 def render(fitted: Fitted, *, unit: str | None = None, format: str = "markdown") -> str:

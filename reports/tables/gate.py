@@ -14,9 +14,10 @@ from memprof.judge.verdicts import OUTCOME, WORST_FIRST, Judged, Report, Verdict
 from memprof.plain import harmless
 from memprof.runs import metrics
 from memprof.runs.metrics import amount
+from memprof.units import counted
 
 from ..rows import key_fields, place
-from . import grid
+from . import grid, inputs
 from .grid import Table
 
 FORMATS = ("markdown", "json", "junit", "github")
@@ -98,6 +99,7 @@ def _unit(metric: str) -> str | None:
 def _markdown(report: Report) -> str:
     word = {0: "fine", 1: "worse", 3: "undecided", 4: "not measured"}[report.exit_code]
     parts = [f"### memprof gate: {word}", f"{grid.escaped(report.title)}: {headline(report)}."]
+    parts += [grid.escaped(" ".join(notes))] if (notes := inputs.notes(report.ran)) else []
     rows = worst_first(report.rows)
     lines = [line for verdict in WORST_FIRST if verdict not in ("ok", "new") for line in _lines(verdict, rows)]
     parts += ["\n".join(lines)] if lines else []
@@ -109,19 +111,35 @@ def _markdown(report: Report) -> str:
 
 
 def _lines(verdict: Verdict, rows: Sequence[Judged]) -> list[str]:
-    causes = [row for row in rows if row.verdict == verdict and row.cause is None]
+    causes = [row for row in _by_variant(rows) if row.verdict == verdict and row.cause is None]
     more = [f"- and {len(causes) - _MOST_LINES} more **{_MARKS[verdict]}**: all rows are below"] if len(causes) > _MOST_LINES else []
     return [_line(row) + _following(row, rows) for row in causes[:_MOST_LINES]] + more
 
 
+def _by_variant(rows: Sequence[Judged]) -> list[Judged]:
+    """The rows, those of a variant that is gone with all its rows as one."""
+    variants: dict[tuple[object, ...], list[Judged]] = {}
+    for row in rows:
+        variants.setdefault((row.key.model, row.key.variant, row.key.threads), []).append(row)
+    wholly = {id(row): group for group in variants.values() for row in group if all(other.verdict == "gone" for other in group)}
+    shown = []
+    for row in rows:
+        group = wholly.get(id(row), [row])
+        if len(group) == 1:
+            shown.append(row)
+        elif row is group[0]:
+            shown.append(Judged(row.key, "", OUTCOME, "gone", f"{row.reason} ({counted(len(group), 'row')})"))
+    return shown
+
+
 def _following(cause: Judged, rows: Sequence[Judged]) -> str:
     """The rows that are worse because of this cause: a sentence behind the cause's."""
-    places = [_also(row, cause) for row in _follow(cause, rows)]
-    return f". It explains {_many(len(places), 'further row', 'further rows')}: {grid.escaped(', '.join(places))}" if places else ""
-
-
-def _also(row: Judged, cause: Judged) -> str:
-    return f"{row.phase} {metrics.METRICS[row.metric].title}" if row.metric != cause.metric else row.phase
+    follow = _follow(cause, rows)
+    phases: dict[str, list[str]] = {}
+    for row in follow:
+        phases.setdefault(title(row), []).append(row.phase)
+    places = "; ".join(f"{name} of {', '.join(of_metric)}" for name, of_metric in phases.items())
+    return f". It explains {_many(len(follow), 'further row', 'further rows')}: {grid.escaped(places)}" if follow else ""
 
 
 def _follow(cause: Judged, rows: Sequence[Judged]) -> list[Judged]:
@@ -131,8 +149,12 @@ def _follow(cause: Judged, rows: Sequence[Judged]) -> list[Judged]:
 
 
 def _line(row: Judged) -> str:
-    where = f"{grid.escaped(place(row.key, row.phase))}, {grid.escaped(title(row))}"
-    return f"- **{_MARKS[row.verdict]}** {where}{_change(row)}; {grid.escaped(row.reason)}"
+    return f"- **{_MARKS[row.verdict]}** {grid.escaped(_where(row))}{_change(row)}; {grid.escaped(row.reason)}"
+
+
+def _where(row: Judged) -> str:
+    # A variant that is gone has no outcome.
+    return place(row.key, row.phase) + ("" if (row.verdict, row.metric) == ("gone", OUTCOME) else f", {title(row)}")
 
 
 def _change(row: Judged) -> str:
@@ -153,7 +175,12 @@ def _folded(rows: Sequence[Judged]) -> str:
     shown = rows[:_MOST_ROWS]
     table = Table("", header, tuple(_cells(row, swept) for row in shown), len(header) - 6)
     more = f"\n\n{_many(len(rows) - len(shown), 'more row is', 'more rows are')} in the JSON." if len(rows) > len(shown) else ""
-    return f"<details><summary>All {len(rows)} rows</summary>\n\n{grid.markdown(grid.Section('', (table,)))}{more}\n\n</details>"
+    return f"<details><summary>{_all(rows)}</summary>\n\n{grid.markdown(grid.Section('', (table,)))}{more}\n\n</details>"
+
+
+def _all(rows: Sequence[Judged]) -> str:
+    count = counted(len(rows), "row")
+    return count if len(rows) == 1 else f"All {count}"
 
 
 def _cells(row: Judged, swept: bool) -> tuple[str, ...]:
@@ -209,6 +236,7 @@ def _json(report: Report) -> str:
         "counts": {verdict: report.count(verdict) for verdict in WORST_FIRST},
         "rows": [_plain(row) for row in worst_first(report.rows)],
         "remarks": list(report.remarks),
+        "inputs": inputs.fields(report.ran),
         "proof": _plain_proof(report),
         "commands": dict(report.commands),
     }
@@ -305,7 +333,7 @@ def _github(report: Report) -> str:
     lines = []
     kinds = {"error": ("failed", "regressed", "over", "failing"), "warning": ("undecided", "gone"), "notice": ("improved",)}
     for kind, verdicts in kinds.items():
-        rows = [row for row in worst_first(report.rows) if row.verdict in verdicts and row.cause is None]
+        rows = [row for row in _by_variant(worst_first(report.rows)) if row.verdict in verdicts and row.cause is None]
         shown = rows if len(rows) <= _MOST_ANNOTATIONS else rows[: _MOST_ANNOTATIONS - 1]
         lines += [_annotation(kind, f"memprof: {row.verdict}", _annotated(row, report.rows)) for row in shown]
         if len(rows) > len(shown):
@@ -317,7 +345,7 @@ def _github(report: Report) -> str:
 
 def _annotated(row: Judged, rows: Sequence[Judged]) -> str:
     follow = _many(len(_follow(row, rows)), "further row follows", "further rows follow")
-    return f"{place(row.key, row.phase)}, {title(row)}{_change(row)}; {row.reason}{f'; {follow} from it' if follow else ''}"
+    return f"{_where(row)}{_change(row)}; {row.reason}{f'; {follow} from it' if follow else ''}"
 
 
 def _annotation(kind: str, title: str, text: str) -> str:

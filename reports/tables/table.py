@@ -29,9 +29,10 @@ from memprof.runs.records import EXECUTE, PEAK, STARTUP, WARMUP, Run
 from memprof.runs.summary import Key
 from memprof.units import counted
 
+from .. import ran
 from ..rows import BASELINE, by_model, columns, label_names, labels, named, phases
 from ..soundness import sound
-from . import commands, grid, load, missing, native, ran, release, swap, tokens
+from . import commands, grid, load, missing, native, release, swap, tokens
 from .grid import Section, Table, Unit
 
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {

@@ -10,9 +10,9 @@ from memprof.runs.metrics import BYTES, NS
 from memprof.seek.tuned import Proposal, Tuned, shown
 from memprof.units import counted, format_bytes
 
+from ..shapes import shaped
 from . import grid
 from .grid import Say, Section, Table, Unit
-from .shapes import shaped
 
 
 def render(tuned: Tuned, *, unit: str | None = None, format: str = "markdown") -> str:

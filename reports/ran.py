@@ -7,7 +7,7 @@ from pathlib import Path
 
 from memprof.runs.records import Run
 
-from ..rows import by_model
+from .rows import by_model
 from .shapes import shaped
 
 _MOST = 4  # different shapes in a heading

@@ -1,0 +1,34 @@
+"""The shapes that ran in a report on two sides: see memprof.judge.inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from memprof.judge.inputs import BOTH
+from memprof.runs import summary
+from memprof.runs.records import Run
+
+from ..ran import heading, shapes
+from ..rows import key_fields
+
+
+def notes(ran: Mapping[str, Sequence[Run]]) -> list[str]:
+    """`Inputs: x 1x3x640x640.`, of a side alone where the sides differ."""
+    return [f"Inputs{'' if side == BOTH else f' of {side}'}: {text}." for side, runs in ran.items() for text in heading(runs)]
+
+
+def fields(ran: Mapping[str, Sequence[Run]]) -> list[dict[str, object]]:
+    """The same for JSON: of each variant whose shapes are known."""
+    return [
+        {
+            "side": side,
+            **key_fields(summary.key(run)),
+            "shapes": {name: list(shape) for name, shape in {**run.job.shapes, **run.job.given, **run.job.assumed}.items()},
+            "assumed": list(run.job.assumed),
+            "file": Path(run.job.inputs).name if run.job.inputs else None,
+        }
+        for side, runs in ran.items()
+        for run in runs
+        if shapes(run)
+    ]
