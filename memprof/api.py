@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -76,13 +77,12 @@ def _report(name: str) -> Any:
 
 # -- arguments in the types that a suite has; a notebook has no type checker that would refuse others
 
-_A_VARIANT = "[Variant(runtime='onnxruntime', name='plain', set={'arena': 'off'})]"
-_A_CMD = "'name=./program --its words' or a list of such texts"
+_NOT_SEVERAL = (str, bytes, Mapping)
 
 
 def _several(name: str, value: object, types: tuple[type, ...], example: str) -> tuple[Any, ...]:
     several = (value,) if isinstance(value, types) else value
-    if isinstance(several, Iterable) and not isinstance(several, str | bytes | Mapping):
+    if isinstance(several, Iterable) and not isinstance(several, _NOT_SEVERAL):
         items = tuple(several)
         if all(isinstance(item, types) for item in items):
             return items
@@ -90,7 +90,7 @@ def _several(name: str, value: object, types: tuple[type, ...], example: str) ->
 
 
 def _numbers(name: str, value: object, example: str) -> tuple[int, ...]:
-    several = value if isinstance(value, Iterable) else (value,)
+    several = value if isinstance(value, Iterable) and not isinstance(value, _NOT_SEVERAL) else (value,)
     try:
         return tuple(_index(number) for number in several)
     except TypeError:
@@ -102,6 +102,16 @@ def _index(number: Any) -> int:
     if isinstance(number, bool):
         raise TypeError
     return operator.index(number)
+
+
+def _variants(value: object) -> list[Variant]:
+    several = _several("variants", value, (Variant,), "[Variant(runtime='onnxruntime', name='plain', set={'arena': 'off'})]")
+    return [
+        replace(
+            variant, set=_settings(variant.set), threads=_numbers("threads", variant.threads, "2 or (1, 2)"), shapes=_shapes(variant.shapes)
+        )
+        for variant in several
+    ]
 
 
 def _settings(value: object) -> dict[str, str]:
@@ -142,7 +152,7 @@ def _wrong(name: str, value: object, example: str) -> UsageError:
 def measure(
     models: str | Path | Sequence[str | Path] = (),
     runtimes: str | Sequence[str] = (),
-    variants: Sequence[Variant] = (),
+    variants: Variant | Sequence[Variant] = (),
     *,
     cmds: str | Sequence[str] = (),
     set: Mapping[str, str] | None = None,
@@ -162,9 +172,9 @@ def measure(
 ) -> Runs:
     """Measure models in runtimes and variants, each repeat in a fresh process, and return the Runs.
 
-    models, runtimes, cmds, threads: several, or one by itself. shapes: of inputs, by their names, a number for one dimension; a Variant may have its
-    own. inputs: an .npz file with inputs by name; those that it lacks are made. timeout: the longest time that a run may take, such as `30s` or a
-    number of seconds. cache: the model's page cache before each run.
+    models, runtimes, variants, cmds, threads: several, or one by itself. shapes: of inputs, by their names, a number for one dimension; a Variant
+    may have its own. inputs: an .npz file with inputs by name; those that it lacks are made. timeout: the longest time that a run may take, such
+    as `30s` or a number of seconds. cache: the model's page cache before each run.
     deterministic: no address randomisation, a fixed hash seed, one malloc arena, and one thread unless `threads` says otherwise.
     cmds: programs, each as `NAME=PROGRAM WORD...` (see memprof.programs.commands). output: a runs file to write each Run to as soon as it exists.
     append: add to that file. If it holds a part of these runs already, only the others are measured, and all are returned.
@@ -177,7 +187,10 @@ def measure(
     wanted_suite = Suite(
         models=tuple(map(str, _several("models", models, (str, Path), "'m.onnx' or ['a.onnx', 'b.onnx']"))),
         runtimes=_several("runtimes", runtimes, (str,), "'onnxruntime' or ['onnxruntime', 'litert']"),
-        variants=(*_several("variants", variants, (Variant,), _A_VARIANT), *map(suite.parse_cmd, _several("cmds", cmds, (str,), _A_CMD))),
+        variants=(
+            *_variants(variants),
+            *map(suite.parse_cmd, _several("cmds", cmds, (str,), "'name=./program' or ['a=./one', 'b=./other']")),
+        ),
         set=_settings(set or {}),
         threads=_numbers("threads", threads, "2 or [1, 2, 4]"),
         warmup=_whole("warmup", warmup),

@@ -275,7 +275,10 @@ def test_each_side_runs_a_model_at_the_shapes_of_its_own_suite(memprof, checkout
     sides = [store.load([checkout.folder / name]).runs for name in ("o.base.jsonl", "o.jsonl")]
     shapes = [{(run.job.model.name, run.job.shapes["x"]) for run in runs} for runs in sides]
     assert shapes == [{("net.bin", (30,)), ("large.bin", (20,))}, {("net.bin", (36,)), ("large.bin", (20,))}], done.stderr
-    assert "net.bin, engine: shape of x differs: 30 against 36" in json.loads(done.stdout)["remarks"]
+    content = json.loads(done.stdout)
+    assert "net.bin, engine: shape of x differs: 30 against 36" in content["remarks"]
+    ran = {(row["side"], row["model"], *row["shapes"]["x"]) for row in content["inputs"]}
+    assert ran == {("base", "net.bin", 30), ("base", "large.bin", 20), ("head", "net.bin", 36), ("head", "large.bin", 20)}
 
 
 def test_each_side_has_an_environment_of_its_own(memprof, checkout, monkeypatch):

@@ -72,6 +72,7 @@ def test_run_prints_every_table_when_asked(memprof, tmp_path):
         {"models": "s.json", "runtimes": "synthetic", "cache": "hot"},
         {"models": ["s.json", "other/../s.json"], "runtimes": "synthetic"},
         {"models": "s.json", "runtimes": "synthetic", "threads": "2"},
+        {"models": "s.json", "runtimes": "synthetic", "threads": ""},
         {"models": "s.json", "runtimes": "synthetic", "threads": 1.5},
         {"models": "s.json", "runtimes": "synthetic", "threads": True},
         {"models": "s.json", "runtimes": "synthetic", "threads": 0},
@@ -87,6 +88,9 @@ def test_run_prints_every_table_when_asked(memprof, tmp_path):
         {"models": "s.json", "runtimes": "synthetic", "runs": "5"},
         {"models": "s.json", "variants": "a=synthetic"},
         {"models": "s.json", "variants": ["a=synthetic"]},
+        {"models": "s.json", "variants": [memprof.Variant("synthetic", set="arena=off")]},
+        {"models": "s.json", "variants": [memprof.Variant("synthetic", shapes="x=1,3")]},
+        {"models": "s.json", "variants": [memprof.Variant("synthetic", threads="2")]},
         {"models": "s.json", "runtimes": 5},
         {"models": 5, "runtimes": "synthetic"},
     ],
@@ -129,9 +133,11 @@ def test_a_number_is_taken_for_one_thread_count_one_dimension_or_seconds(monkeyp
     numpy = pytest.importorskip("numpy")
 
     with pytest.raises(Planned) as caught:
-        memprof.measure("s.json", "synthetic", threads=2, timeout=1.5, shapes={"x": 4, "y": numpy.array([1, 3])}, cmds="a=true")
+        variant = memprof.Variant("synthetic", "v", threads=2)
+        shapes = {"x": 4, "y": numpy.array([1, 3])}
+        memprof.measure("s.json", "synthetic", variant, threads=2, timeout=1.5, shapes=shapes, cmds="a=true")
 
     suite = caught.value.args[0]
     assert (suite.threads, suite.timeout_ns) == ((2,), 1_500_000_000)
     assert suite.shapes == {"x": (4,), "y": (1, 3)} and type(suite.shapes["y"][0]) is int
-    assert [variant.name for variant in suite.variants] == ["a"]
+    assert [(variant.name, variant.threads) for variant in suite.variants] == [("v", (2,)), ("a", ())]
