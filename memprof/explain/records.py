@@ -1,7 +1,8 @@
 """The result of explain, as it is printed, drawn and kept in a JSON file, which `memprof page --explain` shows.
 
 All sizes in bytes. The file's schema has a version in its first field, "memprof_explain":
-  1   2026-11   the first; later: shapes, assumed, warnings, the spread of latencies, threads among a proposal's settings
+  1   2026-11   the first; later: shapes, assumed, warnings, the spread of latencies, threads among a proposal's settings,
+              the PEAK of the process that was looked at
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ class Explanation:
     """All that is known about one model in one runtime.
 
     shapes: the inputs' shapes as they ran, as far as they are known; assumed: those of them in which open dimensions were taken as 1. warnings:
-    doubts about the rest.
+    doubts about the rest. looked_peak_bytes: the PEAK of the process that was looked at, None in a file of an older memprof.
     """
 
     memprof_explain: int
@@ -201,6 +202,7 @@ class Explanation:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    looked_peak_bytes: int | None = None
 
     @property
     def peak(self) -> Measured | None:
