@@ -206,6 +206,7 @@ def _explanation(order: Order, plain: Run, held: Run, index: Index | None, accou
         assumed=job.assumed,
         warnings=(*_not_looked_at(plain, held), *findings.doubts(facts)),
         looked_peak_bytes=_peak(held),
+        peak_bound_bytes=plain.machine.peak_bound_bytes,
     )
 
 
