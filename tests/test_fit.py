@@ -455,6 +455,8 @@ def test_figures_of_the_runs_that_did_not_fail_are_told_apart():
     figure = report.picture(mixed)
 
     assert "Where some runs failed, time and page faults are medians of those that worked." in render(mixed)
+    assert "Runs failed above the least limit, up to 54.0 MiB: it is what can work, and a device needs more." in render(mixed)
+    assert "Runs failed" not in render(made(curve=curve[:1] + curve[2:]))
     assert "Where some runs failed" not in render(made()), "nothing is shown of a limit at which all failed"
     for axes in figure.axes[:2]:
         hollow = [line for line in axes.lines if line.get_markerfacecolor() == "white" and len(line.get_xdata())]

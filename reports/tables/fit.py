@@ -8,7 +8,7 @@ from dataclasses import asdict
 from memprof.plain import plain
 from memprof.runs.metrics import BYTES, NS
 from memprof.seek.fit import WHOLE, Fitted, Part, confirmations
-from memprof.units import counted
+from memprof.units import counted, format_bytes
 
 from . import grid
 from .grid import Say, Section, Table, Unit
@@ -107,6 +107,10 @@ def _notes(fitted: Fitted) -> list[str]:
     notes.append(
         "Working set: resident pages referenced in the phase, files' pages too; of the whole run, that of the phase with the most."
     )
+    part = whole(fitted)
+    failed = [point.limit_bytes for point in fitted.curve if point.ended and point.limit_bytes]
+    if part is not None and part.least_bytes is not None and failed:
+        notes.append(f"Runs failed above the least limit, up to {format_bytes(max(failed))}: it is what can work, and a device needs more.")
     if any(point.ended and point.time_ns for point in fitted.curve):
         notes.append("Where some runs failed, time and page faults are medians of those that worked.")
     notes += fitted.remarks
