@@ -6,13 +6,13 @@ memprof.runs.store.unpack does the first without numpy, for reports of a few tim
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy
 from numpy.typing import NDArray
 
 from memprof.errors import InputError
-from memprof.runs import store
+from memprof.runs import store, summary
 from memprof.runs.records import Mark, Run, Timeline
 
 Array = NDArray[numpy.int64]
@@ -176,3 +176,12 @@ def peak(mark: Mark, rows: Columns, bound: int) -> Peak:
     else:
         t_ns = (mark.begin_ns + mark.end_ns) // 2
     return Peak(mark.height_bytes, mark.phase, t_ns, seen_bytes, near, mark.sure)
+
+
+def whole_peak(marks: Sequence[Mark], rows: Columns, bound: int) -> Peak | None:
+    """The PEAK of some phases, where the first of them reaches it; None without a phase."""
+    place = summary.first_highest([mark.height_bytes for mark in marks], bound)
+    if place is None:
+        return None
+    most = max(marks, key=lambda mark: mark.height_bytes)
+    return replace(peak(marks[place], rows, bound), bytes=most.height_bytes, exact=marks[place].sure and most.sure)

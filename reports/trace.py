@@ -20,11 +20,11 @@ from typing import Any
 
 from memprof.errors import InputError
 from memprof.runs import summary
-from memprof.runs.records import RELEASE, Mark, Run
+from memprof.runs.records import Mark, Run
 from memprof.units import counted, format_bytes
 
 from . import ran
-from .columns import Columns, Peak, Span, columns, peak, spans, thin, typical
+from .columns import Columns, Peak, Span, columns, peak, spans, thin, typical, whole_peak
 from .soundness import sound
 
 _PHASES, _PEAKS = 1, 2  # threads
@@ -119,9 +119,8 @@ def _peaks(pid: int, run: Run, rows: Columns, clock: _Clock) -> Iterator[Event]:
     peaks = [peak(mark, rows, run.machine.peak_bound_bytes) for mark in run.marks]
     for phase_peak in peaks:
         yield _instant(pid, f"peak of {phase_peak.phase}: {_size(phase_peak)}", "t", phase_peak, clock)
-    counted = [phase_peak for phase_peak in peaks if phase_peak.phase != RELEASE]
-    if counted and run.complete:
-        top = max(counted, key=lambda phase_peak: phase_peak.bytes)
+    top = whole_peak(run.before_release, rows, run.machine.peak_bound_bytes)
+    if top is not None and run.complete:
         yield _instant(pid, f"PEAK: {_size(top)} in {top.phase}", "p", top, clock)
 
 

@@ -97,6 +97,24 @@ def test_a_tidy_program_is_explained_and_nothing_is_found(memprof, scenario, tmp
     assert "Why the memory is what it is" in (tmp_path / "report.html").read_text()
 
 
+def test_a_process_that_was_looked_at_in_another_mode_is_told(memprof, scenario, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    heights = iter([112, 105])
+
+    def measure(orders, progress, keep, look=None):
+        (order,) = orders
+        yield replace(made.run(memory={"STARTUP": (40, 40), "EXECUTE": (100, next(heights))}), job=order.job)
+
+    monkeypatch.setattr("memprof.explain.engine.campaign.measure", measure)
+    done = memprof("explain", scenario(), "-r", "synthetic", "--json", "-o", "why.json")
+
+    explained = json.loads(done.stdout)
+    assert max(phase["rss_peak_bytes"] for phase in explained["measured"]) == 112 * MIB
+    assert explained["looked_peak_bytes"] == 105 * MIB
+    said = "the process that was looked at peaked at 105.0 MiB; memory of the plain run beyond it is not explained"
+    assert explained["warnings"] == [said]
+    assert said in memprof("explain", "--from", "why.json").stdout
+
+
 TWICE = """
 import numpy
 from onnx import load, numpy_helper
@@ -299,6 +317,7 @@ def test_warnings_and_shapes_are_said_before_the_findings() -> None:
         assert "warning: 15.8% is not explained" in head
         assert "x 1x3x48x192 (open dimensions taken as 1: --shape), y 2" in head
     assert "warning: 15.8% is not explained" in page_piece(doubtful)
+    assert any("warning: 15.8% is not explained" in text.get_text() for text in waterfall.draw(doubtful).texts)
 
 
 def test_a_proposal_that_failed_or_saved_nothing_says_so() -> None:

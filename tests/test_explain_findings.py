@@ -203,6 +203,25 @@ def test_what_is_not_explained_is_a_warning_from_5_percent_on() -> None:
     assert findings.doubts(facts(ORT, phase("EXECUTE", use=100, rest=7))) == ()
 
 
+@pytest.mark.parametrize(
+    ("told_mib", "looked_mib", "said"),
+    [
+        (112, 105, "peaked at 105.0 MiB; memory of the plain run beyond it is not explained"),
+        (105, 112, "peaked at 112.0 MiB, more than the plain run"),
+        (1000, 998, "peaked at 998.0 MiB; memory"),  # 0.2%, but 2 MiB
+        (80, 79, "peaked at 79.0 MiB; memory"),  # 1 MiB, but 1.25%
+        (112, 111.2, None),
+        (20, 19.6, None),  # 2%, but not beyond the kernel's own bound
+    ],
+)
+def test_a_look_at_a_process_with_another_peak_is_a_warning(told_mib, looked_mib, said) -> None:
+    told, looked = (made.run(memory={"STARTUP": (10, 10), "EXECUTE": (10, peak), "RELEASE": (10, 2000)}) for peak in (told_mib, looked_mib))
+    warnings = engine._not_looked_at(told, looked)
+
+    assert (said is None) == (not warnings)
+    assert all(warning.startswith("the process that was looked at ") and said in warning for warning in warnings)
+
+
 def test_what_of_growth_can_be_seen_is_said() -> None:
     assert "growth of at least 4.0 MiB over the 5 iterations of EXECUTE, if every late iteration" in findings.sight(
         facts(ORT, iterations=(1, 1, 1, 1, 1), ran=5)

@@ -82,6 +82,27 @@ def imagined(monkeypatch):
 
 
 @pytest.fixture
+def lucky(monkeypatch, imagined):
+    """A model that works in less than 50 MiB three times, and fails from then on. Gives the outcomes of its runs, by limit."""
+    outcomes = {}
+    whole = fit.campaign.measure
+
+    def measure(orders, progress, keep, look):
+        for run in whole(orders, progress, keep, look):
+            limit = int(run.job.limit.split()[-2]) if run.job.limit else None
+            before = outcomes.setdefault(limit, [])
+            if limit and limit < 50 * MIB and len(before) >= 3 and run.outcome.ok:
+                run = replace(run, outcome=Outcome("signal", EXECUTE, signal="SIGKILL", out_of_memory=True))
+            before.append(run.outcome.ok)
+            yield run
+
+    monkeypatch.setattr(fit.campaign, "measure", measure)
+    for name, value in (("CONFIRMATIONS", 3), ("_PLAIN_RUNS", 3), ("_CURVE", (1.0, 1.1))):
+        monkeypatch.setattr(fit, name, value)
+    return outcomes
+
+
+@pytest.fixture
 def coarser(coarse, monkeypatch):
     """For tests to which the limit itself does not matter."""
     monkeypatch.setattr(fit, "_NEAREST", 8 * MIB)
@@ -111,7 +132,7 @@ def test_a_transient_of_one_phase_limits_that_phase_alone(held, clean):
 
 @pytest.mark.long
 def test_the_command_says_limits_working_sets_and_the_curve(held, memprof, tmp_path, monkeypatch, clean):
-    # At the least limit, which a single trial confirmed, a run may fail; 4 MiB above it none does.
+    # Above the least limit, which two trials confirmed, a run may fail; 4 MiB above it none does.
     monkeypatch.setattr(fit, "_CURVE", (1.0, 1.06))
     monkeypatch.setattr(fit, "_NEAREST", 2 * MIB)
     done = memprof(
@@ -156,6 +177,30 @@ def test_a_limit_that_makes_it_too_slow_does_not_count(held, imagined):
 
     assert abs(least(path) - 45 * MIB) <= 2 * MIB
     assert abs(least(path, max_time=2.0) - 70 * MIB) <= 2 * MIB
+
+
+def test_no_later_run_failed_in_the_least_limit(held, lucky):
+    fitted = fit.fit(fit.FitRequest(str(held(40)), "synthetic", parts=(fit.WHOLE,), runs=1), Silent(), lambda line: None)
+    least_bytes = fitted.parts[0].least_bytes
+
+    assert 50 * MIB <= least_bytes <= 52 * MIB
+    assert lucky[least_bytes] == [True] * 6
+    assert fitted.curve[0].limit_bytes == least_bytes
+    assert fitted.curve[0].time_ns
+    assert fitted.curve[0].ended is None
+    assert "; the least limit of the whole run has worked 6 times." in render(fitted)
+
+
+def test_the_search_ends_where_no_limit_works_often_enough(held, lucky):
+    # Every second iteration is too slow by chance, whatever the limit.
+    said = []
+    fitter = fit._Fitter(fit.FitRequest(str(held(40)), "synthetic", parts=(fit.WHOLE,), runs=1), Silent(), lambda line: None)
+    turns = iter([None, True] * 1000)
+    fitter._worked = lambda limit, part: said.append(limit) or (next(turns) and object())
+
+    assert fitter._least(fit.WHOLE, 100 * MIB)[0] is None
+    assert max(said) < 200 * MIB
+    assert "no limit that was tried works 6 times in a row" in fitter._remarks[0]
 
 
 def test_a_runtime_that_fails_anyway_is_a_failed_measurement(scenario, memprof):
@@ -397,6 +442,28 @@ def test_the_sentence_and_the_table_say_the_same(bytes_, unit, said, cells):
     assert text.startswith("a\\|b.onnx, x, 1 thread, x 1x8 (open dimensions taken as 1: --shape): ")
     assert said in text
     assert [cell.strip() for cell in text.splitlines()[6].strip("|").split("|")][1:3] == cells
+
+
+def test_figures_of_the_runs_that_did_not_fail_are_told_apart():
+    curve = (
+        At(52 * MIB, 2e7, 100.0, 3.0),
+        At(54 * MIB, 1e7, 5.0, 0.0, "1 of 3 failed"),
+        At(60 * MIB, 1e7, 5.0, 0.0),
+        At(None, 1e7, 0.0, 0.0),
+    )
+    mixed = made(curve=curve)
+    figure = report.picture(mixed)
+
+    assert "Where some runs failed, time and page faults are medians of those that worked." in render(mixed)
+    assert "Runs failed above the least limit, up to 54.0 MiB: it is what can work, and a device needs more." in render(mixed)
+    assert "Runs failed" not in render(made(curve=curve[:1] + curve[2:]))
+    assert "Where some runs failed" not in render(made()), "nothing is shown of a limit at which all failed"
+    for axes in figure.axes[:2]:
+        hollow = [line for line in axes.lines if line.get_markerfacecolor() == "white" and len(line.get_xdata())]
+        joined = [line for line in axes.lines if line.get_marker() not in ("None", "") and line not in hollow and len(line.get_xdata())]
+        assert hollow and all(list(line.get_xdata()) == [54.0] and line.get_linestyle() == "None" for line in hollow)
+        assert all(list(line.get_xdata()) == [52.0, 60.0] for line in joined)
+    assert "of the runs that did not fail" in {text.get_text() for text in figure.texts}
 
 
 def test_nothing_found_is_said_and_has_no_picture():

@@ -15,6 +15,7 @@ from memprof.errors import InputError, UsageError
 from memprof.judge import budgets, growing, growth
 from memprof.judge.growing import Limit, Measured
 from memprof.measuring import suite
+from memprof.reports.pictures import growth as pictures
 from memprof.runs import store
 from memprof.runs.records import Run, Use
 from memprof.runs.summary import Key
@@ -105,7 +106,7 @@ def test_a_budget_on_growth_where_none_was_measured_says_how_to(tmp_path) -> Non
 def followed(repeat: int, slope: int, units: int = 400, **changes: object) -> Run:
     done = list(range(units + 1))
     curve = made.worked(done, [(60 << 20) + slope * unit // 4096 * 4096 for unit in done])
-    return replace(made.run("a", repeat, use=Use(units, **changes)), work=(curve,))  # type: ignore[arg-type]
+    return replace(made.run("a", repeat, use=Use(units, **changes), runs=units), work=(curve,))  # type: ignore[arg-type]
 
 
 def test_the_last_round_of_a_file_decides() -> None:
@@ -118,6 +119,23 @@ def test_the_last_round_of_a_file_decides() -> None:
     assert growing.of_runs([made.run()]) == ()
     (shapes,) = growing.of_runs([followed(repeat, 0, shapes=({"x": (1,)}, {"x": (2,)})) for repeat in (1, 2, 3)])
     assert shapes.per == "shape"
+
+
+def test_rounds_that_differ_in_their_units_are_one_variant_of_growth_and_rows_of_their_own(memprof, tmp_path) -> None:
+    first, last = ([followed(repeat, slope, units) for repeat in (1, 2, 3)] for slope, units in ((0, 200), (65536, 400)))
+    (tmp_path / "grow.jsonl").write_bytes(b"".join(map(store.encode, [*first, *last])))
+    loaded = store.load([tmp_path / "grow.jsonl"])
+
+    assert loaded.warnings == ()
+    assert {run.job.variant for run in loaded.runs} == {"a (runs 200)", "a (runs 400)"}, "tables do not average rounds"
+    (known,) = growing.of_runs(loaded.runs)
+    assert (known.key.variant, known.growth.word) == ("a", "grows")
+    (panel,) = pictures.panels(loaded.runs)
+    assert (panel.variant, len(panel.processes), panel.verdict.word) == ("a", 3, "grows")
+    done = memprof("plot", "growth", "grow.jsonl", "-o", "growth.svg")
+    assert done.returncode == 0 and "separate rows" not in done.stderr
+    plain = [replace(run, job=replace(run.job, use=None)) for run in (*first, *last)]
+    assert "runs that differ in runs are separate rows" in store.told_apart(plain)[1][0]
 
 
 def test_the_gate_judges_a_file_of_grow_by_budgets(memprof, tmp_path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 
 import pytest
@@ -203,6 +204,24 @@ def test_the_largest_value_that_fits_lies_between_what_is_sure_and_what_is_possi
     assert laws.largest(law, "a", {}, 50 * MIB, 1) == (None, None, None)
     flat = laws.law(measured(lambda a: 80, line("a", 1, 16, 32, 8)), noise=QUIET)
     assert laws.largest(flat, "a", {}, 300 * MIB, 1)[0] == 1 << 40
+
+
+def test_what_is_sure_ends_where_an_interval_first_crosses_the_limit_and_what_is_possible_is_never_everything():
+    # Rounded up to a power of two, a step lies beyond each measured value, and intervals are wider between measured values than at them.
+    offs = zip((1, 2, 3, 4, 6, 8), (-4.4, 4.2, 3.2, -2.9, -0.1, -0.6), strict=True)
+    points = [Point({"a": a}, (20 + 15 * 2 ** math.ceil(math.log2(a)) + off) * MIB) for a, off in offs]
+    law = laws.law(points, noise=(MIB / 8, 0.001))
+    assert "(a rounded up to a power of two)" in words(law)
+    ends = {a: law.predict({"a": a}).high_bytes for a in range(4, 9)}
+    assert ends[4] < ends[8] < ends[5], "it says more at 8, which was measured, than at 5"
+    value, surely, possibly = laws.largest(law, "a", {}, (ends[8] + ends[5]) / 2, 1)
+    assert (value, surely) == (8, 4) and 8 <= possibly <= 16
+
+    far = law.predict_all(line("a", *range(9, 2000)))
+    assert far[-1].low_bytes == 0
+    limit = max(prediction.low_bytes for prediction in far) + MIB
+    value, surely, possibly = laws.largest(law, "a", {}, limit, 1)
+    assert value < 1 << 10 and surely <= value and possibly is None
 
 
 @pytest.mark.parametrize(

@@ -252,6 +252,14 @@ def test_a_program_has_no_section_of_plans():
     assert "A program has no graph to plan." in page.render([program, run("a")], plans=plans)
 
 
+def test_places_of_a_law_are_shown_by_their_size():
+    made = [runs(f"{prefix}x={x}", at={"x": x})[0] for prefix in ("b, ", "") for x in (1, 64, 8)]
+    html = page.render([*made[:2], *runs("other"), *made[2:]])
+
+    places = [html.index(f'title="{name}"') for name in ("x=1", "x=8", "x=64", "b, x=1", "b, x=8", "b, x=64")]
+    assert sorted(places[:3]) == places[:3] and sorted(places[3:]) == places[3:]
+
+
 def test_the_page_names_nothing_that_it_would_have_to_fetch():
     text = page.render([run()])
 

@@ -95,6 +95,42 @@ def test_where_nothing_can_be_measured_the_first_reason_is_the_error(scenario):
         asked(scenario(load=[{"raise": "it is broken"}]), "x=1..64")
 
 
+def test_dimensions_that_nobody_set_are_named_and_a_failure_at_all_places_is_said_once(tmp_path, monkeypatch, memprof):
+    from test_inputs import model
+
+    def measure(orders, progress, keep):
+        (order,) = orders
+        assert order.job.shapes["x"][1:] in ((3, 1, 1), (3, 5, 5))
+        yield replace(run(outcome=Outcome("error", "WARMUP", message="invalid shape")), job=order.job)
+
+    monkeypatch.setattr(scale_runs.campaign, "measure", measure)
+    path = model(tmp_path, ("n", 3, "h", None), ("n",))
+    done = memprof("scale", path, "-r", "onnxruntime", "--vary", "n=1..8")
+
+    assert done.returncode == 4
+    said = "open dimensions of the model are taken as 1: h, x.3 (--vary h=N --vary x.3=N with your sizes for N says otherwise)"
+    assert f"open.onnx: {said}" in done.stderr.splitlines()
+    assert done.stderr.splitlines()[-1].endswith(f"no place could be measured: in WARMUP: invalid shape; {said}")
+    assert done.stderr.count("invalid shape") == 1
+    for words in (("--vary", "h=5", "--vary", "x.3=5"), ("--shape", "x=1,3,5,5")):
+        assert "taken as 1" not in memprof("scale", path, "-r", "onnxruntime", "--vary", "n=1..8", *words).stderr
+
+
+def test_a_place_that_failed_before_another_worked_has_its_reason(monkeypatch, scenario):
+    said = []
+
+    def measure(orders, progress, keep):
+        (order,) = orders
+        outcome = Outcome("error", "WARMUP", message="odd") if order.job.at["x"] == 1 else None
+        yield replace(run(outcome=outcome), job=order.job)
+
+    monkeypatch.setattr(scale_runs.campaign, "measure", measure)
+    monkeypatch.setattr(Silent, "say", lambda self, sentence: said.append(sentence))
+    asked(scenario(), "x=1..8", points=2)
+
+    assert said.index("x=1: failed") < said.index("x=1: in WARMUP: odd")
+
+
 def test_sessions_that_share_nothing_are_seen_as_such(scenario):
     path = scenario(load=[{"allocate": "w", "bytes": 20 * MIB}])
 
@@ -262,7 +298,18 @@ def test_the_report_says_what_stands_beside_a_law():
     assert told["within"][0]["value"] == 9
     assert told["laws"][0]["law"]["text"] == "80.0 MiB + 20.5 KiB x a x s + 105 B x a x s²"
     assert told["points"][-1]["least"] is True
+    places = [
+        cells[1:3] for line in text.splitlines() if len(cells := [cell.strip() for cell in line.split("|")]) > 6 and cells[1].isdigit()
+    ]
+    assert places == [[str(value) for value in place] for place in sorted(tuple(point.at.values()) for point in answer.points)]
     assert pictures.picture(answer).get_axes()[0].get_xlabel() == "a"
+
+
+def test_what_is_possible_far_beyond_is_not_any():
+    row = Within("a", {"s": 16}, 9, 8, None)
+    text = tables.render(made(within_bytes=500 * MIB, within=(row,)), format="text")
+    assert "not bounded" in text and "any" not in text
+    assert "the law's interval is too wide beyond the measured range to say what is possible" in text
 
 
 def test_without_a_law_the_table_has_bounds_and_the_picture_points():

@@ -9,10 +9,15 @@ import math
 
 import pytest
 from made import MIB, machine, mark, run, runs
+from test_explain_command import explanation
 
 from memprof.errors import InputError
+from memprof.explain import engine
 from memprof.reports import trace
-from memprof.runs import store
+from memprof.reports.columns import Cache
+from memprof.reports.pictures import timeline
+from memprof.reports.tables.explain import lead
+from memprof.runs import store, summary
 from memprof.runs.records import Outcome
 
 CRASH = Outcome("signal", phase="PREPARE", signal="SIGSEGV", rss_last_bytes=200 * MIB)
@@ -292,3 +297,28 @@ def test_the_command_writes_a_trace_and_never_over_runs(memprof, tmp_path):
     assert (over.returncode, nowhere.returncode) == (5, 5)
     assert over.stderr.count("\n") == nowhere.stderr.count("\n") == 1
     assert (tmp_path / "runs.jsonl").read_bytes() == data
+
+
+def test_phases_that_tie_have_their_peak_in_the_first_in_every_report():
+    memory = {"STARTUP": (40, 40), "PREPARE": (200, 200), "WARMUP": (264, 265.9), "EXECUTE": (264, 266.2), "RELEASE": (100, 300)}
+    tied = run(memory=memory, samples=[(0, 40 * MIB, 0, 0), (2_200_000_000, 264 * MIB, 0, 0), (3_200_000_000, 264 * MIB, 0, 0)])
+    apart = run(memory=memory, where=machine(peak_bound_bytes=4096))
+
+    def told(single):
+        drawn = timeline._drawn("net.onnx", "a", [single], (), Cache()).peak
+        explained = explanation(
+            measured=engine.measured(single)[:-1], peak_bound_bytes=single.machine.peak_bound_bytes, looked_peak_bytes=None
+        )
+        assert drawn.bytes == int(266.2 * MIB) and drawn.t_ns >= 10**9 * (2 if drawn.phase == "WARMUP" else 3)
+        names = [event["name"] for event in validate(trace.render([single]))["i"]]
+        assert lead(explained).startswith("PEAK 266.2 MiB, in ")
+        return {
+            drawn.phase,
+            next(name for name in names if name.startswith("PEAK: 266.2 MiB in ")).rpartition(" ")[2],
+            lead(explained).partition(", in ")[2].partition(";")[0],
+            summary.peak_phase([single]),
+            summary.highest_phase(single),
+        }
+
+    assert told(tied) == {"WARMUP"}
+    assert told(apart) == {"EXECUTE"}

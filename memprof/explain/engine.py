@@ -21,7 +21,7 @@ from ..models import inputs
 from ..models.tensors import Unparsed, tensors
 from ..runs import store
 from ..runs.records import EXECUTE, STARTUP, Job, Run
-from ..units import counted
+from ..units import counted, format_bytes
 from . import activations, findings, small, snippets, waterfall
 from .facts import Facts
 from .records import SCHEMA, Explanation, Measured, Phase, TensorCopies
@@ -33,6 +33,8 @@ _TRIP_SHARE = 0.97
 _TRIP_LEAST = 4 << 20
 _TRIP_INTERVAL_NS = 500_000
 _NAMED_TENSORS = 2000
+# Two peaks are the same if they differ by no more than this, as a share of them and in bytes, whichever is less.
+_ALIKE_SHARE, _ALIKE_BYTES = 0.01, 1 << 20
 
 
 def explain(order: Order, progress: Progress, keep: Callable[[bytes], None]) -> Explanation:
@@ -49,11 +51,11 @@ def explain(order: Order, progress: Progress, keep: Callable[[bytes], None]) -> 
     progress.say(f"{order.job.model.name}: measuring it with these settings")
     (plain,) = campaign.measure([polled], Quiet(progress), keep)
     must_be_ok(plain)
-    looks = _held(order, plain, index, tiny, progress, remarks)
+    held, looks = _held(order, plain, index, tiny, progress, remarks)
     files = model_files(plain.job)
     base = next((look for look in looks if look.phase == STARTUP), None)
     accounts = [waterfall.account(look, None if look is base else base, index, files, tiny) for look in looks]
-    explanation = _explanation(order, plain, index, accounts, remarks)
+    explanation = _explanation(order, plain, held, index, accounts, remarks)
     for warning in explanation.warnings:
         progress.say(f"{order.job.model.name}: warning: {warning}")
     return explanation
@@ -108,8 +110,10 @@ def _iterations(plain: Run) -> list[int]:
     return ends
 
 
-def _held(order: Order, plain: Run, index: Index | None, tiny: Small | None, progress: Progress, remarks: list[str]) -> list[Look]:
-    """The looks of a held run. Memory that may not be read leaves the waterfall without copies, and a remark."""
+def _held(
+    order: Order, plain: Run, index: Index | None, tiny: Small | None, progress: Progress, remarks: list[str]
+) -> tuple[Run, list[Look]]:
+    """A held run and its looks. Memory that may not be read leaves the waterfall without copies, and a remark."""
     job = replace(order.job, hold=True, interval_ns=min(order.job.interval_ns, _TRIP_INTERVAL_NS))
     held = replace(order, job=job, hold_at=_trips(plain))
     looks: list[Look] = []
@@ -132,7 +136,7 @@ def _held(order: Order, plain: Run, index: Index | None, tiny: Small | None, pro
         if not any(look.phase == f"{phase}/peak" for look in looks):
             remarks.append(f"the transient of {phase} was over before the child could be stopped inside it: its content is not known")
     order_of = {phase: number for number, phase in enumerate(ends)}
-    return sorted(looks, key=lambda look: (order_of.get(look.phase.partition("/")[0], 99), "/" not in look.phase))
+    return run, sorted(looks, key=lambda look: (order_of.get(look.phase.partition("/")[0], 99), "/" not in look.phase))
 
 
 def _trips(plain: Run) -> dict[str, int]:
@@ -160,7 +164,7 @@ def model_files(job: Job) -> frozenset[tuple[int, int]]:
     return frozenset(identities)
 
 
-def _explanation(order: Order, plain: Run, index: Index | None, accounts: Sequence[Account], remarks: list[str]) -> Explanation:
+def _explanation(order: Order, plain: Run, held: Run, index: Index | None, accounts: Sequence[Account], remarks: list[str]) -> Explanation:
     job = plain.job
     phases = tuple(account.phase for account in accounts)
     shapes = _shapes(job)
@@ -200,7 +204,9 @@ def _explanation(order: Order, plain: Run, index: Index | None, accounts: Sequen
         ),
         shapes=shapes or {},
         assumed=job.assumed,
-        warnings=findings.doubts(facts),
+        warnings=(*_not_looked_at(plain, held), *findings.doubts(facts)),
+        looked_peak_bytes=_peak(held),
+        peak_bound_bytes=plain.machine.peak_bound_bytes,
     )
 
 
@@ -210,6 +216,19 @@ def _shapes(job: Job) -> dict[str, tuple[int, ...]] | None:
     shapes = inputs.shapes_that_run(path, job.shapes, job.inputs)
     # A runtime of the user's own may make its inputs itself, and in other sizes than 1.
     return None if job.runtime.endswith(".py") and inputs.taken_as_one(path, job.shapes, job.inputs) else shapes
+
+
+def _not_looked_at(plain: Run, held: Run) -> tuple[str, ...]:
+    """That the PEAK which is told is not the one that was looked at, where they differ by more than two runs of a steady runtime do."""
+    told, looked = _peak(plain), _peak(held)
+    if abs(told - looked) <= max(min(_ALIKE_SHARE * told, _ALIKE_BYTES), plain.machine.peak_bound_bytes):
+        return ()
+    meaning = "memory of the plain run beyond it is not explained" if looked < told else "more than the plain run"
+    return (f"the process that was looked at peaked at {format_bytes(looked)}{'; ' if looked < told else ', '}{meaning}",)
+
+
+def _peak(run: Run) -> int:
+    return max((mark.height_bytes for mark in run.before_release), default=0)
 
 
 def _doubts(plain: Run, phases: Iterable[Phase]) -> list[str]:

@@ -1,7 +1,8 @@
 """The result of explain, as it is printed, drawn and kept in a JSON file, which `memprof page --explain` shows.
 
 All sizes in bytes. The file's schema has a version in its first field, "memprof_explain":
-  1   2026-11   the first; later: shapes, assumed, warnings, the spread of latencies, threads among a proposal's settings
+  1   2026-11   the first; later: shapes, assumed, warnings, the spread of latencies, threads among a proposal's settings,
+              the PEAK of the process that was looked at
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 from .. import files
 from ..errors import InputError, os_reason
 from ..runs.records import Model
+from ..runs.summary import first_highest
 
 SCHEMA = 1
 
@@ -179,7 +181,8 @@ class Explanation:
     """All that is known about one model in one runtime.
 
     shapes: the inputs' shapes as they ran, as far as they are known; assumed: those of them in which open dimensions were taken as 1. warnings:
-    doubts about the rest.
+    doubts about the rest. looked_peak_bytes: the PEAK of the process that was looked at, None in a file of an older memprof.
+    peak_bound_bytes: how far a peak can lie from the truth.
     """
 
     memprof_explain: int
@@ -201,11 +204,19 @@ class Explanation:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    looked_peak_bytes: int | None = None
+    peak_bound_bytes: int = 0
 
     @property
     def peak(self) -> Measured | None:
         """The phase with the run's PEAK."""
-        return max(self.measured, key=lambda phase: phase.rss_peak_bytes, default=None)
+        place = first_highest([phase.rss_peak_bytes for phase in self.measured], self.peak_bound_bytes)
+        return None if place is None else self.measured[place]
+
+    @property
+    def peak_bytes(self) -> int:
+        """The run's PEAK."""
+        return max((phase.rss_peak_bytes for phase in self.measured), default=0)
 
     def phase(self, name: str) -> Phase | None:
         """The look of that name."""

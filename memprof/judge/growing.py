@@ -54,7 +54,7 @@ class Measured:
 
 def of_runs(runs: Sequence[Run]) -> tuple[Measured, ...]:
     """The growth of each variant that runs of `memprof grow` tell of: of its last round, whose processes did the same work."""
-    followed = [run for run in runs if run.followed]
+    followed = summary.rounds_together(run for run in runs if run.followed)
     if not followed:
         return ()
     from . import growth  # brings numpy along, which no other gate needs

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _NO_LAW = 0.05
 _CONFIDENCE = 0.95
 _FARTHEST = 1 << 40
+_EVERY = 512
 
 
 @dataclass(frozen=True)
@@ -160,32 +161,44 @@ def _sizes(points: Sequence[Point]) -> Floats:
 class Predicts(Protocol):
     """A law, or several of which the largest counts."""
 
-    def predict(self, at: At) -> Prediction:
-        """The size to expect at a place."""
+    def predict_all(self, places: Sequence[At]) -> list[Prediction]:
+        """The size to expect at each place."""
 
 
 def largest(law: Predicts, name: str, others: At, within_bytes: float, start: int) -> tuple[int | None, int | None, int | None]:
-    """The largest whole value of a dimension whose predicted size is within a limit, with the other dimensions fixed: as predicted, the most that
-    is safe (the upper end of the interval fits too), and the most that is possible (its lower end does). None where not even `start` fits; values
-    end at 2^40, where the law does not depend on the dimension."""
+    """The largest whole value of a dimension up to which every predicted size is within a limit, with the other dimensions fixed: as predicted,
+    the most that is safe (the upper ends of the intervals fit too), and the most that is possible (their lower ends do). None where not even
+    `start` fits; values end at 2^40, where the law does not depend on the dimension.
+
+    An interval is narrow at measured places, wide between them, and widest far beyond: its ends may cross the limit more than once, and the first
+    time counts. Far beyond it may hold 0, and says no longer what is possible: that is None then, though a value fits as predicted.
+    """
+    values = _values(start)
+    predictions = law.predict_all([{**others, name: value} for value in values])
 
     def most(end: str) -> int | None:
-        def fits(value: int) -> bool:
-            return bool(getattr(law.predict({**others, name: value}), end) <= within_bytes)
-
-        if not fits(start):
+        too_large = next((place for place, prediction in enumerate(predictions) if getattr(prediction, end) > within_bytes), None)
+        if too_large is None:
+            return _FARTHEST
+        if not too_large:
             return None
-        low, high = start, max(2 * start, 2)
-        while fits(high):
-            low, high = high, high * 2
-            if high > _FARTHEST:
-                return _FARTHEST
+        low, high = values[too_large - 1], values[too_large]
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
+            (prediction,) = law.predict_all([{**others, name: middle}])
+            low, high = (middle, high) if getattr(prediction, end) <= within_bytes else (low, middle)
         return low
 
-    return most("bytes"), most("high_bytes"), most("low_bytes")
+    value, surely, possibly = most("bytes"), most("high_bytes"), most("low_bytes")
+    return value, surely, None if possibly == _FARTHEST and value != _FARTHEST else possibly
+
+
+def _values(start: int) -> list[int]:
+    """Values at which to look whether they fit: every one at first, then 2% apart."""
+    values = list(range(start, start + _EVERY))
+    while values[-1] < _FARTHEST:
+        values.append(min(values[-1] + max(values[-1] // 50, 1), _FARTHEST))
+    return values
 
 
 # -- where there is no law

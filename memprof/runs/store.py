@@ -77,7 +77,8 @@ def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
             run = runs[index]
             words = ", ".join(ways[index].get(name, f"{name} {'unknown' if name in _REPORTED else 'default'}") for name in differing)
             apart[index] = replace(run, job=replace(run.job, variant=f"{run.job.variant} ({words})"))
-        if differing:
+        # Rounds of `memprof grow` differ in their number of units by design; reports on growth take the last: summary.rounds_together.
+        if differing and not (differing == ["runs"] and all(runs[index].job.use is not None for index in places)):
             job = runs[places[0]].job
             remarks.append(f"{job.model.name}, {job.variant}: runs that differ in {', '.join(differing)} are separate rows")
     return tuple(apart), remarks

@@ -61,6 +61,11 @@ def groups(runs: Iterable[Run]) -> dict[Key, list[Run]]:
     return by_key
 
 
+def rounds_together(runs: Iterable[Run]) -> list[Run]:
+    """Runs of `memprof grow` under the name of their variant, without what store.told_apart added to it because rounds differ in their units."""
+    return [replace(run, job=replace(run.job, variant=run.job.variant.removesuffix(f" (runs {run.job.runs})"))) for run in runs]
+
+
 def groups_of_one_machine(runs: Iterable[Run]) -> dict[Key, list[Run]]:
     """As `groups`. Raises InputError if a model and variant, at one thread count, was measured on several machines."""
     by_key = groups(runs)
@@ -97,9 +102,18 @@ def peak_phase(runs: Iterable[Run]) -> str:
 
 def highest_phase(run: Run) -> str:
     """The first phase in which a run reached its peak, as far as it came; empty if it finished no phase."""
+    highest = first_highest([mark.height_bytes for mark in run.before_release], run.machine.peak_bound_bytes)
+    return "" if highest is None else run.before_release[highest].phase
+
+
+def first_highest(peaks_bytes: Sequence[int], bound_bytes: int) -> int | None:
+    """The place of the first of some phases' peaks that reaches the highest, None if there is none. This is the phase of PEAK everywhere.
+
+    bound_bytes: how far a high-water mark can lie from the truth.
+    """
     # Later phases often stay at the level of an earlier phase; a few pages more are no new peak.
-    most = max((mark.height_bytes for mark in run.before_release), default=0)
-    return next((mark.phase for mark in run.before_release if mark.height_bytes >= most - run.machine.peak_bound_bytes), "")
+    most = max(peaks_bytes, default=0)
+    return next((place for place, peak_bytes in enumerate(peaks_bytes) if peak_bytes >= most - bound_bytes), None)
 
 
 def summarise(runs: Iterable[Run], names: Sequence[str] = metrics.DEFAULT_METRICS) -> tuple[Row, ...]:

@@ -112,6 +112,19 @@ class Space:
                 shapes[tensor] = tuple(shape)
         return shapes
 
+    def forgotten(self, given: Mapping[str, tuple[int, ...]], arrays: str | None) -> tuple[str, ...]:
+        """The names of the model's open dimensions that nobody set, so that they run as 1. given: the shapes of inputs that were. arrays: an .npz
+        file of inputs."""
+        known = {*given, *(inputs.array_shapes(arrays) or {} if arrays is not None else {})}
+        covered = {place for axes in self.axes.values() for place in axes}
+        names = {
+            declared.dimensions[axis] or f"{declared.name}.{axis}": None
+            for declared in inputs.inputs(self.model)
+            for axis, size in enumerate(declared.shape)
+            if size is None and declared.name not in known and (declared.name, axis) not in covered
+        }
+        return tuple(names)
+
     def knobs(self, at: Mapping[str, int]) -> dict[str, str]:
         """The runtime's knobs that a place sets."""
         names = [name for dimension in self.dimensions for name in dimension.names if name not in self.axes and name not in _OWN]

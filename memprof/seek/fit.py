@@ -2,7 +2,8 @@
 
 Each trial is a fresh process in a fresh control group. The page cache of its model and of the files it maps is dropped before, because a group is
 charged only for pages that it brings in itself. For a phase alone the limit is set while the child stands still before the phase, and lifted while
-it stands still after it. A limit works if the job is completed under it, in time. A limit is believed once it has worked three times.
+it stands still after it. A limit works if the job is completed under it, in time. A limit is believed once it has worked three times; that of the
+whole run as often again, for these runs are the first point of the curve too.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ PARTS = (WHOLE, MODEL_LOAD, PREPARE, EXECUTE)
 CONFIRMATIONS = 3
 # How exactly the limit is found: to this share of it, and no finer than so many bytes.
 _SHARE, _NEAREST = 0.005, 256 << 10
+# How far above the first limit that worked the search may be sent by later failures.
+_RISE = 1.25
 _PLAIN_RUNS = 3
 _CURVE = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0)
 # Near its limit a run reads its libraries again and again. It is ended when it takes so many times as long as without a limit, and at least so long.
@@ -79,7 +82,10 @@ class Part:
 
 @dataclass(frozen=True)
 class At:
-    """A point of the curve: a limit (None for none), the median iteration in ns and page faults over EXECUTE, and the failures in words."""
+    """A point of the curve: a limit (None for none), the median iteration in ns and page faults over EXECUTE, and the failures in words.
+
+    Where some runs failed, the figures are of the others.
+    """
 
     limit_bytes: int | None
     time_ns: float | None
@@ -108,6 +114,11 @@ class Fitted:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     interrupted: bool = False
+
+
+def confirmations(part: str) -> int:
+    """How often the least limit of a part has worked: no run at it failed since it first did."""
+    return CONFIRMATIONS + (_PLAIN_RUNS if part == WHOLE else 0)
 
 
 def fit(request: FitRequest, progress: Progress, keep: Callable[[bytes], None]) -> Fitted:
@@ -143,6 +154,7 @@ class _Fitter:
         self._patience_ns = 0
         self._plain_time = 0.0
         self._remarks: list[str] = []
+        self._at_least: list[Run] = []  # the runs that worked in the least limit of the whole run
 
     def run(self) -> Fitted:
         job = self._order.job
@@ -217,7 +229,7 @@ class _Fitter:
         """About how many runs the search will take, if luck neither helps nor hinders."""
         high = _start(upper)
         runs_a_part = 1 + math.ceil(math.log2(high / _step(high))) + 2 * CONFIRMATIONS - 1
-        curve = len(_CURVE) if WHOLE in self._request.parts else 0
+        curve = len(_CURVE) if WHOLE in self._request.parts else 0  # its first point confirms the least limit
         return runs_a_part * len(self._request.parts) + _PLAIN_RUNS * (1 + curve)
 
     def _announce(self, count: int, took_ns: int) -> None:
@@ -259,25 +271,25 @@ class _Fitter:
         (run,) = campaign.measure([order], Quiet(self._progress), self._keep, look)  # to its end: a full disk is said after the run
         return run
 
-    def _works(self, limit: int, part: str) -> bool:
-        """Whether a trial is completed under this limit in bytes, and fast enough."""
+    def _worked(self, limit: int, part: str) -> Run | None:
+        """A trial that is completed under this limit in bytes, and fast enough; None if it is not."""
         try:
             run = self._trial(limit, part=part)
         except limits.Refused as error:
             self._progress.say(f"{part}, {format_bytes(limit)}: its memory does not fit ({error})")
-            return False
+            return None
         if not run.outcome.ok:
             reason = f"out of memory {run.outcome.where}" if _out_of_memory(run.outcome) else run.outcome.sentence
             self._progress.say(f"{part}, {format_bytes(limit)}: {reason}")
             if run.outcome.status == "timeout":
                 patience = format_duration(self._patience_ns)
                 self._remark(f"{part}: with too little memory runs took longer than {patience}; they were ended and count as failed.")
-            return False
+            return None
         time_ns = _time(run)
         slow = bool(time_ns and self._request.max_time is not None and time_ns > self._request.max_time * self._plain_time)
         duration = f", {format_duration(time_ns)} per iteration" if time_ns else ""
         self._progress.say(f"{part}, {format_bytes(limit)}: works{duration}{', which is too slow' if slow else ''}")
-        return not slow
+        return None if slow else run
 
     def _remark(self, sentence: str) -> None:
         if sentence not in self._remarks:
@@ -287,45 +299,52 @@ class _Fitter:
 
     def _part(self, name: str, plain: Sequence[Run], upper: int, touched: Mapping[str, int]) -> Part:
         peak = max(_peak(run, name) for run in plain)
-        least, trials = self._least(name, upper)
+        least, trials, runs = self._least(name, upper)
+        if name == WHOLE:
+            self._at_least = runs
         sizes = [size for phase, size in touched.items() if name == WHOLE or phase in _phases(name)]
         return Part(name, least, peak, max(sizes, default=None), trials)
 
-    def _least(self, part: str, upper: int) -> tuple[int | None, int]:
-        """The least limit in bytes that works, and how many trials the search took."""
+    def _least(self, part: str, upper: int) -> tuple[int | None, int, list[Run]]:
+        """The least limit in bytes that works, how many trials the search took, and the runs that worked under that limit."""
         trials, high = 1, _start(upper)
         for _ in range(4):
-            if self._works(high, part):
+            if (run := self._worked(high, part)) is not None:
                 break
             high, trials = _whole_pages(high * 1.25), trials + 1
         else:
             self._remark(f"{part}: no limit that was tried works, up to {format_bytes(high)}.")
-            return None, trials
-        low, proven = 0, 1
+            return None, trials, []
+        low, runs, top, wanted = 0, [run], high, confirmations(part)
         while True:
             if high - low > _step(high):
                 middle = _whole_pages((low + high) / 2)
                 trials += 1
-                if self._works(middle, part):
-                    high, proven = middle, 1
+                if (run := self._worked(middle, part)) is not None:
+                    high, runs = middle, [run]
                 else:
                     low = middle
-            elif proven < CONFIRMATIONS:
+            elif len(runs) < wanted:
                 trials += 1
-                if self._works(high, part):
-                    proven += 1
+                if (run := self._worked(high, part)) is not None:
+                    runs.append(run)
+                elif high > top * _RISE:
+                    self._remark(f"{part}: no limit that was tried works {wanted} times in a row, up to {format_bytes(high)}.")
+                    return None, trials, []
                 else:  # it had worked by luck: the least lies a step above
-                    low, high, proven = high, _whole_pages(high + _step(high)), 0
+                    low, high, runs = high, _whole_pages(high + _step(high)), []
             else:
                 break
         # A failure may have been bad luck too, and have sent the search too high. It goes down again while each step works as often.
         while (lower := _whole_pages(high - _step(high))) > 0:
-            for _ in range(CONFIRMATIONS):
+            below: list[Run] = []
+            while len(below) < wanted:
                 trials += 1
-                if not self._works(lower, part):
-                    return high, trials
-            high = lower
-        return high, trials
+                if (run := self._worked(lower, part)) is None:
+                    return high, trials, runs
+                below.append(run)
+            high, runs = lower, below
+        return high, trials, runs
 
     # -- the curve
 
@@ -334,7 +353,10 @@ class _Fitter:
             limit = _whole_pages((least or 0) * factor)
             if limit > upper * 1.05:
                 break
-            yield _at(limit, [self._trial(limit, name=f"in {format_bytes(limit)}") for _ in range(_PLAIN_RUNS)])
+            if factor == 1.0:  # no more runs there: a failure among them would not raise the least limit
+                yield _at(limit, self._at_least)
+            else:
+                yield _at(limit, [self._trial(limit, name=f"in {format_bytes(limit)}") for _ in range(_PLAIN_RUNS)])
 
     def _ceiling(self, run: Run) -> int:
         """A limit in bytes under which a run passes with room to spare, for runs without a group that is charged."""

@@ -104,12 +104,18 @@ class _Scaler:
     # -- measuring
 
     def _search(self) -> None:
+        assumed = self._places.assumed
+        if assumed:
+            self._progress.say(f"{self._places.model.name}: {assumed}")
+            self._remark(f"{assumed[0].upper()}{assumed[1:]}.")
         for at in design.first_places(self._ranges()):
             self._measure(at)
         if all(point.ended for point in self._points):
-            raise MeasurementError(
-                f"{self._places.model.name}, {self._request.runtime}: no place could be measured: {self._points[0].ended}"
-            )
+            reason = "; ".join(text for text in (self._points[0].ended, assumed) if text)
+            raise MeasurementError(f"{self._places.model.name}, {self._request.runtime}: no place could be measured: {reason}")
+        for point in itertools.takewhile(lambda point: point.ended, self._points):
+            if not point.least:
+                self._progress.say(f"{words_of(point.at)}: {point.ended}")
         candidates = self._candidates()
         while len(self._points) < self._most:
             self._shift()
@@ -140,7 +146,10 @@ class _Scaler:
         size = point.sizes.get(self._main)
         at_least = "at least " if point.least else ""
         seen = f"{self._main} {at_least}{format_bytes(size)}" if size else ""
-        self._progress.say(f"{words}: {'; '.join(text for text in (point.ended or '', seen) if text)}")
+        reason = point.ended or ""
+        if reason and not point.least and all(other.ended for other in self._points):
+            reason = "failed"  # if no place can be measured, the error says why, once
+        self._progress.say(f"{words}: {'; '.join(text for text in (reason, seen) if text)}")
         return point
 
     def _would_not_fit(self, at: Mapping[str, int]) -> bool:
@@ -259,6 +268,6 @@ class _Main:
     def __init__(self, answer: Scaled) -> None:
         self._answer = answer
 
-    def predict(self, at: At) -> Prediction:
+    def predict_all(self, places: Sequence[At]) -> list[Prediction]:
         """See laws.Law."""
-        return self._answer.predict([at])[0]
+        return self._answer.predict(places)

@@ -6,7 +6,7 @@ A run that dies of want of memory is a measurement too, "at least so much". A ru
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,7 +40,8 @@ class Places:
     """Measures a request's model at one place after another.
 
     noise: what two runs at the same place differ by, in bytes and as a share. job: of the last run. unplanned: why there is no plan, empty if
-    there is one. shared: files whose pages processes share. Raises UsageError and InputError for a fault of the request.
+    there is one. shared: files whose pages processes share. assumed: a sentence on open dimensions of the model that run as 1, empty for none.
+    Raises UsageError and InputError for a fault of the request.
     """
 
     def __init__(self, request: ScaleRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
@@ -59,6 +60,7 @@ class Places:
         self.unplanned = ""
         self.shared: tuple[Shared, ...] = ()
         self._guard = _guard(request.place)
+        self.assumed = "" if runtime.name.endswith(".py") else _assumed(self.space.forgotten(request.shapes, request.inputs))
 
     def check(self, at: Mapping[str, int]) -> None:
         """Say now what is wrong with the request's words. Raises UsageError and InputError."""
@@ -147,6 +149,14 @@ class Places:
         except MemprofError as error:
             self.unplanned = f"there is no plan to hold it against: {error}"
             return None
+
+
+def _assumed(names: Sequence[str]) -> str:
+    """Open dimensions that nobody set, in a sentence; it has the words that set them. A user's own runtime may make its inputs itself."""
+    if not names:
+        return ""
+    words = " ".join(f"--vary {name}=N" for name in names)
+    return f"open dimensions of the model are taken as 1: {', '.join(names)} ({words} with your sizes for N says otherwise)"
 
 
 def noise(run: Run) -> tuple[float, float]:

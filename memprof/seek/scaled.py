@@ -85,8 +85,9 @@ class Change:
 
 @dataclass(frozen=True)
 class Within:
-    """The largest value of a dimension that fits into a limit, with the others fixed: as predicted, surely, and possibly. None where none fits;
-    confirmed: the size that was measured at the predicted value, None where it was not run."""
+    """The largest value of a dimension that fits into a limit, with the others fixed: as predicted, surely, and possibly. None where none fits, and
+    possibly where the law's interval does not bound it (value is a number then). confirmed_bytes: the size that was measured at the predicted
+    value, None where it was not run."""
 
     dimension: str
     others: Mapping[str, int]

@@ -48,6 +48,7 @@ def render(
     if not runs:
         raise InputError("there is no run to make a page of")
     sound(runs)
+    runs = _by_place(runs)
     models = by_model(runs)
     return standalone.render(
         __package__,
@@ -68,6 +69,13 @@ def render(
         remarks=words.remarks(runs, warnings),
         explained=[Markup(explained.page_piece(explanation)) for explanation in explanations],
     )
+
+
+def _by_place(runs: Sequence[Run]) -> list[Run]:
+    """The runs, those of `memprof scale` by their place instead of in the order in which places were chosen."""
+    places = sorted((run for run in runs if run.job.at), key=lambda run: (run.job.variant.rpartition(", ")[0], *run.job.at.items()))
+    left = iter(places)
+    return [next(left) if run.job.at else run for run in runs]
 
 
 @dataclass(frozen=True)

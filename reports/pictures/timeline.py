@@ -21,7 +21,7 @@ from memprof.runs import metrics, summary
 from memprof.runs.metrics import BYTES
 from memprof.runs.records import PEAK, PHASES, RELEASE, STARTUP, Run
 
-from ..columns import Cache, Columns, Peak, Span, peak, spans, thin, typical
+from ..columns import Cache, Columns, Peak, Span, spans, thin, typical, whole_peak
 from ..rows import named
 from ..tables.grid import Unit, choose_unit, number
 from . import choosing, lettering, placing, style
@@ -140,8 +140,7 @@ def _drawn(model: str, name: str, group: Sequence[Run], phases: Sequence[str], c
 def _peak(run: Run, rows: Columns, chosen: Sequence[Span]) -> Peak | None:
     marks = [span.mark for span in chosen if span.mark is not None and span.mark.rss_peak_bytes is not None]
     before = [mark for mark in marks if mark.phase != RELEASE] or marks
-    top = max(before, key=lambda mark: mark.height_bytes, default=None)
-    highest = peak(top, rows, run.machine.peak_bound_bytes) if top is not None else None
+    highest = whole_peak(before, rows, run.machine.peak_bound_bytes)
     if chosen and chosen[-1].mark is None and len(rows) and rows.rss.max() > (highest.bytes if highest else 0):
         row = int(rows.rss.argmax())
         return Peak(int(rows.rss[row]), chosen[-1].phase, int(rows.t_ns[row]), int(rows.rss[row]), shown=True, exact=False)

@@ -12,7 +12,7 @@ from memprof.explain.records import SLICES, Explanation, Phase
 from memprof.runs.metrics import BYTES
 
 from ..fills import Fill
-from ..tables.explain import FILLS, headline, lead, short, title
+from ..tables.explain import FILLS, headline, lead, short, title, warned
 from ..tables.grid import choose_unit, number
 from . import lettering, placing, style
 from .sheet import Entry, Sheet
@@ -41,7 +41,10 @@ def _draw(explanation: Explanation) -> Figure:
         lead(explanation),
         len(explanation.phases) * row + 0.45,
         legend=legend,
-        remarks=[f"{place}. {headline(finding)}" for place, finding in enumerate(explanation.findings[:3], 1)],
+        remarks=[
+            *warned(explanation),
+            *(f"{place}. {headline(finding)}" for place, finding in enumerate(explanation.findings[:3], 1)),
+        ],
         width=wide,
     )
     heads = [lettering.label(short(phase.name), 1.7) for phase in explanation.phases]

@@ -78,7 +78,7 @@ def lead(explanation: Explanation) -> str:
     if peak is None:
         return "no phase was finished"
     weights = f"; the model has {format_bytes(explanation.weight_bytes)} of weights" if explanation.weight_bytes is not None else ""
-    return f"{PEAK} {format_bytes(peak.rss_peak_bytes)}, in {peak.name}{weights}"
+    return f"{PEAK} {format_bytes(explanation.peak_bytes)}, in {peak.name}{weights}"
 
 
 def where(name: str) -> str:

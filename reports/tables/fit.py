@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from memprof.plain import plain
 from memprof.runs.metrics import BYTES, NS
-from memprof.seek.fit import CONFIRMATIONS, WHOLE, Fitted, Part
-from memprof.units import counted
+from memprof.seek.fit import WHOLE, Fitted, Part, confirmations
+from memprof.units import counted, format_bytes
 
 from ..shapes import shaped
 from . import grid
@@ -89,7 +89,7 @@ def whole(fitted: Fitted) -> Part | None:
 
 
 def _notes(fitted: Fitted) -> list[str]:
-    notes = [f"Limited by {fitted.limiter}; each least limit has worked {CONFIRMATIONS} times."]
+    notes = [f"Limited by {fitted.limiter}{_worked(fitted)}."]
     if fitted.exact:
         notes.append(
             "A group is charged for pages that the run brings in itself, so the page cache of the model and of all files it maps is dropped "
@@ -107,5 +107,22 @@ def _notes(fitted: Fitted) -> list[str]:
     notes.append(
         "Working set: resident pages referenced in the phase, files' pages too; of the whole run, that of the phase with the most."
     )
+    part = whole(fitted)
+    failed = [point.limit_bytes for point in fitted.curve if point.ended and point.limit_bytes]
+    if part is not None and part.least_bytes is not None and failed:
+        notes.append(f"Runs failed above the least limit, up to {format_bytes(max(failed))}: it is what can work, and a device needs more.")
+    if any(point.ended and point.time_ns for point in fitted.curve):
+        notes.append("Where some runs failed, time and page faults are medians of those that worked.")
     notes += fitted.remarks
     return notes
+
+
+def _worked(fitted: Fitted) -> str:
+    """How often the least limits have worked, the same count for all that have it."""
+    times: dict[int, list[str]] = {}
+    for part in fitted.parts:
+        if part.least_bytes is not None:
+            name = f"the {part.name}" if part.name == WHOLE else part.name
+            times.setdefault(confirmations(part.name), []).append(name)
+    each = [f"the least limit of {' and '.join(names)} has worked {counted(count, 'time')}" for count, names in times.items()]
+    return "; " + ", ".join(each) if each else ""

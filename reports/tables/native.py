@@ -73,7 +73,7 @@ def _parts(pair: Sequence[Sequence[Run]], phase: str) -> list[tuple[str, float]]
 
 def _highest(pair: Sequence[Sequence[Run]]) -> str:
     """The phases of both peaks, if they differ."""
-    phases = [max(group[0].before_release, key=lambda mark: mark.height_bytes).phase for group in pair]
+    phases = [summary.peak_phase(group) for group in pair]
     return f"; their peaks are in {phases[0]} and in {phases[1]}" if phases[0] != phases[1] else ""
 
 

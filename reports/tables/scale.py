@@ -11,7 +11,7 @@ from memprof.judge.laws import Coefficient, Law, bounds
 from memprof.judge.terms import Point as LawPoint
 from memprof.plain import plain
 from memprof.runs.metrics import BYTES
-from memprof.seek.scaled import Measured, Scaled
+from memprof.seek.scaled import Measured, Scaled, Within
 from memprof.units import BYTE_UNITS, counted, format_bytes
 
 from . import grid
@@ -94,11 +94,12 @@ def _coefficients(scaled: Scaled) -> Table:
 def _points(scaled: Scaled, size: Unit) -> Table:
     names = [named.name for named in scaled.laws]
     labels = list(scaled.points[0].at)
-    expected = scaled.predict([point.at for point in scaled.points])
+    points = sorted(scaled.points, key=lambda point: tuple(point.at.values()))
+    expected = scaled.predict([point.at for point in points])
     header = [*labels, *names, *(["law"] if expected else []), *(["plan"] if scaled.planned else [])]
     remarks = any(point.ended or point.held_out for point in scaled.points)
     rows = []
-    for place, point in enumerate(scaled.points):
+    for place, point in enumerate(points):
         row = [str(point.at[label]) for label in labels]
         row += [_sized(point, name, scaled.main, size) for name in names]
         if expected:
@@ -109,7 +110,7 @@ def _points(scaled: Scaled, size: Unit) -> Table:
             row.append(_shortened(point.ended) if point.ended else "not fitted" if point.held_out else "")
         rows.append(tuple(row))
     if scaled.law is None:
-        header, rows = [*header, "between"], [(*row, _between(scaled, point, size)) for row, point in zip(rows, scaled.points, strict=True)]
+        header, rows = [*header, "between"], [(*row, _between(scaled, point, size)) for row, point in zip(rows, points, strict=True)]
     if remarks:
         header.insert(len(header) - (scaled.law is None), "remark")
     return Table(size.caption("Measured"), tuple(header), tuple(rows), labels=len(labels))
@@ -158,13 +159,17 @@ def _within(scaled: Scaled) -> Table:
     for row in scaled.within:
         others = ", ".join(f"{name}={value}" for name, value in row.others.items())
         confirmed = "-" if row.confirmed_bytes is None else format_bytes(row.confirmed_bytes)
-        rows.append((row.dimension, others or "-", _value(row.value), _value(row.surely), _value(row.possibly), confirmed))
+        rows.append((row.dimension, others or "-", _value(row.value), _value(row.surely), _possibly(row), confirmed))
     header = ("dimension", "with", "largest that fits", "surely", "possibly", "measured there")
     return Table(f"Within {format_bytes(scaled.within_bytes or 0)}", header, tuple(rows), labels=2)
 
 
 def _value(value: int | None) -> str:
     return "none" if value is None else "any" if value >= _FARTHEST else f"{value}"
+
+
+def _possibly(row: Within) -> str:
+    return "not bounded" if row.possibly is None and row.value is not None else _value(row.possibly)
 
 
 def _against(scaled: Scaled) -> Table:
@@ -198,6 +203,10 @@ def notes(scaled: Scaled) -> list[str]:
         said.append(f"Undecided: {scaled.undecided}.")
     if any(prediction.beyond for prediction in scaled.predictions):
         said.append("Beyond the measured range a law is an assumption; its interval is wider there.")
+    if any(row.possibly is None and row.value is not None for row in scaled.within):
+        said.append(
+            "Where it says not bounded, the law's interval is too wide beyond the measured range to say what is possible: measure more there."
+        )
     if scaled.law is None:
         said.append("Bounds hold if memory grows with every dimension: a point lies between those below it and those above it.")
     return [*said, *scaled.remarks]
