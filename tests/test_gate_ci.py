@@ -527,3 +527,25 @@ def test_no_runs_file_is_trusted_in_ci(folder):
 
     assert done.returncode == 2
     assert done.stdout.startswith("### memprof gate: could not be run\n\n    --trust-runs is refused in CI")
+
+
+@pytest.mark.parametrize("name", ["MEMPROF_SUITE", "MEMPROF_HEAD", "MEMPROF_BASELINE", "MEMPROF_BUDGETS"])
+def test_no_file_s_name_is_an_option_in_ci(tmp_path, name):
+    """A memprof that would be called leaves a file."""
+    called = tmp_path / "called"
+    command = tmp_path / "command"
+    command.write_text(f"#!/bin/sh\ntouch '{called}'\n")
+    command.chmod(0o755)
+    words = {"MEMPROF_HEAD": "head.jsonl", "MEMPROF_ARGS": "--confirm", "MEMPROF": str(command), name: "--trust-runs"}
+    done = script("gate/measure", tmp_path, **words)
+
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "memprof-gate"
+    assert (out / "exit-code").read_text() == "2\n" and not called.exists()
+    assert (out / "gate.md").read_text() == f"### memprof gate: could not be run\n\n    {name} begins with -: it names a file\n"
+
+
+def test_a_folder_s_name_is_no_option_in_ci(tmp_path):
+    done = script("gate/recipe", tmp_path, MEMPROF_HEAD="head.jsonl", MEMPROF_OUT="-rf")
+
+    assert (done.returncode, done.stderr) == (2, "memprof: MEMPROF_OUT begins with -: it names a folder\n")

@@ -217,6 +217,10 @@ def test_shapes_are_all_sizes_of_all_letters():
         ("x=1,H; H,W in 1,2", "no input has a dimension W"),
         ("x=1,H; H in 0,1", "names no size of 1 or more"),
         ("x; H in 1,2", "is neither INPUT=1,3,H,W nor H,W in 224,320"),
+        (f"x=1,H; H in 1,{1 << 63}", "a size of x is above 9223372036854775807, the most that a dimension can have"),
+        (f"x={1 << 63},H; H in 1,2", "a size of x is above 9223372036854775807"),
+        ("x=1,H; H in 1," + "9" * 5000, "a number of so many digits"),
+        ("x=1,H; H in 1,2 (random, seed " + "9" * 5000 + ")", "a number of so many digits"),
         ("x=A,B; A,B in 1,2,3,4,5,6,7,8,9", "these are 81 shapes, and 64 is the most"),
     ],
 )

@@ -5,25 +5,30 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import made
 import pytest
 from conftest import Scenario, need_tool
 from examples import tried
 from failing import with_patience
 from heap_made import top_by, usual
 
-from memprof.errors import InputError, UsageError
+from memprof.errors import InputError, MeasurementError, UsageError
 from memprof.heap import load, phases, record, wording
 from memprof.heap.phases import with_phases
 from memprof.heap.profile import HeapProfile, PhaseSpan
 from memprof.measuring import probing
 from memprof.measuring.orders import plan
+from memprof.measuring.progress import Silent
 from memprof.measuring.suite import Suite, Variant
+from memprof.runs.records import Outcome
 
 Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
 MIB = 1 << 20
@@ -84,6 +89,49 @@ def test_a_crash_leaves_a_profile_that_is_marked_partial(memprof: Memprof, tmp_p
     done = memprof("heap", "record", "--tool", "massif", "-o", tmp_path / "out", "--", program, "crash")
     assert done.returncode == 4 and "the profile is partial: the program ended by SIGABRT" in done.stderr
     assert "SIGABRT" in str(load(Path(done.stdout.strip())).partial)
+
+
+_VALGRIND_LACKS = (
+    "valgrind probably lacks an instruction that this CPU has (AVX-512, for example); --tool heaptrack runs the program on the CPU itself"
+)
+
+
+@pytest.mark.parametrize(
+    ("tool", "outcome", "said"),
+    [
+        ("massif", Outcome("signal", "EXECUTE", signal="SIGILL"), f"the program ended by SIGILL in EXECUTE; {_VALGRIND_LACKS}"),
+        ("massif", Outcome("exit", "RUN", exit_code=132), f"the program ended with exit code 132 in RUN; {_VALGRIND_LACKS}"),
+        ("massif", Outcome("signal", "EXECUTE", signal="SIGSEGV"), "the program ended by SIGSEGV in EXECUTE"),
+        ("heaptrack", Outcome("signal", "EXECUTE", signal="SIGILL"), "the program ended by SIGILL in EXECUTE"),
+    ],
+)
+@pytest.mark.parametrize("leaves", [True, False])
+def test_an_illegal_instruction_under_massif_names_the_likely_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: record.Tool, outcome: Outcome, said: str, leaves: bool
+) -> None:
+    run = replace(made.run(outcome=outcome), output_tail="==1== valgrind: Unrecognised instruction at address 0x109171: an error")
+    monkeypatch.setattr(record, "_missing", lambda tool, python: None)
+    monkeypatch.setattr(record.campaign, "measure_program", lambda *_: run)
+    monkeypatch.setattr(record, "_kept", lambda tool, scratch, folder: [folder / "massif.out.1"] if leaves else [])
+    request = record.Request(tmp_path / "out", command=("true",), tool=tool)
+    if leaves:
+        assert record.record(request, Silent()).partial == said
+        assert json.loads((tmp_path / "out/phases.json").read_text())["partial"] == said
+    elif _VALGRIND_LACKS in said:
+        with pytest.raises(MeasurementError, match=re.escape(f"massif left no file: {said.removeprefix('the program ')}")):
+            record.record(request, Silent())
+
+
+def test_a_program_with_an_instruction_that_valgrind_lacks(memprof: Memprof, tmp_path: Path) -> None:
+    need_tool("valgrind"), need_tool("gcc")
+    if "avx512f" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("this CPU has no AVX-512")
+    source = "#include <stdlib.h>\nint main(void) { char *volatile p = malloc(9999);"
+    (tmp_path / "wide.c").write_text(source + ' __asm__ volatile(".byte 0x62,0xf1,0x7c,0x48,0x58,0xc0" ::: "xmm0"); return p == 0; }\n')
+    subprocess.run(["gcc", "-o", tmp_path / "wide", tmp_path / "wide.c"], check=True)
+    assert subprocess.run([tmp_path / "wide"], check=False).returncode == 0
+    done = memprof("heap", "record", "--tool", "massif", "-o", tmp_path / "out", "--", tmp_path / "wide")
+    assert done.returncode == 4 and _VALGRIND_LACKS in done.stderr, done.stderr
 
 
 def test_a_killed_massif_leaves_nothing_in_the_temporary_folder(memprof: Memprof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -293,6 +294,23 @@ def test_a_name_in_a_file_of_inputs_that_the_model_lacks_is_refused(tmp_path: Pa
     )
     with pytest.raises(UsageError, match=re.escape("a.onnx has no input 'images'; there are x")):
         orders.plan(given)
+
+
+def test_sizes_that_no_dimension_can_have_are_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    """Those of an option, of a suite's variant, and of an array without elements; the run of such a job could not be written."""
+    pytest.importorskip("onnxruntime")
+    large = 1 << 63
+    with zipfile.ZipFile(tmp_path / "in.npz", "w") as archive:
+        header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': (0, {large}), }}\n".encode()
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    every = Suite(models=(str(model(tmp_path, ("n", "m"))),), variants=(Variant(runtime="onnxruntime"),))
+    for changes in (
+        {"shapes": {"x": (1, large)}},
+        {"variants": (Variant(runtime="onnxruntime", shapes={"x": (large, 1)}),)},
+        {"inputs": str(tmp_path / "in.npz")},
+    ):
+        with pytest.raises(UsageError, match="a size of x is above 9223372036854775807, the most that a dimension can have"):
+            orders.plan(replace(every, **changes))
 
 
 def test_names_of_inputs_without_a_shape_are_known(tmp_path: Path) -> None:

@@ -563,9 +563,21 @@ def test_words_that_are_no_text_are_refused(memprof):
     assert done.stderr.splitlines()[-1].endswith("is not UTF-8")
 
 
-@pytest.mark.parametrize("name", ["PEAK", "STARTUP", "startup", "RUN", "BASELINE"])
+@pytest.mark.parametrize(
+    "name", ["PEAK", "peak", "STARTUP", "Startup", "RUN", "Run", "BASELINE", "baseline", "between_phases", "Between_Phases"]
+)
 def test_names_of_memprofs_own_figures_are_no_phases(name):
-    with pytest.raises(UsageError, match=f"a phase cannot be called {name.upper()}"):
+    with pytest.raises(UsageError, match=f"a phase cannot be called {name}: memprof has a figure of that name"):
         commands.parse_regex(f"{name}=done")
-    with pytest.raises(UsageError, match=f"a phase cannot be called {name.upper()}"):
-        symbols.parse_phase(f"{name.upper()}=main")
+    with pytest.raises(UsageError, match=f"a phase cannot be called {name}: memprof has a figure of that name"):
+        symbols.parse_phase(f"{name}=main")
+
+
+def test_a_phase_between_phases_is_refused_with_a_space_too():
+    with pytest.raises(UsageError, match="a phase cannot be called between_phases"):
+        commands.parse_regex("between phases=done")
+
+
+@pytest.mark.parametrize("name", ["Execute", "PREPARE", "peak.2", "rerun", "running", "between"])
+def test_names_that_are_no_figures_are_phases(name):
+    assert commands.parse_regex(f"{name}=done")[0] == symbols.parse_phase(f"{name}=main")[0] == name

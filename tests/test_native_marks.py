@@ -396,16 +396,26 @@ def test_the_startup_of_a_program_is_none_of_the_one_that_became_it(tmp_path):
     assert startup.rss_peak_bytes < 8 * MIB
 
 
-@pytest.mark.parametrize("name", ["PEAK", "RUN", "STARTUP"])
-def test_a_phase_that_is_called_as_a_figure_of_memprof_is_left_out_and_said(name):
+def test_phases_that_are_called_as_figures_of_memprof_are_left_out_and_said():
+    """One program for all names, each with more iterations than fit into a line."""
+    names = ["PEAK", "Run", "STARTUP", "baseline", "between phases"]
+    body = 'memprof_begin("{}"); for (i = 0; i < 200; ++i) memprof_iteration(); memprof_end();'
     run = ran(
-        program(f'memprof_begin("A"); memprof_end(); memprof_begin("{name}"); memprof_iteration(); memprof_end(); memprof_value("x", 1);')
+        program('int i; memprof_begin("A"); memprof_end();' + "".join(map(body.format, names)) + 'memprof_begin("B"); memprof_end();')
     )
 
     assert run.outcome.ok
-    assert phases(run) == ["STARTUP", "A"]
-    assert run.mark("STARTUP").times_ns == run.mark("A").times_ns == ()
-    assert run.warnings == (f"{name} is a name of memprof's own figures: the phase that the program calls so is left out",)
+    assert phases(run) == ["STARTUP", "A", "B"]
+    assert run.mark("STARTUP").times_ns == run.mark("A").times_ns == run.mark("B").times_ns == ()
+    left_out = "is a name of memprof's own figures: the phase that the program calls so is left out"
+    assert run.warnings == tuple(f"{name.replace(' ', '_')} {left_out}" for name in names)
+
+
+def test_a_first_phase_that_is_called_as_the_startup_is_left_out_too():
+    run = ran(program('memprof_begin("startup"); memprof_end(); memprof_begin("Execute"); memprof_end();'))
+
+    assert phases(run) == ["STARTUP", "Execute"]
+    assert run.warnings == ("startup is a name of memprof's own figures: the phase that the program calls so is left out",)
 
 
 @WITHOUT_PROBE

@@ -131,6 +131,8 @@ def test_no_time_gives_the_order_s_costs_alone(founding: Path, memprof: Memprof)
         (["f.onnx", "--shape", "T1"], 2, "is not a shape"),
         (["f.onnx", "--shape", "T9=4"], 2, "has no tensor 'T9'"),
         (["f.onnx", "--batch", "0"], 2, "a batch is at least 1"),
+        (["f.onnx", "--batch", "9" * 20], 2, "a batch is at most"),
+        (["f.onnx", "--shape", "T1=" + "9" * 20], 2, "a size of T1 is above 9223372036854775807"),
         (["f.onnx", "--mode", "training"], 5, "nothing to train"),
         (["f.onnx", "--time-limit", "soon"], 2, "is not a duration"),
         (["f.onnx", "--unit", "furlong"], 2, "is not a unit"),

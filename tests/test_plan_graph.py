@@ -135,6 +135,9 @@ def test_a_batch_in_place_of_a_fixed_one(tmp_path: Path) -> None:
         ({"z": (2, 2)}, None, "has no tensor 'z'"),
         ({"x": (2, 3, 8), "w": (4,)}, None, "cannot be 2 and 4 at once"),
         ({}, 0, "a batch is at least 1"),
+        ({}, 1 << 63, "a batch is at most 9223372036854775807"),
+        ({"x": (1 << 63, 3, 8)}, None, "a size of x is above 9223372036854775807, the most that a dimension can have"),
+        ({"places": (1 << 70,)}, None, "a size of places is above 9223372036854775807"),
     ],
 )
 def test_shapes_that_cannot_be_meant(tmp_path: Path, shapes: Any, batch: Any, sentence: str) -> None:

@@ -103,6 +103,9 @@ def test_a_batch_is_that_of_the_first_dimension(tmp_path: Path) -> None:
     assert read(path, {"input": (4, 28, 28, 1)}).tensors == four.tensors
     with pytest.raises(UsageError, match="only its first dimension can be changed"):
         read(path, {"input": (1, 56, 56, 1)})
+    for words in ({"batch": 1 << 31}, {"shapes": {"input": (1 << 31, 28, 28, 1)}}):
+        with pytest.raises(UsageError, match=r"(a batch is at most|a size of input is above) 2147483647"):
+            read(path, **words)
     with pytest.raises(UsageError, match="is not an input"):
         read(path, {"conv_1": (4, 28, 28, 16)})
 

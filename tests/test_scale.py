@@ -198,6 +198,7 @@ def test_a_place_that_surely_does_not_fit_is_not_run(scenario, monkeypatch):
         (["--vary", "sesions=1..4"], 2, "did you mean sessions"),
         (["--vary", "x"], 2, "write NAME=LOW..HIGH"),
         (["--vary", "x=0..4"], 2, "LOW and STEP are at least 1"),
+        (["--vary", "x=1..4:" + "9" * 5000], 2, "write NAME=LOW..HIGH"),
         (["--vary", "x=4"], 2, "nothing varies"),
         (["--vary", "x=1..4", "--vary", "x=1..8"], 2, "named twice"),
         (["--vary", "x=1..4", "--predict", "z=2"], 2, "'z' is no dimension that varies"),

@@ -10,9 +10,9 @@ from made import MIB, USUAL, machine, run, runs
 from test_summary import cells
 
 from memprof.errors import UsageError
-from memprof.reports.tables import table
-from memprof.runs import store
-from memprof.runs.records import Outcome
+from memprof.reports.tables import missing, table
+from memprof.runs import metrics, store
+from memprof.runs.records import OUTSIDE, Outcome
 
 S = 10**9
 
@@ -104,7 +104,13 @@ def test_why_figures_of_commands_are_missing_is_said():
     functions = run("functions", phases={"EXECUTE": "f"}, **words)
     ended = run("ended", memory={"RUN": (40, 50)}, exact=False, **words)
     ended = replace(ended, marks=tuple(replace(mark, rss_end_bytes=None) for mark in ended.marks))
+    between = replace(functions, job=known.job, marks=tuple(replace(mark, phase=OUTSIDE, rss_end_bytes=None) for mark in ended.marks))
     assert notes([known]) == []
+    assert notes([known, between])[1:] == ["PSS: -, read where a phase ends, and no phase ends between phases"]
+    assert (
+        missing.why_absent([between], OUTSIDE, metrics.METRICS["pss_end_bytes"])
+        == "read where a phase ends, and no phase ends between phases"
+    )
     assert notes([known, functions, ended]) == [
         "~ not exact: the high-water mark was not reset where the phase began, or was gone where it ended; the peak is only what polling saw; "
         "it may have been higher.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -26,13 +27,16 @@ from ..measuring.orders import plan
 from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import Suite
 from ..runs.phases import WORDS
-from ..runs.records import WARMUP, Job, Model, Run
+from ..runs.records import WARMUP, Job, Model, Outcome, Run
 from . import phases
 
 Tool = Literal["massif", "heaptrack", "memray"]
 TOOLS: tuple[Tool, ...] = ("memray", "heaptrack", "massif")  # fastest first
 _HEAPTRACK_WRITERS = ("zstd", "gzip", "heaptrack_inter")  # started by heaptrack's script beside the program; the kernel cuts names
 SLOWDOWN = {"memray": "about 3 times", "heaptrack": "about 4 times", "massif": "2 to 10 times, on FMA kernels hundreds of times"}
+_UNKNOWN_TO_VALGRIND = (
+    "valgrind probably lacks an instruction that this CPU has (AVX-512, for example); --tool heaptrack runs the program on the CPU itself"
+)
 _GRACE_NS = 60 * 10**9
 _WATCHED_NS = 20_000_000  # the tool's own pace makes finer polling pointless
 
@@ -151,6 +155,8 @@ def record(request: Request, progress: Progress) -> Recorded:
         else:
             run = _program(request, tool, wrap, python, Quiet(progress))
         kept = _kept(tool, work.folder, request.folder)
+    if tool == "massif" and _illegal_instruction(run.outcome):
+        run = replace(run, outcome=replace(run.outcome, hints=(*run.outcome.hints, _UNKNOWN_TO_VALGRIND)))
     partial = None if run.outcome.ok else f"the program {run.outcome.sentence}"
     if not kept:
         raise MeasurementError(f"{tool} left no file: {_reason(run)}")
@@ -308,7 +314,14 @@ def _pid(path: Path) -> int:
     return int(numbers[-1]) if numbers else 0
 
 
+def _illegal_instruction(outcome: Outcome) -> bool:
+    """Whether SIGILL ended the program, or the one that a shell or a script had started."""
+    return outcome.signal == "SIGILL" or outcome.exit_code == 128 + signal.SIGILL
+
+
 def _reason(run: Run) -> str:
+    if _illegal_instruction(run.outcome) and run.outcome.hints:
+        return run.outcome.sentence  # valgrind's own words are an address and bytes
     tail = (run.output_tail or "").strip()
     for line in reversed(tail.splitlines()):
         low = line.lower()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import InputError, UsageError, near_or_all
 from ..files import mapped
-from ..models import Torn, inputs, onnx_file
+from ..models import Torn, check_extents, inputs, onnx_file
 from ..models.identity import identify
 from ..programs import commands, native, runtimes, static_probe
 from ..programs.runtimes import Runtime
@@ -206,6 +206,8 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, threa
     _check_names(model, runtime, (*shapes, *given))
     for name, shape in shapes.items():
         at_least(min(shape, default=0), 0, f"a size of {name}")
+    for name, shape in (*shapes.items(), *given.items()):
+        check_extents(name, shape)
     set_by_user = {**suite.env, **variant.env}
     env.update(set_by_user)
     build = {key: value for key, value in knobs.items() if (knob := runtime.knob(key)) is not None and knob.acts == "build"}

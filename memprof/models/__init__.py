@@ -1,7 +1,20 @@
 """What a model file is: which files belong to it, how its format is read, which tensors it holds."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..errors import UsageError
+
 # A shape of more dimensions is no model's, and the product of a million extents takes minutes to multiply.
 MOST_DIMENSIONS = 1024
+MOST_EXTENT = (1 << 63) - 1  # ONNX has 64 bits with a sign for it, and so have runs files
+
+
+def check_extents(name: str, shape: Iterable[int], most: int = MOST_EXTENT) -> None:
+    """Raises UsageError where a dimension of a shape that was given for a tensor is larger than any model can have it."""
+    if max(shape, default=0) > most:
+        raise UsageError(f"a size of {name} is above {most}, the most that a dimension can have")
 
 
 class Torn(Exception):

@@ -26,7 +26,7 @@ from .outside import OUTSIDE, Gap, LineMark, Outside, sampled_record
 from .tree import Tree
 from .work import UNITS, Work
 
-_RESERVED = ("PEAK", "RUN", "BASELINE")  # as memprof.runs.records has them
+_RESERVED = ("startup", "peak", "run", "baseline", OUTSIDE)  # as memprof.runs.phases compares them
 _STOP_NS = 5_000_000_000  # from SIGTERM to SIGKILL
 _LINE = 4096  # a longer line of output is matched in pieces
 _ELF = {2: "SPARC", 3: "x86 (32-bit)", 8: "MIPS", 20: "PowerPC", 21: "PowerPC 64", 22: "S390", 40: "ARM (32-bit)", 62: "x86-64"}
@@ -190,8 +190,9 @@ class Command(child.Measurement):
     def _reserved(self, phase, pid, begin_ns):
         """Whether a phase has the name of memprof's own figures. The marks themselves write STARTUP, at a program's first phase; it began before
         the program did."""
-        later = begin_ns > self._begin_ns and any(pid in pids for pids in self._ended_in.values())
-        return phase in _RESERVED or (phase == "STARTUP" and later)
+        if phase == "STARTUP":
+            return begin_ns > self._begin_ns and any(pid in pids for pids in self._ended_in.values())
+        return _is_reserved(phase)
 
     def _gap(self, begin_ns, end_ns, before):
         """Time outside of all phases is over."""
@@ -201,7 +202,7 @@ class Command(child.Measurement):
         self._settle()
 
     def _mark_times(self, mark):
-        if word(mark["phase"]) not in _RESERVED:
+        if not _is_reserved(word(mark["phase"])):
             super()._mark_times(mark)
 
     def _mark_end(self, mark):
@@ -458,6 +459,11 @@ class Command(child.Measurement):
         if self._line_mark is not None and len(self._unmatched) < len(self._regexes):
             words.append("phases end where a line arrived: their times and peaks are approximate")
         return words
+
+
+def _is_reserved(phase):
+    """Whether a reader takes a name for that of one of memprof's own figures, in whatever case, and with _ for a space."""
+    return phase.lower().replace("_", " ") in _RESERVED
 
 
 def _compiled(regexes):

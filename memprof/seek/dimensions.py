@@ -52,9 +52,9 @@ def parse(text: str) -> Dimension:
     try:
         low = parse_bytes(match["low"])
         high = parse_bytes(match["high"]) if match["high"] else low
-    except UsageError:
+        step = int(match["step"] or 1)
+    except (UsageError, ValueError):  # a number of thousands of digits too
         raise wrong from None
-    step = int(match["step"] or 1)
     if low < 1 or high < low or step < 1:
         raise UsageError(f"--vary {text!r}: LOW and STEP are at least 1, and HIGH is not below LOW")
     return Dimension(tuple(names.split(",")), low, high, step)

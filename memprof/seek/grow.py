@@ -24,7 +24,7 @@ from ..measuring.order import Order
 from ..measuring.places.place import HERE, Place
 from ..measuring.progress import Progress
 from ..measuring.suite import MS, Suite, Variant
-from ..models import inputs
+from ..models import check_extents, inputs
 from ..models.identity import identify
 from ..programs.commands import Command
 from ..runs import work
@@ -367,14 +367,17 @@ def _command_order(request: GrowRequest, units: int) -> Order:
 # -- shapes
 
 _DOMAIN = re.compile(r"([A-Za-z_, ]+?)\s+in\s+([0-9, ]+)$")
+_TOO_LONG = re.compile(r"[0-9]{20}")  # beyond 64 bits, and from 4,300 digits on Python refuses to read it
 _ORDER = re.compile(r"\((?:random, seed ([0-9]+)|in turn)\)$")
 
 
 def parse_shapes(text: str) -> tuple[tuple[dict[str, tuple[int, ...]], ...], int | None]:
     """`input=1,3,H,W; H,W in 224,320,640 (random, seed 1)`: all shapes, and the seed of their order, None for one after another.
 
-    Raises UsageError for any other text, and for more shapes than inputs are made for at once.
+    Raises UsageError for any other text, for numbers that no dimension can have, and for more shapes than inputs are made for at once.
     """
+    if _TOO_LONG.search(text):
+        raise UsageError("--shapes: a number of so many digits is neither a size nor a seed")
     order = _ORDER.search(text)
     seed = int(order[1]) if order is not None and order[1] is not None else None
     parts = [part.strip() for part in (text[: order.start()] if order is not None else text).split(";") if part.strip()]
@@ -405,6 +408,9 @@ def parse_shapes(text: str) -> tuple[tuple[dict[str, tuple[int, ...]], ...], int
     for sizes in product(*(domains[letter] for letter in used)):
         value = dict(zip(used, sizes, strict=True))
         shapes.append({name: tuple(value.get(word, 0) or int(word) for word in words) for name, words in templates.items()})
+    for shape in shapes:
+        for name, extents in shape.items():
+            check_extents(name, extents)
     if len(shapes) > _MOST_SHAPES:
         raise UsageError(f"--shapes: these are {len(shapes)} shapes, and {_MOST_SHAPES} is the most: all inputs are made before the first")
     return tuple(shapes), seed

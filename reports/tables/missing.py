@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from memprof.runs import metrics, summary
 from memprof.runs.metrics import Metric
-from memprof.runs.records import PEAK, STARTUP, Mark, Run
+from memprof.runs.records import OUTSIDE, PEAK, STARTUP, Mark, Run
 from memprof.units import format_bytes
 
 from ..rows import BASELINE
@@ -83,6 +83,8 @@ def _unread(runs: Sequence[Run], shown: Sequence[Metric]) -> list[str]:
 def _why_unread(run: Run, mark: Mark) -> str:
     if run.imported:
         return "the imported log does not say"
+    if mark.phase == OUTSIDE:
+        return f"read where a phase ends, and no phase ends {OUTSIDE}"
     if mark.rss_end_bytes is None:
         return f"{mark.phase} lasted until the program's end, and then there is nothing to read"
     if mark.phase in run.job.phase_regexes:

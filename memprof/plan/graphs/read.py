@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ...errors import InputError, UsageError, os_reason
+from ...models import MOST_EXTENT, check_extents, tflite_file
 from .graph import Graph, check_size
 
 
@@ -48,12 +49,22 @@ def read(path: Path, shapes: dict[str, tuple[int, ...]] | None = None, batch: in
     if path.suffix in (".tflite", ".circle") or head[4:8] in (b"TFL3", b"CIR0"):
         from . import tflite_graph
 
+        _check_extents(shapes or {}, batch, tflite_file.MOST_EXTENT)
         graph = tflite_graph.read(path, shapes or {}, batch)
     elif path.suffix == ".onnx":
         from . import onnx_graph
 
+        _check_extents(shapes or {}, batch, MOST_EXTENT)
         graph = onnx_graph.read(path, shapes or {}, batch, inline)
     else:
         raise UsageError(f"{path}: a graph is read from .onnx, .tflite and .circle files")
     check_size(graph)
     return graph
+
+
+def _check_extents(shapes: Mapping[str, tuple[int, ...]], batch: int | None, most: int) -> None:
+    """Raises UsageError for an extent that the format has no room for."""
+    for name, shape in shapes.items():
+        check_extents(name, shape, most)
+    if batch is not None and batch > most:
+        raise UsageError(f"a batch is at most {most}")

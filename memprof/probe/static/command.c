@@ -200,8 +200,21 @@ int command_heeds(const char *kind, int pid, int *understood) {
     return 0;
 }
 
+/* Whether two names are the same to a reader, in whatever case, and with _ for a space; `name` has neither capitals nor _. */
+static int reads_as(const char *phase, const char *name) {
+    for (; *phase && *name; ++phase, ++name) {
+        int letter = *phase >= 'A' && *phase <= 'Z' ? *phase - 'A' + 'a' : *phase == '_' ? ' ' : *phase;
+        if (letter != *name) return 0;
+    }
+    return *phase == *name;
+}
+
 int command_reserved_name(const char *phase) {
-    return strcmp(phase, "PEAK") == 0 || strcmp(phase, "RUN") == 0 || strcmp(phase, "BASELINE") == 0;
+    static const char *const names[] = {"startup", "peak", "run", "baseline", OUTSIDE};
+    size_t at;
+    for (at = 0; at < LENGTH(names); ++at)
+        if (reads_as(phase, names[at])) return 1;
+    return 0;
 }
 
 static int ended_before(int pid) {
@@ -214,7 +227,8 @@ static int ended_before(int pid) {
 
 /* STARTUP is said by the marks themselves, at a program's first phase; it began before the program did. */
 int command_reserved(const char *phase, int pid, i64 begin_ns) {
-    return command_reserved_name(phase) || (strcmp(phase, "STARTUP") == 0 && begin_ns > m.begin_ns && ended_before(pid));
+    if (strcmp(phase, "STARTUP") == 0) return begin_ns > m.begin_ns && ended_before(pid);
+    return command_reserved_name(phase);
 }
 
 /* Time outside of all phases is over. */
