@@ -570,3 +570,12 @@ def test_models_over_sequences_run_at_any_size(tmp_path, name):
         assert sorted(output.shape[:2]) == sorted((batch, sequence))
         assert numpy.isfinite(output).all()
         assert output.std() > 1e-3
+
+
+@pytest.mark.parametrize("output", [".", ".."])
+@pytest.mark.parametrize("formats", ["onnx", "onnx,tflite"])
+def test_a_folder_is_no_name_of_a_model(memprof: Any, output: str, formats: str) -> None:
+    done = memprof("zoo", "mnist", "--format", formats, "-o", output)
+    assert done.returncode == 2 and done.stderr.strip().endswith(
+        f"-o {output} is a folder: name the model in it, -o {Path(output) / 'mnist'}"
+    )

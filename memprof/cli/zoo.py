@@ -95,6 +95,8 @@ def command(
     The same name and options give the same bytes on every machine, except for mnn, pt2 and pte, which MNN, PyTorch and ExecuTorch make. Files of
     the same name hold the same weights in all formats.
     """
+    if output.name in ("", ".."):
+        raise UsageError(f"-o {output} is a folder: name the model in it, -o {output / name}")
     paths = [output if len(formats) == 1 else output.with_name(output.name + zoo.ENDINGS[format]) for format in formats]
     # Of several formats, what only ONNX has is for the ONNX file.
     only_onnx = [format == "onnx" or len(formats) == 1 for format in formats]
