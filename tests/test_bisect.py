@@ -280,6 +280,35 @@ def test_an_interrupted_search_goes_on_where_it_was(monkeypatch: pytest.MonkeyPa
     assert len(said) == 1
 
 
+def test_a_search_is_not_continued_on_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, noted = fake(monkeypatch, [200] * 11 + [220] * 20)
+    measure = bisecting.campaign.measure
+
+    def interrupted(orders: list[Order], progress: object, keep: Callable[[bytes], None]) -> Iterator[object]:
+        yield next(measure(orders, progress, keep))  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    machine = replace(bisecting.HERE.machine(), kernel="6.1.9", cpus=64)
+    monkeypatch.setattr(bisecting.campaign, "measure", interrupted)
+    monkeypatch.setattr(bisecting.HERE, "machine", lambda: machine)
+    with pytest.raises(KeyboardInterrupt):
+        answered(asked)
+    monkeypatch.setattr(bisecting.HERE, "machine", lambda: replace(machine, kernel="6.18.1", cpus=2))
+    monkeypatch.setattr(bisecting.campaign, "measure", measure)
+    said: list[str] = []
+    assert answered(asked, said).searched.steps[0].at == 11
+    assert said == ["a search that was stopped is not continued: it was on another machine (kernel 6.1 against 6.18, CPUs 64 against 2)"]
+    assert noted.count("run 0") > 6, "the run of the other machine is measured again"
+
+
+def test_what_failed_before_an_error_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, _ = fake(monkeypatch, [200] * 4 + [220] * 5, broken=dict.fromkeys(range(9), "the build needs a tool"))
+    with pytest.raises(InputError, match="the build needs a tool"):
+        answered(asked)
+    asked, _ = fake(monkeypatch, [200] * 4 + [220] * 5)
+    assert answered(asked).searched.steps[0].at == 4
+
+
 def test_the_variant_that_differs_most_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, _ = fake(monkeypatch, [200] * 4 + [220] * 5, variants=3)
     assert answered(asked).question.key.variant == "c"
@@ -322,6 +351,12 @@ def test_releases_come_from_pip_in_their_order(monkeypatch: pytest.MonkeyPatch) 
     assert versions.of_releases(_suite(), "onnxruntime", "1.9", "1.11.0rc1", True).labels == ("1.9.2", "1.10.0", "1.11.0rc1")
     with wanted.open(1, print) as suite:
         assert (suite.variants[0].python, opened) == ("/env/bin/python", [("onnxruntime", "1.9.0")])
+    again = versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False)
+    assert again.key == wanted.key and " object at " not in wanted.key, "another process asks with the same key"
+    asked = replace(_suite(), models=("nope.onnx",))
+    with monkeypatch.context() as patch, pytest.raises(InputError, match=r"model nope\.onnx: no such file"):
+        patch.setattr(versions.pip, "versions", None)  # before pip is asked
+        versions.of_releases(asked, "onnxruntime", "1.8", "1.10", False)
     with pytest.raises(UsageError, match=r"--to 1\.12: pip knows no such version of onnxruntime .* the newest are 1.8.0"):
         versions.of_releases(_suite(), "onnxruntime", "1.8", "1.12", False)
     with pytest.raises(UsageError, match=r"--from 1\.9 must be an older version than --to 1.8"):
@@ -334,7 +369,7 @@ def test_releases_come_from_pip_in_their_order(monkeypatch: pytest.MonkeyPatch) 
 def _suite() -> Suite:
     from memprof.measuring.suite import Variant
 
-    return Suite(models=("net.onnx",), variants=(Variant("onnxruntime", "onnxruntime"),))
+    return Suite(models=(str(Path(__file__).parent / "data" / "net.pt2"),), variants=(Variant("onnxruntime", "onnxruntime"),))
 
 
 # -- figures of several processes

@@ -365,6 +365,12 @@ def test_commits_that_a_rebase_left_behind_are_said_and_pruned(memprof, project)
     assert memprof("history", "prune", "--gone").stdout == "1 file of 4 removed\n"
     assert memprof("history", "prune", "--keep", "1").stdout == "2 files of 3 removed\n"
     assert len(list((project / "memprof-history").iterdir())) == 1
+    git(project, "init", "-q", "elsewhere")
+    git(project / "elsewhere", "commit", "-q", "--allow-empty", "-m", "another project")
+    (project / "memprof-history").rename(project / "elsewhere" / "memprof-history")
+    done = memprof("history", "prune", "--gone", cwd=project / "elsewhere")
+    assert done.returncode == 5, done.stderr
+    assert "git knows none of these commits here, so this may be another repository; nothing is removed" in done.stderr
 
 
 def test_a_shallow_clone_orders_by_dates_and_prunes_nothing_as_gone(memprof, project, tmp_path):

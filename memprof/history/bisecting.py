@@ -1,7 +1,8 @@
 """`bisect` from end to end: versions are opened and measured as the search asks for them, and both sides of what it finds are explained.
 
 Every run is kept in the cache as soon as it exists, under the question's hash, and so is the reason why a version could not be measured. The same
-question goes on where an earlier memprof was stopped; once it is answered both are removed.
+question goes on where an earlier memprof was stopped, if it was this machine; once it is answered both are removed. If an error ended the search, it
+tries anew what could not be measured: there may be a network or a tool now.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ from ..measuring import campaign
 from ..measuring.keeping import keeping
 from ..measuring.order import Order
 from ..measuring.orders import plan
+from ..measuring.places.place import HERE
 from ..measuring.progress import Progress
 from ..measuring.suite import Suite, Variant, variants_of
 from ..runs import metrics, settings, store, summary
-from ..runs.records import COMMAND, PEAK, Job, Run
+from ..runs.records import COMMAND, PEAK, Job, Machine, Run
 from ..seek import bisect, grow, scale
 from ..seek.bisect import Question, Searched, Step, Unable, Unanswered
 from ..units import counted
@@ -92,11 +94,14 @@ def bisect_versions(request: Request, progress: Progress, output: Path | None, s
         state = _State(request, say)
         kind = _Several if request.metric in metrics.OF_SEVERAL else _Lab
         lab = stack.enter_context(kind(request, state, progress, stack.enter_context(keeping(output, say))))
-        question = lab.question()
         try:
+            question = lab.question()
             searched = bisect.search(len(request.versions.labels), lab.look, question, request.every, progress.say)
         except Unanswered as error:
             raise UndecidedError(str(error)) from None
+        except MemprofError:
+            state.try_again()
+            raise
         phases = tuple(lab.first_phase(step) for step in searched.steps)
         also = tuple(lab.also(step) for step in searched.steps)
         sides = tuple((lab.explained(step.before), lab.explained(step.at)) for step in searched.steps if request.explain)
@@ -106,26 +111,40 @@ def bisect_versions(request: Request, progress: Progress, output: Path | None, s
 
 
 class _State:
-    """What is known of a question from an earlier memprof and from this one, in two files of the cache."""
+    """What is known of a question from an earlier memprof and from this one, in files of the cache."""
 
     def __init__(self, request: Request, say: Callable[[str], None]) -> None:
         asked = f"{request.versions.key} {request.metric} {request.phase} {request.model} {request.variant} {request.vary} {request.per}"
         stem = cache_folder("bisect") / hashlib.sha256(asked.encode()).hexdigest()[:32]
-        self._runs_path, self._failures_path, self._values_path = (stem.with_suffix(end) for end in (".jsonl", ".json", ".values.json"))
+        self._runs_path, self._failures_path, self._values_path, self._machine_path = (
+            stem.with_suffix(end) for end in (".jsonl", ".json", ".values.json", ".machine.json")
+        )
         self.runs: dict[str, list[Run]] = {}
         self.failures: dict[str, str] = {}
         self.values: dict[str, list[float]] = {}
+        self._of_this_machine(HERE.machine(), say)
         with suppress(OSError, msgspec.DecodeError):
             self.failures = msgspec.json.decode(self._failures_path.read_bytes(), type=dict[str, str])
         with suppress(OSError, msgspec.DecodeError):
             self.values = msgspec.json.decode(self._values_path.read_bytes(), type=dict[str, list[float]])
         if self._runs_path.exists() and self._runs_path.stat().st_size:
             for run in store.load([self._runs_path]).runs:
-                self.runs.setdefault(run.job.variant.rpartition(_AT)[2], []).append(run)
+                label = run.job.variant.rpartition(_AT)[2]
+                if run.outcome.ok or label in self.failures:
+                    self.runs.setdefault(label, []).append(run)
         if self.runs or self.failures or self.values:
             kept, word = (self.values, "figure") if self.values else (self.runs, "run")
             many = counted(sum(map(len, kept.values())), word)
             say(f"goes on where the search was stopped: {many} of {counted(len(kept), request.versions.noun)} are known")
+
+    def _of_this_machine(self, machine: Machine, say: Callable[[str], None]) -> None:
+        """Forget what was measured while the machine was another: its figures must not be set beside new ones."""
+        with suppress(OSError, msgspec.DecodeError):
+            then = msgspec.json.decode(self._machine_path.read_bytes(), type=Machine)
+            if (differs := settings.other_machine(then, machine)) is not None:
+                say(f"a search that was stopped is not continued: it was on another machine ({differs})")
+                self.forget()
+        files.write(self._machine_path, msgspec.json.encode(machine))
 
     def keep(self, line: bytes) -> None:
         """Append a Run to the file."""
@@ -136,6 +155,10 @@ class _State:
         self.failures[label] = reason
         files.write(self._failures_path, msgspec.json.encode(self.failures))
 
+    def try_again(self) -> None:
+        """Forget which versions cannot be measured."""
+        self._failures_path.unlink(missing_ok=True)
+
     def measured(self, label: str, values: Sequence[float]) -> None:
         """Keep figures of a version that no run has alone."""
         self.values.setdefault(label, []).extend(values)
@@ -143,9 +166,8 @@ class _State:
 
     def forget(self) -> None:
         """Remove the files: the question is answered."""
-        self._runs_path.unlink(missing_ok=True)
-        self._failures_path.unlink(missing_ok=True)
-        self._values_path.unlink(missing_ok=True)
+        for path in (self._runs_path, self._failures_path, self._values_path, self._machine_path):
+            path.unlink(missing_ok=True)
 
 
 class _Lab:

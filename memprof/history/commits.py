@@ -69,12 +69,14 @@ def shallow(root: Path) -> bool:
 
 @dataclass(frozen=True)
 class Ordered:
-    """Commits from the oldest to the newest. gone: those that the repository lacks; aside: those that are on another branch than HEAD."""
+    """Commits from the oldest to the newest. gone: those that the repository lacks; aside: those that are on another branch than HEAD. known: whether
+    git knows any of them."""
 
     order: tuple[str, ...]
     gone: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    known: bool = True
 
 
 def ordered(commits: Iterable[Commit], root: Path | None) -> Ordered:
@@ -85,7 +87,7 @@ def ordered(commits: Iterable[Commit], root: Path | None) -> Ordered:
         return Ordered(by_time)
     known = _known(root, by_time)
     if not known:
-        return Ordered(by_time, remarks=("git knows none of these commits here: they stand in the order of their dates",))
+        return Ordered(by_time, remarks=("git knows none of these commits here: they stand in the order of their dates",), known=False)
     if shallow(root):
         return Ordered(by_time, remarks=("this clone is shallow, so the commits stand in the order of their dates",))
     line = git(root, "rev-list", "--topo-order", "--reverse", "HEAD", what="the commits cannot be listed").split()

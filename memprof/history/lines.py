@@ -265,8 +265,13 @@ def check(loaded: Loaded, root: Path | None, names: Sequence[str] = ()) -> Check
 
 
 def surplus(loaded: Loaded, root: Path | None, gone: bool, keep: int | None) -> list[Path]:
-    """The files of commits that are gone, and of all but the newest `keep` of the others. Commits of other branches are left alone."""
+    """The files of commits that are gone, and of all but the newest `keep` of the others. Commits of other branches are left alone.
+
+    Raises InputError if all would be gone: more likely the repository is another.
+    """
     order = commits.ordered(loaded.commits.values(), root)
+    if gone and not order.known:
+        raise InputError("--gone: git knows none of these commits here, so this may be another repository; nothing is removed")
     away = set(order.gone) if gone else set()
     if keep is not None:
         away.update(order.order[:-keep])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from ..errors import InputError, UsageError
@@ -13,6 +13,7 @@ from ..gate import worktrees
 from ..installing import making, pip
 from ..measuring import suite
 from ..measuring.suite import Build, Suite
+from ..models.identity import identify
 from ..programs import environments
 from . import builds, commits
 
@@ -55,10 +56,12 @@ def of_commits(file: Path, good: str, bad: str, path: str | None) -> Versions:
 def of_releases(asked: Suite, package: str, first: str, last: str, pre: bool) -> Versions:
     """The releases of a runtime's package from one to another, each in an environment that is made if it is missing.
 
-    Raises UsageError for a runtime that pip does not install and for versions that are none of it, InputError if pip cannot tell them.
+    Raises UsageError for a runtime that pip does not install and for versions that are none of it, InputError for a model that cannot be read and
+    if pip cannot tell the versions.
     """
     runtime = making.known(package)
     assert runtime.distribution is not None
+    models = [identify(path).sha256 for path in asked.models]  # before anything is installed
     listed = pip.versions(sys.executable, runtime.distribution, pre)
     if listed is None:
         raise InputError(f"pip cannot tell the versions of {runtime.distribution}: there is no network, or the registry refuses")
@@ -74,7 +77,11 @@ def of_releases(asked: Suite, package: str, first: str, last: str, pre: bool) ->
         python = making.ensure(runtime.name, labels[number], say)
         yield replace(asked, runtimes=(), variants=(replace(asked.variants[0], python=python),))
 
-    return Versions("release", runtime.name, labels, open_release, lambda number: labels[number], f"{runtime.name} {labels} {asked}")
+    # Not the place: it is this machine, and says itself by an address that each process has anew.
+    words = {each.name: getattr(asked, each.name) for each in fields(asked) if each.name != "place"}
+    return Versions(
+        "release", runtime.name, labels, open_release, lambda number: labels[number], f"{runtime.name} {labels} {models} {words}"
+    )
 
 
 def _release(ordered: list[str], wanted: str, option: str, distribution: str) -> str:

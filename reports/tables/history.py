@@ -50,8 +50,8 @@ def render_check(checked: Checked, format: str = "markdown") -> str:
     lines += [f"- {grid.escaped(f'{newest.short}: {words}')}" for words in checked.failing]
     if not checked.enough:
         lines.append(f"- {grid.escaped(newest.short)} is the only commit on its kind of machine: there is nothing to compare it with")
-    lines += [f"- {grid.escaped(remark)}" for remark in history.remarks]
-    return "\n".join(lines) or f"{grid.escaped(newest.short)} shows no step."
+    remarks = [f"- {grid.escaped(remark)}" for remark in history.remarks]
+    return "\n".join([*(lines or [f"{grid.escaped(newest.short)} shows no step."]), *remarks])
 
 
 def sentence(change: Change, history: History) -> str:
