@@ -131,6 +131,13 @@ def test_check_tells_a_step_once(memprof, project):
     assert "it went away again at" in memprof("history", "show").stdout
 
 
+def test_a_step_that_one_kind_of_machine_has_told_is_no_news_of_another():
+    levels = [0.0] * 8 + [8.0] * 6
+    where = [machine("there", cpus=8) if number in (0, 4, 7, 12) else machine("here") for number in range(14)]
+    told = [bool(lines.check(made(levels[:count], where[:count]), None).worse) for count in range(9, 15)]
+    assert told == [True, False, False, False, False, False]
+
+
 def test_check_has_nothing_to_compare_the_first_commit_with(memprof, project):
     grown(memprof, project, (0, 1))
     done = memprof("history", "check")

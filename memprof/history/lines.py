@@ -242,21 +242,27 @@ class Checked:
 _NEAR = 2
 
 
+def _row_of(hit: Hit) -> tuple[object, ...]:
+    """What a step is of, on whatever machine, and its direction."""
+    key, line = hit.line.key, hit.line
+    return key.model, key.variant, key.threads, line.phase, line.metric, hit.step.size > 0
+
+
 def check(loaded: Loaded, root: Path | None, names: Sequence[str] = ()) -> Checked:
     """Whether the newest commit shows a step that the history without it does not: at that commit, or before it and now certain."""
     now = read(loaded, root, names)
     newest = len(now.commits) - 1
     kinds = {line.machine for line in now.lines if newest in line.places}
     enough = any(len(line.places) > 1 for line in now.lines if newest in line.places)
-    known: set[tuple[Key, str, str, int, int]] = set()
+    known: dict[tuple[object, ...], list[int]] = {}
     if newest:
         for change in read(loaded, root, names, until=newest).changes:
             for hit in change.hits:
-                line = hit.line
-                known.update((line.key, line.phase, line.metric, hit.at + near, hit.step.size > 0) for near in range(-_NEAR, _NEAR + 1))
+                known.setdefault(_row_of(hit), []).append(hit.at)
 
     def new(hit: Hit) -> bool:
-        return (hit.line.key, hit.line.phase, hit.line.metric, hit.at, hit.step.size > 0) not in known
+        # Another kind of machine that measures fewer commits sees the same step between commits that lie further apart.
+        return not any(hit.after + 1 - _NEAR <= at <= hit.at + _NEAR for at in known.get(_row_of(hit), ()))
 
     news = tuple(change for change in now.changes if change.head.line.machine in kinds and any(map(new, change.hits)))
     before = {variant for place, variant in now.failures if place < newest}
