@@ -123,7 +123,7 @@ def typical(group: Sequence[Run]) -> Run:
     """The repeat that stands for all: of those that succeeded, that with the median PEAK (the lower of two), else the longest."""
     good = [run for run in group if run.complete and run.marks]
     if good:
-        peaks = sorted(good, key=lambda run: max((mark.height_bytes for mark in run.before_release), default=0))
+        peaks = sorted(good, key=lambda run: run.height_bytes)
         return peaks[(len(peaks) - 1) // 2]
     return max(group, key=lambda run: (len(run.marks), run.timeline.samples))
 

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -110,14 +111,11 @@ class Browser:
         )
 
 
-@pytest.fixture(scope="session")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One browser for all tests of a worker. It is told to use no network; the page's own policy forbids it too."""
-    from conftest import need_tool
+@contextmanager
+def driven(binary: str, driver_path: str, folder: Path) -> Iterator[Any]:
+    """Selenium's driver of a headless Chromium that has its profile in this folder."""
+    from selenium import webdriver
 
-    binary, driver_path = need_tool("chromium"), need_tool("chromedriver")
-    webdriver = _need_module("selenium.webdriver")
-    folder = tmp_path_factory.mktemp("browser")
     options = webdriver.ChromeOptions()
     options.binary_location = binary
     for word in (
@@ -137,9 +135,21 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_path, port=free_port()))
     try:
         driver.set_script_timeout(LONGEST_S)
-        yield Browser(driver, folder)
+        yield driver
     finally:
         driver.quit()
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for all tests of a worker. It is told to use no network; the page's own policy forbids it too."""
+    from conftest import need_tool
+
+    binary, driver_path = need_tool("chromium"), need_tool("chromedriver")
+    _need_module("selenium.webdriver")
+    folder = tmp_path_factory.mktemp("browser")
+    with driven(binary, driver_path, folder) as driver:
+        yield Browser(driver, folder)
 
 
 @pytest.fixture

@@ -65,32 +65,28 @@ def _steps(count: int) -> None:
     places |= _others([*stepped, *calm])
     finders = list(places)
     lines = [["noise", "step", "steps", *(f"{name}: F1" for name in finders)]]
+    overall = [["step", *finders]]
     for noise in (*NOISES, "all"):
         for size in SIZES:
             rows = [n for n, made in enumerate(stepped) if made.size == size and noise in (made.noise, "all")]
             scores = [f1([places[name][n] for n in rows], [stepped[n].steps for n in rows]) for name in finders]
             lines.append([noise, f"{size:.1%}", str(sum(len(stepped[n].steps) for n in rows)), *(f"{score:.3f}" for score in scores)])
+            if noise == "all":
+                overall.append([f"{size:.1%}", *(f"{score:.3f}" for score in scores)])
     print(aligned(lines), end="\n\n")
     lines = [["noise, no step", "commits", *(f"{name}: false alarms" for name in finders)]]
     for noise in (*NOISES, "all"):
         rows = [n for n, made in enumerate(calm) if noise in (made.noise, "all")]
         alarms = [sum(len(places[name][count + n]) for n in rows) for name in finders]
         lines.append([noise, str(len(rows) * COMMITS), *map(str, alarms)])
+        if noise == "all":
+            overall.append([f"false alarms, {len(rows) * COMMITS:,} commits", *(f"{number:,}" for number in alarms)])
     print(aligned(lines), end="\n\n")
     exact = [place in made.steps for made, places_found in zip(stepped, places["memprof"][:count], strict=True) for place in places_found]
     precise = f"{sum(exact)} of {len(exact)} steps of memprof are at the very commit; {1000 * seconds:.1f} ms a series of {COMMITS} commits"
     print(precise)
-    if count < _FOR_THE_MANUAL or len(finders) == 1:
-        return
-    rows = [["step", *finders]]
-    for size in SIZES:
-        of_size = [n for n, made in enumerate(stepped) if made.size == size]
-        rows.append(
-            [f"{size:.1%}", *(f"{f1([places[name][n] for n in of_size], [stepped[n].steps for n in of_size]):.3f}" for name in finders)]
-        )
-    alarms = [sum(map(len, places[name][count:])) for name in finders]
-    rows.append([f"false alarms, {len(calm) * COMMITS:,} commits", *(f"{number:,}" for number in alarms)])
-    docs.write("history-steps", aligned(rows), [f"F1 of {count} series with steps; {precise}.", _command("steps", count)])
+    if count >= _FOR_THE_MANUAL and len(finders) > 1:
+        docs.write("history-steps", aligned(overall), [f"F1 of {count} series with steps; {precise}.", _command("steps", count)])
 
 
 def f1(places: Sequence[Sequence[int]], known: Sequence[Sequence[int]]) -> float:

@@ -12,6 +12,7 @@ import random
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import zlib
 from array import array
@@ -107,22 +108,16 @@ def _opening(subject: str, page: Path, repeats: int) -> Row:
     binary, driver_path = shutil.which("chromium"), shutil.which("chromedriver")
     if binary is None or driver_path is None:
         return Row(subject, target, "no Chromium here", met=None)
-    from selenium import webdriver
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))  # which is no package
+    import browsing
 
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for word in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1200,900"):
-        options.add_argument(word)
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_path))
     drawn = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() / 1000)))"
     seconds = []
-    try:
+    with tempfile.TemporaryDirectory(prefix="memprof-bench-") as folder, browsing.driven(binary, driver_path, Path(folder)) as driver:
         for _ in range(repeats):
             driver.get("about:blank")
             driver.get(page.as_uri())
-            seconds.append(float(driver.execute_async_script(drawn)))  # type: ignore[no-untyped-call]
-    finally:
-        driver.quit()
+            seconds.append(float(driver.execute_async_script(drawn)))
     return Row(subject, target, f"{median(seconds):.2f} s", met=median(seconds) <= _OPEN_S)
 
 

@@ -205,7 +205,7 @@ def _explanation(order: Order, plain: Run, held: Run, index: Index | None, accou
         shapes=shapes or {},
         assumed=job.assumed,
         warnings=(*_not_looked_at(plain, held), *findings.doubts(facts)),
-        looked_peak_bytes=_peak(held),
+        looked_peak_bytes=held.height_bytes,
         peak_bound_bytes=plain.machine.peak_bound_bytes,
     )
 
@@ -220,15 +220,11 @@ def _shapes(job: Job) -> dict[str, tuple[int, ...]] | None:
 
 def _not_looked_at(plain: Run, held: Run) -> tuple[str, ...]:
     """That the PEAK which is told is not the one that was looked at, where they differ by more than two runs of a steady runtime do."""
-    told, looked = _peak(plain), _peak(held)
+    told, looked = plain.height_bytes, held.height_bytes
     if abs(told - looked) <= max(min(_ALIKE_SHARE * told, _ALIKE_BYTES), plain.machine.peak_bound_bytes):
         return ()
     meaning = "memory of the plain run beyond it is not explained" if looked < told else "more than the plain run"
     return (f"the process that was looked at peaked at {format_bytes(looked)}{'; ' if looked < told else ', '}{meaning}",)
-
-
-def _peak(run: Run) -> int:
-    return max((mark.height_bytes for mark in run.before_release), default=0)
 
 
 def _doubts(plain: Run, phases: Iterable[Phase]) -> list[str]:

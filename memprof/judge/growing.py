@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..runs import summary, work
+from ..runs import store, summary, work
 from ..runs.metrics import GROWTH
 from ..runs.records import Run
 from ..runs.summary import Key
@@ -54,7 +54,7 @@ class Measured:
 
 def of_runs(runs: Sequence[Run]) -> tuple[Measured, ...]:
     """The growth of each variant that runs of `memprof grow` tell of: of its last round, whose processes did the same work."""
-    followed = summary.rounds_together(run for run in runs if run.followed)
+    followed = store.rounds_together(run for run in runs if run.followed)
     if not followed:
         return ()
     from . import growth  # brings numpy along, which no other gate needs

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..runs import summary
-from ..runs.records import Run
+from ..runs.records import Job, Run
 from .baseline import Entry, Place
 
 BOTH, BASE, HEAD = "both", "base", "head"
@@ -34,9 +34,14 @@ def beside_baseline(base: Sequence[Entry], entries: Sequence[Entry], head: Group
     return {BOTH if alike else HEAD: _first(head)}
 
 
+def shapes(job: Job) -> dict[str, tuple[int, ...]]:
+    """The shapes of inputs as far as a Job tells them: asked for, of its arrays, and those in which open dimensions were taken as 1."""
+    return {**job.shapes, **job.given, **job.assumed}
+
+
 def _shapes(run: Run) -> tuple[object, ...]:
     job = run.job
-    return {**job.shapes, **job.given, **job.assumed}, os.path.basename(job.inputs or "") if not job.given else ""
+    return shapes(job), os.path.basename(job.inputs or "") if not job.given else ""
 
 
 def _asked(entry: Entry) -> dict[str, str]:

@@ -158,16 +158,12 @@ class Memprof:
         failed = next((run.outcome for run in runs if not run.outcome.ok), None)
         if failed is not None:
             pytest.fail(f"{what}: {failed.sentence}", pytrace=False)
-        measured = Measured(runs, max(map(_peak, runs)), max(_peak(run) - _end(run, before) for run in runs))
+        measured = Measured(runs, max(run.height_bytes for run in runs), max(run.height_bytes - _end(run, before) for run in runs))
         self._peaks_bytes.append(measured.peak_bytes)
         if self._limit is not None:
-            worst = max(runs, key=_peak)
-            self._limit.check(_peak(worst), _end(worst, before), what)
+            worst = max(runs, key=lambda run: run.height_bytes)
+            self._limit.check(worst.height_bytes, _end(worst, before), what)
         return measured
-
-
-def _peak(run: Run) -> int:
-    return max(mark.height_bytes for mark in run.before_release)
 
 
 def _end(run: Run, phase: str) -> int:

@@ -505,6 +505,11 @@ class Run:
         """The finished phases that PEAK is the largest of: what is touched to delete a runtime is none of what it needs to run."""
         return tuple(mark for mark in self.marks if mark.phase != RELEASE)
 
+    @property
+    def height_bytes(self) -> int:
+        """The largest of these phases, 0 if it finished none."""
+        return max((mark.height_bytes for mark in self.before_release), default=0)
+
     def mark(self, phase: str) -> Mark | None:
         """The finished phase of that name, or None."""
         return next((mark for mark in self.marks if mark.phase == phase), None)

@@ -76,12 +76,23 @@ def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
         for index in places if differing else ():
             run = runs[index]
             words = ", ".join(ways[index].get(name, f"{name} {'unknown' if name in _REPORTED else 'default'}") for name in differing)
-            apart[index] = replace(run, job=replace(run.job, variant=f"{run.job.variant} ({words})"))
-        # Rounds of `memprof grow` differ in their number of units by design; reports on growth take the last: summary.rounds_together.
+            apart[index] = replace(run, job=replace(run.job, variant=run.job.variant + _completion(words)))
+        # Rounds of `memprof grow` differ in their number of units by design; reports on growth take the last: rounds_together.
         if differing and not (differing == ["runs"] and all(runs[index].job.use is not None for index in places)):
             job = runs[places[0]].job
             remarks.append(f"{job.model.name}, {job.variant}: runs that differ in {', '.join(differing)} are separate rows")
     return tuple(apart), remarks
+
+
+def rounds_together(runs: Iterable[Run]) -> list[Run]:
+    """Runs of `memprof grow` under the name of their variant, without what told_apart added to it because rounds differ in their units."""
+    return [
+        replace(run, job=replace(run.job, variant=run.job.variant.removesuffix(_completion(_way(run).get("runs", ""))))) for run in runs
+    ]
+
+
+def _completion(words: str) -> str:
+    return f" ({words})"
 
 
 def _shortest(commands: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], str]:

@@ -61,11 +61,6 @@ def groups(runs: Iterable[Run]) -> dict[Key, list[Run]]:
     return by_key
 
 
-def rounds_together(runs: Iterable[Run]) -> list[Run]:
-    """Runs of `memprof grow` under the name of their variant, without what store.told_apart added to it because rounds differ in their units."""
-    return [replace(run, job=replace(run.job, variant=run.job.variant.removesuffix(f" (runs {run.job.runs})"))) for run in runs]
-
-
 def groups_of_one_machine(runs: Iterable[Run]) -> dict[Key, list[Run]]:
     """As `groups`. Raises InputError if a model and variant, at one thread count, was measured on several machines."""
     by_key = groups(runs)

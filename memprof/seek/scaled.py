@@ -96,6 +96,11 @@ class Within:
     possibly: int | None
     confirmed_bytes: int | None = None
 
+    @property
+    def bounded(self) -> bool:
+        """Whether the law's interval says what is possible."""
+        return self.possibly is not None or self.value is None
+
 
 @dataclass(frozen=True)
 class Against:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ def picture(fitted: Fitted) -> Figure:
 
 
 _TIME: dict[str, Any] = {"color": style.INK, "marker": "o", "markersize": 4.5, "linewidth": 1.4}
-_PARTLY: dict[str, Any] = {**_TIME, "markerfacecolor": "white", "linestyle": "none"}
+_HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "linestyle": "none"}
 _NONE: dict[str, Any] = {"color": style.GREY, "linestyle": (0, (5, 3)), "linewidth": 1.0}
 _KINDS: dict[str, dict[str, Any]] = {
     "minor_faults": {"color": "#0072B2", "marker": "s", "markersize": 4.5, "linewidth": 1.4, "linestyle": (0, (5, 1.5))},
@@ -49,7 +49,7 @@ def _picture(fitted: Fitted, points: Sequence[At]) -> Figure:
     time = grid.choose_unit(NS, [at.time_ns or 0 for at in fitted.curve])
     legend = [
         Entry("median iteration", line=_TIME),
-        *([Entry("of the runs that did not fail", line=_PARTLY)] if any(at.ended for at in points) else []),
+        *([Entry("of the runs that did not fail", line={**_TIME, **_HOLLOW})] if any(at.ended for at in points) else []),
         Entry("with no limit", line={**_NONE, "marker": ""}),
         *(Entry(f"{name.replace('_', ' ')} in EXECUTE", line=look) for name, look in _KINDS.items()),
     ]
@@ -74,11 +74,7 @@ def _picture(fitted: Fitted, points: Sequence[At]) -> Figure:
         axes.tick_params(length=2.5)
         for _, value in marked:
             axes.axvline(value / size.size, color=style.INK, linewidth=0.8, linestyle=":", zorder=1)
-    # Where some runs failed, the others' figures are no point of the line: it would promise that the job works there.
-    sound = [(place, at) for place, at in zip(x, points, strict=True) if not at.ended]
-    partly = [(place, at) for place, at in zip(x, points, strict=True) if at.ended]
-    for kind, look in ((sound, _TIME), (partly, _PARTLY)):
-        upper.plot([place for place, _ in kind], [(at.time_ns or 0) / time.size for _, at in kind], **look)
+    _drawn(upper, x, points, [(at.time_ns or 0) / time.size for at in points], _TIME)
     if plain.time_ns:
         upper.axhline(plain.time_ns / time.size, **_NONE)
     upper.set_ylim(0, max(at.time_ns or 0 for at in fitted.curve) / time.size * 1.1)
@@ -102,14 +98,22 @@ def _marked(fitted: Fitted) -> list[tuple[str, int]]:
     return sorted(marked, key=lambda mark: mark[1])
 
 
+def _drawn(axes: Axes, x: Sequence[float], points: Sequence[At], values: Sequence[float | None], look: Mapping[str, Any]) -> None:
+    """A line through the points that have a value. Where some runs failed, the others' figure is no point of the line, which would promise that the
+    job works there."""
+    for partly, kind in ((False, look), (True, {**look, **_HOLLOW})):
+        some = [
+            (at, value) for at, point, value in zip(x, points, values, strict=True) if value is not None and bool(point.ended) is partly
+        ]
+        axes.plot([at for at, _ in some], [value for _, value in some], **kind)
+
+
 def _faults(axes: Axes, x: Sequence[float], points: Sequence[At]) -> None:
     most = 1.0
     for name, look in _KINDS.items():
-        seen = [(place, value, bool(at.ended)) for place, at in zip(x, points, strict=True) if (value := getattr(at, name)) is not None]
-        for partly, kind in ((False, look), (True, {**look, "markerfacecolor": "white", "linestyle": "none"})):
-            some = [(place, value) for place, value, failed in seen if failed is partly]
-            axes.plot([place for place, _ in some], [value for _, value in some], **kind)
-        most = max([most, *(value for _, value, _ in seen)])
+        values = [getattr(at, name) for at in points]
+        _drawn(axes, x, points, values, look)
+        most = max([most, *(value for value in values if value is not None)])
     if most >= _LOG_FROM:
         axes.set_yscale("symlog", linthresh=1)
         axes.yaxis.set_minor_locator(NullLocator())

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from memprof.errors import InputError
 from memprof.judge import growth
 from memprof.judge.growth import Series, Verdict
-from memprof.runs import summary, work
+from memprof.runs import store, work
 from memprof.runs.metrics import BYTES
 from memprof.runs.records import COMMAND, Run
 from memprof.seek.grow import Grown, last_round, longest
@@ -41,7 +41,7 @@ def render(runs: Sequence[Run]) -> Figure:
 def panels(runs: Sequence[Run]) -> list[Panel]:
     """The last round of each model and variant, judged. Raises InputError if no run followed its memory."""
     groups: dict[tuple[str, str], list[Run]] = {}
-    for run in summary.rounds_together(runs):
+    for run in store.rounds_together(runs):
         if run.work:
             groups.setdefault((run.job.model.name, run.job.variant), []).append(run)
     if not groups:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from memprof.judge.inputs import BOTH
+from memprof.judge import inputs as judged
 from memprof.runs import summary
 from memprof.runs.records import Run
 
@@ -15,7 +15,7 @@ from ..rows import key_fields
 
 def notes(ran: Mapping[str, Sequence[Run]]) -> list[str]:
     """`Inputs: x 1x3x640x640.`, of a side alone where the sides differ."""
-    return [f"Inputs{'' if side == BOTH else f' of {side}'}: {text}." for side, runs in ran.items() for text in heading(runs)]
+    return [f"Inputs{'' if side == judged.BOTH else f' of {side}'}: {text}." for side, runs in ran.items() for text in heading(runs)]
 
 
 def fields(ran: Mapping[str, Sequence[Run]]) -> list[dict[str, object]]:
@@ -24,7 +24,7 @@ def fields(ran: Mapping[str, Sequence[Run]]) -> list[dict[str, object]]:
         {
             "side": side,
             **key_fields(summary.key(run)),
-            "shapes": {name: list(shape) for name, shape in {**run.job.shapes, **run.job.given, **run.job.assumed}.items()},
+            "shapes": {name: list(shape) for name, shape in judged.shapes(run.job).items()},
             "assumed": list(run.job.assumed),
             "file": Path(run.job.inputs).name if run.job.inputs else None,
         }

@@ -169,7 +169,7 @@ def _value(value: int | None) -> str:
 
 
 def _possibly(row: Within) -> str:
-    return "not bounded" if row.possibly is None and row.value is not None else _value(row.possibly)
+    return _value(row.possibly) if row.bounded else "not bounded"
 
 
 def _against(scaled: Scaled) -> Table:
@@ -203,7 +203,7 @@ def notes(scaled: Scaled) -> list[str]:
         said.append(f"Undecided: {scaled.undecided}.")
     if any(prediction.beyond for prediction in scaled.predictions):
         said.append("Beyond the measured range a law is an assumption; its interval is wider there.")
-    if any(row.possibly is None and row.value is not None for row in scaled.within):
+    if not all(row.bounded for row in scaled.within):
         said.append(
             "Where it says not bounded, the law's interval is too wide beyond the measured range to say what is possible: measure more there."
         )
