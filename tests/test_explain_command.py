@@ -339,6 +339,20 @@ def test_the_picture_is_drawn(tmp_path: Path, ending: str) -> None:
     assert (tmp_path / f"why.{ending}").stat().st_size > 1000
 
 
+@pytest.mark.parametrize("peak", [191, 200, 215, 225, 400])
+def test_a_bars_total_has_room_beside_the_bar(peak: int) -> None:
+    """The total of a bar whose peak is near the picture's edge is the widest, and once lay over the bar."""
+    figure = waterfall.draw(explanation(measured=(Measured("EXECUTE", peak * MIB, 191 * MIB, 10, 5),)))
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    bars = [patch.get_window_extent() for patch in axes.patches]
+    totals = [text.get_window_extent() for text in axes.texts if text.get_weight() == "bold"]
+    assert len(totals) == 3
+    for total in totals:
+        assert not any(total.overlaps(bar) for bar in bars)
+        assert total.x1 <= axes.get_window_extent().x1
+
+
 def test_without_a_look_there_is_nothing_to_draw_but_text() -> None:
     empty = explanation(phases=(), findings=(), measured=())
     assert "Nothing was found" in report().render(empty)

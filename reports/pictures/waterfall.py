@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -31,9 +32,8 @@ def draw(explanation: Explanation) -> Figure:
 def _draw(explanation: Explanation) -> Figure:
     names = [name for name in SLICES if any(phase.size(name) > 0.003 * phase.rss_bytes for phase in explanation.phases)]
     transients = {phase.name: phase.transient_bytes for phase in explanation.measured}
-    shown = any(transients.get(phase.name, 0) > 0.01 * phase.rss_bytes for phase in explanation.phases)
     legend = [Entry(name, fill=FILLS[name]) for name in names]
-    if shown:
+    if any(_above(phase, transients) for phase in explanation.phases):
         legend.append(Entry("its peak above its end", fill=_TRANSIENT))
     row, wide = 0.46, 10.0
     sheet = Sheet(
@@ -49,10 +49,16 @@ def _draw(explanation: Explanation) -> Figure:
     )
     heads = [lettering.label(short(phase.name), 1.7) for phase in explanation.phases]
     indent = max(lettering.width(head) for head in heads) + 0.3
-    tops = [phase.rss_bytes + (0 if "/" in phase.name else transients.get(phase.name, 0)) for phase in explanation.phases]
+    above = [_above(phase, transients) for phase in explanation.phases]
+    tops = [phase.rss_bytes + more for phase, more in zip(explanation.phases, above, strict=True)]
     unit = choose_unit(BYTES, tops)
-    axes = sheet.axes(indent, 0.05, wide - indent - 0.2, len(explanation.phases) * row)
-    limit = max(tops) / unit.size / (1 - 0.62 / (wide - indent - 0.2))
+    totals = [number(phase.rss_bytes / unit.size) for phase in explanation.phases]
+    totals = [f"{total} (peak {number(top / unit.size)})" if more else total for total, more, top in zip(totals, above, tops, strict=True)]
+    inches = wide - indent - 0.2
+    axes = sheet.axes(indent, 0.05, inches, len(explanation.phases) * row)
+    # The axis is so long that each bar's total has room on its right.
+    rooms = [min(lettering.width(total, style.SMALL, "bold") + 0.08, inches / 2) for total in totals]
+    limit = max(top / unit.size / (1 - room / inches) for top, room in zip(tops, rooms, strict=True))
     axes.set_xlim(0, limit)
     axes.set_ylim(len(explanation.phases) - 0.5, -0.5)
     axes.set_yticks(range(len(explanation.phases)), heads)
@@ -60,12 +66,20 @@ def _draw(explanation: Explanation) -> Figure:
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.grid(axis="x")
     axes.set_xlabel(unit.caption("resident"), labelpad=2)
-    for place, phase in enumerate(explanation.phases):
-        _stack(axes, place, phase, names, unit.size, limit, 0 if "/" in phase.name else transients.get(phase.name, 0), wide - indent - 0.2)
+    for place, (phase, more, total) in enumerate(zip(explanation.phases, above, totals, strict=True)):
+        left = _stack(axes, place, phase, names, unit.size, more, inches / limit)
+        axes.annotate(total, (left, place), (4, 0), textcoords="offset points", va="center", size=style.SMALL, weight="bold")
     return sheet.figure
 
 
-def _stack(axes, place: int, phase: Phase, names: Sequence[str], unit: float, limit: float, above: int, inches: float) -> None:  # type: ignore[no-untyped-def]
+def _above(phase: Phase, transients: Mapping[str, int]) -> int:
+    """How much higher the phase's peak was than this look, in bytes; 0 for less than 1%, and for a look at the peak itself."""
+    more = 0 if "/" in phase.name else transients.get(phase.name, 0)
+    return more if more > 0.01 * phase.rss_bytes else 0
+
+
+def _stack(axes: Axes, place: int, phase: Phase, names: Sequence[str], unit: float, above: int, inches: float) -> float:
+    """One bar and where it ends; inches are those of one unit on the axis."""
     left = 0.0
     for name in names:
         size = phase.size(name) / unit
@@ -73,15 +87,10 @@ def _stack(axes, place: int, phase: Phase, names: Sequence[str], unit: float, li
             continue
         axes.barh(place, size, 0.72, left=left, **FILLS[name].words())
         text = number(size)
-        if size / limit * inches > lettering.width(text, style.SMALL) + 0.1:
+        if size * inches > lettering.width(text, style.SMALL) + 0.1:
             axes.text(left + size / 2, place, text, ha="center", va="center", size=style.SMALL, bbox=placing.backing())
         left += size
-    if above > 0.01 * phase.rss_bytes:
+    if above:
         axes.barh(place, above / unit, 0.72, left=left, **{**_TRANSIENT.words(), "linestyle": "--"})
         left += above / unit
-    total = number(phase.rss_bytes / unit) + (f" (peak {number(left)})" if above > 0.01 * phase.rss_bytes else "")
-    fits = (limit - left) / limit * inches > lettering.width(total, style.SMALL, "bold") + 0.08
-    side = {"ha": "left"} if fits else {"ha": "right", "bbox": placing.backing()}
-    axes.annotate(
-        total, (left, place), (4 if fits else -4, 0), textcoords="offset points", va="center", size=style.SMALL, weight="bold", **side
-    )
+    return left
