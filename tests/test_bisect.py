@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import re
 import statistics
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +22,7 @@ from memprof.gate import worktrees
 from memprof.history import bisecting, versions
 from memprof.history.bisecting import Request
 from memprof.history.versions import Versions
+from memprof.installing.pip import Listed
 from memprof.judge import likeness
 from memprof.judge.verdicts import Limits
 from memprof.measuring.order import Order
@@ -343,27 +347,72 @@ def test_noise_at_the_ends_exits_as_undecided(monkeypatch: pytest.MonkeyPatch) -
 
 def test_releases_come_from_pip_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     known = ["1.10.0", "1.9.2", "1.9.1", "1.9.0", "1.8.0"]
-    monkeypatch.setattr(versions.pip, "versions", lambda python, name, pre: ["1.11.0rc1", *known] if pre else known)
+    monkeypatch.setattr(
+        versions.pip, "versions", lambda python, name, pre: Listed(("1.11.0rc1", *known) if pre else tuple(known))
+    )
     opened = []
     monkeypatch.setattr(versions.making, "ensure", lambda name, version, say: opened.append((name, version)) or "/env/bin/python")
-    wanted = versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False)
+    wanted = versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, pytest.fail)
     assert wanted.labels == ("1.8.0", "1.9.0", "1.9.1", "1.9.2", "1.10.0")
-    assert versions.of_releases(_suite(), "onnxruntime", "1.9", "1.11.0rc1", True).labels == ("1.9.2", "1.10.0", "1.11.0rc1")
+    assert versions.of_releases(_suite(), "onnxruntime", "1.9", "1.11.0rc1", True, pytest.fail).labels == ("1.9.2", "1.10.0", "1.11.0rc1")
     with wanted.open(1, print) as suite:
         assert (suite.variants[0].python, opened) == ("/env/bin/python", [("onnxruntime", "1.9.0")])
-    again = versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False)
+    again = versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, pytest.fail)
     assert again.key == wanted.key and " object at " not in wanted.key, "another process asks with the same key"
     asked = replace(_suite(), models=("nope.onnx",))
     with monkeypatch.context() as patch, pytest.raises(InputError, match=r"model nope\.onnx: no such file"):
         patch.setattr(versions.pip, "versions", None)  # before pip is asked
-        versions.of_releases(asked, "onnxruntime", "1.8", "1.10", False)
+        versions.of_releases(asked, "onnxruntime", "1.8", "1.10", False, pytest.fail)
     with pytest.raises(UsageError, match=r"--to 1\.12: pip knows no such version of onnxruntime .* the newest are 1.8.0"):
-        versions.of_releases(_suite(), "onnxruntime", "1.8", "1.12", False)
+        versions.of_releases(_suite(), "onnxruntime", "1.8", "1.12", False, pytest.fail)
     with pytest.raises(UsageError, match=r"--from 1\.9 must be an older version than --to 1.8"):
-        versions.of_releases(_suite(), "onnxruntime", "1.9", "1.8", False)
-    monkeypatch.setattr(versions.pip, "versions", lambda python, name, pre: None)
-    with pytest.raises(InputError, match="pip cannot tell the versions of onnxruntime: there is no network, or the registry refuses"):
-        versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False)
+        versions.of_releases(_suite(), "onnxruntime", "1.9", "1.8", False, pytest.fail)
+
+
+def test_a_yanked_release_is_passed_over_and_as_an_end_it_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    package = tmp_path / "simple/onnxruntime"
+    package.mkdir(parents=True)
+    marks = {"1.8.0": "", "1.9.1": ' data-yanked="breaks &lt;numpy&gt;: see 12"', "1.10.0": "", "1.11.0": ' data-yanked=""'}
+    rows = [f'<a href="onnxruntime-{version}-py3-none-any.whl#sha256={"0" * 64}"{mark}>x</a>' for version, mark in marks.items()]
+    (package / "index.html").write_text("<!DOCTYPE html><html><body>" + "".join(rows))
+    _pip_sees(monkeypatch, INDEX_URL=(tmp_path / "simple").as_uri())
+
+    _pip_is_asked_once(monkeypatch)
+    assert versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, pytest.fail).labels == ("1.8.0", "1.10.0")
+    with pytest.raises(UsageError, match=r"--from 1\.9: onnxruntime 1\.9\.1 was yanked \(breaks <numpy>: see 12\), and a search passes over"):
+        versions.of_releases(_suite(), "onnxruntime", "1.9", "1.10", False, pytest.fail)
+    with pytest.raises(UsageError, match=r"--to 1\.11\.0: onnxruntime 1\.11\.0 was yanked, and .*; the newest others are 1\.8\.0, 1\.10\.0$"):
+        versions.of_releases(_suite(), "onnxruntime", "1.8", "1.11.0", False, pytest.fail)
+
+
+def test_an_index_that_refuses_is_named_also_beside_a_folder_of_wheels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for version in ("1.8.0", "1.10.0"):
+        (tmp_path / f"onnxruntime-{version}-py3-none-any.whl").touch()
+    _pip_sees(monkeypatch, INDEX_URL="http://127.0.0.1:9/simple", FIND_LINKS=str(tmp_path), RETRIES="0")
+    index = "pip could not read http://127.0.0.1:9/simple (out of reach)"
+    said: list[str] = []
+
+    with monkeypatch.context() as patch, pytest.raises(InputError, match=re.escape(f"pip cannot tell the versions of onnxruntime: {index}")):
+        patch.delenv("PIP_FIND_LINKS")
+        versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, pytest.fail)
+    _pip_is_asked_once(monkeypatch)
+    assert versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, said.append).labels == ("1.8.0", "1.10.0")
+    assert said == [f"{index}: releases that are only there are not searched"]
+    with pytest.raises(UsageError, match=re.escape(f"; the newest are 1.8.0, 1.10.0; {index}")):
+        versions.of_releases(_suite(), "onnxruntime", "1.8", "1.12", False, pytest.fail)
+
+
+def _pip_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Because it takes half a second."""
+    listed = versions.pip.listed(sys.executable, "onnxruntime")
+    monkeypatch.setattr(versions.pip, "listed", lambda *words: listed)
+
+
+def _pip_sees(monkeypatch: pytest.MonkeyPatch, **words: str) -> None:
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    for name, value in {"CONFIG_FILE": os.devnull, **words}.items():
+        monkeypatch.setenv(f"PIP_{name}", value)
 
 
 def _suite() -> Suite:

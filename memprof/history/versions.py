@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from ..errors import InputError, UsageError
+from ..errors import UsageError
 from ..gate import worktrees
 from ..installing import making, pip
 from ..measuring import suite
@@ -53,7 +53,7 @@ def of_commits(file: Path, good: str, bad: str, path: str | None) -> Versions:
     return Versions("commit", repository.root.name, tuple(name[:9] for name in names), open_build, named, key)
 
 
-def of_releases(asked: Suite, package: str, first: str, last: str, pre: bool) -> Versions:
+def of_releases(asked: Suite, package: str, first: str, last: str, pre: bool, say: Say) -> Versions:
     """The releases of a runtime's package from one to another, each in an environment that is made if it is missing.
 
     Raises UsageError for a runtime that pip does not install and for versions that are none of it, InputError for a model that cannot be read and
@@ -63,10 +63,10 @@ def of_releases(asked: Suite, package: str, first: str, last: str, pre: bool) ->
     assert runtime.distribution is not None
     models = [identify(path).sha256 for path in asked.models]  # before anything is installed
     listed = pip.versions(sys.executable, runtime.distribution, pre)
-    if listed is None:
-        raise InputError(f"pip cannot tell the versions of {runtime.distribution}: there is no network, or the registry refuses")
-    ordered = sorted(listed, key=environments.version_key)
-    ends = [_release(ordered, wanted, option, runtime.distribution) for wanted, option in ((first, "--from"), (last, "--to"))]
+    ordered = sorted(listed.versions, key=environments.version_key)
+    ends = [_release(ordered, listed, wanted, option, runtime.distribution) for wanted, option in ((first, "--from"), (last, "--to"))]
+    if listed.unread:
+        say(f"pip could not read {', '.join(listed.unread)}: releases that are only there are not searched")
     low, high = (ordered.index(end) for end in ends)
     if low >= high:
         raise UsageError(f"--from {first} must be an older version than --to {last}")
@@ -84,12 +84,19 @@ def of_releases(asked: Suite, package: str, first: str, last: str, pre: bool) ->
     )
 
 
-def _release(ordered: list[str], wanted: str, option: str, distribution: str) -> str:
+def _release(ordered: list[str], listed: pip.Listed, wanted: str, option: str, distribution: str) -> str:
     """The newest version that is the wanted one or of its line."""
     fitting = [version for version in ordered if environments.is_of(version, wanted)]
     if not fitting:
         few = ", ".join(ordered[-8:])
+        for version, reason in listed.yanked.items():
+            if environments.is_of(version, wanted):
+                raise UsageError(
+                    f"{option} {wanted}: {distribution} {version} was yanked{f' ({reason})' if reason else ''}, and a search passes over such "
+                    f"releases; the newest others are {few}"
+                )
+        unread = f"; pip could not read {', '.join(listed.unread)}" if listed.unread else ""
         raise UsageError(
-            f"{option} {wanted}: pip knows no such version of {distribution} for this Python and machine; the newest are {few}"
+            f"{option} {wanted}: pip knows no such version of {distribution} for this Python and machine; the newest are {few}{unread}"
         )
     return fitting[-1]
