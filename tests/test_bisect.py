@@ -347,9 +347,7 @@ def test_noise_at_the_ends_exits_as_undecided(monkeypatch: pytest.MonkeyPatch) -
 
 def test_releases_come_from_pip_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     known = ["1.10.0", "1.9.2", "1.9.1", "1.9.0", "1.8.0"]
-    monkeypatch.setattr(
-        versions.pip, "versions", lambda python, name, pre: Listed(("1.11.0rc1", *known) if pre else tuple(known))
-    )
+    monkeypatch.setattr(versions.pip, "versions", lambda python, name, pre: Listed(("1.11.0rc1", *known) if pre else tuple(known)))
     opened = []
     monkeypatch.setattr(versions.making, "ensure", lambda name, version, say: opened.append((name, version)) or "/env/bin/python")
     wanted = versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, pytest.fail)
@@ -379,9 +377,13 @@ def test_a_yanked_release_is_passed_over_and_as_an_end_it_is_a_sentence(monkeypa
 
     _pip_is_asked_once(monkeypatch)
     assert versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, pytest.fail).labels == ("1.8.0", "1.10.0")
-    with pytest.raises(UsageError, match=r"--from 1\.9: onnxruntime 1\.9\.1 was yanked \(breaks <numpy>: see 12\), and a search passes over"):
+    with pytest.raises(
+        UsageError, match=r"--from 1\.9: onnxruntime 1\.9\.1 was yanked \(breaks <numpy>: see 12\), and a search passes over"
+    ):
         versions.of_releases(_suite(), "onnxruntime", "1.9", "1.10", False, pytest.fail)
-    with pytest.raises(UsageError, match=r"--to 1\.11\.0: onnxruntime 1\.11\.0 was yanked, and .*; the newest others are 1\.8\.0, 1\.10\.0$"):
+    with pytest.raises(
+        UsageError, match=r"--to 1\.11\.0: onnxruntime 1\.11\.0 was yanked, and .*; the newest others are 1\.8\.0, 1\.10\.0$"
+    ):
         versions.of_releases(_suite(), "onnxruntime", "1.8", "1.11.0", False, pytest.fail)
 
 
@@ -392,7 +394,10 @@ def test_an_index_that_refuses_is_named_also_beside_a_folder_of_wheels(monkeypat
     index = "pip could not read http://127.0.0.1:9/simple (out of reach)"
     said: list[str] = []
 
-    with monkeypatch.context() as patch, pytest.raises(InputError, match=re.escape(f"pip cannot tell the versions of onnxruntime: {index}")):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(InputError, match=re.escape(f"pip cannot tell the versions of onnxruntime: {index}")),
+    ):
         patch.delenv("PIP_FIND_LINKS")
         versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, pytest.fail)
     _pip_is_asked_once(monkeypatch)
@@ -560,7 +565,7 @@ def test_commits_are_built_and_searched(memprof, checkout, monkeypatch) -> None:
     def refuse(*words: object) -> None:
         raise AssertionError("built before")
 
-    again = versions.of_commits(checkout.folder / "bench/suite.toml", "v1", "HEAD", None)
+    again = versions.of_commits(checkout.folder / "bench/suite.toml", "v1", "HEAD", None, pytest.fail)
     monkeypatch.setattr(worktrees, "built", refuse)
     for number in (0, 2, len(hashes) - 1):
         with again.open(number, pytest.fail) as kept:
@@ -584,6 +589,7 @@ def test_commits_are_built_and_searched(memprof, checkout, monkeypatch) -> None:
             2,
             "--path docs: no commit between HEAD~1 and HEAD touches it",
         ),
+        (["--suite", "bench/suite.toml", "--good", "HEAD~1", "--path", "../x"], 2, "--path ../x lies outside of the repository /"),
         (["--suite", "bench/suite.toml", "--good", "HEAD~1", "--threads", "2"], 2, "--threads does not go with --suite"),
         (["--suite", "nowhere.toml", "--good", "HEAD~1"], 5, "suite nowhere.toml: no such file"),
         (
@@ -602,6 +608,35 @@ def test_bad_words_are_a_sentence(memprof, checkout, words, code, says) -> None:
     checkout.commit(engine_dot_py="1")
     done = memprof("bisect", *words, cwd=checkout.folder)
     assert (done.returncode, says in done.stderr) == (code, True), done.stderr
+
+
+def test_a_path_is_the_current_folder_s_and_uncommitted_changes_are_said_to_be_in_no_commit(checkout, monkeypatch) -> None:
+    checkout.commit(bench__suite_dot_toml=SUITE)
+    (checkout.folder / "src").mkdir()
+    hashes = []
+    for number in (1, 2, 3):
+        checkout.commit(engine_dot_py=str(number), src__a_dot_py=str(number // 2))
+        hashes.append(checkout.git("rev-parse", "HEAD").strip())
+    said: list[str] = []
+
+    def searched(path: str) -> tuple[str, ...]:
+        return versions.of_commits(checkout.folder / "bench/suite.toml", hashes[0], "HEAD", path, said.append).labels
+
+    all_three, those_of_src = tuple(name[:9] for name in hashes), (hashes[0][:9], hashes[1][:9])
+    for folder, path in ((".", "src"), ("bench", "../src"), ("src", "."), ("/", "src"), ("bench", str(checkout.folder / "src"))):
+        monkeypatch.chdir(checkout.folder / folder)
+        assert searched(path) == those_of_src, (folder, path)
+    assert searched(str(checkout.folder)) == all_three
+    assert not said
+
+    checkout.write(bench__suite_dot_toml=SUITE + "# edited")
+    searched("../src")
+    assert not said, "the suite is taken as it is"
+    checkout.write(engine_dot_py="9")
+    searched("../src")
+    assert said == [
+        f"the checkout has changes that are in no commit: they are not measured; only {checkout.folder / 'bench/suite.toml'} is taken as it is"
+    ]
 
 
 # -- what changed

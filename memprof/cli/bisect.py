@@ -95,11 +95,12 @@ def command(
 
 def _commits(suite: str, good: str | None, bad: str, path: str | None, **others: Any) -> Any:
     from ..history import versions
+    from . import talk
 
     _unused(others, "--suite")
     if good is None:
         raise UsageError("--suite takes --good REF: the older commit")
-    return versions.of_commits(Path(suite), good, bad, path)
+    return versions.of_commits(Path(suite), good, bad, path, talk)
 
 
 def _releases(

@@ -36,11 +36,13 @@ class Versions:
     key: str
 
 
-def of_commits(file: Path, good: str, bad: str, path: str | None) -> Versions:
+def of_commits(file: Path, good: str, bad: str, path: str | None, say: Say) -> Versions:
     """The commits between two refs, by first parents. Raises UsageError for refs that are not so, InputError for a suite that is none."""
     repository = worktrees.Repository.of(file)
     build = suite.read(file).build or Build()
     names = commits.first_parents(repository.root, good, bad, path)
+    if commits.changed(repository.root, file):
+        say(f"the checkout has changes that are in no commit: they are not measured; only {file} is taken as it is")
 
     def open_build(number: int, say: Say) -> AbstractContextManager[Suite]:
         return builds.suite_of(repository, names[number], build, names[number][:9], say)
