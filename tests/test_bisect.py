@@ -7,6 +7,7 @@ import os
 import random
 import re
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -303,6 +304,51 @@ def test_a_search_is_not_continued_on_another_machine(monkeypatch: pytest.Monkey
     assert answered(asked, said).searched.steps[0].at == 11
     assert said == ["a search that was stopped is not continued: it was on another machine (kernel 6.1 against 6.18, CPUs 64 against 2)"]
     assert noted.count("run 0") > 6, "the run of the other machine is measured again"
+
+
+def test_a_search_is_not_continued_with_another_model_or_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, noted = fake(monkeypatch, [200] * 11 + [220] * 20)
+    measure = bisecting.campaign.measure
+
+    def interrupted(orders: list[Order], progress: object, keep: Callable[[bytes], None]) -> Iterator[object]:
+        yield next(measure(orders, progress, keep))  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(bisecting.campaign, "measure", interrupted)
+        answered(replace(asked, facts={"model net.onnx": "1", "Python": "3.11.7", "file x.py": "1"}))
+    said: list[str] = []
+    assert answered(replace(asked, facts={"model net.onnx": "2", "Python": "3.11.9", "file x.py": "1"}), said).searched.steps[0].at == 11
+    assert said == ["a search that was stopped is not continued: another since then: model net.onnx, Python"]
+    assert noted.count("run 0") > 6, "the run of the other model is measured again"
+
+
+def test_the_facts_of_a_search_follow_models_files_and_packages(checkout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    checkout.commit(bench__suite_dot_toml=SUITE, runtime_dot_py=RUNTIME, bench__net_dot_bin="1")
+    checkout.commit(engine_dot_py="1")
+
+    def facts() -> dict[str, str]:
+        return dict(versions.of_commits(checkout.folder / "bench/suite.toml", "HEAD~1", "HEAD", None, lambda sentence: None).facts)
+
+    first = facts()
+    assert facts() == first and f"interpreter {sys.executable}" in first
+    checkout.write(bench__net_dot_bin="2", runtime_dot_py=RUNTIME + "# edited")
+    assert {name for name, value in facts().items() if value != first[name]} == {"model net.bin", "file runtime.py"}
+
+    monkeypatch.setenv("PYTHONUSERBASE", str(tmp_path / "base"))
+    before = facts()
+    user = subprocess.run([sys.executable, "-m", "site", "--user-site"], capture_output=True, text=True, check=False).stdout.strip()
+    (Path(user) / "thing-2.0.dist-info").mkdir(parents=True)
+    assert {name for name, value in facts().items() if value != before[name]} == {f"interpreter {sys.executable}"}
+
+    model = tmp_path / "net.tflite"
+    model.write_bytes(Path(_suite().models[0]).read_bytes())
+    monkeypatch.setattr(versions.pip, "versions", lambda python, name, pre: Listed(("1.9.0", "1.8.0")))
+    asked = replace(_suite(), models=(str(model),))
+    then = versions.of_releases(asked, "onnxruntime", "1.8", "1.9", False, pytest.fail)
+    model.write_bytes(b"another")
+    now = versions.of_releases(asked, "onnxruntime", "1.8", "1.9", False, pytest.fail)
+    assert now.key == then.key and now.facts["model net.tflite"] != then.facts["model net.tflite"]
 
 
 def test_what_failed_before_an_error_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-from ..errors import UsageError
+from ..errors import MemprofError, UsageError
+from ..files import sha256_of
 from ..gate import worktrees
 from ..installing import making, pip
 from ..measuring import suite
@@ -25,7 +28,8 @@ class Versions:
     """The versions, the good one first. noun: `commit` or `release`. subject: of which there are versions. labels: their names.
 
     open: a version as a suite to be measured, as long as the block lasts; it raises InputError for a version that cannot be made. named: a
-    version for people, with its subject. key: text that is the same for the same question.
+    version for people, with its subject. key: text that is the same for the same question. facts: what else the figures hold for, by a name for
+    people: the files that are measured with and their content, interpreters and their packages.
     """
 
     noun: str
@@ -34,6 +38,7 @@ class Versions:
     open: Callable[[int, Say], AbstractContextManager[Suite]]
     named: Callable[[int], str]
     key: str
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 def of_commits(file: Path, good: str, bad: str, path: str | None, say: Say) -> Versions:
@@ -52,7 +57,35 @@ def of_commits(file: Path, good: str, bad: str, path: str | None, say: Say) -> V
         return f"{names[number][:9]} ({subject})"
 
     key = f"{repository.root} {names} {file.read_text('utf-8')}"
-    return Versions("commit", repository.root.name, tuple(name[:9] for name in names), open_build, named, key)
+    return Versions(
+        "commit", repository.root.name, tuple(name[:9] for name in names), open_build, named, key, _facts(suite.read(file), build)
+    )
+
+
+def _facts(asked: Suite, build: Build) -> dict[str, str]:
+    """What the checkout and the machine lend to every commit. What is not there is the commits' own, or is missed when it is measured."""
+    facts = {}
+    for path in asked.models:
+        with suppress(MemprofError):
+            facts[f"model {os.path.basename(path)}"] = identify(path).sha256
+    for file in (*asked.runtimes, *(variant.runtime for variant in asked.variants), asked.inputs):
+        if file and os.path.isfile(file):
+            facts[f"file {os.path.basename(file)}"] = sha256_of(Path(file))[0]
+    for python in {asked.python, *(variant.python for variant in asked.variants)} - {None} or {build.python or sys.executable}:
+        with suppress(OSError):
+            facts[f"interpreter {python}"] = subprocess.run(
+                [os.path.expanduser(str(python)), "-c", _PACKAGES], capture_output=True, text=True, check=False
+            ).stdout
+    return facts
+
+
+# A folder of a package's metadata names the package and its version.
+_PACKAGES = """
+import os, site, sys
+folders = [*site.getsitepackages(), site.getusersitepackages()]
+names = [name for folder in folders if os.path.isdir(folder) for name in os.listdir(folder) if name.endswith(".dist-info")]
+print(sys.version, sorted(names))
+"""
 
 
 def of_releases(asked: Suite, package: str, first: str, last: str, pre: bool, say: Say) -> Versions:
@@ -63,7 +96,7 @@ def of_releases(asked: Suite, package: str, first: str, last: str, pre: bool, sa
     """
     runtime = making.known(package)
     assert runtime.distribution is not None
-    models = [identify(path).sha256 for path in asked.models]  # before anything is installed
+    models = [identify(path) for path in asked.models]  # before anything is installed
     listed = pip.versions(sys.executable, runtime.distribution, pre)
     ordered = sorted(listed.versions, key=environments.version_key)
     ends = [_release(ordered, listed, wanted, option, runtime.distribution) for wanted, option in ((first, "--from"), (last, "--to"))]
@@ -81,9 +114,9 @@ def of_releases(asked: Suite, package: str, first: str, last: str, pre: bool, sa
 
     # Not the place: it is this machine, and says itself by an address that each process has anew.
     words = {each.name: getattr(asked, each.name) for each in fields(asked) if each.name != "place"}
-    return Versions(
-        "release", runtime.name, labels, open_release, lambda number: labels[number], f"{runtime.name} {labels} {models} {words}"
-    )
+    key = f"{runtime.name} {labels} {[model.path for model in models]} {words}"
+    facts = {**{f"model {model.name}": model.sha256 for model in models}, "Python": sys.version}
+    return Versions("release", runtime.name, labels, open_release, lambda number: labels[number], key, facts)
 
 
 def _release(ordered: list[str], listed: pip.Listed, wanted: str, option: str, distribution: str) -> str:
