@@ -3,7 +3,8 @@
 steps: 500 synthetic series with known steps (see history_series.py) and as many without one. A step counts as found within two commits of its place.
 OTHERS names an interpreter that has apache-otava, ruptures and asv; without it memprof's alone is measured. Processor time is counted.
 bisect: 500 searches over 128 versions whose noise has two modes, with a step of 1, 2 or 5% at a place that is known.
-site: the page of 5,000 commits with 50 lines each; the time is that of processors, which a busy machine does not change much.
+site: the page of 5,000 commits with 50 lines each; the time is that of processors, which a busy machine does not change much. Then it is opened in a
+headless Chromium, if there is one: that takes an idle machine.
 
 500 series or searches (the default) and more go into the manual; the table of series only with the others beside memprof.
 """
@@ -33,11 +34,12 @@ from memprof.runs.summary import Key
 from memprof.seek import bisect
 from memprof.seek.bisect import Question
 
-from . import docs
+from . import docs, opening
 from .history_series import BOUND, COMMITS, NOISES, REPEATS, SIZES, Series, series
 from .table import aligned
 
 WITHIN = 2
+_OPENINGS = 5
 _FOR_THE_MANUAL = 500
 VERSIONS = 128
 PHASES = ("STARTUP", "MODEL_LOAD", "PREPARE", "EXECUTE", "PEAK")
@@ -150,17 +152,29 @@ def _searched(seed: int, size: float) -> tuple[int | None, int, int, int]:
 
 def _site(count: int) -> None:
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "history"
+        folder, file = Path(name) / "history", Path(name) / "index.html"
         write(folder, commits=5000)
         began = time.process_time()
         history = lines.read(folder_of.load(folder), None)
         html = page.render(history, "a project", "https://example.org/{commit}")
-        seconds = time.process_time() - began
-    steps_found = sum(len(line.steps) for line in history.lines)
+        made = time.process_time() - began
+        file.write_text(html, encoding="utf-8")
+        opened = opening.seconds(file, _OPENINGS)
     size = len(html.encode()) / 2**20
-    print(
-        f"site: {len(history.commits)} commits x {len(history.lines)} lines, {steps_found} steps: {seconds:.1f} s of processor, {size:.1f} MiB"
-    )
+    table = [
+        ["commits", "lines", "steps", "made in, of processor", "size", f"opens in, median of {_OPENINGS}"],
+        [
+            f"{len(history.commits):,}",
+            str(len(history.lines)),
+            str(sum(len(line.steps) for line in history.lines)),
+            f"{made:.1f} s",
+            f"{size:.1f} MiB",
+            f"{opened:.1f} s" if opened is not None else "no Chromium here",
+        ],
+    ]
+    print(aligned(table), end="\n\n")
+    if count >= _FOR_THE_MANUAL and opened is not None:
+        docs.write("history-site", aligned(table), ["`make bench-history PARTS=site`"])
 
 
 def write(folder: Path, commits: int) -> None:
