@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import re
 import statistics
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +23,7 @@ from memprof.gate import worktrees
 from memprof.history import bisecting, versions
 from memprof.history.bisecting import Request
 from memprof.history.versions import Versions
+from memprof.installing.pip import Listed
 from memprof.judge import likeness
 from memprof.judge.verdicts import Limits
 from memprof.measuring.order import Order
@@ -301,6 +306,51 @@ def test_a_search_is_not_continued_on_another_machine(monkeypatch: pytest.Monkey
     assert noted.count("run 0") > 6, "the run of the other machine is measured again"
 
 
+def test_a_search_is_not_continued_with_another_model_or_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, noted = fake(monkeypatch, [200] * 11 + [220] * 20)
+    measure = bisecting.campaign.measure
+
+    def interrupted(orders: list[Order], progress: object, keep: Callable[[bytes], None]) -> Iterator[object]:
+        yield next(measure(orders, progress, keep))  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(bisecting.campaign, "measure", interrupted)
+        answered(replace(asked, facts={"model net.onnx": "1", "Python": "3.11.7", "file x.py": "1"}))
+    said: list[str] = []
+    assert answered(replace(asked, facts={"model net.onnx": "2", "Python": "3.11.9", "file x.py": "1"}), said).searched.steps[0].at == 11
+    assert said == ["a search that was stopped is not continued: another since then: model net.onnx, Python"]
+    assert noted.count("run 0") > 6, "the run of the other model is measured again"
+
+
+def test_the_facts_of_a_search_follow_models_files_and_packages(checkout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    checkout.commit(bench__suite_dot_toml=SUITE, runtime_dot_py=RUNTIME, bench__net_dot_bin="1")
+    checkout.commit(engine_dot_py="1")
+
+    def facts() -> dict[str, str]:
+        return dict(versions.of_commits(checkout.folder / "bench/suite.toml", "HEAD~1", "HEAD", None, lambda sentence: None).facts)
+
+    first = facts()
+    assert facts() == first and f"interpreter {sys.executable}" in first
+    checkout.write(bench__net_dot_bin="2", runtime_dot_py=RUNTIME + "# edited")
+    assert {name for name, value in facts().items() if value != first[name]} == {"model net.bin", "file runtime.py"}
+
+    monkeypatch.setenv("PYTHONUSERBASE", str(tmp_path / "base"))
+    before = facts()
+    user = subprocess.run([sys.executable, "-m", "site", "--user-site"], capture_output=True, text=True, check=False).stdout.strip()
+    (Path(user) / "thing-2.0.dist-info").mkdir(parents=True)
+    assert {name for name, value in facts().items() if value != before[name]} == {f"interpreter {sys.executable}"}
+
+    model = tmp_path / "net.tflite"
+    model.write_bytes(Path(_suite().models[0]).read_bytes())
+    monkeypatch.setattr(versions.pip, "versions", lambda python, name, pre: Listed(("1.9.0", "1.8.0")))
+    asked = replace(_suite(), models=(str(model),))
+    then = versions.of_releases(asked, "onnxruntime", "1.8", "1.9", False, pytest.fail)
+    model.write_bytes(b"another")
+    now = versions.of_releases(asked, "onnxruntime", "1.8", "1.9", False, pytest.fail)
+    assert now.key == then.key and now.facts["model net.tflite"] != then.facts["model net.tflite"]
+
+
 def test_what_failed_before_an_error_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, _ = fake(monkeypatch, [200] * 4 + [220] * 5, broken=dict.fromkeys(range(9), "the build needs a tool"))
     with pytest.raises(InputError, match="the build needs a tool"):
@@ -343,27 +393,77 @@ def test_noise_at_the_ends_exits_as_undecided(monkeypatch: pytest.MonkeyPatch) -
 
 def test_releases_come_from_pip_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     known = ["1.10.0", "1.9.2", "1.9.1", "1.9.0", "1.8.0"]
-    monkeypatch.setattr(versions.pip, "versions", lambda python, name, pre: ["1.11.0rc1", *known] if pre else known)
+    monkeypatch.setattr(versions.pip, "versions", lambda python, name, pre: Listed(("1.11.0rc1", *known) if pre else tuple(known)))
     opened = []
     monkeypatch.setattr(versions.making, "ensure", lambda name, version, say: opened.append((name, version)) or "/env/bin/python")
-    wanted = versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False)
+    wanted = versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, pytest.fail)
     assert wanted.labels == ("1.8.0", "1.9.0", "1.9.1", "1.9.2", "1.10.0")
-    assert versions.of_releases(_suite(), "onnxruntime", "1.9", "1.11.0rc1", True).labels == ("1.9.2", "1.10.0", "1.11.0rc1")
+    assert versions.of_releases(_suite(), "onnxruntime", "1.9", "1.11.0rc1", True, pytest.fail).labels == ("1.9.2", "1.10.0", "1.11.0rc1")
     with wanted.open(1, print) as suite:
         assert (suite.variants[0].python, opened) == ("/env/bin/python", [("onnxruntime", "1.9.0")])
-    again = versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False)
+    again = versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, pytest.fail)
     assert again.key == wanted.key and " object at " not in wanted.key, "another process asks with the same key"
     asked = replace(_suite(), models=("nope.onnx",))
     with monkeypatch.context() as patch, pytest.raises(InputError, match=r"model nope\.onnx: no such file"):
         patch.setattr(versions.pip, "versions", None)  # before pip is asked
-        versions.of_releases(asked, "onnxruntime", "1.8", "1.10", False)
+        versions.of_releases(asked, "onnxruntime", "1.8", "1.10", False, pytest.fail)
     with pytest.raises(UsageError, match=r"--to 1\.12: pip knows no such version of onnxruntime .* the newest are 1.8.0"):
-        versions.of_releases(_suite(), "onnxruntime", "1.8", "1.12", False)
+        versions.of_releases(_suite(), "onnxruntime", "1.8", "1.12", False, pytest.fail)
     with pytest.raises(UsageError, match=r"--from 1\.9 must be an older version than --to 1.8"):
-        versions.of_releases(_suite(), "onnxruntime", "1.9", "1.8", False)
-    monkeypatch.setattr(versions.pip, "versions", lambda python, name, pre: None)
-    with pytest.raises(InputError, match="pip cannot tell the versions of onnxruntime: there is no network, or the registry refuses"):
-        versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False)
+        versions.of_releases(_suite(), "onnxruntime", "1.9", "1.8", False, pytest.fail)
+
+
+def test_a_yanked_release_is_passed_over_and_as_an_end_it_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    package = tmp_path / "simple/onnxruntime"
+    package.mkdir(parents=True)
+    marks = {"1.8.0": "", "1.9.1": ' data-yanked="breaks &lt;numpy&gt;: see 12"', "1.10.0": "", "1.11.0": ' data-yanked=""'}
+    rows = [f'<a href="onnxruntime-{version}-py3-none-any.whl#sha256={"0" * 64}"{mark}>x</a>' for version, mark in marks.items()]
+    (package / "index.html").write_text("<!DOCTYPE html><html><body>" + "".join(rows))
+    _pip_sees(monkeypatch, INDEX_URL=(tmp_path / "simple").as_uri())
+
+    _pip_is_asked_once(monkeypatch)
+    assert versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, pytest.fail).labels == ("1.8.0", "1.10.0")
+    with pytest.raises(
+        UsageError, match=r"--from 1\.9: onnxruntime 1\.9\.1 was yanked \(breaks <numpy>: see 12\), and a search passes over"
+    ):
+        versions.of_releases(_suite(), "onnxruntime", "1.9", "1.10", False, pytest.fail)
+    with pytest.raises(
+        UsageError, match=r"--to 1\.11\.0: onnxruntime 1\.11\.0 was yanked, and .*; the newest others are 1\.8\.0, 1\.10\.0$"
+    ):
+        versions.of_releases(_suite(), "onnxruntime", "1.8", "1.11.0", False, pytest.fail)
+
+
+def test_an_index_that_refuses_is_named_also_beside_a_folder_of_wheels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for version in ("1.8.0", "1.10.0"):
+        (tmp_path / f"onnxruntime-{version}-py3-none-any.whl").touch()
+    _pip_sees(monkeypatch, INDEX_URL="http://127.0.0.1:9/simple", FIND_LINKS=str(tmp_path), RETRIES="0")
+    index = "pip could not read http://127.0.0.1:9/simple (out of reach)"
+    said: list[str] = []
+
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(InputError, match=re.escape(f"pip cannot tell the versions of onnxruntime: {index}")),
+    ):
+        patch.delenv("PIP_FIND_LINKS")
+        versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, pytest.fail)
+    _pip_is_asked_once(monkeypatch)
+    assert versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, said.append).labels == ("1.8.0", "1.10.0")
+    assert said == [f"{index}: releases that are only there are not searched"]
+    with pytest.raises(UsageError, match=re.escape(f"; the newest are 1.8.0, 1.10.0; {index}")):
+        versions.of_releases(_suite(), "onnxruntime", "1.8", "1.12", False, pytest.fail)
+
+
+def _pip_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Because it takes half a second."""
+    listed = versions.pip.listed(sys.executable, "onnxruntime")
+    monkeypatch.setattr(versions.pip, "listed", lambda *words: listed)
+
+
+def _pip_sees(monkeypatch: pytest.MonkeyPatch, **words: str) -> None:
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    for name, value in {"CONFIG_FILE": os.devnull, **words}.items():
+        monkeypatch.setenv(f"PIP_{name}", value)
 
 
 def _suite() -> Suite:
@@ -511,7 +611,7 @@ def test_commits_are_built_and_searched(memprof, checkout, monkeypatch) -> None:
     def refuse(*words: object) -> None:
         raise AssertionError("built before")
 
-    again = versions.of_commits(checkout.folder / "bench/suite.toml", "v1", "HEAD", None)
+    again = versions.of_commits(checkout.folder / "bench/suite.toml", "v1", "HEAD", None, pytest.fail)
     monkeypatch.setattr(worktrees, "built", refuse)
     for number in (0, 2, len(hashes) - 1):
         with again.open(number, pytest.fail) as kept:
@@ -535,6 +635,7 @@ def test_commits_are_built_and_searched(memprof, checkout, monkeypatch) -> None:
             2,
             "--path docs: no commit between HEAD~1 and HEAD touches it",
         ),
+        (["--suite", "bench/suite.toml", "--good", "HEAD~1", "--path", "../x"], 2, "--path ../x lies outside of the repository /"),
         (["--suite", "bench/suite.toml", "--good", "HEAD~1", "--threads", "2"], 2, "--threads does not go with --suite"),
         (["--suite", "nowhere.toml", "--good", "HEAD~1"], 5, "suite nowhere.toml: no such file"),
         (
@@ -553,6 +654,35 @@ def test_bad_words_are_a_sentence(memprof, checkout, words, code, says) -> None:
     checkout.commit(engine_dot_py="1")
     done = memprof("bisect", *words, cwd=checkout.folder)
     assert (done.returncode, says in done.stderr) == (code, True), done.stderr
+
+
+def test_a_path_is_the_current_folder_s_and_uncommitted_changes_are_said_to_be_in_no_commit(checkout, monkeypatch) -> None:
+    checkout.commit(bench__suite_dot_toml=SUITE)
+    (checkout.folder / "src").mkdir()
+    hashes = []
+    for number in (1, 2, 3):
+        checkout.commit(engine_dot_py=str(number), src__a_dot_py=str(number // 2))
+        hashes.append(checkout.git("rev-parse", "HEAD").strip())
+    said: list[str] = []
+
+    def searched(path: str) -> tuple[str, ...]:
+        return versions.of_commits(checkout.folder / "bench/suite.toml", hashes[0], "HEAD", path, said.append).labels
+
+    all_three, those_of_src = tuple(name[:9] for name in hashes), (hashes[0][:9], hashes[1][:9])
+    for folder, path in ((".", "src"), ("bench", "../src"), ("src", "."), ("/", "src"), ("bench", str(checkout.folder / "src"))):
+        monkeypatch.chdir(checkout.folder / folder)
+        assert searched(path) == those_of_src, (folder, path)
+    assert searched(str(checkout.folder)) == all_three
+    assert not said
+
+    checkout.write(bench__suite_dot_toml=SUITE + "# edited")
+    searched("../src")
+    assert not said, "the suite is taken as it is"
+    checkout.write(engine_dot_py="9")
+    searched("../src")
+    assert said == [
+        f"the checkout has changes that are in no commit: they are not measured; only {checkout.folder / 'bench/suite.toml'} is taken as it is"
+    ]
 
 
 # -- what changed

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shlex
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import yaml
+from conftest import need_tool
 from made import runs
 from test_history import commit, git
 
@@ -64,12 +71,19 @@ def test_commits_are_added_on_a_branch_and_a_step_is_told_once(project, tmp_path
         assert done.returncode == 0, done.stderr
         if number == 3:
             assert recipe(project, MEMPROF_ALERT=str(alert)).returncode == 0, "the job runs again"
-    names = {name[:12] for name in git(tmp_path / "origin.git", "ls-tree", "--name-only", "memprof-history").splitlines()}
+    names = {
+        name[:12]
+        for name in git(tmp_path / "origin.git", "ls-tree", "--name-only", "memprof-history").splitlines()
+        if name.endswith(".json")
+    }
     assert sorted(names) == sorted(name[:12] for name in hashes)
     told = (tmp_path / "alerts").read_text().splitlines()
     assert told[0] == f"memprof: memory rose at {hashes[2][:9]}..{hashes[3][:9]}"
     assert len(told) == 2 and "RSS peak +7.0 MiB" in told[1]
     assert "memprof history" in (project / "site/index.html").read_text()
+    assert '"runs/{commit}.html"' in (project / "site/index.html").read_text(), "a click opens the run's page"
+    assert sorted(path.name for path in (project / "site/runs").iterdir()) == sorted(f"{name}.html" for name in hashes[3:])
+    assert "net.onnx" in (project / f"site/runs/{hashes[3]}.html").read_text(), "the page of an earlier commit is kept"
     assert git(project, "status", "--porcelain") == "?? site/"
     assert len(git(project, "worktree", "list").splitlines()) == 1
 
@@ -80,12 +94,12 @@ def test_the_first_history_begins_the_branch_and_one_that_cannot_be_pushed_fails
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/sleep").write_text("#!/bin/sh\n")
     stand_in = tmp_path / "bin/memprof"
-    stand_in.write_text('#!/bin/sh\n[ "$2" != add ] || touch "$7/$5.json"\n')
+    stand_in.write_text('#!/bin/sh\n[ "$2" != add ] || touch "$7/$5.json"\n[ "$1" != page ] || touch "$3"\n')
     for path in (tmp_path / "bin").iterdir():
         path.chmod(0o755)
     words = {"PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}", "MEMPROF": str(stand_in)}
     assert recipe(project, **words).returncode == 0
-    assert git(tmp_path / "origin.git", "ls-tree", "--name-only", "memprof-history") == f"{name}.json"
+    assert git(tmp_path / "origin.git", "ls-tree", "--name-only", "memprof-history").splitlines() == [f"{name}.json", "runs"]
     assert int(git(tmp_path / "origin.git", "rev-list", "--count", "memprof-history")) == 2, "it shares no commit with the project"
 
     git(project, "remote", "set-url", "origin", str(tmp_path / "nowhere.git"))
@@ -105,3 +119,56 @@ def test_an_issue_mentions_nobody_and_links_nowhere(tmp_path):
     assert (tmp_path / "title").read_text().splitlines() == ["--title", "memory rose", "--body-file", "-"]
     assert "RSS peak +7.0 MiB" in body
     assert not any(word in body for word in ("@someone", "[x]", "https://", "#1", "<img", "\n/merge"))
+
+
+def test_gitlab_gets_one_issue_a_step(tmp_path):
+    (tmp_path / "news.md").write_text("- a..b (by @someone): RSS peak +7.0 MiB\n/close\n")
+    asked: list[tuple[str, str, dict[str, list[str]]]] = []
+    titles: list[str] = []
+
+    class GitLab(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer(parse_qs(urlsplit(self.path).query))
+
+        def do_POST(self) -> None:
+            words = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            titles.extend(words["title"])
+            self.answer(words)
+
+        def answer(self, words: dict[str, list[str]]) -> None:
+            asked.append((f"{self.command} {urlsplit(self.path).path}", self.headers["PRIVATE-TOKEN"], words))
+            body = json.dumps([{"title": title} for title in ["another", *titles]]).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *words: object) -> None: ...
+
+    need_tool("curl")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), GitLab)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    variables = {"CI_API_V4_URL": f"http://127.0.0.1:{server.server_port}/api/v4", "CI_PROJECT_ID": "7", "MEMPROF_PUSH": "secret"}
+    try:
+        for _ in range(2):
+            words = [CI / "history/gitlab-issue", "memory rose at a..b", "news.md"]
+            subprocess.run(words, cwd=tmp_path, env={**os.environ, "NO_PROXY": "*", **variables}, check=True)
+    finally:
+        server.shutdown()
+        server.server_close()
+
+    assert [what for what, _, _ in asked] == [f"{way} /api/v4/projects/7/issues" for way in ("GET", "POST", "GET")]
+    assert {token for _, token, _ in asked} == {"secret"}
+    assert titles == ["memory rose at a..b"]
+    (text,) = asked[1][2]["description"]
+    assert "RSS peak +7.0 MiB" in text and "@someone" not in text and "\n/close" not in text
+
+
+def test_every_service_publishes_the_page_and_alerts():
+    template = yaml.safe_load((CI / "gitlab/memprof-history.yml").read_text())[".memprof-history"]
+    example = yaml.safe_load((CI / "examples/gitlab/memprof-history.yml").read_text())
+    assert example["pages"]["extends"] == ".memprof-history" and "MEMPROF_SUITE" in example["pages"]["variables"]
+    assert template["artifacts"]["paths"] == [f"{template['variables']['MEMPROF_SITE']}/"]
+    github = (CI / "examples/github/memprof-history.yml").read_text()
+    for alert in (template["variables"]["MEMPROF_ALERT"], *re.findall("MEMPROF_ALERT: (.*)", github)):
+        assert os.access(CI.parent / alert.removeprefix(".memprof/"), os.X_OK)

@@ -287,8 +287,33 @@ def test_an_index_out_of_reach_is_no_missing_wheel(fresh, monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_RETRIES", "1")
 
-    with pytest.raises(InputError, match=r"^onnxruntime: pip cannot reach the package index$"):
+    with pytest.raises(
+        InputError, match=r"^onnxruntime: pip cannot reach the package index http://127\.0\.0\.1:9/simple \(out of reach\)$"
+    ):
         making.install(making.Wish("onnxruntime"), print, pytest.fail)
+
+
+def test_an_index_that_refuses_is_named_where_a_folder_of_wheels_has_other_versions(fresh, monkeypatch):
+    wheels.onnxruntime(fresh, "1.8.0")
+
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(404 if "numpy" in self.path else 403)
+
+        def log_message(self, *words: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setenv("PIP_INDEX_URL", f"http://user:secret@127.0.0.1:{server.server_port}/simple")
+    try:
+        address = rf"http://user:\*+@127\.0\.0\.1:{server.server_port}/simple"
+        with pytest.raises(InputError, match=rf"the newest are 1\.8\.0; pip could not read {address} \(403\)$"):
+            making.install(making.Wish("onnxruntime", "1.9"), print, pytest.fail)
+        assert pip.listed(sys.executable, "numpy").unread == (), "an index that lacks a package does not refuse"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from bench import docs
 
 from memprof import files
 from memprof.cache import cache_folder
-from memprof.errors import InputError, MemprofError
+from memprof.errors import MemprofError
 from memprof.history import folder as kept
 from memprof.history import lines
 from memprof.installing import making, pip
@@ -89,9 +89,7 @@ def main() -> None:
 def _runtime(place: Place, runtime: str, count: int, repeats: int, again: bool) -> None:
     distribution = making.known(runtime).distribution
     assert distribution is not None
-    versions = pip.versions(sys.executable, distribution)
-    if versions is None:
-        raise InputError(f"pip cannot tell the versions of {distribution}: there is no network, or the registry refuses")
+    versions = pip.versions(sys.executable, distribution).versions
     models = subjects.models(runtime, place.models)
     for version in releases.chosen(versions, count):
         release = releases.commit(subjects.RUNTIMES.index(runtime), runtime, version)

@@ -2,8 +2,10 @@
 
 steps: 500 synthetic series with known steps (see history_series.py) and as many without one. A step counts as found within two commits of its place.
 OTHERS names an interpreter that has apache-otava, ruptures and asv; without it memprof's alone is measured. Processor time is counted.
+Series without a step are also replayed commit by commit, as `check` sees them: a false alarm there may be gone when more commits have come.
 bisect: 500 searches over 128 versions whose noise has two modes, with a step of 1, 2 or 5% at a place that is known.
-site: the page of 5,000 commits with 50 lines each; the time is that of processors, which a busy machine does not change much.
+site: the page of 5,000 commits with 50 lines each; the time is that of processors, which a busy machine does not change much. Then it is opened in a
+headless Chromium, if there is one: that takes an idle machine.
 
 500 series or searches (the default) and more go into the manual; the table of series only with the others beside memprof.
 """
@@ -33,11 +35,12 @@ from memprof.runs.summary import Key
 from memprof.seek import bisect
 from memprof.seek.bisect import Question
 
-from . import docs
+from . import docs, opening
 from .history_series import BOUND, COMMITS, NOISES, REPEATS, SIZES, Series, series
 from .table import aligned
 
 WITHIN = 2
+_OPENINGS = 5
 _FOR_THE_MANUAL = 500
 VERSIONS = 128
 PHASES = ("STARTUP", "MODEL_LOAD", "PREPARE", "EXECUTE", "PEAK")
@@ -74,19 +77,34 @@ def _steps(count: int) -> None:
             if noise == "all":
                 overall.append([f"{size:.1%}", *(f"{score:.3f}" for score in scores)])
     print(aligned(lines), end="\n\n")
-    lines = [["noise, no step", "commits", *(f"{name}: false alarms" for name in finders)]]
+    lines = [["noise, no step", "commits", *(f"{name}: false alarms" for name in finders), "memprof: commits at which check tells one"]]
+    told = [_told(made.points) for made in calm]
     for noise in (*NOISES, "all"):
         rows = [n for n, made in enumerate(calm) if noise in (made.noise, "all")]
         alarms = [sum(len(places[name][count + n]) for n in rows) for name in finders]
-        lines.append([noise, str(len(rows) * COMMITS), *map(str, alarms)])
+        by_check = sum(told[n] for n in rows)
+        lines.append([noise, str(len(rows) * COMMITS), *map(str, alarms), str(by_check)])
         if noise == "all":
             overall.append([f"false alarms, {len(rows) * COMMITS:,} commits", *(f"{number:,}" for number in alarms)])
+            overall.append(["the same, as `check` tells them commit by commit", f"{by_check:,}", *("-" for _ in finders[1:])])
     print(aligned(lines), end="\n\n")
     exact = [place in made.steps for made, places_found in zip(stepped, places["memprof"][:count], strict=True) for place in places_found]
     precise = f"{sum(exact)} of {len(exact)} steps of memprof are at the very commit; {1000 * seconds:.1f} ms a series of {COMMITS} commits"
     print(precise)
     if count >= _FOR_THE_MANUAL and len(finders) > 1:
         docs.write("history-steps", aligned(overall), [f"F1 of {count} series with steps; {precise}.", _command("steps", count)])
+
+
+def _told(points: Sequence[tuple[float, ...]]) -> int:
+    """At how many commits of a series `memprof history check` tells a step, if it is asked at each: a step that it did not see within two commits at
+    the commit before."""
+    known: tuple[steps.Step, ...] = ()
+    told = 0
+    for count in range(2, len(points) + 1):
+        now = steps.find(points[:count], BOUND)
+        told += any(not any(abs(step.at - old.at) <= WITHIN and step.size * old.size > 0 for old in known) for step in now)
+        known = now
+    return told
 
 
 def f1(places: Sequence[Sequence[int]], known: Sequence[Sequence[int]]) -> float:
@@ -150,17 +168,29 @@ def _searched(seed: int, size: float) -> tuple[int | None, int, int, int]:
 
 def _site(count: int) -> None:
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "history"
+        folder, file = Path(name) / "history", Path(name) / "index.html"
         write(folder, commits=5000)
         began = time.process_time()
         history = lines.read(folder_of.load(folder), None)
         html = page.render(history, "a project", "https://example.org/{commit}")
-        seconds = time.process_time() - began
-    steps_found = sum(len(line.steps) for line in history.lines)
+        made = time.process_time() - began
+        file.write_text(html, encoding="utf-8")
+        opened = opening.seconds(file, _OPENINGS)
     size = len(html.encode()) / 2**20
-    print(
-        f"site: {len(history.commits)} commits x {len(history.lines)} lines, {steps_found} steps: {seconds:.1f} s of processor, {size:.1f} MiB"
-    )
+    table = [
+        ["commits", "lines", "steps", "made in, of processor", "size", f"opens in, median of {_OPENINGS}"],
+        [
+            f"{len(history.commits):,}",
+            str(len(history.lines)),
+            str(sum(len(line.steps) for line in history.lines)),
+            f"{made:.1f} s",
+            f"{size:.1f} MiB",
+            f"{opened:.1f} s" if opened is not None else "no Chromium here",
+        ],
+    ]
+    print(aligned(table), end="\n\n")
+    if count >= _FOR_THE_MANUAL and opened is not None:
+        docs.write("history-site", aligned(table), ["`make bench-history PARTS=site`"])
 
 
 def write(folder: Path, commits: int) -> None:

@@ -95,11 +95,12 @@ def command(
 
 def _commits(suite: str, good: str | None, bad: str, path: str | None, **others: Any) -> Any:
     from ..history import versions
+    from . import talk
 
     _unused(others, "--suite")
     if good is None:
         raise UsageError("--suite takes --good REF: the older commit")
-    return versions.of_commits(Path(suite), good, bad, path)
+    return versions.of_commits(Path(suite), good, bad, path, talk)
 
 
 def _releases(
@@ -116,13 +117,14 @@ def _releases(
     from ..history import versions
     from ..measuring.suite import Suite, Variant
     from ..programs.runtimes import split_setting
+    from . import talk
 
     _unused(others, "--package")
     if model is None or first is None or last is None:
         raise UsageError("--package takes a MODEL, --from VERSION and --to VERSION")
     knobs = dict(split_setting(text) for text in settings)
     variant = Variant(runtime=package, name=package, set=knobs, threads=(threads,) if threads else ())
-    return versions.of_releases(Suite(models=(model,), variants=(variant,), warmup=1, runs=2), package, first, last, pre)
+    return versions.of_releases(Suite(models=(model,), variants=(variant,), warmup=1, runs=2), package, first, last, pre, talk)
 
 
 _NAMES = {"first": "--from", "last": "--to", "settings": "--set", "model": "a MODEL"}

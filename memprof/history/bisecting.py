@@ -1,8 +1,8 @@
 """`bisect` from end to end: versions are opened and measured as the search asks for them, and both sides of what it finds are explained.
 
 Every run is kept in the cache as soon as it exists, under the question's hash, and so is the reason why a version could not be measured. The same
-question goes on where an earlier memprof was stopped, if it was this machine; once it is answered both are removed. If an error ended the search, it
-tries anew what could not be measured: there may be a network or a tool now.
+question goes on where an earlier memprof was stopped, if machine, models and interpreters are those of then; once it is answered all is removed. If
+an error ended the search, it tries anew what could not be measured: there may be a network or a tool now.
 """
 
 from __future__ import annotations
@@ -110,19 +110,27 @@ def bisect_versions(request: Request, progress: Progress, output: Path | None, s
     return Bisected(request.versions, question, searched, phases, also, sides, undoing, time.monotonic() - began)
 
 
+@dataclass(frozen=True)
+class _Conditions:
+    """What figures of a search hold for: the machine, and the facts of `Versions`."""
+
+    machine: Machine
+    facts: dict[str, str]
+
+
 class _State:
     """What is known of a question from an earlier memprof and from this one, in files of the cache."""
 
     def __init__(self, request: Request, say: Callable[[str], None]) -> None:
         asked = f"{request.versions.key} {request.metric} {request.phase} {request.model} {request.variant} {request.vary} {request.per}"
         stem = cache_folder("bisect") / hashlib.sha256(asked.encode()).hexdigest()[:32]
-        self._runs_path, self._failures_path, self._values_path, self._machine_path = (
-            stem.with_suffix(end) for end in (".jsonl", ".json", ".values.json", ".machine.json")
+        self._runs_path, self._failures_path, self._values_path, self._conditions_path = (
+            stem.with_suffix(end) for end in (".jsonl", ".json", ".values.json", ".conditions.json")
         )
         self.runs: dict[str, list[Run]] = {}
         self.failures: dict[str, str] = {}
         self.values: dict[str, list[float]] = {}
-        self._of_this_machine(HERE.machine(), say)
+        self._under(_Conditions(HERE.machine(), dict(request.versions.facts)), say)
         with suppress(OSError, msgspec.DecodeError):
             self.failures = msgspec.json.decode(self._failures_path.read_bytes(), type=dict[str, str])
         with suppress(OSError, msgspec.DecodeError):
@@ -137,14 +145,18 @@ class _State:
             many = counted(sum(map(len, kept.values())), word)
             say(f"goes on where the search was stopped: {many} of {counted(len(kept), request.versions.noun)} are known")
 
-    def _of_this_machine(self, machine: Machine, say: Callable[[str], None]) -> None:
-        """Forget what was measured while the machine was another: its figures must not be set beside new ones."""
+    def _under(self, now: _Conditions, say: Callable[[str], None]) -> None:
+        """Forget what was measured under other conditions: its figures must not be set beside new ones."""
         with suppress(OSError, msgspec.DecodeError):
-            then = msgspec.json.decode(self._machine_path.read_bytes(), type=Machine)
-            if (differs := settings.other_machine(then, machine)) is not None:
+            then = msgspec.json.decode(self._conditions_path.read_bytes(), type=_Conditions)
+            changed = [name for name in {**then.facts, **now.facts} if then.facts.get(name) != now.facts.get(name)]
+            if (differs := settings.other_machine(then.machine, now.machine)) is not None:
                 say(f"a search that was stopped is not continued: it was on another machine ({differs})")
                 self.forget()
-        files.write(self._machine_path, msgspec.json.encode(machine))
+            elif changed:
+                say(f"a search that was stopped is not continued: another since then: {', '.join(changed)}")
+                self.forget()
+        files.write(self._conditions_path, msgspec.json.encode(now))
 
     def keep(self, line: bytes) -> None:
         """Append a Run to the file."""
@@ -166,7 +178,7 @@ class _State:
 
     def forget(self) -> None:
         """Remove the files: the question is answered."""
-        for path in (self._runs_path, self._failures_path, self._values_path, self._machine_path):
+        for path in (self._runs_path, self._failures_path, self._values_path, self._conditions_path):
             path.unlink(missing_ok=True)
 
 

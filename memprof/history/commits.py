@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -43,7 +44,7 @@ def named(root: Path, ref: str, folder: Path) -> Commit:
     folder: the history's, whose changes are none of the project's.
     """
     commit_hash = hash_of(root, ref, "--commit")
-    if ref in _NAMES_HEAD and _changed(root, folder):
+    if ref in _NAMES_HEAD and changed(root, folder):
         raise UsageError(
             f"--commit {ref}: the checkout has changes that are in no commit, so these runs need not be of {commit_hash[:9]}; "
             f"commit them first, or name the commit by its hash if the runs are of it"
@@ -54,9 +55,10 @@ def named(root: Path, ref: str, folder: Path) -> Commit:
     return Commit(commit_hash, int(time), tuple(parents.split()), subject, tuple(tags))
 
 
-def _changed(root: Path, folder: Path) -> bool:
-    inside = folder.resolve().is_relative_to(root.resolve())
-    outside = ["--", ".", f":(exclude){folder.resolve().relative_to(root.resolve())}"] if inside else []
+def changed(root: Path, aside: Path) -> bool:
+    """Whether a checkout has changes that are in no commit. aside: a file or folder that is not looked at."""
+    inside = aside.resolve().is_relative_to(root.resolve())
+    outside = ["--", ".", f":(exclude){aside.resolve().relative_to(root.resolve())}"] if inside else []
     return bool(git(root, "status", "--porcelain", "--untracked-files=no", *outside, what="the checkout's state cannot be told"))
 
 
@@ -114,14 +116,15 @@ def _known(root: Path, names: Sequence[str]) -> set[str]:
 
 
 def first_parents(root: Path, good: str, bad: str, path: str | None = None) -> tuple[str, ...]:
-    """The commits after `good` up to `bad`, the oldest first, merges by their first parent; with a path only those that touch it.
+    """The commits after `good` up to `bad`, the oldest first, merges by their first parent; with a path, seen from the current folder, only those
+    that touch it.
 
-    Raises UsageError if bad does not come after good.
+    Raises UsageError if bad does not come after good, and for a path that lies outside.
     """
     ends = [hash_of(root, ref, option) for ref, option in ((good, "--good"), (bad, "--bad"))]
     if ends[0] == ends[1]:
         raise UsageError(f"--good {good} and --bad {bad} are the same commit")
-    beside = ["--", path] if path else []
+    beside = ["--", _inside(root, path)] if path else []
     base = git(root, "merge-base", *ends, what=f"{good} and {bad} have no common history")
     if base != ends[0]:
         swapped = f"; {bad} comes before {good}" if base == ends[1] else ""
@@ -133,6 +136,15 @@ def first_parents(root: Path, good: str, bad: str, path: str | None = None) -> t
         raise UsageError(f"--path {path}: no commit between {good} and {bad} touches it")
     # The last commit that touches the folder stands for bad: nothing that matters comes after it.
     return (ends[0], *line)
+
+
+def _inside(root: Path, path: str) -> str:
+    """A path as seen from the repository's root: as with git's own commands it is the current folder's, if that is in the repository."""
+    here = Path.cwd() if Path.cwd().is_relative_to(root) else root
+    absolute = os.path.normpath(here / path)  # a link in the repository is a thing that commits touch, and not followed
+    if not Path(absolute).is_relative_to(root):
+        raise UsageError(f"--path {path} lies outside of the repository {root}")
+    return os.path.relpath(absolute, root)
 
 
 def hash_of(root: Path, ref: str, option: str) -> str:

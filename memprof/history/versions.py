@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-from ..errors import InputError, UsageError
+from ..errors import MemprofError, UsageError
+from ..files import sha256_of
 from ..gate import worktrees
 from ..installing import making, pip
 from ..measuring import suite
@@ -25,7 +28,8 @@ class Versions:
     """The versions, the good one first. noun: `commit` or `release`. subject: of which there are versions. labels: their names.
 
     open: a version as a suite to be measured, as long as the block lasts; it raises InputError for a version that cannot be made. named: a
-    version for people, with its subject. key: text that is the same for the same question.
+    version for people, with its subject. key: text that is the same for the same question. facts: what else the figures hold for, by a name for
+    people: the files that are measured with and their content, interpreters and their packages.
     """
 
     noun: str
@@ -34,13 +38,16 @@ class Versions:
     open: Callable[[int, Say], AbstractContextManager[Suite]]
     named: Callable[[int], str]
     key: str
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
-def of_commits(file: Path, good: str, bad: str, path: str | None) -> Versions:
+def of_commits(file: Path, good: str, bad: str, path: str | None, say: Say) -> Versions:
     """The commits between two refs, by first parents. Raises UsageError for refs that are not so, InputError for a suite that is none."""
     repository = worktrees.Repository.of(file)
     build = suite.read(file).build or Build()
     names = commits.first_parents(repository.root, good, bad, path)
+    if commits.changed(repository.root, file):
+        say(f"the checkout has changes that are in no commit: they are not measured; only {file} is taken as it is")
 
     def open_build(number: int, say: Say) -> AbstractContextManager[Suite]:
         return builds.suite_of(repository, names[number], build, names[number][:9], say)
@@ -50,10 +57,38 @@ def of_commits(file: Path, good: str, bad: str, path: str | None) -> Versions:
         return f"{names[number][:9]} ({subject})"
 
     key = f"{repository.root} {names} {file.read_text('utf-8')}"
-    return Versions("commit", repository.root.name, tuple(name[:9] for name in names), open_build, named, key)
+    return Versions(
+        "commit", repository.root.name, tuple(name[:9] for name in names), open_build, named, key, _facts(suite.read(file), build)
+    )
 
 
-def of_releases(asked: Suite, package: str, first: str, last: str, pre: bool) -> Versions:
+def _facts(asked: Suite, build: Build) -> dict[str, str]:
+    """What the checkout and the machine lend to every commit. What is not there is the commits' own, or is missed when it is measured."""
+    facts = {}
+    for path in asked.models:
+        with suppress(MemprofError):
+            facts[f"model {os.path.basename(path)}"] = identify(path).sha256
+    for file in (*asked.runtimes, *(variant.runtime for variant in asked.variants), asked.inputs):
+        if file and os.path.isfile(file):
+            facts[f"file {os.path.basename(file)}"] = sha256_of(Path(file))[0]
+    for python in {asked.python, *(variant.python for variant in asked.variants)} - {None} or {build.python or sys.executable}:
+        with suppress(OSError):
+            facts[f"interpreter {python}"] = subprocess.run(
+                [os.path.expanduser(str(python)), "-c", _PACKAGES], capture_output=True, text=True, check=False
+            ).stdout
+    return facts
+
+
+# A folder of a package's metadata names the package and its version.
+_PACKAGES = """
+import os, site, sys
+folders = [*site.getsitepackages(), site.getusersitepackages()]
+names = [name for folder in folders if os.path.isdir(folder) for name in os.listdir(folder) if name.endswith(".dist-info")]
+print(sys.version, sorted(names))
+"""
+
+
+def of_releases(asked: Suite, package: str, first: str, last: str, pre: bool, say: Say) -> Versions:
     """The releases of a runtime's package from one to another, each in an environment that is made if it is missing.
 
     Raises UsageError for a runtime that pip does not install and for versions that are none of it, InputError for a model that cannot be read and
@@ -61,12 +96,12 @@ def of_releases(asked: Suite, package: str, first: str, last: str, pre: bool) ->
     """
     runtime = making.known(package)
     assert runtime.distribution is not None
-    models = [identify(path).sha256 for path in asked.models]  # before anything is installed
+    models = [identify(path) for path in asked.models]  # before anything is installed
     listed = pip.versions(sys.executable, runtime.distribution, pre)
-    if listed is None:
-        raise InputError(f"pip cannot tell the versions of {runtime.distribution}: there is no network, or the registry refuses")
-    ordered = sorted(listed, key=environments.version_key)
-    ends = [_release(ordered, wanted, option, runtime.distribution) for wanted, option in ((first, "--from"), (last, "--to"))]
+    ordered = sorted(listed.versions, key=environments.version_key)
+    ends = [_release(ordered, listed, wanted, option, runtime.distribution) for wanted, option in ((first, "--from"), (last, "--to"))]
+    if listed.unread:
+        say(f"pip could not read {', '.join(listed.unread)}: releases that are only there are not searched")
     low, high = (ordered.index(end) for end in ends)
     if low >= high:
         raise UsageError(f"--from {first} must be an older version than --to {last}")
@@ -79,17 +114,24 @@ def of_releases(asked: Suite, package: str, first: str, last: str, pre: bool) ->
 
     # Not the place: it is this machine, and says itself by an address that each process has anew.
     words = {each.name: getattr(asked, each.name) for each in fields(asked) if each.name != "place"}
-    return Versions(
-        "release", runtime.name, labels, open_release, lambda number: labels[number], f"{runtime.name} {labels} {models} {words}"
-    )
+    key = f"{runtime.name} {labels} {[model.path for model in models]} {words}"
+    facts = {**{f"model {model.name}": model.sha256 for model in models}, "Python": sys.version}
+    return Versions("release", runtime.name, labels, open_release, lambda number: labels[number], key, facts)
 
 
-def _release(ordered: list[str], wanted: str, option: str, distribution: str) -> str:
+def _release(ordered: list[str], listed: pip.Listed, wanted: str, option: str, distribution: str) -> str:
     """The newest version that is the wanted one or of its line."""
     fitting = [version for version in ordered if environments.is_of(version, wanted)]
     if not fitting:
         few = ", ".join(ordered[-8:])
+        for version, reason in listed.yanked.items():
+            if environments.is_of(version, wanted):
+                raise UsageError(
+                    f"{option} {wanted}: {distribution} {version} was yanked{f' ({reason})' if reason else ''}, and a search passes over such "
+                    f"releases; the newest others are {few}"
+                )
+        unread = f"; pip could not read {', '.join(listed.unread)}" if listed.unread else ""
         raise UsageError(
-            f"{option} {wanted}: pip knows no such version of {distribution} for this Python and machine; the newest are {few}"
+            f"{option} {wanted}: pip knows no such version of {distribution} for this Python and machine; the newest are {few}{unread}"
         )
     return fitting[-1]

@@ -54,8 +54,8 @@ def listed(described: Sequence[Runtime], interpreter: str, with_environments: bo
         return rows
     distributions = sorted({row.distribution for row in rows if row.distribution})
     with ThreadPoolExecutor(4) as pool:
-        answers = dict(zip(distributions, pool.map(lambda name: pip.versions(sys.executable, name), distributions), strict=True))
-    return [_with_newer(row, answers.get(row.distribution or "")) for row in rows]
+        answers = dict(zip(distributions, pool.map(lambda name: pip.listed(sys.executable, name), distributions), strict=True))
+    return [_with_newer(row, answers[row.distribution].versions if row.distribution else ()) for row in rows]
 
 
 def _row(runtime: Runtime, interpreter: str, with_environments: bool) -> Row:
@@ -67,10 +67,10 @@ def _row(runtime: Runtime, interpreter: str, with_environments: bool) -> Row:
     return Row(**inherited, environments=made, interpreter=interpreter)
 
 
-def _with_newer(row: Row, known: Sequence[str] | None) -> Row:
+def _with_newer(row: Row, known: Sequence[str]) -> Row:
     inherited = {field.name: getattr(row, field.name) for field in fields(Row)}
     there = [environments.version_key(version) for version in (row.version, *(each.version for each in row.environments)) if version]
     beyond = None
-    if known is not None:
+    if known:
         beyond = tuple(version for version in known if environments.version_key(version) > max(there, default=()))
     return Row(**{**inherited, "newer": beyond, "asked": True})

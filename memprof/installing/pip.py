@@ -17,10 +17,10 @@ import subprocess
 import sys
 import urllib.request
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -46,6 +46,20 @@ _SIDE_BY_SIDE = 8
 _UNPACKED = 4
 _BLOCK = 4096
 _REACHING = ("Retrying (", "NewConnectionError", "NameResolutionError", "Failed to establish", "ConnectTimeout", "Max retries exceeded")
+
+_YANKED = re.compile(r"^\s*Skipping link: yanked for reason: (.*): \S+/([^/\s#]+)(?:#\S*)?(?: \(.*)?$", re.MULTILINE)
+_NO_REASON = "<none given>"
+_UNREAD = re.compile(r"^\s*Could not fetch URL (\S+?)/[^/\s]+/?: (.*) - skipping$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The versions of a package that pip lists, the newest first. yanked: why others were withdrawn, by version; pip does not list these.
+    unread: the indexes that it could not read, each with the reason."""
+
+    versions: tuple[str, ...] = ()
+    yanked: Mapping[str, str] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,17 +134,43 @@ def install(
         raise _refusal("".join(said), python, subject)
 
 
-def versions(python: str, distribution: str, pre: bool = False) -> list[str] | None:
-    """The versions of a package that pip knows, the newest first; None if it cannot tell. pre: pre-releases too."""
-    words = ["index", "versions", distribution, *(["--pre"] if pre else [])]
+def versions(python: str, distribution: str, pre: bool = False) -> Listed:
+    """What pip knows of a package's versions. pre: pre-releases too. Raises InputError if it can tell none."""
+    known = listed(python, distribution, pre)
+    if not known.versions:
+        why = f"pip could not read {', '.join(known.unread)}" if known.unread else "there is no network, or the registry refuses"
+        raise InputError(f"pip cannot tell the versions of {distribution}: {why}")
+    return known
+
+
+def listed(python: str, distribution: str, pre: bool = False, retry: bool = True) -> Listed:
+    """What pip knows of a package's versions; nothing if it cannot tell. retry: as often as the user's settings say."""
+    # Which releases were yanked, and which index refused, pip tells only those who ask for all that it can say (-vv, pip 26.3).
+    words = ["-vv", "--no-input", *([] if retry else ["--retries", "0"]), "index", "versions", distribution, *(["--pre"] if pre else [])]
     try:
         done = subprocess.run(
             _command(python, words), capture_output=True, env=_environment({}), stdin=subprocess.DEVNULL, timeout=60, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    line = re.search(r"^Available versions: (.*)$", done.stdout.decode("utf-8", "replace"), re.MULTILINE)
-    return line[1].split(", ") if line and not done.returncode else None
+        return Listed()
+    said = done.stdout.decode("utf-8", "replace")
+    line = re.search(r"^Available versions: (.*)$", said, re.MULTILINE)
+    yanked = {_version_of(file): reason.replace(_NO_REASON, "") for reason, file in _YANKED.findall(said)}
+    return Listed(tuple(line[1].split(", ")) if line and not done.returncode else (), yanked, tuple(_unread(said)))
+
+
+def _version_of(file: str) -> str:
+    """The version in the name of a wheel or of a source archive."""
+    name = unquote(file)
+    return name.split("-")[1] if name.endswith(".whl") else name.rpartition("-")[2].removesuffix(".zip").removesuffix(".tar.gz")
+
+
+def _unread(said: str) -> Iterator[str]:
+    """The indexes that pip could not read. Of a package that an index lacks it says 404, which is no refusal."""
+    for address, reason in dict(_UNREAD.findall(said)).items():
+        status = re.match(r"\d{3}(?= )", reason)
+        if status is None or status[0] != "404":
+            yield f"{address} ({status[0] if status else 'out of reach'})"
 
 
 def _kinds(without_wheels: Sequence[str]) -> list[str]:
@@ -193,15 +233,18 @@ def _refusal(said: str, python: str, subject: str) -> InputError | UsageError:
     if "No space left on device" in said or "Disk quota exceeded" in said:
         return InputError(f"{subject}: the disk is full; nothing is left of what was installed")
     if missing:
-        if missing[2] in ("", "none") and any(words in said for words in _REACHING):
-            return InputError(f"{subject}: pip cannot reach the package index")
         wanted = missing[1].split(" (from ")[0]
+        unread = listed(python, re.split(r"[^\w.-]", wanted, maxsplit=1)[0], retry=False).unread
+        if missing[2] in ("", "none") and (unread or any(words in said for words in _REACHING)):
+            return InputError(f"{subject}: pip cannot reach the package index{f' {unread[0]}' if unread else ''}")
         if missing[2] in ("", "none"):
             return InputError(
                 f"{subject}: there is no wheel of {wanted} for {machine}; nothing was downloaded (--python takes another interpreter)"
             )
         newest = sorted(missing[2].split(", "), key=_release, reverse=True)[:5]
-        return InputError(f"{subject}: there is no {wanted} for {machine}; the newest are {', '.join(newest)}")
+        # A folder of wheels may have some versions, and an index that refuses the one that is wanted.
+        refused = f"; pip could not read {', '.join(unread)}" if unread else ""
+        return InputError(f"{subject}: there is no {wanted} for {machine}; the newest are {', '.join(newest)}{refused}")
     if "Invalid requirement" in said:
         return UsageError(f"{subject}: pip does not understand the requirement: {_last(said)}")
     conflict = re.search(r"The conflict is caused by:\n((?:    .*\n)+)", said)
