@@ -124,7 +124,7 @@ def test_a_runtime_and_a_program_of_the_users_travel(memprof, scenario, lab, tmp
     program.parent.mkdir()
     program.write_text("#!/bin/sh\ncat bin/data; sleep 0.05\n")
     program.chmod(0o755)
-    (program.parent / "data").write_text("from the desk\n")
+    (program.parent / "data").write_bytes(bytes(100_000))  # too large to travel with its comparison
 
     mine = memprof("run", "own.json", "-r", "./mine.py", *SHORT[2:], *on(lab), "-o", "mine.jsonl")
     done = memprof("run", "--cmd", "app=./bin/app bin/data", "--repeats", 1, *on(lab), "-o", "app.jsonl")
@@ -133,7 +133,7 @@ def test_a_runtime_and_a_program_of_the_users_travel(memprof, scenario, lab, tmp
     assert {run["job"]["runtime"] for run in runs_in(tmp_path / "mine.jsonl")} == {str(tmp_path / "mine.py")}
     (run,) = store.load([tmp_path / "app.jsonl"]).runs
     assert (run.job.argv, run.job.cwd) == ((str(program), "bin/data"), str(tmp_path))
-    assert run.output_bytes == len("from the desk\n")
+    assert run.output_bytes == 100_000
 
 
 def test_what_no_machine_has_and_what_nobody_can_mean(memprof, scenario, lab, tmp_path):

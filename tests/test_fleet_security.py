@@ -201,6 +201,31 @@ def test_a_file_comes_in_pieces_and_stays_for_the_next(kept):
     assert (folder / "m/hello").read_text() == "hello"
 
 
+def test_a_small_file_travels_with_its_comparison_and_once_to_a_worker(kept):
+    asks, _ = asking()
+    (kept / "hello").write_text("hello")
+    (kept / "large").write_bytes(bytes(desk._SMALL + 1))
+    files = (Sent("m/hello", str(kept / "hello"), HELLO, 5), Sent("m/large", str(kept / "large"), "other", desk._SMALL + 1))
+
+    first, again, elsewhere = (asks._with_small(files, worker) for worker in ("a", "a", "b"))
+    arrivals.bring(task(encode(Task("c", 1, "t", "me", {}, first[:1], None))), pytest.fail, lambda: False)
+
+    assert [[file.content for file in files] for files in (first, again, elsewhere)] == [[b"hello", b""], [b"", b""], [b"hello", b""]]
+    assert (kept / "cache/memprof/fleet/comparison-c-1/m/hello").read_text() == "hello"
+
+
+def test_a_small_file_that_changed_meanwhile_is_asked_for(kept):
+    needs = []
+
+    def tell(**words):
+        needs.append(words["needs"])
+        assert "damaged" in worker.receive("task", HELLO, 0, 5, b"jello")
+
+    with pytest.raises(InputError, match="it was damaged or changed on its way"):
+        arrivals.bring(Task("c", 1, "t", "me", {}, (Sent("m", "/there", HELLO, 5, b"jello"),), None), tell, lambda: False)
+    assert needs == [(HELLO,)]
+
+
 def test_a_full_disk_at_a_worker_is_said(kept, monkeypatch):
     monkeypatch.setattr(arrivals.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 3})())
     with pytest.raises(InputError, match=r"hello cannot be kept on .*: 5 B are to be sent and 3 B are free; XDG_CACHE_HOME of its worker"):

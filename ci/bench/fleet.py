@@ -211,10 +211,11 @@ def _netns(worker: subprocess.Popen[bytes]) -> str:
     return next((str(word) for word in worker.args if str(word).startswith("mpf")), "")  # type: ignore[union-attr]
 
 
-def _alone(made: Lab) -> float:
+def _alone(made: Lab, models: int) -> float:
     """What a job of the last campaign costs besides its own time, in ms, if each machine measures its share without a fleet, all at once."""
-    shares = [[str(made.folder / f"m{number}.json") for number in range(first, _JOBS // _EACH, _WORKERS)] for first in range(_WORKERS)]
-    files = [made.folder / f"alone{number}.jsonl" for number in range(_WORKERS)]
+    workers = len(made.workers)
+    shares = [[str(made.folder / f"m{number}.json") for number in range(first, models, workers)] for first in range(workers)]
+    files = [made.folder / f"alone{number}.jsonl" for number in range(workers)]
     processes = [
         subprocess.Popen(
             [*_inside(_netns(worker)), _MEMPROF, "run", *share, *_SHORT, "-o", str(file)],
@@ -243,38 +244,53 @@ def _span_s(runs: Sequence[Run]) -> float:
 
 
 def real(count: int) -> None:
-    """A campaign of sleeping jobs on real workers."""
+    """A campaign of sleeping jobs on real workers: on eight, which share the CPUs, and on as many as there are CPUs."""
     rows = []
-    with lab() as made:
-        for turn in range(count):
-            output = made.folder / f"lab{turn}.jsonl"
-            began = time.monotonic()
-            subprocess.run(_campaign(made, output, _JOBS // _EACH, _SLEEP_S), check=True, capture_output=True)
-            wall_s = time.monotonic() - began
-            runs = store.load([output]).runs
-            span_s, ideal_s = _span_s(runs), _busy_s(runs) / _WORKERS
-            overhead_ms = 1000 * (span_s - ideal_s) * _WORKERS / len(runs)
-            rows.append(
-                (
-                    str(len(runs)),
-                    f"{ideal_s:.1f}",
-                    f"{span_s:.1f}",
-                    f"{span_s / ideal_s:.2f}",
-                    f"{overhead_ms:.0f}",
-                    f"{_alone(made):.0f}",
-                    f"{wall_s:.1f}",
-                )
-            )
-            print(rows[-1], file=sys.stderr)
-    header = ("jobs", "ideal (s)", "campaign (s)", "ratio", "overhead a job (ms)", "the same without a fleet (ms)", "the whole command (s)")
+    for workers in sorted({_WORKERS, os.cpu_count() or 1}, reverse=True):
+        models = _JOBS // _EACH * workers // _WORKERS
+        with lab(workers) as made:
+            for turn in range(count):
+                rows.append(_measured(made, models, turn))
+                print(rows[-1], file=sys.stderr)
+    header = (
+        "workers",
+        "jobs",
+        "ideal (s)",
+        "campaign (s)",
+        "ratio",
+        "overhead a job (ms)",
+        "the same without a fleet (ms)",
+        "the whole command (s)",
+    )
     _show(
         "fleet-lab",
         aligned([header, *rows]),
         [
             f"Each job sleeps {_SLEEP_S:g} s; {_EACH} jobs are a comparison. Load of the machine: {os.getloadavg()[0]:.0f}.",
-            f"Without a fleet: {_WORKERS} `memprof run` at once, each with its share of the jobs. That is the start of the probes and of the "
-            "programs, for which the CPUs are shared.",
+            "Without a fleet: as many `memprof run` at once, each with its share of the jobs. That is the start of the probes and of the "
+            "programs. Workers that share a CPU wait for one another there: their jobs begin at the same moments.",
         ],
+    )
+
+
+def _measured(made: Lab, models: int, turn: int) -> tuple[str, ...]:
+    """A campaign as a row of the table."""
+    output, workers = made.folder / f"lab{turn}.jsonl", len(made.workers)
+    began = time.monotonic()
+    subprocess.run(_campaign(made, output, models, _SLEEP_S), check=True, capture_output=True)
+    wall_s = time.monotonic() - began
+    runs = store.load([output]).runs
+    span_s, ideal_s = _span_s(runs), _busy_s(runs) / workers
+    overhead_ms = 1000 * (span_s - ideal_s) * workers / len(runs)
+    return (
+        str(workers),
+        str(len(runs)),
+        f"{ideal_s:.1f}",
+        f"{span_s:.1f}",
+        f"{span_s / ideal_s:.2f}",
+        f"{overhead_ms:.0f}",
+        f"{_alone(made, models):.0f}",
+        f"{wall_s:.1f}",
     )
 
 

@@ -29,6 +29,7 @@ FACTS = "memprof"  # among a worker's facts and figures at the scheduler
 _HERE_ONLY = ("place", "build", "stdin", "model_shapes")  # fields of a suite that mean something on one machine only, or lie in others here
 
 _Kind = TypeVar("_Kind")
+Content = bytes  # a field called bytes would hide the type
 
 # Why a comparison failed: its words cannot be meant so, anywhere; the place or what is on it is to blame; the machine was lost.
 How = Literal["usage", "refused", "lost"]
@@ -36,12 +37,14 @@ How = Literal["usage", "refused", "lost"]
 
 @dataclass(frozen=True)
 class Sent:
-    """A file that a comparison needs. name: its path in the folder that the comparison is measured in. path: where the desk has it."""
+    """A file that a comparison needs. name: its path in the folder that the comparison is measured in. path: where the desk has it.
+    content: of a small file, so that its worker need not ask for it; empty for others, and where the worker has it already."""
 
     name: str
     path: str
     sha256: str
     bytes: int
+    content: Content = b""
 
 
 @dataclass(frozen=True)
