@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import ssl
 import subprocess
+from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
@@ -14,13 +15,28 @@ from fleets import fleet
 from made import run
 
 from memprof.errors import InputError, UsageError
-from memprof.measuring.fleet import arrivals, desk, message, packing, scheduler, stand, watching, worker
-from memprof.measuring.fleet.message import PROTOCOL, Doing, Offered, Result, Said, Sent, Task, encode, result, suite_of, task, words_of
+from memprof.measuring.fleet import arrivals, desk, message, packing, scheduler, searching, stand, watching, worker
+from memprof.measuring.fleet.message import (
+    PROTOCOL,
+    Doing,
+    Offered,
+    Result,
+    Said,
+    Sent,
+    Sought,
+    Task,
+    encode,
+    result,
+    suite_of,
+    task,
+    words_of,
+)
 from memprof.measuring.fleet.packing import Wanted, packed, parse_labels
 from memprof.measuring.fleet.security import Security, secured, unreachable
 from memprof.measuring.places.place import HERE
 from memprof.measuring.suite import Suite, parse_cmd, parse_variant
 from memprof.runs import store
+from memprof.runs.records import Attempt
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:8786", "tcp://localhost:8786", "tcp://[::1]:8786", "tcp://127.8.8.8:1"])
@@ -74,13 +90,16 @@ def test_options_for_a_fleet_need_a_fleet(memprof):
     assert "its workers choose the folders" in folder.stderr
 
 
-@pytest.mark.parametrize("words", [("tune",), ("scale", "--vary", "batch=1..4"), ("grow",)])
+@pytest.mark.parametrize("words", [("tune",), ("grow",)])
 def test_a_search_is_not_for_a_fleet(memprof, words):
     command, *options = words
     done = memprof(command, "m.onnx", "-r", "onnxruntime", *options, "--on", "dask:tcp://127.0.0.1:1")
 
     assert done.returncode == 2
-    assert "only `memprof run` measures on a fleet, because its comparisons are known before they begin; name one machine" in done.stderr
+    assert (
+        "only `memprof run` and `memprof scale` measure on a fleet, because they ask for several comparisons at a time; name one machine"
+        in done.stderr
+    )
 
 
 # -- what travels
@@ -116,6 +135,28 @@ def model(tmp_path, name="m.json", content="{}"):
     path = tmp_path / name
     path.write_text(content)
     return str(path)
+
+
+def test_points_of_a_search_are_asked_for_at_once_and_come_back_in_their_order(tmp_path, monkeypatch):
+    suite = Suite(models=(model(tmp_path),), runtimes=("synthetic",), repeats=1)
+    asked = []
+
+    class Reversed(desk.Desk):
+        def runs(self):
+            asked.append([item.task.sought.at for item in self.packed])
+            for item in reversed(self.packed):
+                made = run()
+                yield replace(made, job=replace(made.job, at=item.task.sought.at), attempt=Attempt(item.request.key, 1, 1))
+
+    monkeypatch.setattr(searching, "Desk", Reversed)
+    machines = searching.Machines(Lab(OFFERED), frozenset())
+
+    runs = machines.measure([(suite, Sought({"batch": size})) for size in (1, 2, 3)], SimpleNamespace(say=print), print)
+
+    assert asked == [[{"batch": 1}, {"batch": 2}, {"batch": 3}]]
+    assert [made.job.at["batch"] for made in runs] == [1, 2, 3]
+    with pytest.raises(InputError, match="no place of the fleet has kind=pi5: it has 2 places"):
+        searching.Machines(Lab(OFFERED), frozenset({("kind", "pi5")})).check()
 
 
 def test_a_comparison_is_known_by_content(tmp_path):

@@ -4,6 +4,7 @@
     plan    the planner by simulation: makespan against the ideal, its time and memory, for 100,000 jobs on 2,000 machines
     lab     a real scheduler and eight real workers in network namespaces of their own: a campaign of 64 sleeping jobs against the ideal
     boards  the same with boards of tests/board (QEMU) behind two of the eight workers: every run once, and the time between two jobs
+    same    the figures of one model measured here and through a fleet, in turn, judged as the gate does (on an idle machine)
     kills   a worker, the process that tends a place, a board, and the desk killed in the middle: every run once, no comparison mixed, nothing
             left running
 
@@ -38,13 +39,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 from simulated_fleet import simulate
 
-from bench import docs
+from bench import docs, tools
 from bench.table import aligned
-from memprof.runs import store
+from memprof.judge import baseline, verdicts
+from memprof.runs import metrics, store
 from memprof.runs.records import Run
 from memprof.units import counted
 
-_COUNTS = {"plan": 3, "lab": 1, "boards": 1, "kills": 20}
+_COUNTS = {"plan": 3, "lab": 1, "boards": 1, "same": 30, "kills": 20}
 _WORKERS, _BOARDS = 8, 2
 _BOARD_PORT = 2200  # and above, for their ssh
 _MEMPROF = str(Path(sys.executable).with_name("memprof"))  # the installed one, not that of the working folder
@@ -381,6 +383,37 @@ def _between_ms(runs: Sequence[Run]) -> float:
     return statistics.median(gaps) if gaps else float("nan")
 
 
+def same(count: int) -> None:
+    """A model here twice and through a fleet once, in turn."""
+    model = tools.zoo("mnist", Path(__file__).resolve().parents[2] / "build" / "mnist.onnx")
+    runs: dict[str, list[Run]] = {"here": [], "here again": [], "a fleet": []}
+    with lab(1) as made:
+        for number in range(count):
+            for name in [*runs][number % 3 :] + [*runs][: number % 3]:
+                output = made.folder / f"same-{number}-{name.replace(' ', '-')}.jsonl"
+                on = ("--on", f"dask:{made.address}", "--insecure") if name == "a fleet" else ()
+                words = ("run", str(model), "-r", "onnxruntime", "--threads", "1", "--runs", "20", "--repeats", "1", *on, "-o", str(output))
+                subprocess.run(made.memprof(*words), check=True, capture_output=True)
+                runs[name] += store.load([output]).runs
+            print(f"same, {number + 1} of {count}", file=sys.stderr)
+    rows = []
+    for name in ("here again", "a fleet"):
+        for judged in verdicts.judge(baseline.entries(runs["here"]), baseline.entries(runs[name])):
+            if judged.metric in ("rss_peak_bytes", "time_ns") and judged.base is not None and judged.head is not None:
+                medians = [metrics.amount(judged.metric, row.median) for row in (judged.base, judged.head)]
+                change = f"{judged.change:+.2%}" if judged.change is not None else "-"
+                p = f"{judged.p:.3f}" if judged.p is not None else "-"
+                rows.append((name, judged.phase, judged.metric, *medians, change, p, judged.verdict))
+    _show(
+        "fleet-same",
+        aligned([("beside here", "phase", "metric", "here", "there", "difference", "p", "the gate's verdict"), *rows]),
+        [
+            f"mnist of the zoo in onnxruntime, 1 thread, {count} runs a side, in turn; medians. Load of the machine: {os.getloadavg()[0]:.0f}.",
+            "Here again: the same beside itself, the noise of this machine.",
+        ],
+    )
+
+
 def kills(count: int) -> None:
     """Kills in the middle."""
     rows = []
@@ -449,7 +482,7 @@ def _show(name: str, table: str, notes: Sequence[str]) -> None:
 
 
 def main() -> None:
-    parts = {"plan": plan, "lab": real, "boards": with_boards, "kills": kills}
+    parts = {"plan": plan, "lab": real, "boards": with_boards, "same": same, "kills": kills}
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
     parser.add_argument("--count", type=int)

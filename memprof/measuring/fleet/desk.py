@@ -304,8 +304,10 @@ class Desk:
         if self._planner.failed(running.place, again):
             self.progress.say(f"{title} begins again elsewhere, whole: {reasons[-1]}{kept}")
         else:
-            count = f"on {counted(len(reasons), 'machine')}" if len(reasons) > 1 else f"on {running.place}"
-            sentence = f"{title} failed {count} and is given up: {'; '.join(dict.fromkeys(reasons))}"
+            places = set(self._planner.failures(running.packed.request.key))
+            count = f"{counted(len(reasons), 'time')}, " if len(reasons) > 1 else ""
+            where = counted(len(places), "machine") if len(places) > 1 else running.place
+            sentence = f"{title} failed {count}on {where} and is given up: {'; '.join(dict.fromkeys(reasons))}"
             self.failed.append(sentence)
             self.progress.say(sentence)
         for place in self._planner.benched - benched:

@@ -23,7 +23,7 @@ from ...runs.records import Model
 from ..places.place import Place
 from ..suite import Suite
 
-PROTOCOL = 1
+PROTOCOL = 2  # 2: a Task may be a part of a search
 RESOURCE = "memprof"  # of each place there is one
 FACTS = "memprof"  # among a worker's facts and figures at the scheduler
 _HERE_ONLY = ("place", "build", "stdin", "model_shapes")  # fields of a suite that mean something on one machine only, or lie in others here
@@ -48,10 +48,20 @@ class Sent:
 
 
 @dataclass(frozen=True)
+class Sought:
+    """What a search asks of a Job beyond its suite's words; see records.Job."""
+
+    at: Mapping[str, int]
+    sessions: int = 1
+    verifies: bool = False
+
+
+@dataclass(frozen=True)
 class Task:
     """A comparison on its way. suite: the suite's words, its files by their names in the folder. model: as the desk knows it, None for commands.
 
     repeats: those to be measured, none for all. names: what the desk calls the files that Jobs name. kind: see records.Attempt. desk: who asks.
+    sought: of a search, None for a campaign.
     """
 
     comparison: str
@@ -64,6 +74,7 @@ class Task:
     repeats: tuple[int, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     kind: str | None = None
+    sought: Sought | None = None
 
 
 @dataclass(frozen=True)
