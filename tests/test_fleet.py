@@ -6,6 +6,7 @@ import fcntl
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -124,7 +125,7 @@ def test_a_runtime_and_a_program_of_the_users_travel(memprof, scenario, lab, tmp
     program.parent.mkdir()
     program.write_text("#!/bin/sh\ncat bin/data; sleep 0.05\n")
     program.chmod(0o755)
-    (program.parent / "data").write_text("from the desk\n")
+    (program.parent / "data").write_bytes(bytes(100_000))  # too large to travel with its comparison
 
     mine = memprof("run", "own.json", "-r", "./mine.py", *SHORT[2:], *on(lab), "-o", "mine.jsonl")
     done = memprof("run", "--cmd", "app=./bin/app bin/data", "--repeats", 1, *on(lab), "-o", "app.jsonl")
@@ -133,7 +134,23 @@ def test_a_runtime_and_a_program_of_the_users_travel(memprof, scenario, lab, tmp
     assert {run["job"]["runtime"] for run in runs_in(tmp_path / "mine.jsonl")} == {str(tmp_path / "mine.py")}
     (run,) = store.load([tmp_path / "app.jsonl"]).runs
     assert (run.job.argv, run.job.cwd) == ((str(program), "bin/data"), str(tmp_path))
-    assert run.output_bytes == len("from the desk\n")
+    assert run.output_bytes == 100_000
+
+
+def test_a_law_is_sought_on_several_machines_of_a_kind_at_once(memprof, scenario, lab, tmp_path):
+    scenario("law.json", load=[{"allocate": "m", "bytes": 1 << 20}])
+    words = ("scale", "law.json", "-r", "synthetic", "--vary", "threads=1..4", "--points", 3, "--json", "-o", "runs.jsonl")
+
+    several = memprof(*words, *on(lab, *POOL))
+    done = memprof(*words, *on(lab, "--machines", "kind=a"))
+
+    assert several.returncode == 2
+    assert "a search measures on machines of one kind, and these are of several: arch=" in several.stderr
+    assert done.returncode in (0, 3), done.stderr  # its law may be that it does not depend on it
+    runs = store.load([tmp_path / "runs.jsonl"]).runs
+    assert {run.attempt.labels["kind"] for run in runs} == {"a"}
+    assert {(run.job.at["threads"], run.job.threads) for run in runs} >= {(1, 1), (4, 4)}
+    assert len({run.attempt.comparison for run in runs}) == len(runs) == len(json.loads(done.stdout)["points"])
 
 
 def test_what_no_machine_has_and_what_nobody_can_mean(memprof, scenario, lab, tmp_path):
@@ -160,7 +177,8 @@ def test_a_poisoned_comparison_is_reported_and_not_retried_for_ever(memprof, sce
 
     assert done.returncode == 4
     assert done.stderr.count("begins again elsewhere, whole") == 2
-    assert "poison.json failed on 3 machines and is given up" in done.stderr
+    # Two machines of the laboratory are tried, or three if an earlier test added others.
+    assert re.search(r"poison\.json failed 3 times, on [23] machines and is given up", done.stderr)
     assert "1 of 1 comparisons were given up" in done.stderr.splitlines()[-1]
 
 
@@ -260,7 +278,7 @@ def test_versions_that_do_not_understand_one_another_are_named(memprof, scenario
     done = memprof("run", "m.json", *SHORT, *on(lab), "-o", "runs.jsonl")
 
     assert done.returncode == 5
-    assert "has memprof 0.1.0, and this is memprof 9.9: they do not understand one another (protocol 1 and 99)" in done.stderr
+    assert "has memprof 0.1.0, and this is memprof 9.9: they do not understand one another (protocol 2 and 99)" in done.stderr
 
 
 def test_the_fleet_is_shown(memprof, lab):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import ssl
 import subprocess
+from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
@@ -14,13 +15,28 @@ from fleets import fleet
 from made import run
 
 from memprof.errors import InputError, UsageError
-from memprof.measuring.fleet import arrivals, desk, message, packing, scheduler, stand, watching, worker
-from memprof.measuring.fleet.message import PROTOCOL, Doing, Offered, Result, Said, Sent, Task, encode, result, suite_of, task, words_of
+from memprof.measuring.fleet import arrivals, desk, message, packing, scheduler, searching, stand, watching, worker
+from memprof.measuring.fleet.message import (
+    PROTOCOL,
+    Doing,
+    Offered,
+    Result,
+    Said,
+    Sent,
+    Sought,
+    Task,
+    encode,
+    result,
+    suite_of,
+    task,
+    words_of,
+)
 from memprof.measuring.fleet.packing import Wanted, packed, parse_labels
 from memprof.measuring.fleet.security import Security, secured, unreachable
 from memprof.measuring.places.place import HERE
 from memprof.measuring.suite import Suite, parse_cmd, parse_variant
 from memprof.runs import store
+from memprof.runs.records import Attempt
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:8786", "tcp://localhost:8786", "tcp://[::1]:8786", "tcp://127.8.8.8:1"])
@@ -74,13 +90,16 @@ def test_options_for_a_fleet_need_a_fleet(memprof):
     assert "its workers choose the folders" in folder.stderr
 
 
-@pytest.mark.parametrize("words", [("tune",), ("scale", "--vary", "batch=1..4"), ("grow",)])
+@pytest.mark.parametrize("words", [("tune",), ("grow",)])
 def test_a_search_is_not_for_a_fleet(memprof, words):
     command, *options = words
     done = memprof(command, "m.onnx", "-r", "onnxruntime", *options, "--on", "dask:tcp://127.0.0.1:1")
 
     assert done.returncode == 2
-    assert "only `memprof run` measures on a fleet, because its comparisons are known before they begin; name one machine" in done.stderr
+    assert (
+        "only `memprof run` and `memprof scale` measure on a fleet, because they ask for several comparisons at a time; name one machine"
+        in done.stderr
+    )
 
 
 # -- what travels
@@ -116,6 +135,28 @@ def model(tmp_path, name="m.json", content="{}"):
     path = tmp_path / name
     path.write_text(content)
     return str(path)
+
+
+def test_points_of_a_search_are_asked_for_at_once_and_come_back_in_their_order(tmp_path, monkeypatch):
+    suite = Suite(models=(model(tmp_path),), runtimes=("synthetic",), repeats=1)
+    asked = []
+
+    class Reversed(desk.Desk):
+        def runs(self):
+            asked.append([item.task.sought.at for item in self.packed])
+            for item in reversed(self.packed):
+                made = run()
+                yield replace(made, job=replace(made.job, at=item.task.sought.at), attempt=Attempt(item.request.key, 1, 1))
+
+    monkeypatch.setattr(searching, "Desk", Reversed)
+    machines = searching.Machines(Lab(OFFERED), frozenset())
+
+    runs = machines.measure([(suite, Sought({"batch": size})) for size in (1, 2, 3)], SimpleNamespace(say=print), print)
+
+    assert asked == [[{"batch": 1}, {"batch": 2}, {"batch": 3}]]
+    assert [made.job.at["batch"] for made in runs] == [1, 2, 3]
+    with pytest.raises(InputError, match="no place of the fleet has kind=pi5: it has 2 places"):
+        searching.Machines(Lab(OFFERED), frozenset({("kind", "pi5")})).check()
 
 
 def test_a_comparison_is_known_by_content(tmp_path):
@@ -199,6 +240,31 @@ def test_a_file_comes_in_pieces_and_stays_for_the_next(kept):
     assert needs == [(HELLO,)]
     folder = kept / "cache/memprof/fleet/comparison-c-1"
     assert (folder / "m/hello").read_text() == "hello"
+
+
+def test_a_small_file_travels_with_its_comparison_and_once_to_a_worker(kept):
+    asks, _ = asking()
+    (kept / "hello").write_text("hello")
+    (kept / "large").write_bytes(bytes(desk._SMALL + 1))
+    files = (Sent("m/hello", str(kept / "hello"), HELLO, 5), Sent("m/large", str(kept / "large"), "other", desk._SMALL + 1))
+
+    first, again, elsewhere = (asks._with_small(files, worker) for worker in ("a", "a", "b"))
+    arrivals.bring(task(encode(Task("c", 1, "t", "me", {}, first[:1], None))), pytest.fail, lambda: False)
+
+    assert [[file.content for file in files] for files in (first, again, elsewhere)] == [[b"hello", b""], [b"", b""], [b"hello", b""]]
+    assert (kept / "cache/memprof/fleet/comparison-c-1/m/hello").read_text() == "hello"
+
+
+def test_a_small_file_that_changed_meanwhile_is_asked_for(kept):
+    needs = []
+
+    def tell(**words):
+        needs.append(words["needs"])
+        assert "damaged" in worker.receive("task", HELLO, 0, 5, b"jello")
+
+    with pytest.raises(InputError, match="it was damaged or changed on its way"):
+        arrivals.bring(Task("c", 1, "t", "me", {}, (Sent("m", "/there", HELLO, 5, b"jello"),), None), tell, lambda: False)
+    assert needs == [(HELLO,)]
 
 
 def test_a_full_disk_at_a_worker_is_said(kept, monkeypatch):

@@ -3,15 +3,19 @@
 
     plan    the planner by simulation: makespan against the ideal, its time and memory, for 100,000 jobs on 2,000 machines
     lab     a real scheduler and eight real workers in network namespaces of their own: a campaign of 64 sleeping jobs against the ideal
-    kills   a worker, the process that tends a place, and the desk killed in the middle: every run once, no comparison mixed, nothing left running
+    boards  the same with boards of tests/board (QEMU) behind two of the eight workers: every run once, and the time between two jobs
+    same    the figures of one model measured here and through a fleet, in turn, judged as the gate does (on an idle machine)
+    kills   a worker, the process that tends a place, a board, and the desk killed in the middle: every run once, no comparison mixed, nothing
+            left running
 
-The parts `lab` and `kills` need root (iproute2); without it the workers share the loopback. `--count N`: campaigns, or kills of each. Each part
+All but `plan` need root (iproute2); without it the workers share the loopback. `--count N`: campaigns, or kills of each. Each part
 prints its Markdown table and writes it into docs/fleet.md where that has a place for it; progress goes to standard error.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import resource
@@ -35,14 +39,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 from simulated_fleet import simulate
 
-from bench import docs
+from bench import docs, tools
 from bench.table import aligned
-from memprof.runs import store
+from memprof.judge import baseline, verdicts
+from memprof.runs import metrics, store
 from memprof.runs.records import Run
 from memprof.units import counted
 
-_COUNTS = {"plan": 3, "lab": 1, "kills": 20}
-_WORKERS = 8
+_COUNTS = {"plan": 3, "lab": 1, "boards": 1, "same": 30, "kills": 20}
+_WORKERS, _BOARDS = 8, 2
+_BOARD_PORT = 2200  # and above, for their ssh
 _MEMPROF = str(Path(sys.executable).with_name("memprof"))  # the installed one, not that of the working folder
 _NET = "10.213.77"
 _SLEEP_S = 1.0
@@ -81,6 +87,7 @@ class Lab:
     address: str
     netns: str
     workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    boards: dict[str, tuple[subprocess.Popen[bytes], int]] = field(default_factory=dict)  # by their worker, with the port of their ssh
 
     def words(self, *words: str) -> list[str]:
         """A command beside the scheduler."""
@@ -95,7 +102,37 @@ class Lab:
         env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
         folder.mkdir(exist_ok=True)
         words = [*_inside(netns), _MEMPROF, "worker", self.address, "--insecure", "--labels", f"name={name}"]
+        if name in self.boards:
+            env["PATH"] = f"{folder / 'board' / 'bin'}{os.pathsep}{env['PATH']}"
+            words += ["--offer", f"ssh:root@127.0.0.1:{self.boards[name][1]}", "--remote-dir", "/tmp/memprof"]
         self.workers[name] = subprocess.Popen(words, env=env, stderr=(folder / "log").open("ab"))
+
+    def boot(self, name: str, netns: str, port: int) -> None:
+        """A board beside a worker, which ends with its holder's input."""
+        folder = self.folder / name / "board"
+        folder.mkdir(parents=True, exist_ok=True)
+        words = [*_inside(netns), sys.executable, str(Path(__file__).with_name("board_behind.py")), str(folder), str(port)]
+        holder = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.boards[name] = holder, port
+        assert holder.stdout is not None
+        if not holder.stdout.readline():
+            raise SystemExit("the board does not boot")
+
+    def unplug(self, name: str) -> int:
+        """End a board in the middle of whatever it does; the port of its ssh."""
+        holder, port = self.boards[name]
+        for process in psutil.process_iter():
+            if "qemu" in _words(process) and str(self.folder / name / "board") in _words(process):
+                with suppress(psutil.Error):
+                    process.kill()
+        self.leave(holder)
+        return port
+
+    def leave(self, holder: subprocess.Popen[bytes]) -> None:
+        """End a board's holder, and with it the board."""
+        assert holder.stdin is not None
+        holder.stdin.close()
+        holder.wait(60)
 
     def there(self) -> list[dict[str, object]]:
         """The places of the fleet, as `memprof fleet` shows them."""
@@ -108,8 +145,15 @@ class Lab:
         below: list[psutil.Process] = []
         for tender in tenders:
             with suppress(psutil.Error):
-                below += tender.children(recursive=True)
+                below += [child for child in tender.children(recursive=True) if child.name() != "ssh"]  # which stays as long as its board
         return below
+
+    def measuring_board(self, output: Path) -> str | None:
+        """A worker whose board has measured some of a comparison's runs, and not all."""
+        runs = store.load([output]).runs
+        counts = Counter((run.job.model.name, run.attempt.place) for run in runs if run.attempt)
+        begun = {place for (_, place), count in counts.items() if count < _EACH and place}
+        return next((name for name, (_, port) in self.boards.items() if any(f":{port} " in place for place in begun)), None)
 
 
 def _tenders(pid: int) -> list[psutil.Process]:
@@ -166,8 +210,8 @@ def networks(count: int) -> Iterator[tuple[str, list[str]]]:
 
 
 @contextmanager
-def lab(workers: int = _WORKERS) -> Iterator[Lab]:
-    """All of it, gone at the end."""
+def lab(workers: int = _WORKERS, boards: int = 0) -> Iterator[Lab]:
+    """All of it, gone at the end. boards: how many of the workers offer a board instead of this machine."""
     with tempfile.TemporaryDirectory(prefix="memprof-fleet-") as name, networks(workers) as (desk, others):
         host = f"{_NET}.1" if desk else "127.0.0.1"
         made = Lab(Path(name), f"tcp://{host}:8786", desk)
@@ -177,6 +221,8 @@ def lab(workers: int = _WORKERS) -> Iterator[Lab]:
         try:
             time.sleep(2)
             for number, netns in enumerate(others):
+                if number < boards:
+                    made.boot(f"w{number}", netns, _BOARD_PORT + number)
                 made.worker(f"w{number}", netns)
             _until(lambda: len(made.there()) == workers, 180)
             yield made
@@ -187,6 +233,8 @@ def lab(workers: int = _WORKERS) -> Iterator[Lab]:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(20)
                 process.kill()
+            for holder, _ in made.boards.values():
+                made.leave(holder)
 
 
 def _until(ready: object, seconds: float) -> None:
@@ -203,7 +251,9 @@ def _campaign(made: Lab, output: Path, models: int, sleep_s: float) -> list[str]
         path = made.folder / f"m{number}.json"
         path.write_text(json.dumps({"load": [{"allocate": f"m{number}", "bytes": 1 << 20}], "execute": [{"sleep_s": sleep_s}]}))
         scenarios.append(str(path))
-    return made.memprof("run", *scenarios, *_SHORT, "--on", f"dask:{made.address}", "--insecure", "-o", str(output))
+    # A board has no Python. Its program sleeps, and takes the model so that each has a comparison.
+    what = ["--cmd", f"nap=/bin/sh -c 'sleep {sleep_s:g}' {{model}}", *_SHORT[2:]] if made.boards else _SHORT
+    return made.memprof("run", *scenarios, *what, "--on", f"dask:{made.address}", "--insecure", "-o", str(output))
 
 
 def _netns(worker: subprocess.Popen[bytes]) -> str:
@@ -211,10 +261,11 @@ def _netns(worker: subprocess.Popen[bytes]) -> str:
     return next((str(word) for word in worker.args if str(word).startswith("mpf")), "")  # type: ignore[union-attr]
 
 
-def _alone(made: Lab) -> float:
+def _alone(made: Lab, models: int) -> float:
     """What a job of the last campaign costs besides its own time, in ms, if each machine measures its share without a fleet, all at once."""
-    shares = [[str(made.folder / f"m{number}.json") for number in range(first, _JOBS // _EACH, _WORKERS)] for first in range(_WORKERS)]
-    files = [made.folder / f"alone{number}.jsonl" for number in range(_WORKERS)]
+    workers = len(made.workers)
+    shares = [[str(made.folder / f"m{number}.json") for number in range(first, models, workers)] for first in range(workers)]
+    files = [made.folder / f"alone{number}.jsonl" for number in range(workers)]
     processes = [
         subprocess.Popen(
             [*_inside(_netns(worker)), _MEMPROF, "run", *share, *_SHORT, "-o", str(file)],
@@ -243,37 +294,135 @@ def _span_s(runs: Sequence[Run]) -> float:
 
 
 def real(count: int) -> None:
-    """A campaign of sleeping jobs on real workers."""
+    """A campaign of sleeping jobs on real workers: on eight, which share the CPUs, and on as many as there are CPUs."""
     rows = []
-    with lab() as made:
-        for turn in range(count):
-            output = made.folder / f"lab{turn}.jsonl"
-            began = time.monotonic()
-            subprocess.run(_campaign(made, output, _JOBS // _EACH, _SLEEP_S), check=True, capture_output=True)
-            wall_s = time.monotonic() - began
-            runs = store.load([output]).runs
-            span_s, ideal_s = _span_s(runs), _busy_s(runs) / _WORKERS
-            overhead_ms = 1000 * (span_s - ideal_s) * _WORKERS / len(runs)
-            rows.append(
-                (
-                    str(len(runs)),
-                    f"{ideal_s:.1f}",
-                    f"{span_s:.1f}",
-                    f"{span_s / ideal_s:.2f}",
-                    f"{overhead_ms:.0f}",
-                    f"{_alone(made):.0f}",
-                    f"{wall_s:.1f}",
-                )
-            )
-            print(rows[-1], file=sys.stderr)
-    header = ("jobs", "ideal (s)", "campaign (s)", "ratio", "overhead a job (ms)", "the same without a fleet (ms)", "the whole command (s)")
+    for workers in sorted({_WORKERS, os.cpu_count() or 1}, reverse=True):
+        models = _JOBS // _EACH * workers // _WORKERS
+        with lab(workers) as made:
+            for turn in range(count):
+                rows.append(_measured(made, models, turn))
+                print(rows[-1], file=sys.stderr)
+    header = (
+        "workers",
+        "jobs",
+        "ideal (s)",
+        "campaign (s)",
+        "ratio",
+        "overhead a job (ms)",
+        "the same without a fleet (ms)",
+        "the whole command (s)",
+    )
     _show(
         "fleet-lab",
         aligned([header, *rows]),
         [
             f"Each job sleeps {_SLEEP_S:g} s; {_EACH} jobs are a comparison. Load of the machine: {os.getloadavg()[0]:.0f}.",
-            f"Without a fleet: {_WORKERS} `memprof run` at once, each with its share of the jobs. That is the start of the probes and of the "
-            "programs, for which the CPUs are shared.",
+            "Without a fleet: as many `memprof run` at once, each with its share of the jobs. That is the start of the probes and of the "
+            "programs. Workers that share a CPU wait for one another there: their jobs begin at the same moments.",
+        ],
+    )
+
+
+def _measured(made: Lab, models: int, turn: int) -> tuple[str, ...]:
+    """A campaign as a row of the table."""
+    output, workers = made.folder / f"lab{turn}.jsonl", len(made.workers)
+    began = time.monotonic()
+    subprocess.run(_campaign(made, output, models, _SLEEP_S), check=True, capture_output=True)
+    wall_s = time.monotonic() - began
+    runs = store.load([output]).runs
+    span_s, ideal_s = _span_s(runs), _busy_s(runs) / workers
+    overhead_ms = 1000 * (span_s - ideal_s) * workers / len(runs)
+    return (
+        str(workers),
+        str(len(runs)),
+        f"{ideal_s:.1f}",
+        f"{span_s:.1f}",
+        f"{span_s / ideal_s:.2f}",
+        f"{overhead_ms:.0f}",
+        f"{_alone(made, models):.0f}",
+        f"{wall_s:.1f}",
+    )
+
+
+def with_boards(count: int) -> None:
+    """A campaign on workers of which some offer a board."""
+    rows = []
+    with lab(_WORKERS, _BOARDS) as made:
+        for turn in range(count):
+            output = made.folder / f"boards{turn}.jsonl"
+            began = time.monotonic()
+            subprocess.run(_campaign(made, output, _JOBS // _EACH, _SLEEP_S), check=True, capture_output=True)
+            wall_s = time.monotonic() - began
+            runs = store.load([output]).runs
+            for where, of_boards in (("boards", True), ("this machine", False)):
+                there = [run for run in runs if run.attempt and run.attempt.place and run.attempt.place.startswith("ssh:") is of_boards]
+                right = "yes" if _once_unmixed(runs, _JOBS // _EACH) else "**no**"
+                rows.append((where, str(len(there)), f"{_between_ms(there):.0f}", f"{wall_s:.1f}", right))
+                print(rows[-1], file=sys.stderr)
+    header = ("measured on", "jobs", "between two jobs (ms)", "the whole command (s)", "every run once, none mixed")
+    _show(
+        "fleet-boards",
+        aligned([header, *rows]),
+        [
+            f"{_WORKERS} workers, {_BOARDS} of them with a board of tests/board: QEMU without a hypervisor, busybox, the probe in C. Each job is a "
+            f"program that sleeps {_SLEEP_S:g} s. Load of the machine: {os.getloadavg()[0]:.0f}.",
+        ],
+    )
+
+
+def _between_ms(runs: Sequence[Run]) -> float:
+    """The median time from a job's end to the next one's begin at its place, inside a comparison. Each place has a clock of its own."""
+    gaps = []
+    for place in {run.attempt.place for run in runs if run.attempt}:
+        there = sorted((run for run in runs if run.attempt and run.attempt.place == place), key=lambda run: run.started_ns)
+        gaps += [
+            (later.started_ns - run.started_ns) / 1e6 - 1000 * _busy_s([run])
+            for run, later in itertools.pairwise(there)
+            if run.job.model.name == later.job.model.name
+        ]
+    return statistics.median(gaps) if gaps else float("nan")
+
+
+def same(count: int) -> None:
+    """A model here twice and through a fleet once, in turn."""
+    model = tools.zoo("mobilenet_v2", Path(__file__).resolve().parents[2] / "build" / "mobilenet_v2.onnx")
+    runs: dict[str, list[Run]] = {"here": [], "here again": [], "a fleet": []}
+    with lab(1) as made:
+        for number in range(count):
+            for name in [*runs][number % 3 :] + [*runs][: number % 3]:
+                output = made.folder / f"same-{number}-{name.replace(' ', '-')}.jsonl"
+                on = ("--on", f"dask:{made.address}", "--insecure") if name == "a fleet" else ()
+                words = (
+                    "run",
+                    str(model),
+                    "-r",
+                    "onnxruntime",
+                    "--deterministic",
+                    "--runs",
+                    "20",
+                    "--repeats",
+                    "1",
+                    *on,
+                    "-o",
+                    str(output),
+                )
+                subprocess.run(made.memprof(*words), check=True, capture_output=True)
+                runs[name] += store.load([output]).runs
+            print(f"same, {number + 1} of {count}", file=sys.stderr)
+    rows = []
+    for name in ("here again", "a fleet"):
+        for judged in verdicts.judge(*(baseline.entries(side, ("rss_peak_bytes", "time_ns")) for side in (runs["here"], runs[name]))):
+            if judged.base is not None and judged.head is not None and (judged.metric == "rss_peak_bytes" or judged.phase == "EXECUTE"):
+                medians = [metrics.amount(judged.metric, row.median) for row in (judged.base, judged.head)]
+                change = f"{judged.change:+.2%}" if judged.change is not None else "-"
+                rows.append((name, judged.phase, judged.metric, *medians, change, judged.verdict))
+    _show(
+        "fleet-same",
+        aligned([("beside here", "phase", "metric", "here", "there", "difference", "the gate's verdict"), *rows]),
+        [
+            f"mobilenet_v2 of the zoo in onnxruntime, deterministic, {count} runs a side, in turn; medians. "
+            f"Load of the machine: {os.getloadavg()[0]:.0f}.",
+            "Here again: the same beside itself, the noise of this machine.",
         ],
     )
 
@@ -281,11 +430,12 @@ def real(count: int) -> None:
 def kills(count: int) -> None:
     """Kills in the middle."""
     rows = []
-    with lab(3) as made:
-        for victim in ("worker", "tender", "desk"):
-            right = sum(_kill(made, victim, turn) for turn in range(count))
-            rows.append((victim, str(count), str(right)))
-            print(rows[-1], file=sys.stderr)
+    for victims, boards in ((("worker", "tender", "desk"), 0), (("board",), 2)):
+        with lab(3, boards) as made:
+            for victim in victims:
+                right = sum(_kill(made, victim, turn) for turn in range(count))
+                rows.append((victim, str(count), str(right)))
+                print(rows[-1], file=sys.stderr)
     _show("fleet-kills", aligned([("killed", "tried", "right"), *rows]), [f"`python ci/bench/fleet.py kills --count {count}`"])
 
 
@@ -300,6 +450,13 @@ def _kill(made: Lab, victim: str, turn: int) -> bool:
         desk.wait()
         _until(lambda: not made.measuring(), 30)
         subprocess.run([*words, "--append"], capture_output=True, check=False, timeout=180)
+    elif victim == "board":
+        with suppress(SystemExit):  # it may be over
+            _until(lambda: made.measuring_board(output), 30)
+        name = made.measuring_board(output) or next(iter(made.boards))
+        port = made.unplug(name)
+        desk.wait(180)
+        made.boot(name, _netns(made.workers[name]), port)
     else:
         with suppress(SystemExit):  # it may be over
             _until(made.measuring, 30)
@@ -315,15 +472,20 @@ def _kill(made: Lab, victim: str, turn: int) -> bool:
             _tenders(worker.pid)[0].kill()
         desk.wait(180)
     runs = store.load([output]).runs
-    once = Counter((run.job.model.name, run.job.repeat) for run in runs)
     lines = [store.decode(line, where) for where, line in store.lines(output, lambda _: None)]
     attempts = Counter((run.job.model.name, run.job.repeat, run.attempt.number) for run in lines if run.attempt)
-    mixed = any(len({run.attempt.place for run in runs if run.attempt and run.job.model.name == name}) > 1 for name, _ in once)
     with suppress(SystemExit):
         _until(lambda: not made.measuring(), 20)
-    right = len(once) == 6 * _EACH and set(once.values()) == {1} and set(attempts.values()) == {1} and not mixed and not made.measuring()
+    right = _once_unmixed(runs, 6) and set(attempts.values()) == {1} and not made.measuring()
     _until(lambda: len(made.there()) == len(made.workers), 120)
     return right
+
+
+def _once_unmixed(runs: Sequence[Run], models: int) -> bool:
+    """Whether each run of a campaign is there once, and all of a comparison are of one place."""
+    once = Counter((run.job.model.name, run.job.repeat) for run in runs)
+    places = {(run.job.model.name, run.attempt.place) for run in runs if run.attempt}
+    return len(once) == models * _EACH and set(once.values()) == {1} and len(places) == models
 
 
 def _show(name: str, table: str, notes: Sequence[str]) -> None:
@@ -333,7 +495,7 @@ def _show(name: str, table: str, notes: Sequence[str]) -> None:
 
 
 def main() -> None:
-    parts = {"plan": plan, "lab": real, "kills": kills}
+    parts = {"plan": plan, "lab": real, "boards": with_boards, "same": same, "kills": kills}
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
     parser.add_argument("--count", type=int)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 
 import click
 
-from ..errors import EXIT_OK, MeasurementError
+from ..errors import EXIT_OK, MeasurementError, UsageError
 from .measuring import security_options
 
 _WATCH_S = 2.0
@@ -29,6 +31,41 @@ class Fleet:
     tls_cert: str | None = None
     tls_key: str | None = None
     insecure: bool = False
+
+    @classmethod
+    def given(cls, on: str | None, remote_dir: str | None, *options: Any, **others: Any) -> Fleet | None:
+        """The fleet of --on with its options, None if that names none. Raises UsageError for options that go with the other kind of place."""
+        if on is None or not on.startswith("dask:"):
+            if any(options) or any(others.values()):
+                raise UsageError("--machines, --each, --spread, --insecure and --tls-... go with --on dask:ADDRESS")
+            return None
+        if remote_dir is not None:
+            raise UsageError("--remote-dir does not go with a fleet: its workers choose the folders")
+        return cls(on.partition(":")[2], *options, **others)
+
+    @property
+    def labels(self) -> frozenset[tuple[str, str]]:
+        """Those that each machine must have. Raises UsageError."""
+        from ..measuring.fleet.packing import parse_labels
+
+        return frozenset(parse_labels(self.machines, "--machines").items()) if self.machines else frozenset()
+
+
+@contextmanager
+def searching(fleet: Fleet | None) -> Iterator[Any]:
+    """The machines of a fleet for a search, None for none."""
+    if fleet is None:
+        yield None
+        return
+    from ..measuring.fleet import scheduler, searching
+    from ..measuring.fleet.security import secured
+
+    load_distributed()
+    security, labels = secured(fleet.address, fleet.tls_ca, fleet.tls_cert, fleet.tls_key, fleet.insecure), fleet.labels
+    with scheduler.connected(fleet.address, security) as client:
+        machines = searching.Machines(client, labels)
+        machines.check()
+        yield machines
 
 
 def load_distributed() -> None:
@@ -55,8 +92,7 @@ def measure_on_fleet(
 
     load_distributed()
     security = secured(fleet.address, fleet.tls_ca, fleet.tls_cert, fleet.tls_key, fleet.insecure)
-    labels = frozenset(packing.parse_labels(fleet.machines, "--machines").items()) if fleet.machines else frozenset()
-    wanted = packing.Wanted(labels, fleet.each, fleet.spread)
+    wanted = packing.Wanted(fleet.labels, fleet.each, fleet.spread)
     earlier = comparisons_in(Path(output), talk) if output and append and Path(output).exists() else {}
     failed: list[str] = []
     with scheduler.connected(fleet.address, security) as client:

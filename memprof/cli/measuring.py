@@ -89,6 +89,11 @@ def here_only(command: str, reason: str) -> Callable[[Any], Any]:
     return click.option("--on", metavar="PLACE", hidden=True, expose_value=False, callback=refuse)
 
 
+machines_option = click.option(
+    "--machines", metavar="LABEL=VALUE,...", help="With --on dask: only machines of the fleet that have these labels."
+)
+
+
 def security_options(function: Any) -> Any:
     """The options for reaching a fleet's scheduler."""
     function = click.option(

@@ -14,6 +14,7 @@ from .measuring import (
     condition_options,
     cooling_option,
     drive_options,
+    machines_option,
     measure_suite,
     phase_options,
     place_options,
@@ -101,7 +102,7 @@ Examples:
 @click.option("--suite", "suite_file", metavar="FILE.toml", help="Models, variants and defaults from a file. Options given here win.")
 @click.option("--shard", metavar="K/N", help="Measure only the K-th of N parts of the suite; `memprof merge` puts their runs together.")
 @place_options
-@click.option("--machines", metavar="LABEL=VALUE,...", help="With --on dask: only machines of the fleet that have these labels.")
+@machines_option
 @click.option("--each", metavar="LABEL", help="With --on dask: measure everything once on every kind of machine, by this label.")
 @click.option("--spread", is_flag=True, help="With --on dask: machines that fit are interchangeable, and repeats are divided among them.")
 @security_options
@@ -136,20 +137,16 @@ def command(
     Each repeat is a fresh process, and variants take turns. Tables go to standard output as Markdown, all else to standard error. Each run is added
     to the runs file as soon as it ends.
     """
-    if on is not None and on.startswith("dask:"):
-        from .fleet import Fleet, measure_on_fleet
+    from .fleet import Fleet, measure_on_fleet
 
-        if remote_dir is not None:
-            raise UsageError("--remote-dir does not go with a fleet: its workers choose the folders")
+    fleet = Fleet.given(on, remote_dir, machines, each, spread, tls_ca, tls_cert, tls_key, insecure)
+    if fleet is not None:
         suite = _suite(**words)
         if shard is not None:
             suite = _shard(suite, shard)
-        fleet = Fleet(on.partition(":")[2], machines, each, spread, tls_ca, tls_cert, tls_key, insecure)
         return (
             EXIT_OK if suite is None else measure_on_fleet(suite, fleet, output, append, above_baseline, as_json, verbose, not everything)
         )
-    if machines or each or spread or insecure or tls_ca or tls_cert or tls_key:
-        raise UsageError("--machines, --each, --spread, --insecure and --tls-... go with --on dask:ADDRESS")
     with reaching(on, remote_dir, words["python"]) as place:
         suite = _suite(place=place, **words)
         if shard is not None:
@@ -194,7 +191,6 @@ def _suite(
     distinct: int | None,
     **fields: Any,
 ) -> Any:
-    from ..errors import UsageError
     from ..measuring.driving import parse
     from ..measuring.suite import Suite, canonical_cpus, parse_cmd, parse_phases, parse_shape, parse_threads, parse_variant, read
     from ..programs.commands import parse_regexes

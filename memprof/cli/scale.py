@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ..errors import UndecidedError
-from .measuring import place_options, reaching
+from .measuring import machines_option, place_options, reaching, security_options
 from .seeking import APPEND, OUTPUT, SETTINGS, Showing, answer, options
 
 _EPILOG = """\b
@@ -16,6 +16,7 @@ Examples:
   memprof scale net.onnx -r onnxruntime --vary sessions=1..8
   memprof scale net.onnx -r onnxruntime --vary processes=1..8
   memprof scale net.onnx -r onnxruntime --vary batch=1..16 --predict batch=64 --within 2GiB --confirm
+  memprof scale net.onnx -r onnxruntime --vary batch=1..64 --on dask:tcp://127.0.0.1:8786 --machines kind=pi5
 """
 
 
@@ -38,6 +39,8 @@ Examples:
     click.option("--points", type=click.IntRange(2), metavar="N", help="The most runs to fit to.  [default: 6; 12 for three dimensions]"),
     click.option("--runs", type=click.IntRange(1), default=2, show_default=True, metavar="N", help="Timed iterations of each run."),
     place_options,
+    machines_option,
+    security_options,
     OUTPUT,
     APPEND,
     click.option("--plot", "picture", metavar="FILE", help="Draw points and law: .png, .svg or .pdf."),
@@ -46,6 +49,11 @@ def command(
     showing: Showing,
     on: str | None,
     remote_dir: str | None,
+    machines: str | None,
+    tls_ca: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    insecure: bool,
     **words: Any,
 ) -> int:
     """Find memory as a law of a model's dimensions: how much each phase's peak grows with batch, context, threads, sessions or processes.
@@ -54,9 +62,11 @@ def command(
     too little to tell.
     """
     from ..seek import scale
+    from .fleet import Fleet, searching
 
-    with reaching(on, remote_dir, words["python"]) as place:
-        request = _request(place=place, **words)
+    fleet = Fleet.given(on, remote_dir, machines, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, insecure=insecure)
+    with reaching(on if fleet is None else None, remote_dir, words["python"]) as place, searching(fleet) as several:
+        request = _request(place=place, fleet=several, **words)
         undecided = ""
 
         def seek(progress: Any, keep: Any) -> Any:

@@ -108,8 +108,7 @@ class _Scaler:
         if assumed:
             self._progress.say(f"{self._places.model.name}: {assumed}")
             self._remark(f"{assumed[0].upper()}{assumed[1:]}.")
-        for at in design.first_places(self._ranges()):
-            self._measure(at)
+        self._measure(design.first_places(self._ranges()))
         if all(point.ended for point in self._points):
             reason = "; ".join(text for text in (self._points[0].ended, assumed) if text)
             raise MeasurementError(f"{self._places.model.name}, {self._request.runtime}: no place could be measured: {reason}")
@@ -124,21 +123,29 @@ class _Scaler:
             chosen = design.next_place(series, left, noise=self._places.noise) if series else next(iter(left), None)
             if chosen is None:
                 break
-            self._measure(chosen)
+            self._measure([chosen])
 
     def _series_for_design(self) -> list[list[Point]]:
         series = [self._series(name) for name in dict.fromkeys((self._main, *([EXECUTE] if self._main == PEAK else [])))]
         return [points for points in series if any(not point.least for point in points)]
 
-    def _measure(self, at: Mapping[str, int], *, held_out: bool = False) -> Measured:
-        words = words_of(at)
-        if self._would_not_fit(at):
-            self._skipped.append(at)
-            point = Measured(at, {}, "not run: it would need more memory than this machine has free", held_out=held_out)
-            self._progress.say(f"{words}: {point.ended}")
-            return point
-        point = self._places.measure(at, len(self._points), held_out=held_out)
-        if held_out:
+    def _measure(self, places: Sequence[Mapping[str, int]], *, held_out: bool = False) -> list[Measured]:
+        """The points at places: one after another, or on a fleet at once."""
+        if self._request.fleet is not None:
+            return [self._noted(point) for point in self._places.measure_at_once(places, len(self._points), held_out=held_out)]
+        points = []
+        for at in places:
+            if self._would_not_fit(at):
+                self._skipped.append(at)
+                points.append(Measured(at, {}, "not run: it would need more memory than this machine has free", held_out=held_out))
+                self._progress.say(f"{words_of(at)}: {points[-1].ended}")
+            else:
+                points.append(self._noted(self._places.measure(at, len(self._points), held_out=held_out)))
+        return points
+
+    def _noted(self, point: Measured) -> Measured:
+        at, words = point.at, words_of(point.at)
+        if point.held_out:
             point = scale_laws.kept(point, self._kept)
         self._points.append(point)
         if point.ended and not point.least:
@@ -245,11 +252,8 @@ class _Scaler:
                 self._series_for_design(), [at for at in self._candidates() if at not in self._skipped], noise=self._places.noise
             )
             wanted = [place] if place is not None else []
-        seen: dict[tuple[tuple[str, int], ...], Measured] = {}
-        for at in wanted:
-            key = tuple(sorted(at.items()))
-            if key not in seen:
-                seen[key] = self._measure(at, held_out=True)
+        distinct = {tuple(sorted(at.items())): at for at in wanted}
+        seen = {tuple(sorted(point.at.items())): point for point in self._measure(list(distinct.values()), held_out=True)}
         rows = tuple(
             replace(row, confirmed_bytes=seen[tuple(sorted({**row.others, row.dimension: row.value}.items()))].sizes.get(self._main))
             if row.value

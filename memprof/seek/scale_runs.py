@@ -14,6 +14,7 @@ import psutil
 
 from ..errors import InputError, MemprofError, UsageError
 from ..measuring import campaign, limits, orders, together
+from ..measuring.fleet.message import Sought
 from ..measuring.order import Order
 from ..measuring.places.place import HERE, Place
 from ..measuring.progress import Progress, Quiet
@@ -47,24 +48,41 @@ class Places:
     def __init__(self, request: ScaleRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
         self._request, self._progress, self._keep = request, progress, keep
         self.model = identify(request.model)
-        self._python = request.place.interpreter(request.python)
-        runtime = runtimes.find(request.runtime, self._python, request.place)
+        # On a fleet the path of this machine's interpreter means nothing, and each worker takes its own.
+        self._python = request.place.interpreter(request.python) if request.fleet is None else request.python
+        runtime = runtimes.find(request.runtime, request.place.interpreter(request.python), request.place)
         if not runtime.takes(self.model.path):
             raise UsageError(f"{self.model.name}: {Path(runtime.name).name} does not take it")
         self.space: Space = space(request.dimensions, Path(self.model.path), runtime)
         if self.space.side_by_side:
             request.place.only_here("--vary processes")
+            if request.fleet is not None:
+                raise UsageError("--vary processes works on this machine only, not on a fleet")
         self.main = ALL if self.space.side_by_side else PEAK
         self.noise = (float(_LEAST_NOISE_BYTES), _NOISE)
         self.job: Job | None = None
         self.unplanned = ""
         self.shared: tuple[Shared, ...] = ()
-        self._guard = _guard(request.place)
+        self._guard = _guard(request.place) if request.fleet is None else None
         self.assumed = "" if runtime.name.endswith(".py") else _assumed(self.space.forgotten(request.shapes, request.inputs))
 
     def check(self, at: Mapping[str, int]) -> None:
         """Say now what is wrong with the request's words. Raises UsageError and InputError."""
         self._order(at)
+
+    def measure_at_once(self, places: Sequence[Mapping[str, int]], count: int, *, held_out: bool = False) -> list[Measured]:
+        """As `measure` for each of several places, on the request's fleet."""
+        assert self._request.fleet is not None
+        points = []
+        for at in places:
+            job = self._order(at).job
+            points.append((self._asked(at)[0], Sought(job.at, job.sessions, held_out)))
+        runs = self._request.fleet.measure(points, Quiet(self._progress, count), self._keep)
+        for run in runs:
+            self._known(run)
+        return [
+            replace(measured(run), at=at, planned_bytes=self._planned(at), held_out=held_out) for at, run in zip(places, runs, strict=True)
+        ]
 
     def measure(self, at: Mapping[str, int], count: int, *, held_out: bool = False) -> Measured:
         """The sizes at a place, where `count` places were measured before. held_out: no law is to be fitted to them."""
@@ -79,12 +97,24 @@ class Places:
 
     def too_large(self, least_bytes: float) -> bool:
         """Whether a run that needs so much should not be started."""
-        return self._request.place is HERE and least_bytes > _free()
+        return self._request.place is HERE and self._request.fleet is None and least_bytes > _free()
 
     def _order(self, at: Mapping[str, int]) -> Order:
+        suite, variant = self._asked(at)
+        order = orders.order(suite, self.model, variant)
+        place = {dimension.label: at.get(dimension.label, dimension.low) for dimension in self.space.dimensions}
+        return replace(order, job=replace(order.job, sessions=self.space.value(SESSIONS, at) or 1, release=False, at=place))
+
+    def _asked(self, at: Mapping[str, int]) -> tuple[Suite, Variant]:
+        """The place as a suite of one run, and its only variant."""
         request = self._request
+        name = words_of(at) if request.variant is None else f"{request.variant}, {words_of(at)}"
+        variant = Variant(runtime=request.runtime, name=name, set={**request.knobs, **self.space.knobs(at)}, python=self._python)
         threads = self.space.value(THREADS, at) or request.threads
         suite = Suite(
+            models=(request.model,),
+            variants=(variant,),
+            repeats=1,
             threads=(threads,) if threads else (),
             shapes=self.space.shapes(at, request.shapes),
             inputs=request.inputs,
@@ -95,11 +125,7 @@ class Places:
             place=request.place,
             release=False,  # laws are of what a model needs, and the figures at the end are those of EXECUTE
         )
-        name = words_of(at) if request.variant is None else f"{request.variant}, {words_of(at)}"
-        variant = Variant(runtime=request.runtime, name=name, set={**request.knobs, **self.space.knobs(at)}, python=self._python)
-        order = orders.order(suite, self.model, variant)
-        place = {dimension.label: at.get(dimension.label, dimension.low) for dimension in self.space.dimensions}
-        return replace(order, job=replace(order.job, sessions=self.space.value(SESSIONS, at) or 1, release=False, at=place))
+        return suite, variant
 
     def _alone(self, order: Order, count: int) -> Measured:
         if self._guard is not None:

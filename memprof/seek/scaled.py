@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ..judge.laws import Law, Prediction
 from ..judge.terms import At
+from ..measuring.fleet.searching import Machines
 from ..measuring.places.place import HERE, Place
 from ..measuring.together import Shared
 from ..runs.records import EXECUTE, PEAK
@@ -25,7 +26,8 @@ class ScaleRequest:
 
     predictions: places to predict, by label. within_bytes: a limit, for the largest value of each dimension that fits. confirm: run the
     predictions that can be reached. points: the most runs that the laws are fitted to, None for as many as the number of dimensions asks for.
-    env: the runtime's environment variables. variant: stands before the place in the name of the runs, None for nothing.
+    env: the runtime's environment variables. variant: stands before the place in the name of the runs, None for nothing. fleet: the machines
+    that measure, None for the place.
     """
 
     model: str
@@ -44,6 +46,7 @@ class ScaleRequest:
     env: Mapping[str, str] = field(default_factory=dict)
     variant: str | None = None
     place: Place = HERE
+    fleet: Machines | None = None
 
 
 @dataclass(frozen=True)

@@ -83,8 +83,8 @@ class Board:
 
 
 @contextmanager
-def shared(cpus: int = 2, python: bool = False) -> Iterator[Board]:
-    """The session's board of that kind, booted if nobody has yet. Raises Missing."""
+def shared(cpus: int = 2, python: bool = False, port: int | None = None) -> Iterator[Board]:
+    """The session's board of that kind, booted if nobody has yet. port: where its ssh is to be, None for any. Raises Missing."""
     files = made(python)
     if shutil.which(_PROGRAM) is None or shutil.which("ssh") is None:
         raise Missing(f"{_PROGRAM} and ssh are needed (ci/system-tools installs them)")
@@ -97,13 +97,12 @@ def shared(cpus: int = 2, python: bool = False) -> Iterator[Board]:
             facts = folder / "board.json"
             if not facts.exists() or not _runs(json.loads(facts.read_text())["port"]):
                 (folder / "known_hosts").unlink(missing_ok=True)
-                facts.write_text(json.dumps({"port": _boot(folder, files, cpus)}))
+                facts.write_text(json.dumps({"port": _boot(folder, files, cpus, port or free_port())}))
         port = json.loads(facts.read_text())["port"]
         yield Board("127.0.0.1", port, files.key, folder / "known_hosts", cpus)
 
 
-def _boot(folder: Path, files: Files, cpus: int) -> int:
-    port = free_port()
+def _boot(folder: Path, files: Files, cpus: int, port: int) -> int:
     words = [
         *(_PROGRAM, "-machine", "virt", "-cpu", "cortex-a57", "-accel", "tcg,thread=multi", "-smp", str(cpus), "-m", "512"),
         *("-kernel", str(files.kernel), "-initrd", str(files.initramfs), "-append", "console=ttyAMA0 quiet panic=-1", "-no-reboot"),

@@ -85,6 +85,9 @@ def bring(task: Task, tell: Callable[..., None], cancelled: Callable[[], bool]) 
         if cancelled():
             raise Cancelled
     try:
+        for file in task.files:
+            if file.content:  # what cannot be kept is asked for, and its reason is said then
+                keep(task.comparison, file.sha256, 0, file.bytes, file.content)
         missing = {file.sha256: file for file in task.files if not _kept(file.sha256).exists()}
         if missing:
             _await(missing, tell, cancelled)

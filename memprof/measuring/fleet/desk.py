@@ -24,7 +24,7 @@ from ...runs.records import Attempt, Run
 from ...units import counted
 from ..progress import Progress
 from . import message, worker
-from .message import RESOURCE, Said
+from .message import RESOURCE, Said, Sent
 from .packing import Packed
 from .planning import Assignment, Offer, Planner
 from .scheduler import There, described, offered_words, places
@@ -33,6 +33,7 @@ _LOOK_S = 1.0  # between two looks at who is there
 _WAIT_S = 0.2  # for the next message
 _PATIENCE_S = 20.0  # how long the scheduler may be away
 _PIECE = 8 << 20
+_SMALL = 64 << 10  # files of a comparison that travel with it: asking for them would take longer
 _SENDERS = 4
 # All that Dask's client raises while its scheduler is away, or is another.
 _LOST = (OSError, CancelledError, RuntimeError, AttributeError, LookupError, ValueError)
@@ -71,6 +72,7 @@ class Desk:
     _why: dict[str, list[str]] = field(default_factory=dict)
     _name: str = field(default_factory=lambda: secrets.token_hex(4))
     _scheduler: str | None = None  # the identity of its process
+    _gave: set[tuple[str, str]] = field(default_factory=set)  # small files by their worker and their hash
     _count: int = 0
     _total: int = 0
 
@@ -178,7 +180,7 @@ class Desk:
 
     def _start(self, packed: Packed, assignment: Assignment, incoming: Any) -> None:
         place = self._there[assignment.place]
-        task = replace(packed.task, attempt=assignment.attempt)
+        task = replace(packed.task, attempt=assignment.attempt, files=self._with_small(packed.task.files, place.address))
         key = f"memprof-{self._name}-{assignment.key}-{assignment.attempt}"
         future = self.client.submit(
             worker.measure,
@@ -302,14 +304,28 @@ class Desk:
         if self._planner.failed(running.place, again):
             self.progress.say(f"{title} begins again elsewhere, whole: {reasons[-1]}{kept}")
         else:
-            count = f"on {counted(len(reasons), 'machine')}" if len(reasons) > 1 else f"on {running.place}"
-            sentence = f"{title} failed {count} and is given up: {'; '.join(dict.fromkeys(reasons))}"
+            places = set(self._planner.failures(running.packed.request.key))
+            count = f"{counted(len(reasons), 'time')}, " if len(reasons) > 1 else ""
+            where = counted(len(places), "machine") if len(places) > 1 else running.place
+            sentence = f"{title} failed {count}on {where} and is given up: {'; '.join(dict.fromkeys(reasons))}"
             self.failed.append(sentence)
             self.progress.say(sentence)
         for place in self._planner.benched - benched:
             self.progress.say(f"{place} failed three times in a row and gets nothing more")
 
     # -- files
+
+    def _with_small(self, files: tuple[Sent, ...], worker_address: str) -> tuple[Sent, ...]:
+        """The files, with the content of small ones that the worker was not given yet."""
+        room, given = _SMALL, []
+        for sent in files:
+            if sent.bytes <= room and (worker_address, sent.sha256) not in self._gave:
+                with suppress(OSError):  # its worker asks for it, and is told why it cannot be had
+                    sent = replace(sent, content=Path(sent.path).read_bytes())
+                    room -= sent.bytes
+                    self._gave.add((worker_address, sent.sha256))
+            given.append(sent)
+        return tuple(given)
 
     def _send(self, running: _Running, said: Said) -> None:
         """The files that a worker lacks, in pieces."""

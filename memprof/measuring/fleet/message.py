@@ -23,12 +23,13 @@ from ...runs.records import Model
 from ..places.place import Place
 from ..suite import Suite
 
-PROTOCOL = 1
+PROTOCOL = 2  # 2: a Task may be a part of a search
 RESOURCE = "memprof"  # of each place there is one
 FACTS = "memprof"  # among a worker's facts and figures at the scheduler
 _HERE_ONLY = ("place", "build", "stdin", "model_shapes")  # fields of a suite that mean something on one machine only, or lie in others here
 
 _Kind = TypeVar("_Kind")
+Content = bytes  # a field called bytes would hide the type
 
 # Why a comparison failed: its words cannot be meant so, anywhere; the place or what is on it is to blame; the machine was lost.
 How = Literal["usage", "refused", "lost"]
@@ -36,12 +37,23 @@ How = Literal["usage", "refused", "lost"]
 
 @dataclass(frozen=True)
 class Sent:
-    """A file that a comparison needs. name: its path in the folder that the comparison is measured in. path: where the desk has it."""
+    """A file that a comparison needs. name: its path in the folder that the comparison is measured in. path: where the desk has it.
+    content: of a small file, so that its worker need not ask for it; empty for others, and where the worker has it already."""
 
     name: str
     path: str
     sha256: str
     bytes: int
+    content: Content = b""
+
+
+@dataclass(frozen=True)
+class Sought:
+    """What a search asks of a Job beyond its suite's words; see records.Job."""
+
+    at: Mapping[str, int]
+    sessions: int = 1
+    verifies: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,6 +61,7 @@ class Task:
     """A comparison on its way. suite: the suite's words, its files by their names in the folder. model: as the desk knows it, None for commands.
 
     repeats: those to be measured, none for all. names: what the desk calls the files that Jobs name. kind: see records.Attempt. desk: who asks.
+    sought: of a search, None for a campaign.
     """
 
     comparison: str
@@ -61,6 +74,7 @@ class Task:
     repeats: tuple[int, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     kind: str | None = None
+    sought: Sought | None = None
 
 
 @dataclass(frozen=True)

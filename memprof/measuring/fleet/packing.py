@@ -20,7 +20,7 @@ from ...runs.records import Model
 from .. import parts
 from ..suite import DEFAULTS, Suite, Variant, variants_of
 from . import message
-from .message import Sent, Task
+from .message import Sent, Sought, Task
 from .planning import Labels, Request
 
 _PER_RUN = 50 << 20  # what a run takes besides its model, as if it were bytes of it
@@ -94,6 +94,14 @@ def packed(suite: Suite, wanted: Wanted, machines: Sequence[dict[str, str]]) -> 
     return comparisons
 
 
+def sought(suite: Suite, asked: Sought, labels: Labels) -> Packed:
+    """A point of a search, for a machine with these labels. suite: its only run. Raises UsageError and InputError."""
+    (plain,) = packed(suite, Wanted(labels), [])
+    task = replace(plain.task, sought=asked)
+    key = _key(task, labels)
+    return Packed(replace(plain.request, key=key), replace(task, comparison=key))
+
+
 def _check(suite: Suite) -> None:
     if suite.no_swap:
         raise UsageError("--no-swap makes a control group on this machine, and does not work with --on")
@@ -123,7 +131,9 @@ def _divided(repeats: int, machines: int) -> list[tuple[int, ...]]:
 
 
 def _key(task: Task, needs: Labels | set[tuple[str, str]]) -> str:
-    facts = (task.suite, [(file.name, file.sha256) for file in task.files], task.repeats, sorted(needs), task.kind)
+    facts: tuple[Any, ...] = (task.suite, [(file.name, file.sha256) for file in task.files], task.repeats, sorted(needs), task.kind)
+    if task.sought is not None:
+        facts += (task.sought,)
     return hashlib.sha256(msgspec.json.encode(facts, order="deterministic")).hexdigest()[:32]
 
 

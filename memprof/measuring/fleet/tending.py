@@ -115,6 +115,11 @@ def _measure(task: Task, place: Place) -> None:
         os.chdir(folder)
         planned = plan(message.suite_of(task.suite, place))
         orders = [order for order in planned.orders if not task.repeats or order.job.repeat in task.repeats]
+        if (sought := task.sought) is not None:
+            orders = [
+                replace(order, job=replace(order.job, at=dict(sought.at), sessions=sought.sessions, verifies=sought.verifies))
+                for order in orders
+            ]
         _write("plan", str(len(orders)))
         for remark in planned.remarks:
             _write("say", remark)

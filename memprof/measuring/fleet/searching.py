@@ -1,0 +1,57 @@
+"""A search on a fleet: the points that it asks for at one time are measured at once, each on one machine of a kind.
+
+A search sets figures of its points beside one another, so its machines must be interchangeable: all of one kind, as far as labels say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import InputError, UsageError
+from ...runs.attempts import standing
+from ...runs.records import Run
+from ..progress import Progress
+from ..suite import Suite
+from . import packing, scheduler
+from .desk import Desk
+from .message import Sought
+from .planning import Labels
+
+
+@dataclass(frozen=True)
+class Machines:
+    """The machines of a fleet that have these labels. client: of the scheduler."""
+
+    client: Any
+    labels: Labels
+
+    def check(self) -> None:
+        """Raises InputError if there is none, UsageError if they are of several kinds."""
+        there, sentences = scheduler.places(self.client)
+        fitting = [place for place in there if self.labels <= place.offered.labels.items()]
+        if not fitting:
+            raise InputError(sentences[0] if sentences and not there else self._none(there))
+        kinds = sorted({place.kind or "no labels" for place in fitting})
+        if len(kinds) > 1:
+            raise UsageError(
+                f"a search measures on machines of one kind, and these are of several: {'; '.join(kinds)}; choose with --machines"
+            )
+
+    def _none(self, there: Sequence[scheduler.There]) -> str:
+        return f"no place of the fleet has {scheduler.described(self.labels)}: {scheduler.offered_words(there)}"
+
+    def measure(self, points: Sequence[tuple[Suite, Sought]], progress: Progress, keep: Callable[[bytes], None]) -> list[Run]:
+        """The Run of each point, in their order, once all are there; each is given to `keep` as soon as it exists.
+
+        Raises InputError if a point is given up, or the fleet is lost.
+        """
+        self.check()
+        packed = [packing.sought(suite, asked, self.labels) for suite, asked in points]
+        desk = Desk(self.client, packed, progress, keep)
+        runs, _ = standing(list(desk.runs()))
+        if desk.failed:
+            raise InputError(desk.failed[0])
+        by_comparison = {run.attempt.comparison: run for run in runs if run.attempt is not None}
+        return [by_comparison[point.request.key] for point in packed]
