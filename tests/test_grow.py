@@ -18,12 +18,13 @@ from failing import Silent, wait_for
 from native_programs import program
 
 from memprof.errors import MeasurementError, UsageError
+from memprof.judge.growth import Verdict
 from memprof.programs import commands
 from memprof.reports.pictures import growth as pictures
 from memprof.reports.tables.growth import words
 from memprof.runs import store
 from memprof.runs.records import Outcome, Run
-from memprof.seek import grow
+from memprof.seek import grow, why
 from memprof.seek.grow import Budget, GrowRequest, parse_budget, parse_shapes
 
 MIB, PAGE = 1 << 20, 4096
@@ -420,3 +421,46 @@ def test_memprof_that_is_killed_leaves_what_is_known(tmp_path):
 
     (run,) = store.load([part]).runs
     assert run.work and run.work[0].rows > 32
+
+
+# -- why a program grew
+
+KEEPS = """
+    memprof_begin("EXECUTE");
+    for (int i = 0; i < atoi(words[1]); ++i) {
+        memset(malloc(65536), 1, 65536); puts("served"); fflush(stdout); usleep(2000); memprof_iteration(); }
+    memprof_end();"""
+PRINTS = KEEPS.replace('memprof_begin("EXECUTE");', "").replace("memprof_iteration();", "").replace("memprof_end();", "")
+
+
+def grew(unit: str, phase: str) -> grow.Grown:
+    """An answer of `memprof grow`: processes that grew by 64 KiB with each of 400 units."""
+    done = list(range(401))
+    work = replace(made.worked(done, [65536 * step for step in done], phase), units=(unit,))
+    verdict = Verdict("grows", unit, slope=65536.0, tail=400)
+    return grow.Grown("m", "r", "", "", verdict, (), runs=(replace(made.run(), work=(work,)),))
+
+
+@pytest.mark.parametrize(
+    ("body", "unit", "phase"), [(KEEPS, "iteration", "EXECUTE"), (PRINTS, "request", "RUN")], ids=["by its marks", "by what it prints"]
+)
+def test_a_program_is_stopped_twice_and_looked_at(body, unit, phase, nothing_left):
+    regexes = {} if unit == "iteration" else {"request": "^served"}
+    request = GrowRequest(None, command=commands.parse(f"{program(body)} {{runs}}"), phase_regexes=regexes)
+
+    answer = why.explained(request, grew(unit, phase), Silent())
+
+    assert answer.why is not None and answer.why.cause == "in use by the program"
+    units = [int(name.removeprefix(f"{unit} ")) for name in (answer.why.first, answer.why.last)]
+    assert units[0] >= 1 and units[1] >= 257  # 16 MiB more
+    assert f"MiB from {answer.why.first} to {answer.why.last}: " in answer.remarks[0]
+    assert answer.why.grown_bytes > MIB  # it may have done some of the work before it stood still
+
+
+def test_a_program_that_ends_before_it_was_looked_at_twice_is_said(nothing_left):
+    request = GrowRequest(None, command=commands.parse(f"{program(KEEPS)} 3"))
+
+    with pytest.raises(
+        MeasurementError, match=r"it ended before it stood still after (1 and )?205 iterations, so nothing is known of its growth"
+    ):
+        why.explained(request, grew("iteration", "EXECUTE"), Silent())

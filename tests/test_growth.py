@@ -138,6 +138,29 @@ def test_a_cache_that_still_fills_is_undecided():
     assert verdict.word == "undecided" and "more and more slowly" in verdict.reason
 
 
+def comes_down(x: np.ndarray, random: np.random.Generator) -> Any:
+    """Reloads of a runtime: some MiB rise for a while, the more the later, and are then given back in full."""
+    risen, sizes = 0.0, []
+    for share in x / x[-1]:
+        risen = 0.0 if random.random() < 0.04 else max(risen, random.choice([0.2, 0.7, 1 + share, 2 * share]))
+        sizes.append(risen * MIB)
+    return 66 * MIB + np.array(sizes)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_memory_that_comes_down_to_the_same_level_is_flat_however_it_moves(seed):
+    verdict = judge(processes(comes_down, 800, seed))
+
+    assert verdict.word in ("steady", "bounded"), verdict.reason
+    assert verdict.high < 64
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("size", [512, 4096])
+def test_a_slow_leak_under_memory_that_comes_down_is_not_called_flat(size, seed):
+    assert judge(processes(leak(size, beside=comes_down), 800, seed)).word not in ("steady", "bounded")
+
+
 def test_a_verdict_needs_all_processes():
     steady, growing = processes(flat, 2000, 1), processes(leak(4096), 2000, 1)
 

@@ -213,9 +213,8 @@ def _flat(unit: str, done: NDArray[Any], size: NDArray[Any], tail: Tail, floor: 
     if warmup > tail.begin + tail.length / 2:  # it came down to less for a moment: that was no warm-up
         warmup = int(done[np.searchsorted(done, tail.begin)])
     rise = round(level - float(size[0]))
-    high = max(tail.high, tail.rise / tail.length, 0.0) + tail.step
     word: Word = "bounded" if rise > max(LEAST_RISE, 4 * scatter) else "steady"
-    facts: dict[str, Any] = {"slope": 0.0, "low": min(tail.low, 0.0), "high": high, "tail": int(done[-1]) - warmup}
+    facts: dict[str, Any] = {"slope": 0.0, "low": min(tail.low, 0.0), "high": tail.most, "tail": int(done[-1]) - warmup}
     return Growth(word, unit, **facts, warmup=warmup, rise_bytes=max(rise, 0))
 
 
