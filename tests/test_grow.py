@@ -123,6 +123,27 @@ def test_iterations_so_slow_that_the_time_ends_first_leave_it_undecided(tmp_path
     assert grown.verdict.needed == 8000
 
 
+@pytest.mark.parametrize(
+    ("done", "sentence"),
+    [
+        (9, "undecided after 9: 9 are too few; 128 would decide it."),
+        (2000, "undecided after 2,000: it rose late, in few steps; 8,000 would decide it. 20.0 MiB more by then."),
+    ],
+)
+def test_a_program_so_slow_that_the_time_ends_first_is_judged_by_what_it_did(tmp_path, monkeypatch, done, sentence):
+    def slow(run: Run) -> Run:
+        units = list(range(done + 1))
+        work = made.worked(units, [int(60 * MIB + 20 * MIB * (unit > 1500)) for unit in units])
+        return replace(run, work=(work,), outcome=Outcome("timeout", "EXECUTE"))
+
+    simulated = Simulated(lambda unit: 0, monkeypatch, fails=slow)
+    grown = answered(asked(tmp_path))
+
+    assert (words(grown.verdict), len(grown.verdict.processes)) == (sentence, 3)
+    assert simulated.rounds == [2000]
+    assert grown.remarks[0] == f"Process 1 was ended after {done:,} units: it had used its share of the budget's time."
+
+
 def test_a_leak_too_large_for_a_longer_round_is_not_confirmed(tmp_path, monkeypatch):
     simulated = Simulated(lambda unit: unit * (64 << 20), monkeypatch)
 
