@@ -194,6 +194,24 @@ def test_the_unit_that_explains_a_leak_is_named(cause, seed):
     assert 3900 < verdict.slope < 4100
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("cause", ["iteration", "token", "request"])
+def test_the_unit_of_a_pool_that_doubles_is_told_by_its_steps_in_several_processes(cause, seed):
+    random = np.random.default_rng(seed)
+    several = []
+    for _ in range(3):
+        tokens, requests = np.cumsum(random.integers(1, 100, 2001)), np.cumsum(random.random(2001) < 0.3)
+        counts = {"iteration": np.arange(2001), "token": tokens, "request": requests}
+        first = {"iteration": 24, "token": 1200, "request": 7}[cause]  # the steps come after twice as much each time
+        size = 50 * MIB + 8 * MIB * 2 ** np.floor(np.log2(np.maximum(counts[cause] / first, 1)))
+        several.append(Series({name: column.tolist() for name, column in counts.items()}, size.astype(int).tolist()))
+
+    verdict = judge(several)
+
+    assert (verdict.word, verdict.unit, verdict.rivals) == ("grows", cause, ())
+    assert {growth.unit for growth in verdict.processes} == {cause}
+
+
 def test_units_that_vary_together_are_said():
     x = np.arange(2001)
     size = (50 * MIB + x * 4096).tolist()

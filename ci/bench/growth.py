@@ -45,7 +45,7 @@ _KINDS: dict[str, tuple[int, str | None, str | None]] = {
     "warm-up": (2000, None, None),
     "cache": (2000, None, None),
     "saw-tooth": (2000, None, None),
-    "fragments": (2000, None, None),
+    "fragments": (32000, None, None),
     "leak-4096": (2000, "iteration", "in use"),
     "leak-65536": (2000, "iteration", "in use"),
     "leak-256": (20000, "iteration", "in use"),
@@ -93,7 +93,8 @@ def _real(words: argparse.Namespace) -> tuple[list[tuple[str, ...]], str]:
     header = ("kind", "units", "cases", "grows", "flat", "undecided", "wrong (95%: at most)", "unit right", "memory right", *_RIVALS)
     lines = [header, ("---", *["---:"] * (len(header) - 1)), *_kinds(words)]
     note = (
-        "One round of three processes a case. Wrong: an alarm where nothing grows, or growth that was not called so. The last three columns: how "
+        "Rounds of three processes a case, as memprof grow makes them, up to so many units. Wrong: an alarm where nothing grows, or growth that "
+        "was not called so. Unit right: the unit is named alone, without another that it could be. The last three columns: how "
         "often usual tests call the curve of the first process growth: its last value 1% above its first, the slope of a line, and Mann and "
         "Kendall's, both with p < 0.05."
     )
@@ -113,7 +114,7 @@ def _kinds(words: argparse.Namespace) -> Iterator[tuple[str, ...]]:
             for case in range(words.cases):
                 grown = _grown(program, kind, units, case)
                 seen[grown.verdict.word] += 1
-                seen["unit"] += grown.verdict.word == "grows" and grown.verdict.unit == cause
+                seen["unit"] += grown.verdict.word == "grows" and grown.verdict.unit == cause and not grown.verdict.rivals
                 seen["where"] += grown.verdict.word == "grows" and grown.verdict.where == where
                 rivals.update(_rivals(grown.runs[0]))
                 print(f"{kind} {case + 1}: {tables.words(grown.verdict)}", file=sys.stderr)
