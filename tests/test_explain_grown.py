@@ -268,13 +268,6 @@ def test_grow_says_why_memory_rose(memprof, scenario, tmp_path, nothing_left) ->
     assert "Objects of Python from mine.py, line " in said
 
 
-def test_why_of_a_program_is_refused(memprof) -> None:
-    done = memprof("grow", "--cmd", "true", "--why")
-
-    assert done.returncode == 2
-    assert "--why looks at a model in a runtime: a program does not stand still after so many units of its work" in done.stderr
-
-
 def test_nothing_is_looked_into_where_nothing_rose() -> None:
     from memprof.judge.growth import Verdict
     from memprof.seek import why

@@ -18,12 +18,13 @@ from failing import Silent, wait_for
 from native_programs import program
 
 from memprof.errors import MeasurementError, UsageError
+from memprof.judge.growth import Verdict
 from memprof.programs import commands
 from memprof.reports.pictures import growth as pictures
 from memprof.reports.tables.growth import words
 from memprof.runs import store
 from memprof.runs.records import Outcome, Run
-from memprof.seek import grow
+from memprof.seek import grow, why
 from memprof.seek.grow import Budget, GrowRequest, parse_budget, parse_shapes
 
 MIB, PAGE = 1 << 20, 4096
@@ -120,6 +121,27 @@ def test_iterations_so_slow_that_the_time_ends_first_leave_it_undecided(tmp_path
 
     assert (grown.verdict.word, simulated.rounds) == ("undecided", [2000])
     assert grown.verdict.needed == 8000
+
+
+@pytest.mark.parametrize(
+    ("done", "sentence"),
+    [
+        (9, "undecided after 9: 9 are too few; 128 would decide it."),
+        (2000, "undecided after 2,000: it rose late, in few steps; 8,000 would decide it. 20.0 MiB more by then."),
+    ],
+)
+def test_a_program_so_slow_that_the_time_ends_first_is_judged_by_what_it_did(tmp_path, monkeypatch, done, sentence):
+    def slow(run: Run) -> Run:
+        units = list(range(done + 1))
+        work = made.worked(units, [int(60 * MIB + 20 * MIB * (unit > 1500)) for unit in units])
+        return replace(run, work=(work,), outcome=Outcome("timeout", "EXECUTE"))
+
+    simulated = Simulated(lambda unit: 0, monkeypatch, fails=slow)
+    grown = answered(asked(tmp_path))
+
+    assert (words(grown.verdict), len(grown.verdict.processes)) == (sentence, 3)
+    assert simulated.rounds == [2000]
+    assert grown.remarks[0] == f"Process 1 was ended after {done:,} units: it had used its share of the budget's time."
 
 
 def test_a_leak_too_large_for_a_longer_round_is_not_confirmed(tmp_path, monkeypatch):
@@ -420,3 +442,46 @@ def test_memprof_that_is_killed_leaves_what_is_known(tmp_path):
 
     (run,) = store.load([part]).runs
     assert run.work and run.work[0].rows > 32
+
+
+# -- why a program grew
+
+KEEPS = """
+    memprof_begin("EXECUTE");
+    for (int i = 0; i < atoi(words[1]); ++i) {
+        memset(malloc(65536), 1, 65536); puts("served"); fflush(stdout); usleep(2000); memprof_iteration(); }
+    memprof_end();"""
+PRINTS = KEEPS.replace('memprof_begin("EXECUTE");', "").replace("memprof_iteration();", "").replace("memprof_end();", "")
+
+
+def grew(unit: str, phase: str) -> grow.Grown:
+    """An answer of `memprof grow`: processes that grew by 64 KiB with each of 400 units."""
+    done = list(range(401))
+    work = replace(made.worked(done, [65536 * step for step in done], phase), units=(unit,))
+    verdict = Verdict("grows", unit, slope=65536.0, tail=400)
+    return grow.Grown("m", "r", "", "", verdict, (), runs=(replace(made.run(), work=(work,)),))
+
+
+@pytest.mark.parametrize(
+    ("body", "unit", "phase"), [(KEEPS, "iteration", "EXECUTE"), (PRINTS, "request", "RUN")], ids=["by its marks", "by what it prints"]
+)
+def test_a_program_is_stopped_twice_and_looked_at(body, unit, phase, nothing_left):
+    regexes = {} if unit == "iteration" else {"request": "^served"}
+    request = GrowRequest(None, command=commands.parse(f"{program(body)} {{runs}}"), phase_regexes=regexes)
+
+    answer = why.explained(request, grew(unit, phase), Silent())
+
+    assert answer.why is not None and answer.why.cause == "in use by the program"
+    units = [int(name.removeprefix(f"{unit} ")) for name in (answer.why.first, answer.why.last)]
+    assert units[0] >= 1 and units[1] >= 257  # 16 MiB more
+    assert f"MiB from {answer.why.first} to {answer.why.last}: " in answer.remarks[0]
+    assert answer.why.grown_bytes > MIB  # it may have done some of the work before it stood still
+
+
+def test_a_program_that_ends_before_it_was_looked_at_twice_is_said(nothing_left):
+    request = GrowRequest(None, command=commands.parse(f"{program(KEEPS)} 3"))
+
+    with pytest.raises(
+        MeasurementError, match=r"it ended before it stood still after (1 and )?205 iterations, so nothing is known of its growth"
+    ):
+        why.explained(request, grew("iteration", "EXECUTE"), Silent())

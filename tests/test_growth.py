@@ -138,6 +138,29 @@ def test_a_cache_that_still_fills_is_undecided():
     assert verdict.word == "undecided" and "more and more slowly" in verdict.reason
 
 
+def comes_down(x: np.ndarray, random: np.random.Generator) -> Any:
+    """Reloads of a runtime: some MiB rise for a while, the more the later, and are then given back in full."""
+    risen, sizes = 0.0, []
+    for share in x / x[-1]:
+        risen = 0.0 if random.random() < 0.04 else max(risen, random.choice([0.2, 0.7, 1 + share, 2 * share]))
+        sizes.append(risen * MIB)
+    return 66 * MIB + np.array(sizes)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_memory_that_comes_down_to_the_same_level_is_flat_however_it_moves(seed):
+    verdict = judge(processes(comes_down, 800, seed))
+
+    assert verdict.word in ("steady", "bounded"), verdict.reason
+    assert verdict.high < 64
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("size", [512, 4096])
+def test_a_slow_leak_under_memory_that_comes_down_is_not_called_flat(size, seed):
+    assert judge(processes(leak(size, beside=comes_down), 800, seed)).word not in ("steady", "bounded")
+
+
 def test_a_verdict_needs_all_processes():
     steady, growing = processes(flat, 2000, 1), processes(leak(4096), 2000, 1)
 
@@ -169,6 +192,24 @@ def test_the_unit_that_explains_a_leak_is_named(cause, seed):
 
     assert (verdict.word, verdict.unit, verdict.rivals) == ("grows", cause, ())
     assert 3900 < verdict.slope < 4100
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("cause", ["iteration", "token", "request"])
+def test_the_unit_of_a_pool_that_doubles_is_told_by_its_steps_in_several_processes(cause, seed):
+    random = np.random.default_rng(seed)
+    several = []
+    for _ in range(3):
+        tokens, requests = np.cumsum(random.integers(1, 100, 2001)), np.cumsum(random.random(2001) < 0.3)
+        counts = {"iteration": np.arange(2001), "token": tokens, "request": requests}
+        first = {"iteration": 24, "token": 1200, "request": 7}[cause]  # the steps come after twice as much each time
+        size = 50 * MIB + 8 * MIB * 2 ** np.floor(np.log2(np.maximum(counts[cause] / first, 1)))
+        several.append(Series({name: column.tolist() for name, column in counts.items()}, size.astype(int).tolist()))
+
+    verdict = judge(several)
+
+    assert (verdict.word, verdict.unit, verdict.rivals) == ("grows", cause, ())
+    assert {growth.unit for growth in verdict.processes} == {cause}
 
 
 def test_units_that_vary_together_are_said():

@@ -2,7 +2,7 @@
 
     real       processes of known growth (growth.c), --cases of each kind: false alarms, misses, the unit and the memory that are named, and what
                three usual tests say of the same curves
-    runtimes   the verdict on each installed runtime, over a zoo model
+    runtimes   the verdict on each installed runtime, over the small models of the atlas and a real net
     meter      what following memory adds to a process in 100,000 iterations, in C and in Python, and its CPU time beside an iteration of 1 ms
 
 Tables go to standard output, progress to standard error. `--docs` writes them into docs/growth.md.
@@ -25,8 +25,11 @@ import numpy as np
 # bench is a package of scripts beside this one's folder; it is never installed.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import docs, tools
+from atlas import subjects
+
+from bench import docs
 from memprof.errors import MemprofError
+from memprof.judge.growing import RELOAD
 from memprof.measuring import campaign
 from memprof.measuring.orders import plan
 from memprof.measuring.progress import Silent
@@ -45,7 +48,7 @@ _KINDS: dict[str, tuple[int, str | None, str | None]] = {
     "warm-up": (2000, None, None),
     "cache": (2000, None, None),
     "saw-tooth": (2000, None, None),
-    "fragments": (2000, None, None),
+    "fragments": (32000, None, None),
     "leak-4096": (2000, "iteration", "in use"),
     "leak-65536": (2000, "iteration", "in use"),
     "leak-256": (20000, "iteration", "in use"),
@@ -57,7 +60,7 @@ _KINDS: dict[str, tuple[int, str | None, str | None]] = {
     "file": (2000, "iteration", "file-backed"),
     "pool": (2000, "iteration", "in use"),
 }
-_RUNTIMES = {"onnxruntime": "onnx", "openvino": "onnx", "tvm": "onnx", "tflite": "tflite", "litert": "tflite", "onert": "tflite"}
+_NETS = ("mnist", "mobilenet_v2", "llama, q8_0", "decoder, 2 layers of 128", "decoder, 10 MB")  # of the atlas, for each runtime
 _SURE = 0.95
 
 
@@ -93,7 +96,8 @@ def _real(words: argparse.Namespace) -> tuple[list[tuple[str, ...]], str]:
     header = ("kind", "units", "cases", "grows", "flat", "undecided", "wrong (95%: at most)", "unit right", "memory right", *_RIVALS)
     lines = [header, ("---", *["---:"] * (len(header) - 1)), *_kinds(words)]
     note = (
-        "One round of three processes a case. Wrong: an alarm where nothing grows, or growth that was not called so. The last three columns: how "
+        "Rounds of three processes a case, as memprof grow makes them, up to so many units. Wrong: an alarm where nothing grows, or growth that "
+        "was not called so. Unit right: the sentence names it first. The last three columns: how "
         "often usual tests call the curve of the first process growth: its last value 1% above its first, the slope of a line, and Mann and "
         "Kendall's, both with p < 0.05."
     )
@@ -154,21 +158,35 @@ def _rivals(run: Run) -> dict[str, int]:
 
 
 def _runtimes(words: argparse.Namespace) -> tuple[list[tuple[str, ...]], str]:
-    lines: list[tuple[str, ...]] = [("runtime", "verdict"), ("---", "---")]
+    lines: list[tuple[str, ...]] = [("runtime", "model", "repeated", "verdict"), ("---", "---", "---", "---")]
     with tempfile.TemporaryDirectory() as folder:
-        for name, form in _RUNTIMES.items():
-            model = Path(folder) / f"mnist.{form}"
-            if not model.exists():
-                subprocess.run([tools.script("memprof"), "zoo", "mnist", "--format", form, "-o", str(model)], check=True, stdout=sys.stderr)
-            for cycles in (None, "reload"):
-                try:
-                    request = GrowRequest(str(model), name, cycles=cycles, budget=Budget(time_ns=words.seconds * 10**9))
-                    answer = tables.sentence(grow(request, Silent(), lambda line: None), plain).partition(": ")[2]
-                except MemprofError as error:
-                    answer = str(error)
-                print(f"{name}: {answer}", file=sys.stderr)
-                lines.append((name + (", reloaded" if cycles else ""), answer))
-    return lines, "The zoo's mnist, default threads."
+        for name in subjects.RUNTIMES:
+            for net, model in _models(name, Path(folder)).items():
+                for cycles in (None, RELOAD):
+                    verdict = _verdict(name, model, cycles, words.seconds)
+                    print(f"{name}, {net}: {verdict}", file=sys.stderr)
+                    lines.append((name, net, f"{cycles or 'iteration'}s", verdict))
+    return lines, "Models of memprof zoo, and squeezenet from the onnx package. Settings and threads are those of the atlas."
+
+
+def _models(runtime: str, folder: Path) -> dict[str, Path]:
+    models = {net: path for net, path in subjects.models(runtime, folder).items() if net in _NETS}
+    if "mnist" in models and models["mnist"].suffix == ".onnx" and runtime != "tvm":
+        import onnx
+
+        models["squeezenet"] = Path(onnx.__file__).parent / "backend/test/data/light/light_squeezenet.onnx"
+    return models
+
+
+def _verdict(runtime: str, model: Path, cycles: str | None, seconds: int) -> str:
+    variant = subjects.variant(runtime, sys.executable)
+    request = GrowRequest(
+        str(model), runtime, variant.set, next(iter(variant.threads), None), cycles=cycles, budget=Budget(time_ns=seconds * 10**9)
+    )
+    try:
+        return tables.sentence(grow(request, Silent(), lambda line: None), plain).partition(": ")[2]
+    except MemprofError as error:
+        return str(error)
 
 
 # -- the meter

@@ -19,6 +19,7 @@ Examples:
   memprof grow --cmd 'engine {model} --requests {runs}' m.bin --phase request='^served'
   memprof grow model.onnx -r onnxruntime --for 8h -o soak.jsonl
   memprof grow model.onnx -r ./my_runtime.py --why --who
+  memprof grow --cmd './server --requests {runs}' --why
 
 Exit codes: 0 steady or bounded, 1 grows, 3 undecided.
 """

@@ -1,6 +1,7 @@
 """Why a process grew: two looks at the same child, after its warm-up and at its end, and the difference of each slice between them.
 
-`between` is a function of the two looks alone. `why` measures: the child stops at the end of two phases, and is looked at both times. `lines`
+`between` is a function of the two looks alone. `why` measures: the child stops at the end of two phases, and is looked at both times.
+`why_program` does the same with any program that counts its units of work: it is stopped from outside, soon after so many of them. `lines`
 asks a Python child which lines of its code hold more Python objects than before; tracemalloc, which tells, needs memory itself, so that run is a
 run for itself.
 
@@ -102,10 +103,11 @@ class Line:
 class Grown:
     """Two looks at a process and the difference between them, in bytes.
 
-    first, last: the phases at whose ends they were taken. parts: the slices, those that grew most first; their sum is the resident set. blocks: the
-    size of all of glibc's blocks in use, resident or not, first and last. arenas: how many arenas beside the main arena have memory, threads
-    how many stacks were seen. mappings: mapped files, shared memory and other anonymous mappings that grew, by name. swap: bytes swapped out.
-    complete: whether glibc's chunks could be followed both times; else blocks in use may be among the other mappings.
+    first, last: the phases at whose ends they were taken; if inside is true, the units of work after which they were. parts: the slices,
+    those that grew most first; their sum is the resident set. blocks: the size of all of glibc's blocks in use, resident or not, first and last.
+    arenas: how many arenas beside the main arena have memory, threads how many stacks were seen. mappings: mapped files, shared memory and other
+    anonymous mappings that grew, by name. swap: bytes swapped out. complete: whether glibc's chunks could be followed both times;
+    else blocks in use may be among the other mappings.
     """
 
     first: str
@@ -120,6 +122,7 @@ class Grown:
     mappings: tuple[tuple[str, int], ...] = ()
     complete: bool = True
     remarks: tuple[str, ...] = ()
+    inside: bool = False
 
     @property
     def grown_bytes(self) -> int:
@@ -138,7 +141,7 @@ class Grown:
 
 
 def _sentences(grown: Grown) -> Iterator[str]:
-    where = f"between the ends of {grown.first} and {grown.last}"
+    where = f"from {grown.first} to {grown.last}" if grown.inside else f"between the ends of {grown.first} and {grown.last}"
     if grown.cause is None:
         yield f"RSS did not grow {where}"
         return
@@ -300,6 +303,39 @@ def why(order: Order, progress: Progress, first: str = WARMUP, last: str = EXECU
             f"{job.model.name}, {job.variant}: it did not stand still at the end of {' and '.join(missing)}, so nothing is known of its growth"
         )
     return replace(between(looks[first], looks[last], index, model_files(run.job), tiny), remarks=(*remarks, *run.warnings))
+
+
+class _Seen(Exception):
+    """Both looks were taken: what the program would still do is of no use."""
+
+
+def why_program(order: Order, phase: str, units: tuple[int, int], called: str, progress: Progress) -> Grown:
+    """Measure the order of a command, and say what grew between two amounts of its work.
+
+    phase: the phase whose units count. units: after how many of them it is stopped; it may do a few more until it stands still. called: what one
+    is. The program is ended after the second look. Raises MeasurementError where it ends before, and as `why` does.
+    """
+    job = order.job
+    remarks: list[str] = []
+    index, tiny = _weights(order, remarks, progress) if job.model.files else (None, None)
+    looks: list[Look] = []
+
+    def look(held: Job, name: str, pid: int) -> None:
+        done = f"{called} {int(name.rpartition('/')[2]):,}"
+        progress.say(f"{held.variant}: looking at it after {done}")
+        looks.append(waterfall.take(pid, done, index, tiny))
+        if len(looks) == len(units):
+            raise _Seen
+
+    held = replace(order, job=replace(job, hold=True), hold_units={phase: units})
+    try:
+        (run,) = campaign.measure([held], Quiet(progress), lambda line: None, look)
+    except _Seen:
+        grown = between(looks[0], looks[1], index, model_files(job), tiny)
+        return replace(grown, inside=True, remarks=tuple(remarks))
+    must_be_ok(run)
+    wanted = " and ".join(f"{count:,}" for count in units[len(looks) :])
+    raise MeasurementError(f"{job.variant}: it ended before it stood still after {wanted} {called}s, so nothing is known of its growth")
 
 
 def _weights(order: Order, remarks: list[str], progress: Progress) -> tuple[Index | None, Small | None]:

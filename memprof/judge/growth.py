@@ -116,9 +116,43 @@ def by_time(timeline: Columns, page_bytes: int) -> Growth:
 
 
 def judge(processes: Sequence[Series]) -> Verdict:
-    """The verdict on processes that did the same work."""
+    """The verdict on processes that did the same work.
+
+    A process that rises in few steps does not tell units apart. The steps of several do: they come after the same amount of the unit that explains
+    them, and after other amounts of a unit whose pace varies from process to process.
+    """
     each = tuple(judge_one(process) for process in processes)
+    if all(growth.word == "grows" for growth in each) and any(growth.rivals for growth in each):
+        named = set.intersection(*({growth.unit, *growth.rivals} for growth in each))
+        if len(named) > 1:
+            unit, rivals = _alike_by(processes, sorted(named, key=list(processes[0].counts).index))
+            each = tuple(_by(unit, rivals, growth, process) for growth, process in zip(each, processes, strict=True))
     return combined(each)
+
+
+def _alike_by(processes: Sequence[Series], units: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """The unit by which the curves of the processes lie closest to each other, and those that do no worse."""
+    apart = {}
+    for unit in units:
+        common = np.linspace(0, min(process.counts[unit][-1] for process in processes), _GRID)
+        curves = [_rises_at(process, unit, common) for process in processes]
+        apart[unit] = float(np.mean(np.max(curves, axis=0) - np.min(curves, axis=0))) + processes[0].page_bytes
+    best = min(units, key=lambda unit: apart[unit])
+    return best, tuple(unit for unit in units if unit != best and apart[best] > _TOLD_APART * apart[unit])
+
+
+def _rises_at(process: Series, unit: str, common: NDArray[Any]) -> NDArray[Any]:
+    """By how much memory had risen after so much of a unit; a row holds until the next."""
+    rows = np.searchsorted(np.asarray(process.counts[unit]), common, side="right") - 1
+    risen: NDArray[Any] = np.asarray(process.rss)[np.maximum(rows, 0)] - process.rss[0]
+    return risen
+
+
+def _by(unit: str, rivals: tuple[str, ...], growth: Growth, process: Series) -> Growth:
+    """The verdict by another unit, that went along with its own."""
+    pace = process.counts[growth.unit][-1] / process.counts[unit][-1]
+    rates: dict[str, Any] = {name: pace * getattr(growth, name) for name in ("slope", "low", "high")}
+    return replace(growth, unit=unit, rivals=rivals, **rates)
 
 
 def combined(each: Sequence[Growth]) -> Verdict:
@@ -213,9 +247,8 @@ def _flat(unit: str, done: NDArray[Any], size: NDArray[Any], tail: Tail, floor: 
     if warmup > tail.begin + tail.length / 2:  # it came down to less for a moment: that was no warm-up
         warmup = int(done[np.searchsorted(done, tail.begin)])
     rise = round(level - float(size[0]))
-    high = max(tail.high, tail.rise / tail.length, 0.0) + tail.step
     word: Word = "bounded" if rise > max(LEAST_RISE, 4 * scatter) else "steady"
-    facts: dict[str, Any] = {"slope": 0.0, "low": min(tail.low, 0.0), "high": high, "tail": int(done[-1]) - warmup}
+    facts: dict[str, Any] = {"slope": 0.0, "low": min(tail.low, 0.0), "high": tail.most, "tail": int(done[-1]) - warmup}
     return Growth(word, unit, **facts, warmup=warmup, rise_bytes=max(rise, 0))
 
 

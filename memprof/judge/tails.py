@@ -4,6 +4,9 @@ The slope is the median of the slopes of all pairs of points (Theil 1950, Sen 19
 (Künsch 1989). A tail rises if its slope is above zero in each of its halves, if its least values rise too (a garbage collector's saw-tooth has
 slopes, but comes down again), and if its second half is no slower than its first (a cache that fills up is). Memory that comes in few large steps,
 as from a pool that doubles, rises if it does so in each of the last doublings of the work, at one rate.
+
+A tail that comes down to the same level in each of its quarters is flat however it moves above: what a leak holds is never given back, and would lie
+under all of it.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ _LEAST_PAGES, _LEAST_STEPS = 4, 3  # of a rise, and of each of its halves
 _EVEN = 0.03  # the scatter of a leak of one page after another, as a share of its rise
 _SLOWER = 0.9  # the second half's slope over the first's, from where on a rise slows down
 _DOUBLINGS, _UNEVEN = 4, 2.2
+_LEAST_ROWS = 100  # of a tail whose least values are compared
 
 
 class Tail:
@@ -51,7 +55,33 @@ class Tail:
     def flat(self) -> bool:
         """It has one level, and no rise that matters can hide in its scatter."""
         allowed = max(LEAST_RISE, _LEAST_SLOPE * self.length, self.floor)
-        return not self.rises and self.rise <= allowed and self.high * self.length <= 4 * allowed
+        return not self.rises and ((self.rise <= allowed and self.high * self.length <= 4 * allowed) or self.comes_down)
+
+    @cached_property
+    def comes_down(self) -> bool:
+        """The least of each quarter's rows, which all of the memory that is never given back is part of, is the same for all quarters.
+
+        More than half of the rows must lie above it by more than the quarters differ: this is for memory that moves.
+        """
+        if len(self.size) < _LEAST_ROWS:
+            return False
+        allowed = max(self.floor, min(LEAST_RISE, _LEAST_SLOPE * self.length))
+        least = self.least
+        differ = max(least) - min(least)
+        return differ <= allowed and least[-1] <= least[0] + self.floor and float(np.median(self.size)) > max(least) + differ
+
+    @cached_property
+    def least(self) -> list[float]:
+        """The least of the rows of each quarter."""
+        return [float(part.min()) for part in np.array_split(self.size, 4)]
+
+    @property
+    def most(self) -> float:
+        """The most that a flat tail may grow by each unit."""
+        if not self.comes_down:
+            return max(self.high, self.rise / self.length, 0.0) + self.step
+        # The least of the first and of the last quarter are half of the tail apart at least.
+        return (max(self.least) - min(self.least) + self.floor) / (self.length / 2)
 
     @cached_property
     def rises(self) -> bool:
@@ -64,6 +94,7 @@ class Tail:
             and all(int((np.diff(part) > 0).sum()) >= _LEAST_STEPS for part in np.array_split(self.y, 2))
             and all(low > 0 for _, low, _ in self.halves)
             and not self.slows
+            and not self.comes_down
         )
 
     @property

@@ -40,10 +40,12 @@ class Start:
 
 @dataclass(frozen=True)
 class Hold:
-    """How long the child may be held in nanoseconds, and the RSS in bytes at which it is held inside a phase, by phase."""
+    """How long the child may be held in nanoseconds, and where it is held inside a phase, by phase: the RSS in bytes, and how much of the
+    phase's first unit of work, which needs a command and the probe in Python."""
 
     limit_ns: int
     at: Mapping[str, int]
+    units: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

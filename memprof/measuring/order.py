@@ -27,7 +27,8 @@ class Order:
     or was asked to end, 0 for no such limit; at its time limit it is then asked with SIGTERM first.
     group: a control group to make for the child, join and remove: {"path", "settings"}; rlimits: by name, in bytes. drop: files beside the
     model's whose page cache is treated like it.
-    hold_at: for a job that holds, the RSS in bytes at which it is also held inside a phase, by phase.
+    hold_at: for a job that holds, the RSS in bytes at which it is also held inside a phase, by phase. hold_units: for a command that holds, after
+    how much of a phase's first unit of work it is held, by phase, in place of the phases' ends.
     stdin: it reads memprof's standard input, a file from its present position on. error: why it cannot be started, if that is known already.
     traced: a file for the lines of Python code whose objects grew (see runners/tracing.py).
     place: where it is measured. max_celsius: the machine must have cooled down to this first.
@@ -53,6 +54,7 @@ class Order:
     rlimits: Mapping[str, int] | None = None
     drop: Sequence[str] = ()
     hold_at: Mapping[str, int] = field(default_factory=dict)
+    hold_units: Mapping[str, Sequence[int]] = field(default_factory=dict)
     stdin: bool = False
     error: MemprofError | None = None
     place: Place = HERE

@@ -5,7 +5,7 @@ In, on standard input, one line:
     {"job": JOB, "start": {"argv", "env", "cwd", "stdin", "input", "deterministic", "group", "rlimits",
      "cpus"}, "timeout_ns",
      "intervals": {"": NS, PHASE: NS}, "files": [PATH], "cache": "warm|cold|asis", "cache_drop": BOOL,
-     "hold": null | {"limit_ns", "at": {PHASE: RSS_BYTES}}, "silence_ns", "report_ns"}
+     "hold": null | {"limit_ns", "at": {PHASE: RSS_BYTES}, "units": {PHASE: [COUNT]}}, "silence_ns", "report_ns"}
 
 "start" holds "command" too if the child is a user's program (see command.py), and only "attach": PID if it already runs (attach.py).
 
@@ -21,7 +21,10 @@ Out, on standard output:
     live PHASE RSS_BYTES     at most ten times a second, and left out when nobody reads
     say SENTENCE             for the user to read while the child still runs
     held PHASE PID           with "hold": the child stands still at the end of this phase, until `go` and a line's end come on standard
-                             input or limit_ns is over. PHASE/peak: inside the phase, where its RSS first reached the bytes under "at"
+                             input or limit_ns is over. PHASE/peak: inside the phase, where its RSS first reached the bytes under "at".
+                             PHASE/COUNT: inside the phase of a command, where the probe had heard of so much of its first unit of work, at
+                             least as much as "units" says; the child may have done a little more until it stood still. With "units" it
+                             does not stand still at the ends of phases, as no program can that lacks memprof's marks
     sofar JSON               the same as `run` each report_ns (0 for never), of a run that has not ended: its outcome says so
     run JSON                 last: memprof.runs.records.Run
 

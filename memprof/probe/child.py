@@ -174,8 +174,7 @@ class Measurement(Launcher):
         self._rss = values[0]
         if self._hold and values[0] >= self._hold["at"].get(self._phase, NEVER):
             del self._hold["at"][self._phase]
-            os.kill(self.measured, signal.SIGSTOP)
-            self._held = [self._phase + "/peak", now, False]
+            self._stop_inside(self._phase + "/peak", now)
         self.polls += 1
         if self._last_poll_ns and interval == self._intervals[""] == self._last_interval:
             self.periods[self.timed_polls % len(self.periods)] = now - self._last_poll_ns
@@ -225,6 +224,16 @@ class Measurement(Launcher):
         before_ns = self._held_seen_ns or now
         self._held_seen_ns = now if self._held is not None else 0
         return now - before_ns
+
+    def _stop_inside(self, name, now):
+        """Hold the child where it is, under this name, if it has not ended: what it has written is also read afterwards."""
+        if self._status is not None:
+            return
+        try:
+            os.kill(self.measured, signal.SIGSTOP)
+        except OSError:
+            return  # the measured process is another than the one that was started
+        self._held = [name, now, False]
 
     def _let_go(self):
         try:

@@ -241,6 +241,19 @@ class Command(child.Measurement):
 
     # -- what it prints
 
+    def _mark_work(self, mark):
+        super()._mark_work(mark)
+        self._hold_after_units(word(mark["phase"]))
+
+    def _hold_after_units(self, phase):
+        """Hold the child once it has done so much work as memprof wants to see it after."""
+        wanted = (self._hold.get("units") or {}).get(phase) if self._hold else None
+        if wanted and self._held is None:
+            done = self.work[phase].done
+            if done >= wanted[0]:
+                del wanted[0]
+                self._stop_inside("%s/%d" % (phase, done), time.monotonic_ns())
+
     def _heard(self, data):
         if self._line_mark is None:
             return
@@ -283,6 +296,7 @@ class Command(child.Measurement):
         if values is not None:
             swap = self.swapped.newest
             self.work.setdefault("RUN", Work()).take(list(self._lines), [time.monotonic_ns(), *values[:2], swap, *self._lines.values()])
+            self._hold_after_units("RUN")
 
     # -- what memprof asks of it
 

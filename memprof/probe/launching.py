@@ -50,7 +50,7 @@ class Launcher(Listener):
         pipe = os.fstat(marks_write)
         environment["MEMPROF_MARKS"] = "%d:%d:%d" % (marks_write, pipe.st_dev, pipe.st_ino)
         environment["MEMPROF_STARTED_NS"] = str(time.monotonic_ns())
-        if self._hold:
+        if self._hold and not self._hold.get("units"):
             environment["MEMPROF_HOLD"] = "1"
         if self._start.get("group"):
             from . import group

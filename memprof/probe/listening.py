@@ -179,7 +179,7 @@ class Listener:
             self._open.remove(phase)
         self._phase, self._times = self._open[-1] if self._open else "", []
         self._polls_begin = self.polls
-        if self._hold:
+        if self._hold and not self._hold.get("units"):
             self._held = [phase, time.monotonic_ns(), False]
 
     def _highest(self, begin_ns, end_ns):

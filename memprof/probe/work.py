@@ -47,6 +47,11 @@ class Work:
         self._before = {}  # what each unit had counted when the phase began again
         self._counts = {}
 
+    @property
+    def done(self):
+        """How much of the first unit has been done."""
+        return self._counts.get(self.units[0], 0) if self.units else 0
+
     def again(self):
         """The phase begins once more, and counts from 0."""
         self._before = dict(self._counts)

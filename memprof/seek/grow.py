@@ -198,12 +198,16 @@ class _Grower:
             raise MeasurementError(_no_units(run, request))
         if not self._went_well(run):
             self._failed(run)
+        elif not run.outcome.ok and request.soak_ns is None:
+            self._remark(
+                f"Process {run.job.repeat} was ended after {counted(_done(run), 'unit')}: it had used its share of the budget's time."
+            )
         return run
 
     def _went_well(self, run: Run) -> bool:
-        """Whether it did all that was asked: a program that would run for ever is ended by time."""
-        by_time = self._request.soak_ns is not None and self._request.command is not None and run.outcome.status == "timeout"
-        return run.outcome.ok or (by_time and _done(run) >= growth.LEAST_UNITS)
+        """Whether it did all that was asked, or what time allowed: a program does not know of the budget, and is ended by time."""
+        by_time = self._request.command is not None and run.outcome.status == "timeout"
+        return run.outcome.ok or (by_time and _done(run) >= (growth.LEAST_UNITS if self._request.soak_ns is not None else 1))
 
     def _failed(self, run: Run) -> None:
         """A process that ended early is judged by what there is of it, if that is enough."""

@@ -1,30 +1,36 @@
-"""Why memory rose, for an answer of `memprof grow`: the same work in one more process, which stands still after its warm-up and at its end."""
+"""Why memory rose, for an answer of `memprof grow`: the same work in one more process, which stands still after its warm-up and at its end.
+
+A program is stopped from outside, when its marks or its lines tell that it has done so many units. It runs on until it stands still, so the two
+looks are told with the units that were heard of by then.
+"""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from ..errors import UsageError
 from ..explain import grown as two_looks
 from ..explain.grown import Line
+from ..judge.growth import Verdict
 from ..measuring.progress import Progress
+from ..runs import work
 from ..runs.records import EXECUTE, Use
 from ..units import counted, format_bytes
-from .grow import Grown, GrowRequest, order_of
+from .grow import Grown, GrowRequest, longest, order_of, work_order
 
 RELOADS = "RELOAD"  # the phase of reloads, as the runner calls it
 _ENOUGH_BYTES, _LEAST_UNITS = 16 << 20, 100  # so much more, and so many iterations, show the parts well
 _LINES = 3
+_SHARE = 0.8  # of what a program did that has its own end: another run of it may do a little less
+_MORE = 2
+_PATIENCE = 4  # times as slow as it was
 
 
 def check(request: GrowRequest) -> None:
     """Raises UsageError for work of which two looks cannot be taken."""
     request.place.only_here("--why, which reads every page of the process,")
-    if request.command is not None:
-        raise UsageError("--why looks at a model in a runtime: a program does not stand still after so many units of its work")
 
 
 def explained(request: GrowRequest, answer: Grown, progress: Progress) -> Grown:
@@ -33,17 +39,44 @@ def explained(request: GrowRequest, answer: Grown, progress: Progress) -> Grown:
     if verdict.word not in ("grows", "bounded"):
         return replace(answer, remarks=(*answer.remarks, f"--why: it is {verdict.word}, so there is no rise to look into"))
     warmup, runs = max(verdict.warmup, 1), max(verdict.tail, 1)
-    if verdict.word == "grows" and verdict.slope > 0 and verdict.unit in ("iteration", "reload"):
-        runs = min(runs, max(_LEAST_UNITS, math.ceil(_ENOUGH_BYTES / verdict.slope)))
+    if verdict.word == "grows" and (each := _each(verdict, answer)) > 0:
+        runs = min(runs, max(_LEAST_UNITS, math.ceil(_ENOUGH_BYTES / each)))
     elif verdict.word == "bounded":  # what rose before it stopped
         warmup, runs = 1, max(verdict.warmup - 1, 1)
+    if request.command is not None:
+        looked = _of_program(request, answer, (warmup, warmup + runs), progress)
+        return replace(answer, why=looked, remarks=(*answer.remarks, *_said((*looked.sentences, *looked.remarks))))
     order = order_of(request)
     use = Use(runs, 0, request.cycles, 2, request.varied, request.seed) if request.cycles or request.varied else None
     order = replace(order, job=replace(order.job, warmup=warmup, runs=runs, use=use))
     looked = two_looks.why(order, progress, last=RELOADS if request.cycles else EXECUTE)
     lines = two_looks.lines(order, progress, _LINES) if order.runtime.name.endswith(".py") else ()
-    said = (f"{sentence[:1].upper()}{sentence[1:]}." for sentence in (*looked.sentences, *_lines(lines), *looked.remarks))
-    return replace(answer, why=looked, remarks=(*answer.remarks, *said))
+    return replace(answer, why=looked, remarks=(*answer.remarks, *_said((*looked.sentences, *_lines(lines), *looked.remarks))))
+
+
+def _each(verdict: Verdict, answer: Grown) -> float:
+    """How many bytes came with each unit of those that are repeated."""
+    if verdict.unit in ("iteration", "reload"):
+        return verdict.slope
+    counts = work.unpack(longest(answer.runs[0])).counts
+    return verdict.slope * counts[verdict.unit][-1] / max(next(iter(counts.values()))[-1], 1)
+
+
+def _of_program(request: GrowRequest, answer: Grown, units: tuple[int, int], progress: Progress) -> two_looks.Grown:
+    """The two looks at a program. One that can be asked for more units does more than are needed, so that it has not ended by then."""
+    curve = work.unpack(longest(answer.runs[0]))
+    first, last = units
+    assert request.command is not None
+    if not request.command.has("runs"):
+        last = max(first + 1, first + int(_SHARE * (last - first)))
+    order = work_order(request, _MORE * last)
+    limit_ns = _PATIENCE * (curve.t_ns[-1] - curve.t_ns[0]) + order.job.timeout_ns
+    order = replace(order, job=replace(order.job, timeout_ns=limit_ns))
+    return two_looks.why_program(order, curve.phase, (first, last), next(iter(curve.counts)), progress)
+
+
+def _said(sentences: Iterable[str]) -> Iterator[str]:
+    return (f"{sentence[:1].upper()}{sentence[1:]}." for sentence in sentences)
 
 
 def _lines(lines: tuple[Line, ...]) -> Iterator[str]:
