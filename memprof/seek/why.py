@@ -22,7 +22,6 @@ _LINES = 3
 
 def check(request: GrowRequest) -> None:
     """Raises UsageError for work of which two looks cannot be taken."""
-    request.place.only_here("--why, which reads every page of the process,")
     if request.command is not None:
         raise UsageError("--why looks at a model in a runtime: a program does not stand still after so many units of its work")
 
@@ -41,7 +40,8 @@ def explained(request: GrowRequest, answer: Grown, progress: Progress) -> Grown:
     use = Use(runs, 0, request.cycles, 2, request.varied, request.seed) if request.cycles or request.varied else None
     order = replace(order, job=replace(order.job, warmup=warmup, runs=runs, use=use))
     looked = two_looks.why(order, progress, last=RELOADS if request.cycles else EXECUTE)
-    lines = two_looks.lines(order, progress, _LINES) if order.runtime.name.endswith(".py") else ()
+    traced = order.runtime.name.endswith(".py") and order.place.beside  # tracemalloc's answer is a file
+    lines = two_looks.lines(order, progress, _LINES) if traced else ()
     said = (f"{sentence[:1].upper()}{sentence[1:]}." for sentence in (*looked.sentences, *_lines(lines), *looked.remarks))
     return replace(answer, why=looked, remarks=(*answer.remarks, *said))
 
