@@ -182,7 +182,8 @@ def test_a_model_is_explained_there(memprof, board, tmp_path, nothing_left):
     explained = json.loads(done.stdout)
     assert explained["phases"][-1]["beyond_one_bytes"] == values.nbytes
     assert {held["layout"]: held["copies"] for held in explained["phases"][-1]["held"]} == {"as stored": 1, "transposed": 1}
-    assert all(phase["slices"][-1]["bytes"] < 0.05 * phase["rss_bytes"] for phase in explained["phases"])
+    ends = [phase for phase in explained["phases"] if "/" not in phase["name"]]  # inside MODEL_LOAD numpy holds the values in another type
+    assert all(phase["slices"][-1]["bytes"] < 0.05 * phase["rss_bytes"] for phase in ends)
     assert list((tmp_path / "there" / "sources").glob("looker-*"))
 
 
