@@ -53,13 +53,13 @@ def stands_still(pid: int) -> bool:
 LOOKS_ON = """
 import pathlib, time
 from memprof import cli
-from memprof.explain import waterfall
+from memprof.explain import taking
 
 def look(*words):
     pathlib.Path("looking").touch()
     time.sleep(600)
 
-waterfall.take = look
+taking.take = look
 cli.main()
 """
 

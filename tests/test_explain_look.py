@@ -16,8 +16,9 @@ from failing import wait_for
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memprof.explain import glibc, look, scan, snippets, waterfall
+from memprof.explain import elsewhere, glibc, look, scan, small, snippets, taking, there, waterfall
 from memprof.explain.glibc import ranges
+from memprof.models.tensors import StoredTensor
 
 MIB = 1 << 20
 NOBODY = 65534
@@ -58,7 +59,7 @@ def test_a_process_that_is_gone_is_a_sentence() -> None:
             lambda: look.present_pages(process.pid, mappings),
             lambda: list(look.Memory(process.pid).read(*pages.ranges())),
             lambda: glibc.walk(process.pid, mappings, pages),
-            lambda: waterfall.take(process.pid, "x", None),
+            lambda: taking.take(process.pid, "x", None),
         ):
             with pytest.raises(look.Gone, match="ended while it was looked at"):
                 call()
@@ -102,12 +103,33 @@ def test_another_user_s_memory_is_a_sentence() -> None:
     assert said.startswith(f"the memory of process {process.pid} cannot be read: Operation not permitted")
 
 
-@pytest.mark.parametrize(("scope", "said"), [(b"2\n", "kernel.yama.ptrace_scope is 2"), (b"1\n", "belongs to another user")])
+@pytest.mark.parametrize(
+    ("scope", "said"),
+    [(b"2\n", "kernel.yama.ptrace_scope is 2"), (b"1\n", "scope is 1: only root and")],
+)
 def test_yama_is_named_where_it_forbids(monkeypatch: pytest.MonkeyPatch, tmp_path, scope: bytes, said: str) -> None:
     (tmp_path / "scope").write_bytes(scope)
     real = open
     monkeypatch.setattr("builtins.open", lambda path, *rest: real(tmp_path / "scope" if "yama" in str(path) else path, *rest))
     assert said in str(look._refused(1, 1))
+
+
+def test_a_look_and_what_to_look_for_survive_the_way_to_another_machine(tmp_path) -> None:
+    values = np.random.default_rng(1).standard_normal(30_000).astype("f4")
+    (tmp_path / "w").write_bytes(values.tobytes())
+    large, tiny = (StoredTensor(name, "float32", (size,), 4 * size, str(tmp_path / "w"), 0) for name, size in (("l", 30_000), ("t", 500)))
+    index, chosen = snippets.index([large]), small.choose([tiny])
+    with waiting(f"kept = bytearray(open({str(tmp_path / 'w')!r}, 'rb').read()); {READY}") as process:
+        looks = [taking.take(process.pid, "EXECUTE", *what) for what in ((index, chosen), there._what(there.sought(index, chosen)))]
+        bare = taking.take(process.pid, "STARTUP", *there._what(there.sought(None, None)))
+    came = elsewhere._look("EXECUTE", *there.unpacked(there.told(looks[1])))
+
+    assert came.hits is not None and len(came.hits.addresses) and came.whole
+    for seen in looks:
+        assert (came.phase, came.mappings, came.whole, came.stack_pointers) == (seen.phase, seen.mappings, seen.whole, seen.stack_pointers)
+        accounts = [waterfall.account(each, bare, index, (), chosen) for each in (came, seen)]
+        assert accounts[0].held == accounts[1].held and accounts[0].phase.slices == accounts[1].phase.slices
+    assert elsewhere._look("STARTUP", *there.unpacked(there.told(bare))).hits is None
 
 
 def test_a_mapping_that_vanishes_or_cannot_be_read_is_left_out() -> None:
@@ -134,7 +156,7 @@ def test_a_mapping_that_vanishes_or_cannot_be_read_is_left_out() -> None:
         assert memory.skipped >= 8 * MIB
         index = snippets.index([])
         scan.scan(index, process.pid, pages)  # pages that are no longer there
-        assert waterfall.take(process.pid, "x", index).pages.resident(third, third + (8 << 20)) == 8 * MIB
+        assert taking.take(process.pid, "x", index).pages.resident(third, third + (8 << 20)) == 8 * MIB
 
 
 def test_pages_that_were_never_touched_are_not_brought_in() -> None:
@@ -170,7 +192,7 @@ def test_a_process_that_is_stopped_says_where_its_stacks_are() -> None:
     with waiting("import threading, time; threading.Thread(target=time.sleep, args=(99,), daemon=True).start(); " + READY) as process:
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-        seen = waterfall.take(process.pid, "STARTUP", None)
+        seen = taking.take(process.pid, "STARTUP", None)
         phase = waterfall.account(seen, None, None, ()).phase
         assert len(seen.stack_pointers) == 2
         assert 0 < phase.size("stacks") < 2 * MIB

@@ -445,6 +445,16 @@ def test_tables_say_the_same_as_on_the_command_line(browser, comparison):
         assert grid(copied(browser)) == grid(table.render(comparison, [metric]))
 
 
+def test_a_peak_that_lacks_swapped_out_pages_is_marked(browser):
+    made = [replace(each, marks=tuple(replace(mark, swap_peak_bytes=171 << 20) for mark in each.marks[-1:])) for each in runs("a")]
+    opened(browser, made)
+
+    phase = made[0].marks[-1].phase
+    assert copied(browser).count("| ≥") == 2  # cells: in its phase and in PEAK
+    assert f"≥ at least: pages were swapped out (171.0 MiB in {phase}, at most)" in browser.find("#table").text
+    assert "≥" in browser.find("#bars").text
+
+
 def grid(markdown: str) -> list[list[str]]:
     return [[cell.strip(" -:") or "-" for cell in line.split("|")] for line in markdown.splitlines() if line.startswith("|")]
 

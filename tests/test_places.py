@@ -147,12 +147,12 @@ def test_a_part_that_is_there_is_not_sent_again(place, tmp_path):
 
 def test_one_shell_there_starts_one_program_after_another(place):
     assert [place.run(["sh", "-c", "exit 3"]).returncode for _ in range(3)] == [3, 3, 3]
-    (channel,) = place._idle
+    (shell,) = place._idle
     program = place.start(["cat"])
     assert not place._idle  # another program gets another shell
     assert place.run(["echo", "beside"]).stdout == b"beside\n"
     place.end(program)
-    assert channel not in place._idle and not channel.lives  # its input had to be closed, or cat would run on
+    assert shell not in place._idle and not shell.lives  # its input had to be closed, or cat would run on
 
 
 def test_words_and_outputs_pass_through_as_they_are(place):
@@ -188,11 +188,19 @@ def test_a_connection_that_cannot_be_shared_any_more_is_made_again(place):
     assert place.run(["echo", "on"]).stdout == b"on\n"
 
 
-def test_a_program_that_takes_too_long_is_ended(place, tmp_path, monkeypatch):
-    monkeypatch.setattr(channel, "_END_S", 0.1)  # it does not heed the end of its input
+def test_a_program_that_takes_too_long_is_ended_with_all_it_started(place, monkeypatch):
+    sleep, within = f"sleep {10**6 + secrets.randbelow(10**8)}", channel.Program.communicate  # of this test alone, on the whole machine
+
+    def outrun(program, timeout_s):
+        if timeout_s == 0.5:
+            failing.wait_for(lambda: sleep in commands())
+            raise subprocess.TimeoutExpired("", timeout_s)
+        return within(program, timeout_s)
+
+    monkeypatch.setattr(channel.Program, "communicate", outrun)
     with pytest.raises(subprocess.TimeoutExpired):
-        place.run(["sh", "-c", f"until [ -e '{tmp_path}/go' ]; do sleep 0.1; done"], timeout_s=0.3)
-    (tmp_path / "go").touch()
+        place.run(["sh", "-c", f"{sleep}; true"], timeout_s=0.5)
+    failing.wait_for(lambda: sleep not in commands())
     assert place.run(["echo", "on"]).stdout == b"on\n"
 
 

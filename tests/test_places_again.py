@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -9,18 +10,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import venv
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import failing
+import numpy as np
 import pytest
 import sshd
 from conftest import need_tool
 from native_programs import built
 
 from memprof import zoo
+from memprof.explain import elsewhere
 from memprof.programs import runtimes
 from memprof.runs import store
 
@@ -130,10 +134,6 @@ def test_growth_is_judged_there(memprof, board, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (
-            ["explain", "m.onnx", "-r", "onnxruntime"],
-            "explain works on this machine only, not on ssh:tv: it reads every page of the process",
-        ),
         (["fit", "m.onnx", "-r", "onnxruntime"], "fit works on this machine only, not on ssh:tv: memprof makes the control groups"),
         (["heap", "record", "m.onnx", "-o", "p"], "heap record works on this machine only, not on ssh:tv: the profiler must be installed"),
     ],
@@ -144,12 +144,60 @@ def test_commands_that_need_this_machine_say_why(memprof, words, said):
     assert failing.sentence(done).startswith(f"memprof: {said}")
 
 
-def test_looks_of_grow_need_this_machine(memprof, board, tmp_path):
+def test_call_sites_of_grow_need_this_machine(memprof, board, tmp_path):
     (tmp_path / "m.json").write_text("{}")
-    for look, who in (("--why", "which reads every page of the process"), ("--who", "which records with memray or heaptrack")):
-        done = memprof("grow", "m.json", "-r", "synthetic", look, *board, "--python", sys.executable)
-        assert done.returncode == 2
-        assert f"{look}, {who}, works on this machine only, not on ssh:" in failing.sentence(done)
+    done = memprof("grow", "m.json", "-r", "synthetic", "--who", *board, "--python", sys.executable)
+    assert done.returncode == 2
+    assert "--who, which records with memray or heaptrack, works on this machine only, not on ssh:" in failing.sentence(done)
+
+
+# -- looks at a process that stands still there
+
+
+TWICE = """
+import numpy
+
+class Runtime:
+    version = "1"
+    def load(self, model, options):
+        self.kept = numpy.random.default_rng(0).standard_normal((1000, 1500)).astype("f4")
+        self.turned = numpy.ascontiguousarray(self.kept.T)
+    def prepare(self): pass
+    def execute(self): pass
+"""
+
+
+def test_a_model_is_explained_there(memprof, board, tmp_path, nothing_left):
+    """The program that looks has nothing of memprof but what is sent: its folder hides the memprof of the interpreter."""
+    onnx = pytest.importorskip("onnx")
+    values = np.random.default_rng(0).standard_normal((1000, 1500)).astype("f4")
+    onnx.save(
+        onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [onnx.numpy_helper.from_array(values, "w")])), tmp_path / "n.onnx"
+    )
+    (tmp_path / "mine.py").write_text(TWICE)
+
+    done = memprof("explain", "n.onnx", "-r", "./mine.py", "--warmup", "0", *board, "--python", sys.executable, "--json")
+
+    assert done.returncode == 0, done.stderr
+    explained = json.loads(done.stdout)
+    assert explained["phases"][-1]["beyond_one_bytes"] == values.nbytes
+    assert {held["layout"]: held["copies"] for held in explained["phases"][-1]["held"]} == {"as stored": 1, "transposed": 1}
+    ends = [phase for phase in explained["phases"] if "/" not in phase["name"]]  # inside MODEL_LOAD numpy holds the values in another type
+    assert all(phase["slices"][-1]["bytes"] < 0.05 * phase["rss_bytes"] for phase in ends)
+    assert list((tmp_path / "there" / "sources").glob("looker-*"))
+
+
+def test_where_nothing_can_be_looked_at_that_is_said_first(memprof, board, scenario, tmp_path, monkeypatch):
+    venv.create(tmp_path / "bare", symlinks=True)
+    words = ["explain", scenario(), "-r", "synthetic", *board, "--python"]
+    bare = memprof(*words, tmp_path / "bare" / "bin" / "python")
+    monkeypatch.setattr(elsewhere, "PAGE", 4 * elsewhere.PAGE)
+    other = memprof(*words, sys.executable)
+
+    assert (bare.returncode, other.returncode) == (5, 5)
+    assert bare.stderr.splitlines()[-1].endswith("it has no numpy, which looking at a process there needs")
+    assert re.search(r"has pages of \d+ KiB, and this machine of \d+ KiB", other.stderr.splitlines()[-1])
+    assert not any("measuring it" in done.stderr for done in (bare, other))
 
 
 def test_a_native_runner_is_sent_and_opens_the_library_that_is_there(memprof, board, tmp_path):

@@ -275,6 +275,16 @@ def test_the_largest_phase_is_bold_and_an_inexact_peak_has_a_tilde():
     assert weights == {"~150.0": "normal", "~270.0": "bold", "~266.0": "normal", "~268.0": "normal"}
 
 
+def test_a_peak_that_lacks_swapped_out_pages_is_at_least_so_much():
+    made = run("a")
+    marks = tuple(dataclasses.replace(mark, swap_peak_bytes=171 << 20) if mark.phase == "EXECUTE" else mark for mark in made.marks)
+
+    said = words(peaks.render([dataclasses.replace(made, marks=marks)]))
+
+    assert "≥268.0" in said and "270.0" in said
+    assert "≥ at least: up to 171.0 MiB were swapped out, which RSS does not count" in said
+
+
 def test_one_model_is_named_above_and_several_have_a_panel_each():
     both = sweep(["a"]) + sweep(["a"], model="other.onnx")
     figure = peaks.render(both)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..units import parse_duration_ns
-from .measuring import VERBOSE, here_only
+from .measuring import VERBOSE, place_options, reaching
 from .seeking import INPUTS, PYTHON, SHAPES
 
 _EPILOG = """\b
@@ -18,6 +18,7 @@ Examples:
   memprof explain model.onnx -r onnxruntime
   memprof explain model.tflite -r litert --threads 1 --verify -o why.json --plot why.png
   memprof explain model.onnx -r tvm --set weights=separate --format markdown > why.md
+  memprof explain model.onnx -r onnxruntime --on ssh:pi@board --python /opt/rt/bin/python
   memprof explain --from why.json --plot why.svg
 """
 
@@ -47,11 +48,7 @@ Examples:
 @click.option(
     "--format", "form", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True, help="The form of the output."
 )
-@here_only(
-    "explain",
-    "it reads every page of the process that it holds, which only a memprof beside it can do; "
-    "run explain there with -o, and --from shows its result here",
-)
+@place_options
 @VERBOSE
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def command(
@@ -62,6 +59,8 @@ def command(
     picture: str | None,
     form: str,
     as_json: bool,
+    on: str | None,
+    remote_dir: str | None,
     **words: Any,
 ) -> None:
     """Stop a model's process at the end of each phase and account for its memory.
@@ -77,7 +76,11 @@ def command(
         raise UsageError("name a model to explain, or --from a file that an earlier explain kept")
     if picture is not None:
         report("pictures.saving").check(Path(picture))
-    explanation = records.load(Path(source)) if source is not None else _measured(model, output, keep_runs, **words)
+    if source is not None:
+        explanation = records.load(Path(source))
+    else:
+        with reaching(on, remote_dir, words["python"]) as place:
+            explanation = _measured(model, output, keep_runs, place=place, **words)
     click.echo(
         report("tables.explain").render(explanation, "json" if as_json else form)
     )  # first: a disk that is full now must not cost the result
@@ -133,7 +136,7 @@ def _measured(
     with keeping(Path(keep_runs) if keep_runs else None, talk) as kept, closing(chosen()) as progress:
         nowhere = showing_output(lambda line: None, progress) if verbose else lambda line: None
         keep = showing_output(kept, progress) if verbose else kept
-        for remark in campaign.surroundings(order.job.model.bytes):
+        for remark in campaign.surroundings(order.job.model.bytes, order.place):
             progress.say(remark)
         # With --verify the same settings are among the variants, with as many repeats.
         explanation = engine.explain(order, progress, nowhere if verified else keep)

@@ -14,9 +14,10 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
+from .hashing import Places, Words
 from .look import PAGE, Mapping, Pages
 from .scan import Hits
-from .snippets import LEAST_SNIPPETS, Group, Index, Places, Words, snippet_count
+from .snippets import LEAST_SNIPPETS, Group, Index, snippet_count
 
 _BLOCKS = (8, 16, 4, 32, 64)
 # Neighbours that an unknown order keeps: between the 7/8 of blocks of 8 and the 15/16 of blocks of 16.

@@ -6,7 +6,6 @@ held run only the looks are kept: once a process was looked at, its resident set
 
 from __future__ import annotations
 
-import os
 import statistics
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
@@ -22,12 +21,14 @@ from ..models.tensors import Unparsed, tensors
 from ..runs import store
 from ..runs.records import EXECUTE, STARTUP, Job, Run
 from ..units import counted, format_bytes
-from . import activations, findings, small, snippets, waterfall
+from . import activations, elsewhere, findings, small, snippets, waterfall
+from .elsewhere import Looker
 from .facts import Facts
 from .records import SCHEMA, Explanation, Measured, Phase, TensorCopies
-from .small import Small
 from .snippets import Index
-from .waterfall import Account, Look
+from .taking import Look
+from .waterfall import Account
+from .wholes import Small
 
 _TRIP_SHARE = 0.97
 _TRIP_LEAST = 4 << 20
@@ -46,13 +47,14 @@ def explain(order: Order, progress: Progress, keep: Callable[[bytes], None]) -> 
     if order.job.assumed:
         progress.say(f"{order.job.model.name}: {inputs.remark(order.job.assumed, Path(order.job.model.path))}")
     index, tiny = choose_weights(order, remarks, progress)
+    looker = elsewhere.looker(order, index, tiny)
     # Iterations are polled as often as all else: their growth is looked at, and no latency is taken from this run.
     polled = replace(order, job=replace(order.job, iterations_interval_ns=order.job.interval_ns))
     progress.say(f"{order.job.model.name}: measuring it with these settings")
     (plain,) = campaign.measure([polled], Quiet(progress), keep)
     must_be_ok(plain)
-    held, looks = _held(order, plain, index, tiny, progress, remarks)
-    files = model_files(plain.job)
+    held, looks = _held(order, plain, looker, progress, remarks)
+    files = looker.model_files(plain.job)
     base = next((look for look in looks if look.phase == STARTUP), None)
     accounts = [waterfall.account(look, None if look is base else base, index, files, tiny) for look in looks]
     explanation = _explanation(order, plain, held, index, accounts, remarks)
@@ -110,9 +112,7 @@ def _iterations(plain: Run) -> list[int]:
     return ends
 
 
-def _held(
-    order: Order, plain: Run, index: Index | None, tiny: Small | None, progress: Progress, remarks: list[str]
-) -> tuple[Run, list[Look]]:
+def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks: list[str]) -> tuple[Run, list[Look]]:
     """A held run and its looks. Memory that may not be read leaves the waterfall without copies, and a remark."""
     job = replace(order.job, hold=True, interval_ns=min(order.job.interval_ns, _TRIP_INTERVAL_NS))
     held = replace(order, job=job, hold_at=_trips(plain))
@@ -120,8 +120,7 @@ def _held(
 
     def look(job: Job, phase: str, pid: int) -> None:
         progress.say(f"{job.model.name}: looking at {phase}")
-        looking = (None, None) if phase == STARTUP else (index, tiny)
-        looks.append(waterfall.take(pid, phase, *looking))
+        looks.append(looker.take(pid, phase, weights=phase != STARTUP))
 
     (run,) = campaign.measure([held], Quiet(progress), lambda line: None, look)
     must_be_ok(run)
@@ -147,21 +146,6 @@ def _trips(plain: Run) -> dict[str, int]:
         if mark.phase not in (STARTUP, EXECUTE) and mark.rss_end_bytes and mark.height_bytes - ground >= _TRIP_LEAST:
             trips[mark.phase] = ground + int(_TRIP_SHARE * (mark.height_bytes - ground))
     return trips
-
-
-def model_files(job: Job) -> frozenset[tuple[int, int]]:
-    """Device and inode of every file that holds the model, as given or as converted."""
-    paths = [Path(file.path) for file in job.model.files]
-    if job.built is not None:
-        paths += [path for path in Path(job.built).parent.iterdir() if path.is_file() and path.name != "built.json"]
-    identities = set()
-    for path in paths:
-        try:
-            facts = os.stat(path)
-        except OSError:
-            continue
-        identities.add((facts.st_dev, facts.st_ino))
-    return frozenset(identities)
 
 
 def _explanation(order: Order, plain: Run, held: Run, index: Index | None, accounts: Sequence[Account], remarks: list[str]) -> Explanation:

@@ -26,14 +26,14 @@ from ..measuring.order import Order
 from ..measuring.progress import Progress, Quiet
 from ..runs.records import EXECUTE, WARMUP, Job
 from ..units import counted, format_bytes
-from . import waterfall
-from .engine import choose_weights, model_files, must_be_ok
+from . import elsewhere, waterfall
+from .engine import choose_weights, must_be_ok
 from .glibc import Heap, Ranges
 from .look import PAGE, Addresses, Mapping, Pages
 from .records import AGAIN, FILES, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, STACKS
-from .small import Small
 from .snippets import Index
-from .waterfall import Look
+from .taking import Look
+from .wholes import Small
 
 # The slices of explain under the names of a growth: memory from before the model is no slice of its own here, it is in use or kept like any other.
 NAMES = {
@@ -288,12 +288,13 @@ def why(order: Order, progress: Progress, first: str = WARMUP, last: str = EXECU
         raise UsageError("a growth is looked at after the warm-up and at the end: it needs at least one iteration of each")
     remarks: list[str] = []
     index, tiny = _weights(order, remarks, progress)
+    looker = elsewhere.looker(order, index, tiny)
     looks: dict[str, Look] = {}
 
     def look(held: Job, phase: str, pid: int) -> None:
         if phase in (first, last):
             progress.say(f"{held.model.name}: looking at the end of {phase}")
-            looks[phase] = waterfall.take(pid, phase, index, tiny)
+            looks[phase] = looker.take(pid, phase, weights=True)
 
     (run,) = campaign.measure([replace(order, job=replace(job, hold=True, release=False))], Quiet(progress), lambda line: None, look)
     must_be_ok(run)
@@ -302,7 +303,7 @@ def why(order: Order, progress: Progress, first: str = WARMUP, last: str = EXECU
         raise MeasurementError(
             f"{job.model.name}, {job.variant}: it did not stand still at the end of {' and '.join(missing)}, so nothing is known of its growth"
         )
-    return replace(between(looks[first], looks[last], index, model_files(run.job), tiny), remarks=(*remarks, *run.warnings))
+    return replace(between(looks[first], looks[last], index, looker.model_files(run.job), tiny), remarks=(*remarks, *run.warnings))
 
 
 class _Seen(Exception):

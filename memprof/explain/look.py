@@ -321,4 +321,8 @@ def _refused(pid: int, reason: int) -> Gone | Unreadable:
         scope = 0
     if scope >= 2:
         return Unreadable(f"{sentence} (kernel.yama.ptrace_scope is {scope}: only root may read other processes, from 3 on nobody)")
+    if scope == 1:
+        return Unreadable(
+            f"{sentence} (kernel.yama.ptrace_scope is 1: only root and the processes that started it may; or it belongs to another user)"
+        )
     return Unreadable(f"{sentence} (it belongs to another user, or a security policy forbids it)")

@@ -6,12 +6,31 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import filtering
+from .filtering import Filter
+from .hashing import Places, Words, hashed
 from .look import PAGE, Memory, Pages
-from .snippets import Index, Places, Words, hashed
+
+
+class Keys(Protocol):
+    """As much of an Index as is looked for: the first eight bytes of the snippets, sorted, and what the first four of them have in common."""
+
+    @property
+    def keys(self) -> Words: ...
+
+    @property
+    def mask(self) -> int: ...
+
+    @property
+    def constant(self) -> int: ...
+
+    @property
+    def table(self) -> NDArray[np.bool_]: ...
 
 
 @dataclass(frozen=True)
@@ -25,10 +44,10 @@ class Hits:
     time_ns: int
 
 
-def scan(index: Index, pid: int, pages: Pages, workers: int = 0) -> Hits:
+def scan(index: Keys, pid: int, pages: Pages, workers: int = 0, passing: Filter | None = None) -> Hits:
     """Look at every present page for every snippet, on two CPUs if there are two, because the child stands still meanwhile.
 
-    Raises look.Gone or look.Unreadable.
+    passing: finds the words with that in common, None for the fastest way. Raises look.Gone or look.Unreadable.
     """
     begin_ns = time.monotonic_ns()
     workers = workers or min(2, len(os.sched_getaffinity(0)))
@@ -36,7 +55,10 @@ def scan(index: Index, pid: int, pages: Pages, workers: int = 0) -> Hits:
     if not len(index.keys):
         return Hits(np.zeros(0, np.uint64), np.zeros(0, np.int64), 0, 0, 0)
     with ThreadPoolExecutor(workers) as pool:
-        parts = pool.map(lambda pair: _scan_part(index, *pair), zip(memories, _shares(*pages.ranges(), workers), strict=True))
+        parts = pool.map(
+            lambda pair: _scan_part(index, passing or filtering.ready(), *pair),
+            zip(memories, _shares(*pages.ranges(), workers), strict=True),
+        )
         address, key = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.lexsort((key, address))
     address, key = address[order], key[order]
@@ -46,9 +68,8 @@ def scan(index: Index, pid: int, pages: Pages, workers: int = 0) -> Hits:
     return Hits(address[distinct], key[distinct], read, skipped, time.monotonic_ns() - begin_ns)
 
 
-def _scan_part(index: Index, memory: Memory, part: tuple[Words, Words]) -> tuple[Words, Places]:
+def _scan_part(index: Keys, passing: Filter, memory: Memory, part: tuple[Words, Words]) -> tuple[Words, Places]:
     """(addresses, snippets) of the words in these ranges that are snippets."""
-    passing = filtering.ready()
     values, addresses = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
     for piece in memory.read(*part):
         words = piece.data[: len(piece.data) // 4 * 4].view(np.uint32)

@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..models.tensors import Files, StoredTensor
-from . import filtering
+from . import filtering, hashing
+from .hashing import Bytes, Places, Words
 
 LARGE = 64 << 10
 LEAST_SNIPPETS = 8
@@ -31,13 +32,6 @@ _LEAST_DISTINCT = 4
 _ALIGNMENTS = 4
 _SAMPLES, _SAMPLE = 48, 16384  # places of a tensor that are looked at for snippets, and bytes at each
 _MASKS = ((16, 0xC3C3C3C3), (12, 0x83838383), (10, 0x83838181), (8, 0x81818181))
-
-TABLE_BITS = 22
-_MIX = np.uint64(0x9E3779B97F4A7C15)
-
-Bytes = NDArray[np.uint8]
-Words = NDArray[np.uint64]
-Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -274,7 +268,7 @@ def _assembled(weights: list[Sought], groups: list[Group], keys: list[Words], ma
     """One sorted table of all snippets that are rich enough and occur once. Tensors with too few of them are not counted."""
     if not groups:
         nothing = np.zeros(0, np.int32)
-        return Index(tuple(weights), (), np.zeros(0, np.uint64), nothing, nothing, mask, constant, np.zeros(1 << TABLE_BITS, bool))
+        return Index(tuple(weights), (), np.zeros(0, np.uint64), nothing, nothing, mask, constant, hashing.table(np.zeros(0, np.uint64)))
     key = np.concatenate(keys)
     owner = np.repeat(np.arange(len(groups), dtype=np.int32), [len(group_keys) for group_keys in keys])
     place = np.concatenate([np.arange(len(group_keys), dtype=np.int32) for group_keys in keys])
@@ -295,10 +289,8 @@ def _assembled(weights: list[Sought], groups: list[Group], keys: list[Words], ma
     key, owner, place = key[good], owner[good], place[good]
     order = np.argsort(key, kind="stable")
     key, owner, place = key[order], owner[order], place[order]
-    table = np.zeros(1 << TABLE_BITS, bool)
-    table[hashed(key)] = True
     kept = _kept(groups, owner, place)
-    return Index(tuple(weights), kept, key, owner, place, mask, constant, table)
+    return Index(tuple(weights), kept, key, owner, place, mask, constant, hashing.table(key))
 
 
 def _kept(groups: list[Group], owner: NDArray[np.int32], place: NDArray[np.int32]) -> tuple[Group, ...]:
@@ -311,7 +303,3 @@ def _kept(groups: list[Group], owner: NDArray[np.int32], place: NDArray[np.int32
         kept.append(Group(group.weight, group.dim, group.converted, group.shape, group.item, group.places[place[members]]))
         place[members] = np.arange(len(members), dtype=np.int32)
     return tuple(kept)
-
-
-def hashed(keys: Words) -> NDArray[np.int64]:
-    return ((keys * _MIX) >> np.uint64(64 - TABLE_BITS)).astype(np.int64)

@@ -1,4 +1,5 @@
-"""One look at a stopped process, and its account: the slice of the resident set that every page belongs to, byte by byte where pages are shared.
+"""The account of one look at a stopped process (taking.py): the slice of the resident set that every page belongs to, byte by byte where pages
+are shared.
 
 Slices are taken one after another from the bytes that are left of each page, so that they never overlap and their sum is the resident set:
 stacks, memory that the allocator kept, the model file's pages, copies of weights, libraries and memory from before the model, and the blocks in
@@ -8,7 +9,6 @@ use. "The rest" is all that no rule takes.
 from __future__ import annotations
 
 import os
-import time
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from ..models.tensors import StoredTensor
 from ..units import format_bytes
-from . import copies, glibc, look, scan, small, snippets
+from . import copies, snippets
 from .copies import Copy
-from .glibc import Heap, Ranges, common, ranges
+from .glibc import Ranges, common, ranges
 from .look import PAGE, Mapping, Pages
 from .records import AGAIN, FILES, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, SLICES, STACKS, Held, Phase, Slice
-from .scan import Hits
-from .small import Small, Whole
 from .snippets import Index
+from .taking import Look
+from .wholes import Small, Whole
 
 IN_FILE, IN_LIBRARY, IN_OTHER_FILE, ANONYMOUS, SHARED = (
     "the model's file",
@@ -40,55 +40,12 @@ _UNSEEN_LEAST = 1 << 20
 
 
 @dataclass(frozen=True)
-class Look:
-    """All that was read of a process while it stood still. hits: None if weights were not looked for. whole: the small weights in it."""
-
-    phase: str
-    mappings: tuple[Mapping, ...]
-    pages: Pages
-    heap: Heap
-    stack_pointers: tuple[int, ...]
-    hits: Hits | None
-    empty_huge_bytes: int
-    stood_still_ns: int
-    whole: tuple[Whole, ...] = ()
-
-
-@dataclass(frozen=True)
 class Account:
     """The account of a look: the phase as it is kept, the copies held in it, and how many of each tensor by layout."""
 
     phase: Phase
     held: tuple[Copy, ...]
     copies: dict[int, dict[str, int]]
-
-
-def take(pid: int, phase: str, index: Index | None, tiny: Small | None = None) -> Look:
-    """Look at a process that stands still. wanted: the weights to look for, or None; tiny: those too small for that.
-
-    Raises look.Gone or look.Unreadable.
-    """
-    begin_ns = time.monotonic_ns()
-    mappings = look.mappings(pid)
-    pages = look.present_pages(pid, mappings)
-    blocks = glibc.walk(pid, mappings, pages)
-    pointers = tuple(look.threads_stack_pointers(pid))
-    hits = scan.scan(index, pid, pages) if index is not None else None
-    wholes = small.find(tiny, pid, pages) if tiny is not None else ()
-    empty = _empty_huge_pages(pid, mappings, pages)
-    return Look(phase, tuple(mappings), pages, blocks, pointers, hits, empty, time.monotonic_ns() - begin_ns, wholes)
-
-
-def _empty_huge_pages(pid: int, mappings: Sequence[Mapping], pages: Pages) -> int:
-    """Bytes of pages that hold nothing but zeros, in mappings that transparent huge pages were given to."""
-    numbers = [number for number, mapping in enumerate(mappings) if mapping.huge]
-    if not numbers:
-        return 0
-    empty = 0
-    for piece in look.Memory(pid).read(*pages.ranges(np.isin(pages.mapping, numbers))):
-        whole = len(piece.data) // PAGE * PAGE
-        empty += int(np.count_nonzero(~piece.data[:whole].reshape(-1, PAGE).any(axis=1))) * PAGE
-    return min(empty, sum(mapping.huge for mapping in mappings))
 
 
 class _Left:

@@ -30,7 +30,8 @@ _PATIENCE = 4  # times as slow as it was
 
 def check(request: GrowRequest) -> None:
     """Raises UsageError for work of which two looks cannot be taken."""
-    request.place.only_here("--why, which reads every page of the process,")
+    if request.command is not None:
+        request.place.only_here("--why of a program, which is stopped after so many units of its work,")
 
 
 def explained(request: GrowRequest, answer: Grown, progress: Progress) -> Grown:
@@ -50,7 +51,8 @@ def explained(request: GrowRequest, answer: Grown, progress: Progress) -> Grown:
     use = Use(runs, 0, request.cycles, 2, request.varied, request.seed) if request.cycles or request.varied else None
     order = replace(order, job=replace(order.job, warmup=warmup, runs=runs, use=use))
     looked = two_looks.why(order, progress, last=RELOADS if request.cycles else EXECUTE)
-    lines = two_looks.lines(order, progress, _LINES) if order.runtime.name.endswith(".py") else ()
+    traced = order.runtime.name.endswith(".py") and order.place.beside  # tracemalloc's answer is a file
+    lines = two_looks.lines(order, progress, _LINES) if traced else ()
     return replace(answer, why=looked, remarks=(*answer.remarks, *_said((*looked.sentences, *_lines(lines), *looked.remarks))))
 
 

@@ -88,7 +88,8 @@ class Group:
     """Repeats of a variant. values: by metric and column; grounds: by metric, the figure to subtract to show it above the baseline.
 
     failed: by phase, in a word, how runs ended there. failures: the number of repeats that failed. absent: by metric and column, why there is no
-    value. inexact: by column, notes on why its RSS peak is not exact. peak_phase: the phase of its largest peak.
+    value. inexact: by column, notes on why its RSS peak is not exact; the first begins with the sign for that. peak_phase: the phase of its largest
+    peak.
     """
 
     label: str
@@ -177,7 +178,7 @@ def _columns(metric: Metric, phases: Sequence[str], groups: Sequence[Group]) -> 
 
 def _group(key: Key, runs: Sequence[Run], names: Sequence[str], phases: Sequence[str], rows: int, points: int) -> Group:
     values = {metric.name: _values(runs, phases, metric) for metric in METRICS.values()}
-    peaks = {name: missing.inexact(runs, name) for name in (*phases, PEAK)}
+    peaks = {name: [*missing.swapped(runs, name), *missing.inexact(runs, name)] for name in (*phases, PEAK)}
     return Group(
         label=naming.label(key, names),
         labels=naming.labels(key, names),

@@ -88,6 +88,9 @@
 
   const valuesOf = (group, metric, column) => finite(above(group, metric, column, group.values[metric.name][column] || []));
 
+  // What stands before a peak that is not exact: its first note begins with that.
+  const sign = (notes) => (notes && notes.length ? notes[0][0] : "");
+
   // A cell: its value, its text, and notes on why it is empty or stands for fewer repeats.
   function cellOf(group, metric, column, unit) {
     const values = valuesOf(group, metric, column);
@@ -99,7 +102,7 @@
         notes.push(`${values.length} of ${group.repeats} repeats: ${group.failures ? `${group.failures} failed` : "the others lack it"}`);
       return {
         value: middle,
-        text: (inexact.length ? "~" : "") + number(middle / unit.size),
+        text: sign(inexact) + number(middle / unit.size),
         inexact,
         notes,
         spread: values.length > 1 ? "±" + number(farthest(values, middle) / unit.size, middle / unit.size) : "",
@@ -340,14 +343,14 @@
       high: Math.max(...values),
       count: values.length,
       ground: ground.length ? median(ground) : null,
-      inexact: column in group.inexact,
+      sign: sign(group.inexact[column]),
       spread: farthest(values, middle),
     };
   }
 
   function barText(bar, unit) {
     return {
-      value: `${bar.inexact ? "~" : ""}${inUnit(bar.middle, unit)}`,
+      value: `${bar.sign}${inUnit(bar.middle, unit)}`,
       spread: bar.count > 1 ? ` ±${number(bar.spread / unit.size, bar.middle / unit.size)}` : "",
       where: bar.at && state.peakPhase === "PEAK" ? ` in ${short(bar.at, 20)}` : "",
     };

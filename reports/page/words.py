@@ -239,6 +239,7 @@ def exactness(runs: Sequence[Run]) -> list[str]:
             f"{number} of {counted(len(marks), 'phase peak')} {verbs} a ~, and the true peak may be higher: "
             f"{'; or '.join(missing.why_inexact(runs))}."
         )
+    sentences += missing.swapped(runs)
     sentences += _polling(runs)
     sentences.append(
         "Cells are medians over repeats, each a fresh process; ± is the distance to the farthest repeat. EXECUTE's latency is the median "

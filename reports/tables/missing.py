@@ -17,10 +17,11 @@ def inexact(runs: Sequence[Run], phase: str = PEAK) -> list[str]:
     return [f"~ not exact: {why}; it may have been higher." for why in why_inexact(runs, phase)]
 
 
-def swapped(runs: Sequence[Run]) -> list[str]:
-    """A note on phases whose pages were swapped out: none if there is no such phase."""
+def swapped(runs: Sequence[Run], phase: str | None = None) -> list[str]:
+    """A note on phases whose pages were swapped out: none if there is no such phase. phase: only of those that its figures come from."""
     most: dict[str, int] = {}
-    for mark in (mark for run in runs for mark in run.marks if mark.swapped_bytes):
+    looked_at = (mark for run in runs for mark in (run.marks if phase is None else metrics.marks_of(run, phase)))
+    for mark in (mark for mark in looked_at if mark.swapped_bytes):
         most[mark.phase] = max(most.get(mark.phase, 0), mark.swapped_bytes)
     if not most:
         return []

@@ -23,10 +23,25 @@ from .place import close, piped
 BROKEN = 255  # as ssh's own exit code for a connection that broke
 _END_S = 10
 _CODE = 4  # bytes at most of a space and an exit code
+# Ends all that descends from a process, that process excepted. They are found first: a process whose parent has ended has another.
+END_BELOW = """
+next=$1 all=
+while [ -n "$next" ]; do
+    below=
+    for status in /proc/[0-9]*/status; do
+        parent=
+        { while read -r name value rest; do [ "$name" != PPid: ] || { parent=$value; break; }; done < "$status"; } 2>/dev/null
+        pid=${status#/proc/}
+        case " $next " in *" ${parent:--} "*) below="$below ${pid%/status}" ;; esac
+    done
+    all=$all$below next=${below# }
+done
+[ -z "$all" ] || kill -9 $all
+"""
 _LOOP = """
 newline='
 '
-echo "$1 0"; echo "$1 0" >&2
+echo $$; echo "$1 0"; echo "$1 0" >&2
 while read -r word line; do
     if [ "$word" = run ]; then
         eval "$line"
@@ -42,6 +57,7 @@ class Channel:
 
     def __init__(self, words: Callable[[str], list[str]]) -> None:
         self._mark = f"memprof-{secrets.token_hex(8)}"
+        self.pid: str | None = None  # of the shell there
         self._process = piped(words(f"exec {shlex.join(['sh', '-c', _LOOP, 'memprof', self._mark])}"))
 
     @property
@@ -50,12 +66,14 @@ class Channel:
         return self._process.poll() is None
 
     def opened(self, timeout_s: float) -> str | None:
-        """Wait for the shell; its errors if it does not come, None if it is there. Start-up files may print before."""
+        """Wait for the shell, which tells its process id; its errors if it does not come, None if it is there. Start-up files may print before."""
         program = self._program()
         try:
-            _, errors = program.communicate(timeout_s)
+            out, errors = program.communicate(timeout_s)
         except subprocess.TimeoutExpired:
             return "timed out"
+        last = out.split()[-1:]
+        self.pid = last[0].decode() if last and last[0].isdigit() else None
         return errors.decode("utf-8", "replace").strip() if program.returncode else None
 
     def start(self, words: Sequence[str], empty: bool = False) -> Program:

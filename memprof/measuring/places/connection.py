@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Protocol
 
 from ...errors import InputError, os_reason
-from .channel import BROKEN, Channel, Program, ended, errors_of
+from .channel import BROKEN, END_BELOW, Channel, Program, ended, errors_of
 from .place import Started, piped
 
 _BEGIN = b"memprof-begin\n"
 _READY = b"memprof-ready\n"
 _OPEN_S = 40  # for a connection, its log-in and the facts, on a slow board too
 _SHORT_S = 120
+_ENDING_S = 30  # 2 s on an idle board
 _BEAT_S = 10.0  # how often the holder of a lease says that it is there
 _LEASE_S = 60  # without a word of its holder, a lease may be taken over; a probe has ended its tree long before
 _FAR = Path(__file__).with_name("far.sh")
@@ -138,6 +139,10 @@ class Connection:
         program = self._channel().start(words, empty=True)
         try:
             out, errors = program.communicate(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._end_below(program.channel)
+            program.channel.close()
+            raise
         except BaseException:
             program.channel.close()
             raise
@@ -147,6 +152,16 @@ class Connection:
             raise InputError(f"{self.name}: {self.link.refused(said) if said else 'the connection broke'}")
         self._idle.append(program.channel)
         return subprocess.CompletedProcess(list(words), program.returncode, out, errors)
+
+    def _end_below(self, channel: Channel) -> None:
+        """End what a channel's shell has started: it has no input whose end would tell it to."""
+        with suppress(InputError, subprocess.TimeoutExpired, OSError):  # the connection may be what takes so long
+            if channel.pid is not None:
+                ending = self._new_channel()
+                try:
+                    ending.start(["sh", "-c", END_BELOW, "memprof", channel.pid], empty=True).communicate(_ENDING_S)
+                finally:
+                    ending.close()
 
     def start(self, words: Sequence[str], descriptors: Sequence[int] = ()) -> Program:
         """See Place."""

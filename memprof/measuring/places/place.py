@@ -67,12 +67,14 @@ class Place(Asked, Protocol):
     """Where a probe runs.
 
     python: the interpreter of the probe, None if there is none. cpus: how many a program may use there. beat_ns:
-    how often a probe there hears from memprof, 0 for never. inherits: whether a program there can inherit descriptors of memprof's.
+    how often a probe there hears from memprof, 0 for never. inherits: whether a program there can inherit descriptors of memprof's. beside:
+    whether memprof itself may look at the processes there.
     """
 
     python: str | None
     beat_ns: int
     inherits: bool
+    beside: bool
 
     @property
     def probe(self) -> Probe:
@@ -148,6 +150,7 @@ class Here(ThisMachine):
     python: str | None = sys.executable
     beat_ns = 0
     inherits = True
+    beside = True
     probe: Probe = "python"
 
     @property

@@ -66,6 +66,7 @@ class Remote(Connection):
     tell: Callable[[sending.Sending], None] = lambda _: None
     sent: int = field(default=0, init=False)
     inherits: bool = field(default=False, init=False)
+    beside: bool = field(default=False, init=False)
     _there: dict[str, str] = field(default_factory=dict, init=False)
 
     # -- files
