@@ -98,6 +98,8 @@ class Running:
     def _import(self):
         job = self._job
         self._class = find(job["runtime"])
+        if job.get("use") and generates(self._class):
+            raise Refused("memprof grow repeats iterations, and this runtime has prompts and tokens: give a program of yours with --cmd")
         count = job.get("sessions", 1)
         self._runtime = several(self._class, count, job["model"]) if count > 1 else created(self._class, job["model"])
         self.kind = "error"

@@ -185,3 +185,10 @@ def test_tokens_a_second_and_what_was_read_again_stand_in_a_table():
     shown = table.render([replace(run(), marks=marks)], format="json")
     assert '"token": 200' in shown
     assert "Latency in GENERATE" in table.render([replace(run(), marks=marks)], ["time_ns"], style="models")
+
+
+def test_growth_of_a_runtime_that_generates_is_refused_with_a_way_out(memprof, counting):
+    done = memprof("grow", counting / "model.bin", "-r", counting / "counting.py", "--budget", "50")
+
+    assert done.returncode == 4
+    assert "memprof grow repeats iterations, and this runtime has prompts and tokens: give a program of yours with --cmd" in done.stderr
