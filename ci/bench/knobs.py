@@ -5,9 +5,9 @@
             knob beside the default
     placed  how much of the weights' bytes `memprof explain` finds in each of them
 
-A runtime that is not installed is left out: `memprof runtimes install torch`, `executorch` and `genai` come first. The tables go to standard output and
-into docs/in-every-runtime.md, that of `nets` in a shorter form into README.md too, progress to standard error. Models are made in bench/ where they are
-missing. `--repeats N` and `--runs N` make it shorter.
+A runtime that is not installed is left out: `memprof runtimes install torch`, `executorch` and `genai` come first. The tables go to standard
+output and into docs/in-every-runtime.md, that of `nets` in a shorter form into README.md too, progress to standard error. Models are made in
+bench/ where they are missing. `--repeats N` and `--runs N` make it shorter.
 """
 
 from __future__ import annotations
