@@ -307,6 +307,40 @@ def test_lines_of_a_block_are_those_of_the_same_day_and_machine(tmp_path: Path) 
     assert bench_docs().rows("job", tmp_path) == []
 
 
+def test_the_table_of_readme_has_the_bench_s_figures_for_both_nets_in_each_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench_docs()
+    monkeypatch.syspath_prepend(str(ROOT / "ci"))
+    knobs = import_module("bench.knobs")
+    head = (
+        "net",
+        "runtime",
+        "file",
+        "imported",
+        "MODEL_LOAD",
+        "PREPARE",
+        "WARMUP",
+        "EXECUTE",
+        "PEAK",
+        "anonymous",
+        "file-backed",
+        "iteration (ms)",
+    )
+    rows = [
+        head,
+        ("inception_v3", "ncnn", ".onnx", "38.3", "202.0", "202.1", "239.4", "239.5", "239.5", "215.9", "23.6", "798"),
+        ("inception_v3", "tvm", "in PREPARE: it failed", *"---------"),
+        ("mobilenet_v2", "ncnn", ".onnx", "38.3", "58.6", "53.9", "72.3", "72.4", "72.4", "48.7", "23.7", "8.71"),
+        ("mobilenet_v2", "onert", ".tflite", "40.7", "61.4", "64.6", "69.0", "67.5", "69.0", "41.9", "25.6", "19.4"),
+    ]
+
+    heading, *table = knobs.side_by_side(rows)
+
+    assert heading == ("runtime", "imported", "MODEL_LOAD", "PREPARE", "EXECUTE", "anonymous", "file-backed", "iteration (ms)")
+    assert table[0] == ("ncnn", "38 / 38", "202 / 59", "202 / 54", "240 / 72", "216 / 49", "24 / 24", "798 / 8.71")
+    assert table[1] == ("tvm", *["- / -"] * 7)
+    assert table[2] == ("onert", "- / 41", "- / 61", "- / 65", "- / 68", "- / 42", "- / 26", "- / 19.4")
+
+
 def test_a_block_that_is_nowhere_or_twice_is_refused(tmp_path: Path) -> None:
     block = "<!-- bench:job -->\n<!-- /bench:job -->\n"
     (tmp_path / "a.md").write_text(block)

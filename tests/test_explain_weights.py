@@ -163,6 +163,39 @@ def test_a_damaged_pt2_is_told(tmp_path: Path, damage: str) -> None:
     assert identify(path).weight_bytes is None
 
 
+def test_the_weights_of_a_pte_are_those_of_the_program_it_was_made_from() -> None:
+    kernel = read(DATA / "net.pt2")["c.weight"][1]
+    dense = read(DATA / "net.pt2")["f.weight"][1]
+    portable, xnnpack = read(DATA / "net.pte"), read(DATA / "net_xnnpack.pte")
+    assert any(np.array_equal(array, kernel) for _, array in portable.values())
+    for weights in (portable, xnnpack):
+        assert any(np.array_equal(array, dense) for _, array in weights.values())
+    (folded,) = (array for shape, array in xnnpack.values() if len(shape) == 4)  # with the norm's factors in it, and the channels last
+    assert folded.shape == (16, 3, 3, 3)
+    for name, weights in (("net.pte", portable), ("net_xnnpack.pte", xnnpack)):
+        assert identify(DATA / name).weight_bytes == sum(array.nbytes for _, array in weights.values())
+
+
+def test_what_another_delegate_was_given_is_counted_as_bytes(tmp_path: Path) -> None:
+    content = (DATA / "net_xnnpack.pte").read_bytes()
+    (tmp_path / "m.pte").write_bytes(content.replace(b"XH00", b"????"))
+    weights = {tensor.name: tensor for tensor in tensors.tensors(tmp_path / "m.pte")}
+    kernel = np.array(next(array for shape, array in read(DATA / "net_xnnpack.pte").values() if len(shape) == 4))
+    assert {weights[f"XnnpackBackend {number}"].dtype for number in range(2)} == {"uint8"}
+    assert kernel.tobytes() in {array.tobytes() for _, array in read(tmp_path / "m.pte").values()}
+
+
+def test_a_torn_pte_is_told_wherever_it_ends(tmp_path: Path) -> None:
+    for name in ("net.pte", "net_xnnpack.pte"):
+        whole = (DATA / name).read_bytes()
+        last = max(tensor.offset + tensor.bytes for tensor in tensors.tensors(DATA / name))
+        for end in range(1, last, 97):
+            (tmp_path / "m.pte").write_bytes(whole[:end])
+            with pytest.raises(Unparsed, match=r"the file is damaged or no \.pte file"):
+                tensors.tensors(tmp_path / "m.pte")
+            assert identify(tmp_path / "m.pte").weight_bytes is None
+
+
 def test_a_package_of_aotinductor_holds_no_weights_that_can_be_read(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "m.pt2", "w") as archive:
         archive.writestr("m/data/aotinductor/model/m.so", b"\0" * 1000)

@@ -222,3 +222,17 @@ def test_a_runtime_without_a_package_for_a_python_says_so():
 
     assert "no package for Python 3.13.0; the last one is for 3.12" in Runtime("onert", "onert", python="3.13.0").how_to_install
     assert Runtime("onert", "onert", python="3.12.1").how_to_install == "pip install 'ml-memprof[onert]'"
+
+
+def test_a_knob_that_needs_another_is_refused_before_anything_is_measured(tmp_path):
+    pytest.importorskip("ai_edge_litert")
+    (tmp_path / "net.tflite").write_bytes(b"x")
+    words = {"models": (str(tmp_path / "net.tflite"),), "runtimes": ("litert",)}
+
+    with pytest.raises(UsageError, match=r"^litert: weight_cache=on needs api=compiled_model$"):
+        orders.plan(Suite(**words, set={"weight_cache": "on"}))
+    with pytest.raises(UsageError, match=r"^litert: node_fusion=off needs api=interpreter$"):
+        orders.plan(Suite(**words, set={"node_fusion": "off", "api": "compiled_model"}))
+
+    for given in ({"weight_cache": "on", "api": "compiled_model"}, {"weight_cache": "off"}, {"node_fusion": "off"}):
+        assert orders.plan(Suite(**words, set=given)).orders[0].job.knobs == given

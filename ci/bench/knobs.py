@@ -6,8 +6,8 @@
     placed  how much of the weights' bytes `memprof explain` finds in each of them
 
 A runtime that is not installed is left out: `memprof runtimes install torch`, `executorch` and `genai` come first. The tables go to standard
-output and into docs/in-every-runtime.md, progress to standard error. Models are made in bench/ where they are missing. `--repeats N` and
-`--runs N` make it shorter.
+output and into docs/in-every-runtime.md, that of `nets` in a shorter form into README.md too, progress to standard error. Models are made in
+bench/ where they are missing. `--repeats N` and `--runs N` make it shorter.
 """
 
 from __future__ import annotations
@@ -57,9 +57,12 @@ def main() -> None:
         parser.error(f"there is no part {sorted(unknown)[0]}: {', '.join(parts)}")
     for name in words.parts or parts:
         print(f"{name} ...", file=sys.stderr)
-        table = aligned(list(parts[name](words.repeats, words.runs)))
+        rows = list(parts[name](words.repeats, words.runs))
+        table = aligned(rows)
         print(table)
         docs.write(f"runtimes-{name}", table, words.note)
+        if name == "nets":
+            docs.write("runtimes-first", aligned(list(side_by_side(rows))), words.note, pages=docs.PAGES.parent)
 
 
 class Said(Silent):
@@ -105,8 +108,27 @@ def nets(repeats: int, count: int) -> Iterator[Sequence[str]]:
                     _median(runs, _peak),
                     _median(runs, lambda run: _mark(run, EXECUTE).anon_end_bytes),
                     _median(runs, lambda run: _mark(run, EXECUTE).file_end_bytes),
-                    f"{_iteration_ms(runs):.3g}",
+                    _iteration_ms(runs),
                 )
+
+
+def side_by_side(rows: Sequence[Sequence[str]]) -> Iterator[Sequence[str]]:
+    """The table of `nets` with a row for each runtime, its figures for both nets in each cell, in whole MiB."""
+    (_, _, _, *columns), *measured = rows
+    by_runtime: dict[str, dict[str, Sequence[str]]] = {}
+    for net, runtime, _, *figures in measured:
+        by_runtime.setdefault(runtime, {})[net] = figures
+    shown = [number for number, column in enumerate(columns) if column not in (WARMUP, "PEAK")]  # WARMUP has what EXECUTE has
+    yield ("runtime", *(columns[number] for number in shown))
+    for runtime, nets in by_runtime.items():
+        yield (runtime, *(" / ".join(_short(nets.get(net, ()), number) for net in NETS) for number in shown))
+
+
+def _short(figures: Sequence[str], number: int) -> str:
+    """A figure without its fraction where that is not the time; - for a net that did not run."""
+    if not figures or figures[-1] == "-":
+        return "-"
+    return figures[number] if number == len(figures) - 1 else f"{float(figures[number]):.0f}"
 
 
 def knobs(repeats: int, count: int) -> Iterator[Sequence[str]]:
@@ -145,7 +167,7 @@ def knobs(repeats: int, count: int) -> Iterator[Sequence[str]]:
                 _median(runs, lambda run: _last(run).rss_end_bytes),
                 _median(runs, lambda run: _last(run).anon_end_bytes),
                 _median(runs, lambda run: _last(run).vms_end_bytes),
-                f"{_iteration_ms(runs):.3g}",
+                _iteration_ms(runs),
             )
 
 
@@ -231,8 +253,9 @@ def _median(runs: Sequence[Run], of) -> str:  # type: ignore[no-untyped-def]
     return f"{statistics.median(of(run) for run in runs) / MIB:.1f}"
 
 
-def _iteration_ms(runs: Sequence[Run]) -> float:
-    return statistics.median(time for run in runs for time in _last(run).times_ns) / 1e6
+def _iteration_ms(runs: Sequence[Run]) -> str:
+    took = statistics.median(time for run in runs for time in _last(run).times_ns) / 1e6
+    return f"{took:.0f}" if took >= 100 else f"{took:.3g}"
 
 
 if __name__ == "__main__":

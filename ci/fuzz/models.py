@@ -84,7 +84,7 @@ def weights(data: bytes) -> None:
 
     name = "m.tflite" if data[4:8] in (b"TFL3", b"CIR0") else "m.xml" if b"<" in data[:4] else "m.gguf" if data[:4] == b"GGUF" else "m.onnx"
     name = "model.bin" if data[1:4] == b"\0\0\0" else name  # CTranslate2's begins with its version
-    name = "m.pt2" if data[:2] == b"PK" else name
+    name = "m.pt2" if data[:2] == b"PK" else "m.pte" if data[4:6] == b"ET" else name
     path = harness.file(data, name)
     if name == "m.gguf":
         _kv_cache(path)
@@ -223,6 +223,10 @@ def _pt2() -> bytes:
     return file.getvalue()
 
 
+def _pte() -> list[bytes]:
+    return [(DATA / name).read_bytes() for name in ("net.pte", "net_xnnpack.pte")]
+
+
 def seeds(name: str) -> list[bytes]:
     """Small real inputs."""
     if name == "nodes":
@@ -236,7 +240,7 @@ def seeds(name: str) -> list[bytes]:
         layer = b'<net><layer name="c" type="Const"><data element_type="f32" shape="2, 4" offset="0" size="32"/></layer></net>'
         variable = struct.pack("<H2sBIIBI8s", 2, b"w", 2, 1, 2, 0, 8, b"abcdefgh")
         ct2 = struct.pack("<IH2sII", 6, 2, b"S", 1, 1) + variable
-        return [*models, layer, ct2, _pt2(), *_gguf()] if name == "weights" else models
+        return [*models, layer, ct2, _pt2(), *_pte(), *_gguf()] if name == "weights" else models
     if name == "log":
         return [path.read_bytes()[: harness.LONGEST_INPUT] for path in sorted(DATA.iterdir()) if path.is_file()]
     if name == "buffers":

@@ -15,7 +15,7 @@ from pathlib import Path
 from ..errors import InputError, UsageError, os_reason
 from ..files import mapped, sha256_of
 from ..runs.records import Model, ModelFile
-from . import Torn, beside, ctranslate2_file, flatbuffer, genai_folder, gguf, onnx_file, protobuf, pt2_file, tflite_file
+from . import Torn, beside, ctranslate2_file, flatbuffer, genai_folder, gguf, onnx_file, protobuf, pt2_file, pte_file, tflite_file
 from .protobuf import Data, Field
 
 # A folder with one of these files is a model: an nnpackage, of onnxruntime-genai, of CTranslate2.
@@ -103,6 +103,8 @@ def _weight_bytes(path: Path) -> int | None:
         return _gguf_weight_bytes(path)
     if path.suffix == ".pt2":
         return _pt2_weight_bytes(path)
+    if path.suffix == ".pte":
+        return _pte_weight_bytes(path)
     return None
 
 
@@ -192,3 +194,14 @@ def _pt2_weight_bytes(path: Path) -> int | None:
         return sum(stored.end - stored.begin for stored in pt2_file.tensors(path)) or None
     except Torn:
         return None
+
+
+# -- ExecuTorch
+
+
+def _pte_weight_bytes(path: Path) -> int | None:
+    with mapped(path) as data:
+        try:
+            return sum(stored.end - stored.begin for stored in pte_file.tensors(data)) or None
+        except Torn:
+            return None

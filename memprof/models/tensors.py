@@ -1,8 +1,8 @@
 """The weights of a model file: where each tensor's bytes lie, its type and its shape. Files are mapped, never read whole.
 
 ONNX (with external data, subgraphs, functions and constants in nodes), TFLite and circle, onert's nnpackages, OpenVINO's pairs of .xml
-and .bin, PyTorch's .pt2, and the folders of CTranslate2 and onnxruntime-genai. A model that a runtime converted (TVM's library, an .ort file) is
-described by the model it was made from.
+and .bin, PyTorch's .pt2, ExecuTorch's .pte, and the folders of CTranslate2 and onnxruntime-genai. A model that a runtime converted (TVM's
+library, an .ort file) is described by the model it was made from.
 Formats: onnx.proto3; TensorFlow Lite's and ONE's schema.fbs.
 """
 
@@ -20,7 +20,20 @@ from numpy.typing import NDArray
 
 from ..errors import InputError, os_reason
 from ..files import mapped
-from . import MOST_DIMENSIONS, Torn, beside, ctranslate2_file, flatbuffer, genai_folder, gguf, onnx_file, protobuf, pt2_file, tflite_file
+from . import (
+    MOST_DIMENSIONS,
+    Torn,
+    beside,
+    ctranslate2_file,
+    flatbuffer,
+    genai_folder,
+    gguf,
+    onnx_file,
+    protobuf,
+    pt2_file,
+    pte_file,
+    tflite_file,
+)
 from .nnpackage import first_model
 from .protobuf import Field
 
@@ -58,11 +71,19 @@ def tensors(path: Path) -> list[StoredTensor]:
     """All weight tensors of a model. Raises Unparsed for an unknown format or a damaged file, InputError where it cannot be read."""
     if path.is_dir():
         path = _in_package(path)
-    readers = {".onnx": _onnx, ".tflite": _flatbuffer, ".circle": _flatbuffer, ".xml": _openvino, ".gguf": _gguf, ".pt2": _pt2}
+    readers = {
+        ".onnx": _onnx,
+        ".tflite": _flatbuffer,
+        ".circle": _flatbuffer,
+        ".xml": _openvino,
+        ".gguf": _gguf,
+        ".pt2": _pt2,
+        ".pte": _pte,
+    }
     reader = _ctranslate2 if path.name == ctranslate2_file.NAME else readers.get(path.suffix.lower())
     if reader is None:
         raise Unparsed(
-            f"the weights of {path.name} cannot be told apart: memprof reads those of .onnx, .tflite, .circle, .xml, .gguf and .pt2 files"
+            f"the weights of {path.name} cannot be told apart: memprof reads those of .onnx, .tflite, .circle, .xml, .gguf, .pt2 and .pte files"
         )
     try:
         weights = list(reader(path))
@@ -290,3 +311,12 @@ def _ctranslate2(path: Path) -> Iterator[StoredTensor]:
 def _pt2(path: Path) -> Iterator[StoredTensor]:
     for stored in pt2_file.tensors(path):
         yield StoredTensor(stored.name, stored.dtype, stored.shape, stored.end - stored.begin, str(path), stored.begin)
+
+
+# -- ExecuTorch
+
+
+def _pte(path: Path) -> Iterator[StoredTensor]:
+    with mapped(path) as data:
+        for stored in pte_file.tensors(data):
+            yield StoredTensor(stored.name, stored.dtype, stored.shape, stored.end - stored.begin, str(path), stored.begin)

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,7 +47,8 @@ _NATIVE = "-native"  # runtimes of the same package, measured without an interpr
 class Knob:
     """One setting of a runtime: its values, and when it acts (build, env or load). env says which variables carry it.
 
-    tries: if the values are a type, those that a search tries.
+    tries: if the values are a type, those that a search tries. needs: the value that another knob must have, by its name, where this one does
+    not have its default.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Knob:
     meaning: str
     env: str | Mapping[str, Mapping[str, str]] | None = None
     tries: tuple[str, ...] = ()
+    needs: Mapping[str, str] = field(default_factory=dict)
 
     def check(self, text: str) -> str:
         """The value in the form that the runtime's side reads: sizes as plain bytes, paths absolute.

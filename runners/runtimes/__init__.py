@@ -73,13 +73,14 @@ class Knob:
     env: for acts="env", either a variable's name that takes the value as it is (bytes as a plain number), or a mapping from each value
         to the variables it sets.
     tries: for a knob whose values are a type, the values that a search for the best tries.
+    needs: the value that another knob must have, by its name, where this one does not have its default.
     """
 
-    def __init__(self, name, values, default, acts, meaning, env=None, tries=()):
+    def __init__(self, name, values, default, acts, meaning, env=None, tries=(), needs=None):
         if acts not in ("build", "env", "load"):
             raise ValueError(f"{name}: a knob acts at build, env or load, not {acts}")
         self.name, self.values, self.default, self.acts, self.meaning, self.env = name, values, default, acts, meaning, env
-        self.tries = tries
+        self.tries, self.needs = tries, needs or {}
 
     def describe(self):
         """The knob as plain data, for the process that reads and checks the user's words."""
@@ -91,6 +92,7 @@ class Knob:
             "meaning": self.meaning,
             "env": self.env,
             "tries": list(self.tries),
+            "needs": self.needs,
         }
 
     def value(self, text):

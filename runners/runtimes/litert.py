@@ -16,7 +16,14 @@ _CACHE = ".xnnpack_cache"
 class Runtime(InterpreterRuntime):
     distribution = "ai-edge-litert"
     knobs = KNOBS + (
-        Knob("node_fusion", ON_OFF, "on", "load", "hand connected operators to XNNPACK together rather than one by one"),
+        Knob(
+            "node_fusion",
+            ON_OFF,
+            "on",
+            "load",
+            "hand connected operators to XNNPACK together rather than one by one",
+            needs={"api": "interpreter"},
+        ),
         Knob("api", ("interpreter", "compiled_model"), "interpreter", "load", "which of LiteRT's two interfaces executes the model"),
         Knob(
             "weight_cache",
@@ -24,6 +31,7 @@ class Runtime(InterpreterRuntime):
             "off",
             "build",
             "XNNPACK's repacked weights lie in a file made beforehand and are mapped from it (needs api=compiled_model)",
+            needs={"api": "compiled_model"},
         ),
     )
 
