@@ -498,9 +498,7 @@ def test_the_page_has_the_law_and_its_picture():
 def test_steps_of_an_arena_are_said_and_an_arena_that_is_off_has_none():
     def stepping(**changes):
         sizes = {a: 90 + a * (7 if a in (1, 8, 64) else 5 if a < 48 else 4) for a in (1, 8, 14, 26, 44, 56, 64)}
-        runs = [
-            run(f"a={a}", memory={"STARTUP": (40, 40), "EXECUTE": (size, size)}, at={"a": a}, **changes) for a, size in sizes.items()
-        ]
+        runs = [run(f"a={a}", memory={"STARTUP": (40, 40), "EXECUTE": (size, size)}, at={"a": a}, **changes) for a, size in sizes.items()]
         (answer,) = scale_laws.of_runs(runs)
         return answer
 
