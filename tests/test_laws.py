@@ -9,6 +9,7 @@ import random
 import pytest
 
 from memprof.judge import design, laws
+from memprof.judge.doubling import Arena
 from memprof.judge.terms import Point, Term
 
 MIB = 1 << 20
@@ -236,3 +237,83 @@ def test_what_is_sure_ends_where_an_interval_first_crosses_the_limit_and_what_is
 )
 def test_terms_in_words(term, words):
     assert term.words == words
+
+
+# -- an arena whose regions double
+
+
+def stepping(batch, sequence):
+    """As ONNX Runtime's arena was seen with an LSTM: MiB by a product, with steps at the same places of each octave."""
+    grown = batch * sequence / 256
+    octave = math.log2(grown) % 1
+    return 91 + grown * (7.0 if octave < 0.4 else 5.0 if octave < 0.7 else 4.6)
+
+
+def arena_law(truth, arena, seed=0):
+    """The law of six well-chosen points, and held-out points up to twice beyond their range."""
+    generator = random.Random(seed)
+    candidates = grid(batch=design.values_of(1, 32, most=12), sequence=design.values_of(8, 128, most=12))
+    points = measured(truth, design.first_places({"batch": (1, 32), "sequence": (8, 128)}))
+    while len(points) < 6:
+        points += measured(truth, [design.next_place([points], candidates, noise=(MIB / 8, 0.001), arena=arena)])
+    held = measured(truth, [{"batch": generator.randint(1, 64), "sequence": generator.randint(8, 256)} for _ in range(40)])
+    return laws.law(points, noise=(MIB / 8, 0.001), arena=arena), held
+
+
+def in_interval(law, points):
+    pairs = zip(points, law.predict_all([point.at for point in points]), strict=True)
+    return sum(said.low_bytes <= point.bytes <= said.high_bytes for point, said in pairs) / len(points)
+
+
+def test_the_steps_of_an_arena_lie_in_the_interval_in_and_beyond_the_range():
+    law, held = arena_law(stepping, Arena())
+    assert law.steps and words(law) == ["", "batch x sequence"]
+    assert in_interval(law, held) >= 0.9
+    errors = sorted(abs(law.predict(point.at).bytes / point.bytes - 1) for point in held)
+    assert errors[len(errors) // 2] < 0.08
+
+    without, _ = arena_law(stepping, None)
+    assert without is None or in_interval(without, held) < 0.9
+
+
+def test_an_arena_grows_as_the_plan_says():
+    places = [(1, 8), (32, 8), (1, 128), (32, 128), (26, 128), (22, 128)]  # which the square of the batch would fit as well
+    points = measured(stepping, [{"batch": batch, "sequence": sequence} for batch, sequence in places])
+    plan = (Term((("batch", 1), ("sequence", 1))), 4096.0)
+    law = laws.law(points, noise=(MIB / 8, 0.001), arena=Arena((plan,)))
+    assert law.steps and words(law) == ["", "batch x sequence"]
+
+
+def test_an_arena_needs_twice_as_much_for_tensors_of_twice_the_size():
+    places = [(1, 8), (16, 64), (22, 64), (26, 64), (30, 64), (19, 64)]
+    points = measured(stepping, [{"batch": batch, "sequence": sequence} for batch, sequence in places])
+    law = laws.law(points, noise=(MIB / 8, 0.001), arena=Arena())
+    for batch, sequence in places[1:]:
+        (truth,) = measured(stepping, [{"batch": 2 * batch, "sequence": 2 * sequence}])
+        assert law.predict(truth.at).bytes == pytest.approx(truth.bytes, rel=0.08)
+
+
+def test_memory_without_steps_has_none_in_an_arena_either():
+    law, held = arena_law(lambda batch, sequence: 75 + batch * sequence / 64, Arena())
+    assert not law.steps and words(law) == ["", "batch x sequence"]
+    for point in held:
+        assert law.predict(point.at).bytes == pytest.approx(point.bytes, rel=0.001)
+
+
+def test_a_place_that_died_of_want_of_memory_holds_up_a_law_with_steps():
+    points = measured(lambda a: 90 + a * (7 if math.log2(a) % 1 < 0.4 else 5), line("a", 1, 8, 11, 13, 15))
+    free, bound = (laws.law(every, noise=QUIET, arena=Arena()) for every in (points, [*points, Point({"a": 16}, 400 * MIB, least=True)]))
+    assert free.steps and bound is not None
+    assert bound.predict({"a": 16}).high_bytes > free.predict({"a": 16}).high_bytes
+
+
+def test_what_grows_is_the_sum_of_the_plans_terms():
+    both = laws.law(measured(lambda a: 2 * a + 0.01 * a * a, line("a", 1, 64, 20, 40, 7, 50)), noise=QUIET)
+    (a, each), (square, of_square) = laws.growth_of(both)
+    assert (a.words, square.words) == ("a", "a²")
+    assert each / of_square == pytest.approx(200, rel=0.01)
+    assert laws.growth_of(None) == ()
+    assert (
+        laws.growth_of(laws.law(measured(lambda a: 80 + 2 * 2 ** (int(a) - 1).bit_length(), line("a", 1, 64, 26, 7, 40, 15)), noise=QUIET))
+        == ()
+    )

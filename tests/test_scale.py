@@ -493,3 +493,18 @@ def test_the_page_has_the_law_and_its_picture():
     (picture,) = re.findall(r'id="laws".*?src="data:image/svg\+xml;base64,([^"]+)"', text, re.DOTALL)
     assert b"PEAK as a law" in base64.b64decode(picture)
     assert 'id="laws"' not in page.render([run()])
+
+
+def test_steps_of_an_arena_are_said_and_an_arena_that_is_off_has_none():
+    def stepping(**changes):
+        sizes = {a: 90 + a * (7 if a in (1, 8, 64) else 5 if a < 48 else 4) for a in (1, 8, 14, 26, 44, 56, 64)}
+        runs = [run(f"a={a}", memory={"STARTUP": (40, 40), "EXECUTE": (size, size)}, at={"a": a}, **changes) for a, size in sizes.items()]
+        (answer,) = scale_laws.of_runs(runs)
+        return answer
+
+    answer = stepping()
+    assert answer.law.steps and answer.law.predict({"a": 100}).high_bytes > 1.1 * answer.law.predict({"a": 100}).bytes
+    assert "The arena's regions double, so memory grows in steps around the law of PEAK" in tables.render(answer, format="text")
+    assert json.loads(tables.render(answer, format="json"))["laws"][0]["law"]["steps"] == answer.law.steps
+    for plain in (stepping(knobs={"arena": "off"}), stepping(runtime="litert")):
+        assert plain.law is None or not plain.law.steps

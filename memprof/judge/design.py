@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from .doubling import Arena
 from .rivals import between, rivals_of
 from .terms import NOISE, SHAPE, Point, columns_of, distance
 
@@ -29,7 +30,11 @@ def first_places(ranges: Mapping[str, tuple[int, int]]) -> list[dict[str, int]]:
 
 
 def next_place(
-    series: Sequence[Sequence[Point]], candidates: Sequence[Mapping[str, int]], *, noise: tuple[float, float] = NOISE
+    series: Sequence[Sequence[Point]],
+    candidates: Sequence[Mapping[str, int]],
+    *,
+    noise: tuple[float, float] = NOISE,
+    arena: Arena | None = None,
 ) -> Mapping[str, int] | None:
     """The candidate that tells most about the laws of several series of points: where rival laws disagree most, and known laws know least.
 
@@ -52,7 +57,7 @@ def next_place(
     utility = np.zeros(len(left))
     height = max(max((point.bytes for point in law_points), default=0.0) for law_points in series)
     for law_points in series:
-        rivals = rivals_of(law_points, noise, quick=True)
+        rivals = rivals_of(law_points, noise, quick=True, arena=arena)
         if not rivals:
             continue
         middle, variance = rivals[0][1].at(columns, len(left))

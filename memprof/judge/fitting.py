@@ -2,7 +2,7 @@
 
 Residuals are measured in units of the noise that is known beforehand. Terms are fitted by Huber's M-estimator (Huber 1964), and judged by their
 residuals at points that they did not see (leave-one-out, from the hat matrix: Allen's PRESS, 1974). The score is minus twice the logarithm of a
-marginal likelihood whose scale is known as well as `_KNOWN` residuals would tell it, plus a penalty for each term.
+marginal likelihood whose scale is known as well as `KNOWN` residuals would tell it, plus a penalty for each term.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from .terms import Floats
 
 # As many residuals as the noise that is given is worth, against those that are measured.
-_KNOWN = 3.0
+KNOWN = 3.0
 # Residuals beyond so many times the noise count by their size and no longer by its square.
 _HUBER = 3.0
 _ROUNDS = 8
 # The cost of a term beside ln(points), by what it is: a law of few simple terms is believed first.
-_COST = 5.0
+COST = 5.0
 _COSTS: Mapping[Kind, float] = {"": 0.0, "doubling": 2.0, "pages": 3.0, "beyond": 4.0}
 _FALLING = 3.0
 _FLOOR = 8.0
@@ -72,18 +72,18 @@ class Problem:
         self.varying = [name for name, (low, high) in ranges.items() if low < high]
         self._at = columns_of([point.at for point in points], list(ranges))
         self.sizes = np.array([point.bytes for point in points], dtype=float)
-        self._noise = np.maximum(np.hypot(noise[0], noise[1] * self.sizes), 1.0)
-        self._least = np.array([point.least for point in points])
-        self._most = np.zeros(len(points), dtype=bool)
-        self._floor = 0.0
+        self.noise = np.maximum(np.hypot(noise[0], noise[1] * self.sizes), 1.0)
+        self.least = np.array([point.least for point in points])
+        self.resting = np.zeros(len(points), dtype=bool)
+        self.floor = 0.0
         if floor:
             lowest = sorted((place for place in range(len(points)) if not points[place].least), key=lambda place: points[place].bytes)[
                 :floor
             ]
-            self._most[lowest] = True
-            self._floor = float(self.sizes[lowest].mean())
-        self._exact = ~self._least & ~self._most
-        self.count = int(self._exact.sum())
+            self.resting[lowest] = True
+            self.floor = float(self.sizes[lowest].mean())
+        self.exact = ~self.least & ~self.resting
+        self.count = int(self.exact.sum())
         self._columns: dict[Term, Floats] = {}
         self._fits: dict[tuple[Term, ...], Fit | None] = {}
 
@@ -94,7 +94,13 @@ class Problem:
             if len(values) >= least:
                 yield name, values
 
+    @property
+    def floor_penalty(self) -> float:
+        """What a floor costs a score."""
+        return _FLOOR if self.floor else 0.0
+
     def column(self, term: Term) -> Floats:
+        """The term's value at each point."""
         if term not in self._columns:
             self._columns[term] = term.values(self._at, len(self._points))
         return self._columns[term]
@@ -104,7 +110,7 @@ class Problem:
         import numpy as np
 
         seen = np.isfinite(fit.errors)
-        sizes = self.sizes[~self._least]
+        sizes = self.sizes[~self.least]
         far = np.abs(fit.errors) > _FITS_SHARE * sizes
         return bool((np.abs(fit.strange) > _FITS)[seen & far].any())
 
@@ -122,13 +128,13 @@ class Problem:
         figures = len(terms) + sum(term.kind == "beyond" for term in terms)
         if figures > max(self.count - 2, min(self.count, 2)):
             return None
-        matrix = np.column_stack([self.column(term) for term in terms]) / self._noise[:, None]
-        target = np.where(self._most, self._floor, self.sizes) / self._noise
+        matrix = np.column_stack([self.column(term) for term in terms]) / self.noise[:, None]
+        target = np.where(self.resting, self.floor, self.sizes) / self.noise
         norms = np.linalg.norm(matrix, axis=0)
         if not norms.all():
             return None
         matrix = matrix / norms
-        use = self._exact
+        use = self.exact
         weights = np.ones(len(target))
         freedom = self.count - len(terms)
         for _ in range(_ROUNDS):
@@ -140,7 +146,7 @@ class Problem:
             solution = inverse @ (used.T @ (target[use] * np.sqrt(weights[use])))
             residuals = target - matrix @ solution
             # A point that needs at least so much says something only where the law is below it.
-            now = self._exact | (self._least & (residuals > 0)) | (self._most & (residuals < 0))
+            now = self.exact | (self.least & (residuals > 0)) | (self.resting & (residuals < 0))
             robust = self._robust(residuals, freedom)
             if (now == use).all() and np.abs(robust - weights).max() < 1e-3:
                 break
@@ -155,33 +161,33 @@ class Problem:
         unseen = np.where(judged, residuals / room, np.nan)
         # The residual at an unseen point has the noise of the point and of the law: 1 / (1 - leverage) times the variance of noise alone.
         strange = np.where(judged & use, residuals / np.sqrt(room), 0.0)
-        resting = self._most & ~use
-        on_floor = (self.sizes - self._floor) / self._noise
-        strange = np.where(resting, on_floor, strange)
-        unseen = np.where(resting, on_floor, unseen)
+        on = self.resting & ~use
+        on_floor = (self.sizes - self.floor) / self.noise
+        strange = np.where(on, on_floor, strange)
+        unseen = np.where(on, on_floor, unseen)
         loss = float(np.sum(_loss(strange)))
         coefficients = solution / norms
-        penalty = sum(_COST + _COSTS[term.kind] + 0.25 * max(term.degree - 1, 0) + math.log(max(self.count, 2)) for term in terms)
+        penalty = sum(COST + _COSTS[term.kind] + 0.25 * max(term.degree - 1, 0) + math.log(max(self.count, 2)) for term in terms)
         for term, coefficient in zip(terms, coefficients, strict=True):
             if coefficient < 0 and term.powers:
                 if term.degree > 1 or term.kind in ("doubling", "pages"):
                     return None
                 penalty += _FALLING if term.kind != "beyond" else 0.0
-        penalty += _FLOOR if self._floor else 0.0
-        freedom += int(self._most.sum()) - bool(self._floor)
-        score = (freedom + _KNOWN) * math.log1p(loss / _KNOWN) + penalty
-        scale = max(math.sqrt((loss + _KNOWN) / (int((~self._least).sum()) + _KNOWN)), 0.7)
-        errors = (unseen * self._noise)[~self._least]
+        penalty += self.floor_penalty
+        freedom += int(self.resting.sum()) - bool(self.floor)
+        score = (freedom + KNOWN) * math.log1p(loss / KNOWN) + penalty
+        scale = max(math.sqrt((loss + KNOWN) / (int((~self.least).sum()) + KNOWN)), 0.7)
+        errors = (unseen * self.noise)[~self.least]
         return Fit(
             terms,
             coefficients,
             inverse / np.outer(norms, norms),
             scale,
-            freedom + _KNOWN,
+            freedom + KNOWN,
             score,
             errors,
-            strange[~self._least],
-            self._floor,
+            strange[~self.least],
+            self.floor,
         )
 
     def _robust(self, residuals: Floats, freedom: int) -> Floats:

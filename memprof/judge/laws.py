@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ..bounded import load_scipy
+from .doubling import Arena, Growth, Stepped
 from .rivals import between, rivals_of
 from .terms import NOISE, SHAPE, At, Point, Term, columns_of, distance, ranges_of
 
@@ -52,6 +53,7 @@ class Law:
     """A law. error: its typical error at points that it did not see, as a share of them; None where every point was needed to fit it.
 
     floor_bytes: memory is never below this, however small the sum is (memory that was freed earlier is used again); 0 for no such floor.
+    steps: how high an arena's steps are beside the law, as a share of what grows; 0 for a law without.
     ranges: of the points, by dimension. changes: where it changes inside its range, as (dimension, place).
     """
 
@@ -61,6 +63,7 @@ class Law:
     ranges: Mapping[str, tuple[float, float]]
     changes: tuple[tuple[str, float], ...] = ()
     floor_bytes: float = 0.0
+    steps: float = 0.0
     rivals: tuple[tuple[float, Fit], ...] = field(default=(), repr=False, compare=False)
     places: tuple[At, ...] = field(default=(), repr=False, compare=False)
     noise: tuple[float, float] = field(default=(0.0, 0.0), repr=False, compare=False)
@@ -82,7 +85,9 @@ class Law:
         variance = variance + between(self.rivals, columns, len(places), middle)
         away = distance(places, self.places, self.ranges)
         own = np.hypot(self.noise[0], self.noise[1] * middle) * best.scale
-        variance = variance + own**2 + ((SHAPE + 2 * (self.error or 0.0)) * away * middle) ** 2
+        # Steps are in the variance of a law that has them.
+        shape = SHAPE + 2 * (self.error or 0.0) if not self.steps else SHAPE
+        variance = variance + own**2 + (shape * away * middle) ** 2
         half = float(stdtrit(best.freedom, 0.5 + _CONFIDENCE / 2)) * np.sqrt(variance)
         return [
             Prediction(place, float(size), float(max(size - wide, 0.0)), float(size + wide), self._beyond(place))
@@ -97,20 +102,20 @@ class Law:
         return next((coefficient for coefficient in self.coefficients if coefficient.term.words == words), None)
 
 
-def law(points: Sequence[Point], *, noise: tuple[float, float] = NOISE) -> Law | None:
+def law(points: Sequence[Point], *, noise: tuple[float, float] = NOISE, arena: Arena | None = None) -> Law | None:
     """The law of some points, None where no sum of these terms is one.
 
     noise: what two runs at the same place differ by, as bytes and as a share of the size; both are standard deviations. A point that died of
-    want of memory bounds the law from below.
+    want of memory bounds the law from below. arena: whose memory it is, where its regions double.
     """
-    rivals = rivals_of(points, noise)
+    rivals = rivals_of(points, noise, arena=arena)
     whole = [point for point in points if not point.least]
     if not rivals or len(whole) <= 1:
         return None
     best = rivals[0][1]
     sizes = _sizes(whole)
     error = _typical_error(best, sizes)
-    if error is not None and error > _NO_LAW:
+    if error is not None and error > _NO_LAW and not isinstance(best, Stepped):
         return None
     ranges = ranges_of(points)
     return Law(
@@ -120,10 +125,19 @@ def law(points: Sequence[Point], *, noise: tuple[float, float] = NOISE) -> Law |
         ranges=ranges,
         changes=tuple((term.dimension, term.size) for term in best.terms if term.kind == "beyond"),
         floor_bytes=best.floor,
+        steps=best.steps if isinstance(best, Stepped) else 0.0,
         rivals=tuple(rivals),
         places=tuple(point.at for point in points),
         noise=noise,
     )
+
+
+def growth_of(law: Law | None) -> Growth:
+    """What a planned law says that grows, as an arena asks it; empty where it is no sum of powers and products."""
+    if law is None or law.floor_bytes:
+        return ()
+    terms = [(entry.term, entry.bytes) for entry in law.coefficients if entry.term.powers]
+    return tuple(terms) if all(not term.kind and size > 0 for term, size in terms) else ()
 
 
 def simple_score(points: Sequence[Point], noise: tuple[float, float]) -> float:

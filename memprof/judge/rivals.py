@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from .doubling import Arena, Growth, stepped
 from .fitting import Fit, Problem
 from .terms import CONSTANT, Kind, Point, Term
 
@@ -25,9 +26,15 @@ _MOST_TERMS = 7
 _FLOOR_SHARE = 0.06  # points on a floor differ by no more than this
 
 
-def rivals_of(points: Sequence[Point], noise: tuple[float, float], quick: bool = False, simple: bool = False) -> list[tuple[float, Fit]]:
+def rivals_of(
+    points: Sequence[Point],
+    noise: tuple[float, float],
+    quick: bool = False,
+    simple: bool = False,
+    arena: Arena | None = None,
+) -> list[tuple[float, Fit]]:
     """The best law and those nearly as good, with their weights; none for no points. quick: without laws that change or have a
-    floor, which are many. simple: without roundings too."""
+    floor, which are many. simple: without roundings too. arena: whose memory it is."""
     whole = [point for point in points if not point.least]
     if not whole:
         return []
@@ -38,6 +45,8 @@ def rivals_of(points: Sequence[Point], noise: tuple[float, float], quick: bool =
         return []
     if simple:
         return _weighted(fits)
+    if arena is not None:
+        return _weighted(_doubling(problem, points, noise, fits, arena, quick))
     if problem.misfit(fits[0]):
         fits = _merged(fits, _rounded(problem, fits), _stepped(problem, names) if len(names) == 1 else [])
     if quick:
@@ -86,8 +95,27 @@ def _beam(problem: Problem, library: Sequence[Term], beam: int) -> list[Fit]:
 
 
 def _merged(*several: Iterable[Fit]) -> list[Fit]:
-    every = {(fit.terms, fit.floor): fit for fits in several for fit in fits}
+    every: dict[tuple[object, ...], Fit] = {}
+    for fit in itertools.chain(*several):
+        key = (type(fit), fit.terms, fit.floor)
+        if key not in every or fit.score < every[key].score:
+            every[key] = fit
     return sorted(every.values(), key=lambda fit: fit.score)
+
+
+def _doubling(
+    problem: Problem, points: Sequence[Point], noise: tuple[float, float], fits: Sequence[Fit], arena: Arena, quick: bool
+) -> list[Fit]:
+    """Laws of an arena whose regions double: simple ones of few terms, and what grows with steps.
+
+    Its steps would be fitted by any sum of many terms, or by other roundings, until the next point shows them.
+    """
+    most = max(problem.count // 2, 1 if quick else 2)
+    few = [fit for fit in fits if len(fit.terms) <= most]
+    growths: list[Growth] = [arena.growth] if arena.growth else [((term, 1.0),) for term in _simple(problem.varying)]
+    whole = [point for point in points if not point.least]
+    floors = [Problem(points, noise, floor) for floor in _floors(whole, noise)] if len(whole) >= 5 and not quick else []
+    return _merged(few, *(stepped(each, growths) for each in (problem, *floors)))
 
 
 def _floors(points: Sequence[Point], noise: tuple[float, float]) -> list[int]:

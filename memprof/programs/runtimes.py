@@ -40,6 +40,8 @@ _EXTRAS = {
 }
 # Too large to stand beside others, or at odds with them: they live in environments that memprof makes.
 _APART = ("torch", "executorch", "genai")
+# Their memory is an arena whose regions double, unless a knob says otherwise.
+_DOUBLING = ("onnxruntime",)
 _NATIVE = "-native"  # runtimes of the same package, measured without an interpreter
 
 
@@ -184,6 +186,11 @@ def _ending(path: str) -> str:
 class _Described(msgspec.Struct):
     python: str
     runtimes: list[Runtime]
+
+
+def arena_doubles(name: str, knobs: Mapping[str, str]) -> bool:
+    """Whether a runtime with these settings takes memory in regions that double, so that it grows in steps."""
+    return name.removesuffix(_NATIVE) in _DOUBLING and knobs.get("arena") != "off"
 
 
 def runners_path() -> Path:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..errors import InputError, MeasurementError, UsageError
 from ..judge import design, laws
+from ..judge.doubling import Arena
 from ..judge.laws import Law, Prediction
 from ..judge.terms import At, Point
 from ..measuring.order import Order
@@ -120,7 +121,7 @@ class _Scaler:
             self._shift()
             series = self._series_for_design()
             left = [at for at in candidates if at not in self._skipped]
-            chosen = design.next_place(series, left, noise=self._places.noise) if series else next(iter(left), None)
+            chosen = design.next_place(series, left, noise=self._places.noise, arena=self._arena()) if series else next(iter(left), None)
             if chosen is None:
                 break
             self._measure([chosen])
@@ -163,7 +164,7 @@ class _Scaler:
         """Whether a place surely needs more than is free: only said once a law is known."""
         if len(self._points) < 3:
             return False
-        law = laws.law(self._series(self._main), noise=self._places.noise)
+        law = laws.law(self._series(self._main), noise=self._places.noise, arena=self._arena())
         return law is not None and self._places.too_large(law.predict(at).low_bytes)
 
     # -- places
@@ -197,7 +198,7 @@ class _Scaler:
         job = self._places.job
         assert job is not None
         self._shift()
-        answer = scale_laws.answer(job, self._places.space.dimensions, self._points, self._main, self._places.noise)
+        answer = scale_laws.answer(job, self._places.space.dimensions, self._points, self._main, self._places.noise, self._arena())
         answer = replace(
             answer,
             predictions=tuple(answer.predict(self._request.predictions)),
@@ -231,6 +232,9 @@ class _Scaler:
                 rows.append(Within(label, at, *laws.largest(_Main(answer), label, at, limit, low)))
         return tuple(rows)
 
+    def _arena(self) -> Arena | None:
+        return Arena(laws.growth_of(self._planned_law())) if self._places.doubles else None
+
     def _planned_law(self) -> Law | None:
         points = [Point(point.at, point.planned_bytes) for point in self._points if point.planned_bytes and not point.held_out]
         return laws.law(points, noise=(64.0, 1e-6)) if len(points) >= 3 else None
@@ -249,7 +253,10 @@ class _Scaler:
         wanted += [{**row.others, row.dimension: row.value} for row in answer.within if row.value]
         if not wanted:
             place = design.next_place(
-                self._series_for_design(), [at for at in self._candidates() if at not in self._skipped], noise=self._places.noise
+                self._series_for_design(),
+                [at for at in self._candidates() if at not in self._skipped],
+                noise=self._places.noise,
+                arena=self._arena(),
             )
             wanted = [place] if place is not None else []
         distinct = {tuple(sorted(at.items())): at for at in wanted}

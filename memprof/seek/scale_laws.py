@@ -10,7 +10,9 @@ from dataclasses import replace
 
 from ..errors import InputError
 from ..judge import laws
+from ..judge.doubling import Arena
 from ..judge.terms import Point
+from ..programs import runtimes
 from ..runs.records import MODEL_LOAD, PEAK, Job, Run
 from ..runs.settings import in_a_line
 from .dimensions import THREADS, Dimension
@@ -24,12 +26,20 @@ _MOST_POINTS = 500  # the search for terms takes seconds with so many
 _HIGHEST = 1 << 53  # values are fitted as floating point numbers
 
 
-def answer(job: Job, dimensions: Sequence[Dimension], points: Sequence[Measured], main: str, noise: tuple[float, float]) -> Scaled:
-    """What the points tell, with nothing beside them. job: of one of the runs. noise: what two runs at a place differ by, in bytes and as a share."""
+def answer(
+    job: Job,
+    dimensions: Sequence[Dimension],
+    points: Sequence[Measured],
+    main: str,
+    noise: tuple[float, float],
+    arena: Arena | None = None,
+) -> Scaled:
+    """What the points tell, with nothing beside them. job: of one of the runs. noise: what two runs at a place differ by, in bytes and as a share.
+    arena: whose memory it is, where its regions double."""
     ranges = {each.label: (each.low, each.high - (each.high - each.low) % each.step) for each in dimensions if each.varies}
     names = dict.fromkeys(name for point in points if not point.ended for name in point.sizes)
     ordered = [main, *(name for name in names if name != main)]
-    named = tuple(Named(name, laws.law(series(points, name, main), noise=noise)) for name in ordered)
+    named = tuple(Named(name, laws.law(series(points, name, main), noise=noise, arena=arena)) for name in ordered)
     made = Scaled(
         model=job.model.name,
         runtime=job.runtime,
@@ -105,7 +115,8 @@ def _of_search(runs: Sequence[Run]) -> Scaled | None:
     if moved is not None:
         others = [kept(point, moved[1]) for point in points if point.held_out]
         points = [*moved[0], *others]
-    made = answer(job, dimensions, points, PEAK, bounds)
+    arena = Arena() if runtimes.arena_doubles(job.runtime, job.knobs) else None
+    made = answer(job, dimensions, points, PEAK, bounds, arena)
     return replace(made, findings=findings(made, job.model.weight_bytes or job.model.bytes, [], bounds[0]))
 
 

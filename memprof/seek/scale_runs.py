@@ -41,7 +41,8 @@ class Places:
     """Measures a request's model at one place after another.
 
     noise: what two runs at the same place differ by, in bytes and as a share. job: of the last run. unplanned: why there is no plan, empty if
-    there is one. shared: files whose pages processes share. assumed: a sentence on open dimensions of the model that run as 1, empty for none.
+    there is one. doubles: the runtime's memory is an arena whose regions double.
+    shared: files whose pages processes share. assumed: a sentence on open dimensions of the model that run as 1, empty for none.
     Raises UsageError and InputError for a fault of the request.
     """
 
@@ -61,6 +62,7 @@ class Places:
         self.main = ALL if self.space.side_by_side else PEAK
         self.noise = (float(_LEAST_NOISE_BYTES), _NOISE)
         self.job: Job | None = None
+        self.doubles = runtimes.arena_doubles(runtime.name, request.knobs)
         self.unplanned = ""
         self.shared: tuple[Shared, ...] = ()
         self._guard = _guard(request.place) if request.fleet is None else None

@@ -199,6 +199,12 @@ def notes(scaled: Scaled) -> list[str]:
     for named in scaled.laws:
         if named.law is not None:
             said += [f"The law of {named.name} changes at about {dimension}={place:g}." for dimension, place in named.law.changes]
+    stepped = [named.name for named in scaled.laws if named.law is not None and named.law.steps]
+    if stepped:
+        said.append(
+            f"The arena's regions double, so memory grows in steps around the law of {', '.join(stepped)}: a run between the measured places, or "
+            "beyond them, may need more or less. The intervals hold steps of the usual height."
+        )
     if scaled.undecided:
         said.append(f"Undecided: {scaled.undecided}.")
     if any(prediction.beyond for prediction in scaled.predictions):
@@ -235,4 +241,5 @@ def _law(law: Law | None) -> Mapping[str, object] | None:
         "points": law.points,
         "ranges": law.ranges,
         "changes": law.changes,
+        "steps": law.steps,
     }

@@ -1,0 +1,156 @@
+"""Laws of an arena whose regions double: memory that grows in steps which come again with each doubling.
+
+Such an arena (ONNX Runtime's, after TensorFlow's: best fit with coalescing) takes regions of 1, 2, 4, ... MiB and cuts them into chunks. A tensor
+that no longer fits beside another needs a region of its own. Which tensors share one depends on their sizes beside powers of two, so it is the same
+again for tensors of twice the size. A few runs tell how memory grows, but not where all its steps are. So the steps are a random function of the
+place between two powers of two, with jumps: a Gaussian process on the circle of these places (kriging; Rasmussen and Williams 2006). What it says at
+a place is near what was measured at the same place of another octave. Far from all of these, its interval holds steps of the usual height.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .fitting import COST, KNOWN, Fit, Problem
+from .terms import CONSTANT, Term
+
+if TYPE_CHECKING:
+    from .terms import Floats
+
+# How high steps are beside the growth, as a share; the points choose.
+_STEPS = (0.25, 0.5)
+# Places of an octave so far apart have little to do with each other, and so many octaves.
+_NEAR, _OCTAVES = 0.2, 8.0
+# The first regions are of 1 and 2 MiB, whatever the tensors' sizes are: steps of so much do not come again.
+_FIRST_BYTES = 1 << 21
+
+
+# What memory grows with: terms, and their bytes beside one another.
+Growth = tuple[tuple[Term, float], ...]
+
+
+@dataclass(frozen=True)
+class Arena:
+    """An arena whose regions double. growth: of the tensors in it as a plan has it, by their bytes; empty where no plan says so."""
+
+    growth: Growth = ()
+
+
+@dataclass(frozen=True)
+class Stepped(Fit):
+    """A constant and what grows, with steps. steps: how high they are, as a share of what grows. The rest is what predictions need: the height of
+    steps for a unit of growth, the growth at the points, the inverse of the points' covariance, as it is and times the residuals, and the points'
+    columns with the covariance of their two figures."""
+
+    growth: Growth = ()
+    steps: float = 0.0
+    height: float = 0.0
+    values: Any = None
+    inverse: Any = None
+    pull: Any = None
+    columns: Any = None
+    spread: Any = None
+
+    def at(self, places: Mapping[str, Floats], count: int) -> tuple[Floats, Floats]:
+        """See Fit."""
+        import numpy as np
+
+        value = sum((weight * term.values(places, count) for term, weight in self.growth), np.zeros(count))
+        across = _covariance(value, self.values, self.height)
+        sizes = np.column_stack([term.values(places, count) for term in self.terms]) @ self.bytes + across @ self.pull
+        lost = np.column_stack([np.ones(count), value]) - across @ self.inverse @ self.columns
+        variance = (self.height * value) ** 2 - np.einsum("ij,jk,ik->i", across, self.inverse, across)
+        variance += np.einsum("ij,jk,ik->i", lost, self.spread, lost)
+        variance = np.maximum(variance, 0.0) * self.scale**2
+        return np.maximum(sizes, self.floor), np.where(sizes < self.floor, variance / 4, variance)
+
+
+def stepped(problem: Problem, growths: Sequence[Growth]) -> Iterator[Fit]:
+    """The points by a constant and each of these growths, with steps of each height."""
+    for growth in growths:
+        for steps in _STEPS:
+            fit = _fitted(problem, growth, steps)
+            if fit is not None:
+                yield fit
+
+
+def _fitted(problem: Problem, growth: Growth, steps: float) -> Fit | None:
+    import numpy as np
+
+    use = problem.exact
+    every = np.asarray(sum(weight * problem.column(term) for term, weight in growth))
+    values, sizes, noise = every[use], problem.sizes[use], problem.noise[use]
+    count = len(sizes)
+    if count < 3 or values.max() <= 1.2 * values.min():
+        return None
+    usual = (sizes[values.argmax()] - sizes[values.argmin()]) / (values.max() - values.min())
+    if usual <= 0:
+        return None
+    height = steps * usual
+    own = noise**2 + float(_FIRST_BYTES) ** 2
+    covariance = _covariance(values, values, height) + np.diag(own)
+    inverse = np.linalg.inv(covariance)
+    columns = np.column_stack([np.ones(count), values])
+    gram = columns.T @ inverse @ columns
+    if np.linalg.cond(gram / np.sqrt(np.outer(np.diag(gram), np.diag(gram)))) > 1e10:
+        return None
+    spread = np.linalg.inv(gram)
+    fitted = spread @ columns.T @ inverse @ sizes
+    if fitted[0] < 0 or fitted[1] <= 0:
+        return None
+    residuals = sizes - columns @ fitted
+    pull = inverse @ residuals
+    loss = float(residuals @ pull)
+    # Leave-one-out, as for a regression: its precision is what the points say of one another once the terms are taken out.
+    precision = inverse - inverse @ columns @ spread @ columns.T @ inverse
+    room = np.maximum(np.diag(precision), 1e-30)
+    errors = np.full(int((~problem.least).sum()), np.nan)
+    strange = np.zeros_like(errors)
+    here = use[~problem.least]
+    errors[here] = precision @ sizes / room
+    strange[here] = precision @ sizes / np.sqrt(room)
+    freedom = count - 2
+    # Points on a floor, and those that need at least so much, say something only where the law is above or below them.
+    over = fitted[0] + fitted[1] * every - problem.sizes
+    wrong = np.where(problem.resting, np.maximum(over, 0.0), np.where(problem.least, np.minimum(over, 0.0), 0.0))
+    loss += float(np.sum(wrong**2 / (_FIRST_BYTES**2 + (height * every) ** 2)))
+    _, known = np.linalg.slogdet(covariance / np.sqrt(np.outer(own, own)))
+    penalty = 2 * (COST + math.log(count)) + 0.25 * max(max(term.degree for term, _ in growth) - 1, 0) + problem.floor_penalty
+    score = (freedom + KNOWN) * math.log1p(loss / KNOWN) + float(known) + penalty
+    scale = max(math.sqrt((loss + KNOWN) / (freedom + KNOWN)), 0.7)
+    # Of the coefficients of a constant and each term, which are one figure times their weights.
+    weights = np.zeros((1 + len(growth), 2))
+    weights[0, 0] = 1.0
+    weights[1:, 1] = [weight for _, weight in growth]
+    return Stepped(
+        (CONSTANT, *(term for term, _ in growth)),
+        weights @ fitted,
+        weights @ spread @ weights.T,
+        scale,
+        freedom + KNOWN,
+        score,
+        errors,
+        strange,
+        problem.floor,
+        growth=growth,
+        steps=steps,
+        height=height,
+        values=values,
+        inverse=inverse,
+        pull=pull,
+        columns=columns,
+        spread=spread,
+    )
+
+
+def _covariance(places: Floats, others: Floats, height: float) -> Floats:
+    """Of the steps at places with these values of the term: near each other in an octave, and not many octaves apart."""
+    import numpy as np
+
+    here, there = np.log2(places)[:, None], np.log2(others)[None, :]
+    apart = np.abs(here - there)
+    around = np.abs((apart + 0.5) % 1.0 - 0.5)
+    return np.asarray(height**2 * places[:, None] * others[None, :] * np.exp(-around / _NEAR - apart / _OCTAVES))
