@@ -319,12 +319,13 @@ def why_program(order: Order, phase: str, units: tuple[int, int], called: str, p
     job = order.job
     remarks: list[str] = []
     index, tiny = _weights(order, remarks, progress) if job.model.files else (None, None)
+    looker = elsewhere.looker(order, index, tiny)
     looks: list[Look] = []
 
     def look(held: Job, name: str, pid: int) -> None:
         done = f"{called} {int(name.rpartition('/')[2]):,}"
         progress.say(f"{held.variant}: looking at it after {done}")
-        looks.append(waterfall.take(pid, done, index, tiny))
+        looks.append(looker.take(pid, done, weights=True))
         if len(looks) == len(units):
             raise _Seen
 
@@ -332,7 +333,7 @@ def why_program(order: Order, phase: str, units: tuple[int, int], called: str, p
     try:
         (run,) = campaign.measure([held], Quiet(progress), lambda line: None, look)
     except _Seen:
-        grown = between(looks[0], looks[1], index, model_files(job), tiny)
+        grown = between(looks[0], looks[1], index, looker.model_files(job), tiny)
         return replace(grown, inside=True, remarks=tuple(remarks))
     must_be_ok(run)
     wanted = " and ".join(f"{count:,}" for count in units[len(looks) :])
