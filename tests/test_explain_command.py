@@ -19,6 +19,7 @@ from memprof.measuring.orders import Plan
 from memprof.measuring.suite import Suite, Variant
 from memprof.reports.page.explained import page_piece
 from memprof.reports.pictures import waterfall
+from memprof.units import format_bytes
 
 MIB = 1 << 20
 
@@ -80,7 +81,8 @@ def test_a_tidy_program_is_explained_and_nothing_is_found(memprof, scenario, tmp
     explained = json.loads(done.stdout)
     assert explained["findings"] == []
     assert [phase["name"] for phase in explained["phases"]] == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"]
-    assert "copies of weights are not counted" in " ".join(explained["remarks"])
+    unplaced = f"copies of weights are not counted, and none of the {format_bytes(Path(model).stat().st_size)} of its files is placed"
+    assert unplaced in " ".join(explained["remarks"])
     assert json.loads((tmp_path / "why.json").read_text()) == explained
     assert (tmp_path / "why.png").read_bytes().startswith(b"\x89PNG")
     (run,) = failing.runs_in(tmp_path / "runs.jsonl")

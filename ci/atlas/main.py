@@ -1,7 +1,7 @@
 """What each release of a runtime costs in memory: `make atlas`, or PARTS="onnxruntime ncnn" for some runtimes.
 
-The last releases of every runtime that pip packages, each in an environment of memprof's, measure three models (see subjects.py). Figures are
-kept in memprof's cache, under atlas/, as a history whose commits are releases. What is there is not measured again, so that the script goes on
+The last releases of every runtime that pip packages, each in an environment of memprof's, measure three or more models (see subjects.py). Figures
+are kept in memprof's cache, under atlas/, as a history whose commits are releases. What is there is not measured again, so that the script goes on
 where it was stopped, and a new release is all that a later call adds. At the end the page, atlas/site/index.html, and the tables of
 docs/atlas.md are written from all that is there; --no-measure does nothing else.
 

@@ -384,47 +384,43 @@ def _between_ms(runs: Sequence[Run]) -> float:
 
 
 def same(count: int) -> None:
-    """A model here twice and through a fleet once, in turn."""
-    model = tools.zoo("mobilenet_v2", Path(__file__).resolve().parents[2] / "build" / "mobilenet_v2.onnx")
-    runs: dict[str, list[Run]] = {"here": [], "here again": [], "a fleet": []}
-    with lab(1) as made:
-        for number in range(count):
-            for name in [*runs][number % 3 :] + [*runs][: number % 3]:
-                output = made.folder / f"same-{number}-{name.replace(' ', '-')}.jsonl"
-                on = ("--on", f"dask:{made.address}", "--insecure") if name == "a fleet" else ()
-                words = (
-                    "run",
-                    str(model),
-                    "-r",
-                    "onnxruntime",
-                    "--deterministic",
-                    "--runs",
-                    "20",
-                    "--repeats",
-                    "1",
-                    *on,
-                    "-o",
-                    str(output),
-                )
-                subprocess.run(made.memprof(*words), check=True, capture_output=True)
-                runs[name] += store.load([output]).runs
-            print(f"same, {number + 1} of {count}", file=sys.stderr)
+    """Models here twice and through a fleet once, in turn."""
+    folder = Path(__file__).resolve().parents[2] / "build"
     rows = []
-    for name in ("here again", "a fleet"):
-        for judged in verdicts.judge(*(baseline.entries(side, ("rss_peak_bytes", "time_ns")) for side in (runs["here"], runs[name]))):
-            if judged.base is not None and judged.head is not None and (judged.metric == "rss_peak_bytes" or judged.phase == "EXECUTE"):
-                medians = [metrics.amount(judged.metric, row.median) for row in (judged.base, judged.head)]
-                change = f"{judged.change:+.2%}" if judged.change is not None else "-"
-                rows.append((name, judged.phase, judged.metric, *medians, change, judged.verdict))
+    with lab(1) as made:
+        for runtime, ending in (("tflite", "tflite"), ("onnxruntime", "onnx")):
+            model = tools.zoo("mobilenet_v2", folder / f"mobilenet_v2.{ending}")
+            sides = _in_turn(made, runtime, model, count)
+            rows += [(runtime, *row) for name in ("here again", "a fleet") for row in _judged(name, sides["here"], sides[name])]
     _show(
         "fleet-same",
-        aligned([("beside here", "phase", "metric", "here", "there", "difference", "the gate's verdict"), *rows]),
+        aligned([("runtime", "beside here", "phase", "metric", "here", "there", "difference", "the gate's verdict"), *rows]),
         [
-            f"mobilenet_v2 of the zoo in onnxruntime, deterministic, {count} runs a side, in turn; medians. "
-            f"Load of the machine: {os.getloadavg()[0]:.0f}.",
+            f"mobilenet_v2 of the zoo, deterministic, {count} runs a side, in turn; medians. Load of the machine: {os.getloadavg()[0]:.0f}.",
             "Here again: the same beside itself, the noise of this machine.",
         ],
     )
+
+
+def _in_turn(made: Lab, runtime: str, model: Path, count: int) -> dict[str, list[Run]]:
+    runs: dict[str, list[Run]] = {"here": [], "here again": [], "a fleet": []}
+    for number in range(count):
+        for name in [*runs][number % 3 :] + [*runs][: number % 3]:
+            output = made.folder / f"same-{runtime}-{number}-{name.replace(' ', '-')}.jsonl"
+            on = ("--on", f"dask:{made.address}", "--insecure") if name == "a fleet" else ()
+            words = ("run", str(model), "-r", runtime, "--deterministic", "--runs", "20", "--repeats", "1", *on, "-o", str(output))
+            subprocess.run(made.memprof(*words), check=True, capture_output=True)
+            runs[name] += store.load([output]).runs
+        print(f"same, {runtime}, {number + 1} of {count}", file=sys.stderr)
+    return runs
+
+
+def _judged(name: str, base: Sequence[Run], head: Sequence[Run]) -> Iterator[tuple[str, ...]]:
+    for judged in verdicts.judge(*(baseline.entries(side, ("rss_peak_bytes", "time_ns")) for side in (base, head))):
+        if judged.base is not None and judged.head is not None and (judged.metric == "rss_peak_bytes" or judged.phase == "EXECUTE"):
+            medians = [metrics.amount(judged.metric, row.median) for row in (judged.base, judged.head)]
+            change = f"{judged.change:+.2%}" if judged.change is not None else "-"
+            yield (name, judged.phase, judged.metric, *medians, change, judged.verdict)
 
 
 def kills(count: int) -> None:

@@ -60,7 +60,7 @@ _KINDS: dict[str, tuple[int, str | None, str | None]] = {
     "file": (2000, "iteration", "file-backed"),
     "pool": (2000, "iteration", "in use"),
 }
-_NETS = ("mnist", "mobilenet_v2", "llama, q8_0", "decoder, 2 layers of 128", "decoder, 10 MB")  # of the atlas, for each runtime
+_NETS = ("mnist", "mobilenet_v2", *subjects.REAL, "llama, q8_0", "decoder, 2 layers of 128", "decoder, 10 MB")  # of the atlas
 _SURE = 0.95
 
 
@@ -161,21 +161,14 @@ def _runtimes(words: argparse.Namespace) -> tuple[list[tuple[str, ...]], str]:
     lines: list[tuple[str, ...]] = [("runtime", "model", "repeated", "verdict"), ("---", "---", "---", "---")]
     with tempfile.TemporaryDirectory() as folder:
         for name in subjects.RUNTIMES:
-            for net, model in _models(name, Path(folder)).items():
+            for net, model in subjects.models(name, Path(folder)).items():
+                if net not in _NETS:
+                    continue
                 for cycles in (None, RELOAD):
                     verdict = _verdict(name, model, cycles, words.seconds)
                     print(f"{name}, {net}: {verdict}", file=sys.stderr)
                     lines.append((name, net, f"{cycles or 'iteration'}s", verdict))
-    return lines, "Models of memprof zoo, and squeezenet from the onnx package. Settings and threads are those of the atlas."
-
-
-def _models(runtime: str, folder: Path) -> dict[str, Path]:
-    models = {net: path for net, path in subjects.models(runtime, folder).items() if net in _NETS}
-    if "mnist" in models and models["mnist"].suffix == ".onnx" and runtime != "tvm":
-        import onnx
-
-        models["squeezenet"] = Path(onnx.__file__).parent / "backend/test/data/light/light_squeezenet.onnx"
-    return models
+    return lines, "Models, settings and threads are those of the atlas."
 
 
 def _verdict(runtime: str, model: Path, cycles: str | None, seconds: int) -> str:

@@ -72,7 +72,8 @@ def choose_weights(order: Order, remarks: list[str], progress: Progress) -> tupl
         index = snippets.index(weights)
         tiny = small.choose([weight.tensor for weight in index.weights if weight.why_not])
     except Unparsed as error:
-        remarks.append(f"{error}; copies of weights are not counted")
+        size = format_bytes(order.job.model.bytes)
+        remarks.append(f"{error}; copies of weights are not counted, and none of the {size} of its files is placed")
         return None, None
     if not len(index.keys):
         remarks.append("no tensor of this model can be told from other memory (tiny, constant or of low entropy): copies are not counted")
