@@ -333,7 +333,7 @@ def test_the_facts_of_a_search_follow_models_files_and_packages(checkout, monkey
     first = facts()
     assert facts() == first and f"interpreter {sys.executable}" in first
     checkout.write(bench__net_dot_bin="2", runtime_dot_py=RUNTIME + "# edited")
-    assert {name for name, value in facts().items() if value != first[name]} == {"model net.bin", "file runtime.py"}
+    assert {name for name, value in facts().items() if value != first[name]} == {"model bench/net.bin", "file runtime.py"}
 
     monkeypatch.setenv("PYTHONUSERBASE", str(tmp_path / "base"))
     before = facts()

@@ -14,7 +14,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "ci"))
 
 from bench.history import f1, matched
 from bench.history_series import BOUND, NOISES, REPEATS, SIZES, series
-
 from memprof.errors import InputError
 from memprof.judge import steps
 

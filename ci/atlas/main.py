@@ -23,7 +23,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench import docs
-
 from memprof import files
 from memprof.cache import cache_folder
 from memprof.errors import MemprofError

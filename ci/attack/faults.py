@@ -37,7 +37,6 @@ from sandbox import MODEL, Place
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import docs, table
-
 from memprof.errors import MemprofError
 from memprof.runs import store
 

@@ -31,7 +31,6 @@ import sandbox
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import docs, table
-
 from memprof.errors import MemprofError
 from memprof.runs import store
 from memprof.runs.records import RUN, Run

@@ -74,6 +74,8 @@ def command(
 
     if (source is None) == (model is None):
         raise UsageError("name a model to explain, or --from a file that an earlier explain kept")
+    if source is not None and on is not None:
+        raise UsageError("--from shows what an earlier explain kept: it measures nothing, and takes no --on")
     if picture is not None:
         report("pictures.saving").check(Path(picture))
     if source is not None:

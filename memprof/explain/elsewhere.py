@@ -21,6 +21,7 @@ from ..measuring.leftovers import scratch
 from ..measuring.order import Order
 from ..measuring.places import sources
 from ..measuring.places.connection import why_failed
+from ..measuring.probing import HOLD_LIMIT_NS
 from ..runs.records import Job
 from . import taking, there
 from .glibc import Heap, Ranges
@@ -44,7 +45,7 @@ except ImportError:
 from memprof.explain.there import main
 sys.exit(main(sys.argv[2:]))
 """
-_WITHIN_S = 300  # as long as a probe holds a process
+_WITHIN_S = HOLD_LIMIT_NS // 10**9 - 10  # a probe holds a process a little longer, or the end of a look would see it run again
 _SHORT_S = 120
 
 
@@ -104,7 +105,7 @@ class _There:
             raise Unreadable(f"{self._name}: {why_failed(done)}")
         try:
             return _look(phase, *there.unpacked(done.stdout))
-        except (ValueError, LookupError, TypeError, EOFError, zlib.error) as error:
+        except (msgspec.MsgspecError, ValueError, LookupError, TypeError, EOFError, zlib.error) as error:
             raise InputError(f"{self._name}: its answer cannot be read: {error}") from None
 
     def model_files(self, job: Job) -> Identities:
@@ -113,7 +114,10 @@ class _There:
     def _answered(self, done: subprocess.CompletedProcess[bytes]) -> Identities:
         if done.returncode:
             raise InputError(f"{self._name}: {why_failed(done)}")
-        answer = msgspec.json.decode(done.stdout, type=_Files)
+        try:
+            answer = msgspec.json.decode(done.stdout, type=_Files)
+        except (msgspec.MsgspecError, ValueError) as error:  # an interpreter may print as it starts
+            raise InputError(f"{self._name}: its answer cannot be read: {error}") from None
         if answer.page != PAGE:
             raise InputError(
                 f"{self._place.name} has pages of {answer.page >> 10} KiB, and this machine of {PAGE >> 10} KiB: "
@@ -125,7 +129,7 @@ class _There:
         try:
             return self._place.run([*self._start, *words], timeout_s)
         except subprocess.TimeoutExpired:
-            raise InputError(f"{self._name}: the look at the process took more than {timeout_s} s") from None
+            raise InputError(f"{self._name}: the program that looks at a process took more than {timeout_s} s") from None
 
 
 class _Files(msgspec.Struct):

@@ -15,6 +15,7 @@ import os
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -109,7 +110,10 @@ def told(look: Look) -> bytes:
 def main(words: Sequence[str]) -> int | str:
     """Follow the words of the command; an exit code, or a sentence for sys.exit."""
     if words[0] == "files":
-        states = [os.stat(path) for path in words[1:]]
+        states = []
+        for path in words[1:]:
+            with suppress(OSError):  # a file that is gone is no reason to lose what was measured
+                states.append(os.stat(path))
         print(json.dumps({"page": PAGE, "files": [(state.st_dev, state.st_ino) for state in states]}))
         return 0
     _, keys, pid = words

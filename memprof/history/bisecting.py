@@ -147,15 +147,17 @@ class _State:
 
     def _under(self, now: _Conditions, say: Callable[[str], None]) -> None:
         """Forget what was measured under other conditions: its figures must not be set beside new ones."""
+        then = None
         with suppress(OSError, msgspec.DecodeError):
             then = msgspec.json.decode(self._conditions_path.read_bytes(), type=_Conditions)
-            changed = [name for name in {**then.facts, **now.facts} if then.facts.get(name) != now.facts.get(name)]
-            if (differs := settings.other_machine(then.machine, now.machine)) is not None:
-                say(f"a search that was stopped is not continued: it was on another machine ({differs})")
-                self.forget()
-            elif changed:
-                say(f"a search that was stopped is not continued: another since then: {', '.join(changed)}")
-                self.forget()
+        if then is None:  # nothing was measured yet, or nobody knows under which conditions
+            self.forget()
+        elif (differs := settings.other_machine(then.machine, now.machine)) is not None:
+            say(f"a search that was stopped is not continued: it was on another machine ({differs})")
+            self.forget()
+        elif changed := [name for name in {**then.facts, **now.facts} if then.facts.get(name) != now.facts.get(name)]:
+            say(f"a search that was stopped is not continued: another since then: {', '.join(changed)}")
+            self.forget()
         files.write(self._conditions_path, msgspec.json.encode(now))
 
     def keep(self, line: bytes) -> None:

@@ -58,25 +58,39 @@ def of_commits(file: Path, good: str, bad: str, path: str | None, say: Say) -> V
 
     key = f"{repository.root} {names} {file.read_text('utf-8')}"
     return Versions(
-        "commit", repository.root.name, tuple(name[:9] for name in names), open_build, named, key, _facts(suite.read(file), build)
+        "commit",
+        repository.root.name,
+        tuple(name[:9] for name in names),
+        open_build,
+        named,
+        key,
+        _facts(suite.read(file), build, repository.root),
     )
 
 
-def _facts(asked: Suite, build: Build) -> dict[str, str]:
+def _facts(asked: Suite, build: Build, root: Path) -> dict[str, str]:
     """What the checkout and the machine lend to every commit. What is not there is the commits' own, or is missed when it is measured."""
     facts = {}
     for path in asked.models:
         with suppress(MemprofError):
-            facts[f"model {os.path.basename(path)}"] = identify(path).sha256
+            facts[f"model {os.path.relpath(path, root)}"] = identify(path).sha256
     for file in (*asked.runtimes, *(variant.runtime for variant in asked.variants), asked.inputs):
         if file and os.path.isfile(file):
-            facts[f"file {os.path.basename(file)}"] = sha256_of(Path(file))[0]
-    for python in {asked.python, *(variant.python for variant in asked.variants)} - {None} or {build.python or sys.executable}:
-        with suppress(OSError):
-            facts[f"interpreter {python}"] = subprocess.run(
-                [os.path.expanduser(str(python)), "-c", _PACKAGES], capture_output=True, text=True, check=False
-            ).stdout
+            facts[f"file {os.path.relpath(file, root)}"] = sha256_of(Path(file))[0]
+    named = {python for python in (asked.python, *(variant.python for variant in asked.variants)) if python}
+    for python in sorted(named) or [build.python or sys.executable]:
+        facts[f"interpreter {python}"] = _packages(python)
     return facts
+
+
+def _packages(python: str) -> str:
+    """The version of an interpreter and its packages, or why it cannot tell them."""
+    words = [os.path.expanduser(python), "-c", _PACKAGES]
+    try:
+        done = subprocess.run(words, capture_output=True, stdin=subprocess.DEVNULL, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return done.stdout or done.stderr
 
 
 # A folder of a package's metadata names the package and its version.

@@ -236,7 +236,7 @@ def _refusal(said: str, python: str, subject: str) -> InputError | UsageError:
         wanted = missing[1].split(" (from ")[0]
         unread = listed(python, re.split(r"[^\w.-]", wanted, maxsplit=1)[0], retry=False).unread
         if missing[2] in ("", "none") and (unread or any(words in said for words in _REACHING)):
-            return InputError(f"{subject}: pip cannot reach the package index{f' {unread[0]}' if unread else ''}")
+            return InputError(f"{subject}: pip {f'could not read {unread[0]}' if unread else 'cannot reach the package index'}")
         if missing[2] in ("", "none"):
             return InputError(
                 f"{subject}: there is no wheel of {wanted} for {machine}; nothing was downloaded (--python takes another interpreter)"

@@ -84,7 +84,7 @@ def _fitted(problem: Problem, growth: Growth, steps: float) -> Fit | None:
     every = np.asarray(sum(weight * problem.column(term) for term, weight in growth))
     values, sizes, noise = every[use], problem.sizes[use], problem.noise[use]
     count = len(sizes)
-    if count < 3 or values.max() <= 1.2 * values.min():
+    if count < 3 or values.min() <= 0 or values.max() <= 1.2 * values.min():
         return None
     usual = (sizes[values.argmax()] - sizes[values.argmin()]) / (values.max() - values.min())
     if usual <= 0:

@@ -25,7 +25,7 @@ from .order import Order, intervals
 from .places.place import HERE, Place, Probe, Started
 from .suite import parse_cpus
 
-_HOLD_LIMIT_NS = 300 * 10**9
+HOLD_LIMIT_NS = 300 * 10**9
 _SILENCES = 8  # beats that a probe may miss before it takes memprof for gone
 
 
@@ -197,7 +197,7 @@ def message(order: Order, dropped: set[str], token: str, input_descriptor: int |
         command=order.command,
         cpus=parse_cpus(job.cpus) if job.cpus else (),
     )
-    hold = Hold(_HOLD_LIMIT_NS, order.hold_at, order.hold_units) if job.hold else None
+    hold = Hold(HOLD_LIMIT_NS, order.hold_at, order.hold_units) if job.hold else None
     return Message(job, start, job.timeout_ns, intervals(job), files, job.cache, drop, hold, report_ns=order.report_ns)
 
 

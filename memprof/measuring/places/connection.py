@@ -140,8 +140,10 @@ class Connection:
         try:
             out, errors = program.communicate(timeout_s)
         except subprocess.TimeoutExpired:
-            self._end_below(program.channel)
-            program.channel.close()
+            try:
+                self._end_below(program.channel)
+            finally:
+                program.channel.close()
             raise
         except BaseException:
             program.channel.close()
