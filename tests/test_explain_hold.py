@@ -132,7 +132,7 @@ def test_a_hold_that_nobody_ends_has_a_limit(scenario, tmp_path: Path, monkeypat
 
     for limit_ms in (200, 2_000, 20_000):  # if it is over before STARTUP has been looked at, the answer to that lets MODEL_LOAD go
         went_on.unlink(missing_ok=True)
-        monkeypatch.setattr(probing, "_HOLD_LIMIT_NS", limit_ms * 10**6)
+        monkeypatch.setattr(probing, "HOLD_LIMIT_NS", limit_ms * 10**6)
         run = held(order_of(scenario(), runtime=str(runtime)), look)
         if over := any("MODEL_LOAD: it was held" in warning for warning in run.warnings):
             break
