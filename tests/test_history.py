@@ -431,7 +431,14 @@ def test_the_page_stands_alone_and_holds_every_line(memprof, project):
 
     badge = (project / "site/badge.svg").read_text()
     assert badge.startswith("<svg ") and ">278.0 MiB</text>" in badge and 'fill="#0a5ea8"' in badge
-    assert memprof("history", "page", "-o", "site", "--run-url", "runs/{commit}.html").returncode == 0, "an earlier page is replaced"
+
+    (project / "site/runs").mkdir()
+    (project / f"site/runs/{hashes[3]}.html").touch()
+    for url, count in (("runs/{commit}.html", 1), ("https://example.org/{commit}", len(hashes))):
+        assert memprof("history", "page", "-o", "site", "--run-url", url).returncode == 0, "an earlier page is replaced"
+        html = (project / "site/index.html").read_text()
+        data = json.loads(html.partition('<script type="application/json" id="data">')[2].partition("</script>")[0])
+        assert sum(entry[-1] for entry in data["commits"]) == count
 
 
 def test_a_hostile_subject_stays_text_and_a_newest_step_reddens_the_badge(memprof, project):

@@ -84,6 +84,11 @@ def test_commits_are_added_on_a_branch_and_a_step_is_told_once(project, tmp_path
     assert '"runs/{commit}.html"' in (project / "site/index.html").read_text(), "a click opens the run's page"
     assert sorted(path.name for path in (project / "site/runs").iterdir()) == sorted(f"{name}.html" for name in hashes[3:])
     assert "net.onnx" in (project / f"site/runs/{hashes[3]}.html").read_text(), "the page of an earlier commit is kept"
+    measured(project, 8)  # by another job, on the same commit
+    assert recipe(project, MEMPROF_PAGES="1").returncode == 0
+    kept = git(tmp_path / "origin.git", "ls-tree", "-r", "--name-only", "memprof-history", "runs").splitlines()
+    assert [name.count("/") for name in kept] == [1, 2, 2] and all(hashes[4] in name for name in kept)
+    assert "10 runs" in (project / f"site/runs/{hashes[4]}.html").read_text()
     assert git(project, "status", "--porcelain") == "?? site/"
     assert len(git(project, "worktree", "list").splitlines()) == 1
 
@@ -97,6 +102,7 @@ def test_the_first_history_begins_the_branch_and_one_that_cannot_be_pushed_fails
     stand_in.write_text('#!/bin/sh\n[ "$2" != add ] || touch "$7/$5.json"\n[ "$1" != page ] || touch "$3"\n')
     for path in (tmp_path / "bin").iterdir():
         path.chmod(0o755)
+    (tmp_path / "runs.jsonl").touch()
     words = {"PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}", "MEMPROF": str(stand_in)}
     assert recipe(project, **words).returncode == 0
     assert git(tmp_path / "origin.git", "ls-tree", "--name-only", "memprof-history").splitlines() == [f"{name}.json", "runs"]

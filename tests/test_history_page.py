@@ -24,8 +24,8 @@ return arguments[0].map((place) => {
 """
 
 
-def shown(browser: Browser, loaded: folder.Loaded, run_url: str = "", width: int = 1200) -> None:
-    browser.show(page.render(lines.read(loaded, None), "a project", ADDRESS, run_url), width=width)
+def shown(browser: Browser, loaded: folder.Loaded, run_url: str = "", with_run: set[str] | None = None, width: int = 1200) -> None:
+    browser.show(page.render(lines.read(loaded, None), "a project", ADDRESS, run_url, with_run=with_run), width=width)
     # What a click opens is noted: another page would ask the network.
     browser.js("window.opened = []; window.open = (...words) => { window.opened.push(words[0]); }")
 
@@ -52,8 +52,9 @@ def test_a_click_opens_the_commit_or_the_run_and_zooming_opens_nothing(browser: 
     browser.find("#whole").click()
     assert browser.js("return document.querySelector('#chart').chart.range") == [-0.5, 31.5]
 
-    shown(browser, made(STEPPED), run_url="runs/{commit}.html")
-    assert click(browser, 3) == [f"runs/{3:040x}.html"]
+    for place, address in ((3, f"runs/{3:040x}.html"), (4, ADDRESS.format(commit=f"{4:040x}"))):
+        shown(browser, made(STEPPED), run_url="runs/{commit}.html", with_run={f"{3:040x}"})
+        assert click(browser, place) == [address]
 
 
 def test_each_step_is_marked_and_its_line_shows_it_and_links_to_the_commit(browser: Browser) -> None:

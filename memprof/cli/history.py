@@ -183,7 +183,7 @@ def _shown(history: Any, names: tuple[str, ...], phase: str | None) -> tuple[str
     metavar="URL",
     help="A commit's address, {commit} for its hash.  [default: by the remote origin, if that is GitHub or GitLab]",
 )
-@click.option("--run-url", metavar="URL", help="The address of a commit's own page, {commit} for its hash: clicks open it.")
+@click.option("--run-url", metavar="URL", help="The address of a commit's own page, {commit} for its hash: clicks open it. A path in the site counts if the file is there.")
 @_metrics
 @_folder
 def page(output: str, title: str | None, commit_url: str | None, run_url: str | None, names: tuple[str, ...], folder: str) -> None:
@@ -209,7 +209,11 @@ def page(output: str, title: str | None, commit_url: str | None, run_url: str | 
     history = _read(folder, names)
     if commit_url is None:
         commit_url = commits.web_address(root) if root is not None else ""
-    html = renderer.render(history, title or (root.name if root is not None else "Memory by commit"), commit_url, run_url or "")
+    with_run = None
+    if run_url and "://" not in run_url:  # a page beside this one
+        with_run = {commit.hash for commit in history.commits if (site / run_url.replace("{commit}", commit.hash)).is_file()}
+    title = title or (root.name if root is not None else "Memory by commit")
+    html = renderer.render(history, title, commit_url, run_url or "", with_run=with_run)
     size = write_html(str(site / "index.html"), html)
     write_text(str(site / "badge.svg"), renderer.badge(history))
     talk(f"{site / 'index.html'} holds the page ({format_bytes(size)})")

@@ -31,6 +31,8 @@ _WINDOW = 10
 _LEAST_GAIN = 0.45
 # How many times the gain that chance gives to a split anywhere in the window.
 _CHANCE = 1.6
+# The same with fewer points than the window after it: a history that is looked at with every new commit has that many more chances to be wrong.
+_CHANCE_AT_THE_END = 3.2
 # Points that ruptures sees at once: its time grows with the square.
 _STRETCH = 500
 _OVERLAP = 60
@@ -188,7 +190,7 @@ class _Series:
         if end - begin < 2:
             return []
         stretch = self.vectors[begin:end]
-        penalty = max(_LEAST_GAIN, self._by_chance(end - begin))
+        penalty = max(_LEAST_GAIN, _CHANCE * self._by_chance(end - begin))
         if float(((stretch - stretch.mean(axis=0)) ** 2).sum()) <= penalty:
             return []  # no split can gain more than that
         search = _ruptures().KernelCPD(kernel="linear", min_size=1).fit(stretch)
@@ -196,14 +198,15 @@ class _Series:
 
     def _by_chance(self, count: int) -> float:
         """The gain that the best of so many splits has by chance: of a normal vector, about its variance times 2 log n."""
-        return _CHANCE * self.chance * 2 * math.log(max(count, 4))
+        return self.chance * 2 * math.log(max(count, 4))
 
     def strength(self, place: int, begin: int, end: int) -> float:
         """How far a place is beyond the floor and beyond chance, by the lesser of the two; positive if it is a step."""
         left, right = self.vectors[begin:place], self.vectors[place:end]
         apart = float(((left.mean(axis=0) - right.mean(axis=0)) ** 2).sum())
         gain = apart * len(left) * len(right) / (len(left) + len(right))
-        needed = max(_LEAST_GAIN, self._by_chance(2 * _WINDOW))
+        chance = _CHANCE_AT_THE_END if len(self.vectors) - place < _WINDOW else _CHANCE
+        needed = max(_LEAST_GAIN, chance * self._by_chance(2 * _WINDOW))
         if gain <= needed:
             return gain / needed - 1
         return min(gain / needed, abs(self._differences(place, begin, end)[3]) / self.floor) - 1

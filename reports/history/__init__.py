@@ -6,7 +6,7 @@ drawn.py packs the figures that history.js draws. The page needs nothing else: n
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
@@ -44,13 +44,14 @@ def render(
     commit_url: str = "",
     run_url: str = "",
     *,
+    with_run: Container[str] | None = None,
     noun: str = "commit",
     tables: Sequence[Table] = (),
     notices: Sequence[str] = (),
 ) -> str:
     """The page. commit_url, run_url: addresses in which {commit} stands for a commit's hash; clicks lead to run_url, or else to commit_url.
 
-    noun: the history's commits, in a word. tables, notices: to stand above the steps, and above everything else.
+    with_run: the hashes of the commits that have a page at run_url, None for all. noun: the history's commits, in a word. tables, notices: to stand above the steps, and above everything else.
     """
     listed = [_listed(number, change, history, commit_url) for number, change in enumerate(history.changes)]
     newest = history.commits[-1]
@@ -58,7 +59,7 @@ def render(
     return standalone.render(
         __package__,
         "history",
-        drawn.page(history, commit_url, run_url),
+        drawn.page(history, commit_url, run_url, with_run),
         title=title,
         subtitle=f"{many}; the newest is {newest.short}" if newest.time_s else many,  # releases have no time
         notices=(*history.remarks, *notices),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,21 @@ from ..tables import grid
 from ..tables.history import labels
 
 
-def page(history: History, commit_url: str, run_url: str) -> dict[str, Any]:
-    """All that the script draws. A line's steps refer to changes by their numbers."""
+def page(history: History, commit_url: str, run_url: str, with_run: Container[str] | None) -> dict[str, Any]:
+    """All that the script draws. A line's steps refer to changes by their numbers.
+
+    with_run: the hashes of the commits that have a page at run_url, None for all.
+    """
     of_line: dict[int, list[list[Any]]] = {}
     for number, change in enumerate(history.changes):
         for hit in change.hits:
             of_line.setdefault(id(hit.line), []).append([number, hit.at, _words(hit)])
     names = labels(history.lines)
     return {
-        "commits": [[commit.hash, commit.time_s, commit.subject[:100], " ".join(commit.tags)] for commit in history.commits],
+        "commits": [
+            [commit.hash, commit.time_s, commit.subject[:100], " ".join(commit.tags), int(with_run is None or commit.hash in with_run)]
+            for commit in history.commits
+        ],
         "commitUrl": commit_url,
         "runUrl": run_url,
         "metrics": {

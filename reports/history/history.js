@@ -3,7 +3,7 @@
 (() => {
   const { $, element, say, data, unpacked, unitOf, colour, TONES, chart, tip, theming } = memprof;
   const all = data();
-  const commits = all.commits.map(([hash, time, subject, tags]) => ({ hash, time, subject, tags, short: tags.split(" ").pop() || hash.slice(0, 9) }));
+  const commits = all.commits.map(([hash, time, subject, tags, run]) => ({ hash, time, subject, tags, run, short: tags.split(" ").pop() || hash.slice(0, 9) }));
   const HEIGHT = 400;
   const state = { model: "", metric: "", show: "", machine: 0, hidden: new Set(), range: [0, 1], zero: false };
 
@@ -206,7 +206,7 @@
     return [head, element("div", { class: "where" }, `${day(commit.time)} ${commit.subject}`), ...(rows.length ? rows : [element("div", {}, "not measured")])];
   }
 
-  const address = (place) => (all.runUrl || all.commitUrl).replaceAll("{commit}", commits[place].hash);
+  const address = (commit) => ((commit.run && all.runUrl) || all.commitUrl).replaceAll("{commit}", commit.hash);
 
   function draw() {
     legend();
@@ -231,8 +231,8 @@
       // A double click would open what a click opens, twice: the button shows all again.
       zoom: (range) => range && show(range),
       click: (x, y, plot) => {
-        const place = Math.round(plot.at(x));
-        if ((all.runUrl || all.commitUrl) && commits[place]) open(address(place), "_blank", "noopener");
+        const commit = commits[Math.round(plot.at(x))];
+        if (commit && address(commit)) open(address(commit), "_blank", "noopener");
       },
     });
     $("whole").hidden = wide >= whole()[1] - whole()[0];
