@@ -183,7 +183,11 @@ def _shown(history: Any, names: tuple[str, ...], phase: str | None) -> tuple[str
     metavar="URL",
     help="A commit's address, {commit} for its hash.  [default: by the remote origin, if that is GitHub or GitLab]",
 )
-@click.option("--run-url", metavar="URL", help="The address of a commit's own page, {commit} for its hash: clicks open it. A path in the site counts if the file is there.")
+@click.option(
+    "--run-url",
+    metavar="URL",
+    help="The address of a commit's own page, {commit} for its hash: clicks open it. A path in the site counts if the file is there.",
+)
 @_metrics
 @_folder
 def page(output: str, title: str | None, commit_url: str | None, run_url: str | None, names: tuple[str, ...], folder: str) -> None:

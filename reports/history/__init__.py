@@ -51,7 +51,8 @@ def render(
 ) -> str:
     """The page. commit_url, run_url: addresses in which {commit} stands for a commit's hash; clicks lead to run_url, or else to commit_url.
 
-    with_run: the hashes of the commits that have a page at run_url, None for all. noun: the history's commits, in a word. tables, notices: to stand above the steps, and above everything else.
+    with_run: the hashes of the commits that have a page at run_url, None for all. noun: the history's commits, in a word.
+    tables, notices: to stand above the steps, and above everything else.
     """
     listed = [_listed(number, change, history, commit_url) for number, change in enumerate(history.changes)]
     newest = history.commits[-1]
