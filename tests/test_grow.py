@@ -451,7 +451,17 @@ KEEPS = """
     for (int i = 0; i < atoi(words[1]); ++i) {
         memset(malloc(65536), 1, 65536); puts("served"); fflush(stdout); usleep(2000); memprof_iteration(); }
     memprof_end();"""
-PRINTS = KEEPS.replace('memprof_begin("EXECUTE");', "").replace("memprof_iteration();", "").replace("memprof_end();", "")
+# It learns of the first look by the signal that lets it go on: until then it slows down, and it ends only when it is ended.
+KEEPS_ON = """
+    sigset_t go_on; sigemptyset(&go_on); sigaddset(&go_on, SIGCONT); sigprocmask(SIG_BLOCK, &go_on, NULL);
+    int looked = 0;
+    memprof_begin("EXECUTE");
+    for (int i = 0; ; ++i) {
+        if (!looked) { struct timespec at_once = {0, 0}; looked = sigtimedwait(&go_on, NULL, &at_once) == SIGCONT; }
+        if (i < 2000) memset(malloc(65536), 1, 65536);
+        puts("served"); fflush(stdout); usleep(looked || i < 100 ? 2000 : 100000); memprof_iteration(); }
+    memprof_end();"""
+PRINTS_ON = KEEPS_ON.replace('memprof_begin("EXECUTE");', "").replace("memprof_iteration();", "").replace("memprof_end();", "")
 
 
 def grew(unit: str, phase: str) -> grow.Grown:
@@ -463,7 +473,9 @@ def grew(unit: str, phase: str) -> grow.Grown:
 
 
 @pytest.mark.parametrize(
-    ("body", "unit", "phase"), [(KEEPS, "iteration", "EXECUTE"), (PRINTS, "request", "RUN")], ids=["by its marks", "by what it prints"]
+    ("body", "unit", "phase"),
+    [(KEEPS_ON, "iteration", "EXECUTE"), (PRINTS_ON, "request", "RUN")],
+    ids=["by its marks", "by what it prints"],
 )
 def test_a_program_is_stopped_twice_and_looked_at(body, unit, phase, nothing_left):
     regexes = {} if unit == "iteration" else {"request": "^served"}

@@ -212,6 +212,22 @@ def test_the_unit_of_a_pool_that_doubles_is_told_by_its_steps_in_several_process
     assert {growth.unit for growth in verdict.processes} == {cause}
 
 
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_processes_of_the_same_pace_do_not_change_the_unit_that_each_names(seed):
+    random = np.random.default_rng(seed)
+    tokens = np.cumsum(random.integers(1, 100, 2001))
+    counts = {"iteration": list(range(2001)), "token": tokens.tolist()}
+    several = []
+    for _ in range(3):
+        late = random.integers(0, 2, 2001)  # the kernel counts a page late at times
+        several.append(Series(counts, ((50 * MIB + 6 * tokens) // PAGE * PAGE - PAGE * late).astype(int).tolist()))
+
+    verdict = judge(several)
+
+    assert {judge_one(process).unit for process in several} == {"token"}
+    assert (verdict.word, verdict.unit) == ("grows", "token")
+
+
 def test_units_that_vary_together_are_said():
     x = np.arange(2001)
     size = (50 * MIB + x * 4096).tolist()

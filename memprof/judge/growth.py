@@ -119,25 +119,30 @@ def judge(processes: Sequence[Series]) -> Verdict:
     """The verdict on processes that did the same work.
 
     A process that rises in few steps does not tell units apart. The steps of several do: they come after the same amount of the unit that explains
-    them, and after other amounts of a unit whose pace varies from process to process.
+    them, and after other amounts of a unit whose pace varies from process to process. Processes of the same pace do not tell them apart either: then
+    the unit that most of them name stays.
     """
     each = tuple(judge_one(process) for process in processes)
     if all(growth.word == "grows" for growth in each) and any(growth.rivals for growth in each):
         named = set.intersection(*({growth.unit, *growth.rivals} for growth in each))
         if len(named) > 1:
-            unit, rivals = _alike_by(processes, sorted(named, key=list(processes[0].counts).index))
+            units = sorted(named, key=list(processes[0].counts).index)
+            mostly = max(units, key=[growth.unit for growth in each].count)
+            unit, rivals = _alike_by(processes, units, mostly)
             each = tuple(_by(unit, rivals, growth, process) for growth, process in zip(each, processes, strict=True))
     return combined(each)
 
 
-def _alike_by(processes: Sequence[Series], units: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The unit by which the curves of the processes lie closest to each other, and those that do no worse."""
+def _alike_by(processes: Sequence[Series], units: Sequence[str], mostly: str) -> tuple[str, tuple[str, ...]]:
+    """The unit by which the curves of the processes lie closest to each other, and those that do no worse. Without a clear one it is `mostly`."""
     apart = {}
     for unit in units:
         common = np.linspace(0, min(process.counts[unit][-1] for process in processes), _GRID)
         curves = [_rises_at(process, unit, common) for process in processes]
         apart[unit] = float(np.mean(np.max(curves, axis=0) - np.min(curves, axis=0))) + processes[0].page_bytes
     best = min(units, key=lambda unit: apart[unit])
+    if apart[best] > _TOLD_APART * apart[mostly]:
+        best = mostly
     return best, tuple(unit for unit in units if unit != best and apart[best] > _TOLD_APART * apart[unit])
 
 
