@@ -72,6 +72,24 @@ def test_a_process_that_takes_a_while_to_end_is_counted_once(working, monkeypatc
     assert leftovers.end_leftovers() == 1 and len(asked) > 1
 
 
+def test_a_process_in_the_midst_of_a_long_exec_is_waited_for(working, monkeypatch):
+    process, _ = working
+    process.kill()
+    process.wait()
+    (sleeping,) = wait_for(lambda: processes("sleep", "613"))
+    environment, looks = leftovers._environment, []
+
+    def late(process):
+        looks.extend([process.pid] if process.pid == sleeping.pid else [])
+        return {} if process.pid == sleeping.pid and len(looks) <= 30 else environment(process)
+
+    monkeypatch.setattr(leftovers, "_environment", late)
+    monkeypatch.setattr(leftovers, "_STARTING_S", 0.0)
+    monkeypatch.setattr(leftovers, "_YOUNG_S", 600)
+
+    assert leftovers.end_leftovers() == 1 and len(looks) > 30
+
+
 def test_what_a_memprof_is_working_in_is_left_alone(working):
     _, folder = working
     leftovers.end_leftovers()

@@ -10,6 +10,7 @@ end. A note whose memprof is gone tells the next memprof what to clean up:
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import shutil
@@ -131,11 +132,13 @@ def end_leftovers() -> int:
 def end_marked(tokens: set[str]) -> int:
     """End every process that has any of these tokens in its environment, and those they start meanwhile; the number of processes ended."""
     ended: set[psutil.Process] = set()  # one that takes its time is killed more than once
-    for _ in range(_ENDING_ROUNDS):
+    awaited: set[psutil.Process] | None = None  # those that were starting when this began: each has its time
+    for number in itertools.count(1):
         seen = {process: _environment(process) for process in psutil.process_iter() if process.pid != os.getpid()}
         marked = [process for process, variables in seen.items() if variables and variables.get(TOKEN) in tokens]
-        starting = any(variables == {} and _is_starting(process) for process, variables in seen.items())
-        if not marked and not starting:
+        starting = {process for process, variables in seen.items() if variables == {} and _is_starting(process)}
+        awaited = starting if awaited is None else awaited & starting
+        if not marked and not starting or number > _ENDING_ROUNDS and not awaited:
             break
         for process in marked:
             with suppress(psutil.Error):
@@ -159,7 +162,7 @@ def _is_starting(process: psutil.Process) -> bool:
     """Whether a process without an environment may be in the midst of its exec. There it has none for a moment, which is long on a busy machine,
     and who started it may go on as soon as it has left the memory of that process (vfork(2))."""
     try:
-        of_this_user = process.uids().effective == os.geteuid() and process.ppid() > 2  # 2: the kernel's threads
+        of_this_user = process.uids().effective == os.geteuid() and process.ppid() != 2  # the kernel's threads; an orphan has 1
         return of_this_user and process.status() != psutil.STATUS_ZOMBIE and time.time() - process.create_time() < _YOUNG_S
     except psutil.Error:
         return False
