@@ -10,7 +10,6 @@ end. A note whose memprof is gone tells the next memprof what to clean up:
 
 from __future__ import annotations
 
-import itertools
 import os
 import secrets
 import shutil
@@ -133,13 +132,15 @@ def end_marked(tokens: set[str]) -> int:
     """End every process that has any of these tokens in its environment, and those they start meanwhile; the number of processes ended."""
     ended: set[psutil.Process] = set()  # one that takes its time is killed more than once
     awaited: set[psutil.Process] | None = None  # those that were starting when this began: each has its time
-    for number in itertools.count(1):
+    rounds = _ENDING_ROUNDS
+    while rounds:
         seen = {process: _environment(process) for process in psutil.process_iter() if process.pid != os.getpid()}
         marked = [process for process, variables in seen.items() if variables and variables.get(TOKEN) in tokens]
         starting = {process for process, variables in seen.items() if variables == {} and _is_starting(process)}
         awaited = starting if awaited is None else awaited & starting
-        if not marked and not starting or number > _ENDING_ROUNDS and not awaited:
+        if not marked and not starting:
             break
+        rounds -= not awaited
         for process in marked:
             with suppress(psutil.Error):
                 process.kill()
