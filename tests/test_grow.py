@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -406,6 +407,53 @@ def test_a_server_that_runs_already_is_judged_by_time(memprof, tmp_path):
     assert done.returncode in (1, 3), done.stderr
     answer = json.loads(done.stdout)
     assert answer["unit"] == "second" and answer["sentence"].startswith("program: ")
+
+
+# It writes two lines of another unit for each that is served, and holds 8 KiB of each.
+SERVER = """signal(SIGPIPE, SIG_IGN); FILE *log = fopen(words[1], "a"); setvbuf(log, NULL, _IOLBF, 0);
+    for (int i = 0; ; ++i) {
+        if (i < 40000) hold(8192);
+        fprintf(log, "token\\nserved %d\\ntoken\\n", i); usleep(2000); }"""
+
+
+@pytest.mark.parametrize("make", [Path.touch, os.mkfifo], ids=["a file", "a FIFO"])
+def test_a_server_that_runs_already_is_judged_by_its_log(memprof, tmp_path, make):
+    make(tmp_path / "log")
+    server = subprocess.Popen([program(SERVER), tmp_path / "log"])
+    try:
+        wait_for(lambda: Path(f"/proc/{server.pid}/comm").read_text() == "program\n")
+        words = ["attach", "--grow", str(server.pid), "--interval", "5ms", "--json", "--log", "log", "--phase", "request=^served"]
+        for duration in ("1s", "4s", "30s"):  # a busy machine needs longer for enough units
+            done = memprof(*words, "--phase", "token=^token", "--for", duration, "-o", f"{duration}.jsonl")
+            if done.returncode == 1:
+                break
+    finally:
+        server.kill()
+        server.wait()
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    answer = json.loads(done.stdout)
+    units = {answer["unit"], *answer["rivals"]}
+    assert units == {"request", "token"}
+    assert answer["slope"] == pytest.approx(8192 if answer["unit"] == "request" else 4096, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--log", "log"], "--log and --phase go together"),
+        (["--phase", "a=b"], "--log and --phase go together"),
+        (["--log", "log", "--phase", "a=b", "--probe", "static"], "--log is followed by the probe in Python alone"),
+        (["--log", "none", "--phase", "a=b"], "none: No such file or directory"),
+        (["--log", "log", "--phase", "a=b"], "no two lines that were added to log meanwhile match --phase"),
+    ],
+)
+def test_a_log_that_tells_of_no_work_is_said(memprof, tmp_path, words, sentence):
+    (tmp_path / "log").write_text("b\nb\nb\n")  # from before
+
+    done = memprof("attach", "--grow", str(os.getpid()), "--for", "100ms", *words)
+
+    assert done.returncode in (2, 4) and sentence in done.stderr
 
 
 @pytest.mark.usefixtures("probe")

@@ -77,6 +77,15 @@ def test_too_few_moments_are_said(count, last):
         rises(moments(*[{("a",): 1.0}] * count), "EXECUTE", lambda time: min(time, last))
 
 
+@pytest.mark.parametrize(
+    ("done", "each", "wanted"),
+    [(400, 64 * KIB, 4000), (400, MIB, 400), (5000, KIB, 5000), (6000, 64 * KIB, 4000)],
+    ids=["as fast as this it takes more", "more would hold too much", "more would take too long", "fewer are enough"],
+)
+def test_as_many_units_are_recorded_as_a_tool_sees_well(done, each, wanted):
+    assert who._units(grows(done, each)) == wanted  # each takes 1 ms
+
+
 # -- with the real tools
 
 
@@ -91,7 +100,7 @@ def test_a_leak_in_a_wrapper_of_onnxruntime_is_found_with_its_line(tmp_path: Pat
         execute="self.session.run(None, self.feed)\nkept.append(bytearray(65536))\ntime.sleep(0.002)",
     )
 
-    answer = who.explained(GrowRequest(str(wide(tmp_path / "wide.onnx")), str(tmp_path / "mine.py")), grows(), Silent())
+    answer = who.explained(GrowRequest(str(wide(tmp_path / "wide.onnx")), str(tmp_path / "mine.py")), grows(400, MIB), Silent())
 
     assert answer.who is not None
     (place, *_) = answer.who.places
@@ -108,7 +117,7 @@ def test_a_program_that_leaks_a_token_is_found_with_heaptrack(memprof, tmp_path:
     leaks = LEAK.replace("memprof_iteration_of", "usleep(3000); memprof_iteration_of")  # slow enough for moments in between
     request = GrowRequest(None, command=commands.parse(f"engine={program(leaks)} {{runs}}"))
 
-    answer = who.explained(request, grows(800, 7650, "token"), Silent())  # of 800 iterations
+    answer = who.explained(request, grows(800, MIB, "token"), Silent())  # of 800 iterations
 
     assert answer.who is not None
     (place,) = answer.who.places

@@ -155,6 +155,27 @@ def test_memory_that_comes_down_to_the_same_level_is_flat_however_it_moves(seed)
     assert verdict.high < 64
 
 
+def moves(*lows: int, units: int = 800) -> list[Series]:
+    """Memory that moves by some MiB and more and more, and is at its least, so many KiB, once in each quarter."""
+    x = np.arange(units)
+    sizes = 66 * MIB + (1200 << 10) * (1 + x / units) * (1 + np.sin(x)) + MIB
+    sizes[units // 8 :: units // 4] = 66 * MIB + 1024 * np.array(lows)
+    return [Series({"reload": x.tolist()}, (sizes // PAGE * PAGE).astype(int).tolist())] * 3
+
+
+@pytest.mark.parametrize("lows", [(0, 0, 0, 0), (396, 0, 0, 0), (0, 396, 0, 4), (396, 396, 0, 396)])
+def test_a_quarter_that_misses_the_level_or_comes_below_it_is_no_rise(lows):
+    verdict = judge(moves(*lows))
+
+    assert verdict.word in ("steady", "bounded"), verdict.reason
+    assert verdict.high <= 2 * PAGE / 200
+
+
+@pytest.mark.parametrize("lows", [(0, 0, 0, 396), (0, 0, 396, 396), (0, 12, 24, 36), (396, 0, 396, 0)])
+def test_memory_that_does_not_come_down_to_one_level_is_not_flat_by_it(lows):
+    assert judge(moves(*lows)).word not in ("steady", "bounded")
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("size", [512, 4096])
 def test_a_slow_leak_under_memory_that_comes_down_is_not_called_flat(size, seed):

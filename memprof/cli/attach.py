@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from ..errors import MeasurementError
+from ..errors import MeasurementError, UsageError
 from ..runs.records import Run
 from ..units import parse_duration_ns
 from . import report
@@ -19,6 +20,7 @@ Examples:
   memprof attach 4711 --for 30s
   memprof attach "$(pidof onert_run)" --for 1min --interval 10ms -o runs.jsonl
   memprof attach --grow 4711 --for 1h --interval 100ms
+  memprof attach --grow 4711 --for 10min --log server.log --phase request='^served'
 
 With --grow the exit code is that of memprof grow: 0 steady or bounded, 1 grows, 3 undecided.
 """
@@ -27,7 +29,17 @@ With --grow the exit code is that of memprof grow: 0 steady or bounded, 1 grows,
 @click.command(epilog=_EPILOG)
 @click.argument("pid", type=int)
 @click.option("--for", "duration", default="10s", show_default=True, metavar="TIME", help="How long to poll; Ctrl-C ends it earlier.")
-@click.option("--grow", is_flag=True, help="Say too whether its memory rises with time.")
+@click.option("--grow", is_flag=True, help="Say too whether its memory rises with time, or with its work.")
+@click.option(
+    "--log", metavar="FILE", help="With --grow: the file, or the FIFO, to which the process writes a line after each unit of its work."
+)
+@click.option(
+    "--phase",
+    "phase_regexes",
+    multiple=True,
+    metavar="UNIT=REGEX",
+    help="Each line that is added to the log and matches ends a unit of its work (repeatable).",
+)
 @click.option("--interval", default="1ms", show_default=True, metavar="TIME", help="The polling period.")
 @probe_option
 @click.option("--name", metavar="NAME", help="The model's name in tables.  [default: the program's name]")
@@ -39,6 +51,8 @@ def command(
     pid: int,
     duration: str,
     grow: bool,
+    log: str | None,
+    phase_regexes: tuple[str, ...],
     interval: str,
     probe: Any,
     name: str | None,
@@ -50,30 +64,45 @@ def command(
 ) -> int:
     """Poll a running process, and the processes that it starts, without touching them. There is one phase, RUN."""
     from ..measuring import attach
+    from ..programs import commands
 
+    if (log is None) != (not phase_regexes) or (log is not None and not grow):
+        raise UsageError("--log and --phase go together, and with --grow: the file, and which of its lines end a unit of the work")
     with reaching(on, remote_dir) as place:
+        followed = None
+        if log is not None:
+            path = os.path.abspath(log) if place.beside else log
+            followed = attach.Log(path, commands.parse_regexes(phase_regexes))
         job = attach.job(pid, parse_duration_ns(duration), parse_duration_ns(interval), name, place)
         measured: list[Run] = []
 
         def measure(progress: Any, keep: Any) -> Iterator[Run]:
-            for run in attach.measure(job, pid, progress, keep, probe or place.probe, place):
+            for run in attach.measure(job, pid, progress, keep, probe or place.probe, place, followed):
                 measured.append(run)
                 yield run
 
         code = keep_runs(measure, output, append, as_json, silent=grow and as_json)
-    return _growth(measured[0], as_json) if grow and measured and code == 0 else code
+    return _growth(measured[0], log, as_json) if grow and measured and code == 0 else code
 
 
-def _growth(run: Run, as_json: bool) -> int:
-    """Print whether the memory of a polled process rises with time; the exit code."""
+def _growth(run: Run, log: str | None, as_json: bool) -> int:
+    """Print whether the memory of a polled process rises with time, or with the work that its log tells of; the exit code."""
     from ..bounded import load_numpy
 
     load_numpy()
     from ..judge import growth
+    from ..runs import work
     from ..runs.store import unpack
 
     if not run.timeline.samples:
         raise MeasurementError(f"{run.job.model.name}: nothing was polled")
-    verdict = growth.by_time(unpack(run.timeline), run.machine.page_bytes)
+    if log is None:
+        verdict = growth.by_time(unpack(run.timeline), run.machine.page_bytes)
+    elif run.work:
+        verdict = growth.judge_one(growth.series(work.unpack(run.work[0]), run.machine.page_bytes))
+    else:
+        raise MeasurementError(
+            f"{run.job.model.name}: no two lines that were added to {log} meanwhile match --phase, so that no unit was counted"
+        )
     click.echo(report("tables.growth").polled(run, verdict, "json" if as_json else "text"))
     return EXIT_CODES[verdict.word]

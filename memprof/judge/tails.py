@@ -5,8 +5,8 @@ The slope is the median of the slopes of all pairs of points (Theil 1950, Sen 19
 slopes, but comes down again), and if its second half is no slower than its first (a cache that fills up is). Memory that comes in few large steps,
 as from a pool that doubles, rises if it does so in each of the last doublings of the work, at one rate.
 
-A tail that comes down to the same level in each of its quarters is flat however it moves above: what a leak holds is never given back, and would lie
-under all of it.
+A tail that comes down to the same level in three of its quarters, the last among them, is flat however it moves above: what a leak holds is never
+given back, and would lie under all of it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ _EVEN = 0.03  # the scatter of a leak of one page after another, as a share of i
 _SLOWER = 0.9  # the second half's slope over the first's, from where on a rise slows down
 _DOUBLINGS, _UNEVEN = 4, 2.2
 _LEAST_ROWS = 100  # of a tail whose least values are compared
+_QUARTERS, _AGREEING = 4, 3  # so many of them come down to one level
+_LEVEL = 1 / 8  # how far apart that is, as a share of what a flat tail may rise by
 
 
 class Tail:
@@ -59,29 +61,37 @@ class Tail:
 
     @cached_property
     def comes_down(self) -> bool:
-        """The least of each quarter's rows, which all of the memory that is never given back is part of, is the same for all quarters.
+        """The least of a quarter's rows, which all of the memory that is never given back is part of, is the same for all quarters but one at most.
 
-        More than half of the rows must lie above it by more than the quarters differ: this is for memory that moves.
+        That one may lie above or below: a level that is rarely reached is missed in some quarter, or reached in that one alone. The last quarter
+        must be among the others, since memory that rose late is in no other. More than half of the rows must lie above the level by more than the
+        quarters differ: this is for memory that moves.
         """
-        if len(self.size) < _LEAST_ROWS:
+        if len(self.size) < _LEAST_ROWS or len(self._level) < _AGREEING:
             return False
-        allowed = max(self.floor, min(LEAST_RISE, _LEAST_SLOPE * self.length))
-        least = self.least
-        differ = max(least) - min(least)
-        return differ <= allowed and least[-1] <= least[0] + self.floor and float(np.median(self.size)) > max(least) + differ
+        least = [self.least[quarter] for quarter in self._level]
+        return least[-1] <= least[0] + self.floor and float(np.median(self.size)) > max(least) + max(least) - min(least)
 
     @cached_property
     def least(self) -> list[float]:
         """The least of the rows of each quarter."""
-        return [float(part.min()) for part in np.array_split(self.size, 4)]
+        return [float(part.min()) for part in np.array_split(self.size, _QUARTERS)]
+
+    @cached_property
+    def _level(self) -> list[int]:
+        """The quarters that come down to the level to which the last does."""
+        allowed = max(self.floor, _LEVEL * min(LEAST_RISE, _LEAST_SLOPE * self.length))
+        return [quarter for quarter, least in enumerate(self.least) if abs(least - self.least[-1]) <= allowed]
 
     @property
     def most(self) -> float:
         """The most that a flat tail may grow by each unit."""
         if not self.comes_down:
             return max(self.high, self.rise / self.length, 0.0) + self.step
-        # The least of the first and of the last quarter are half of the tail apart at least.
-        return (max(self.least) - min(self.least) + self.floor) / (self.length / 2)
+        # The least of two quarters are as far apart as the quarters between them are long.
+        between = (self._level[-1] - self._level[0] - 1) * self.length / _QUARTERS
+        least = [self.least[quarter] for quarter in self._level]
+        return (max(least) - min(least) + self.floor) / between
 
     @cached_property
     def rises(self) -> bool:

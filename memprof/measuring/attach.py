@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 from ..errors import InputError, MeasurementError, UsageError
 from ..runs.records import COMMAND, Job, Model, Run
@@ -44,15 +45,32 @@ def job(pid: int, duration_ns: int, interval_ns: int, name: str | None, place: P
     )
 
 
+@dataclass(frozen=True)
+class Log:
+    """Where a process writes a line after each unit of its work, on the machine that it runs on. regexes: what a unit's line matches, by unit."""
+
+    path: str
+    regexes: Mapping[str, str]
+
+
 def measure(
-    job: Job, pid: int, progress: Progress, keep: Callable[[bytes], None], probe: Probe = "python", place: Place = HERE
+    job: Job,
+    pid: int,
+    progress: Progress,
+    keep: Callable[[bytes], None],
+    probe: Probe = "python",
+    place: Place = HERE,
+    log: Log | None = None,
 ) -> Iterator[Run]:
     """Look at the process for as long as the job says, or until Ctrl-C or SIGTERM; yields its one Run.
 
-    Raises MeasurementError if it ended before it could be looked at.
+    Raises MeasurementError if it ended before it could be looked at, or if the log cannot be read, and UsageError for a log and the probe in C.
     """
+    if log is not None and probe == "static":
+        raise UsageError("--log is followed by the probe in Python alone")
     progress.started(job, 1, 1)
-    message = Message(job, Start(attach=pid), job.timeout_ns, {"": job.interval_ns})
+    command = {"regexes": list(log.regexes.items()), "log": log.path} if log is not None else None
+    message = Message(job, Start(attach=pid, command=command), job.timeout_ns, {"": job.interval_ns})
     run, line = ask(job, message, "", progress.live, began=_end_on_signal, place=place, probe=probe)
     if run.outcome.status == "start":
         raise MeasurementError(run.outcome.message or f"process {pid} has ended")

@@ -3,24 +3,33 @@
 `start["attach"]` of the probe's line is the process id, and timeout_ns how long it is polled. Polling ends earlier if the process ends, or if
 `end` comes on standard input. The outcome is ok in each case; the only phase, RUN, lasts as long as the polling.
 
+`start["command"]`, if there is any: {"regexes": [[UNIT, REGEX]], "log": PATH}. Lines that match, and are appended to this file meanwhile or
+come through it if it is a FIFO, end units of the process's work: its memory is read as soon as a poll sees them.
+
 The high-water mark is never reset, so it tells the peak only if it rose meanwhile.
 """
 
 import os
+import stat
 import time
 
 from . import procfs
 from .command import Command
 from .tree import Tree
 
+_READ = 1 << 16  # of a log, at each poll
+
 
 class Attached(Command):
     """A process and its descendants, from now on for a while."""
 
     def __init__(self, start, timeout_ns, intervals, live, hold=None):
-        super().__init__(dict(start, command={}, deterministic=False, env={}), timeout_ns, intervals, live)
+        asked = start.get("command") or {}
+        super().__init__(dict(start, command=asked, deterministic=False, env={"MEMPROF_WORK": "1"}), timeout_ns, intervals, live)
         self.pid = self.measured = start["attach"]
         self._open_ends = []
+        self._unmatched = []  # lines end units, and no phase
+        self._log_path, self._log = asked.get("log"), None
 
     def follow(self):
         """Poll until the time is over, the process has ended, or a line asks to end. Raises Stopped when the control pipe ends."""
@@ -35,6 +44,11 @@ class Attached(Command):
         if "rss" not in before or self._tree.poll(self._begin_ns) is None:
             message = "process %d has ended, or is one of the kernel's own" % self.pid
             self.outcome = {"status": "start", "phase": "RUN", "message": message}
+            return
+        try:
+            self._open_log()
+        except OSError as error:
+            self.outcome = {"status": "start", "phase": "RUN", "message": "%s: %s" % (self._log_path, error.strerror)}
             return
         # The loop is that of a child, on pipes into which nothing is ever written.
         self._wake_read, self._marks_read, self._output_read = (self._silence() for _ in range(3))
@@ -53,6 +67,21 @@ class Attached(Command):
         if values is None:
             self._status = 0
         return values
+
+    def _open_log(self):
+        """From here on: what stands in the file already was written before."""
+        if self._log_path is not None:
+            self._log = os.open(self._log_path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            if stat.S_ISREG(os.fstat(self._log).st_mode):
+                os.lseek(self._log, 0, os.SEEK_END)
+
+    def _keep_sample(self, now, values):
+        super()._keep_sample(now, values)
+        if self._log is not None:
+            try:
+                self._heard(os.read(self._log, _READ))
+            except BlockingIOError:
+                pass  # a FIFO that is empty
 
     def _obey(self, text):
         if b"end" in text.split():

@@ -255,7 +255,7 @@ class Command(child.Measurement):
                 self._stop_inside("%s/%d" % (phase, done), time.monotonic_ns())
 
     def _heard(self, data):
-        if self._line_mark is None:
+        if not self._regexes:
             return
         now, counted = time.monotonic_ns(), False
         *lines, self._line = (self._line + data).replace(b"\r", b"\n").split(b"\n")

@@ -24,6 +24,7 @@ from ..units import format_bytes
 from .grow import Grown, GrowRequest, longest, work_order
 
 _ENOUGH_BYTES, _ENOUGH_NS = 16 << 20, 4 * 10**9  # what the tools see well: their clocks differ from memprof's by up to 0.3 s
+_MOST_BYTES = 256 << 20
 _LEAST_UNITS, _MOST_UNITS = 100, 100_000
 _PLACES = 5
 
@@ -65,8 +66,11 @@ def _units(answer: Grown) -> int:
     units = next(iter(curve.counts.values()))[-1]
     each_ns = (curve.t_ns[-1] - curve.t_ns[0]) / max(units, 1)
     each_bytes = (curve.rss[-1] - curve.rss[0]) / max(units, 1)
-    wanted = max(_ENOUGH_NS / max(each_ns, 1), _ENOUGH_BYTES / max(each_bytes, 1), _LEAST_UNITS)
-    return min(math.ceil(wanted), max(units, _LEAST_UNITS), _MOST_UNITS)
+    by_time = _ENOUGH_NS / max(each_ns, 1)
+    wanted = max(by_time, _ENOUGH_BYTES / max(each_bytes, 1), _LEAST_UNITS)
+    # More than were done before only as far as that takes no long time, and no more memory than any machine has.
+    most = max(units, min(by_time, _MOST_BYTES / max(each_bytes, 1)), _LEAST_UNITS)
+    return math.ceil(min(wanted, most, _MOST_UNITS))
 
 
 def _done(run: Run, profile: HeapProfile, curve: Curve, unit: str) -> Callable[[float], float]:
