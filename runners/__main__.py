@@ -338,6 +338,7 @@ def _described(name):
         "prefix": sys.prefix,
         "needs": list(getattr(runtime_class, "needs", ())),
         "without_wheels": list(getattr(runtime_class, "without_wheels", ())),
+        "doubling": getattr(runtime_class, "doubling", None),
         "library": _as_text(_installed_file(distribution, getattr(runtime_class, "library", None))),
     }
 

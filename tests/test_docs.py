@@ -341,6 +341,18 @@ def test_the_table_of_readme_has_the_bench_s_figures_for_both_nets_in_each_cell(
     assert table[2] == ("onert", "- / 41", "- / 61", "- / 65", "- / 68", "- / 42", "- / 26", "- / 19.4")
 
 
+def test_a_failure_in_a_bench_s_table_is_a_short_word_and_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench_docs()
+    monkeypatch.syspath_prepend(str(ROOT / "ci"))
+    knobs = import_module("bench.knobs")
+    lacking, torn = knobs.Failure("in PREPARE: it lacks an operator"), knobs.Failure("in MODEL_LOAD: torn")
+
+    rows, notes = knobs.footnoted([("a", "1.0"), ("b", lacking), ("c", torn), ("d", lacking)])
+
+    assert [row[1] for row in rows] == ["1.0", "failed (1)", "failed (2)", "failed (1)"]
+    assert notes == ["(1) in PREPARE: it lacks an operator", "(2) in MODEL_LOAD: torn"]
+
+
 def test_a_block_that_is_nowhere_or_twice_is_refused(tmp_path: Path) -> None:
     block = "<!-- bench:job -->\n<!-- /bench:job -->\n"
     (tmp_path / "a.md").write_text(block)

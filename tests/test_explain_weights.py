@@ -213,3 +213,59 @@ def test_the_weights_of_a_folder_of_genai_are_those_of_its_decoder(tmp_path: Pat
         with pytest.raises(Unparsed, match=r"its genai_config\.json names no model"):
             tensors.tensors(tmp_path / "llama")
         assert identify(tmp_path / "llama").weight_bytes is None
+
+
+def test_the_weights_of_ncnn_are_those_of_the_same_net_as_onnx(tmp_path: Path) -> None:
+    zoo.make("mnist", tmp_path / "net.onnx", format="onnx")
+    zoo.make("mnist", tmp_path / "net.param", format="ncnn")
+
+    stored, expected = read(tmp_path / "net.param"), read(tmp_path / "net.onnx")
+
+    assert stored
+    arrays = {array.tobytes(): shape for shape, array in expected.values()}
+    assert [shape == arrays[array.tobytes()] for shape, array in stored.values()] == [True] * len(stored)
+    assert sum(array.nbytes for _, array in stored.values()) >= 0.99 * sum(tensor.stat().st_size for tensor in [tmp_path / "net.bin"])
+
+
+NCNN = "7767517\n2 2\nInput in 0 1 in 0=4 1=4 2=1\n"
+
+
+def test_an_ncnn_kernel_may_be_of_float16_and_its_bytes_are_aligned(tmp_path: Path) -> None:
+    kernel, bias = RNG.standard_normal((3, 1, 1, 3)).astype("f2"), RNG.standard_normal(3).astype("f4")
+    (tmp_path / "m.param").write_text(NCNN + "Convolution c 1 1 in out 0=3 1=3 11=1 5=1 6=9\n")
+    (tmp_path / "m.bin").write_bytes(b"\x47\x6b\x30\x01" + kernel.tobytes() + b"\0\0" + bias.tobytes())
+
+    weights = read(tmp_path / "m.param")
+
+    assert list(weights) == ["c/weight", "c/bias"]
+    assert np.array_equal(weights["c/weight"][1], kernel)
+    assert np.array_equal(weights["c/bias"][1], bias)
+
+
+@pytest.mark.parametrize("line", ["LSTM r 1 1 in out 0=8 1=64", "Convolution r 1 1 in out 0=3 1=1 6=3 8=2"])
+def test_a_layer_of_ncnn_whose_weights_cannot_be_sized_is_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "m.param").write_text(NCNN + line + "\n")
+    (tmp_path / "m.bin").write_bytes(bytes(100))
+
+    with pytest.raises(Unparsed, match=r"^the weights of m.param cannot be told apart: .* its layer r \((LSTM|Convolution)\) has$"):
+        tensors.tensors(tmp_path / "m.param")
+
+
+@pytest.mark.parametrize("size", [0, 3, 10, 39, 41])
+def test_an_ncnn_file_that_does_not_fit_its_graph_is_told(tmp_path: Path, size: int) -> None:
+    (tmp_path / "m.param").write_text(NCNN + "Convolution c 1 1 in out 0=3 1=3 11=1 6=9\n")
+    (tmp_path / "m.bin").write_bytes(bytes(size))
+
+    with pytest.raises(Unparsed, match=r"damaged or no \.param file"):
+        tensors.tensors(tmp_path / "m.param")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "7767517", "x\n1 1\n", NCNN + "Convolution c", NCNN + "Convolution c 1 1 in out 0=x", NCNN + "Convolution c 1 1 in out"]
+)
+def test_a_damaged_graph_of_ncnn_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "m.param").write_text(text)
+    (tmp_path / "m.bin").write_bytes(bytes(40))
+
+    with pytest.raises(Unparsed):
+        tensors.tensors(tmp_path / "m.param")

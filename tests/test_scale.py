@@ -18,6 +18,7 @@ from memprof.errors import InputError, MeasurementError, UsageError
 from memprof.judge import laws
 from memprof.measuring import together
 from memprof.measuring.progress import Silent
+from memprof.programs import runtimes
 from memprof.reports import page
 from memprof.reports.pictures import scale as pictures
 from memprof.reports.tables import scale as tables
@@ -508,3 +509,17 @@ def test_steps_of_an_arena_are_said_and_an_arena_that_is_off_has_none():
     assert json.loads(tables.render(answer, format="json"))["laws"][0]["law"]["steps"] == answer.law.steps
     for plain in (stepping(knobs={"arena": "off"}), stepping(runtime="litert")):
         assert plain.law is None or not plain.law.steps
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs", "doubles"),
+    [
+        ("onnxruntime", {}, True),
+        ("onnxruntime-native", {"arena": "on"}, True),
+        ("onnxruntime", {"arena": "off"}, False),
+        ("tflite", {}, False),
+        ("/a/runtime.py", {}, False),
+    ],
+)
+def test_whose_arena_doubles_is_known_for_runs_of_elsewhere(name, knobs, doubles):
+    assert runtimes.described(name).arena_doubles(knobs) is doubles

@@ -145,6 +145,36 @@ def test_what_failed_is_not_asked_for_again_and_narrowed_down_to_a_pair():
     assert all(any(bad <= pair for bad in made.bad) for pair in pairs)
 
 
+def test_a_value_is_tried_with_those_that_it_needs_and_never_without():
+    made, kept = Made(0), {"k1": "v0", "k7": "v1"}
+    made.bad = []
+    made.peaks |= {("k4", "v0"): -0.5, ("k1", "v0"): 0.1, ("k5", "v0"): -0.2, ("k1", "v1"): -0.05}
+    needs = {("k4", "v0"): kept, ("k5", "v0"): {"k1": None}}
+    search = Search(KNOBS, needs=needs)
+
+    while len(search.trials) < 150 and (settings := search.ask()) is not None:
+        search.tell(made.trial(settings))
+
+    asked = [dict(trial.settings) for trial in search.trials]
+    assert {"k4": "v0", **kept} in asked[: 3 + len(ITEMS)]
+    assert all(kept.items() <= settings.items() for settings in asked if settings.get("k4") == "v0")
+    assert not any("k1" in settings for settings in asked if settings.get("k5") == "v0")
+    best = min(search.points(), key=search.value)
+    assert ("k4", "v0") in best.settings  # though it pays only after what it needs is paid for
+    assert all(search._lacking(settings) == DEFAULT for settings in search.plain().values())
+
+
+def test_a_value_whose_need_fails_is_not_tried():
+    needs = {("k1", "v0"): {"k2": "v0"}}
+    search = Search(FEW_KNOBS, needs=needs)
+
+    while len(search.trials) < 40 and (settings := search.ask()) is not None:
+        search.tell(Trial(settings, None, None) if ("k2", "v0") in settings else Trial(settings, 1e6, 1e6))
+
+    assert not any(("k1", "v0") in trial.settings for trial in search.trials)
+    assert search.failed() == [frozenset({("k2", "v0")})]
+
+
 def test_values_that_change_nothing_are_known():
     made = Made(3, noise=0.0005)
 

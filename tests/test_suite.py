@@ -233,6 +233,8 @@ def test_a_knob_that_needs_another_is_refused_before_anything_is_measured(tmp_pa
         orders.plan(Suite(**words, set={"weight_cache": "on"}))
     with pytest.raises(UsageError, match=r"^litert: node_fusion=off needs api=interpreter$"):
         orders.plan(Suite(**words, set={"node_fusion": "off", "api": "compiled_model"}))
+    with pytest.raises(UsageError, match=r"^litert: preserve_all_tensors=on needs api=interpreter$"):
+        orders.plan(Suite(**words, set={"preserve_all_tensors": "on", "api": "compiled_model"}))
 
     for given in ({"weight_cache": "on", "api": "compiled_model"}, {"weight_cache": "off"}, {"node_fusion": "off"}):
         assert orders.plan(Suite(**words, set=given)).orders[0].job.knobs == given

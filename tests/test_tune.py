@@ -15,14 +15,17 @@ import pytest
 from failing import KNOB, wait_for
 from once import once
 
+from memprof.errors import UsageError
 from memprof.measuring.probing import signed
 from memprof.measuring.progress import Silent
+from memprof.programs.runtimes import Knob, Runtime
 from memprof.reports.pictures import tune as report
 from memprof.reports.tables.tune import render
 from memprof.runs import store
 from memprof.runs.records import About, Outcome
-from memprof.seek import search, tune
+from memprof.seek import candidates, search, tune
 from memprof.seek.search import DEFAULT
+from memprof.seek.tuned import TuneRequest
 
 MIB = 1 << 20
 
@@ -451,3 +454,44 @@ def test_nothing_is_left_in_the_temporary_folder(tuned, tmp_path, monkeypatch):
     tuned(*FIXED, "--try", "idle=b", try_=())
 
     assert os.listdir(scratch) == []
+
+
+NEEDS = Runtime(
+    "litert",
+    knobs=(
+        Knob("api", ("old", "new"), "old", "load", ""),
+        Knob("cache", ("off", "on"), "off", "load", "", needs={"api": "new"}),
+        Knob("fusion", ("on", "off"), "on", "load", "", needs={"api": "old"}),
+    ),
+)
+
+
+def needing(fixed=None, tries=None):
+    request = TuneRequest(model="net.tflite", runtime="litert", fixed=fixed or {}, tries=tries or {})
+    values = candidates.candidates_of(NEEDS, request)
+    return values, {item: needs for item, needs in candidates.needs_of(NEEDS, values).items() if needs}
+
+
+def test_a_knob_is_searched_with_what_it_needs():
+    values, needs = needing()
+
+    assert values == {"api": ("new",), "cache": ("on",), "fusion": ("off",)}
+    assert needs == {("cache", "on"): {"api": "new"}, ("fusion", "off"): {"api": None}}
+
+
+@pytest.mark.parametrize(
+    ("fixed", "values", "needs"),
+    [
+        ({"api": "new"}, {"cache": ("on",)}, {}),
+        ({"api": "old"}, {"fusion": ("off",)}, {}),
+        ({"fusion": "off"}, {}, {}),
+        ({"cache": "on", "api": "new"}, {}, {}),
+    ],
+)
+def test_values_that_what_is_fixed_excludes_are_not_searched(fixed, values, needs):
+    assert needing(fixed) == (values, needs)
+
+
+def test_a_value_to_try_that_lacks_what_it_needs_is_a_sentence():
+    with pytest.raises(UsageError, match=r"^litert: cache=on needs api=new$"):
+        needing({"api": "old"}, {"cache": ("on",)})

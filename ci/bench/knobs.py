@@ -42,6 +42,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "bench"
 MIB = 1 << 20
 NETS = ("inception_v3", "mobilenet_v2")
 _BEYOND_DEFAULT = {"arena": ("8MiB",)}  # values of knobs that take a size
+_BESIDE = {"genai": {"prompt": "1024"}}  # `chunk` has an effect on long prompts only
 
 
 def main() -> None:
@@ -57,12 +58,23 @@ def main() -> None:
         parser.error(f"there is no part {sorted(unknown)[0]}: {', '.join(parts)}")
     for name in words.parts or parts:
         print(f"{name} ...", file=sys.stderr)
-        rows = list(parts[name](words.repeats, words.runs))
-        table = aligned(rows)
+        rows, failures = footnoted(list(parts[name](words.repeats, words.runs)))
+        table, notes = aligned(rows), [*failures, *words.note]
         print(table)
-        docs.write(f"runtimes-{name}", table, words.note)
+        docs.write(f"runtimes-{name}", table, notes)
         if name == "nets":
             docs.write("runtimes-first", aligned(list(side_by_side(rows))), words.note, pages=docs.PAGES.parent)
+
+
+class Failure(str):
+    """A sentence in the place of a figure."""
+
+
+def footnoted(rows: Sequence[Sequence[str]]) -> tuple[list[Sequence[str]], list[str]]:
+    """Rows with a short word for each failure, or one sentence makes its column too wide to read; and the sentences, as notes."""
+    sentences = list(dict.fromkeys(cell for row in rows for cell in row if isinstance(cell, Failure)))
+    short = [[f"failed ({sentences.index(cell) + 1})" if isinstance(cell, Failure) else cell for cell in row] for row in rows]
+    return [*short], [f"({number}) {sentence}" for number, sentence in enumerate(sentences, 1)]
 
 
 class Said(Silent):
@@ -97,7 +109,7 @@ def nets(repeats: int, count: int) -> Iterator[Sequence[str]]:
                     continue
                 measured.add(first.job.variant)
                 if not all(run.outcome.ok for run in runs):
-                    yield (name, first.job.variant, ending, first.outcome.sentence, *("-" for _ in range(len(phases) + 4)))
+                    yield (name, first.job.variant, ending, Failure(first.outcome.sentence), *("-" for _ in range(len(phases) + 4)))
                     continue
                 yield (
                     name,
@@ -148,16 +160,17 @@ def knobs(repeats: int, count: int) -> Iterator[Sequence[str]]:
     for name, path in cases.items():
         if not _installed(name):
             continue
-        settings: list[dict[str, str]] = [{}]
+        beside = _BESIDE.get(name, {})
+        settings: list[dict[str, str]] = [beside]
         for knob in known[name].knobs:
             if knob.name not in common:
                 beyond = _BEYOND_DEFAULT.get(knob.name, ()) if knob.values == "bytes" else ()
-                settings += [{knob.name: value} for value in (*knob.candidates(), *beyond)]
+                settings += [{**beside, knob.name: value} for value in (*knob.candidates(), *beyond)]
         variants = [Variant(name, ",".join(f"{key}={value}" for key, value in given.items()) or "(defaults)", given) for given in settings]
         for runs in _groups([path], [], variants, repeats, count):
             first = runs[0]
             if not all(run.outcome.ok for run in runs):
-                yield name, path.name, first.job.variant, first.outcome.sentence, *("-" for _ in range(4))
+                yield name, path.name, first.job.variant, Failure(first.outcome.sentence), *("-" for _ in range(4))
                 continue
             yield (
                 name,

@@ -42,8 +42,8 @@ def measure(
 
     Raises InputError when the disk refuses, after yielding the Run that could not be kept, and OSError when no process can be started.
     KeyboardInterrupt passes through. In each case no child is left. An order with an error is a failed Run at once. look: called with (job,
-    phase, pid) while the child of a job that holds stands still at the end of a phase, or inside it (PHASE/peak). Its errors end the child and
-    pass through. so_far: see `ask`.
+    phase, pid) while the child of a job that holds stands still at the end of a phase, or inside it: near its peak (PHASE/peak), or at so many
+    units of work (PHASE/COUNT). Its errors end the child and pass through. so_far: see `ask`.
     """
     limiter = _keeping_out_of_swap(orders)
     ended = end_leftovers()

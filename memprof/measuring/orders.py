@@ -185,14 +185,14 @@ def _orders(suite: Suite, model: Model, variant: Variant, runtime: Runtime) -> l
     if runtime.native is not None:
         suite.place.only_here(f"{runtime.name}, which is compiled,")
     native.check(runtime, suite.inputs)
-    _check_needs(runtime, _checked(suite, variant, runtime))
+    knobs = _checked(suite, variant, runtime)
     deterministic = bool(suite.deterministic)
     sweep: tuple[int | None, ...] = variant.threads or suite.threads or ((1,) if deterministic else (None,))
-    return [_order(suite, model, variant, runtime, at_least(threads, 1, "threads") if threads is not None else None) for threads in sweep]
+    counts = [at_least(threads, 1, "threads") if threads is not None else None for threads in sweep]
+    return [_order(suite, model, variant, runtime, knobs, threads) for threads in counts]
 
 
-def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, threads: int | None) -> Order:
-    knobs = _checked(suite, variant, runtime)
+def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, knobs: dict[str, str], threads: int | None) -> Order:
     env: dict[str, str | None] = {}
     if suite.deterministic:
         env.update({"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1"})
@@ -256,19 +256,9 @@ def _checked(suite: Suite, variant: Variant, runtime: Runtime) -> dict[str, str]
         if knob is None:
             raise runtimes.unknown_knob(key, [runtime])
         knobs[key] = knob.check(value)
+    for _, _, sentence in runtime.lacks(knobs):
+        raise UsageError(sentence)
     return knobs
-
-
-def _check_needs(runtime: Runtime, knobs: Mapping[str, str]) -> None:
-    """Raises UsageError for a knob that acts only beside another value of another knob. A search tries it all the same, as a trial that fails."""
-    for key, value in knobs.items():
-        knob = runtime.knob(key)
-        if knob is None or value == knob.default:
-            continue
-        for other, wanted in knob.needs.items():
-            beside = runtime.knob(other)
-            if beside is not None and knobs.get(other, beside.default) != wanted:
-                raise UsageError(f"{runtime.name}: {key}={value} needs {other}={wanted}")
 
 
 def _iterations_interval(suite: Suite, threads: int | None) -> int:

@@ -1,8 +1,8 @@
 """The weights of a model file: where each tensor's bytes lie, its type and its shape. Files are mapped, never read whole.
 
 ONNX (with external data, subgraphs, functions and constants in nodes), TFLite and circle, onert's nnpackages, OpenVINO's pairs of .xml
-and .bin, PyTorch's .pt2, ExecuTorch's .pte, and the folders of CTranslate2 and onnxruntime-genai. A model that a runtime converted (TVM's
-library, an .ort file) is described by the model it was made from.
+and .bin, ncnn's of .param and .bin, PyTorch's .pt2, ExecuTorch's .pte, and the folders of CTranslate2 and onnxruntime-genai. A model that a
+runtime converted (TVM's library, an .ort file) is described by the model it was made from.
 Formats: onnx.proto3; TensorFlow Lite's and ONE's schema.fbs.
 """
 
@@ -28,6 +28,7 @@ from . import (
     flatbuffer,
     genai_folder,
     gguf,
+    ncnn_file,
     onnx_file,
     protobuf,
     pt2_file,
@@ -79,11 +80,13 @@ def tensors(path: Path) -> list[StoredTensor]:
         ".gguf": _gguf,
         ".pt2": _pt2,
         ".pte": _pte,
+        ".param": _ncnn,
     }
     reader = _ctranslate2 if path.name == ctranslate2_file.NAME else readers.get(path.suffix.lower())
     if reader is None:
         raise Unparsed(
-            f"the weights of {path.name} cannot be told apart: memprof reads those of .onnx, .tflite, .circle, .xml, .gguf, .pt2 and .pte files"
+            f"the weights of {path.name} cannot be told apart: "
+            "memprof reads those of .onnx, .tflite, .circle, .xml, .gguf, .pt2, .pte and .param files"
         )
     try:
         weights = list(reader(path))
@@ -303,6 +306,21 @@ def _ctranslate2(path: Path) -> Iterator[StoredTensor]:
         for variable in ctranslate2_file.variables(data):
             size = variable.end - variable.begin
             yield StoredTensor(variable.name, variable.dtype, variable.shape, size, str(path), variable.begin)
+
+
+# -- ncnn
+
+
+def _ncnn(path: Path) -> Iterator[StoredTensor]:
+    network = ncnn_file.layers(path.read_text("utf-8"))
+    unknown = next((layer for layer in network if not layer.known), None)
+    if unknown is not None:
+        layer = f"{unknown.name} ({unknown.kind})"
+        raise Unparsed(f"the weights of {path.name} cannot be told apart: memprof does not know how many its layer {layer} has")
+    weights = beside.inside(path, beside.place(path).with_suffix(".bin"))
+    with mapped(weights) as data:
+        for stored in ncnn_file.tensors(data, network):
+            yield StoredTensor(stored.name, stored.dtype, stored.shape, stored.end - stored.begin, str(weights), stored.begin)
 
 
 # -- PyTorch

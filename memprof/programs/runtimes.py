@@ -11,7 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
@@ -40,8 +40,6 @@ _EXTRAS = {
 }
 # Too large to stand beside others, or at odds with them: they live in environments that memprof makes.
 _APART = ("torch", "executorch", "genai")
-# Their memory is an arena whose regions double, unless a knob says otherwise.
-_DOUBLING = ("onnxruntime",)
 _NATIVE = "-native"  # runtimes of the same package, measured without an interpreter
 
 
@@ -89,6 +87,10 @@ class Knob:
             return {self.env: value}
         return dict(self.env.get(value, {})) if self.env else {}
 
+    def needed(self, value: str) -> Mapping[str, str]:
+        """The values that other knobs must have where this one has this value."""
+        return {} if value == self.default else self.needs
+
     def candidates(self) -> tuple[str, ...]:
         """The values that a search tries beside the default."""
         values = self.values if isinstance(self.values, tuple) else self.tries
@@ -108,7 +110,7 @@ class Runtime:
     native: the C program that is started in place of the interpreter. library: the shared library that it opens. See memprof.programs.native.
     always_builds: any model is converted first; converts: the endings of the model files that are. no_converter: why
     that cannot be done here, None if it can. converts_operators: the operators of ONNX that this conversion knows; none if only it can tell.
-    bytes: the size of its package's files. prefix: the environment it is in. needs, without_wheels: see runners/runtimes/__init__.py.
+    bytes: the size of its package's files. prefix: the environment it is in. needs, without_wheels, doubling: see runners/runtimes/__init__.py.
     """
 
     name: str
@@ -131,6 +133,7 @@ class Runtime:
     prefix: str = ""
     needs: tuple[str, ...] = ()
     without_wheels: tuple[str, ...] = ()
+    doubling: str | None = None
 
     @property
     def installed(self) -> bool:
@@ -140,6 +143,19 @@ class Runtime:
     def knob(self, name: str) -> Knob | None:
         """The knob of that name."""
         return next((knob for knob in self.knobs if knob.name == name), None)
+
+    def lacks(self, knobs: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+        """For each value that acts only beside another, and has not got it: its knob, the other knob, and the sentence."""
+        for name, value in knobs.items():
+            knob = self.knob(name)
+            for other, wanted in knob.needed(value).items() if knob is not None else ():
+                beside = self.knob(other)
+                if beside is not None and knobs.get(other, beside.default) != wanted:
+                    yield name, other, f"{self.name}: {name}={value} needs {other}={wanted}"
+
+    def arena_doubles(self, knobs: Mapping[str, str]) -> bool:
+        """Whether with these settings it takes memory in regions that double, so that it grows in steps."""
+        return self.doubling is not None and knobs.get(self.doubling) != "off"
 
     def takes(self, path: str) -> bool:
         """Whether a model's name ends in a way this runtime reads, or it is a folder that holds what this runtime looks for."""
@@ -186,11 +202,6 @@ def _ending(path: str) -> str:
 class _Described(msgspec.Struct):
     python: str
     runtimes: list[Runtime]
-
-
-def arena_doubles(name: str, knobs: Mapping[str, str]) -> bool:
-    """Whether a runtime with these settings takes memory in regions that double, so that it grows in steps."""
-    return name.removesuffix(_NATIVE) in _DOUBLING and knobs.get("arena") != "off"
 
 
 def runners_path() -> Path:
@@ -282,6 +293,11 @@ def _answered(python: str, user_file: str | None, machine: Asked) -> tuple[Runti
         lines = process.stderr.decode("utf-8", "replace").strip().splitlines()
         raise InputError(f"{python} is not a usable Python 3.8 or later: {lines[-1] if lines else 'it said nothing'}") from None
     return tuple(replace(runtime, python=answer.python) for runtime in answer.runtimes)
+
+
+def described(name: str) -> Runtime:
+    """What memprof knows of a runtime by its name, installed or not: for runs that were measured elsewhere. Nothing is known of a user's own."""
+    return next((runtime for runtime in describe(sys.executable) if runtime.name == name), Runtime(name))
 
 
 def find(name: str, python: str, machine: Asked = _THIS_MACHINE) -> Runtime:

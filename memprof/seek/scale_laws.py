@@ -115,7 +115,7 @@ def _of_search(runs: Sequence[Run]) -> Scaled | None:
     if moved is not None:
         others = [kept(point, moved[1]) for point in points if point.held_out]
         points = [*moved[0], *others]
-    arena = Arena() if runtimes.arena_doubles(job.runtime, job.knobs) else None
+    arena = Arena() if runtimes.described(job.runtime).arena_doubles(job.knobs) else None
     made = answer(job, dimensions, points, PEAK, bounds, arena)
     return replace(made, findings=findings(made, job.model.weight_bytes or job.model.bytes, [], bounds[0]))
 

@@ -62,7 +62,7 @@ class Places:
         self.main = ALL if self.space.side_by_side else PEAK
         self.noise = (float(_LEAST_NOISE_BYTES), _NOISE)
         self.job: Job | None = None
-        self.doubles = runtimes.arena_doubles(runtime.name, request.knobs)
+        self.doubles = runtime.arena_doubles(request.knobs)
         self.unplanned = ""
         self.shared: tuple[Shared, ...] = ()
         self._guard = _guard(request.place) if request.fleet is None else None

@@ -3,8 +3,8 @@
 Four stages follow one another, each decided by the history alone, so that the same history and seed always give the same next settings and
 a search that was stopped goes on where it was:
 
-    screen   the default three times, then every value of every knob by itself. A value that moves neither figure is set aside; one that
-             fails is never tried again.
+    screen   the default three times, then every value of every knob by itself, or beside the values that it needs. A value that moves
+             neither figure is set aside; one that fails is never tried again.
     climb    the same around the best settings known, as often as those have become better by half a percent: a value without effect by itself
              may have one beside others, once the peak lies in another phase.
     search   combinations. Their costs are predicted by a linear model of log(peak) and log(time), with a term for each value and a term for each
@@ -22,11 +22,12 @@ import itertools
 import math
 import statistics
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 Settings = frozenset[tuple[str, str]]
+Needs = Mapping[tuple[str, str], Mapping[str, str | None]]
 DEFAULT: Settings = frozenset()
 
 _DEFAULTS, _PROMISING = 3, 3
@@ -85,13 +86,15 @@ class Point:
 class Search:
     """Ask it for settings, tell it their costs; see the module's text.
 
-    knobs: by name, the values that differ from the default's. avoid: combinations known to be impossible.
+    knobs: by name, the values that differ from the default's. needs: for a value that acts only beside others, the value of each other knob,
+    None for its default. Settings that lack it are never asked for.
     """
 
     knobs: Mapping[str, Sequence[str]]
     goal: Goal = field(default_factory=Goal)
     seed: int = 0
     trials: list[Trial] = field(default_factory=list)
+    needs: Needs = field(default_factory=dict)
     _failed: list[Settings] = field(default_factory=list)
     _anchor: Point | None = None  # around which all values were tried, or are being tried
     _points: dict[Settings, Point] = field(default_factory=dict)  # kept between calls of `tell`, because they are asked for often
@@ -119,7 +122,7 @@ class Search:
             return DEFAULT
         tried = {trial.settings for trial in self.trials}
         for single in self._singles():
-            if single not in tried:
+            if single not in tried and (len(single) == 1 or not self._hopeless(single)):
                 return single
         stages = (self._suspects, self._lighter, self._promising, self._neighbour, self._next, self._trimmed)
         return next((settings for stage in stages if (settings := stage(tried)) is not None), None)
@@ -141,7 +144,7 @@ class Search:
     def plain(self) -> dict[Settings, Settings]:
         """All settings that never failed, each with the same settings less the values that change nothing."""
         idle = set(self.idle())
-        stripped_of = {settings: settings - idle for settings in self._points}
+        stripped_of = {settings: self._stripped(settings, idle) for settings in self._points}
         return {settings: settings if self._hopeless(stripped) else stripped for settings, stripped in stripped_of.items()}
 
     def plain_points(self) -> list[Point]:
@@ -163,18 +166,18 @@ class Search:
         near_peak = max(_SAME_PEAK, 3 * _spread([trial.peak or 0 for trial in self.of(DEFAULT)]))
         near_time = max(_SAME_TIME, 3 * _spread([trial.time or 0 for trial in self.of(DEFAULT)]))
         idle = []
-        for single in self._singles():
-            (item,) = single
+        for item in self._items():
+            ground = self._single(item) - {item}
             pairs = [
                 (point, other)
                 for point in self._points.values()
-                if item in point.settings and (other := self._points.get(point.settings - single)) is not None
+                if item in point.settings and (other := self._points.get(point.settings - {item})) is not None
             ]
             # The value must have been tried by itself. Beside others the times are of single trials, and say less.
-            if any(other.settings == DEFAULT for _, other in pairs) and all(
+            if any(other.settings == ground for _, other in pairs) and all(
                 point.changes <= other.changes
                 and abs(math.log(point.peak / other.peak)) < near_peak
-                and (other.settings != DEFAULT or abs(math.log(point.time / other.time)) < near_time)
+                and (other.settings != ground or abs(math.log(point.time / other.time)) < near_time)
                 for point, other in pairs
             ):
                 idle.append(item)
@@ -198,7 +201,36 @@ class Search:
     # -- stages
 
     def _singles(self) -> list[Settings]:
-        return [frozenset({(name, value)}) for name, values in self.knobs.items() for value in values]
+        # What others need comes first: if that fails, they need not be tried.
+        return sorted(map(self._single, self._items()), key=len)
+
+    def _items(self) -> list[tuple[str, str]]:
+        return [(name, value) for name, values in self.knobs.items() for value in values]
+
+    def _single(self, item: tuple[str, str]) -> Settings:
+        """A value as it is tried by itself: with those that it needs."""
+        return frozenset({item, *((name, value) for name, value in self.needs.get(item, {}).items() if value is not None)})
+
+    def _lacking(self, settings: Settings) -> Settings:
+        """The values that lack another which they need."""
+        chosen = dict(settings)
+        return frozenset(item for item in settings if any(chosen.get(name) != value for name, value in self.needs.get(item, {}).items()))
+
+    def _changed(self, settings: Settings, item: tuple[str, str]) -> Settings:
+        """The settings with the knob at this value and with what that needs, or without the knob if it has this value already. Values that
+        lack what they need then go."""
+        replaced = {item[0]} if item in settings else {item[0], *self.needs.get(item, {})}
+        changed = frozenset(other for other in settings if other[0] not in replaced)
+        if item not in settings:
+            changed |= self._single(item)
+        while lacking := self._lacking(changed):
+            changed -= lacking
+        return changed
+
+    def _stripped(self, settings: Settings, idle: Set[tuple[str, str]]) -> Settings:
+        """The settings less the values that change nothing, unless another value needs them."""
+        kept = settings - idle
+        return kept | (settings & {needed for item in kept for needed in self._single(item)})
 
     def _suspects(self, tried: set[Settings]) -> Settings | None:
         """A pair out of the last failed combination that may be to blame: no settings that worked have both."""
@@ -207,7 +239,7 @@ class Search:
             if len(failed) < 3 or any(other < failed for other in self._failed):
                 continue
             for pair in map(frozenset, itertools.combinations(sorted(failed), 2)):
-                if pair not in tried and not any(pair <= settings for settings in good):
+                if pair not in tried and not self._lacking(pair) and not any(pair <= settings for settings in good):
                     return pair
         return None
 
@@ -215,7 +247,7 @@ class Search:
         """A best point, or a point of the front, less the values that change nothing."""
         idle = set(self.idle())
         for point in [*sorted(self.points(), key=self.value)[:2], *self.front()]:
-            lighter = point.settings - idle
+            lighter = self._stripped(point.settings, idle)
             if lighter not in tried and not self._hopeless(lighter):
                 return lighter
         return None
@@ -229,9 +261,8 @@ class Search:
         """The anchor with a value more, or with another value of a knob."""
         if self._anchor is None:
             return None
-        for single in self._singles():
-            (item,) = single
-            near = _changed(self._anchor.settings, item)
+        for item in self._items():
+            near = self._changed(self._anchor.settings, item)
             if item not in self._anchor.settings and near not in tried and not self._hopeless(near):
                 return near
         return None
@@ -249,7 +280,7 @@ class Search:
         peaks, times = model.draw(candidates, dice)
         # Two turns of three serve the goal, the third another weighing of the two figures, which fills the front in between.
         weight = 1.0 if len(self.trials) % 3 else dice.random()
-        spoilt = {item for point in self.points() if point.changes and len(point.settings) == 1 for item in point.settings}
+        spoilt = {item for item in self._items() if (point := self._points.get(self._single(item))) is not None and point.changes}
         scores = [
             self._score(peak, time, weight) + (_PRICE if spoilt & settings else 0)
             for settings, peak, time in zip(candidates, peaks, times, strict=True)
@@ -264,8 +295,8 @@ class Search:
 
     def _active(self) -> list[tuple[str, str]]:
         """The values worth combining."""
-        idle, failed = set(self.idle()), {next(iter(settings)) for settings in self._failed if len(settings) == 1}
-        return [item for single in self._singles() for item in single if item not in idle and item not in failed]
+        idle = set(self.idle())
+        return [item for item in self._items() if item not in idle and not self._hopeless(self._single(item))]
 
     def _stale(self) -> bool:
         """Whether the newest combinations brought nothing."""
@@ -289,7 +320,7 @@ class Search:
         candidates: dict[Settings, None] = {}
         for start in starts:
             for item in active:
-                candidates[_changed(start, item)] = None
+                candidates[self._changed(start, item)] = None
         starts += list(candidates)
         items = [*active, *idle]
         for _ in range(_RANDOM_CANDIDATES):
@@ -297,12 +328,12 @@ class Search:
             # These are mostly values with an effect, at times a value without an effect by itself, which may have one beside others.
             pool = active if dice.random() < 0.9 else items
             for item in (pool[int(dice.integers(len(pool)))] for _ in range(int(dice.integers(1, 4)))):
-                start = _changed(start, item)
+                start = self._changed(start, item)
             candidates[start] = None
         return list(candidates)
 
     def _hopeless(self, settings: Settings) -> bool:
-        return any(failed <= settings for failed in self._failed)
+        return bool(self._lacking(settings)) or any(failed <= settings for failed in self._failed)
 
     def _trimmed(self, tried: set[Settings]) -> Settings | None:
         """A point of the front less one of its settings, if that was not tried."""
@@ -343,12 +374,6 @@ def front(points: Iterable[Point]) -> list[Point]:
 
 def _lighter_as_fast(lighter: Point, point: Point) -> bool:
     return lighter.settings < point.settings and lighter.time <= point.time * (1 + 3 * _TIME_SD)
-
-
-def _changed(settings: Settings, item: tuple[str, str]) -> Settings:
-    """The settings with the knob at this value, or without the knob if it has this value already."""
-    without = frozenset(other for other in settings if other[0] != item[0])
-    return without if item in settings else without | {item}
 
 
 def _spread(values: Sequence[float]) -> float:

@@ -27,7 +27,7 @@ from ..runs.records import PEAK, Run
 from ..runs.settings import written
 from ..runs.summary import timed_phase
 from ..units import counted, format_bytes, format_duration
-from .candidates import candidates_of
+from .candidates import candidates_of, needs_of
 from .search import DEFAULT, Point, Search, Settings, Trial, front
 from .tuned import THREADS, VERIFYING_REPEATS, Proposal, Tuned, TuneRequest, beats, best_of, command_of, shown, split
 
@@ -64,7 +64,8 @@ class _Tuner:
             place=request.place,
             release=False,  # neither the peak nor the latency is in it
         )
-        self._search = Search(candidates_of(self._runtime, request), request.goal, request.seed)
+        candidates = candidates_of(self._runtime, request)
+        self._search = Search(candidates, request.goal, request.seed, needs=needs_of(self._runtime, candidates))
         job = self._order(DEFAULT, "default").job
         self._fixed, self._threads, self._assumed = dict(job.knobs), job.threads, job.assumed
         # A Run keeps values as the runtime's side reads them: 65536 for 64KiB.

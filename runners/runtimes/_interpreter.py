@@ -16,7 +16,14 @@ KNOBS = (
         "what runs without XNNPACK; reference kernels need no scratch, and never use it",
     ),
     Knob("source", ("file", "buffer"), "file", "load", "map the model file, or read it into memory and hand that over"),
-    Knob("preserve_all_tensors", ON_OFF, "off", "load", "keep every intermediate tensor instead of reusing its memory"),
+    Knob(
+        "preserve_all_tensors",
+        ON_OFF,
+        "off",
+        "load",
+        "keep every intermediate tensor instead of reusing its memory",
+        needs={"api": "interpreter"},  # of LiteRT's two; tflite has no other
+    ),
 )
 
 

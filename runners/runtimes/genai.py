@@ -20,7 +20,14 @@ class Runtime:
     formats = ("/genai_config.json",)
     default_threads = None
     knobs = (
-        Knob("chunk", "int", None, "load", "tokens of a prompt that are computed at once (its own: all of them)", tries=("32", "128")),
+        Knob(
+            "chunk",
+            "int",
+            None,
+            "load",
+            "tokens of a prompt that are computed at once (its own: all of them); activations are those of a chunk",
+            tries=("32", "128"),
+        ),
         Knob("arena", ON_OFF, "on", "load", "ONNX Runtime's CPU memory arena"),
         Knob("mem_pattern", ON_OFF, "on", "load", "plan all activations of a run as one block"),
         Knob("prepacking", ON_OFF, "on", "load", "repack weights into the layout that the kernels like best"),

@@ -30,7 +30,7 @@ class Runtime(InterpreterRuntime):
             ON_OFF,
             "off",
             "build",
-            "XNNPACK's repacked weights lie in a file made beforehand and are mapped from it (needs api=compiled_model)",
+            "XNNPACK's repacked weights lie in a file made beforehand and are mapped from it",
             needs={"api": "compiled_model"},
         ),
     )

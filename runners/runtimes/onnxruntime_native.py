@@ -14,6 +14,7 @@ class Runtime:
     native = "onnxruntime_runner.c"
     library = "onnxruntime/capi/libonnxruntime.so.*"
     formats = onnxruntime.Runtime.formats
+    doubling = onnxruntime.Runtime.doubling
     default_threads = onnxruntime.Runtime.default_threads
     knobs = tuple(knob for knob in onnxruntime.Runtime.knobs if knob.name not in _LACKING)
     build_uses = onnxruntime.Runtime.build_uses
