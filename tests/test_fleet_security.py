@@ -156,7 +156,33 @@ def test_points_of_a_search_are_asked_for_at_once_and_come_back_in_their_order(t
     assert asked == [[{"batch": 1}, {"batch": 2}, {"batch": 3}]]
     assert [made.job.at["batch"] for made in runs] == [1, 2, 3]
     with pytest.raises(InputError, match="no place of the fleet has kind=pi5: it has 2 places"):
-        searching.Machines(Lab(OFFERED), frozenset({("kind", "pi5")})).check()
+        searching.Machines(Lab(OFFERED), frozenset({("kind", "pi5")})).pinned()
+
+
+def test_a_machine_of_a_second_kind_that_joins_gets_no_point_of_a_search(tmp_path, monkeypatch):
+    suite = Suite(models=(model(tmp_path),), runtimes=("synthetic",), repeats=1)
+    kinds, needs = {"a": {"kind": "x", "place": "a"}}, []
+
+    class Answers(desk.Desk):
+        def runs(self):
+            for item in self.packed:
+                needs.append(item.request.needs)
+                yield replace(run(), attempt=Attempt(item.request.key, 1, 1))
+
+    def told(n_workers):
+        return {"workers": {f"tcp://{name}": {"memprof": {**OFFERED, "labels": labels}} for name, labels in kinds.items()}}
+
+    monkeypatch.setattr(searching, "Desk", Answers)
+    lab = Lab()
+    monkeypatch.setattr(lab, "scheduler_info", told)
+    machines = searching.Machines(lab, frozenset()).pinned()
+    kinds["b"] = {"kind": "y", "place": "b"}
+
+    machines.measure([(suite, Sought({"batch": 1}))], SimpleNamespace(say=print), print)
+
+    assert needs == [{("kind", "x")}]
+    with pytest.raises(UsageError, match="of several: kind=x; kind=y"):
+        searching.Machines(lab, frozenset()).pinned()
 
 
 def test_a_comparison_is_known_by_content(tmp_path):

@@ -37,7 +37,9 @@ class Fleet:
         """The fleet of --on with its options, None if that names none. Raises UsageError for options that go with the other kind of place."""
         if on is None or not on.startswith("dask:"):
             if any(options) or any(others.values()):
-                raise UsageError("--machines, --each, --spread, --insecure and --tls-... go with --on dask:ADDRESS")
+                raise UsageError(
+                    "options for a fleet (--machines, --insecure, --tls-..., and of run --each, --spread) go with --on dask:ADDRESS"
+                )
             return None
         if remote_dir is not None:
             raise UsageError("--remote-dir does not go with a fleet: its workers choose the folders")
@@ -63,9 +65,7 @@ def searching(fleet: Fleet | None) -> Iterator[Any]:
     load_distributed()
     security, labels = secured(fleet.address, fleet.tls_ca, fleet.tls_cert, fleet.tls_key, fleet.insecure), fleet.labels
     with scheduler.connected(fleet.address, security) as client:
-        machines = searching.Machines(client, labels)
-        machines.check()
-        yield machines
+        yield searching.Machines(client, labels).pinned()
 
 
 def load_distributed() -> None:

@@ -54,8 +54,13 @@ class There:
     @property
     def kind(self) -> str:
         """Places of one kind are as fast as one another, as far as labels say."""
+        return ",".join(f"{label}={value}" for label, value in sorted(self.labels_of_kind))
+
+    @property
+    def labels_of_kind(self) -> Labels:
+        """Its labels without those that name this one place."""
         own = {"host", "place", "machine"}
-        return ",".join(f"{label}={value}" for label, value in sorted(self.offered.labels.items()) if label not in own)
+        return frozenset((label, value) for label, value in self.offered.labels.items() if label not in own)
 
 
 @contextmanager

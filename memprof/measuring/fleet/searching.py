@@ -6,7 +6,7 @@ A search sets figures of its points beside one another, so its machines must be 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import InputError, UsageError
@@ -27,8 +27,14 @@ class Machines:
     client: Any
     labels: Labels
 
-    def check(self) -> None:
-        """Raises InputError if there is none, UsageError if they are of several kinds."""
+    def pinned(self) -> Machines:
+        """Those of the kind that is there now: a machine of a second kind that joins later gets none of the search's points.
+
+        Raises InputError if there is none, UsageError if they are of several kinds.
+        """
+        return replace(self, labels=self.labels | self._fitting()[0].labels_of_kind)
+
+    def _fitting(self) -> list[scheduler.There]:
         there, sentences = scheduler.places(self.client)
         fitting = [place for place in there if self.labels <= place.offered.labels.items()]
         if not fitting:
@@ -38,6 +44,7 @@ class Machines:
             raise UsageError(
                 f"a search measures on machines of one kind, and these are of several: {'; '.join(kinds)}; choose with --machines"
             )
+        return fitting
 
     def _none(self, there: Sequence[scheduler.There]) -> str:
         return f"no place of the fleet has {scheduler.described(self.labels)}: {scheduler.offered_words(there)}"
@@ -47,7 +54,7 @@ class Machines:
 
         Raises InputError if a point is given up, or the fleet is lost.
         """
-        self.check()
+        self._fitting()  # a machine with further labels has those of the kind too
         packed = [packing.sought(suite, asked, self.labels) for suite, asked in points]
         desk = Desk(self.client, packed, progress, keep)
         runs, _ = standing(list(desk.runs()))
