@@ -98,8 +98,6 @@ class Running:
     def _import(self):
         job = self._job
         self._class = find(job["runtime"])
-        if job.get("use") and generates(self._class):
-            raise Refused("memprof grow repeats iterations, and this runtime has prompts and tokens: give a program of yours with --cmd")
         count = job.get("sessions", 1)
         self._runtime = several(self._class, count, job["model"]) if count > 1 else created(self._class, job["model"])
         self.kind = "error"
@@ -113,7 +111,9 @@ class Running:
         for phase, count in (("WARMUP", self._job["warmup"]), ("RELOAD", use["iterations"])):
             if count:
                 self._begin(phase)
-                repeated.reloads(self._marks, self._class, self._job["model"], self._options, give_inputs, dict(use, iterations=count))
+                repeated.reloads(
+                    self._marks, self._class, self._job["model"], self._options, give_inputs, work_of, dict(use, iterations=count)
+                )
                 self._look()
                 self._marks.end()
 
@@ -163,7 +163,7 @@ class Running:
         for phase, count in (("WARMUP", self._job["warmup"]), ("EXECUTE", use["iterations"])):
             if count:
                 self._begin(phase)
-                repeated.iterations(self._marks, self._runtime, feeds, turn, dict(use, iterations=count))
+                repeated.iterations(self._marks, self._runtime, work_of(self._runtime), feeds, turn, dict(use, iterations=count))
                 self._look()
                 end(self._marks, self._runtime)
 
@@ -231,11 +231,25 @@ def steps_of(runtime, job):
     warmup, runs = job["warmup"], job["runs"]
     if not generates(runtime):
         return ("WARMUP", warmup, runtime.execute), ("EXECUTE", runs, runtime.execute)
+    return ("WARMUP", warmup, _request(runtime)), ("PROMPT", runs, runtime.prompt), ("GENERATE", runs, runtime.generate)
 
-    def request():
-        return runtime.prompt() + runtime.generate()
 
-    return ("WARMUP", warmup, request), ("PROMPT", runs, runtime.prompt), ("GENERATE", runs, runtime.generate)
+def _request(runtime):
+    """A function that evaluates a prompt and generates, and returns how many tokens both had."""
+    return lambda: runtime.prompt() + runtime.generate()
+
+
+def work_of(runtime):
+    """A function that does what memprof grow repeats, and returns how many of which units that was, beside an iteration."""
+    if generates(runtime):
+        request = _request(runtime)
+        return lambda: {"requests": 1, "tokens": request()}
+
+    def execute():
+        runtime.execute()
+        return {}
+
+    return execute
 
 
 def generates(runtime):

@@ -10,8 +10,9 @@ import time
 from runtimes import Refused, created
 
 
-def iterations(marks, runtime, feeds, turn, use):
-    """Execute as often as the job says. feeds: what `feeds_of` made; turn: whose turn it is, from `order`."""
+def iterations(marks, runtime, work, feeds, turn, use):
+    """Do a runtime's work as often as the job says. work: see `work_of` of __main__; feeds: what `feeds_of` made; turn: whose turn it is, from
+    `order`."""
     many = len(feeds) > 1
     begin_ns = time.monotonic_ns()
     for _ in range(use["iterations"]):
@@ -22,12 +23,12 @@ def iterations(marks, runtime, feeds, turn, use):
         else:
             name = None
         try:
-            runtime.execute()
+            units = work()
         except Exception as error:
             if name is None:
                 raise
             raise type(error)("with %s: %s" % (name, error)) from None
-        marks.iteration(name)
+        marks.iteration(name, **units)
         if use["time_ns"] and time.monotonic_ns() - begin_ns > use["time_ns"]:
             break
 
@@ -48,19 +49,20 @@ def feeds_of(runtime, options, use):
     return feeds
 
 
-def reloads(marks, runtime_class, model, options, give_inputs, use):
-    """Load the model, prepare it, execute a few times and drop it, again and again in this process."""
+def reloads(marks, runtime_class, model, options, give_inputs, work_of, use):
+    """Load the model, prepare it, do its work a few times and drop it, again and again in this process."""
     begin_ns = time.monotonic_ns()
     for _ in range(use["iterations"]):
         runtime = created(runtime_class, model)
         runtime.load(model, options)
         runtime.prepare()
         give_inputs(runtime, options)
+        work = work_of(runtime)
         for _ in range(use["runs"]):
-            runtime.execute()
+            work()
         if callable(getattr(runtime, "release", None)):
             runtime.release()
-        del runtime
+        del runtime, work
         gc.collect()
         marks.iteration(reloads=1)
         if use["time_ns"] and time.monotonic_ns() - begin_ns > use["time_ns"]:

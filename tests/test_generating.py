@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
@@ -187,8 +188,22 @@ def test_tokens_a_second_and_what_was_read_again_stand_in_a_table():
     assert "Latency in GENERATE" in table.render([replace(run(), marks=marks)], ["time_ns"], style="models")
 
 
-def test_growth_of_a_runtime_that_generates_is_refused_with_a_way_out(memprof, counting):
-    done = memprof("grow", counting / "model.bin", "-r", counting / "counting.py", "--budget", "50")
+KEEPS = COUNTING.replace("self.prompts += 1", "self.prompts += 1; kept.append(b'x' * 8000)").replace("class", "kept = []\nclass", 1)
 
-    assert done.returncode == 4
-    assert "memprof grow repeats iterations, and this runtime has prompts and tokens: give a program of yours with --cmd" in done.stderr
+
+def test_a_runtime_that_generates_grows_by_requests(memprof, counting):
+    (counting / "counting.py").write_text(KEEPS)
+    done = memprof("grow", counting / "model.bin", "-r", counting / "counting.py", "--budget", "300", "--json")
+
+    assert done.returncode == 1, done.stderr
+    verdict = json.loads(done.stdout)["verdict"]
+    assert (verdict["word"], verdict["unit"], verdict["rivals"]) == ("grows", "request", ["token"])
+    assert verdict["slope"] == pytest.approx(8000, rel=0.1)
+
+
+def test_reloads_of_a_runtime_that_generates_have_requests(memprof, counting):
+    (counting / "counting.py").write_text(KEEPS)
+    done = memprof("grow", counting / "model.bin", "-r", counting / "counting.py", "--cycles", "reload", "--budget", "300")
+
+    assert done.returncode == 1, done.stderr
+    assert "KiB a reload" in done.stdout
