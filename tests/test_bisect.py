@@ -618,6 +618,18 @@ def test_commits_are_built_and_searched(memprof, checkout, monkeypatch) -> None:
             assert kept.python is not None
 
 
+def test_where_a_program_of_each_commit_was_built_is_no_difference(memprof, checkout) -> None:
+    suite = "[build]\ncommand = 'cp hold.py hold && chmod +x hold'\n[[variant]]\ncmd = './hold'\n"
+    for mib in (20, 30):
+        text = f"#!{sys.executable} -SE\nimport time\nheld = b'x' * ({mib} << 20)\ntime.sleep(0.05)\n"
+        checkout.commit(suite_dot_toml=suite, hold_dot_py=text)
+
+    done = memprof("bisect", "--suite", "suite.toml", "--good", "HEAD~1", cwd=checkout.folder)
+
+    assert done.returncode == 0, done.stderr
+    assert "2 of 2 commits measured" in done.stdout and "differ" not in done.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [

@@ -22,7 +22,7 @@ from ..cache import cache_folder
 from ..errors import InputError, MeasurementError, MemprofError, UndecidedError, UsageError, near_or_all
 from ..explain import engine
 from ..explain.records import Explanation
-from ..judge import coefficients, growing
+from ..judge import baseline, coefficients, growing
 from ..judge.baseline import Place
 from ..judge.verdicts import Limits, judge_row
 from ..measuring import campaign
@@ -350,11 +350,11 @@ class _Lab:
         """The packages and settings that differ between both sides of a step, beside the version itself: `numpy 1.26 → 2.0`."""
         labels = self._request.versions.labels[step.before], self._request.versions.labels[step.at]
         sides = [self._runs(number, 1, self._place) for number in (step.before, step.at)]
-        ways = [{} if isinstance(runs, Unable) else settings.of_repeats(runs) for runs in sides]
+        ways = [{} if isinstance(runs, Unable) else baseline.portable(settings.of_repeats(runs)) for runs in sides]
         return tuple(
             settings.change(name, was, now)
             for name, was, now in settings.differing(ways[0], ways[1])
-            if name not in ("runtime version", "runtime", "program", f"{settings.PACKAGE}{self._request.versions.subject}")
+            if name not in ("runtime version", "runtime", f"{settings.PACKAGE}{self._request.versions.subject}")
             # A runtime's package may have another name: litert is ai_edge_litert.
             and not (name.startswith(settings.PACKAGE) and (was, now) == labels)
         )

@@ -110,7 +110,7 @@ def _entry(key: Key, group: Sequence[Run], rows: tuple[Row, ...]) -> Entry:
         threads=key.threads,
         machine=first.machine,
         sha256=first.job.model.sha256,
-        settings=_portable(settings.of_repeats(group)),
+        settings=portable(settings.of_repeats(group)),
         runs=len(group),
         failed=len(failed),
         failure=failed[0].sentence if failed else None,
@@ -118,8 +118,8 @@ def _entry(key: Key, group: Sequence[Run], rows: tuple[Row, ...]) -> Entry:
     )
 
 
-def _portable(way: Mapping[str, str]) -> dict[str, str]:
-    """How a run was measured, without where files lie and a program's content, which differ between two checkouts of the same code."""
+def portable(way: Mapping[str, str]) -> dict[str, str]:
+    """How a run was measured (see settings.of_repeats), without where files lie and a program's content, which differ between two checkouts of the same code."""
     kept = {name: value for name, value in way.items() if name not in ("folder", "program")}
     for name in ("runtime", "inputs", "command"):
         if name in kept:
