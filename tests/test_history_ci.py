@@ -45,7 +45,7 @@ def project(tmp_path: Path) -> Path:
     project = tmp_path / "project"
     project.mkdir()
     git(project, "init", "-q", "-b", "main")
-    git(project, "remote", "add", "origin", str(tmp_path / "origin.git"))
+    git(project, "remote", "add", "origin", "../origin.git")
     return project
 
 
