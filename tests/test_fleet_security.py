@@ -37,6 +37,8 @@ from memprof.measuring.places.place import HERE
 from memprof.measuring.suite import Suite, parse_cmd, parse_variant
 from memprof.runs import store
 from memprof.runs.records import Attempt
+from memprof.seek import dimensions, scale_runs
+from memprof.seek.scaled import ScaleRequest
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:8786", "tcp://localhost:8786", "tcp://[::1]:8786", "tcp://127.8.8.8:1"])
@@ -157,6 +159,29 @@ def test_points_of_a_search_are_asked_for_at_once_and_come_back_in_their_order(t
     assert [made.job.at["batch"] for made in runs] == [1, 2, 3]
     with pytest.raises(InputError, match="no place of the fleet has kind=pi5: it has 2 places"):
         searching.Machines(Lab(OFFERED), frozenset({("kind", "pi5")})).pinned()
+
+
+def test_a_point_that_is_given_up_does_not_end_the_search(tmp_path, monkeypatch):
+    path = tmp_path / "law.json"
+    path.write_text('{"weights": ["4MiB"], "activations": ["1MiB"]}')
+
+    class GivesUp(desk.Desk):
+        def runs(self):
+            for number, item in enumerate(self.packed):
+                if number == 1:
+                    self.failed[item.request.key] = "law.json, b failed 3 times, on 2 machines and is given up: x: full"
+                else:
+                    yield replace(run(), attempt=Attempt(item.request.key, 1, 1))
+
+    monkeypatch.setattr(searching, "Desk", GivesUp)
+    fleet = searching.Machines(Lab(OFFERED), frozenset())
+    request = ScaleRequest(str(path), "synthetic", (dimensions.parse("threads=1..4"),), fleet=fleet)
+    places = scale_runs.Places(request, SimpleNamespace(say=print), print)
+
+    points = places.measure_at_once([{"threads": 1}, {"threads": 2}, {"threads": 4}], 0)
+
+    assert [bool(point.sizes) for point in points] == [True, False, True]
+    assert points[1].at == {"threads": 2} and points[1].ended.endswith("is given up: x: full") and not points[1].least
 
 
 def test_a_machine_of_a_second_kind_that_joins_gets_no_point_of_a_search(tmp_path, monkeypatch):

@@ -112,7 +112,7 @@ def measure_on_fleet(
                 yield from slim(campaign.runs())
             finally:
                 watching.tell(client, name, None)
-                failed.extend(campaign.failed)
+                failed.extend(campaign.failed.values())
 
         code = keep_runs(measure, output, append, as_json, above_baseline, brief)
     if failed and code == 0:

@@ -80,11 +80,14 @@ class Places:
             job = self._order(at).job
             points.append((self._asked(at)[0], Sought(job.at, job.sessions, held_out)))
         runs = self._request.fleet.measure(points, Quiet(self._progress, count), self._keep)
-        for run in runs:
-            self._known(run)
-        return [
-            replace(measured(run), at=at, planned_bytes=self._planned(at), held_out=held_out) for at, run in zip(places, runs, strict=True)
-        ]
+        measured_points = []
+        for at, run in zip(places, runs, strict=True):
+            if isinstance(run, str):
+                measured_points.append(Measured(at, {}, run, held_out=held_out))
+            else:
+                self._known(run)
+                measured_points.append(replace(measured(run), at=at, planned_bytes=self._planned(at), held_out=held_out))
+        return measured_points
 
     def measure(self, at: Mapping[str, int], count: int, *, held_out: bool = False) -> Measured:
         """The sizes at a place, where `count` places were measured before. held_out: no law is to be fitted to them."""

@@ -54,7 +54,7 @@ class _Running:
 @dataclass
 class Desk:
     """A campaign. See `runs`. earlier: what an existing runs file holds, see memprof.measuring.fleet.earlier. told: called every second with how many
-    comparisons run, wait and are done. failed: a sentence for each comparison that was given up.
+    comparisons run, wait and are done. failed: a sentence for each comparison that was given up, by its key.
     """
 
     client: Any
@@ -63,7 +63,7 @@ class Desk:
     keep: Callable[[bytes], None]
     earlier: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
     told: Callable[[int, int, int], None] = lambda running, waiting, done: None
-    failed: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
     _planner: Planner = field(default_factory=Planner)
     _there: dict[str, There] = field(default_factory=dict)
     _running: dict[str, _Running] = field(default_factory=dict)  # by the task's key
@@ -308,7 +308,7 @@ class Desk:
             count = f"{counted(len(reasons), 'time')}, " if len(reasons) > 1 else ""
             where = counted(len(places), "machine") if len(places) > 1 else running.place
             sentence = f"{title} failed {count}on {where} and is given up: {'; '.join(dict.fromkeys(reasons))}"
-            self.failed.append(sentence)
+            self.failed[running.packed.request.key] = sentence
             self.progress.say(sentence)
         for place in self._planner.benched - benched:
             self.progress.say(f"{place} failed three times in a row and gets nothing more")

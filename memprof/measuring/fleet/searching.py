@@ -49,16 +49,16 @@ class Machines:
     def _none(self, there: Sequence[scheduler.There]) -> str:
         return f"no place of the fleet has {scheduler.described(self.labels)}: {scheduler.offered_words(there)}"
 
-    def measure(self, points: Sequence[tuple[Suite, Sought]], progress: Progress, keep: Callable[[bytes], None]) -> list[Run]:
-        """The Run of each point, in their order, once all are there; each is given to `keep` as soon as it exists.
+    def measure(self, points: Sequence[tuple[Suite, Sought]], progress: Progress, keep: Callable[[bytes], None]) -> list[Run | str]:
+        """The Run of each point, in their order, once all are there; each is given to `keep` as soon as it exists. A point that was given up has a
+        sentence instead.
 
-        Raises InputError if a point is given up, or the fleet is lost.
+        Raises InputError if the fleet is lost.
         """
         self._fitting()  # a machine with further labels has those of the kind too
         packed = [packing.sought(suite, asked, self.labels) for suite, asked in points]
         desk = Desk(self.client, packed, progress, keep)
         runs, _ = standing(list(desk.runs()))
-        if desk.failed:
-            raise InputError(desk.failed[0])
-        by_comparison = {run.attempt.comparison: run for run in runs if run.attempt is not None}
-        return [by_comparison[point.request.key] for point in packed]
+        answers: dict[str, Run | str] = {**desk.failed}
+        answers.update((run.attempt.comparison, run) for run in runs if run.attempt is not None)
+        return [answers[point.request.key] for point in packed]
