@@ -119,7 +119,10 @@ def _entry(key: Key, group: Sequence[Run], rows: tuple[Row, ...]) -> Entry:
 
 
 def portable(way: Mapping[str, str]) -> dict[str, str]:
-    """How a run was measured (see settings.of_repeats), without where files lie and a program's content, which differ between two checkouts of the same code."""
+    """How a run was measured (see settings.of_repeats), without where files lie and a program's content.
+
+    These differ between two checkouts of the same code.
+    """
     kept = {name: value for name, value in way.items() if name not in ("folder", "program")}
     for name in ("runtime", "inputs", "command"):
         if name in kept:
