@@ -1,7 +1,7 @@
 """How good `memprof grow` is: `python ci/bench/growth.py [real] [runtimes] [meter]`, all of it by default.
 
-    real       processes of known growth (growth.c), --cases of each kind: false alarms, misses, the unit and the memory that are named, and what
-               three usual tests say of the same curves
+    real       processes of known growth (growth.c and growth_runtime.py), --cases of each kind: false alarms, misses, the unit and the memory
+               that are named, and what three usual tests say of the same curves
     runtimes   the verdict on each installed runtime, over the small models of the atlas and a real net
     meter      what following memory adds to a process in 100,000 iterations, in C and in Python, and its CPU time beside an iteration of 1 ms
 
@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from atlas import subjects
 
 from bench import docs
+from memprof import zoo
 from memprof.errors import MemprofError
 from memprof.judge.growing import RELOAD
 from memprof.measuring import campaign
@@ -59,7 +60,14 @@ _KINDS: dict[str, tuple[int, str | None, str | None]] = {
     "shape": (2000, "shape", "in use"),
     "file": (2000, "iteration", "file-backed"),
     "pool": (2000, "iteration", "in use"),
+    "python-cache": (2000, None, None),
+    "python": (2000, "iteration", "in use"),
+    "reload-freed": (200, None, None),
+    "reload": (200, "reload", "in use"),
+    "wrapped": (2000, None, None),
+    "wrapper": (2000, "iteration", "in use"),
 }
+_IN_PYTHON = ("python-cache", "python", "reload-freed", "reload", "wrapped", "wrapper")  # of growth_runtime.py
 _NETS = ("mnist", "mobilenet_v2", *subjects.REAL, "llama, q8_0", "decoder, 2 layers of 128", "decoder, 10 MB")  # of the atlas
 _SURE = 0.95
 
@@ -110,6 +118,7 @@ _RIVALS = ("last above first", "line", "Mann-Kendall")
 def _kinds(words: argparse.Namespace) -> Iterator[tuple[str, ...]]:
     with tempfile.TemporaryDirectory() as folder:
         program = _program(Path(folder))
+        zoo.make("mnist", Path(folder) / "mnist.onnx", format="onnx")
         for kind in words.kinds:
             units, cause, where = _KINDS[kind]
             seen: Counter[str] = Counter()
@@ -129,6 +138,13 @@ def _kinds(words: argparse.Namespace) -> Iterator[tuple[str, ...]]:
 
 
 def _grown(program: Path, kind: str, units: int, seed: int) -> Grown:
+    if kind in _IN_PYTHON:
+        model = program.with_name(kind)
+        model.write_text(f"{kind} {seed}")
+        cycles = RELOAD if kind.startswith(RELOAD) else None
+        runtime = str(Path(__file__).with_name("growth_runtime.py"))
+        request = GrowRequest(str(model), runtime, {}, 1, cycles=cycles, budget=Budget(units=units))
+        return grow(request, Silent(), lambda line: None)
     command = commands.of_words([str(program), kind, "{runs}", str(seed)])
     return grow(GrowRequest(None, command=command, budget=Budget(units=units)), Silent(), lambda line: None)
 
