@@ -8,6 +8,7 @@ import random
 import re
 import statistics
 import subprocess
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -619,10 +620,10 @@ def test_commits_are_built_and_searched(memprof, checkout, monkeypatch) -> None:
 
 
 def test_where_a_program_of_each_commit_was_built_is_no_difference(memprof, checkout) -> None:
-    suite = "[build]\ncommand = 'cp hold.py hold && chmod +x hold'\n[[variant]]\ncmd = './hold'\n"
+    suite = "[build]\ncommand = 'cp hold.sh hold && chmod +x hold'\n[[variant]]\ncmd = './hold'\n"
     for mib in (20, 30):
-        text = f"#!{sys.executable} -SE\nimport time\nheld = b'x' * ({mib} << 20)\ntime.sleep(0.05)\n"
-        checkout.commit(suite_dot_toml=suite, hold_dot_py=text)
+        code = f"import time; held = b'x' * ({mib} << 20); time.sleep(0.05)"
+        checkout.commit(suite_dot_toml=suite, hold_dot_sh=f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -SEc {shlex.quote(code)}\n")
 
     done = memprof("bisect", "--suite", "suite.toml", "--good", "HEAD~1", cwd=checkout.folder)
 

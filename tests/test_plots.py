@@ -279,10 +279,13 @@ def test_a_peak_that_lacks_swapped_out_pages_is_at_least_so_much():
     made = run("a")
     marks = tuple(dataclasses.replace(mark, swap_peak_bytes=171 << 20) if mark.phase == "EXECUTE" else mark for mark in made.marks)
 
-    said = words(peaks.render([dataclasses.replace(made, marks=marks)]))
+    swapped = [dataclasses.replace(made, marks=marks)]
+    said = words(peaks.render(swapped))
 
-    assert "≥268.0" in said and "270.0" in said
-    assert "≥ at least: up to 171.0 MiB were swapped out, which RSS does not count" in said
+    assert "≥268.0" in said and "270.0" in said and "≥ at least: pages were swapped out" in said
+    for picture in (peaks, spread, timeline, tradeoff):
+        text = " ".join(words(picture.render(swapped)))
+        assert "Pages were swapped out (171.0 MiB in EXECUTE, at most), which RSS does not count" in text, picture
 
 
 def test_one_model_is_named_above_and_several_have_a_panel_each():

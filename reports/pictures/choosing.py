@@ -15,6 +15,7 @@ from memprof.runs.summary import Key
 from .. import ran
 from ..rows import named
 from ..soundness import sound
+from ..tables import missing
 from ..tables.grid import Unit, choose_unit
 
 
@@ -82,7 +83,7 @@ def _machines(runs: Sequence[Run]) -> dict[str, Machine]:
 
 
 def remarks(grouped: Mapping[Key, list[Run]], not_drawn: int = 0) -> list[str]:
-    """The lines that a reader of the picture needs: how many variants are not drawn, different machines, and what failed."""
+    """The lines that a reader of the picture needs: how many variants are not drawn, different machines, pages in swap, and what failed."""
     machines = _machines([run for group in grouped.values() for run in group])
     lines = []
     if not_drawn:
@@ -90,6 +91,8 @@ def remarks(grouped: Mapping[Key, list[Run]], not_drawn: int = 0) -> list[str]:
     if len(machines) > 1:
         listed = ", ".join(f"{machine.name} ({machine.words or 'not known'})" for machine in machines.values())
         lines.append(f"Measured on {len(machines)} machines, which are never averaged: {listed}")
+    if swapped := missing.swapped_out([run for group in grouped.values() for run in group]):
+        lines.append(swapped[0].upper() + swapped[1:])
     called = named(grouped)
     several_models = len({key.model for key in grouped}) > 1
     for key, group in grouped.items():

@@ -24,7 +24,6 @@ from memprof.runs import metrics, summary
 from memprof.runs.metrics import BYTES
 from memprof.runs.records import RELEASE, STARTUP, Mark, Run
 from memprof.runs.summary import Key
-from memprof.units import format_bytes
 
 from ..columns import Cache, Split, split
 from ..rows import named
@@ -41,8 +40,8 @@ _MOST_BARS = 60  # more rows than this are not looked at, and a PNG has its limi
 
 @dataclass(frozen=True)
 class Bar:
-    """A phase of a variant, in bytes: its median peak and the parts of that, the smallest and largest repeat, the baseline, and the most that was
-    swapped out, which the peak lacks."""
+    """A phase of a variant, in bytes: its median peak and the parts of that, the smallest and largest repeat, and the baseline. swapped: whether
+    the peak lacks pages that were swapped out."""
 
     peak: float
     anon: float
@@ -53,7 +52,7 @@ class Bar:
     baseline: float | None
     failed: bool
     imported: bool
-    swapped: int
+    swapped: bool
 
     @property
     def unseen(self) -> float:
@@ -142,7 +141,7 @@ def bar_of(group: Sequence[Run], phase: str, cache: Cache) -> Bar | None:
         baseline=statistics.median(grounds) if grounds else None,
         failed=any(not run.outcome.ok and run.outcome.phase == phase for run in group),
         imported=run.imported,
-        swapped=0 if phase == RELEASE else max(mark.swapped_bytes for mark, _ in having),
+        swapped=phase != RELEASE and any(mark.swapped_bytes for mark, _ in having),
     )
 
 
@@ -183,8 +182,7 @@ def _legend(known: Sequence[Bar], several: bool, released: bool) -> list[Entry]:
     if any(bar.failed for bar in known):
         entries.append(Entry("✗ failed in some repeats"))
     if any(bar.swapped for bar in known):
-        most = format_bytes(max(bar.swapped for bar in known))
-        entries.append(Entry(f"≥ at least: up to {most} were swapped out, which RSS does not count"))
+        entries.append(Entry("≥ at least: pages were swapped out"))
     if not all(bar.exact for bar in known):
         reason = {False: "only what polling saw", True: "what its log says"}
         entries.append(Entry("~ " + ", or ".join(reason[imported] for imported in {bar.imported: None for bar in known if not bar.exact})))

@@ -18,18 +18,19 @@ def inexact(runs: Sequence[Run], phase: str = PEAK) -> list[str]:
 
 
 def swapped(runs: Sequence[Run], phase: str | None = None) -> list[str]:
-    """A note on phases whose pages were swapped out: none if there is no such phase. phase: only of those that its figures come from."""
+    """A note on peaks that lack pages which were swapped out: none if there is no such phase. phase: only of those that its figures come from."""
+    which = swapped_out(runs, phase)
+    return [f"≥ at least: {which}. The peak of RSS and swap is the largest sum seen, about every 10 ms."] if which else []
+
+
+def swapped_out(runs: Sequence[Run], phase: str | None = None) -> str:
+    """Which phases had pages swapped out, in words; empty if there is none."""
     most: dict[str, int] = {}
     looked_at = (mark for run in runs for mark in (run.marks if phase is None else metrics.marks_of(run, phase)))
     for mark in (mark for mark in looked_at if mark.swapped_bytes):
         most[mark.phase] = max(most.get(mark.phase, 0), mark.swapped_bytes)
-    if not most:
-        return []
     amounts = ", ".join(f"{format_bytes(most[phase])} in {phase}" for phase in summary.order(most))
-    return [
-        f"≥ at least: pages were swapped out ({amounts}, at most), which RSS does not count. "
-        "The peak of RSS and swap is the largest sum seen, about every 10 ms."
-    ]
+    return f"pages were swapped out ({amounts}, at most), which RSS does not count" if most else ""
 
 
 def why_inexact(runs: Sequence[Run], phase: str = PEAK) -> list[str]:
