@@ -6,9 +6,9 @@ import json
 import os
 import random
 import re
+import shlex
 import statistics
 import subprocess
-import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
