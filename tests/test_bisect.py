@@ -620,7 +620,8 @@ def test_commits_are_built_and_searched(memprof, checkout, monkeypatch) -> None:
 
 
 def test_where_a_program_of_each_commit_was_built_is_no_difference(memprof, checkout) -> None:
-    suite = "[build]\ncommand = 'cp hold.sh hold && chmod +x hold'\n[[variant]]\ncmd = './hold'\n"
+    python = f"python = {str(checkout.folder / 'quick-python')!r}"
+    suite = f"[build]\n{python}\ncommand = 'cp hold.sh hold && chmod +x hold'\n[[variant]]\ncmd = './hold'\n"
     for mib in (20, 30):
         code = f"import time; held = b'x' * ({mib} << 20); time.sleep(0.05)"
         checkout.commit(suite_dot_toml=suite, hold_dot_sh=f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -SEc {shlex.quote(code)}\n")
