@@ -23,10 +23,10 @@ from memprof.judge.growth import Verdict
 from memprof.programs import commands
 from memprof.reports.pictures import growth as pictures
 from memprof.reports.tables.growth import words
-from memprof.runs import store
+from memprof.runs import store, work
 from memprof.runs.records import Outcome, Run
 from memprof.seek import grow, why
-from memprof.seek.grow import Budget, GrowRequest, parse_budget, parse_shapes
+from memprof.seek.grow import Budget, GrowRequest, longest, parse_budget, parse_shapes
 
 MIB, PAGE = 1 << 20, 4096
 Size = Callable[[int], float]
@@ -436,6 +436,48 @@ def test_a_server_that_runs_already_is_judged_by_its_log(memprof, tmp_path, make
     units = {answer["unit"], *answer["rivals"]}
     assert units == {"request", "token"}
     assert answer["slope"] == pytest.approx(8192 if answer["unit"] == "request" else 4096, rel=0.2)
+
+
+def _moved(log: Path) -> None:
+    log.rename(log.with_suffix(".1"))
+    log.touch()
+
+
+def _cut_off(log: Path) -> None:
+    os.truncate(log, 0)
+
+
+def _read_to_its_end(log: Path) -> bool:
+    """Whether a process holds it open and stands at its end."""
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            if os.readlink(descriptor) == str(log):
+                told = Path(str(descriptor).replace("/fd/", "/fdinfo/")).read_text()
+                return int(told.split()[1]) == log.stat().st_size
+    return False
+
+
+@pytest.mark.parametrize("rotate", [_moved, _cut_off])
+def test_a_log_that_is_rotated_is_followed(tmp_path, rotate):
+    log = tmp_path / "log"
+    log.write_text("served\n" * 7)  # from before
+    words = ["--for", "2min", "--interval", "5ms", "--log", "log", "--phase", "request=^served", "-o", "runs.jsonl"]
+    server = subprocess.Popen(["sleep", "600"])
+    with subprocess.Popen([sys.executable, "-m", "memprof", "attach", "--grow", str(server.pid), *words], cwd=tmp_path) as attached:
+        try:
+            wait_for(lambda: _read_to_its_end(log))
+            for lines in (30, 20):
+                with log.open("a") as file:
+                    file.write("served\n" * lines)
+                wait_for(lambda: _read_to_its_end(log))
+                rotate(log)
+        finally:
+            server.kill()
+            server.wait()
+        attached.wait(60)
+
+    (run,) = store.load([tmp_path / "runs.jsonl"]).runs
+    assert work.unpack(longest(run)).counts["request"][-1] == 50
 
 
 @pytest.mark.parametrize(

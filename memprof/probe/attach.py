@@ -4,7 +4,8 @@
 `end` comes on standard input. The outcome is ok in each case; the only phase, RUN, lasts as long as the polling.
 
 `start["command"]`, if there is any: {"regexes": [[UNIT, REGEX]], "log": PATH}. Lines that match, and are appended to this file meanwhile or
-come through it if it is a FIFO, end units of the process's work: its memory is read as soon as a poll sees them.
+come through it if it is a FIFO, end units of the process's work: its memory is read as soon as a poll sees them. A file that is cut off, or that
+another file with new lines replaces, is followed from its beginning, as logs are rotated.
 
 The high-water mark is never reset, so it tells the peak only if it rose meanwhile.
 """
@@ -79,9 +80,31 @@ class Attached(Command):
         super()._keep_sample(now, values)
         if self._log is not None:
             try:
-                self._heard(os.read(self._log, _READ))
+                data = os.read(self._log, _READ)
             except BlockingIOError:
-                pass  # a FIFO that is empty
+                return  # a FIFO that is empty
+            if not data and self._rotated():
+                data = b"\n" + os.read(self._log, _READ)
+            self._heard(data)
+
+    def _rotated(self):
+        """Whether the log begins anew, and stand at its beginning then. A new file counts once it has lines: until then the old one may get more."""
+        before = os.fstat(self._log)
+        if not stat.S_ISREG(before.st_mode):
+            return False
+        if before.st_size < os.lseek(self._log, 0, os.SEEK_CUR):
+            os.lseek(self._log, 0, os.SEEK_SET)
+            return True
+        try:
+            after = os.stat(self._log_path)
+            if os.path.samestat(before, after) or not stat.S_ISREG(after.st_mode) or not after.st_size:
+                return False
+            log = os.open(self._log_path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return False  # it is moved at this moment, or it is not for us
+        os.close(self._log)
+        self._log = log
+        return True
 
     def _obey(self, text):
         if b"end" in text.split():
