@@ -1,4 +1,4 @@
-"""What stays after RELEASE in each installed runtime, on inception_v3 of the zoo: the table of docs/numbers.md.
+"""What stays after RELEASE in each installed runtime, on inception_v3 of the zoo or a small language model: the table of docs/numbers.md.
 
 Each runtime loads, warms up once, executes twice and is deleted, in three fresh processes. Memory is what counts here, so that a
 busy machine spoils nothing.
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import memprof
+from memprof import zoo
 from memprof.cli import report
 from memprof.errors import InputError
 from memprof.programs import runtimes
@@ -19,7 +20,9 @@ from memprof.runs.records import PEAK, Run
 from memprof.units import format_bytes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from bench import docs, tools
+from atlas import subjects
+
+from bench import docs
 from bench.table import aligned
 
 FOLDER = Path(__file__).resolve().parents[2] / "bench"
@@ -32,22 +35,35 @@ TAKES = {
     "litert": "tflite",
     "onert": "tflite",
     "onert-native": "tflite",
+    "ncnn": "ncnn",
+    "mnn": "mnn",
+    "torch": "pt2",
+    "executorch": "pte",
 }
+LANGUAGE = {"llamacpp": "llama, q8_0", "ctranslate2": "decoder, 6 layers of 512", "genai": "decoder, 50 MB"}  # models of the atlas
 _REPEATS = 3
 _TITLES = ("runtime", "PEAK", "kept: RSS", "anonymous", "file-backed", "heap in use", "heap freed, kept")
 
 
 def main() -> None:
     """Measure the installed runtimes and write the table into the manual."""
+    FOLDER.mkdir(exist_ok=True)
     runs_measured: list[Run] = []
-    for form in ("onnx", "tflite"):
+    for form in dict.fromkeys(TAKES.values()):
         names = [name for name, takes in TAKES.items() if takes == form and _installed(name)]
         if names:
-            model = tools.zoo("inception_v3", FOLDER / f"inception_v3.{form}")
+            model = FOLDER / f"inception_v3{zoo.ENDINGS[form]}"
+            if not model.exists():
+                zoo.make("inception_v3", model, format=form)
             runs_measured += memprof.measure([model], names, warmup=1, runs=2, repeats=_REPEATS)
+    for name, net in LANGUAGE.items():
+        if _installed(name):
+            model = subjects.models(name, FOLDER)[net]
+            runs_measured += memprof.measure([model], variants=subjects.variant(name, sys.executable), warmup=1, runs=2, repeats=_REPEATS)
     rows = [_row(runs) for runs in summary.groups(runs_measured).values()]
     notes = [
         f"inception_v3 of the zoo, 90.9 MiB of weights; the largest of {_REPEATS} processes, above the baseline but for PEAK.",
+        *(f"{name} has a model of the atlas: {net}." for name, net in LANGUAGE.items() if _installed(name)),
         "heap: the part of anonymous memory that glibc's malloc manages; freed blocks that it keeps may not be resident.",
     ]
     page = docs.write("release", aligned([_TITLES, *rows]), notes)
