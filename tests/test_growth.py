@@ -185,7 +185,8 @@ def test_a_slow_leak_under_memory_that_comes_down_is_not_called_flat(size, seed)
 def test_a_verdict_needs_all_processes():
     steady, growing = processes(flat, 2000, 1), processes(leak(4096), 2000, 1)
 
-    assert judge([*steady[:2], growing[0]]).reason == "growth in 1 of 3 processes"
+    torn = judge([*steady[:2], growing[0]])
+    assert torn.reason == "growth in 1 of 3 processes" and torn.needed == 8000
     assert judge(growing[:2]).word == "undecided"
     fast = processes(leak(40960), 2000, 1)
     assert "times as fast" in judge([*growing[:2], fast[0]]).reason

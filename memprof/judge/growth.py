@@ -176,7 +176,8 @@ def combined(each: Sequence[Growth]) -> Verdict:
         "rise_bytes": max(growth.rise_bytes for growth in each),
         "tail": min(growth.tail for growth in each),
     }
-    needed = max((growth.needed for growth in each if growth.needed is not None), default=None)
+    longer = 4 * max(growth.warmup + growth.tail for growth in each)  # as the next round would be: only more work can make them agree
+    needed = max((growth.needed for growth in each if growth.needed is not None), default=None if words == {"undecided"} else longer)
     if words <= {"steady", "bounded"}:
         return Verdict("bounded" if "bounded" in words else "steady", middle.unit, **whole, processes=each)  # type: ignore[arg-type]
     if words == {"grows"}:
