@@ -35,7 +35,7 @@ from memprof.measuring.places.sending import Sending
 from memprof.measuring.suite import Suite, parse_cmd
 from memprof.models.identity import identify
 from memprof.runs import store
-from memprof.runs.records import ModelFile
+from memprof.runs.records import Job, ModelFile
 from memprof.seek import tune
 
 QUICK = {"load": [{"allocate": "weights", "bytes": 8 << 20}]}
@@ -616,6 +616,21 @@ def test_a_connection_that_dies_without_an_end_ends_the_tree_too(server, place, 
             with suppress(psutil.Error):
                 process.kill()
         thread.join(120)
+
+
+def test_a_look_that_takes_long_does_not_look_like_a_connection_that_died(place):
+    place.beat_ns = 10**8  # so the probe there ends its child after 0.8 s of silence
+    looked = []
+
+    def look(job: Job, phase: str, pid: int) -> None:
+        looked.append(phase)
+        time.sleep(3)
+
+    (order,) = plan(Suite(variants=(parse_cmd("sleep 1"),), repeats=1, place=place)).orders
+    order = replace(order, job=replace(order.job, hold=True), hold_at={"": 1})
+    (run,) = campaign.measure([order], failing.Silent(), lambda line: None, look)
+
+    assert looked == ["/peak"] and run.outcome.ok
 
 
 def _measured(place, program: str) -> None:

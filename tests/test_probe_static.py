@@ -34,7 +34,7 @@ from memprof import probe as probe_package
 from memprof.errors import InputError, UsageError
 from memprof.measuring import attach
 from memprof.measuring.bundle import probe_command
-from memprof.measuring.message import Message, Start, encode
+from memprof.measuring.message import Hold, Message, Start, encode
 from memprof.measuring.orders import plan
 from memprof.measuring.probing import ask
 from memprof.measuring.suite import Suite, Variant
@@ -241,14 +241,16 @@ def waiting(kind: str) -> Iterator[tuple[subprocess.Popen[bytes], list[psutil.Pr
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_silent_input_ends_the_tree_if_it_must_not_be_silent(kind):
+@pytest.mark.parametrize("hold", [None, Hold(600 * 10**9, {"": 1})], ids=["measured", "held"])
+def test_a_silent_input_ends_the_tree_if_it_must_not_be_silent(kind, hold):
     start = Start(("sleep", "600"), command={})
-    message = Message(job(), start, 600 * 10**9, {"": 10**6}, silence_ns=10**8)
+    message = Message(job(), start, 600 * 10**9, {"": 10**6}, hold=hold, silence_ns=5 * 10**8)
     with subprocess.Popen(probe_command(kind), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as probe:
         assert probe.stdin is not None
         probe.stdin.write(encode(message))
         probe.stdin.flush()
         assert probe.wait(120) == 3
+        assert probe.stdout is not None and (b"\nheld /peak " in probe.stdout.read()) == (hold is not None)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -127,6 +127,8 @@ class Measurement(Launcher):
                 if changed != interval:
                     interval, next_ns = changed, clock()
             now = clock()
+            if self.silence_ns and now - self._heard_ns > self.silence_ns:
+                raise Stopped
             if self._held is not None:  # no sample is taken: a look at the child moves its figures
                 end_ns += self._follow_hold(now)
                 tick_ns, next_ns = now + _HOLD_TICK_NS, now
@@ -140,8 +142,6 @@ class Measurement(Launcher):
                 if self.report_ns and now - self._begin_ns > self.report_ns * (self._reports + 1):
                     self._reports += 1
                     self.report()
-                if self.silence_ns and now - self._heard_ns > self.silence_ns:
-                    raise Stopped
                 if not interval:
                     self._look()
                 self._live(self._phase, self._rss)

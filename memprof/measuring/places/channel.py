@@ -13,6 +13,7 @@ import secrets
 import select
 import shlex
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -185,15 +186,23 @@ class Program:
         return b"".join(texts[self.stdout]), b"".join(texts[self.stderr])
 
     def lines(self, beat_ns: int) -> Iterator[bytes]:
-        """The lines of its output as they come; `beat` goes to its input so often."""
-        rest, next_ns = b"", time.monotonic_ns() + beat_ns
-        while self.stdout.code is None:
-            ready, _, _ = select.select([self.stdout], [], [], max(0, next_ns - time.monotonic_ns()) / 1e9)
-            if time.monotonic_ns() >= next_ns:
-                next_ns = time.monotonic_ns() + beat_ns
-                with suppress(BrokenPipeError):
-                    self.stdin.write(b"beat\n")
-                    self.stdin.flush()
-            if ready:
+        """The lines of its output as they come; `beat` goes to its input so often, also while the caller is busy with a line."""
+        closed = threading.Event()
+        thread = threading.Thread(target=beat, args=(self.stdin, b"beat\n", beat_ns / 1e9, closed), daemon=True)
+        thread.start()
+        rest = b""
+        try:
+            while self.stdout.code is None:
                 *lines, rest = (rest + self.stdout.read1()).split(b"\n")
                 yield from lines
+        finally:
+            closed.set()
+            thread.join()  # or its last line might go to the channel's next program
+
+
+def beat(stdin: IO[bytes], line: bytes, every_s: float, closed: threading.Event) -> None:
+    """Write a line so often until the event is set or nobody reads any more."""
+    with suppress(OSError, ValueError):  # it broke, or was closed just now
+        while not closed.wait(every_s):
+            stdin.write(line)
+            stdin.flush()

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ...errors import InputError, os_reason
-from .channel import BROKEN, END_BELOW, Channel, Program, ended, errors_of
+from .channel import BROKEN, END_BELOW, Channel, Program, beat, ended, errors_of
 from .place import Started, piped
 
 _BEGIN = b"memprof-begin\n"
@@ -98,7 +98,9 @@ class Connection:
         self.python = self._facts["python"] or None
         if self.leases:
             self._closed = threading.Event()
-            threading.Thread(target=_beat, args=(process, self._closed), daemon=True).start()
+            # A thread says that the holder of the lease is there: a place may be held for hours while nothing is measured.
+            assert process.stdin is not None
+            threading.Thread(target=beat, args=(process.stdin, b"\n", _BEAT_S, self._closed), daemon=True).start()
 
     def close(self) -> None:
         """Let the place go."""
@@ -227,15 +229,6 @@ class Connection:
     def path(self, *parts: str) -> str:
         """See There."""
         return "/".join((self._facts["folder"], *parts))
-
-
-def _beat(process: subprocess.Popen[bytes], closed: threading.Event) -> None:
-    """Keep the lease of a connection until that is closed or breaks. A thread does it: a place may be held for hours while nothing is measured."""
-    assert process.stdin is not None
-    with suppress(OSError, ValueError):  # it broke, or was closed just now
-        while not closed.wait(_BEAT_S):
-            process.stdin.write(b"\n")
-            process.stdin.flush()
 
 
 def why_failed(done: subprocess.CompletedProcess[bytes]) -> str:

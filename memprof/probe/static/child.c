@@ -292,6 +292,7 @@ int loop(void) {
         changed = interval_of(m.phase);
         if (changed != interval) interval = changed, next_ns = now_ns();
         now = now_ns();
+        if (m.silence_ns && now - m.heard_ns > m.silence_ns) return 0; /* a connection can die without an end */
         if (m.held != NULL) { /* no sample is taken: being looked at moves its figures */
             end_ns += follow_hold(now);
             tick_ns = now + HOLD_TICK_NS;
@@ -305,7 +306,6 @@ int loop(void) {
         }
         if (now < tick_ns) continue;
         if (m.report_ns && now - m.begin_ns > m.report_ns * (reports + 1)) ++reports, report();
-        if (m.silence_ns && now - m.heard_ns > m.silence_ns) return 0; /* a connection can die without an end */
         if (!interval) look();
         live();
         if (grace_ns && m.done && !leaving) leaving = 1, end_ns = min64(end_ns, now + grace_ns);
