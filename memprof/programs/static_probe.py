@@ -91,7 +91,8 @@ def _compilers(machine: str, wanted: str | None) -> Iterator[tuple[str, ...]]:
         if (path := shutil.which(name)) is not None:
             yield (path,)
     if importlib.util.find_spec("ziglang") is not None:
-        yield sys.executable, "-m", "ziglang", "cc", "-target", musl
+        # Thumb-2 makes the program a quarter smaller, and each ARMv7 has it.
+        yield sys.executable, "-m", "ziglang", "cc", "-target", musl.replace("arm-", "thumb-", 1)
     for name in (f"{gnu}-gcc", *(("cc", "gcc", "clang") if here else ())):
         if (path := shutil.which(name)) is not None:
             yield (path,)
