@@ -16,6 +16,7 @@ from failing import measured, runtime_file, wait_for
 from memprof.cli import seeking
 from memprof.errors import InputError
 from memprof.measuring import cgroups, leftovers, limits
+from memprof.measuring.places.place import HERE, boot
 from memprof.measuring.progress import Silent
 from memprof.reports.pictures import fit as report
 from memprof.reports.tables.fit import render
@@ -269,8 +270,8 @@ def folder():
 
 
 def test_a_group_whose_owner_is_gone_is_removed_and_others_are_kept(folder):
-    own = folder / f"{limits.PREFIX}-{limits._owner()}-99"
-    gone = folder / f"{limits.PREFIX}-{limits._boot()}-{os.getpid()}-1-1"
+    own = folder / f"{limits.PREFIX}-{HERE.owner()}-99"
+    gone = folder / f"{limits.PREFIX}-{boot()}-{os.getpid()}-1-1"
     foreign = folder / f"{limits.PREFIX}-mine"
     for group in (own, gone, foreign):
         group.mkdir()
@@ -290,7 +291,7 @@ def test_a_group_whose_owner_is_gone_is_removed_and_others_are_kept(folder):
 
 def test_the_next_memprof_of_any_kind_removes_a_group_whose_owner_is_gone(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    gone = folder / f"{limits.PREFIX}-{limits._boot()}-{os.getpid()}-1-1"
+    gone = folder / f"{limits.PREFIX}-{boot()}-{os.getpid()}-1-1"
     gone.mkdir()
     leftovers.end_leftovers()
     assert gone.exists(), "nothing is noted, so nothing is looked at"
@@ -303,7 +304,7 @@ def test_the_next_memprof_of_any_kind_removes_a_group_whose_owner_is_gone(folder
 
 def test_a_note_on_groups_of_another_container_is_left_alone_and_one_on_a_folder_that_is_gone_is_removed(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    group = tmp_path / f"{limits.PREFIX}-{limits._boot()}-{os.getpid()}-1-1"
+    group = tmp_path / f"{limits.PREFIX}-{boot()}-{os.getpid()}-1-1"
     group.mkdir()
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(limits, "pid_namespace", lambda: "another/1")
@@ -323,7 +324,7 @@ def test_the_group_of_a_killed_probe_is_removed_at_once(scenario, tmp_path):
     run = measured(scenario(), runtime_file(tmp_path, load="os.kill(os.getppid(), 9)"), no_swap=True)
 
     assert run.outcome.status == "lost"
-    assert not list(made.glob(f"{limits.PREFIX}-{limits._owner()}-*"))
+    assert not list(made.glob(f"{limits.PREFIX}-{HERE.owner()}-*"))
 
 
 def test_without_a_group_the_second_best_is_said(held, coarser, monkeypatch):

@@ -244,7 +244,7 @@ def test_each_and_spread_make_comparisons(tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "refusal"),
-    [({"no_swap": True}, "--no-swap"), ({"phases": {"MODEL_LOAD": "load"}}, "--phase"), ({"models": ()}, "name a model to measure")],
+    [({"phases": {"MODEL_LOAD": "load"}}, "--phase"), ({"models": ()}, "name a model to measure")],
 )
 def test_what_a_fleet_cannot_measure(tmp_path, words, refusal):
     suite = Suite(models=(model(tmp_path),), runtimes=("synthetic",))

@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, UsageError
+from ..errors import InputError
 from ..models import inputs
 from ..runs import failures, store
 from ..runs.records import MODEL_LOAD, RELEASE, STARTUP, Conditions, Job, Run
 from ..units import format_bytes
-from . import limits
+from . import groups
 from .converting import converted
 from .driving import Driving, check_free
 from .leftovers import TOKEN, end_leftovers, new_token
@@ -45,7 +45,7 @@ def measure(
     phase, pid) while the child of a job that holds stands still at the end of a phase, or inside it: near its peak (PHASE/peak), or at so many
     units of work (PHASE/COUNT). Its errors end the child and pass through. so_far: see `ask`.
     """
-    limiter = _keeping_out_of_swap(orders)
+    without_swap = {place: groups.without_swap(place) for place in {order.place for order in orders if order.job.no_swap}}
     ended = end_leftovers()
     if ended:
         progress.say(f"an earlier memprof was killed; processes that it left behind were ended: {ended}")
@@ -55,8 +55,8 @@ def measure(
         begin = offset(0)
         for index, (order, failed) in enumerate(ready, 1):
             progress.started(order.job, index, len(ready))
-            if limiter is not None and order.job.no_swap:
-                kept: dict[str, Any] = dict(limiter.start(None))
+            if order.job.no_swap:
+                kept: dict[str, Any] = without_swap[order.place]()
                 kept["wrap"] = (*kept.get("wrap", ()), *order.wrap)
                 order = replace(order, **kept)
             before = _cooled(order, progress)
@@ -89,18 +89,6 @@ def measure(
             finally:
                 progress.finished(run)
                 yield run
-
-
-def _keeping_out_of_swap(orders: Sequence[Order]) -> limits.Limiter | None:
-    """What keeps runs out of swap, None if no order asks for it. Raises InputError if nothing here can."""
-    if not any(order.job.no_swap for order in orders):
-        return None
-    if any(order.job.no_swap and order.place is not HERE for order in orders):
-        raise UsageError("--no-swap makes a control group on this machine, and does not work with --on")
-    try:
-        return limits.find("cgroup")
-    except InputError:
-        raise InputError("--no-swap needs a control group for the run, and none can be made here (try as root)") from None
 
 
 def _cooled(order: Order, progress: Progress) -> Weather:

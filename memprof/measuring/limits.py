@@ -25,6 +25,7 @@ from ..cache import cache_folder
 from ..errors import InputError
 from ..probe import procfs
 from .cgroups import GROUP_FILES, Hierarchy, hierarchies
+from .places.place import HERE, boot
 
 PREFIX = "memprof"
 By = Literal["auto", "cgroup", "data", "address-space"]
@@ -64,15 +65,11 @@ class Groups:
 
     def start(self, limit: int | None) -> dict[str, object]:
         self._last = str(self.new_folder())
-        files = GROUP_FILES[self.version]
-        # Swap would only hide the memory that does not fit.
-        swap = ["memory.swappiness", "0"] if self.version == 1 else ["memory.swap.max", "0"]
-        settings = [swap, [files.limit, files.none if limit is None else str(limit)]]
-        return {"group": {"path": self._last, "settings": settings}}
+        return group(self._last, self.version, limit)
 
     def new_folder(self) -> Path:
         """The path of a new group."""
-        return self.folder / f"{PREFIX}-{_owner()}-{next(self._numbers)}"
+        return self.folder / f"{PREFIX}-{HERE.owner()}-{next(self._numbers)}"
 
     def change(self, pid: int, limit: int | None) -> None:
         files = GROUP_FILES[self.version]
@@ -99,8 +96,7 @@ class Scopes:
         self.words = "the control group of a systemd scope"
 
     def start(self, limit: int | None) -> dict[str, object]:
-        bounds = ("-p", f"MemoryMax={'infinity' if limit is None else limit}", "-p", "MemorySwapMax=0")
-        return {"wrap": (*_SCOPE, *bounds, "--")}
+        return scope(limit)
 
     def change(self, pid: int, limit: int | None) -> None:
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -109,6 +105,19 @@ class Scopes:
 
 
 _SCOPE = ("systemd-run", "--user", "--scope", "--quiet", "--collect")
+
+
+def group(path: str, version: int, limit: int | None) -> dict[str, object]:
+    """The fields of an Order whose child gets a group of this path, without swap: it would only hide the memory that does not fit."""
+    files = GROUP_FILES[version]
+    swap = ["memory.swappiness", "0"] if version == 1 else ["memory.swap.max", "0"]
+    return {"group": {"path": path, "settings": [swap, [files.limit, files.none if limit is None else str(limit)]]}}
+
+
+def scope(limit: int | None) -> dict[str, object]:
+    """As `group`, for a scope of the user's systemd."""
+    bounds = ("-p", f"MemoryMax={'infinity' if limit is None else limit}", "-p", "MemorySwapMax=0")
+    return {"wrap": (*_SCOPE, *bounds, "--")}
 
 
 @dataclass
@@ -175,7 +184,7 @@ def _scopes(mounted: Sequence[Hierarchy]) -> Scopes | None:
 
 def _usable(folder: Path, version: int) -> bool:
     """Whether a group with a memory limit can be made in this folder, found by making a group."""
-    trial = folder / f"{PREFIX}-{_owner()}-0"
+    trial = folder / f"{PREFIX}-{HERE.owner()}-0"
     try:
         trial.mkdir()
     except OSError:
@@ -208,15 +217,6 @@ def _may_join(group: Path) -> bool:
     while joined and (group / "cgroup.procs").read_text() and time.monotonic() < end:
         time.sleep(0.005)
     return joined
-
-
-def _owner() -> str:
-    pid = os.getpid()
-    return f"{_boot()}-{pid}-{procfs.started(pid)}"
-
-
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
 
 
 def _note(folder: Path) -> None:
@@ -254,8 +254,8 @@ def remove_orphans(folder: Path) -> None:
         words = group.name.split("-")
         if not (len(words) == 5 and words[2].isdigit()):
             continue
-        _, boot, pid, started, _ = words
-        if boot != _boot() or str(procfs.started(int(pid))) != started:
+        _, since, pid, started, _ = words
+        if since != boot() or str(procfs.started(int(pid))) != started:
             remove(group)
 
 

@@ -10,13 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from ..errors import InputError
 from ..programs import native
 from ..runs import signing, store
 from ..runs.records import SCHEMA, STARTUP, Job, Outcome, Run
-from . import built, limits
+from . import built, groups
 from .bundle import probe_command
 from .driving import Driving
 from .leftovers import TOKEN, end_marked
@@ -88,8 +87,9 @@ def ask(
         return store.decode(answer, "its answer"), answer + b"\n"
     except InputError as error:
         end_marked({token})  # the child ended with its probe, but not the processes that it had started
-        if message.start.group is not None:
-            limits.remove(Path(str(message.start.group["path"])))
+        if message.start.group is not None and not place.broken(process):  # a probe there that lives removes it
+            with suppress(InputError):
+                groups.remove(place, str(message.start.group["path"]))
         reason = str(error) if answer else errors.splitlines()[-1] if errors else _exit(process.returncode or 0)
     words = _broke(place) if place.broken(process) else f"the probe ended without a result ({reason})"
     return without_probe(job, started_ns, Outcome("lost", phase, words, rss_last_bytes=rss or None), place)

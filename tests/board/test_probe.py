@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from compiled import once_compiled
+from conftest import Memprof
 from native_programs import HEAD, HEADER, SWAPPED_OUT, swapped_out
 
 from memprof.errors import InputError
@@ -18,6 +20,7 @@ from memprof.runs.records import COMMAND, Job, Model, Run
 
 from .booting import Board
 from .making import CACHE
+from .test_places import Words, on, reach  # noqa: F401  (the fixtures)
 
 MIB = 1 << 20
 Measured = Callable[..., Run]
@@ -114,6 +117,20 @@ def zram(board: Board) -> Iterator[None]:
 
 def test_pages_in_zram_are_not_forgotten(measured: Measured, zram: None) -> None:
     swapped_out(measured(body=SWAPPED_OUT))
+
+
+def test_a_run_that_is_kept_out_of_zram_has_an_exact_peak(memprof: Memprof, on: Words, tmp_path: Path, zram: None) -> None:  # noqa: F811
+    (tmp_path / "it").write_bytes(compiled(SWAPPED_OUT))
+    (tmp_path / "it").chmod(0o755)
+
+    done = memprof("exec", *on, "--no-swap", "-o", "r.jsonl", "--", "./it")
+
+    assert done.returncode == 0, done.stderr
+    (run,) = store.load([tmp_path / "r.jsonl"]).runs
+    mark = run.mark("HOLD")
+    assert run.job.no_swap and run.charged is not None and mark is not None
+    assert mark.swapped_bytes == 0 and mark.rss_peak_exact
+    assert mark.rss_peak_bytes is not None and 112 * MIB - 67 * 4096 <= mark.rss_peak_bytes < 120 * MIB
 
 
 # -- the bound of the high-water mark

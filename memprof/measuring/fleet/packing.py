@@ -103,8 +103,6 @@ def sought(suite: Suite, asked: Sought, labels: Labels) -> Packed:
 
 
 def _check(suite: Suite) -> None:
-    if suite.no_swap:
-        raise UsageError("--no-swap makes a control group on this machine, and does not work with --on")
     if suite.phases:
         raise UsageError("--phase, for which gdb follows the program, works on this machine only, not on a fleet")
     if not suite.models and not suite.variants:

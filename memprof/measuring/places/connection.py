@@ -226,6 +226,11 @@ class Connection:
             raise InputError(f"{self.name}: {why_failed(done)}")
         return done.stdout.decode("utf-8", "replace").strip()
 
+    def owner(self) -> str:
+        """See Place: the first process there, which lives as long as the connection."""
+        self._connected()
+        return self._facts["owner"]
+
     def path(self, *parts: str) -> str:
         """See There."""
         return "/".join((self._facts["folder"], *parts))

@@ -56,6 +56,9 @@ if [ -n "$token" ]; then
     trap leave EXIT
     trap 'exit 1' HUP INT TERM
 fi
+{ read -r stat < /proc/$$/stat; } 2>/dev/null
+set -- ${stat##*) }
+echo "owner ${boot%%-*}-$$-${20}" # when it was started: field 22 (proc_pid_stat(5))
 echo "folder $folder"
 echo "name $(uname -n)"
 echo "arch $(uname -m)"

@@ -143,6 +143,9 @@ class Place(Asked, Protocol):
     def weather(self) -> Weather:
         """Its temperature and clock now. Raises InputError."""
 
+    def owner(self) -> str:
+        """Who makes control groups there, for their names: BOOT-PID-STARTED, a process there that ends when memprof lets go. Raises InputError."""
+
 
 class Here(ThisMachine):
     """This machine."""
@@ -233,6 +236,10 @@ class Here(ThisMachine):
                     texts[-1] += path.read_text()
         return weather(*texts)
 
+    def owner(self) -> str:
+        pid = os.getpid()
+        return f"{boot()}-{pid}-{procfs.started(pid)}"
+
 
 HERE = Here()
 
@@ -254,6 +261,11 @@ def close(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdin, process.stdout, process.stderr):
         with suppress(BrokenPipeError):
             pipe.close()  # type: ignore[union-attr]
+
+
+def boot() -> str:
+    """This machine's last start, in eight letters."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
 
 
 def split_words(cmdline: bytes) -> tuple[str, ...]:

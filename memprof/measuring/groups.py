@@ -1,0 +1,70 @@
+"""Control groups that keep a run out of swap, here or elsewhere: groups.sh finds where one can be made, the probe makes and removes it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+from ..errors import InputError
+from . import limits
+from .places.place import Place
+
+_SCRIPT = Path(__file__).with_name("groups.sh")
+_WITHIN_S = 120
+_SUBJECT = "--no-swap needs a control group for the run, and none can be made"
+# Words of groups.sh, and their meaning for the user.
+_REASONS = {
+    "absent": "its kernel has no control groups of memory",
+    "off": "its kernel was started without control groups of memory; cgroup_enable=memory on its command line turns them on",
+    "unmounted": "its control groups are not mounted; as root: mount -t cgroup2 none /sys/fs/cgroup",
+    "refused": "this user may make none there; try to log in as root",
+    "swap": "swap does not count in its control groups; swapaccount=1 on its kernel's command line changes that",
+}
+
+
+def without_swap(place: Place) -> Callable[[], dict[str, object]]:
+    """What gives the fields of an Order whose child gets a new group that keeps it out of swap. Raises InputError if none can be made there."""
+    if not place.beside:
+        return _Groups(place).following
+    try:
+        limiter = limits.find("cgroup")
+    except InputError:
+        raise InputError(f"{_SUBJECT} here (try as root)") from None
+    return lambda: limiter.start(None)
+
+
+def remove(place: Place, path: str) -> None:
+    """End what is in a group whose probe has ended without its Run, and remove it. Raises InputError."""
+    if place.beside:
+        limits.remove(Path(path))
+    else:
+        _asked(place, path)
+
+
+class _Groups:
+    """Groups on another machine for one run after another."""
+
+    def __init__(self, place: Place) -> None:
+        self._place, self._numbers = place, itertools.count(1)
+        self._look()
+
+    def _look(self) -> None:
+        self._owner = self._place.owner()
+        found, _, rest = _asked(self._place, "").partition(" ")
+        if found not in ("group", "scope"):
+            raise InputError(f"{_SUBJECT} on {self._place.name}: {_REASONS.get(rest, _REASONS['refused'])}")
+        self._version, _, self._folder = rest.partition(" ")
+
+    def following(self) -> dict[str, object]:
+        """The fields of an Order for the next run."""
+        if self._place.owner() != self._owner:  # the connection was made again, perhaps to a machine that was started anew
+            self._look()
+        if not self._folder:
+            return limits.scope(None)
+        return limits.group(f"{self._folder}/{limits.PREFIX}-{self._owner}-{next(self._numbers)}", int(self._version), None)
+
+
+def _asked(place: Place, path: str) -> str:
+    words = ["sh", "-c", _SCRIPT.read_text(), "memprof", place.owner(), path]
+    return place.run(words, _WITHIN_S).stdout.decode("utf-8", "replace").strip()

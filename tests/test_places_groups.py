@@ -1,0 +1,142 @@
+"""Runs that are kept out of swap on another machine, by control groups there: over a real ssh connection to a server of the tests' own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import failing
+import pytest
+from conftest import need_tool
+from test_fit import grouped
+
+from memprof.errors import InputError
+from memprof.measuring import groups, limits, reaching
+from memprof.measuring.places.place import HERE, boot
+
+SCRIPT = groups._SCRIPT.read_text()
+
+
+@pytest.mark.parametrize("probe", ["python", "static"])
+def test_a_run_there_has_a_group_without_swap_that_is_gone_afterwards(memprof, board, tmp_path, probe):
+    limiter = grouped()
+    need_tool("gcc")
+    name, kept = ("memory.swappiness", "0") if limiter.version == 1 else ("memory.swap.max", "0")
+    if not (limiter.folder / name).exists():
+        pytest.skip(f"this kernel's groups have no {name}")
+    group = f"{limiter.folder}/$(basename $(grep -m 1 -E ':(memory|):' /proc/self/cgroup))"
+    look = f'echo "{group}" > {tmp_path}/group; test "$(cat {group}/{name})" = {kept}'
+
+    done = memprof("exec", *board, "--probe", probe, "--no-swap", "-o", "r.jsonl", "--", "sh", "-c", look)
+
+    assert done.returncode == 0, done.stderr
+    (run,) = failing.runs_in(tmp_path / "r.jsonl")
+    assert run["job"]["no_swap"] and run["charged"]["peak_bytes"] > 0
+    assert not os.path.exists((tmp_path / "group").read_text().strip())
+
+
+def test_the_group_of_a_probe_that_was_killed_there_is_removed_at_once(memprof, board, scenario, tmp_path):
+    grouped()
+    body = f"open({str(tmp_path / 'seen')!r}, 'w').write(open('/proc/self/cgroup').read())\nos.kill(os.getppid(), 9)"
+    runtime = failing.runtime_file(tmp_path, load=body)
+
+    done = memprof("run", scenario(), "-r", runtime, *board, "--python", sys.executable, "--no-swap", "--repeats", "1", "-o", "r.jsonl")
+
+    assert done.returncode == 4, done.stderr
+    (run,) = failing.runs_in(tmp_path / "r.jsonl")
+    name = (tmp_path / "seen").read_text().partition(f"/{limits.PREFIX}-")[2].split("\n")[0]
+    assert run["outcome"]["status"] == "lost" and name
+    assert not (grouped().folder / f"{limits.PREFIX}-{name}").exists()
+
+
+def test_groups_there_of_memprofs_that_are_gone_are_removed(server, board, tmp_path):
+    folder = grouped().folder
+    gone = (folder / f"{limits.PREFIX}-{boot()}-{os.getpid()}-1-1", folder / f"{limits.PREFIX}-00000000-1-1-1")
+    kept = (folder / f"{limits.PREFIX}-{HERE.owner()}-99", folder / f"{limits.PREFIX}-my-own-group-x")
+    for group in (*gone, *kept):
+        group.mkdir()
+    sleeper = subprocess.Popen(["sleep", "600"])
+    try:
+        (gone[0] / "cgroup.procs").write_text(str(sleeper.pid))
+        with reaching.remote(server.place, str(tmp_path / "there"), sys.executable) as place:
+            groups.without_swap(place)
+
+        assert sleeper.wait(timeout=120) == -9
+        assert [group.exists() for group in (*gone, *kept)] == [False, False, True, True]
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+        for group in (*gone, *kept):
+            with suppress(OSError):
+                group.rmdir()
+
+
+def test_another_connection_makes_groups_of_another_name(server, board, tmp_path):
+    """The first shell there owns the groups: that of a connection which broke is gone, and the next memprof would remove its groups."""
+    grouped()
+    with reaching.remote(server.place, str(tmp_path / "there"), sys.executable) as place:
+        following = groups.without_swap(place)
+        first, second = following()["group"]["path"], following()["group"]["path"]
+        assert first.rpartition("-")[0] == second.rpartition("-")[0] and first != second
+        server.cut()
+        failing.wait_for(lambda: place._first.poll() is not None)
+        assert following()["group"]["path"].rpartition("-")[0] != first.rpartition("-")[0]
+
+
+# -- where none can be made
+
+
+class There:
+    """A machine where the script says this."""
+
+    name, beside = "ssh:tv", False
+
+    def __init__(self, said: str) -> None:
+        self._said = said
+
+    def owner(self) -> str:
+        return "0-1-2"
+
+    def run(self, words: list[str], timeout_s: float) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.CompletedProcess(words, 0, self._said.encode(), b"")
+
+
+@pytest.mark.parametrize("why", ["absent", "off", "unmounted", "refused", "swap"])
+def test_each_reason_is_a_sentence(why):
+    with pytest.raises(InputError) as raised:
+        groups.without_swap(There(f"none {why}"))
+    begin = "--no-swap needs a control group for the run, and none can be made on ssh:tv: "
+    assert str(raised.value) == begin + groups._REASONS[why]
+
+
+def answer(*words, **more) -> str:
+    """What the script says that finds groups, started by these words."""
+    shell = ("sh", "-c", SCRIPT, "memprof", HERE.owner(), "")
+    return subprocess.run([*words, *shell], capture_output=True, text=True, timeout=120, check=True, **more).stdout.strip()
+
+
+@pytest.mark.parametrize(("controllers", "why"), [("memory 0 9 1", "unmounted"), ("memory 0 9 0", "off"), ("cpu 0 9 1", "absent")])
+def test_the_kernel_s_own_words_tell_why_there_are_none(tmp_path, controllers, why):
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no mount namespace can be made here")
+    (tmp_path / "cgroups").write_text("#subsys_name\thierarchy\tnum_cgroups\tenabled\n" + controllers.replace(" ", "\t") + "\n")
+    hide = f'mount --bind "{tmp_path}/cgroups" /proc/cgroups && umount -l -a -t cgroup,cgroup2 && exec "$@"'
+    assert answer("unshare", "-m", "sh", "-c", hide, "sh") == f"none {why}"
+
+
+def test_a_user_who_may_make_none_is_told_so_unless_systemd_makes_them():
+    if os.geteuid() != 0:
+        pytest.skip("root alone can become another user")
+    grouped()
+    nobody = [shutil.which("setpriv"), "--reuid", "65534", "--clear-groups", "--"]
+    assert answer(*nobody) == "none refused"
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)  # for the other user
+        failing.script(Path(folder) / "systemd-run", '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
+        assert answer(*nobody, env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}) == "scope"
+    assert "MemorySwapMax=0" in groups.without_swap(There("scope"))()["wrap"]
