@@ -267,6 +267,10 @@ def test_runtimes_are_those_of_the_interpreter_there(memprof, board):
     assert done.returncode == 0 and json.loads(done.stdout)[0]["name"] == "synthetic"
 
 
+def test_a_process_there_is_told_by_all_that_tells_it_here(place):
+    assert place.running(os.getpid()) == Here().running(os.getpid())
+
+
 def test_a_process_there_is_looked_at(memprof, board, tmp_path):
     with subprocess.Popen(["sleep", "600"]) as sleeper:
         try:
@@ -542,6 +546,22 @@ def test_a_lease_whose_holder_is_gone_is_taken(memprof, board, server, tmp_path)
         (tmp_path / "there" / "lease").write_text(text)
         assert memprof("exec", *board, "--", "true").returncode == 0
         assert not (tmp_path / "there" / "lease").exists()
+
+
+def test_a_lease_whose_holder_s_number_is_another_memprof_s_now_is_taken_and_that_one_lives(memprof, server, place, tmp_path):
+    """Pid reuse: the other measures from a folder of its own, and would be ended as a holder that is silent."""
+    _, pid, started = place.owner().split("-")
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    other = tmp_path / "other"
+    other.mkdir()
+
+    def taken(begun: str) -> bool:
+        (other / "lease").write_text(f"{pid} {boot} token who\n")
+        (other / f"lease.{pid}").write_text(f"{int(time.clock_gettime(time.CLOCK_BOOTTIME))} {begun}\n")
+        return memprof("exec", "--on", server.place, "--remote-dir", other, "--", "true").returncode == 0
+
+    assert not taken(started) and taken("1")
+    assert place.run(["echo", "on"]).stdout == b"on\n" and place._first.poll() is None
 
 
 def test_a_lease_whose_holder_is_silent_is_taken_after_its_time(memprof, board, server, tmp_path, monkeypatch):

@@ -323,8 +323,9 @@ def test_a_process_that_runs_is_looked_at_and_left_alone(kind):
         wait_for(lambda: psutil.Process(sleeper.pid).status() == psutil.STATUS_SLEEPING)
 
         def attempt(limit_ns: int) -> Run:
-            asked_for = attach.job(sleeper.pid, limit_ns // 4, 10**6, None)
-            (run,) = attach.measure(asked_for, sleeper.pid, Silent(), lambda line: None, kind)
+            process = attach.running(sleeper.pid)
+            asked_for = attach.job(process, limit_ns // 4, 10**6, None)
+            (run,) = attach.measure(asked_for, process, Silent(), lambda line: None, kind)
             return run
 
         run = with_patience(attempt, lambda run: run.timeline.samples > 10)

@@ -73,11 +73,12 @@ def command(
         if log is not None:
             path = os.path.abspath(log) if place.beside else log
             followed = attach.Log(path, commands.parse_regexes(phase_regexes))
-        job = attach.job(pid, parse_duration_ns(duration), parse_duration_ns(interval), name, place)
+        process = attach.running(pid, place)
+        job = attach.job(process, parse_duration_ns(duration), parse_duration_ns(interval), name)
         measured: list[Run] = []
 
         def measure(progress: Any, keep: Any) -> Iterator[Run]:
-            for run in attach.measure(job, pid, progress, keep, probe or place.probe, place, followed):
+            for run in attach.measure(job, process, progress, keep, probe or place.probe, place, followed):
                 measured.append(run)
                 yield run
 

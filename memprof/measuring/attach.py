@@ -14,20 +14,24 @@ from dataclasses import dataclass
 from ..errors import InputError, MeasurementError, UsageError
 from ..runs.records import COMMAND, Job, Model, Run
 from .message import Message, Start
-from .places.place import HERE, Place, Probe, Started
+from .places.place import HERE, Place, Probe, Running, Started
 from .probing import ask
 from .progress import Progress
 
 _LEAST_NS = 100_000
 
 
-def job(pid: int, duration_ns: int, interval_ns: int, name: str | None, place: Place = HERE) -> Job:
-    """The job of looking at a process. Raises UsageError, and InputError if there is no such process or it has no memory to look at."""
-    if duration_ns <= 0 or interval_ns < _LEAST_NS:
-        raise UsageError("--for must be longer than 0, and --interval at least 0.1ms")
+def running(pid: int, place: Place = HERE) -> Running:
+    """The process of a number. Raises InputError if there is no such process, or if it has no memory to look at."""
     if pid <= 0:
         raise InputError(f"there is no process {pid}")
-    process = place.running(pid)
+    return place.running(pid)
+
+
+def job(process: Running, duration_ns: int, interval_ns: int, name: str | None) -> Job:
+    """The job of looking at a process. Raises UsageError."""
+    if duration_ns <= 0 or interval_ns < _LEAST_NS:
+        raise UsageError("--for must be longer than 0, and --interval at least 0.1ms")
     program = process.program
     return Job(
         model=Model(name or process.name, program.path if program else process.name, (), 0, program.sha256 if program else ""),
@@ -55,7 +59,7 @@ class Log:
 
 def measure(
     job: Job,
-    pid: int,
+    process: Running,
     progress: Progress,
     keep: Callable[[bytes], None],
     probe: Probe = "python",
@@ -70,10 +74,12 @@ def measure(
         raise UsageError("--log is followed by the probe in Python alone")
     progress.started(job, 1, 1)
     command = {"regexes": list(log.regexes.items()), "log": log.path} if log is not None else None
-    message = Message(job, Start(attach=pid, command=command), job.timeout_ns, {"": job.interval_ns})
+    message = Message(
+        job, Start(attach=process.pid, attach_started=process.started, command=command), job.timeout_ns, {"": job.interval_ns}
+    )
     run, line = ask(job, message, "", progress.live, began=_end_on_signal, place=place, probe=probe)
     if run.outcome.status == "start":
-        raise MeasurementError(run.outcome.message or f"process {pid} has ended")
+        raise MeasurementError(run.outcome.message or f"process {process.pid} has ended")
     try:
         keep(line)
     finally:

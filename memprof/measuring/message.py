@@ -20,7 +20,8 @@ class Start:
 
     stdin: text for the child to read; input: the descriptor that it reads from instead. grace_ns: how long it may take to end, 0 for no limit.
     group: a control group to make, {"path", "settings"}; rlimits: in bytes by name. writers: see heap.record. command: see probe.command, None
-    for memprof's own side. attach: the process to look at, if nothing is started. cpus: the numbers of the CPUs that it may run on, none for all.
+    for memprof's own side. attach: the process to look at, if nothing is started; attach_started: when it started (proc_pid_stat(5), 22), None if
+    unknown. cpus: the numbers of the CPUs that it may run on, none for all.
     """
 
     argv: Sequence[str] = ()
@@ -35,6 +36,7 @@ class Start:
     writers: Sequence[str] | None = None
     command: Mapping[str, object] | None = None
     attach: int | None = None
+    attach_started: int | None = None
     cpus: Sequence[int] = ()
 
 

@@ -7,7 +7,8 @@ In, on standard input, one line:
      "intervals": {"": NS, PHASE: NS}, "files": [PATH], "cache": "warm|cold|asis", "cache_drop": BOOL,
      "hold": null | {"limit_ns", "at": {PHASE: RSS_BYTES}, "units": {PHASE: [COUNT]}}, "silence_ns", "report_ns"}
 
-"start" holds "command" too if the child is a user's program (see command.py), and only "attach": PID if it already runs (attach.py).
+"start" holds "command" too if the child is a user's program (see command.py), and only "attach": PID and "attach_started" if it already runs
+(attach.py).
 
 "stdin": the text the child reads; "input": null, or the descriptor it reads from instead. "group": null or {"path", "settings": [[FILE, VALUE]]},
 a control group to make, join and remove; "rlimits": null or {"RLIMIT_DATA": BYTES}; "cpus": the CPUs

@@ -1,6 +1,7 @@
 """Polls a process that already runs, and its descendants, without touching them: no signal, no reset of a high-water mark, no child of ours.
 
-`start["attach"]` of the probe's line is the process id, and timeout_ns how long it is polled. Polling ends earlier if the process ends, or if
+`start["attach"]` of the probe's line is the process id, `start["attach_started"]` when the process started (None for unknown): the number may be
+that of another process by now. timeout_ns is how long it is polled. Polling ends earlier if the process ends, or if
 `end` comes on standard input. The outcome is ok in each case; the only phase, RUN, lasts as long as the polling.
 
 `start["command"]`, if there is any: {"regexes": [[UNIT, REGEX]], "log": PATH}. Lines that match, and are appended to this file meanwhile or
@@ -28,6 +29,7 @@ class Attached(Command):
         asked = start.get("command") or {}
         super().__init__(dict(start, command=asked, deterministic=False, env={"MEMPROF_WORK": "1"}), timeout_ns, intervals, live)
         self.pid = self.measured = start["attach"]
+        self._started = start.get("attach_started")
         self._open_ends = []
         self._unmatched = []  # lines end units, and no phase
         self._log_path, self._log = asked.get("log"), None
@@ -42,6 +44,12 @@ class Attached(Command):
             self.usable = len(os.sched_getaffinity(self.pid))
         except OSError:
             pass  # it has just ended
+        started = procfs.started(self.pid)  # what the tree has opened is this process's, or an earlier one's
+        if started is not None and self._started not in (None, started):
+            message = "process %d has ended, and its number is another process's now" % self.pid
+            self.outcome = {"status": "start", "phase": "RUN", "message": message}
+            return
+        self._started = started
         if "rss" not in before or self._tree.poll(self._begin_ns) is None:
             message = "process %d has ended, or is one of the kernel's own" % self.pid
             self.outcome = {"status": "start", "phase": "RUN", "message": message}
@@ -120,6 +128,8 @@ class Attached(Command):
         self._settle_all()
         end_ns = time.monotonic_ns()
         after = procfs.status_at_end(self.pid)
+        if procfs.started(self.pid) not in (None, self._started):
+            after = {}  # of another process, which has its number since it ended
         hwm, alone = after.get("hwm", 0), self._tree.most == 1
         rose = alone and hwm > before.get("hwm", 0)
         peak = max(self._highest(self._begin_ns, end_ns), hwm if rose else 0, before["rss"] if alone else 0)

@@ -20,24 +20,37 @@ fi
 rm -f "$folder/.try"
 boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)
 lease=$folder/lease
+# When a process was started (proc_pid_stat(5), field 22), empty if it has ended.
+started() {
+    stat=
+    { read -r stat < "/proc/$1/stat"; } 2>/dev/null
+    set -- ${stat##*) }
+    echo "${20}"
+}
+begun=$(started $$)
 # Whether a process is a memprof's. A shell drops the zeros between the words of a process, or keeps them; no program is needed that toybox may lack.
 memprofs() {
     { words=$(cat "/proc/$1/cmdline"); } 2>/dev/null
     case $words in *memprof-begin*) return 0 ;; esac
     return 1
 }
+# Whether a process is the one that said so beside the lease, and no later one of its number. An earlier memprof says nothing of it.
+same() {
+    { last= then=; read -r last then < "$lease.$1"; } 2>/dev/null
+    [ -z "$then" ] || [ "$then" = "$(started "$1")" ]
+}
 leave() {
     rm -f "$lease.$$"
     holder=; read -r holder rest < "$lease" && [ "$holder" = $$ ] && rm -f "$lease"
 }
 # A host that vanishes ends no connection: this shell would hold the lease until its sshd gives up, hours later. So the holder says a line every
-# some seconds, and the machine's uptime at the last of them stands beside the lease. The shell starts no program for it.
+# some seconds, and the machine's uptime at the last of them stands beside the lease, with the start of this shell. The shell starts no program for it.
 heard() {
-    { read -r uptime idle < /proc/uptime && echo "${uptime%%.*}" > "$lease.$$"; } 2>/dev/null
+    { read -r uptime idle < /proc/uptime && echo "${uptime%%.*} $begun" > "$lease.$$"; } 2>/dev/null
 }
 # Whether the holder of the lease was silent for too long. An earlier memprof's says nothing, and holds it for as long as it is connected.
 silent() {
-    { last=; read -r last < "$lease.$1" && read -r uptime idle < /proc/uptime; } 2>/dev/null
+    { last=; read -r last then < "$lease.$1" && read -r uptime idle < /proc/uptime; } 2>/dev/null
     [ -n "$last" ] && [ $((${uptime%%.*} - last)) -ge "$most" ]
 }
 if [ -n "$token" ]; then
@@ -45,7 +58,7 @@ if [ -n "$token" ]; then
     heard
     until (set -C; echo "$$ ${boot:--} $token $who since $(date +%H:%M)" > "$lease") 2>/dev/null; do
         pid=; read -r pid since theirs rest < "$lease" 2>/dev/null
-        if [ -n "$pid" ] && [ "$since" = "${boot:--}" ] && memprofs "$pid"; then
+        if [ -n "$pid" ] && [ "$since" = "${boot:--}" ] && memprofs "$pid" && same "$pid"; then
             [ "$theirs" = "$token" ] || silent "$pid" || { rm -f "$lease.$$"; echo "memprof-held $rest"; exit 1; }
             kill "$pid" 2>/dev/null # this memprof's own, whose connection broke; or one that is gone
         fi
@@ -56,9 +69,7 @@ if [ -n "$token" ]; then
     trap leave EXIT
     trap 'exit 1' HUP INT TERM
 fi
-{ read -r stat < /proc/$$/stat; } 2>/dev/null
-set -- ${stat##*) }
-echo "owner ${boot%%-*}-$$-${20}" # when it was started: field 22 (proc_pid_stat(5))
+echo "owner ${boot%%-*}-$$-$begun"
 echo "folder $folder"
 echo "name $(uname -n)"
 echo "arch $(uname -m)"

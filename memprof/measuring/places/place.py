@@ -32,8 +32,13 @@ FREQUENCIES = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq"
 
 @dataclass(frozen=True)
 class Running:
-    """A process that runs: its name, its words, and its program if that may be read."""
+    """A process that runs: its name, its words, and its program if that may be read.
 
+    started: when it started, in clock ticks since the machine did, by which it is told from a later process of the same number; None if unknown.
+    """
+
+    pid: int
+    started: int | None
     name: str
     words: tuple[str, ...]
     program: ModelFile | None
@@ -188,6 +193,7 @@ class Here(ThisMachine):
     def running(self, pid: int) -> Running:
         if not os.path.isdir(f"/proc/{pid}"):
             raise InputError(f"there is no process {pid}")
+        started: Any = procfs.started(pid)  # first: what is read afterwards may be a later process's, and then the probe says so
         name = str(procfs.name(pid))
         if "rss" not in procfs.status(pid):
             raise InputError(f"process {pid} ({name}) has ended, or is one of the kernel's own: it has no memory to look at")
@@ -198,7 +204,7 @@ class Here(ThisMachine):
         program = None
         with suppress(OSError, InputError):  # another user's program, or a file that was deleted since
             program = commands.program_file(Path(os.readlink(f"/proc/{pid}/exe")))
-        return Running(name, words, program)
+        return Running(pid, started, name, words, program)
 
     def result(self, path: str) -> str:
         return path

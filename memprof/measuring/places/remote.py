@@ -46,6 +46,7 @@ except OSError:
 _RUNNING = """
 cd "/proc/$1" 2>/dev/null || { if grep -q '^[^ ]* /proc proc [^ ]*hidepid=[^0o]' /proc/mounts; then echo hidden; else echo none; fi; exit 0; }
 if grep -q VmRSS status; then echo running; else echo empty; fi
+read -r stat < stat; set -- ${stat##*) }; echo "${20}" # proc_pid_stat(5), field 22
 cat comm; readlink exe || echo; echo $(wc -c < exe; sha256sum < exe) 2>/dev/null; cat cmdline
 """
 # As exec looks for it: a shell knows programs besides, which are no files.
@@ -223,13 +224,13 @@ class Remote(Connection):
         if state in (b"none", b"hidden"):
             perhaps = ", or hidepid of its /proc hides it from this user" if state == b"hidden" else ""
             raise InputError(f"there is no process {pid} on {self.name}{perhaps}")
-        name, path, digest, cmdline = (rest.split(b"\n", 3) + [b""] * 4)[:4]
+        started, name, path, digest, cmdline = (rest.split(b"\n", 4) + [b""] * 5)[:5]
         called = name.decode("utf-8", "replace")
         if state == b"empty":
             raise InputError(f"process {pid} ({called}) has ended, or is one of the kernel's own: it has no memory to look at")
         size, sha256 = ([*digest.decode().split(), "", ""])[:2]
         program = ModelFile(path.decode("utf-8", "backslashreplace"), int(size), sha256) if len(sha256) == 64 else None
-        return Running(called, split_words(cmdline), program)
+        return Running(pid, int(started) if started.isdigit() else None, called, split_words(cmdline), program)
 
     def result(self, path: str) -> str:
         """See Place."""

@@ -4,11 +4,16 @@
 int attach(void) {
     struct memory before = memory_of(m.pid), after;
     struct mark record;
-    i64 rss, file, vms, end_ns, peak, low, high;
+    i64 rss, file, vms, end_ns, peak, low, high, started, expected;
     int alone, rose;
     m.begin_ns = now_ns();
     m.usable = usable_cpus(m.pid);
     tree_begin(m.pid, m.begin_ns, 0);
+    started = started_of(m.pid);
+    if (started && json_count(json_get(m.start, "attach_started"), &expected) && started != expected) {
+        start_fails("RUN", formatted("process %d has ended, and its number is another process's now", m.pid));
+        return 1;
+    }
     if (before.rss < 0 || !tree_poll(m.begin_ns, &rss, &file, &vms)) {
         start_fails("RUN", formatted("process %d has ended, or is one of the kernel's own", m.pid));
         return 1;
@@ -18,6 +23,7 @@ int attach(void) {
     command_settle_all();
     end_ns = now_ns();
     after = memory_at_end(m.pid);
+    if (started_of(m.pid) != started && started_of(m.pid)) after = memory_of(0); /* of another process, which has its number since it ended */
     alone = tree.most == 1;
     rose = alone && after.hwm > before.hwm;
     peak = max64(command_highest(m.begin_ns, end_ns), max64(rose ? after.hwm : 0, alone ? before.rss : 0));

@@ -109,6 +109,7 @@ int parent_of(int pid);                      /* 0 where there is no such process
 void name_of(int pid, char name[64]);
 int is_stopped(int pid);
 int stat_of(int pid, struct stat_of *found);
+i64 started_of(int pid); /* in clock ticks since the machine started; 0 if it has ended */
 int counters_of(int pid, struct counters *found);
 struct memory memory_of(int pid);
 struct memory memory_and_threads(int pid, int *threads);

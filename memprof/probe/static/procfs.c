@@ -240,6 +240,11 @@ int stat_of(int pid, struct stat_of *found) {
     return 1;
 }
 
+i64 started_of(int pid) {
+    char text[1024], *fields = stat_fields(pid, text, sizeof text, NULL);
+    return fields != NULL && !is_over(fields) ? stat_field(fields, 22) : 0;
+}
+
 int counters_of(int pid, struct counters *found) {
     char text[1024], *fields = stat_fields(pid, text, sizeof text, NULL);
     if (fields == NULL || is_over(fields)) return 0;
