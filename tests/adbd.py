@@ -1,7 +1,7 @@
-"""A device for adb's own client: a small adbd that speaks its protocol by TCP. It runs commands here, in Android's shell with Android's tools.
+"""A device for adb's own client: a small adbd that speaks its protocol by TCP, and hands its commands to a shell.
 
-Commands run in mksh with toybox's programs and nothing else on the PATH, as on a phone. What is spoken is that of the sources of Android:
-protocol.txt, SERVICES.TXT and shell_protocol.h of packages/modules/adb. There is no `sync:`; memprof sends files through the shell.
+That is Android's shell here (`android`), or the shell of a board. What is spoken is that of the sources of Android: protocol.txt, SERVICES.TXT,
+SYNC.TXT and shell_protocol.h of packages/modules/adb. memprof itself sends files through the shell; `sync:` is for `adb push` and `adb pull`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import itertools
 import os
 import queue
 import select
+import shlex
 import signal
 import socket
 import struct
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,9 @@ from failing import MARK, free_port
 
 _HEAD = struct.Struct("<4s5I")  # command, two arguments, length of the data, sum of its bytes, the command's complement
 _PACKET = struct.Struct("<BI")  # of the shell's protocol: which stream, length
+_SYNC = struct.Struct("<4sI")
+_SYNC_BYTES = 64 << 10
+_NO_FILE = b"No such file or directory"
 _STDIN, _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = range(5)
 _VERSION, _DATA_BYTES = 0x01000001, 256 << 10
 _TOKEN = 1  # of AUTH: 20 bytes for the client to sign
@@ -38,9 +42,10 @@ class _Gone(Exception):
 
 @dataclass
 class Device:
-    """A device. tools: the folder of its programs; trusts: whether it lets anybody in; features: those of its banner."""
+    """A device. shell: the words of a process here that runs a command line there; trusts: whether it lets anybody in; features: those of its
+    banner."""
 
-    tools: Path
+    shell: Callable[[str], list[str]]
     trusts: bool = True
     features: str = "shell_v2,cmd"
     port: int = field(default_factory=free_port, init=False)
@@ -51,6 +56,17 @@ class Device:
     def serial(self) -> str:
         """Its name at adb's client."""
         return f"127.0.0.1:{self.port}"
+
+    def run(self, text: str) -> subprocess.Popen[bytes]:
+        """A command line that has begun there."""
+        return subprocess.Popen(
+            self.shell(text),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd="/",
+            start_new_session=True,
+        )
 
     def listen(self) -> None:
         """Wait for clients, at the same port as before."""
@@ -161,6 +177,10 @@ class _Stream:
                 self._connection.send(b"OKAY", self._number, self._theirs)
                 self._shell(text)
                 self._connection.send(b"CLSE", self._number, self._theirs)
+            elif service == "sync:":
+                self._connection.send(b"OKAY", self._number, self._theirs)
+                self._sync()
+                self._connection.send(b"CLSE", self._number, self._theirs)
             else:
                 self._connection.send(b"CLSE", 0, self._theirs)
         self._connection.forget(self._number)
@@ -175,16 +195,7 @@ class _Stream:
 
     def _shell(self, text: str) -> None:
         """Run a command line. If the client goes away, the shell gets a SIGHUP and its input and output are closed (shell_service.cpp)."""
-        tools = self._connection.device.tools
-        process = subprocess.Popen(
-            [tools / "sh", "-c", text],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={"PATH": str(tools), "HOME": "/", MARK: os.environ.get(MARK, "")},
-            cwd="/",
-            start_new_session=True,
-        )
+        process = self._connection.device.run(text)
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         outputs = ((_STDOUT, process.stdout.fileno()), (_STDERR, process.stderr.fileno()))
         threads = [threading.Thread(target=self._pass_on, args=output, daemon=True) for output in outputs]
@@ -203,6 +214,49 @@ class _Stream:
             self._write(_PACKET.pack(_EXIT, 1) + bytes([code if code >= 0 else 128 - code]))
         self.came.put(None)
         feeder.join()
+
+    def _sync(self) -> None:
+        """Files that come (SEND) and go (RECV), until QUIT: an identifier of four letters, a number, and as many bytes as that says."""
+        incoming = _Incoming(self)
+        while True:
+            word, length = _SYNC.unpack(incoming.read(_SYNC.size))
+            text = incoming.read(length).decode("utf-8", "surrogateescape")
+            if word == b"QUIT":
+                return
+            if word == b"STAT":
+                done = self._done(f"stat -L -c '%f %s %Y' {shlex.quote(text)}")
+                mode, size, time_s = done[1].split() if done[0] == 0 else (b"0", b"0", b"0")
+                self._write(struct.pack("<4s3I", b"STAT", int(mode, 16), int(size), int(time_s)))
+            elif word == b"SEND":
+                path, _, mode = text.rpartition(",")
+                self._receive(incoming, path, int(mode))
+            elif word == b"RECV":
+                code, content = self._done(f"cat {shlex.quote(text)}")
+                for at in range(0, len(content), _SYNC_BYTES) if code == 0 else ():
+                    self._write(_SYNC.pack(b"DATA", len(content[at : at + _SYNC_BYTES])) + content[at : at + _SYNC_BYTES])
+                self._write(_SYNC.pack(b"DONE", 0) if code == 0 else _SYNC.pack(b"FAIL", len(_NO_FILE)) + _NO_FILE)
+            else:
+                raise _Gone
+
+    def _receive(self, incoming: _Incoming, path: str, mode: int) -> None:
+        content = bytearray()
+        while (head := _SYNC.unpack(incoming.read(_SYNC.size)))[0] == b"DATA":
+            content += incoming.read(head[1])
+        quoted = shlex.quote(path)
+        code, said = self._done(
+            f"mkdir -p {shlex.quote(os.path.dirname(path))} && cat > {quoted} && chmod {mode & 0o777:o} {quoted}", content
+        )
+        self._write(_SYNC.pack(b"OKAY", 0) if code == 0 else _SYNC.pack(b"FAIL", len(said)) + said)
+
+    def _done(self, text: str, content: bytes = b"") -> tuple[int, bytes]:
+        """The exit code of a command line there and its output, or its errors if it failed."""
+        process = self._connection.device.run(text)
+        out, errors = process.communicate(content)
+        return process.returncode, errors if process.returncode else out
+
+    def acknowledge(self) -> None:
+        """The client may send its next message."""
+        self._connection.send(b"OKAY", self._number, self._theirs)
 
     def _pass_on(self, kind: int, output: int) -> None:
         with suppress(_Gone):
@@ -231,9 +285,35 @@ class _Stream:
                             process.stdin.flush()
                         elif kind == _CLOSE_STDIN:
                             process.stdin.close()
-                self._connection.send(b"OKAY", self._number, self._theirs)
+                self.acknowledge()
         with suppress(OSError):
             process.stdin.close()
+
+
+class _Incoming:
+    """The bytes that come by a stream, whatever messages they came in."""
+
+    def __init__(self, stream: _Stream) -> None:
+        self._stream, self._rest = stream, b""
+
+    def read(self, length: int) -> bytes:
+        while len(self._rest) < length:
+            data = self._stream.came.get()
+            if data is None:
+                raise _Gone
+            self._stream.acknowledge()
+            self._rest += data
+        data, self._rest = self._rest[:length], self._rest[length:]
+        return data
+
+
+def android(tools: Path) -> Callable[[str], list[str]]:
+    """Android's shell here, with these programs and no others on the PATH, as on a phone."""
+
+    def words(text: str) -> list[str]:
+        return ["/usr/bin/env", "-i", f"PATH={tools}", "HOME=/", f"{MARK}={os.environ.get(MARK, '')}", str(tools / "sh"), "-c", text]
+
+    return words
 
 
 def tools(folder: Path) -> Path:

@@ -44,10 +44,10 @@ def plugged(server, tools, monkeypatch) -> Iterator[Callable[..., adbd.Device]]:
     """plugged(trusts=..., features=...) is a device that adb knows."""
     for name, value in server.items():
         monkeypatch.setenv(name, value)
-    devices = []
+    devices, here = [], adbd.android(tools)
 
-    def plug(tools: Path = tools, **words) -> adbd.Device:
-        device = adbd.Device(tools, **words)
+    def plug(shell: Callable[[str], list[str]] = here, **words) -> adbd.Device:
+        device = adbd.Device(shell, **words)
         devices.append(device)
         device.listen()
         connect(device)
@@ -159,6 +159,22 @@ def test_one_campaign_at_a_time(memprof, words, place):
     assert "it is in use by" in refused(memprof("exec", *words, "--", "true"))
 
 
+def test_files_are_pushed_and_pulled(device, tmp_path):
+    """As users do with their own programs; memprof does not need it."""
+
+    def adb_says(*words) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["adb", "-s", device.serial, *words], capture_output=True, text=True, timeout=120, check=False)
+
+    path, there = tmp_path / "a 'file'", tmp_path / "the device" / "file"
+    path.write_bytes(os.urandom(300_000))
+    path.chmod(0o750)
+    assert "1 file pushed" in adb_says("push", path, there).stdout
+    assert there.read_bytes() == path.read_bytes() and there.stat().st_mode & 0o777 == 0o750
+    assert adb_says("pull", there, tmp_path / "back").returncode == 0
+    assert (tmp_path / "back").read_bytes() == path.read_bytes()
+    assert adb_says("pull", tmp_path / "none", tmp_path / "back").returncode == 1
+
+
 # -- the end
 
 
@@ -170,7 +186,7 @@ def test_a_run_that_hangs_ends_with_all_its_processes(memprof, plugged, tools, t
     shutil.copytree(tools, forking, symlinks=True)
     (forking / "sh").unlink()
     failing.script(forking / "sh", f'#!{tools / "sh"}\n{tools / "sh"} "$@"\nexit $?\n')
-    device = plugged(forking)
+    device = plugged(adbd.android(forking))
     words = ("--on", f"adb:{device.serial}", "--remote-dir", str(tmp_path / "there"), "--timeout", "1s")
     done = memprof("exec", *words, "-o", "r.jsonl", "--", "sh", "-c", "sleep 7001 & sleep 7001; true")
     assert done.returncode == 4, done.stderr
