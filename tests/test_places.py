@@ -255,6 +255,23 @@ def test_a_program_and_a_model_here_are_sent_if_their_paths_are_relative(memprof
     assert run["job"]["model"]["name"] == "m.onnx" and run["job"]["program"]["path"] == str(tmp_path / "my app")
 
 
+def test_any_file_that_a_command_names_by_a_relative_path_is_sent(memprof, board, tmp_path):
+    """As `/opt/app/engine m.bin`: the program is the board's, and m.bin has an ending that says nothing."""
+    engine = failing.script(
+        tmp_path / "engine", f'#!/bin/sh\ncat "$1" "${{2#*=}}" > {tmp_path}/seen; echo "$@" > {tmp_path}/words; echo more >> "$1"\n'
+    )
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "m 1.bin").write_bytes(b"weights ")
+    (tmp_path / "here" / "names.txt").write_bytes(b"names")
+    command = ("exec", *board, "--", engine, "m 1.bin", "--labels=names.txt", "--out=none.txt", "/etc/passwd")
+    for _ in range(2):  # the second time the program has changed what was sent
+        assert memprof(*command, cwd=tmp_path / "here").returncode == 0
+        assert (tmp_path / "seen").read_bytes() == b"weights names"
+    files = str(tmp_path / "there" / "files")
+    words = (tmp_path / "words").read_text().strip()
+    assert re.fullmatch(rf"{files}/\w+/m 1\.bin --labels={files}/\w+/names\.txt --out=none\.txt /etc/passwd", words)
+
+
 def test_a_model_fills_a_command_with_its_path_there(memprof, board, scenario, tmp_path):
     model = scenario("m.json", **QUICK)
     command = f"sh -c 'echo $0 > {tmp_path}/seen' {{model}}"

@@ -106,7 +106,7 @@ class Place(Asked, Protocol):
     def program(self, command: Command, model: Model) -> tuple[tuple[str, ...], ModelFile]:
         """The words that start a command there, and its program. Raises InputError if there is no such program.
 
-        model: the model of its row, which is sent if the command names it by a relative path.
+        model: the model of its row. It is sent if the command names it by a relative path, and so is any other file.
         """
 
     def words_here(self, command: Command) -> Command:

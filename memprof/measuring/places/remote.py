@@ -176,9 +176,9 @@ class Remote(Connection):
         return tuple(map(int, words)) if len(words) == 2 and all(word.isdigit() for word in words) else ()
 
     def program(self, command: Command, model: Model) -> tuple[tuple[str, ...], ModelFile]:
-        """See Place. A program by a relative path is sent if it is here; by an absolute path, or by its name alone, it is there."""
+        """See Place. A program by a relative path is sent if it is here; by an absolute path, or by its name alone, it is there. So are files."""
         name = command.argv[0]
-        rest = tuple(self._with_model(word, command.cwd, model) for word in command.argv[1:])
+        rest = tuple(self._with_file(word, command.cwd, model) for word in command.argv[1:])
         if "/" in name and not os.path.isabs(name) and os.path.exists(os.path.join(command.cwd or ".", name)):
             path = commands.program(command)
             return (self.executable(str(path)), *rest), commands.program_file(path)
@@ -197,11 +197,16 @@ class Remote(Connection):
         size, sha256 = [*self.sh('wc -c < "$1"; ' + sending.HASH, path_there).split(), "", ""][:2]
         return (name, *rest), ModelFile(path_there, int(size or 0), sha256 if sha256 != "none" else "")
 
-    def _with_model(self, word: str, cwd: str | None, model: Model) -> str:
+    def _with_file(self, word: str, cwd: str | None, model: Model) -> str:
         option, equals, value = word.partition("=")
         for before, text in (("", word), (option + equals, value)):
-            if text and model.files and not os.path.isabs(text) and str(beside.place(Path(cwd or ".", text))) == model.path:
+            path = Path(cwd or ".", text)
+            if not text or os.path.isabs(text):
+                continue
+            if model.files and str(beside.place(path)) == model.path:
                 return before + self.model(model)
+            if os.path.isfile(path):
+                return before + self.file(str(path.absolute()))
         return word
 
     def words_here(self, command: Command) -> Command:

@@ -19,6 +19,7 @@ from .channel import ended, errors_of
 _CHUNK = 1 << 18
 _LOOK = """
 mkdir -p "${1%/*}" || exit
+[ ! -f "$1" ] || [ $(wc -c < "$1") -eq "$2" ] || rm -f "$1" # a program there has written to it
 if [ -f "$1" ]; then echo there; elif [ -f "$1.part" ]; then wc -c < "$1.part"; else echo 0; fi
 df -Pk "${1%/*}" | tail -n 1
 """
@@ -62,7 +63,7 @@ class There(Protocol):
 
 def put(there: There, path: str, sha256: str, size: int, target: str, again: bool = True) -> str:
     """Send a file whose content has this hash; the rest of it if a part is there already."""
-    state, free = [*there.sh(_LOOK, target).splitlines(), ""][:2]
+    state, free = [*there.sh(_LOOK, target, str(size)).splitlines(), ""][:2]
     if state == "there":
         return target
     offset = int(state)
