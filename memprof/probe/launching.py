@@ -10,6 +10,7 @@ from .listening import Listener
 
 ADDR_NO_RANDOMIZE = 0x0040000
 _PR_SET_PDEATHSIG = 1
+_PR_SET_PTRACER, _PR_SET_PTRACER_ANY = 0x59616D61, -1
 
 _prctl, _personality = libc.function("prctl"), libc.function("personality")
 
@@ -111,6 +112,10 @@ class Launcher(Listener):
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(127)  # the parent ended before the line above
+        if self._hold:
+            # Where Yama lets only the processes above it look at a process, others of this user may look at this one (Documentation/admin-guide/
+            # LSM/Yama.rst): on another machine memprof's program that looks is none of those. It stays through the exec.
+            _prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY, 0, 0, 0)
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE, signal.SIGHUP, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)

@@ -12,7 +12,7 @@ from conftest import Memprof
 from native_programs import HEAD, HEADER, SWAPPED_OUT, swapped_out
 
 from memprof.errors import InputError
-from memprof.measuring.message import Message, Start, encode
+from memprof.measuring.message import Hold, Message, Start, encode
 from memprof.probe import procfs
 from memprof.programs import static_probe
 from memprof.runs import store
@@ -104,6 +104,27 @@ def test_a_run_stays_on_a_cpu(measured: Measured) -> None:
     assert measured("/bin/sh", "-c", "test $(nproc) = 2").outcome.ok
     refused = measured("/bin/true", cpus=(0, 7))
     assert refused.outcome.status == "start" and "one of them is not there" in (refused.outcome.message or "")
+
+
+def looked_at(there: Board, probe: str, held: bool) -> bool:
+    """Whether a process that this probe there measures may be looked at by a process of the same user that is not above it, where Yama is strict."""
+    look = "at=$(sed -n 's/-.*//; 1p' /proc/$$/maps); dd if=/proc/$$/mem of=/dev/null bs=1 count=1 skip=$((0x$at)); exit $?"  # one below it
+    start = Start(argv=("/bin/sh", "-c", look), command={"regexes": [], "alone": False})
+    job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
+    message = Message(job, start, 60 * 10**9, {"": 10**6}, hold=Hold(10**9, {}, {}) if held else None)
+    with there.memory():  # one test at a time has this setting
+        there.run("echo 1 > /proc/sys/kernel/yama/ptrace_scope")
+        try:
+            out = there.answer(f"su nobody -s /bin/sh -c '{probe}'", encode(message))
+        finally:
+            there.run("echo 0 > /proc/sys/kernel/yama/ptrace_scope")
+    return store.decode(out[out.rindex(b"run {") + 4 :].rstrip(), "its answer").outcome.ok
+
+
+def test_a_process_that_is_held_may_be_looked_at_where_yama_forbids_it(board: Board, program: bytes) -> None:
+    board.put(program, "/tmp/probe")
+    assert looked_at(board, "/tmp/probe", held=True)
+    assert not looked_at(board, "/tmp/probe", held=False)
 
 
 @pytest.fixture

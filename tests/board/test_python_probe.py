@@ -9,6 +9,7 @@ from memprof.runs import store
 from memprof.runs.records import COMMAND, Job, Model
 
 from .booting import Board
+from .test_probe import looked_at
 
 
 def test_it_answers_there(wide_board: Board) -> None:
@@ -24,3 +25,9 @@ def test_it_answers_there(wide_board: Board) -> None:
     assert run.machine.peak_bound_bytes == procfs.peak_bound(1, 1, 8, run.machine.kernel)
     mark = run.mark("RUN")
     assert mark is not None and (mark.rss_peak_bytes or 0) > 0
+
+
+def test_a_process_that_is_held_may_be_looked_at_where_yama_forbids_it(wide_board: Board) -> None:
+    wide_board.put(probe_zip().read_bytes(), "/tmp/probe.zip", "644")
+    assert looked_at(wide_board, "python3 -I -S /tmp/probe.zip", held=True)
+    assert not looked_at(wide_board, "python3 -I -S /tmp/probe.zip", held=False)
