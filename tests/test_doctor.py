@@ -23,9 +23,10 @@ from memprof.cli.doctor import command
 from memprof.doctor import kernel, known, process, tools
 from memprof.doctor import report as doctor
 from memprof.doctor.known import Known, Transient
-from memprof.doctor.machine import huge_pages, load, memory, processors, swap
-from memprof.doctor.report import Report
+from memprof.doctor.machine import emulation, huge_pages, load, memory, processors, swap
+from memprof.doctor.report import Report, mirror
 from memprof.measuring import cgroups
+from memprof.measuring.places.place import HERE
 from memprof.probe import procfs
 from memprof.runs.records import Machine
 from memprof.runs.store import Columns
@@ -408,6 +409,43 @@ def test_swap_in_compressed_memory_is_told(root: Root, devices: list[str], endin
         {"/proc/meminfo": "SwapTotal: 1048576 kB\nSwapFree: 1048576 kB\n", "/proc/swaps": f"Filename Type Size Used Priority\n{lines}"}
     )
     assert swap(place)[1].endswith(ending)
+
+
+class Answers:
+    """A place whose programs print this, by their last word."""
+
+    def __init__(self, texts: dict[str, str]) -> None:
+        self._texts = texts
+
+    def run(self, words: list[str], timeout_s: float) -> subprocess.CompletedProcess[bytes]:
+        text = self._texts.get(words[-1])
+        return subprocess.CompletedProcess(words, text is None, (text or "").encode(), b"")
+
+
+def test_swap_of_another_machine_is_told_as_here(tmp_path: Path) -> None:
+    swaps = "Filename Type Size Used Priority\n/dev/zram0 partition 524284 0 -2\n"
+    place: Any = Answers({"/proc/meminfo": "SwapTotal: 1048576 kB\nSwapFree: 1048576 kB\n", "/proc/swaps": swaps})
+    mirror(place, tmp_path)
+    assert swap(tmp_path)[1].endswith("zram alone")
+
+
+@pytest.mark.parametrize(
+    ("exe", "state", "fact"),
+    [
+        ("/bin/busybox", "ok", "none"),
+        ("/usr/libexec/qemu-binfmt/qemu-aarch64-static", "limited", "QEMU's user mode (qemu-aarch64-static)"),
+        ("", "unknown", "cannot be told"),
+    ],
+)
+def test_a_translator_of_programs_is_recognised(exe: str, state: str, fact: str) -> None:
+    """By what a shell's child reads: a container of arm64 under QEMU 7.2 says the second, and /proc/cpuinfo there is the host's."""
+    place: Any = Answers({"readlink /proc/$$/exe; :": f"{exe}\n"})
+    found = emulation(place)
+    assert found[0] == state and found[1].startswith(fact)
+
+
+def test_programs_of_this_machine_are_not_translated() -> None:
+    assert emulation(HERE)[:2] == ("ok", "none")
 
 
 def test_little_free_memory_is_a_limit(root: Root) -> None:

@@ -400,6 +400,13 @@ def test_a_run_waits_until_the_machine_has_cooled_down(memprof, scenario, tmp_pa
     assert {row["temperature_end_celsius"] for row in rows} == {47.0}
 
 
+def test_a_machine_without_a_sensor_is_measured_and_that_is_said_once(memprof, scenario, monkeypatch):
+    monkeypatch.setattr(Here, "weather", lambda self: Weather(None, None))
+    done = memprof("run", scenario(**QUICK), "-r", "synthetic", "--repeats", "2", "--max-temperature", "45")
+    assert done.returncode == 0
+    assert done.stderr.count("here has no sensor of temperature that its kernel tells of: --max-temperature has no effect") == 1
+
+
 def test_a_machine_that_stays_hot_ends_the_campaign(memprof, scenario, monkeypatch):
     monkeypatch.setattr(Here, "weather", lambda self: Weather(60.0, None))
     monkeypatch.setattr(campaign, "_COOLING_S", 0)
@@ -485,6 +492,7 @@ def test_a_program_whose_library_is_missing_says_which(memprof, board, tmp_path)
 
 def test_a_program_that_is_not_there(memprof, board, tmp_path):
     assert "/opt/none does not exist on ssh:" in refused(memprof("exec", *board, "--", "/opt/none"))
+    assert "./none does not exist, neither here nor on ssh:" in refused(memprof("exec", *board, "--", "./none"))
     assert "there is no command no-such-command on ssh:" in refused(memprof("exec", *board, "--", "no-such-command"))
     script = failing.script(tmp_path / "here", "#!/bin/sh\n")
     script.chmod(0o644)

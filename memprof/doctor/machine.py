@@ -1,10 +1,12 @@
-"""The machine and how busy it is: processors, load, memory, swap, huge pages."""
+"""The machine and how busy it is: processors, emulation, load, memory, swap, huge pages."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from ..measuring.cgroups import meminfo, read_or_none
+from ..measuring.places.place import Place
 from ..units import format_bytes
 from .checks import MIB, Finding, mib_up
 from .kernel import HIDDEN, kernel_memory_shown
@@ -15,6 +17,20 @@ def processors(cpus: int, usable: int, bound: int) -> Finding:
     facts = f"{usable} of {cpus} usable" if usable != cpus else f"{cpus}"
     meaning = f"a high-water mark can be {mib_up(bound)} MiB off; a runtime that uses all {usable} is not polled in timed iterations"
     return "ok" if bound <= 4 * MIB and usable == cpus else "limited", facts, meaning
+
+
+def emulation(place: Place) -> Finding:
+    """Whether programs there are translated by QEMU in its user mode, as in a container for another architecture.
+
+    QEMU answers a process that asks for its own /proc/PID/exe with the program. Another process sees what the kernel runs: the translator. So a
+    shell's child asks about the shell, which must not become that child.
+    """
+    program = os.path.basename(place.run(["sh", "-c", "readlink /proc/$$/exe; :"], 20).stdout.decode("utf-8", "replace").strip())
+    if not program:
+        return "unknown", "cannot be told (readlink says nothing)", ""
+    if not program.startswith("qemu-"):
+        return "ok", "none", "memory is the measured process's own"
+    return "limited", f"QEMU's user mode ({program})", "figures include the translator's own memory, and the code that it has translated"
 
 
 def load(busy: float) -> Finding:

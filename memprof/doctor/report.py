@@ -25,7 +25,7 @@ from ..units import format_bytes
 from .checks import CHILD, FIGURES, MACHINE, MIB, MS, ROOT, TOOLS, Check, Finding, guarded, mib_up
 from .kernel import control_group, counters, idle_pages, pressure, soft_dirty
 from .known import Known, Transient, compared, known_allocations, known_program, measured_marks, transient_bytes, typical_polling, worst
-from .machine import huge_pages, load, memory, processors, swap
+from .machine import emulation, huge_pages, load, memory, processors, swap
 from .process import address_layout, ending, path_files, ptrace
 from .tools import LOOKED_FOR, distribution, tool, tool_answers
 
@@ -201,6 +201,7 @@ _MIRRORED = (
     "/proc/pressure/memory",
     "/proc/self/cgroup",
     "/proc/self/mountinfo",
+    "/proc/swaps",
     "/sys/kernel/mm/transparent_hugepage/enabled",
     "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
 )
@@ -222,6 +223,7 @@ def far_looks(place: Place, machine: Machine, root: Path) -> tuple[Check, ...]:
         (FIGURES, "statm, status", lambda: counters(machine.kernel)),
         (FIGURES, "pressure (PSI)", lambda: pressure(root)),
         (MACHINE, "CPUs", lambda: processors(machine.cpus, machine.cpus_usable, machine.peak_bound_bytes)),
+        (MACHINE, "emulation", lambda: emulation(place)),
         (MACHINE, "load", lambda: load(place.busy()[0])),
         (MACHINE, "memory", lambda: memory(root)),
         (MACHINE, "swap", lambda: swap(root)),
@@ -254,6 +256,7 @@ def looks(python: str, machine: Machine, root: Path = ROOT) -> tuple[Check, ...]
         (FIGURES, "idle pages", lambda: idle_pages(root)),
         (FIGURES, "pressure (PSI)", lambda: pressure(root)),
         (MACHINE, "CPUs", lambda: processors(machine.cpus, machine.cpus_usable, machine.peak_bound_bytes)),
+        (MACHINE, "emulation", lambda: emulation(HERE)),
         (MACHINE, "load", lambda: load(psutil.cpu_percent(interval=0.3))),
         (MACHINE, "memory", lambda: memory(root)),
         (MACHINE, "swap", lambda: swap(root)),

@@ -52,6 +52,7 @@ def measure(
     with new_token() as token:
         ready = converted(orders, token, progress)
         dropped: set[str] = set()
+        without_sensor: set[Place] = set()
         begin = offset(0)
         for index, (order, failed) in enumerate(ready, 1):
             progress.started(order.job, index, len(ready))
@@ -60,6 +61,9 @@ def measure(
                 kept["wrap"] = (*kept.get("wrap", ()), *order.wrap)
                 order = replace(order, **kept)
             before = _cooled(order, progress)
+            if order.max_celsius is not None and before.celsius is None and order.place not in without_sensor:
+                without_sensor.add(order.place)
+                progress.say(f"{order.place.name} has no sensor of temperature that its kernel tells of: --max-temperature has no effect")
             with input_copy(order, begin) as input_descriptor:
                 order_message = message(order, dropped, token, input_descriptor)
                 if order.drive is not None and failed is None:

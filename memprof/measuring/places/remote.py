@@ -192,6 +192,8 @@ class Remote(Connection):
             state = self.sh(_PROGRAM, path_there)
             if state != "yes":
                 reasons = {"folder": "is a folder", "no": "is not executable", "none": "does not exist"}
+                if state == "none" and not os.path.isabs(name):
+                    raise InputError(f"{name} does not exist, neither here nor on {self.name}")
                 hint = "; it is here: a relative path is sent" if state == "none" and os.path.isfile(name) else ""
                 raise InputError(f"{path_there} {reasons[state]} on {self.name}{hint}")
         size, sha256 = [*self.sh('wc -c < "$1"; ' + sending.HASH, path_there).split(), "", ""][:2]
