@@ -77,6 +77,7 @@ _METRICS = (
     Metric("heap_free_end_bytes", "Heap freed but kept at the end", BYTES, _field("heap_free_end_bytes"), "heap_free_end_bytes"),
     Metric("minor_faults", "Minor page faults", COUNT, _field("minor_faults")),
     Metric("major_faults", "Major page faults", COUNT, _field("major_faults")),
+    Metric("refaults", "Refaults of pages of files", COUNT, _field("refaults")),
     Metric("read_bytes", "Read from disk", BYTES, _field("read_bytes")),
     Metric("cpu_ns", "CPU time", NS, _field("cpu_ns")),
     Metric("time_min_ns", "Shortest iteration", NS, _over_iterations(min)),

@@ -18,7 +18,7 @@ from ..units import counted, format_bytes
 #       Timeline.rss_max_high_bytes (bounds of the sum of several processes); Value.note, with no value beside it; Outcome.out_of_memory
 #       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
 #       no_swap; Mark.units, Run.work and Job.use (memory by units of work); Run.attempt (of a fleet); Job.sessions, processes, release, drive,
-#       at and planned_bytes
+#       at and planned_bytes; Mark.refaults
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, RELEASE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"
@@ -148,7 +148,7 @@ class Mark:
     since the process started, as a tool that never resets it would report. samples: how often it was polled. interval_ns: the polling period, 0 for
     no polling. swap_peak_bytes: the most that was seen swapped out; rss_swap_peak_bytes: the largest sum of resident and swapped pages seen at one
     moment. Both are None if nothing was. units: how much work the phase did, by the name of the unit, such as token; iterations are not repeated
-    there.
+    there. refaults: pages of files that the kernel had dropped and soon read in again, of the run's own control group alone.
     """
 
     phase: str
@@ -180,6 +180,7 @@ class Mark:
     swap_peak_bytes: int | None = None
     rss_swap_peak_bytes: int | None = None
     units: Mapping[str, int] = field(default_factory=dict)
+    refaults: int | None = None
 
     @property
     def swapped_bytes(self) -> int:

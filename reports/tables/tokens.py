@@ -28,6 +28,8 @@ def tables(
         return []
     speeds = {key: [[_speed(run.mark(phase)) for run in group] for phase in phases] for key, group in groups.items()}
     faults = {key: [_sum(run, "major_faults") for run in group] for key, group in groups.items()}
+    refaults = {key: [_sum(run, "refaults") for run in group] for key, group in groups.items()}
+    counted = any(count is not None for counts in refaults.values() for count in counts)  # in a control group alone
     read = {key: [_sum(run, "read_bytes") for run in group] for key, group in groups.items()}
     size = grid.choose_unit(BYTES, [count for counts in read.values() for count in counts if count is not None], unit)
     rows = tuple(
@@ -35,11 +37,18 @@ def tables(
             *labels(key),
             *(_cell(row) for row in speeds[key]),
             _count(faults[key]),
+            *([_count(refaults[key])] if counted else []),
             _cell([count / size.size if count is not None else None for count in read[key]]),
         )
         for key in groups
     )
-    header = (*label_names, *(f"{phase}, tokens/s" for phase in phases), "major faults", size.caption("read from disk"))
+    header = (
+        *label_names,
+        *(f"{phase}, tokens/s" for phase in phases),
+        "major faults",
+        *(["refaults"] if counted else []),
+        size.caption("read from disk"),
+    )
     return [Table("Tokens, and the pages that were not in memory meanwhile", header, rows, len(label_names))]
 
 
