@@ -45,6 +45,11 @@ def _latency(mark: Mark) -> float | None:
     return statistics.median(mark.times_ns) if mark.times_ns else mark.time_ns
 
 
+def first_token(mark: Mark) -> float | None:
+    """The median time to the first token of a phase's requests."""
+    return statistics.median(mark.first_token_ns) if mark.first_token_ns else None
+
+
 def percentile(values: Sequence[float], share: float) -> float:
     """The value below which this share lies, linear between neighbours (numpy's default, Hyndman and Fan's type 7)."""
     ordered = sorted(values)
@@ -92,6 +97,7 @@ _METRICS = (
         NS,
         _over_iterations(lambda times: statistics.stdev(times) if len(times) > 1 else 0.0),
     ),
+    Metric("first_token_ns", "Median time to the first token", NS, first_token),
 )
 METRICS = {metric.name: metric for metric in _METRICS}
 

@@ -18,7 +18,7 @@ from ..units import counted, format_bytes
 #       Timeline.rss_max_high_bytes (bounds of the sum of several processes); Value.note, with no value beside it; Outcome.out_of_memory
 #       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
 #       no_swap; Mark.units, Run.work and Job.use (memory by units of work); Run.attempt (of a fleet); Job.sessions, processes, release, drive,
-#       at and planned_bytes; Mark.refaults
+#       at and planned_bytes; Mark.refaults and first_token_ns
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, RELEASE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"
@@ -149,6 +149,7 @@ class Mark:
     no polling. swap_peak_bytes: the most that was seen swapped out; rss_swap_peak_bytes: the largest sum of resident and swapped pages seen at one
     moment. Both are None if nothing was. units: how much work the phase did, by the name of the unit, such as token; iterations are not repeated
     there. refaults: pages of files that the kernel had dropped and soon read in again, of the run's own control group alone.
+    first_token_ns: the time of each iteration's first token after its begin, empty where that was not seen.
     """
 
     phase: str
@@ -181,6 +182,7 @@ class Mark:
     rss_swap_peak_bytes: int | None = None
     units: Mapping[str, int] = field(default_factory=dict)
     refaults: int | None = None
+    first_token_ns: tuple[int, ...] = ()
 
     @property
     def swapped_bytes(self) -> int:
