@@ -426,6 +426,10 @@ def test_the_report_says_what_is_absent_and_how_it_ended():
     assert "SIGKILL |" in text
     assert "- slow" in text
     assert "2.00x" in text
+    assert "refaults" not in text
+    again = render(made(curve=(At(52 * MIB, 2e7, 100.0, 3.0, None, 4096.0), At(None, 1e7, 0.0, 0.0))))
+    rows = [[cell.strip() for cell in line.split("|")] for line in again.splitlines() if "2.00x" in line or "1.00x" in line]
+    assert [row[6] for row in rows] == ["4096", "-"] and "| refaults |" in again
 
 
 @pytest.mark.parametrize(
@@ -571,4 +575,5 @@ def test_pages_that_were_dropped_and_read_again_are_counted_in_a_group(tmp_path)
     assert small.mark(MODEL_LOAD).refaults < small.mark(EXECUTE).refaults / 10
     assert large.mark(EXECUTE).refaults < 100
     assert alone.mark(EXECUTE).refaults is None
+    assert fit._at(24 * MIB, [small]).refaults == small.mark(EXECUTE).refaults
     assert json.loads(store.encode(alone))["marks"][-1].get("refaults") is None
