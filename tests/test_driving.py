@@ -8,6 +8,7 @@ import socket
 import sys
 from pathlib import Path
 
+import driven
 import pytest
 from failing import free_port
 
@@ -55,6 +56,29 @@ def test_a_server_is_asked_and_each_phase_is_measured(drive, nothing_left):
     assert "warming up 1 & running 4, 1 repeat, prompts of" in result.stdout
     assert "prompts of 16 tokens, all different, 4 generated, 1 at once" in result.stdout
     assert "REQUEST, tokens/s" in result.stdout
+    # The server waits between its first token and the others.
+    for first_ns, time_ns in zip(request.first_token_ns, request.times_ns, strict=True):
+        assert 0 < first_ns <= time_ns - driven.LATE_S * 1e9
+    assert "REQUEST, first token" in result.stdout
+    assert not run.warnings
+
+
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [
+        ("whole", "the server does not stream: its first tokens have no time"),
+        ("strict", "whose first token has no time: it refused a stream (HTTP 400: stream: not known)"),
+        ("uncounted", "whose first token has no time: its stream has no usage with prompt_tokens and completion_tokens"),
+    ],
+)
+def test_a_server_that_does_not_stream_is_asked_for_whole_answers(drive, mode, why):
+    result, run = drive(mode)
+
+    assert run.outcome.ok, run.outcome.sentence
+    assert (run.mark("REQUEST").units, run.mark("REQUEST").first_token_ns) == ({"token": 16, "prompt_token": 64}, ())
+    assert [warning for warning in run.warnings if why in warning] == list(run.warnings)
+    assert len(run.warnings) == 1 and why in result.stdout + result.stderr
+    assert "first token" not in "".join(line for line in result.stdout.splitlines() if line.startswith("|"))
 
 
 def test_requests_at_once_and_prompts_that_repeat(drive):
@@ -75,6 +99,7 @@ def test_a_server_that_ignores_its_end_is_ended_all_the_same(drive, nothing_left
     ("mode", "phase", "words"),
     [
         ("refusing", "REQUEST", "request 2 was refused: HTTP 400: the prompt is too long"),
+        ("failing", "REQUEST", "request 2 was refused: HTTP 200: the cache is full"),
         ("vague", "WARMUP", "the answer to request 1 has no usage with prompt_tokens and completion_tokens"),
         ("dying", "REQUEST", "ended by SIGKILL in REQUEST"),
         ("leaving", "REQUEST", "it ended before all requests were made"),
@@ -140,7 +165,7 @@ def test_prompts_differ_unless_they_repeat():
     class Asked(driving.Driving):
         def _http(self, method, path, content=None):
             asked.append(tuple(content["prompt"]))
-            return 200, {"usage": {"prompt_tokens": 8, "completion_tokens": 1}}
+            return 200, {"usage": {"prompt_tokens": 8, "completion_tokens": 1}}, None
 
     for distinct in (None, 3):
         asking = Asked(driving.Drive("127.0.0.1", 1, prompts=8, distinct=distinct), None)

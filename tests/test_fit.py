@@ -15,9 +15,10 @@ from failing import measured, runtime_file, wait_for
 
 from memprof.cli import seeking
 from memprof.errors import InputError
-from memprof.measuring import cgroups, leftovers, limits
+from memprof.measuring import campaign, cgroups, leftovers, limits, orders
 from memprof.measuring.places.place import HERE, boot
 from memprof.measuring.progress import Silent
+from memprof.measuring.suite import Suite
 from memprof.reports.pictures import fit as report
 from memprof.reports.tables.fit import render
 from memprof.runs import store
@@ -426,6 +427,10 @@ def test_the_report_says_what_is_absent_and_how_it_ended():
     assert "SIGKILL |" in text
     assert "- slow" in text
     assert "2.00x" in text
+    assert "refaults" not in text
+    again = render(made(curve=(At(52 * MIB, 2e7, 100.0, 3.0, None, 4096.0), At(None, 1e7, 0.0, 0.0))))
+    rows = [[cell.strip() for cell in line.split("|")] for line in again.splitlines() if "2.00x" in line or "1.00x" in line]
+    assert [row[6] for row in rows] == ["4096", "-"] and "| refaults |" in again
 
 
 @pytest.mark.parametrize(
@@ -547,3 +552,29 @@ def test_an_interruption_leaves_what_was_found(held, imagined, monkeypatch):
     assert "Interrupted: the search was not finished." in fitted.remarks and fitted.interrupted
     with pytest.raises(KeyboardInterrupt):
         fit.fit(fit.FitRequest(str(held(21)), "synthetic", parts=(PREPARE,), runs=1), Silent(), lambda line: None)
+
+
+@pytest.mark.usefixtures("probe", "clean")
+def test_pages_that_were_dropped_and_read_again_are_counted_in_a_group(tmp_path):
+    groups, model = grouped(), tmp_path / "weights"
+    with model.open("wb") as file:
+        file.write(os.urandom(48 * MIB))
+        os.fsync(file.fileno())
+    load = "self.pages = mmap.mmap(os.open(model, os.O_RDONLY), 0, prot=mmap.PROT_READ)"
+    runtime = runtime_file(tmp_path, top="import mmap", load=load, execute="sum(self.pages[:: mmap.PAGESIZE])")
+    suite = Suite(models=(str(model),), runtimes=(str(runtime),), warmup=1, runs=2, repeats=1, cache="cold")
+    (order,) = orders.plan(suite).orders
+
+    small, large, alone = (
+        next(iter(campaign.measure([replace(order, **start)], Silent(), lambda line: None)))
+        for start in (groups.start(24 * MIB), groups.start(None), {})
+    )
+
+    assert small.outcome.ok, small.outcome.sentence
+    # Two passes over the file, half of which has been dropped when it is needed again; the kernel counts in batches.
+    assert small.mark(EXECUTE).refaults > 2 * (48 - 24) * MIB / 4096 / 2
+    assert small.mark(MODEL_LOAD).refaults < small.mark(EXECUTE).refaults / 10
+    assert large.mark(EXECUTE).refaults < 100
+    assert alone.mark(EXECUTE).refaults is None
+    assert fit._at(24 * MIB, [small]).refaults == small.mark(EXECUTE).refaults
+    assert json.loads(store.encode(alone))["marks"][-1].get("refaults") is None

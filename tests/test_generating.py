@@ -186,6 +186,15 @@ def test_tokens_a_second_and_what_was_read_again_stand_in_a_table():
     shown = table.render([replace(run(), marks=marks)], format="json")
     assert '"token": 200' in shown
     assert "Latency in GENERATE" in table.render([replace(run(), marks=marks)], ["time_ns"], style="models")
+    assert "refaults" not in rows[0]
+    in_a_group = [replace(each, refaults=count) for each, count in zip(marks, (0, 3, 4, 5), strict=True)]
+    rows = [
+        line.split("|")
+        for line in table.render([replace(run(), marks=tuple(in_a_group))]).splitlines()
+        if "tokens/s" in line or "200.0" in line
+    ]
+    column = next(place for place, cell in enumerate(rows[0]) if cell.strip() == "refaults")
+    assert rows[1][column].strip() == "9"
 
 
 KEEPS = COUNTING.replace("self.prompts += 1", "self.prompts += 1; kept.append(b'x' * 8000)").replace("class", "kept = []\nclass", 1)

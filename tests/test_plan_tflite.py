@@ -110,6 +110,26 @@ def test_a_batch_is_that_of_the_first_dimension(tmp_path: Path) -> None:
         read(path, {"conv_1": (4, 28, 28, 16)})
 
 
+def test_open_dimensions_are_told_apart_by_their_extents(tmp_path: Path) -> None:
+    path = tmp_path / "m.tflite"
+    zoo.make("encoder", path, format="tflite", size_bytes=8 << 20)
+
+    graph = read(path, {"ids": (3, 50), "mask": (3, 50)})
+
+    shapes = {tensor.name: tensor.shape for tensor in graph.tensors}
+    assert shapes["layer_1/scores"] == (3, 2, 50, 50)
+    assert shapes["layer_4/wide"] == (3, 50, 512)
+    assert shapes["row"] == (1, 50)  # the first row of a batch
+    assert shapes["output"] == (3, 50, 128)
+    assert any("(1 as 3, 16 as 50)" in assumption for assumption in graph.assumptions)
+    assert not any("dynamic shape" in assumption for assumption in graph.assumptions)
+    assert {tensor.name: tensor.shape for tensor in read(path, batch=3).tensors}["output"] == (3, 16, 128)
+    with pytest.raises(UsageError, match="open dimensions that are 16 in the file would be 50 and 60"):
+        read(path, {"ids": (3, 50), "mask": (3, 60)})
+    with pytest.raises(UsageError, match="only its open dimensions can be changed"):
+        read(path, {"ids": (3, 50, 1)})
+
+
 def test_dequantized_weights_are_folded(tmp_path: Path) -> None:
     tensors = [tensor("x", [1, 4]), tensor("half", [3, 4], 1, "FLOAT16"), tensor("w", [3, 4]), tensor("y", [1, 3])]
     main = subgraph("main", tensors, [0], [3], [operator(0, [1], [2], table("DequantizeOptionsT")), operator(1, [0, 2], [3])])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 import re
 from dataclasses import replace
@@ -14,6 +15,7 @@ from failing import NEAR
 from made import MIB, machine, run
 from test_laws import QUIET, SIX, line, measured
 
+from memprof import zoo
 from memprof.errors import InputError, MeasurementError, UsageError
 from memprof.judge import laws
 from memprof.measuring import together
@@ -203,7 +205,9 @@ def test_a_place_that_surely_does_not_fit_is_not_run(scenario, monkeypatch):
         (["--vary", "x=4"], 2, "nothing varies"),
         (["--vary", "x=1..4", "--vary", "x=1..8"], 2, "named twice"),
         (["--vary", "x=1..4", "--predict", "z=2"], 2, "'z' is no dimension that varies"),
-        (["--vary", "x=1..4", "--vary", "y=1..4", "--predict", "x=2"], 2, "y need a value too"),
+        (["--vary", "x=1..4", "--vary", "y=1..4", "--predict", "x=2"], 2, "y needs a value too"),
+        (["--vary", "x=1..4", "--set", "x=3"], 2, "--vary x: --set x=3 gives it a value too"),
+        (["--vary", "threads=1..4", "--threads", "2"], 2, "--vary threads: --threads 2 gives it a value too"),
         (["--vary", "x=1..4", "--vary", "y=1..4", "--vary", "z=1..4", "--vary", "threads=1..2"], 2, "a law of more than 3"),
         (["--vary", "x=1..4", "--within", "much"], 2, "is not a size"),
     ],
@@ -448,6 +452,35 @@ def test_runs_of_two_searches_make_two_laws(changes):
     runs = [each for pair in zip(at_places(1.0, shape=(3, 224)), second, strict=True) for each in pair]
 
     assert slopes(runs) == pytest.approx([1.0, 3.0], rel=0.01)
+
+
+def test_a_law_with_a_plan_is_the_same_again(tmp_path, monkeypatch, memprof):
+    def measure(orders, progress, keep):
+        (order,) = orders
+        part = math.log2(order.job.planned_bytes) % 1
+        size = 90 + order.job.planned_bytes * (1.2 if part < 0.3 else 1.7 if part < 0.7 else 1.4) / MIB  # in steps that come again
+        made_run = replace(run(memory={"STARTUP": (40, 40), "EXECUTE": (size, size)}), job=order.job)
+        keep(store.encode(made_run))
+        yield made_run
+
+    monkeypatch.setattr(scale_runs.campaign, "measure", measure)
+    zoo.make("encoder", tmp_path / "encoder.onnx", format="onnx", size_bytes=4 * MIB)
+    words = ("--vary", "batch=1..32", "--vary", "sequence=16..512", "--predict", "batch=40,sequence=600", "--confirm", "--json")
+    done = memprof("scale", "encoder.onnx", "-r", "onnxruntime", *words, "-o", "runs.jsonl")
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    loaded = store.load([tmp_path / "runs.jsonl"]).runs
+    assert all(each.job.planned_bytes for each in loaded)
+    (again,) = scale_laws.of_runs(loaded)
+    retold = json.loads(tables.render(again, format="json"))
+    assert told["planned"] and told["laws"][0]["law"]["steps"]
+    for part in ("laws", "planned", "against", "points"):
+        assert retold[part] == told[part], part
+    # Of a file from before there were plans, and of one that claims nonsense, the law is made without.
+    for nonsense in (None, -1, 10**400):
+        (plain,) = scale_laws.of_runs([replace(each, job=replace(each.job, planned_bytes=nonsense)) for each in loaded])
+        assert plain.planned is None and plain.law is not None
 
 
 def test_a_dimension_that_stayed_the_same_is_no_dimension_of_the_law():

@@ -20,6 +20,7 @@ from memprof import zoo
 from memprof.cli.zoo import command
 from memprof.errors import InputError, MemprofError, UsageError
 from memprof.files import replacing
+from memprof.runs import store
 from memprof.zoo.architectures import ARCHITECTURES
 from memprof.zoo.graph import out_size, pads
 
@@ -392,6 +393,9 @@ class TestRefusals:
             ("mnist", {"format": "onnx", "type": "int4"}, "'int4'"),
             ("shared_if", {"format": "tflite"}, "made as onnx, not as tflite"),
             ("mlp", {"format": "onnx", "type": "int8"}, "onnx in float32 only"),
+            ("encoder", {"format": "tflite", "type": "int8"}, "tflite in float32 only"),
+            ("encoder", {"format": "tflite", "size_bytes": 2 << 30}, "a TFLite file ends at 2 GiB"),
+            ("encoder", {"format": "tflite", "size_bytes": MIB}, "the weights of encoder are at least 3407872 bytes"),
             ("mnist", {"format": "onnx", "size_bytes": MIB}, "size"),
             ("shared_if", {"format": "onnx", "size_bytes": 100}, "at least 4096"),
             ("mlp", {"format": "onnx", "size_bytes": 0}, "at least"),
@@ -570,6 +574,60 @@ def test_models_over_sequences_run_at_any_size(tmp_path, name):
         assert sorted(output.shape[:2]) == sorted((batch, sequence))
         assert numpy.isfinite(output).all()
         assert output.std() > 1e-3
+
+
+ENCODER_TFLITE_SHA256 = "885d19648e274531b80bcfaee3035f49e87e886066da50dd0a26b394e96d0b9e"
+
+
+@pytest.fixture
+def encoders() -> Path:
+    """The folder of encoder.onnx and encoder.tflite, of 8 MiB and so with two heads."""
+    pytest.importorskip("ai_edge_litert")
+    return once(
+        "zoo encoders",
+        lambda folder: [zoo.make("encoder", folder / f"encoder.{end}", format=end, size_bytes=8 * MIB) for end in ("onnx", "tflite")],
+    )
+
+
+def test_the_encoder_as_tflite_has_the_same_bytes_every_time(encoders, tmp_path):
+    from memprof.models import inputs
+
+    zoo.make("encoder", tmp_path / "again.tflite", format="tflite", size_bytes=8 * MIB)
+    first = (encoders / "encoder.tflite").read_bytes()
+    assert (tmp_path / "again.tflite").read_bytes() == first
+    assert hashlib.sha256(first).hexdigest() == ENCODER_TFLITE_SHA256
+    assert {tensor.name: tensor.shape for tensor in inputs.inputs(encoders / "encoder.tflite")} == {
+        "ids": (None, None),
+        "mask": (None, None),
+    }
+
+
+@pytest.mark.parametrize("runtime", ["tflite_runtime", "ai_edge_litert"])
+def test_the_encoder_as_tflite_has_the_outputs_of_the_one_as_onnx(encoders, runtime):
+    generator = np.random.default_rng(0)
+    interpreter = pytest.importorskip(f"{runtime}.interpreter").Interpreter(str(encoders / "encoder.tflite"))
+    for batch, sequence in ((1, 16), (1, 1), (3, 40)):
+        feed = {"ids": generator.integers(0, 8192, (batch, sequence)), "mask": generator.integers(0, 2, (batch, sequence))}
+        feed["mask"][:, 0] = 1
+        for tensor in interpreter.get_input_details():
+            interpreter.resize_tensor_input(tensor["index"], (batch, sequence))
+        interpreter.allocate_tensors()
+        for tensor in interpreter.get_input_details():
+            interpreter.set_tensor(tensor["index"], feed[tensor["name"]].astype(np.int32))
+        interpreter.invoke()
+        output = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+        assert np.allclose(output, run_onnx(encoders / "encoder.onnx", feed), atol=1e-3)
+        assert output.std() > 0.5
+
+
+def test_the_encoder_as_tflite_is_measured_at_a_shape(encoders, memprof, tmp_path):
+    shapes = ("--shape", "ids=2,64", "--shape", "mask=2,64", "--warmup", 1, "--runs", 1, "--repeats", 1)
+    done = memprof("run", encoders / "encoder.tflite", "-r", "litert", "-r", "tflite", *shapes, "-o", tmp_path / "runs.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert "taken as 1" not in done.stderr
+    for run in store.load([tmp_path / "runs.jsonl"]).runs:
+        # The embedding of 2 x 64 tokens, 128 wide, is the least that PREPARE or EXECUTE holds besides.
+        assert run.mark("EXECUTE").anon_end_bytes - run.mark("MODEL_LOAD").anon_end_bytes > 4 * 2 * 64 * 128
 
 
 @pytest.mark.parametrize("output", [".", ".."])

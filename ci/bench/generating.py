@@ -137,8 +137,8 @@ def _mapped(model: Path, repeats: int) -> list[str]:
     except InputError as error:
         sys.exit(str(error))
     weights = model.stat().st_size
-    head = "| limit | outcome | model resident | major faults | read again | GENERATE, tokens/s |"
-    lines = [head, "| ---: | --- | ---: | ---: | ---: | ---: |"]
+    head = "| limit | outcome | model resident | major faults | refaults | read again | GENERATE, tokens/s |"
+    lines = [head, "| ---: | --- | ---: | ---: | ---: | ---: | ---: |"]
     knobs = {"prompt": "32", "generate": "8", "context": "256"}
     sizes = (None, *(int(weights * share) + 24 * MIB for share in (1.0, 0.75, 0.5, 0.25)))
     # Cold, so that the pages are brought in by the group that is charged for them.
@@ -160,6 +160,8 @@ def _again(run: Run) -> Iterator[str]:
     resident = [value.value for value in run.values if value.name == "model_resident_bytes" and value.value is not None]
     yield format_bytes(resident[-1]) if resident else "-"
     yield str(sum(mark.major_faults or 0 for mark in marks))
+    refaults = [mark.refaults for mark in marks]
+    yield "-" if None in refaults else str(sum(refaults))
     yield format_bytes(sum(mark.read_bytes or 0 for mark in marks))
     speeds = [mark.units["token"] / sum(mark.times_ns) * 1e9 for mark in marks if mark.phase == "GENERATE"]
     yield f"{speeds[0]:.1f}" if speeds else "-"

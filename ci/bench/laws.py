@@ -75,8 +75,20 @@ CASES = (
     Case("loop", "loop", "onnx", "onnxruntime", ("batch=1..32", "sequence=8..128"), 8 * MIB),
     Case("decoder", "llama", "onnx", "onnxruntime", ("sequence=16..256",), 40 * MIB),
     Case("mobilenet_v2 (TFLite)", "mobilenet_v2", "tflite", "litert", ("input.0=1..8",)),
+    Case("encoder (TFLite)", "encoder", "tflite", "litert", ("ids.0,mask.0=1..8", "ids.1,mask.1=16..256"), 40 * MIB),
     Case("inception_v3 (TFLite)", "inception_v3", "tflite", "tflite", ("input.0=1..8",)),
     Case("encoder (OpenVINO)", "encoder", "onnx", "openvino", ("batch=1..8", "sequence=16..256"), 40 * MIB),
+    Case(
+        "mobilenet_v2, three dimensions",
+        "mobilenet_v2",
+        "onnx",
+        "openvino",
+        ("batch=1..8", "height=128..256:32", "width=128..256:32"),
+        open=True,
+    ),
+    Case(
+        "encoder, three dimensions", "encoder", "tflite", "litert", ("ids.0,mask.0=1..8", "ids.1,mask.1=16..256", "sessions=1..3"), 20 * MIB
+    ),
     Case("llama", "llama", "gguf", "llamacpp", ("context=512..8192", "slots=1..4"), 40 * MIB, knobs={"prompt": "16", "generate": "4"}),
 )
 
@@ -267,7 +279,7 @@ def models(count: int, only: Sequence[str]) -> str:
 
 
 def _answered(case: Case, folder: Path, count: int) -> Scaled:
-    path = folder / f"{case.model}.{case.format}"
+    path = folder / f"{case.model}-{case.size_bytes or 0}.{case.format}"
     if not path.exists():
         zoo.make(case.model, path, format=case.format, size_bytes=case.size_bytes, open_dimensions=case.open)
     dimensions = tuple(parse(text) for text in case.vary)

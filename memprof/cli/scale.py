@@ -91,14 +91,16 @@ def _request(
 ) -> Any:
     from ..measuring.suite import parse_shape
     from ..programs.runtimes import split_setting
-    from ..seek.dimensions import parse, parse_place
+    from ..seek.dimensions import check_given_once, parse, parse_place
     from ..seek.scaled import ScaleRequest
     from ..units import parse_bytes
 
     dimensions = tuple(parse(text) for text in ranges)
+    knobs = dict(split_setting(text) for text in settings)
+    check_given_once(dimensions, knobs, fields["threads"])
     return ScaleRequest(
         dimensions=dimensions,
-        knobs=dict(split_setting(text) for text in settings),
+        knobs=knobs,
         shapes=dict(parse_shape(text) for text in shapes),
         predictions=tuple(parse_place(text, dimensions) for text in places),
         within_bytes=parse_bytes(within) if within else None,

@@ -3,6 +3,9 @@
 The server answers to OpenAI's `/v1/completions`. Its phases are MODEL_LOAD, from its start until `/v1/models` answers, WARMUP and REQUEST. The client
 tells the probe where a phase ends, on the probe's standard input, and goes on when the probe has read the server's memory; no request is open
 meanwhile. A prompt is a list of token ids, so that its length is known.
+
+Answers are asked for as a stream (`stream`, server-sent events), so that the first token has a time. A server that does not stream, or whose stream
+has no count of tokens (`stream_options`), is asked for whole answers from then on.
 """
 
 from __future__ import annotations
@@ -11,10 +14,10 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import InputError, UsageError, os_reason
 from ..runs.records import MODEL_LOAD, REQUEST, WARMUP, Job
@@ -78,6 +81,20 @@ class _NotHttp(Exception):
     """The answer is not as HTTP has it; the text is the name of the error."""
 
 
+class _Unstreamed(Exception):
+    """The server's answer to a request for a stream is none that can be used; the text says why."""
+
+
+class _Answer(NamedTuple):
+    """A request that was answered: tokens of its prompt and tokens generated; when its first token came after its begin, None where only the whole
+    answer came."""
+
+    time_ns: int
+    first_ns: int | None
+    prompt: int
+    generated: int
+
+
 class Driving:
     """One run of a server under a load. `start` is called with its probe, `heard` when the probe has ended a phase, `end` when it is over."""
 
@@ -85,6 +102,9 @@ class Driving:
         self._drive, self._job = drive, job
         self._over, self._heard = threading.Event(), threading.Event()
         self._model: str | None = None
+        self._streams = True  # as far as is known
+        self._has_streamed = False
+        self._remark = ""
         self._thread = threading.Thread(target=self._run, name="drive", daemon=True)
 
     def start(self, process: Started) -> None:
@@ -108,11 +128,11 @@ class Driving:
         phase = MODEL_LOAD
         try:
             self._wait_for_answer()
-            self._phase_ends(MODEL_LOAD, (), {})
+            self._phase_ends(MODEL_LOAD)
             for phase, count in ((WARMUP, self._job.warmup), (REQUEST, self._job.runs)):
                 first = 0 if phase == WARMUP else self._job.warmup
                 if count and not self._over.is_set():
-                    self._phase_ends(phase, *self._ask_for(range(first, first + count)))
+                    self._phase_ends(phase, self._ask_for(range(first, first + count)))
             self._tell("stop")
         except _Failed as error:
             if not self._over.wait(_DEATH_S if isinstance(error, _Broken) else 0):
@@ -124,7 +144,7 @@ class Driving:
             if self._over.wait(_LOOK_S):
                 raise _Failed("it ended")
             try:
-                status, answer = self._http("GET", "/v1/models")
+                status, answer, _ = self._http("GET", "/v1/models")
             except (OSError, _NotHttp) as error:
                 why = os_reason(error) if isinstance(error, OSError) else "that is not HTTP"
                 continue
@@ -135,17 +155,14 @@ class Driving:
             why = f"HTTP {status}"
         raise _Failed(f"the server did not answer at http://{self._drive.host}:{self._drive.port}/v1/models in time ({why})")
 
-    def _ask_for(self, numbers: range) -> tuple[Sequence[int], dict[str, int]]:
-        """(times_ns, units) of requests by their numbers, as many at once as wanted."""
+    def _ask_for(self, numbers: range) -> list[_Answer]:
+        """The answers to requests by their numbers, as many at once as wanted."""
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(self._drive.parallel) as pool:
-            answers = list(pool.map(self._request, numbers))
-        units = {"token": sum(answer[2] for answer in answers), "prompt_token": sum(answer[1] for answer in answers)}
-        return [answer[0] for answer in answers], units
+            return list(pool.map(self._request, numbers))
 
-    def _request(self, number: int) -> tuple[int, int, int]:
-        """(time_ns, tokens of the prompt, tokens generated) of a request."""
+    def _request(self, number: int) -> _Answer:
         if self._over.is_set():
             raise _Failed("it ended")
         drive = self._drive
@@ -154,24 +171,47 @@ class Driving:
         step = _STEP + prompt // _TOKENS
         tokens = [_FIRST_TOKEN + (prompt + step * place) % _TOKENS for place in range(drive.prompts)]
         wanted = {"prompt": tokens, "max_tokens": drive.generate, "temperature": 0, "ignore_eos": True}
-        begin_ns = time.monotonic_ns()
+        wanted.update({"model": self._model} if self._model else {})
         try:
-            status, answer = self._http("POST", "/v1/completions", {**wanted, **({"model": self._model} if self._model else {})})
+            if self._streams:
+                try:
+                    return self._answer(number, {**wanted, "stream": True, "stream_options": {"include_usage": True}})
+                except _Unstreamed as why:
+                    self._streams = False
+                    self._remark = f"the server was asked for whole answers, whose first token has no time: {why}"
+            return self._answer(number, wanted)
         except (OSError, _NotHttp) as error:
             name = str(error) if isinstance(error, _NotHttp) else type(error).__name__
             raise _Broken(f"request {number + 1} had no answer: {name}") from None
-        time_ns = time.monotonic_ns() - begin_ns
-        if status != 200:
-            message = answer.get("error", answer) if isinstance(answer, dict) else answer
-            message = message.get("message", message) if isinstance(message, dict) else message
-            raise _Failed(f"request {number + 1} was refused: HTTP {status}: {str(message)[:200]}")
-        try:
-            return time_ns, int(answer["usage"]["prompt_tokens"]), int(answer["usage"]["completion_tokens"])
-        except (LookupError, TypeError, ValueError):
-            raise _Failed(f"the answer to request {number + 1} has no usage with prompt_tokens and completion_tokens") from None
 
-    def _http(self, method: str, path: str, content: dict[str, Any] | None = None) -> tuple[int, Any]:
-        """The status and the JSON of an answer, None if it is none. Raises OSError and _NotHttp."""
+    def _answer(self, number: int, wanted: dict[str, Any]) -> _Answer:
+        """Raises _Unstreamed where a stream was asked for and whole answers may do better, and OSError and _NotHttp."""
+        doubtful = "stream" in wanted and not self._has_streamed
+        begin_ns = time.monotonic_ns()
+        status, answer, first_ns = self._http("POST", "/v1/completions", wanted)
+        time_ns = time.monotonic_ns() - begin_ns
+        error = answer.get("error") if isinstance(answer, dict) else None
+        if status != 200 or error:
+            message = error or answer
+            message = message.get("message", message) if isinstance(message, dict) else message
+            said = f"HTTP {status}: {str(message)[:200]}"
+            if doubtful:
+                raise _Unstreamed(f"it refused a stream ({said})")
+            raise _Failed(f"request {number + 1} was refused: {said}")
+        try:
+            tokens = int(answer["usage"]["prompt_tokens"]), int(answer["usage"]["completion_tokens"])
+        except (LookupError, TypeError, ValueError):
+            if doubtful:
+                raise _Unstreamed("its stream has no usage with prompt_tokens and completion_tokens") from None
+            raise _Failed(f"the answer to request {number + 1} has no usage with prompt_tokens and completion_tokens") from None
+        self._has_streamed |= first_ns is not None
+        if doubtful and not self._has_streamed:
+            self._streams, self._remark = False, "the server does not stream: its first tokens have no time"
+        return _Answer(time_ns, first_ns - begin_ns if first_ns is not None else None, *tokens)
+
+    def _http(self, method: str, path: str, content: dict[str, Any] | None = None) -> tuple[int, Any, int | None]:
+        """The status, the JSON of an answer (its text if it is none), and when the first token of a stream came; of a stream the JSON is its last
+        event's with a usage or an error. Raises OSError and _NotHttp."""
         from http.client import HTTPConnection, HTTPException  # here: they load ssl and email, and few measurements ask a server
 
         connection = HTTPConnection(self._drive.host, self._drive.port, timeout=max(1.0, self._end_s - time.monotonic()))
@@ -179,19 +219,31 @@ class Driving:
             body = json.dumps(content) if content is not None else None
             connection.request(method, path, body, {"Content-Type": "application/json"})
             response = connection.getresponse()
+            if (response.getheader("Content-Type") or "").startswith("text/event-stream"):
+                return response.status, *_streamed(response)
             data = response.read()
         except HTTPException as error:
             raise _NotHttp(type(error).__name__) from None
         finally:
             connection.close()
         try:
-            return response.status, json.loads(data)
+            return response.status, json.loads(data), None
         except ValueError:
-            return response.status, data.decode("utf-8", "replace")
+            return response.status, data.decode("utf-8", "replace"), None
 
-    def _phase_ends(self, phase: str, times_ns: Sequence[int], units: dict[str, int]) -> None:
+    def _phase_ends(self, phase: str, answers: Sequence[_Answer] = ()) -> None:
+        counted = {"token": sum(answer.generated for answer in answers), "prompt_token": sum(answer.prompt for answer in answers)}
+        firsts = [answer.first_ns for answer in answers if answer.first_ns is not None]
         self._heard.clear()
-        self._tell("ended", phase=phase, times_ns=list(times_ns), units=units)
+        self._tell(
+            "ended",
+            phase=phase,
+            times_ns=[answer.time_ns for answer in answers],
+            units=counted if answers else {},
+            first_token_ns=firsts if len(firsts) == len(answers) else [],
+            remark=self._remark,
+        )
+        self._remark = ""
         while not self._heard.wait(1) and not self._over.is_set():
             pass
 
@@ -201,3 +253,20 @@ class Driving:
         with suppress(OSError, ValueError):  # it is gone
             self._process.stdin.write(f"{word} {json.dumps(content)}\n".encode())
             self._process.stdin.flush()
+
+
+def _streamed(lines: Iterable[bytes]) -> tuple[Any, int | None]:
+    """The last event of a stream that has a usage or an error, and when the first one with a choice came (html.spec.whatwg.org, server-sent events:
+    `data: JSON` a line, and a last one that is no JSON)."""
+    told: Any = None
+    first_ns = None
+    for line in lines:
+        if not line.startswith(b"data:"):
+            continue
+        with suppress(ValueError, AttributeError):
+            event = json.loads(line.removeprefix(b"data:"))
+            if event.get("choices") and first_ns is None:
+                first_ns = time.monotonic_ns()
+            if event.get("usage") or event.get("error"):
+                told = event
+    return told, first_ns

@@ -11,9 +11,10 @@ regexes: a line of output that matches ends that phase; the phase began where th
 process that was started only starts another (a debugger): the process whose marks come first is the root of the tree, and samples from before
 are dropped. driven: memprof asks the program for work, and says on standard input where its phases end, in lines:
 
-    ended {"phase", "times_ns", "units"}   answered by `ended PHASE`, once its memory was read: nothing happens in the program meanwhile
-    failed {"phase", "message"}            the program does not do what it is asked
-    stop {}                                all is done: the program is ended, and that is no failure
+    ended {"phase", "times_ns", "units", "first_token_ns", "remark"}   answered by `ended PHASE`, once its memory was read: nothing happens in the
+                                  program meanwhile. remark: a warning, "" for none
+    failed {"phase", "message"}   the program does not do what it is asked
+    stop {}                       all is done: the program is ended, and that is no failure
 """
 
 import _signal as signal  # see __main__
@@ -281,8 +282,11 @@ class Command(child.Measurement):
         record = self._line_mark.ended(phase, now, sampled, self.polls - self._polls_begin, self._intervals[""])
         if driven is not None:
             record.update(times_ns=driven["times_ns"], rss_peak_exact=self._line_mark.reset)
-            if driven["units"]:
-                record["units"] = driven["units"]
+            for name in ("units", "first_token_ns"):
+                if driven[name]:
+                    record[name] = driven[name]
+            if driven["remark"]:
+                self.warnings.append(driven["remark"])
         self._keep(record)
         self._polls_begin = self.polls
         if phase in self._unmatched:

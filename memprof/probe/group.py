@@ -4,6 +4,7 @@ The probe makes and removes it, because the probe outlives memprof when that is 
 
     version 1 (Documentation/admin-guide/cgroup-v1/memory.rst)   memory.limit_in_bytes, memory.max_usage_in_bytes, memory.oom_control
     version 2 (Documentation/admin-guide/cgroup-v2.rst)          memory.max, memory.swap.max, memory.peak, memory.events
+    both                                                         memory.stat
 """
 
 import os
@@ -42,6 +43,11 @@ class Group:
         if kills is None:
             kills = field(self._path, "memory.events", "oom_kill")
         return {"peak_bytes": peak, "oom_kills": kills}
+
+    def refaults(self):
+        """How many pages of files were read in again soon after they had been dropped, so far; None where the kernel does not tell."""
+        known = field(self._path, "memory.stat", "workingset_refault_file")
+        return field(self._path, "memory.stat", "workingset_refault") if known is None else known  # before 5.9, of files alone
 
     def remove(self):
         """Remove the group. Its processes have ended; the kernel lets go of them a moment later."""

@@ -24,7 +24,6 @@ class Launcher(Listener):
         self._hold = hold
         self._cpus = start.get("cpus") or ()
         self.usable = len(self._cpus or os.sched_getaffinity(0))
-        self._group = None
         self.outcome = {"status": "ok"}
         self._unsent = b""
 

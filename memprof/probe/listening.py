@@ -24,7 +24,7 @@ class Listener:
     """Follows the phases of one process. A subclass has _begin_ns, _marks_read, _watched, _intervals, _hold, _statm, pid, measured and usable.
 
     marks, values, about: what is known by now, in the form of memprof.runs.records. pid: the process that was started; measured: the process that
-    writes the marks. usable: on how many CPUs it may run.
+    writes the marks. usable: on how many CPUs it may run. _group: its own control group, None for none.
     """
 
     def __init__(self):
@@ -35,6 +35,8 @@ class Listener:
         self.about = None
         self.polls = 0
         self._polls_begin = 0
+        self._refaults_begin = 0
+        self._group = None
         self._phase = ""
         self._open = []  # phases that have begun, the innermost last: that is `_phase`
         self._times = []
@@ -93,7 +95,7 @@ class Listener:
         self._phase = word(mark["phase"])
         self._open.append(self._phase)
         self._times = []
-        self._polls_begin = self.polls
+        self._polls_begin, self._refaults_begin = self.polls, self._refaults()
         if self._phase in self.work:
             self.work[self._phase].again()
 
@@ -189,9 +191,16 @@ class Listener:
         """How far a high-water mark of the child can lie from the truth, in bytes."""
         return procfs.peak_bound(self.usable, self.swapped.threads)
 
+    def _refaults(self):
+        return None if self._group is None else self._group.refaults()
+
     def _keep(self, record):
         """Keep a phase. A phase that comes again is merged with its record: each time is an iteration, and figures at the end are of the last."""
         self.swapped.tell(record)
+        refaults = self._refaults()
+        if refaults is not None and self._refaults_begin is not None:
+            record["refaults"] = refaults - self._refaults_begin
+        self._refaults_begin = refaults
         before = next((mark for mark in self.marks if mark["phase"] == record["phase"]), None)
         if before is None:
             self.marks.append(record)
@@ -208,7 +217,7 @@ class Listener:
             record.update(swap_peak_bytes=swap, rss_swap_peak_bytes=max(both))
         record["rss_peak_bytes"] = max(before["rss_peak_bytes"], record["rss_peak_bytes"])
         record["rss_peak_exact"] = before["rss_peak_exact"] and record["rss_peak_exact"]
-        for name in ("samples", "minor_faults", "major_faults", "read_bytes", "cpu_ns"):
+        for name in ("samples", "minor_faults", "major_faults", "refaults", "read_bytes", "cpu_ns"):
             if name in before and name in record:
                 record[name] += before[name]
         if "units" in before:

@@ -45,6 +45,11 @@ def _latency(mark: Mark) -> float | None:
     return statistics.median(mark.times_ns) if mark.times_ns else mark.time_ns
 
 
+def first_token(mark: Mark) -> float | None:
+    """The median time to the first token of a phase's requests."""
+    return statistics.median(mark.first_token_ns) if mark.first_token_ns else None
+
+
 def percentile(values: Sequence[float], share: float) -> float:
     """The value below which this share lies, linear between neighbours (numpy's default, Hyndman and Fan's type 7)."""
     ordered = sorted(values)
@@ -77,6 +82,7 @@ _METRICS = (
     Metric("heap_free_end_bytes", "Heap freed but kept at the end", BYTES, _field("heap_free_end_bytes"), "heap_free_end_bytes"),
     Metric("minor_faults", "Minor page faults", COUNT, _field("minor_faults")),
     Metric("major_faults", "Major page faults", COUNT, _field("major_faults")),
+    Metric("refaults", "Refaults of pages of files", COUNT, _field("refaults")),
     Metric("read_bytes", "Read from disk", BYTES, _field("read_bytes")),
     Metric("cpu_ns", "CPU time", NS, _field("cpu_ns")),
     Metric("time_min_ns", "Shortest iteration", NS, _over_iterations(min)),
@@ -91,6 +97,7 @@ _METRICS = (
         NS,
         _over_iterations(lambda times: statistics.stdev(times) if len(times) > 1 else 0.0),
     ),
+    Metric("first_token_ns", "Median time to the first token", NS, first_token),
 )
 METRICS = {metric.name: metric for metric in _METRICS}
 

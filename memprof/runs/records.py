@@ -17,8 +17,8 @@ from ..units import counted, format_bytes
 #       since then, all of it optional, so that files without it are read as before: signature; conditions; Mark.rss_peak_high_bytes and
 #       Timeline.rss_max_high_bytes (bounds of the sum of several processes); Value.note, with no value beside it; Outcome.out_of_memory
 #       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
-#       no_swap; Mark.units, Run.work and Job.use (memory by units of work); Run.attempt (of a fleet); Job.sessions, processes, release, drive
-#       and at
+#       no_swap; Mark.units, Run.work and Job.use (memory by units of work); Run.attempt (of a fleet); Job.sessions, processes, release, drive,
+#       at and planned_bytes; Mark.refaults and first_token_ns
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, RELEASE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"
@@ -89,7 +89,8 @@ class Job:
     no_swap: a control group keeps its pages out of swap. sessions: how many sessions of the model the process has. processes: how many such
     processes ran at once, side by side; this is the record of one. release: it ends with the phase RELEASE, in which the runtime is deleted.
     use: what is repeated in place of warm-up and runs, to see whether memory rises with it. drive: the load that memprof put on a server, in
-    words. at: the place that was measured to find a law of memory (`memprof scale`), a value for each dimension by its label.
+    words. at: the place that was measured to find a law of memory (`memprof scale`), a value for each dimension by its label; planned_bytes: the
+    planner's own peak there, None where there was no plan.
     """
 
     model: Model
@@ -128,6 +129,7 @@ class Job:
     use: Use | None = None
     drive: str | None = None
     at: Mapping[str, int] = field(default_factory=dict)
+    planned_bytes: int | None = None
 
     @property
     def variables(self) -> dict[str, str]:
@@ -146,7 +148,8 @@ class Mark:
     since the process started, as a tool that never resets it would report. samples: how often it was polled. interval_ns: the polling period, 0 for
     no polling. swap_peak_bytes: the most that was seen swapped out; rss_swap_peak_bytes: the largest sum of resident and swapped pages seen at one
     moment. Both are None if nothing was. units: how much work the phase did, by the name of the unit, such as token; iterations are not repeated
-    there.
+    there. refaults: pages of files that the kernel had dropped and soon read in again, of the run's own control group alone.
+    first_token_ns: the time of each iteration's first token after its begin, empty where that was not seen.
     """
 
     phase: str
@@ -178,6 +181,8 @@ class Mark:
     swap_peak_bytes: int | None = None
     rss_swap_peak_bytes: int | None = None
     units: Mapping[str, int] = field(default_factory=dict)
+    refaults: int | None = None
+    first_token_ns: tuple[int, ...] = ()
 
     @property
     def swapped_bytes(self) -> int:

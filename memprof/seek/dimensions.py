@@ -74,8 +74,16 @@ def parse_place(text: str, dimensions: Sequence[Dimension]) -> dict[str, int]:
             raise UsageError(f"--predict {text!r}: {name} is at least 1")
     missing = [dimension.label for dimension in dimensions if dimension.varies and dimension.label not in given]
     if missing:
-        raise UsageError(f"--predict {text!r}: {' and '.join(missing)} need a value too")
+        raise UsageError(f"--predict {text!r}: {' and '.join(missing)} {'need' if len(missing) > 1 else 'needs'} a value too")
     return given
+
+
+def check_given_once(dimensions: Sequence[Dimension], knobs: Mapping[str, str], threads: int | None) -> None:
+    """Raises UsageError for a name that has a range and a value of its own besides."""
+    given = {**{name: f"--set {name}={value}" for name, value in knobs.items()}, **({THREADS: f"--threads {threads}"} if threads else {})}
+    for name in (name for dimension in dimensions for name in dimension.names):
+        if name in given:
+            raise UsageError(f"--vary {name}: {given[name]} gives it a value too; leave one of the two out")
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class Part:
 
 @dataclass(frozen=True)
 class At:
-    """A point of the curve: a limit (None for none), the median iteration in ns and page faults over EXECUTE, and the failures in words.
+    """A point of the curve: a limit (None for none), the median iteration in ns, page faults and refaults over EXECUTE, and the failures in words.
 
     Where some runs failed, the figures are of the others.
     """
@@ -92,6 +92,7 @@ class At:
     minor_faults: float | None
     major_faults: float | None
     ended: str | None = None
+    refaults: float | None = None
 
 
 @dataclass(frozen=True)
@@ -372,10 +373,10 @@ def _at(limit: int | None, runs: Sequence[Run]) -> At:
     marks = [mark for run in completed if (mark := run.mark(timed_phase([run]))) is not None]
     faults = [
         statistics.median(values) if (values := [value for mark in marks if (value := getattr(mark, name)) is not None]) else None
-        for name in ("minor_faults", "major_faults")
+        for name in ("minor_faults", "major_faults", "refaults")
     ]
     ended = None if len(completed) == len(runs) else f"{len(runs) - len(completed)} of {len(runs)} failed"
-    return At(limit, statistics.median(_time(run) for run in completed), faults[0], faults[1], ended)
+    return At(limit, statistics.median(_time(run) for run in completed), faults[0], faults[1], ended, faults[2])
 
 
 def _time(run: Run) -> float:

@@ -14,7 +14,7 @@ from pathlib import Path
 from ..errors import InputError, MeasurementError, UsageError
 from ..judge import design, laws
 from ..judge.doubling import Arena
-from ..judge.laws import Law, Prediction
+from ..judge.laws import Prediction
 from ..judge.terms import At, Point
 from ..measuring.order import Order
 from ..measuring.progress import Progress, Silent
@@ -203,7 +203,7 @@ class _Scaler:
             answer,
             predictions=tuple(answer.predict(self._request.predictions)),
             within_bytes=self._request.within_bytes,
-            planned=self._planned_law(),
+            planned=scale_laws.planned(self._points),
             unplanned=self._places.unplanned,
             shared=self._places.shared,
         )
@@ -233,11 +233,7 @@ class _Scaler:
         return tuple(rows)
 
     def _arena(self) -> Arena | None:
-        return Arena(laws.growth_of(self._planned_law())) if self._places.doubles else None
-
-    def _planned_law(self) -> Law | None:
-        points = [Point(point.at, point.planned_bytes) for point in self._points if point.planned_bytes and not point.held_out]
-        return laws.law(points, noise=(64.0, 1e-6)) if len(points) >= 3 else None
+        return Arena(laws.growth_of(scale_laws.planned(self._points))) if self._places.doubles else None
 
     def _remark(self, sentence: str) -> None:
         if sentence not in self._remarks:

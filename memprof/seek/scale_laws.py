@@ -18,12 +18,14 @@ from ..runs.settings import in_a_line
 from .dimensions import THREADS, Dimension
 from .scale_findings import findings, undecided
 from .scale_runs import measured, noise
-from .scaled import ALL, CHARGED, Measured, Named, Scaled, changes
+from .scaled import ALL, CHARGED, Measured, Named, Scaled, against, changes
 
 _SAME = 0.002  # heaps in use that differ by no more than this share are the same
 MOST_VARYING = 3  # more take too many runs
 _MOST_POINTS = 500  # the search for terms takes seconds with so many
 _HIGHEST = 1 << 53  # values are fitted as floating point numbers
+_PLANNED_NOISE = (64.0, 1e-6)  # a plan repeats; its tensors are aligned
+_FEWEST_PLANNED = 3
 
 
 def answer(
@@ -97,7 +99,7 @@ def _by_shapes(runs: Sequence[Run]) -> list[list[Run]]:
 def _of_search(runs: Sequence[Run]) -> Scaled | None:
     """None where nothing varies, or no place could be measured."""
     job = runs[0].job
-    points = [replace(measured(run), held_out=run.job.verifies) for run in runs]
+    points = [replace(measured(run), planned_bytes=_planned_of(run.job), held_out=run.job.verifies) for run in runs]
     fitted = [point for point in points if not point.held_out]
     values = {label: [point.at[label] for point in fitted] for label in job.at}
     dimensions = [replace(_fixed(label, min(each)), high=max(each)) for label, each in values.items() if each]
@@ -115,9 +117,21 @@ def _of_search(runs: Sequence[Run]) -> Scaled | None:
     if moved is not None:
         others = [kept(point, moved[1]) for point in points if point.held_out]
         points = [*moved[0], *others]
-    arena = Arena() if runtimes.described(job.runtime).arena_doubles(job.knobs) else None
-    made = answer(job, dimensions, points, PEAK, bounds, arena)
+    by_plan = planned(points)
+    arena = Arena(laws.growth_of(by_plan)) if runtimes.described(job.runtime).arena_doubles(job.knobs) else None
+    made = replace(answer(job, dimensions, points, PEAK, bounds, arena), planned=by_plan)
+    made = replace(made, against=against(made))
     return replace(made, findings=findings(made, job.model.weight_bytes or job.model.bytes, [], bounds[0]))
+
+
+def planned(points: Sequence[Measured]) -> laws.Law | None:
+    """The law of the planner's own peak at the places that a law is fitted to, None where too few of them have a plan."""
+    sizes = [Point(point.at, point.planned_bytes) for point in points if point.planned_bytes and not point.held_out]
+    return laws.law(sizes, noise=_PLANNED_NOISE) if len(sizes) >= _FEWEST_PLANNED else None
+
+
+def _planned_of(job: Job) -> int | None:
+    return job.planned_bytes if 1 <= (job.planned_bytes or 0) <= _HIGHEST else None
 
 
 def kept(point: Measured, most: int | None) -> Measured:

@@ -78,27 +78,28 @@ class Places:
         points = []
         for at in places:
             job = self._order(at).job
-            points.append((self._asked(at)[0], Sought(job.at, job.sessions, held_out)))
+            points.append((self._asked(at)[0], Sought(job.at, job.sessions, held_out, self._planned(at))))
         runs = self._request.fleet.measure(points, Quiet(self._progress, count), self._keep)
         measured_points = []
-        for at, run in zip(places, runs, strict=True):
+        for at, run, (_, sought) in zip(places, runs, points, strict=True):
             if isinstance(run, str):
                 measured_points.append(Measured(at, {}, run, held_out=held_out))
             else:
                 self._known(run)
-                measured_points.append(replace(measured(run), at=at, planned_bytes=self._planned(at), held_out=held_out))
+                measured_points.append(replace(measured(run), at=at, planned_bytes=sought.planned_bytes, held_out=held_out))
         return measured_points
 
     def measure(self, at: Mapping[str, int], count: int, *, held_out: bool = False) -> Measured:
         """The sizes at a place, where `count` places were measured before. held_out: no law is to be fitted to them."""
         order = self._order(at)
-        order = replace(order, job=replace(order.job, verifies=held_out))
+        planned = self._planned(at)
+        order = replace(order, job=replace(order.job, verifies=held_out, planned_bytes=planned))
         if self.space.side_by_side:
             self._progress.say(f"{words_of(at)}: measuring")
             point = self._side_by_side(order)
         else:
             point = self._alone(order, count)
-        return replace(point, at=at, planned_bytes=self._planned(at), held_out=held_out)
+        return replace(point, at=at, planned_bytes=planned, held_out=held_out)
 
     def too_large(self, least_bytes: float) -> bool:
         """Whether a run that needs so much should not be started."""

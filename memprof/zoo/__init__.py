@@ -34,7 +34,7 @@ NAMES: Mapping[str, str] = {
     "shared_if_rewritten": "the same sums with the small operands transposed instead (ONNX, --size)",
     "llama": "a language model's decoder of any size, its tokens the bytes (GGUF, ONNX, genai, --size; in GGUF as float16)",
     "llama_with_past": "the same with the KV cache as inputs and outputs (ONNX, --size)",
-    "encoder": "four layers of BERT's kind with open batch and sequence (ONNX, --size)",
+    "encoder": "four layers of BERT's kind with open batch and sequence (ONNX, TFLite, --size)",
     "lstm": "two LSTM layers with open batch and sequence (ONNX, --size)",
     "loop": "a Loop over an open sequence with an If inside (ONNX, --size)",
     "mlp": "square dense layers of any size together, none above 256 MiB (ONNX, --size)",
@@ -55,6 +55,7 @@ DEFAULT_SIZE_BYTES = 256 << 20
 FOUNDING_BYTES = 100
 
 _SIZED = frozenset({"founding_example", "shared_if", "shared_if_rewritten", "mlp", "llama", "llama_with_past", "encoder", "lstm", "loop"})
+_SIZED_FORMATS = {"llama": ("gguf", "onnx", "genai"), "encoder": ("onnx", "tflite")}  # others as ONNX alone
 # Those of a format; the first is its default.
 _FORMAT_TYPES = {
     "onnx": ("float32", "int8"),
@@ -71,7 +72,7 @@ _CONVERTED_BY = {"mnn": "mnn", "pt2": "torch", "pte": "executorch"}
 _LAYERS = ("onnx", "tflite", "ncnn", *_CONVERTED_BY)  # the formats of nets of layers
 # Nets that end in an average over the image take images of any size.
 _OPEN = frozenset({"inception_v3", "mobilenet_v2", "resnet50"})
-# A protobuf message ends at 2 GiB; this leaves room for the graph.
+# A protobuf message and a flatbuffer end at 2 GiB; this leaves room for the graph.
 _EMBEDDED_LIMIT = int(1.9 * 2**30)
 
 
@@ -112,7 +113,7 @@ def make(
         if format == "gguf":
             return _make_gguf(path, type, size_bytes or DEFAULT_SIZE_BYTES, overwrite)
         if format == "tflite":
-            return _make_tflite(name, path, type == "int8", overwrite)
+            return _make_tflite(name, path, type == "int8", size_bytes or DEFAULT_SIZE_BYTES, overwrite)
         if format == "ncnn":
             return _make_ncnn(name, path, overwrite)
         if format in _CONVERTED_BY:
@@ -150,15 +151,17 @@ def check(name: str, format: str, type: str | None, size_bytes: int | None, exte
         raise UsageError(f"unknown type {type!r}: {' or '.join(TYPES)}")
     if type not in _FORMAT_TYPES[format]:
         raise UsageError(f"{format} files are made in {' or '.join(_FORMAT_TYPES[format])}, not in {type}")
-    formats = ("gguf", "onnx", "genai") if name == "llama" else ("onnx",) if name in _SIZED else _LAYERS
+    formats = _SIZED_FORMATS.get(name, ("onnx",)) if name in _SIZED else _LAYERS
     if format not in formats:
         raise UsageError(f"{name} is made as {' or '.join(formats)}, not as {format}")
-    if name in _SIZED and format == "onnx" and type != "float32":
-        raise UsageError(f"{name} is made as onnx in float32 only, not in {type}")
+    if name in _SIZED and format in ("onnx", "tflite") and type != "float32":
+        raise UsageError(f"{name} is made as {format} in float32 only, not in {type}")
     if size_bytes is not None and name not in _SIZED:
         raise UsageError(f"{name} has the size of its architecture; a size is for {', '.join(sorted(_SIZED))}")
     if size_bytes is not None and size_bytes < 1:
         raise UsageError("a model's size is at least one byte")
+    if size_bytes is not None and format == "tflite" and size_bytes > _EMBEDDED_LIMIT:
+        raise UsageError("a TFLite file ends at 2 GiB: the weights are at most 1.9 GiB")
     if external_data and format != "onnx":
         raise UsageError(f"external data is a feature of onnx, not of {format}")
     if open_dimensions and (format != "onnx" or name not in _OPEN):
@@ -166,13 +169,18 @@ def check(name: str, format: str, type: str | None, size_bytes: int | None, exte
     return type
 
 
-def _make_tflite(name: str, path: Path, quantized: bool, overwrite: bool) -> tuple[Path, ...]:
+def _make_tflite(name: str, path: Path, quantized: bool, size_bytes: int, overwrite: bool) -> tuple[Path, ...]:
+    from . import tflite_encoder, tflite_writer
     from .architectures import ARCHITECTURES
-    from .tflite_writer import write
+    from .encoder import sized
 
+    encoder = sized(size_bytes) if name == "encoder" else None
     check_new(path, instead=FORCE, overwrite=overwrite)
     with replacing(path) as (file,):
-        write(ARCHITECTURES[name](), quantized, file)
+        if encoder is not None:
+            tflite_encoder.write(encoder, file)
+        else:
+            tflite_writer.write(ARCHITECTURES[name](), quantized, file)
     return (path,)
 
 

@@ -1,7 +1,7 @@
 """Models over sequences with open dimensions, as ONNX: an encoder of BERT's kind, an LSTM, and a loop with a branch inside.
 
-`batch` and `sequence` are open and have these names in the file. The width follows from the size that is asked for; depth, vocabulary and the width
-of a head are fixed. Weights are random, scaled so that no activation vanishes or explodes.
+`batch` and `sequence` are open and have these names in the file. The width follows from the size that is asked for. Weights are random, scaled so
+that no activation vanishes or explodes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper
 
-from ..errors import UsageError
+from . import encoder as encoding
 from .graph import Weight
 from .onnx_file import Constant, OnnxModel, assemble, constant, weight_constant
+from .sizing import widest
 
-_FLOAT_BYTES = 4
-_LAYERS, _HEAD, _VOCABULARY, _POSITIONS = 4, 64, 8192, 2048
 _LSTM_LAYERS = 2
 
 
@@ -34,9 +33,9 @@ class _Nodes:
         self.nodes.append(helper.make_node(kind, inputs, [output], name=f"{kind}_{len(self.nodes) + 1}", **attributes))
         return output
 
-    def weight(self, name: str, shape: tuple[int, ...], limit: float) -> str:
-        self.constants[name] = weight_constant(self.model, Weight(name, shape, limit))
-        return name
+    def weight(self, weight: Weight) -> str:
+        self.constants[weight.name] = weight_constant(self.model, weight)
+        return weight.name
 
     def value(self, name: str, values: object, type: str = "<f4") -> str:
         self.constants[name] = constant(name, np.array(values, dtype=type))
@@ -44,34 +43,35 @@ class _Nodes:
 
     def dense(self, source: str, name: str, inputs: int, outputs: int) -> str:
         """A matrix product with a bias."""
-        matrix = self.weight(f"{name}/weight", (inputs, outputs), math.sqrt(3 / inputs))
-        product = self.node("MatMul", [source, matrix], f"{name}/product")
-        return self.node("Add", [product, self.weight(f"{name}/bias", (outputs,), 0.1)], name)
+        matrix, bias = encoding.dense(name, inputs, outputs)
+        product = self.node("MatMul", [source, self.weight(matrix)], f"{name}/product")
+        return self.node("Add", [product, self.weight(bias)], name)
 
     def normalised(self, source: str, name: str, width: int) -> str:
         scale = self.value(f"{name}/scale", np.ones(width))
-        return self.node("LayerNormalization", [source, scale, self.weight(f"{name}/shift", (width,), 0.1)], name, axis=-1)
+        shift = self.weight(encoding.shift(name, width))
+        return self.node("LayerNormalization", [source, scale, shift], name, axis=-1)
 
 
 def encoder(size_bytes: int) -> OnnxModel:
     """Four layers of attention and feed-forward, heads of 64, with inputs `ids` and `mask`, both int64 [batch, sequence] with at most 2048
     positions. Output [batch, sequence, width]. Raises UsageError for a size that holds not even a single head.
     """
-    width = _width(size_bytes, lambda wide: wide * (_VOCABULARY + _POSITIONS) + _LAYERS * 12 * wide * wide, _HEAD, "encoder")
-    heads = width // _HEAD
+    shape = encoding.sized(size_bytes)
+    width = shape.width
     net = _Nodes("encoder")
     length = net.node("Gather", [net.node("Shape", ["ids"], "shape"), net.value("one", 1, "<i8")], "length", axis=0)
     places = net.node("Range", [net.value("zero", 0, "<i8"), length, "one"], "places")
-    words = net.node("Gather", [net.weight("words", (_VOCABULARY, width), 1.0), "ids"], "embedded", axis=0)
-    positions = net.node("Gather", [net.weight("positions", (_POSITIONS, width), 1.0), places], "placed", axis=0)
+    words = net.node("Gather", [net.weight(shape.words), "ids"], "embedded", axis=0)
+    positions = net.node("Gather", [net.weight(shape.positions), places], "placed", axis=0)
     hidden = net.normalised(net.node("Add", [words, positions], "summed"), "embedding", width)
     # 0 where the mask is 1, and a number that no softmax sees past where it is 0.
     seen = net.node("Cast", ["mask"], "seen", to=TensorProto.FLOAT)
-    away = net.node("Mul", [net.node("Sub", [net.value("whole", 1.0), seen], "unseen"), net.value("far", -10000.0)], "away")
+    away = net.node("Mul", [net.node("Sub", [net.value("whole", 1.0), seen], "unseen"), net.value("far", encoding.FAR)], "away")
     bias = net.node("Unsqueeze", [away, net.value("inner", [1, 2], "<i8")], "attention_bias")
-    split = net.value("split", [0, 0, heads, _HEAD], "<i8")
+    split = net.value("split", [0, 0, shape.heads, encoding.HEAD], "<i8")
     joined = net.value("joined", [0, 0, width], "<i8")
-    for layer in range(1, _LAYERS + 1):
+    for layer in range(1, encoding.LAYERS + 1):
         hidden = _encoder_layer(net, f"layer_{layer}", hidden, bias, split, joined, width)
     net.node("Identity", [hidden], "output")
     return _assembled(
@@ -88,7 +88,7 @@ def _encoder_layer(net: _Nodes, name: str, hidden: str, bias: str, split: str, j
 
     query, key, value = heads("query", [0, 2, 1, 3]), heads("key", [0, 2, 3, 1]), heads("value", [0, 2, 1, 3])
     scores = net.node("MatMul", [query, key], f"{name}/scores")
-    scaled = net.node("Div", [scores, net.value("root", math.sqrt(_HEAD))], f"{name}/scaled")
+    scaled = net.node("Div", [scores, net.value("root", math.sqrt(encoding.HEAD))], f"{name}/scaled")
     weights = net.node("Softmax", [net.node("Add", [scaled, bias], f"{name}/masked")], f"{name}/weights", axis=-1)
     mixed = net.node("Transpose", [net.node("MatMul", [weights, value], f"{name}/mixed")], f"{name}/turned", perm=[0, 2, 1, 3])
     output = net.dense(net.node("Reshape", [mixed, joined], f"{name}/context"), f"{name}/output", width, width)
@@ -104,14 +104,14 @@ def _encoder_layer(net: _Nodes, name: str, hidden: str, bias: str, split: str, j
 
 def lstm(size_bytes: int) -> OnnxModel:
     """Two LSTM layers, one after the other. Input `input`, float [sequence, batch, width]; output [sequence, batch, width]."""
-    width = _width(size_bytes, lambda wide: _LSTM_LAYERS * 8 * wide * wide, 8, "lstm")
+    width = widest(size_bytes, lambda wide: _LSTM_LAYERS * 8 * wide * wide, 8, "lstm")
     net = _Nodes("lstm")
     source = "input"
     for layer in range(1, _LSTM_LAYERS + 1):
         limit = math.sqrt(1 / width)
-        weights = net.weight(f"lstm_{layer}/weight", (1, 4 * width, width), limit)
-        recurrence = net.weight(f"lstm_{layer}/recurrence", (1, 4 * width, width), limit)
-        bias = net.weight(f"lstm_{layer}/bias", (1, 8 * width), limit)
+        weights = net.weight(Weight(f"lstm_{layer}/weight", (1, 4 * width, width), limit))
+        recurrence = net.weight(Weight(f"lstm_{layer}/recurrence", (1, 4 * width, width), limit))
+        bias = net.weight(Weight(f"lstm_{layer}/bias", (1, 8 * width), limit))
         states = net.node("LSTM", [source, weights, recurrence, bias], f"lstm_{layer}/states", hidden_size=width)
         source = net.node("Squeeze", [states, net.value("direction", [1], "<i8")], f"lstm_{layer}")
     net.node("Identity", [source], "output")
@@ -122,7 +122,7 @@ def lstm(size_bytes: int) -> OnnxModel:
 def loop(size_bytes: int) -> OnnxModel:
     """A Loop over the steps of a sequence; in it an If that applies one of two matrices, by turns. Input `input`, float [sequence, batch, width];
     output: the states after each step, of the same shape."""
-    width = _width(size_bytes, lambda wide: 2 * wide * wide, 8, "loop")
+    width = widest(size_bytes, lambda wide: 2 * wide * wide, 8, "loop")
     net = _Nodes("loop")
     shape = ("sequence", "batch", width)
     count = net.node("Gather", [net.node("Shape", ["input"], "shape"), net.value("zero", 0, "<i8")], "count", axis=0)
@@ -130,7 +130,7 @@ def loop(size_bytes: int) -> OnnxModel:
     net.value("always", True, "?")
     net.value("two", 2, "<i8")
     for name in ("even", "odd"):
-        net.weight(name, (width, width), math.sqrt(3 / width))
+        net.weight(Weight(name, (width, width), math.sqrt(3 / width)))
     net.nodes.append(helper.make_node("Loop", [count, "always", first], ["last", "output"], name="Loop", body=_loop_body(width)))
     return _assembled(net, [_open("input", TensorProto.FLOAT, *shape)], _open("output", TensorProto.FLOAT, *shape))
 
@@ -174,13 +174,3 @@ def _open(name: str, type: int, *shape: int | str) -> ValueInfoProto:
 
 def _assembled(net: _Nodes, inputs: Sequence[ValueInfoProto], output: ValueInfoProto) -> OnnxModel:
     return assemble(net.model, net.nodes, inputs, [output], net.constants.values())
-
-
-def _width(size_bytes: int, parameters: Any, step: int, name: str) -> int:
-    """The largest width, a multiple of `step`, whose weights have at most that size. Raises UsageError if there is none."""
-    width = 0
-    while parameters(width + step) * _FLOAT_BYTES <= size_bytes:
-        width += step
-    if not width:
-        raise UsageError(f"the weights of {name} are at least {parameters(step) * _FLOAT_BYTES} bytes")
-    return width

@@ -43,7 +43,9 @@ def _unit(fitted: Fitted, unit: str | None) -> Unit:
 def _curve(fitted: Fitted, size: Unit) -> Table:
     time = grid.choose_unit(NS, [point.time_ns for point in fitted.curve if point.time_ns])
     no_limit_ns = fitted.curve[-1].time_ns
+    counted_again = any(point.refaults is not None for point in fitted.curve)
     header = [f"limit ({size.name})", f"iteration ({time.name})", "of no limit", "minor faults", "major faults"]
+    header += ["refaults"] if counted_again else []
     rows = [
         [
             "none" if point.limit_bytes is None else _shown(point.limit_bytes, size),
@@ -51,6 +53,7 @@ def _curve(fitted: Fitted, size: Unit) -> Table:
             f"{point.time_ns / no_limit_ns:.2f}x" if point.time_ns and no_limit_ns else "-",
             _shown(point.minor_faults),
             _shown(point.major_faults),
+            *([_shown(point.refaults)] if counted_again else []),
         ]
         for point in fitted.curve
     ]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from memprof.runs.metrics import BYTES
+from memprof.runs.metrics import BYTES, NS, first_token
 from memprof.runs.records import GENERATE, PROMPT, REQUEST, Mark, Run
 from memprof.runs.summary import Key
 
 from . import grid
-from .grid import Table
+from .grid import Table, Unit
 
 _PHASES = (PROMPT, GENERATE, REQUEST)
 _UNIT = "token"
@@ -28,18 +28,32 @@ def tables(
         return []
     speeds = {key: [[_speed(run.mark(phase)) for run in group] for phase in phases] for key, group in groups.items()}
     faults = {key: [_sum(run, "major_faults") for run in group] for key, group in groups.items()}
+    refaults = {key: [_sum(run, "refaults") for run in group] for key, group in groups.items()}
+    counted = any(count is not None for counts in refaults.values() for count in counts)  # in a control group alone
     read = {key: [_sum(run, "read_bytes") for run in group] for key, group in groups.items()}
+    firsts = {key: [_first(run) for run in group] for key, group in groups.items()}
+    streamed = [count for counts in firsts.values() for count in counts if count is not None]
+    time_size = grid.choose_unit(NS, streamed)
     size = grid.choose_unit(BYTES, [count for counts in read.values() for count in counts if count is not None], unit)
     rows = tuple(
         (
             *labels(key),
             *(_cell(row) for row in speeds[key]),
+            *([_cell(_sized(firsts[key], time_size))] if streamed else []),
             _count(faults[key]),
-            _cell([count / size.size if count is not None else None for count in read[key]]),
+            *([_count(refaults[key])] if counted else []),
+            _cell(_sized(read[key], size)),
         )
         for key in groups
     )
-    header = (*label_names, *(f"{phase}, tokens/s" for phase in phases), "major faults", size.caption("read from disk"))
+    header = (
+        *label_names,
+        *(f"{phase}, tokens/s" for phase in phases),
+        *([time_size.caption(f"{REQUEST}, first token")] if streamed else []),
+        "major faults",
+        *(["refaults"] if counted else []),
+        size.caption("read from disk"),
+    )
     return [Table("Tokens, and the pages that were not in memory meanwhile", header, rows, len(label_names))]
 
 
@@ -49,6 +63,15 @@ def _speed(mark: Mark | None) -> float | None:
     # Requests side by side take less than the sum of their times; iterations in turn take less than the phase with its marks.
     time_ns = min(sum(mark.times_ns) or mark.time_ns, mark.time_ns)
     return mark.units[_UNIT] / time_ns * 1e9 if time_ns else None
+
+
+def _first(run: Run) -> float | None:
+    mark = run.mark(REQUEST)
+    return first_token(mark) if mark is not None else None
+
+
+def _sized(counts: Sequence[float | None], size: Unit) -> list[float | None]:
+    return [count / size.size if count is not None else None for count in counts]
 
 
 def _sum(run: Run, name: str) -> float | None:

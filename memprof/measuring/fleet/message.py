@@ -54,6 +54,7 @@ class Sought:
     at: Mapping[str, int]
     sessions: int = 1
     verifies: bool = False
+    planned_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from ..probing import connection_broke
 from ..progress import Silent
 from ..reaching import reached
 from . import message
-from .message import Task
+from .message import Sought, Task
 
 _LAST_S = 10  # for ending well, once there is no input any more
 
@@ -106,6 +106,10 @@ class _Teller(Silent):
         _write("say", sentence)
 
 
+def _sought(job: Job, asked: Sought) -> Job:
+    return replace(job, at=dict(asked.at), sessions=asked.sessions, verifies=asked.verifies, planned_bytes=asked.planned_bytes)
+
+
 def _measure(task: Task, place: Place) -> None:
     folder = message.folder_of(task)
     before = os.getcwd()
@@ -116,10 +120,7 @@ def _measure(task: Task, place: Place) -> None:
         planned = plan(message.suite_of(task.suite, place))
         orders = [order for order in planned.orders if not task.repeats or order.job.repeat in task.repeats]
         if (sought := task.sought) is not None:
-            orders = [
-                replace(order, job=replace(order.job, at=dict(sought.at), sessions=sought.sessions, verifies=sought.verifies))
-                for order in orders
-            ]
+            orders = [replace(order, job=_sought(order.job, sought)) for order in orders]
         _write("plan", str(len(orders)))
         for remark in planned.remarks:
             _write("say", remark)

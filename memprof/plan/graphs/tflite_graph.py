@@ -88,7 +88,8 @@ def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = 
     """The graph of a TFLite or circle file.
 
     Shapes are those of the file. Another first dimension, by batch or by shapes that differ in nothing else, is carried to every activation
-    that has the old one. Raises InputError for a torn or impossible model, UsageError for any other change of a shape.
+    that has the old one; another size of an open dimension to every open dimension that has the old one. Raises InputError for a torn or impossible
+    model, UsageError for any other change of a shape.
     """
     try:
         with mapped(path) as data:
@@ -118,6 +119,7 @@ class _Reader:
         self._sparse = self._dynamic = self._unscaled = 0
         self._moved = ""
         self._rebatch: _Rebatch | None = None
+        self._opened: dict[int, int] = {}  # the extents that the file gives for open dimensions, and what they are taken as
         self._operators = 0
 
     def count(self, operators: int) -> None:
@@ -170,29 +172,51 @@ class _Reader:
         names = [shown(self._flat.text(table, tflite_file.TENSOR_NAME)) for table in tensors]
         check_names(self._shapes, names, self._path)
         wanted: set[_Rebatch] = set()
+        opened: dict[int, set[int]] = {}
+        others = False  # whether a dimension beside the first is to change
         inputs = [index for index in self._flat.integers(subgraph, tflite_file.GRAPH_INPUTS) if 0 <= index < len(tensors)]
         firsts = set[int]()
         for index in inputs:
             shape = tflite_file.shape(self._flat, tensors[index])
             firsts.update(shape[:1])
             given = self._shapes.get(names[index])
-            if given is not None and given != shape:
-                if len(given) != len(shape) or given[1:] != shape[1:]:
-                    raise UsageError(
-                        f"{self._path}: input {names[index]} is {list(shape)} in the file, and only its first dimension can be changed: "
-                        "TFLite's shapes are inferred by its own kernels alone"
-                    )
+            if given is None and self._batch is not None and shape:
+                given = (self._batch, *shape[1:])
+            if given is None:
+                continue
+            open_axes = self._open_axes(tensors[index])
+            if len(given) != len(shape) or any(given[axis] != size for axis, size in enumerate(shape) if axis and axis not in open_axes):
+                which = "its open dimensions" if open_axes else "its first dimension"
+                raise UsageError(
+                    f"{self._path}: input {names[index]} is {list(shape)} in the file, and only {which} can be changed: "
+                    "TFLite's shapes are inferred by its own kernels alone"
+                )
+            for axis in open_axes:
+                opened.setdefault(shape[axis], set()).add(given[axis])
+            others |= given[1:] != shape[1:]
+            if given[:1] != shape[:1]:
                 wanted.add(_Rebatch(shape[0], given[0]))
-        if self._batch is not None:
-            if len(firsts) > 1:
-                raise UsageError(f"{self._path}: its inputs differ in their first dimension, so --batch cannot stand for all; use --shape")
-            wanted |= {_Rebatch(first, self._batch) for first in firsts if first != self._batch}
+        if self._batch is not None and len(firsts) > 1:
+            raise UsageError(f"{self._path}: its inputs differ in their first dimension, so --batch cannot stand for all; use --shape")
         inner = [name for name in self._shapes if name not in {names[index] for index in inputs}]
         if inner:
             raise UsageError(f"{self._path}: {inner[0]} is not an input, and shapes inside a TFLite graph are those of the file")
         if len(wanted) > 1:
             raise UsageError(f"{self._path}: its inputs would get different first dimensions")
         self._rebatch = wanted.pop() if wanted else None
+        if others and any(len(sizes) > 1 for sizes in opened.values()):
+            old, sizes = next((old, sizes) for old, sizes in opened.items() if len(sizes) > 1)
+            raise UsageError(
+                f"{self._path}: open dimensions that are {old} in the file would be {' and '.join(map(str, sorted(sizes)))}, and TFLite's shapes, "
+                "inferred by its own kernels alone, do not tell which is which"
+            )
+        if all(len(sizes) == 1 for sizes in opened.values()) and any({old} != sizes for old, sizes in opened.items()):
+            self._opened = {old: sizes.pop() for old, sizes in opened.items()}
+
+    def _open_axes(self, table: int) -> list[int]:
+        signature = self._flat.integers(table, tflite_file.TENSOR_SIGNATURE)
+        rank = len(tflite_file.shape(self._flat, table))
+        return [axis for axis, size in enumerate(signature) if size == -1] if len(signature) == rank else []
 
     # -- a subgraph
 
@@ -237,11 +261,15 @@ class _Reader:
         return len(self._weights) - 1
 
     def shape(self, table: int, is_constant: bool) -> tuple[int, ...]:
-        """A tensor's shape, with the batch that is asked for."""
+        """A tensor's shape, with the batch and the open dimensions that are asked for."""
         shape = tflite_file.shape(self._flat, table)
-        signature = self._flat.integers(table, tflite_file.TENSOR_SIGNATURE)
-        self._dynamic += not is_constant and -1 in signature
-        if self._rebatch is None or is_constant or not shape:
+        if is_constant or not shape:
+            return shape
+        open_axes = self._open_axes(table)
+        self._dynamic += any(shape[axis] not in self._opened for axis in open_axes)
+        if self._opened and open_axes:
+            return tuple(self._opened.get(size, size) if axis in open_axes else size for axis, size in enumerate(shape))
+        if self._rebatch is None:
             return shape
         if shape[0] != self._rebatch.old:
             self._unscaled += 1
@@ -249,7 +277,13 @@ class _Reader:
         return (self._rebatch.new, *shape[1:])
 
     def _remark(self) -> None:
-        if self._rebatch is not None:
+        if self._opened:
+            changes = ", ".join(f"{old} as {new}" for old, new in self._opened.items() if old != new)
+            self._assumptions.append(
+                f"open dimensions taken as they are given, in every activation where the file leaves them open and by their extents in the file "
+                f"({changes}), for TFLite's shapes are inferred by its own kernels alone"
+            )
+        elif self._rebatch is not None:
             kept = f"; activations of another first dimension ({self._unscaled}) stay as they are" if self._unscaled else ""
             self._assumptions.append(
                 f"a first dimension of {self._rebatch.old} taken as {self._rebatch.new} in every activation that has it, for TFLite's shapes are "

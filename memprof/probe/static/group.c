@@ -45,7 +45,8 @@ int group_make(const struct json *group) {
 int group_join(void) { return write_file("cgroup.procs", "0"); }
 
 static i64 number(const char *name, const char *field) {
-    char path[4096], text[2048], *at;
+    static char text[16384]; /* memory.stat has some 70 lines */
+    char path[4096], *at;
     put(path, sizeof path, "%s/%s", folder, name);
     if (!read_file(path, text, sizeof text)) return -1;
     if (field == NULL) return *text >= '0' && *text <= '9' ? read_int(text, NULL) : -1;
@@ -59,6 +60,12 @@ void group_figures(i64 *peak, i64 *kills) {
     if (*peak < 0) *peak = number("memory.peak", NULL);
     *kills = number("memory.oom_control", "oom_kill");
     if (*kills < 0) *kills = number("memory.events", "oom_kill");
+}
+
+/* See memprof/probe/group.py; -1 where the kernel does not tell. */
+i64 group_refaults(void) {
+    i64 known = number("memory.stat", "workingset_refault_file");
+    return known < 0 ? number("memory.stat", "workingset_refault") : known;
 }
 
 /* Its processes have ended; the kernel lets go of them a moment later. */

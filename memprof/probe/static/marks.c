@@ -80,6 +80,7 @@ struct mark mark_seen(const char *phase, i64 begin_ns, i64 end_ns, i64 peak) {
     mark.end_ns = end_ns;
     mark.peak = peak;
     mark.high = -1;
+    mark.refaults = -1;
     return mark;
 }
 
@@ -143,6 +144,7 @@ static void merge(struct mark record) {
     record.exact = before->exact && record.exact;
     record.samples += before->samples;
     for (at = 0; at < LENGTH(counted); ++at) record.figures[counted[at]] = both(before->figures[counted[at]], record.figures[counted[at]]);
+    record.refaults = both(before->refaults, record.refaults);
     if (before->high >= 0) record.high = max64(before->high, record.peak);
     if (before->figures[RSS_BEGIN] >= 0) record.figures[RSS_BEGIN] = before->figures[RSS_BEGIN];
     *before = record;
@@ -152,7 +154,10 @@ void keep(struct mark record) {
     const char *phase = record.phase;
     i64 begin_ns = record.begin_ns, end_ns = record.end_ns;
     int several;
+    i64 refaults = m.grouped ? group_refaults() : -1;
     swapped_tell(&record);
+    if (refaults >= 0 && m.refaults_begin >= 0) record.refaults = refaults - m.refaults_begin;
+    m.refaults_begin = refaults;
     several = m.task != OWN_SIDE && command_keeps(&record);
     merge(record);
     if (several) command_kept(phase, begin_ns, end_ns);
@@ -171,6 +176,7 @@ void out_marks(void) {
         if (mark->high >= 0) out(",\"rss_peak_high_bytes\":%lld", (long long)mark->high);
         if (mark->swap_peak > 0)
             out(",\"swap_peak_bytes\":%lld,\"rss_swap_peak_bytes\":%lld", (long long)mark->swap_peak, (long long)mark->both_peak);
+        if (mark->refaults >= 0) out(",\"refaults\":%lld", (long long)mark->refaults);
         for (index = 0; index < FIGURES; ++index)
             if (mark->figures[index] >= 0) out(",\"%s\":%lld", figure_names[index], (long long)mark->figures[index]);
         for (index = 0; index < UNITS && mark->units[index].name != NULL; ++index) {
@@ -190,6 +196,7 @@ int begin_phase(const char *phase) {
     names_add(&m.open, phase);
     m.times.count = 0;
     m.polls_begin = m.polls;
+    m.refaults_begin = m.grouped ? group_refaults() : -1;
     work_again(phase);
     return 1;
 }

@@ -266,7 +266,7 @@ struct times { i64 *items; size_t count, room; };
 /* phase and all other names are interned: the same name is the same pointer. */
 struct mark {
     const char *phase;
-    i64 begin_ns, end_ns, peak, high, samples, interval_ns, swap_peak, both_peak, figures[FIGURES]; /* swap_peak: 0 for nothing */
+    i64 begin_ns, end_ns, peak, high, samples, interval_ns, swap_peak, both_peak, refaults, figures[FIGURES]; /* swap_peak: 0 for nothing */
     int exact;
     struct times times;
     struct { const char *name; i64 count; } units[UNITS]; /* name: NULL for none */
@@ -323,7 +323,7 @@ extern struct measurement {
     int pid, measured; /* what was started, and who speaks */
     int usable;        /* on how many CPUs it may run */
     int grouped;       /* whether it is in a control group that was made for it */
-    i64 begin_ns, polls, polls_begin, rss;
+    i64 begin_ns, polls, polls_begin, refaults_begin, rss;
     int marks, output, input; /* descriptors, -1 once they have ended */
     int ended, status;
     int follows; /* memory after each unit of work is wanted */
