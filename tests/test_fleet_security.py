@@ -123,6 +123,7 @@ def test_a_suite_travels_whole(tmp_path):
         warmup=3,
         cache="cold",
         cpus="0-1",
+        no_swap=True,
         max_celsius=45.0,
     )
 

@@ -54,6 +54,32 @@ def test_the_group_of_a_probe_that_was_killed_there_is_removed_at_once(memprof, 
     assert not (grouped().folder / f"{limits.PREFIX}-{name}").exists()
 
 
+@pytest.mark.parametrize("probe", ["python", "static"])
+def test_a_connection_that_breaks_leaves_no_group(memprof, board, server, tmp_path, probe):
+    grouped()
+    need_tool("gcc")
+    words = [
+        "exec",
+        *board,
+        "--probe",
+        probe,
+        "--no-swap",
+        "-o",
+        "r.jsonl",
+        "--",
+        "sh",
+        "-c",
+        f"echo $(cat /proc/self/cgroup) > {tmp_path}/seen; sleep 600",
+    ]
+    with failing.started(tmp_path, *words) as process:
+        failing.wait_for(lambda: (tmp_path / "seen").exists() and f"/{limits.PREFIX}-" in (tmp_path / "seen").read_text())
+        server.cut()
+        process.wait(120)
+    name = (tmp_path / "seen").read_text().partition(f"/{limits.PREFIX}-")[2].split()[0]
+    assert failing.runs_in(tmp_path / "r.jsonl")[0]["outcome"]["status"] == "lost"
+    failing.wait_for(lambda: not (grouped().folder / f"{limits.PREFIX}-{name}").exists())
+
+
 def test_groups_there_of_memprofs_that_are_gone_are_removed(server, board, tmp_path):
     folder = grouped().folder
     gone = (folder / f"{limits.PREFIX}-{boot()}-{os.getpid()}-1-1", folder / f"{limits.PREFIX}-00000000-1-1-1")

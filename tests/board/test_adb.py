@@ -54,6 +54,7 @@ def device(board: Board, plugged: Callable[..., adbd.Device], monkeypatch: pytes
     board.run("rm -rf /data")
 
 
+@pytest.mark.long
 def test_a_model_is_run_by_a_program_of_the_device(
     memprof: Memprof,
     board: Board,
