@@ -31,7 +31,7 @@ from memprof.measuring.fleet.message import (
     task,
     words_of,
 )
-from memprof.measuring.fleet.packing import Wanted, packed, parse_labels
+from memprof.measuring.fleet.packing import Asked, Wanted, packed, parse_labels
 from memprof.measuring.fleet.security import Security, secured, unreachable
 from memprof.measuring.places.place import HERE
 from memprof.measuring.suite import Suite, parse_cmd, parse_variant
@@ -92,16 +92,11 @@ def test_options_for_a_fleet_need_a_fleet(memprof):
     assert "its workers choose the folders" in folder.stderr
 
 
-@pytest.mark.parametrize("words", [("tune",), ("grow",)])
-def test_a_search_is_not_for_a_fleet(memprof, words):
-    command, *options = words
-    done = memprof(command, "m.onnx", "-r", "onnxruntime", *options, "--on", "dask:tcp://127.0.0.1:1")
+def test_growth_is_not_sought_on_a_fleet(memprof):
+    done = memprof("grow", "m.onnx", "-r", "onnxruntime", "--on", "dask:tcp://127.0.0.1:1")
 
     assert done.returncode == 2
-    assert (
-        "only `memprof run` and `memprof scale` measure on a fleet, because they ask for several comparisons at a time; name one machine"
-        in done.stderr
-    )
+    assert "only `memprof run`, `scale`, `tune` and `bisect` measure on a fleet; name one machine, such as" in done.stderr
 
 
 # -- what travels
@@ -153,10 +148,12 @@ def test_points_of_a_search_are_asked_for_at_once_and_come_back_in_their_order(t
     monkeypatch.setattr(searching, "Desk", Reversed)
     machines = searching.Machines(Lab(OFFERED), frozenset())
 
-    runs = machines.measure([(suite, Sought({"batch": size})) for size in (1, 2, 3)], SimpleNamespace(say=print), print)
+    answers = list(machines.measure([Asked(suite, Sought({"batch": size})) for size in (1, 2, 3)], SimpleNamespace(say=print), print))
 
     assert asked == [[{"batch": 1}, {"batch": 2}, {"batch": 3}]]
-    assert [made.job.at["batch"] for made in runs] == [1, 2, 3]
+    assert [(number, answer.complete, [made.job.at["batch"] for made in answer.runs]) for number, answer in answers] == [
+        (number, True, [number + 1]) for number in range(3)
+    ]
     with pytest.raises(InputError, match="no place of the fleet has kind=pi5: it has 2 places"):
         searching.Machines(Lab(OFFERED), frozenset({("kind", "pi5")})).pinned()
 
@@ -178,7 +175,7 @@ def test_a_point_that_is_given_up_does_not_end_the_search(tmp_path, monkeypatch)
     request = ScaleRequest(str(path), "synthetic", (dimensions.parse("threads=1..4"),), fleet=fleet)
     places = scale_runs.Places(request, SimpleNamespace(say=print), print)
 
-    points = places.measure_at_once([{"threads": 1}, {"threads": 2}, {"threads": 4}], 0)
+    points = list(places.measure_at_once([{"threads": 1}, {"threads": 2}, {"threads": 4}], 0))
 
     assert [bool(point.sizes) for point in points] == [True, False, True]
     assert points[1].at == {"threads": 2} and points[1].ended.endswith("is given up: x: full") and not points[1].least
@@ -203,7 +200,7 @@ def test_a_machine_of_a_second_kind_that_joins_gets_no_point_of_a_search(tmp_pat
     machines = searching.Machines(lab, frozenset()).pinned()
     kinds["b"] = {"kind": "y", "place": "b"}
 
-    machines.measure([(suite, Sought({"batch": 1}))], SimpleNamespace(say=print), print)
+    list(machines.measure([Asked(suite, Sought({"batch": 1}))], SimpleNamespace(say=print), print))
 
     assert needs == [{("kind", "x")}]
     with pytest.raises(UsageError, match="of several: kind=x; kind=y"):
