@@ -158,6 +158,41 @@ def test_points_of_a_search_are_asked_for_at_once_and_come_back_in_their_order(t
         searching.Machines(Lab(OFFERED), frozenset({("kind", "pi5")})).pinned()
 
 
+@pytest.mark.parametrize("end", ["time", "Ctrl-C"])
+def test_a_search_that_ends_has_the_answers_that_came(tmp_path, monkeypatch, end):
+    suite = Suite(models=(model(tmp_path),), runtimes=("synthetic",), repeats=2)
+
+    class Ends(desk.Desk):
+        def runs(self):
+            first, second, _ = (item.request.key for item in self.packed)
+            yield replace(run(), attempt=Attempt(first, 1, 2))  # of a machine that was lost
+            yield from (replace(run(repeat=repeat), attempt=Attempt(first, 2, 2)) for repeat in (1, 2))
+            yield replace(run(), attempt=Attempt(second, 1, 2))
+            self.told(1, 1, 1)
+            if end == "time":
+                raise AssertionError("it goes on")
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(searching, "Desk", Ends)
+    machines = searching.Machines(Lab(OFFERED), frozenset())
+    asked = [Asked(suite, Sought({"batch": size})) for size in (1, 2, 2)]
+    seen, answers = [], []
+
+    def stop(runs):
+        seen.append(len(runs))
+        return end == "time"
+
+    try:
+        for number, answer in machines.measure(asked, SimpleNamespace(say=print), print, stop):
+            answers.append((number, answer.complete, [made.job.repeat for made in answer.runs]))
+        assert end == "time"
+    except KeyboardInterrupt:
+        assert end == "Ctrl-C"
+
+    assert seen == [4]
+    assert answers == [(0, True, [1, 2]), *([(1, False, [1]), (2, False, [])] if end == "time" else [])]
+
+
 def test_a_point_that_is_given_up_does_not_end_the_search(tmp_path, monkeypatch):
     path = tmp_path / "law.json"
     path.write_text('{"weights": ["4MiB"], "activations": ["1MiB"]}')
