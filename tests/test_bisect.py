@@ -22,12 +22,13 @@ from test_gate_run import ENGINE, RUNTIME, SUITE, Checkout
 from memprof.errors import InputError, UndecidedError, UsageError
 from memprof.gate import worktrees
 from memprof.history import bisecting, versions
-from memprof.history.bisecting import Request
+from memprof.history.asked import Request
 from memprof.history.versions import Versions
 from memprof.installing.pip import Listed
 from memprof.judge import likeness
 from memprof.judge.verdicts import Limits
 from memprof.measuring.order import Order
+from memprof.measuring.places.place import HERE
 from memprof.measuring.progress import Silent
 from memprof.measuring.suite import Suite
 from memprof.runs.records import About, Outcome
@@ -294,12 +295,12 @@ def test_a_search_is_not_continued_on_another_machine(monkeypatch: pytest.Monkey
         yield next(measure(orders, progress, keep))  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
-    machine = replace(bisecting.HERE.machine(), kernel="6.1.9", cpus=64)
+    machine = replace(HERE.machine(), kernel="6.1.9", cpus=64)
     monkeypatch.setattr(bisecting.campaign, "measure", interrupted)
-    monkeypatch.setattr(bisecting.HERE, "machine", lambda: machine)
+    monkeypatch.setattr(HERE, "machine", lambda: machine)
     with pytest.raises(KeyboardInterrupt):
         answered(asked)
-    monkeypatch.setattr(bisecting.HERE, "machine", lambda: replace(machine, kernel="6.18.1", cpus=2))
+    monkeypatch.setattr(HERE, "machine", lambda: replace(machine, kernel="6.18.1", cpus=2))
     monkeypatch.setattr(bisecting.campaign, "measure", measure)
     said: list[str] = []
     assert answered(asked, said).searched.steps[0].at == 11
@@ -706,7 +707,7 @@ def test_the_slices_that_moved_are_named_where_the_step_is_first_seen() -> None:
     from types import SimpleNamespace
 
     from memprof.explain.records import KEPT, LIBRARIES, Phase, Proposal, Slice
-    from memprof.history.bisecting import Side
+    from memprof.history.asked import Side
     from memprof.reports.tables import bisect as report
 
     def side(kept: int, later: int, *settings: dict[str, str]) -> Side:
