@@ -8,6 +8,7 @@ import signal
 from collections import Counter
 
 import pytest
+import wheels
 from failing import started
 from fleets import fleet, measuring, until
 from test_tune import COMMON, RUNTIME
@@ -17,17 +18,23 @@ if importlib.util.find_spec("distributed") is None:  # it takes half a second to
 
 from memprof.measuring.fleet import desk
 from memprof.runs import store
-from memprof.seek import tune
+from memprof.seek import bisect, tune
 
 FIXED = (*COMMON, "--set", "slow=no", "--set", "idle=a")
 
 
 @pytest.fixture(scope="module")
 def twins(tmp_path_factory):
-    """A scheduler and two workers of one kind, each with this machine."""
+    """A scheduler and two workers of one kind, each with this machine. Their pip sees two releases of a made onnxruntime; the newer holds more."""
     with fleet(tmp_path_factory.mktemp("twins")) as made:
-        for name in ("left", "right"):
-            made.begin(name, "--labels", "kind=twin")
+        (made.folder / "wheels").mkdir()
+        for version in ("1.20.0", "1.22.0"):
+            wheels.onnxruntime(made.folder / "wheels", version, "_HELD = b'1' * (30 << 20)\n" if version >= "1.22" else "")
+        wheels.numpy(made.folder / "wheels", "2.1.0")
+        with pytest.MonkeyPatch.context() as patch:
+            wheels.only(patch, made.folder / "wheels", made.folder)
+            for name in ("left", "right"):
+                made.begin(name, "--labels", "kind=twin")
         made.wait_for_offers()
         yield made
 
@@ -92,3 +99,21 @@ def test_a_search_that_is_interrupted_shows_what_it_has_and_leaves_nothing_runni
     assert (answer["verified"], answer["trials"]) == (False, 4)
     assert "interrupted: the proposals that follow were not verified" in errors
     until(lambda: not measuring(*twins.workers))
+
+
+def test_releases_are_installed_by_a_worker_and_measured_in_turn(memprof, twins, tmp_path, monkeypatch):
+    wheels.only(monkeypatch, twins.folder / "wheels", tmp_path / "cache")
+    monkeypatch.setattr(bisect, "ENDS", 5)  # as few as the gate decides with
+    (tmp_path / "net.onnx").write_bytes(b"x")
+    words = ("bisect", "net.onnx", "--package", "onnxruntime", "--from", "1.20", "--to", "1.22", "--on", f"dask:{twins.address}")
+
+    done = memprof(*words, "--json", "-o", "runs.jsonl")
+
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert [(step["before"], step["at"], step["between"]) for step in answer["steps"]] == [("1.20.0", "1.22.0", [])]
+    assert "What changed is not known: a step that a fleet found is not explained" in done.stdout
+    runs = store.load([tmp_path / "runs.jsonl"]).runs
+    assert [run.about.runtime_version for run in runs] == ["1.20.0", "1.22.0"] * 5
+    assert len({run.attempt.place for run in runs}) == 1
+    assert not (tmp_path / "cache/memprof/environments").exists()  # at the desk nothing is installed
