@@ -158,6 +158,16 @@ def test_points_of_a_search_are_asked_for_at_once_and_come_back_in_their_order(t
         searching.Machines(Lab(OFFERED), frozenset({("kind", "pi5")})).pinned()
 
 
+@pytest.mark.parametrize(("place", "refused"), [("here", False), ("ssh:pi@board", True)])
+def test_versions_are_not_installed_on_boards(place, refused):
+    machines = searching.Machines(Lab({**OFFERED, "place": place}), frozenset())
+
+    assert machines.width == 2 and machines.are_hosts != refused
+    if refused:
+        with pytest.raises(UsageError, match=r"on the machines of workers \(--offer here\), and there are boards with no labels"):
+            machines.check_hosts()
+
+
 @pytest.mark.parametrize("end", ["time", "Ctrl-C"])
 def test_a_search_that_ends_has_the_answers_that_came(tmp_path, monkeypatch, end):
     suite = Suite(models=(model(tmp_path),), runtimes=("synthetic",), repeats=2)

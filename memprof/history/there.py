@@ -38,8 +38,7 @@ class There:
             )
         if request.metric in metrics.OF_SEVERAL:
             raise UsageError(f"--metric {request.metric} is measured on this machine only, not on a fleet")
-        if not fleet.are_hosts:
-            raise UsageError(f"versions are installed on the machines of workers (--offer here), and there are boards with {fleet.name}")
+        fleet.check_hosts()
         self._request, self._fleet, self._state, self._progress, self._keep = request, fleet, state, progress, keep
         self._labels, self._travels = request.versions.labels, request.versions.travels
         self._question: Question | None = None

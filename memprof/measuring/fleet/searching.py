@@ -60,6 +60,11 @@ class Machines:
         """Whether each is the machine of its worker, and not a board beside it."""
         return all(place.offered.place == "here" for place in self._fitting())
 
+    def check_hosts(self) -> None:
+        """Raises UsageError if versions of runtimes cannot be installed on each."""
+        if not self.are_hosts:
+            raise UsageError(f"versions are installed on the machines of workers (--offer here), and there are boards with {self.name}")
+
     @property
     def name(self) -> str:
         """Their labels, for people."""
