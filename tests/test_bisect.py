@@ -139,6 +139,22 @@ def test_noise_that_cannot_be_decided_is_said_and_never_guessed() -> None:
     assert (searched.steps[0].before, searched.steps[0].at) in ((6, 7), (6, 8))
 
 
+def test_an_end_that_cannot_be_measured_any_more_ends_the_search() -> None:
+    figures, had = levels(*stepped(16, 8, 0.05)), dict.fromkeys(range(16), 0)
+
+    def look(place: int, repeats: int) -> tuple[float, ...] | Unable:
+        had[place] += repeats
+        if place == 0 and had[0] > bisect.ENDS:
+            return Unable("the disk is full")
+        # Like both ends, so that more repeats are asked for, and more of the ends too.
+        return (
+            tuple(figures(0 if number % 2 else 15, 1)[0] for number in range(repeats)) if place not in (0, 15) else figures(place, repeats)
+        )
+
+    with pytest.raises(Unanswered, match="an end cannot be measured any more, as it could before: the disk is full"):
+        bisect.search(16, look, QUESTION)
+
+
 def test_more_repeats_are_asked_for_only_where_they_are_needed() -> None:
     calm = bisect.search(64, levels(*stepped(64, 30, 0.05)), QUESTION)
     turns = [len(values) for place, values in calm.values.items() if place not in (0, 63, 29, 30)]

@@ -226,6 +226,24 @@ def test_a_point_that_is_given_up_does_not_end_the_search(tmp_path, monkeypatch)
     assert points[1].at == {"threads": 2} and points[1].ended.endswith("is given up: x: full") and not points[1].least
 
 
+def test_points_that_came_before_an_interruption_are_kept(tmp_path, monkeypatch):
+    path = tmp_path / "law.json"
+    path.write_text('{"weights": ["4MiB"], "activations": ["1MiB"]}')
+
+    class Interrupted(desk.Desk):
+        def runs(self):
+            yield replace(run(), attempt=Attempt(self.packed[1].request.key, 1, 1))
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(searching, "Desk", Interrupted)
+    request = ScaleRequest(str(path), "synthetic", (dimensions.parse("threads=1..4"),), fleet=searching.Machines(Lab(OFFERED), frozenset()))
+    points = scale_runs.Places(request, SimpleNamespace(say=print), print).measure_at_once([{"threads": 1}, {"threads": 4}], 0)
+
+    assert next(points).at == {"threads": 4}
+    with pytest.raises(KeyboardInterrupt):
+        next(points)
+
+
 def test_a_machine_of_a_second_kind_that_joins_gets_no_point_of_a_search(tmp_path, monkeypatch):
     suite = Suite(models=(model(tmp_path),), runtimes=("synthetic",), repeats=1)
     kinds, needs = {"a": {"kind": "x", "place": "a"}}, []

@@ -81,7 +81,7 @@ def command(
         def seek(progress: Any, keep: Any) -> Any:
             return tune.tune(request, progress, keep, earlier)
 
-        return answer("tune", seek, showing, place)
+        return answer("tune", seek, showing, place, several)
 
 
 def _request(
