@@ -409,10 +409,12 @@ def test_a_setting_that_hangs_is_ended_and_counts_as_failed(folder, monkeypatch)
 
 
 def test_a_default_that_fails_is_a_failed_measurement(tuned):
-    done = tuned("--set", "bad=raise", try_=())
+    done = tuned("--set", "bad=raise", "-o", "runs.jsonl", try_=())
+    again = tuned("--set", "bad=raise", "-o", "runs.jsonl", "--append", try_=())
 
-    assert done.returncode == 4
+    assert (done.returncode, again.returncode) == (4, 5)
     assert "the default settings fail: in MODEL_LOAD: RuntimeError: this setting is broken" in done.stderr
+    assert "the default settings fail in the -o file: in MODEL_LOAD: RuntimeError: this setting is broken; name another" in again.stderr
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,8 @@ class _Tuner:
         for run in earlier:
             self._check_machine(run)
             self._take_up(run)
+        if (sentence := self._sentences.get(DEFAULT)) is not None:
+            raise InputError(f"the default settings fail in the -o file: {sentence}; name another")
         if earlier:
             self._progress.say(f"going on after {counted(len(self._search.trials), 'trial')}")
         with scratch("tune") as work:

@@ -71,7 +71,10 @@ class Machines:
         return scheduler.described(self.labels)
 
     def _fitting(self) -> list[scheduler.There]:
-        there, sentences = scheduler.places(self.client)
+        try:
+            there, sentences = scheduler.places(self.client)
+        except (OSError, LookupError) as error:  # the latter of a client that was closed
+            raise InputError(f"the connection to the scheduler broke ({type(error).__name__}); what was measured is kept") from None
         fitting = [place for place in there if self.labels <= place.offered.labels.items()]
         if not fitting:
             raise InputError(sentences[0] if sentences and not there else self._none(there))
