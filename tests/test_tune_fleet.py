@@ -181,6 +181,21 @@ def test_rounds_that_are_not_whole_when_the_time_is_up_do_not_count(folder, said
     assert {len(proposal.peaks) for proposal in (answer.default, *answer.proposals)} == {2}
 
 
+def test_an_interrupted_search_has_the_trials_that_came(folder, said):
+    def spoil(number, asked, answer):
+        if number == 4:  # the second of three that are measured at once
+            raise KeyboardInterrupt
+        return answer
+
+    answer, _ = tuned(Fleet(spoil), said)
+
+    assert answer.interrupted and not answer.verified
+    assert answer.trials == 4 and {proposal.settings for proposal in answer.proposals} == {frozenset({("copies", "2")})}
+    assert "interrupted: the proposals that follow were not verified" in said.sentences
+    with pytest.raises(KeyboardInterrupt):  # before there is a default, there is no answer
+        tuned(Fleet(lambda number, asked, answer: spoil(4, asked, answer)), said)
+
+
 def test_machines_with_another_version_are_not_compared(folder, said):
     def spoil(number, asked, answer):
         return replace(answer, runs=tuple(replace(run, about=About("2", "3.11")) for run in answer.runs)) if number == 2 else answer
