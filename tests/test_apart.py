@@ -25,11 +25,11 @@ from memprof import zoo
 from memprof.errors import InputError
 from memprof.measuring import campaign
 from memprof.measuring.orders import plan
+from memprof.measuring.outputs import output_error
 from memprof.measuring.progress import Silent
 from memprof.measuring.suite import Suite, Variant
 from memprof.programs import environments, runtimes
 from memprof.programs.runtimes import runners_path
-from memprof.seek.tune import output_error
 
 DATA = Path(__file__).parent / "data"
 NETS = {"torch": ("net.py", "net.pt2"), "executorch": ("net.pte", "net_xnnpack.pte")}

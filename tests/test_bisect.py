@@ -22,12 +22,13 @@ from test_gate_run import ENGINE, RUNTIME, SUITE, Checkout
 from memprof.errors import InputError, UndecidedError, UsageError
 from memprof.gate import worktrees
 from memprof.history import bisecting, versions
-from memprof.history.bisecting import Request
+from memprof.history.asked import Request
 from memprof.history.versions import Versions
 from memprof.installing.pip import Listed
 from memprof.judge import likeness
 from memprof.judge.verdicts import Limits
 from memprof.measuring.order import Order
+from memprof.measuring.places.place import HERE
 from memprof.measuring.progress import Silent
 from memprof.measuring.suite import Suite
 from memprof.runs.records import About, Outcome
@@ -136,6 +137,22 @@ def test_noise_that_cannot_be_decided_is_said_and_never_guessed() -> None:
 
     searched = bisect.search(16, look, QUESTION)
     assert (searched.steps[0].before, searched.steps[0].at) in ((6, 7), (6, 8))
+
+
+def test_an_end_that_cannot_be_measured_any_more_ends_the_search() -> None:
+    figures, had = levels(*stepped(16, 8, 0.05)), dict.fromkeys(range(16), 0)
+
+    def look(place: int, repeats: int) -> tuple[float, ...] | Unable:
+        had[place] += repeats
+        if place == 0 and had[0] > bisect.ENDS:
+            return Unable("the disk is full")
+        # Like both ends, so that more repeats are asked for, and more of the ends too.
+        return (
+            tuple(figures(0 if number % 2 else 15, 1)[0] for number in range(repeats)) if place not in (0, 15) else figures(place, repeats)
+        )
+
+    with pytest.raises(Unanswered, match="an end cannot be measured any more, as it could before: the disk is full"):
+        bisect.search(16, look, QUESTION)
 
 
 def test_more_repeats_are_asked_for_only_where_they_are_needed() -> None:
@@ -294,12 +311,12 @@ def test_a_search_is_not_continued_on_another_machine(monkeypatch: pytest.Monkey
         yield next(measure(orders, progress, keep))  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
-    machine = replace(bisecting.HERE.machine(), kernel="6.1.9", cpus=64)
+    machine = replace(HERE.machine(), kernel="6.1.9", cpus=64)
     monkeypatch.setattr(bisecting.campaign, "measure", interrupted)
-    monkeypatch.setattr(bisecting.HERE, "machine", lambda: machine)
+    monkeypatch.setattr(HERE, "machine", lambda: machine)
     with pytest.raises(KeyboardInterrupt):
         answered(asked)
-    monkeypatch.setattr(bisecting.HERE, "machine", lambda: replace(machine, kernel="6.18.1", cpus=2))
+    monkeypatch.setattr(HERE, "machine", lambda: replace(machine, kernel="6.18.1", cpus=2))
     monkeypatch.setattr(bisecting.campaign, "measure", measure)
     said: list[str] = []
     assert answered(asked, said).searched.steps[0].at == 11
@@ -706,7 +723,7 @@ def test_the_slices_that_moved_are_named_where_the_step_is_first_seen() -> None:
     from types import SimpleNamespace
 
     from memprof.explain.records import KEPT, LIBRARIES, Phase, Proposal, Slice
-    from memprof.history.bisecting import Side
+    from memprof.history.asked import Side
     from memprof.reports.tables import bisect as report
 
     def side(kept: int, later: int, *settings: dict[str, str]) -> Side:

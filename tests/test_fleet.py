@@ -20,7 +20,7 @@ if importlib.util.find_spec("distributed") is None:  # it takes half a second to
     pytest.skip("distributed is not installed", allow_module_level=True)
 
 from memprof.cache import cache_folder
-from memprof.measuring.fleet import desk, scheduler
+from memprof.measuring.fleet import desk, message, scheduler
 from memprof.runs import store
 
 POOL = ("--machines", "pool=lab")
@@ -278,7 +278,10 @@ def test_versions_that_do_not_understand_one_another_are_named(memprof, scenario
     done = memprof("run", "m.json", *SHORT, *on(lab), "-o", "runs.jsonl")
 
     assert done.returncode == 5
-    assert "has memprof 0.1.0, and this is memprof 9.9: they do not understand one another (protocol 2 and 99)" in done.stderr
+    assert (
+        f"has memprof 0.1.0, and this is memprof 9.9: they do not understand one another (protocol {message.PROTOCOL} and 99)"
+        in done.stderr
+    )
 
 
 def test_the_fleet_is_shown(memprof, lab):

@@ -31,7 +31,7 @@ from memprof.measuring.fleet.message import (
     task,
     words_of,
 )
-from memprof.measuring.fleet.packing import Wanted, packed, parse_labels
+from memprof.measuring.fleet.packing import Asked, Wanted, packed, parse_labels
 from memprof.measuring.fleet.security import Security, secured, unreachable
 from memprof.measuring.places.place import HERE
 from memprof.measuring.suite import Suite, parse_cmd, parse_variant
@@ -92,16 +92,11 @@ def test_options_for_a_fleet_need_a_fleet(memprof):
     assert "its workers choose the folders" in folder.stderr
 
 
-@pytest.mark.parametrize("words", [("tune",), ("grow",)])
-def test_a_search_is_not_for_a_fleet(memprof, words):
-    command, *options = words
-    done = memprof(command, "m.onnx", "-r", "onnxruntime", *options, "--on", "dask:tcp://127.0.0.1:1")
+def test_growth_is_not_sought_on_a_fleet(memprof):
+    done = memprof("grow", "m.onnx", "-r", "onnxruntime", "--on", "dask:tcp://127.0.0.1:1")
 
     assert done.returncode == 2
-    assert (
-        "only `memprof run` and `memprof scale` measure on a fleet, because they ask for several comparisons at a time; name one machine"
-        in done.stderr
-    )
+    assert "only `memprof run`, `scale`, `tune` and `bisect` measure on a fleet; name one machine, such as" in done.stderr
 
 
 # -- what travels
@@ -154,12 +149,59 @@ def test_points_of_a_search_are_asked_for_at_once_and_come_back_in_their_order(t
     monkeypatch.setattr(searching, "Desk", Reversed)
     machines = searching.Machines(Lab(OFFERED), frozenset())
 
-    runs = machines.measure([(suite, Sought({"batch": size})) for size in (1, 2, 3)], SimpleNamespace(say=print), print)
+    answers = list(machines.measure([Asked(suite, Sought({"batch": size})) for size in (1, 2, 3)], SimpleNamespace(say=print), print))
 
     assert asked == [[{"batch": 1}, {"batch": 2}, {"batch": 3}]]
-    assert [made.job.at["batch"] for made in runs] == [1, 2, 3]
+    assert [(number, answer.complete, [made.job.at["batch"] for made in answer.runs]) for number, answer in answers] == [
+        (number, True, [number + 1]) for number in range(3)
+    ]
     with pytest.raises(InputError, match="no place of the fleet has kind=pi5: it has 2 places"):
         searching.Machines(Lab(OFFERED), frozenset({("kind", "pi5")})).pinned()
+
+
+@pytest.mark.parametrize(("place", "refused"), [("here", False), ("ssh:pi@board", True)])
+def test_versions_are_not_installed_on_boards(place, refused):
+    machines = searching.Machines(Lab({**OFFERED, "place": place}), frozenset())
+
+    assert machines.width == 2 and machines.are_hosts != refused
+    if refused:
+        with pytest.raises(UsageError, match=r"on the machines of workers \(--offer here\), and there are boards with no labels"):
+            machines.check_hosts()
+
+
+@pytest.mark.parametrize("end", ["time", "Ctrl-C"])
+def test_a_search_that_ends_has_the_answers_that_came(tmp_path, monkeypatch, end):
+    suite = Suite(models=(model(tmp_path),), runtimes=("synthetic",), repeats=2)
+
+    class Ends(desk.Desk):
+        def runs(self):
+            first, second, _ = (item.request.key for item in self.packed)
+            yield replace(run(), attempt=Attempt(first, 1, 2))  # of a machine that was lost
+            yield from (replace(run(repeat=repeat), attempt=Attempt(first, 2, 2)) for repeat in (1, 2))
+            yield replace(run(), attempt=Attempt(second, 1, 2))
+            self.told(1, 1, 1)
+            if end == "time":
+                raise AssertionError("it goes on")
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(searching, "Desk", Ends)
+    machines = searching.Machines(Lab(OFFERED), frozenset())
+    asked = [Asked(suite, Sought({"batch": size})) for size in (1, 2, 2)]
+    seen, answers = [], []
+
+    def stop(runs):
+        seen.append(len(runs))
+        return end == "time"
+
+    try:
+        for number, answer in machines.measure(asked, SimpleNamespace(say=print), print, stop):
+            answers.append((number, answer.complete, [made.job.repeat for made in answer.runs]))
+        assert end == "time"
+    except KeyboardInterrupt:
+        assert end == "Ctrl-C"
+
+    assert seen == [4]
+    assert answers == [(0, True, [1, 2]), *([(1, False, [1]), (2, False, [])] if end == "time" else [])]
 
 
 def test_a_point_that_is_given_up_does_not_end_the_search(tmp_path, monkeypatch):
@@ -179,10 +221,28 @@ def test_a_point_that_is_given_up_does_not_end_the_search(tmp_path, monkeypatch)
     request = ScaleRequest(str(path), "synthetic", (dimensions.parse("threads=1..4"),), fleet=fleet)
     places = scale_runs.Places(request, SimpleNamespace(say=print), print)
 
-    points = places.measure_at_once([{"threads": 1}, {"threads": 2}, {"threads": 4}], 0)
+    points = list(places.measure_at_once([{"threads": 1}, {"threads": 2}, {"threads": 4}], 0))
 
     assert [bool(point.sizes) for point in points] == [True, False, True]
     assert points[1].at == {"threads": 2} and points[1].ended.endswith("is given up: x: full") and not points[1].least
+
+
+def test_points_that_came_before_an_interruption_are_kept(tmp_path, monkeypatch):
+    path = tmp_path / "law.json"
+    path.write_text('{"weights": ["4MiB"], "activations": ["1MiB"]}')
+
+    class Interrupted(desk.Desk):
+        def runs(self):
+            yield replace(run(), attempt=Attempt(self.packed[1].request.key, 1, 1))
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(searching, "Desk", Interrupted)
+    request = ScaleRequest(str(path), "synthetic", (dimensions.parse("threads=1..4"),), fleet=searching.Machines(Lab(OFFERED), frozenset()))
+    points = scale_runs.Places(request, SimpleNamespace(say=print), print).measure_at_once([{"threads": 1}, {"threads": 4}], 0)
+
+    assert next(points).at == {"threads": 4}
+    with pytest.raises(KeyboardInterrupt):
+        next(points)
 
 
 def test_a_machine_of_a_second_kind_that_joins_gets_no_point_of_a_search(tmp_path, monkeypatch):
@@ -204,7 +264,7 @@ def test_a_machine_of_a_second_kind_that_joins_gets_no_point_of_a_search(tmp_pat
     machines = searching.Machines(lab, frozenset()).pinned()
     kinds["b"] = {"kind": "y", "place": "b"}
 
-    machines.measure([(suite, Sought({"batch": 1}))], SimpleNamespace(say=print), print)
+    list(machines.measure([Asked(suite, Sought({"batch": 1}))], SimpleNamespace(say=print), print))
 
     assert needs == [{("kind", "x")}]
     with pytest.raises(UsageError, match="of several: kind=x; kind=y"):
@@ -396,6 +456,18 @@ def test_a_worker_that_says_odd_things_is_left_out(facts):
     there, (sentence,) = scheduler.places(Lab(facts))
     assert [place.name for place in there] == ["here of b"]
     assert sentence.startswith("the worker at tcp://a says of its place what this memprof does not understand: ")
+
+
+def test_an_answer_without_workers_that_dask_asked_for_by_itself_is_no_empty_fleet(monkeypatch):
+    answers = iter([{"workers": {}, "n_workers": 2}, {"workers": {"tcp://b": {"memprof": OFFERED}}, "n_workers": 1}])
+    lab = Lab()
+    monkeypatch.setattr(lab, "scheduler_info", lambda n_workers: next(answers))
+    there, _ = scheduler.places(lab)
+
+    assert [place.name for place in there] == ["here of b"]
+    monkeypatch.setattr(lab, "scheduler_info", lambda n_workers: {"workers": {}, "n_workers": 2})  # as of a client that lost its scheduler
+    with pytest.raises(InputError, match=r"^the connection to the scheduler broke \(OSError\); what was measured is kept$"):
+        _ = searching.Machines(lab, frozenset()).width
 
 
 @pytest.mark.parametrize("odd", [{"x": 7}, {"x": {"desk": 7}}, {"x": [[]]}, 7])

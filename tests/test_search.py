@@ -219,3 +219,43 @@ def test_the_front_has_no_beaten_point_and_prefers_the_simpler_of_equals():
     points = [Point(DEFAULT, 100, 10, 1), Point(a, 60, 12, 1), Point(b, 59.95, 12.1, 1), Point(frozenset({("l", "b")}), 80, 13, 1)]
 
     assert [point.settings for point in front(points)] == [a, DEFAULT]
+
+
+# -- several at once
+
+
+def in_turns(made, most, trials, seed=0, knobs=FEW_KNOBS):
+    """A search that asks for at most so many settings at once, and what it asked for each time."""
+    search, turns = Search(knobs, Goal(), seed), []
+    while len(search.trials) < trials and (asked := search.ask_several(most)):
+        turns.append(asked)
+        for settings in asked:
+            search.tell(made.trial(settings))
+    return search, turns
+
+
+def test_several_at_once_wait_for_no_answer_and_find_as_much_in_fewer_turns():
+    made = Made(0)
+    one, single = in_turns(made, 1, 60)
+    several, turns = in_turns(made, 4, 60)
+
+    assert all(len(asked) == 1 for asked in single)
+    assert max(map(len, turns)) == 4 and len(turns) < len(single) / 2
+    assert turns[0] == [DEFAULT] * 3
+    counted = [len(asked) - len(set(asked)) for asked in turns]
+    assert all(asked.count(settings) <= 3 for asked in turns for settings in asked) and sum(counted) < sum(map(len, turns)) / 3
+    best = [min(search.value(point) for point in search.points()) for search in (one, several)]
+    assert best[1] <= best[0] + 0.05
+
+
+def test_a_value_waits_for_the_answer_to_what_it_needs():
+    search = Search({"api": ("new",), "cache": ("on",), "slow": ("yes",)}, needs={("cache", "on"): {"api": "new"}})
+    for _ in range(3):
+        search.tell(Trial(DEFAULT, 1e6, 1e6))
+
+    first = search.ask_several(8)
+    for settings in first:
+        search.tell(Trial(settings, 1e6, 1e6))
+
+    assert first == [frozenset({("api", "new")}), frozenset({("slow", "yes")})]
+    assert search.ask_several(8) == [frozenset({("api", "new"), ("cache", "on")})]

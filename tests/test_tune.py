@@ -16,6 +16,7 @@ from failing import KNOB, wait_for
 from once import once
 
 from memprof.errors import UsageError
+from memprof.measuring.outputs import output_error
 from memprof.measuring.probing import signed
 from memprof.measuring.progress import Silent
 from memprof.programs.runtimes import Knob, Runtime
@@ -345,10 +346,10 @@ def test_an_interrupted_search_proposes_nothing_that_changes_nothing(folder, mon
     idle, both = ("idle", "b"), frozenset({("copies", "1"), ("idle", "b")})
     asked = iter([DEFAULT] * 3 + [frozenset({idle}), frozenset({("bad", "crash")}), both])
 
-    def ask(self):
+    def ask(self, most):
         if (settings := next(asked, None)) is None:
             raise KeyboardInterrupt
-        return settings
+        return [settings]
 
     def measured(self, settings, most_ns=None):
         size, failed = 60 if ("copies", "1") in settings else 100, ("bad", "crash") in settings
@@ -356,7 +357,7 @@ def test_an_interrupted_search_proposes_nothing_that_changes_nothing(folder, mon
         return made.run(tune.shown(settings), memory={"EXECUTE": (size, size)}, outcome=outcome, knobs=dict(settings))
 
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(search.Search, "ask", ask)
+    monkeypatch.setattr(search.Search, "ask_several", ask)
     monkeypatch.setattr(tune._Tuner, "_measured", measured)
 
     answer = tune.tune(tune.TuneRequest("model.bin", "./mine.py", fixed={"malloc_mmap_threshold": "64KiB"}), Silent(), lambda line: None)
@@ -408,10 +409,12 @@ def test_a_setting_that_hangs_is_ended_and_counts_as_failed(folder, monkeypatch)
 
 
 def test_a_default_that_fails_is_a_failed_measurement(tuned):
-    done = tuned("--set", "bad=raise", try_=())
+    done = tuned("--set", "bad=raise", "-o", "runs.jsonl", try_=())
+    again = tuned("--set", "bad=raise", "-o", "runs.jsonl", "--append", try_=())
 
-    assert done.returncode == 4
+    assert (done.returncode, again.returncode) == (4, 5)
     assert "the default settings fail: in MODEL_LOAD: RuntimeError: this setting is broken" in done.stderr
+    assert "the default settings fail in the -o file: in MODEL_LOAD: RuntimeError: this setting is broken; name another" in again.stderr
 
 
 @pytest.mark.parametrize(
@@ -438,12 +441,12 @@ def test_the_distance_of_outputs(tmp_path):
         return tmp_path / name
 
     outputs = saved("one.npz", numpy.array([1.0, -4.0]), numpy.array(["a"]))
-    assert tune.output_error(outputs, saved("same.npz", numpy.array([1.0, -4.0]), numpy.array(["a"]))) == 0
-    assert tune.output_error(outputs, saved("near.npz", numpy.array([1.0, -3.0]), numpy.array(["a"]))) == 0.25
-    assert tune.output_error(outputs, saved("shape.npz", numpy.array([[1.0, -4.0]]), numpy.array(["a"]))) == float("inf")
-    assert tune.output_error(outputs, saved("nan.npz", numpy.array([1.0, numpy.nan]), numpy.array(["a"]))) == float("inf")
-    assert tune.output_error(outputs, saved("text.npz", numpy.array([1.0, -4.0]), numpy.array(["b"]))) == float("inf")
-    assert tune.output_error(outputs, saved("fewer.npz", numpy.array([1.0, -4.0]))) == float("inf")
+    assert output_error(outputs, saved("same.npz", numpy.array([1.0, -4.0]), numpy.array(["a"]))) == 0
+    assert output_error(outputs, saved("near.npz", numpy.array([1.0, -3.0]), numpy.array(["a"]))) == 0.25
+    assert output_error(outputs, saved("shape.npz", numpy.array([[1.0, -4.0]]), numpy.array(["a"]))) == float("inf")
+    assert output_error(outputs, saved("nan.npz", numpy.array([1.0, numpy.nan]), numpy.array(["a"]))) == float("inf")
+    assert output_error(outputs, saved("text.npz", numpy.array([1.0, -4.0]), numpy.array(["b"]))) == float("inf")
+    assert output_error(outputs, saved("fewer.npz", numpy.array([1.0, -4.0]))) == float("inf")
 
 
 def test_nothing_is_left_in_the_temporary_folder(tuned, tmp_path, monkeypatch):

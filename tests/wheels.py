@@ -60,10 +60,10 @@ def wheel(
     return path
 
 
-def onnxruntime(folder: Path, version: str) -> Path:
-    """A wheel of the made onnxruntime."""
+def onnxruntime(folder: Path, version: str, more: str = "") -> Path:
+    """A wheel of the made onnxruntime. more: further lines of its code."""
     files = {
-        "onnxruntime/__init__.py": _ONNXRUNTIME.format(version=version),
+        "onnxruntime/__init__.py": _ONNXRUNTIME.format(version=version) + more,
         "onnxruntime/capi/__init__.py": "",
         "onnxruntime/capi/_pybind_state.py": _STATE,
     }

@@ -2,8 +2,8 @@
 
 The last releases of every runtime that pip packages, each in an environment of memprof's, measure three or more models (see subjects.py). Figures
 are kept in memprof's cache, under atlas/, as a history whose commits are releases. What is there is not measured again, so that the script goes on
-where it was stopped, and a new release is all that a later call adds. At the end the page, atlas/site/index.html, and the tables of
-docs/atlas.md are written from all that is there; --no-measure does nothing else.
+where it was stopped, and a new release is all that a later call adds. With --on the machines of a fleet measure (see there.py). At the end the
+page, atlas/site/index.html, and the tables of docs/atlas.md are written from all that is there; --no-measure does nothing else.
 
 Times are not told: runs may share the machine with others. PIP_CONSTRAINT keeps torch away, which no runtime here needs.
 """
@@ -17,7 +17,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,20 +25,24 @@ from pathlib import Path
 from bench import docs
 from memprof import files
 from memprof.cache import cache_folder
+from memprof.cli.fleet import Fleet, searching
 from memprof.errors import MemprofError
 from memprof.history import folder as kept
 from memprof.history import lines
+from memprof.history.commits import Commit
 from memprof.installing import making, pip
 from memprof.judge import steps
 from memprof.measuring import campaign
+from memprof.measuring.fleet.searching import Machines
 from memprof.measuring.keeping import keeping
 from memprof.measuring.orders import plan
 from memprof.measuring.progress import Silent
 from memprof.measuring.suite import Suite, Variant
 from memprof.reports import history as page
+from memprof.runs import store
 from memprof.units import counted, format_duration
 
-from . import releases, subjects, tables
+from . import releases, subjects, tables, there
 
 TITLE = "What releases of runtimes cost in memory"
 
@@ -73,30 +77,81 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, metavar="N")
     parser.add_argument("--again", action="store_true", help="try again what could not be measured")
     parser.add_argument("--no-measure", action="store_true", help="only write the page and the tables")
+    parser.add_argument("--on", metavar="dask:ADDRESS", help="measure on a fleet")
+    parser.add_argument("--machines", metavar="LABEL=VALUE,...", help="with --on: only machines with these labels")
+    for option in ("--tls-ca", "--tls-cert", "--tls-key"):
+        parser.add_argument(option, metavar="FILE", help="with --on tls://...")
+    parser.add_argument("--insecure", action="store_true", help="with --on: reach a scheduler on another machine without TLS")
     words = parser.parse_args()
     if unknown := set(words.runtimes) - set(subjects.RUNTIMES):
         parser.error(f"there is no runtime {sorted(unknown)[0]}: {', '.join(subjects.RUNTIMES)}")
     place, began = Place(), time.monotonic()
     if not words.no_measure:
-        with _without_torch():
-            for runtime in words.runtimes or subjects.RUNTIMES:
-                _runtime(place, runtime, words.releases, words.repeats, words.again)
+        security = {name: getattr(words, name) for name in ("tls_ca", "tls_cert", "tls_key", "insecure")}
+        try:
+            with _without_torch(), searching(Fleet.given(words.on, None, words.machines, **security)) as machines:
+                if machines is not None:
+                    _on_fleet(place, machines, words.runtimes or subjects.RUNTIMES, words.releases, words.repeats, words.again)
+                else:
+                    for runtime in words.runtimes or subjects.RUNTIMES:
+                        _runtime(place, runtime, words.releases, words.repeats, words.again)
+        except MemprofError as error:
+            sys.exit(f"atlas: {error}")
         _say(f"measured in {format_duration(int((time.monotonic() - began) * 1e9))}")
     _write(place)
 
 
-def _runtime(place: Place, runtime: str, count: int, repeats: int, again: bool) -> None:
+def _missing(place: Place, runtime: str, count: int, again: bool) -> list[Commit]:
+    """The last releases of a runtime that are neither measured nor known to be impossible."""
     distribution = making.known(runtime).distribution
     assert distribution is not None
-    versions = pip.versions(sys.executable, distribution).versions
+    versions = releases.chosen(pip.versions(sys.executable, distribution).versions, count)
+    commits = [releases.commit(subjects.RUNTIMES.index(runtime), runtime, version) for version in versions]
+    return [each for each in commits if each.hash not in place.done() and (again or each.subject not in place.unable())]
+
+
+def _on_fleet(place: Place, machines: Machines, runtimes: Sequence[str], count: int, repeats: int, again: bool) -> None:
+    machines.check_hosts()
+    missing = {runtime: _missing(place, runtime, count, again) for runtime in runtimes}
+    wanted = [there.Wanted(runtime, tuple(new), subjects.models(runtime, place.models)) for runtime, new in missing.items() if new]
+    for release, reason in there.unable(machines, wanted, _Says()).items():
+        _note(place, release, reason)
+    known = place.unable()
+    wanted = [replace(each, releases=tuple(new)) for each in wanted if (new := [one for one in each.releases if one.subject not in known])]
+    for each, runs, why in there.measured(machines, wanted, repeats, _Says()):
+        if why:
+            _say(f"{each.runtime} is not kept: {why}")
+        for release in each.releases if runs else ():
+            try:
+                with tempfile.TemporaryDirectory() as folder:
+                    path = Path(folder) / "runs.jsonl"
+                    with keeping(path, lambda said: None) as keep:
+                        for run in runs[release.subject]:
+                            keep(store.encode(run))
+                    kept.add(place.points, release, [str(path)])
+                _say(f"{release.subject}: measured")
+            except MemprofError as error:
+                _note(place, release.subject, str(error))
+
+
+class _Says(Silent):
+    def say(self, sentence: str) -> None:
+        _say(sentence)
+
+
+def _note(place: Place, release: str, reason: str) -> None:
+    # Where this machine has the environment is no part of the reason.
+    reason = re.sub(r"/\S*/site-packages/", "", reason)
+    place.note(release, reason)
+    _say(f"{release}: {reason}")
+
+
+def _runtime(place: Place, runtime: str, count: int, repeats: int, again: bool) -> None:
     models = subjects.models(runtime, place.models)
-    for version in releases.chosen(versions, count):
-        release = releases.commit(subjects.RUNTIMES.index(runtime), runtime, version)
-        if release.hash in place.done() or (release.subject in place.unable() and not again):
-            continue
+    for release in _missing(place, runtime, count, again):
         began = time.monotonic()
         try:
-            python = making.ensure(runtime, version, _say)
+            python = making.ensure(runtime, release.tags[0], _say)
             making.leave_page_cache(Path(python).parent.parent)
             with tempfile.TemporaryDirectory() as folder:
                 runs = Path(folder) / "runs.jsonl"
@@ -104,10 +159,7 @@ def _runtime(place: Place, runtime: str, count: int, repeats: int, again: bool) 
                     _measure(runs, model, name, subjects.variant(runtime, python), repeats)
                 kept.add(place.points, release, [str(runs)])
         except MemprofError as error:
-            # Where this machine has the environment is no part of the reason.
-            reason = re.sub(r"/\S*/site-packages/", "", str(error))
-            place.note(release.subject, reason)
-            _say(f"{release.subject}: {reason}")
+            _note(place, release.subject, str(error))
         else:
             _say(f"{release.subject}: measured in {format_duration(int((time.monotonic() - began) * 1e9))}")
 

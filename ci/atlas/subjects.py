@@ -62,7 +62,7 @@ _TRANSFORMERS: Mapping[str, Mapping[str, int | bool]] = {
 RUNTIMES = (*_FORMATS, "llamacpp", "ctranslate2", "genai")
 
 
-def variant(runtime: str, python: str) -> Variant:
+def variant(runtime: str, python: str | None) -> Variant:
     """A runtime as it is measured: with its defaults, but for those of language models. Their threads wait for each other by spinning, which takes
     minutes on a busy machine, so they have one thread, short prompts and short answers."""
     settings = {"prompt": "8", "generate": "2"} if runtime in ("llamacpp", "genai") else {}

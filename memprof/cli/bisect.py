@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ..errors import UsageError
+from .measuring import machines_option, security_options
 
 _EPILOG = """\b
 Examples:
@@ -16,6 +17,7 @@ Examples:
   memprof bisect --suite suite.toml --good v1.2 --bad HEAD --path src/kernels
   memprof bisect net.onnx --package onnxruntime --from 1.17 --to 1.31
   memprof bisect net.onnx --package onnxruntime --from 1.22 --to 1.24 --metric law_bytes --vary batch=1..16
+  memprof bisect net.onnx --package onnxruntime --from 1.17 --to 1.31 --on dask:tcp://127.0.0.1:8786 --machines kind=pi5
 """
 
 
@@ -46,6 +48,9 @@ Examples:
 )
 @click.option("--all", "every", is_flag=True, help="Find each step, and not only the first.")
 @click.option("--no-explain", is_flag=True, help="Do not explain the step, nor look for a setting that undoes it.")
+@click.option("--on", metavar="dask:ADDRESS", help="With --package: measure on the machines of a fleet, several releases at once.")
+@machines_option
+@security_options
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
 def command(
@@ -60,6 +65,12 @@ def command(
     thresholds: tuple[str, ...],
     every: bool,
     no_explain: bool,
+    on: str | None,
+    machines: str | None,
+    tls_ca: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    insecure: bool,
     output: str | None,
     as_json: bool,
     **words: Any,
@@ -68,13 +79,14 @@ def command(
 
     The ends are measured first, then the middle of what is left. A version that cannot be built or run is skipped, and the answer may be a
     range. A turn asks for more repeats until it is certain; at most 1 search in 100 takes a wrong one. A search that is interrupted goes on
-    when it is asked the same again.
+    when it is asked the same again. On a fleet a turn measures as many releases as there are machines of the kind, each beside both ends.
     """
     from ..files import check_new
-    from ..history import bisecting
+    from ..history import asked, bisecting
     from ..judge.verdicts import parse_limits
     from ..runs import metrics
     from . import report, talk
+    from .fleet import Fleet, searching
     from .progress import chosen
 
     if (suite is None) == (package is None):
@@ -86,9 +98,12 @@ def command(
         raise UsageError(f"--phase does not go with --metric {name}: it is of all phases together")
     if output is not None:
         check_new(Path(output), instead="-o names another")
+    fleet = Fleet.given(on, None, machines, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, insecure=insecure)
+    if on is not None and fleet is None:
+        raise UsageError(f"--on {on}: bisect makes its versions here, or on the workers of a fleet (--on dask:ADDRESS)")
     versions = _commits(suite, **words) if suite is not None else _releases(str(package), **words)
-    request = bisecting.Request(versions, name, phase, wanted_model, variant, limits, every, not no_explain, vary, per)
-    with closing(chosen()) as progress:
+    with searching(fleet) as several, closing(chosen()) as progress:
+        request = asked.Request(versions, name, phase, wanted_model, variant, limits, every, not no_explain, vary, per, several)
         answer = bisecting.bisect_versions(request, progress, Path(output) if output else None, talk)
     click.echo(report("tables.bisect").render(answer, "json" if as_json else "markdown"))
 

@@ -75,7 +75,7 @@ def command(
             undecided = result.undecided
             return result
 
-        code = answer("scale", seek, showing, place)
+        code = answer("scale", seek, showing, place, several)
     if undecided and not code:
         raise UndecidedError(undecided)
     return code

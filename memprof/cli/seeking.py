@@ -79,8 +79,12 @@ def answer(
     seek: Callable[[Any, Any], Any],
     showing: Showing,
     place: Any = None,
+    fleet: Any = None,
 ) -> int:
-    """Call seek(progress, keep), which measures, and print and draw its result; the exit code. kind: the name of the modules of reports for it."""
+    """Call seek(progress, keep), which measures, and print and draw its result; the exit code. kind: the name of the modules of reports for it.
+
+    place: where it measures, None for here. fleet: the machines that do, in place of that.
+    """
     from ..measuring import campaign
     from ..measuring.keeping import keeping
     from ..measuring.places.place import HERE
@@ -94,7 +98,7 @@ def answer(
         report("pictures.saving").check(Path(showing.picture))
     with keeping(Path(showing.output) if showing.output else None, talk, append=showing.append) as keep:
         with closing(chosen()) as progress:
-            for remark in campaign.surroundings(0, place or HERE):
+            for remark in campaign.surroundings(0, place or HERE) if fleet is None else ():
                 progress.say(remark)
             result = seek(progress, showing_output(keep, progress) if showing.verbose else keep)
         form = "json" if showing.as_json else "text" if sys.stdout.isatty() else "markdown"

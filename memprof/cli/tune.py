@@ -9,7 +9,7 @@ import click
 
 from ..errors import UsageError
 from ..units import parse_bytes, parse_duration_ns, parse_ratio
-from .measuring import place_options, reaching
+from .measuring import machines_option, place_options, reaching, security_options
 from .seeking import Showing, answer, options
 
 _EPILOG = """\b
@@ -18,6 +18,7 @@ Examples:
   memprof tune model.onnx -r onnxruntime --max-latency +10% -o tune.jsonl --plot front.png
   memprof tune model.tflite -r litert --budget 120MiB --time 3min
   memprof tune model.tflite -r tflite --threads 1,2,4
+  memprof tune model.onnx -r onnxruntime --on dask:tcp://127.0.0.1:8786 --machines kind=pi5
 """
 
 
@@ -45,6 +46,8 @@ Examples:
     ),
     click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="The same seed and figures give the same search."),
     place_options,
+    machines_option,
+    security_options,
     click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here. --append needs this file."),
     click.option("--append", is_flag=True, help="Go on with the search in an existing -o file."),
     click.option("--trust-runs", is_flag=True, help="With --append: also try settings from runs that memprof did not write here."),
@@ -54,24 +57,31 @@ def command(
     showing: Showing,
     on: str | None,
     remote_dir: str | None,
+    machines: str | None,
+    tls_ca: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    insecure: bool,
     **words: Any,
 ) -> int:
     """Search a runtime's knobs for the settings with the least PEAK, and verify them by fresh interleaved runs.
 
     A setting that fails is a result: it is learned and avoided. A setting that changes the model's outputs is marked. Let nothing else run
-    meanwhile: trials run one after another, and their latencies are compared.
+    meanwhile: trials run one after another, and their latencies are compared. On a fleet as many trials run at once as it has machines of the kind.
     """
     from ..runs import store
     from ..seek import tune
+    from .fleet import Fleet, searching
 
-    with reaching(on, remote_dir, words["python"]) as place:
-        request = _request(place=place, **words)
+    fleet = Fleet.given(on, remote_dir, machines, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, insecure=insecure)
+    with reaching(on if fleet is None else None, remote_dir, words["python"]) as place, searching(fleet) as several:
+        request = _request(place=place, fleet=several, **words)
         earlier = store.load([showing.output]).runs if showing.output and showing.append and Path(showing.output).exists() else ()
 
         def seek(progress: Any, keep: Any) -> Any:
             return tune.tune(request, progress, keep, earlier)
 
-        return answer("tune", seek, showing, place)
+        return answer("tune", seek, showing, place, several)
 
 
 def _request(

@@ -1,74 +1,37 @@
-"""`bisect` from end to end: versions are opened and measured as the search asks for them, and both sides of what it finds are explained.
-
-Every run is kept in the cache as soon as it exists, under the question's hash, and so is the reason why a version could not be measured. The same
-question goes on where an earlier memprof was stopped, if machine, models and interpreters are those of then; once it is answered all is removed. If
-an error ended the search, it tries anew what could not be measured: there may be a network or a tool now.
-"""
+"""`bisect` from end to end: versions are opened and measured as the search asks for them, and both sides of what it finds are explained."""
 
 from __future__ import annotations
 
-import hashlib
-import statistics
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
-
-from .. import files
-from ..cache import cache_folder
-from ..errors import InputError, MeasurementError, MemprofError, UndecidedError, UsageError, near_or_all
+from ..errors import InputError, MeasurementError, MemprofError, UndecidedError, UsageError
 from ..explain import engine
-from ..explain.records import Explanation
-from ..judge import baseline, coefficients, growing
+from ..judge import coefficients, growing
 from ..judge.baseline import Place
-from ..judge.verdicts import Limits, judge_row
+from ..judge.verdicts import judge_row
 from ..measuring import campaign
 from ..measuring.keeping import keeping
 from ..measuring.order import Order
 from ..measuring.orders import plan
-from ..measuring.places.place import HERE
 from ..measuring.progress import Progress
 from ..measuring.suite import Suite, Variant, variants_of
-from ..runs import metrics, settings, store, summary
-from ..runs.records import COMMAND, PEAK, Job, Machine, Run
+from ..runs import metrics, summary
+from ..runs.records import COMMAND, Job, Run
 from ..seek import bisect, grow, scale
 from ..seek.bisect import Question, Searched, Step, Unable, Unanswered
-from ..units import counted
+from .asked import AT, Request, Side, State, place_of
+from .sides import also, first_phase, row_of
+from .there import There
 from .undoing import Undoing, undo
 from .versions import Versions
 
 _FIRST = 5  # repeats of each variant at both ends, to choose the variant to follow
 _OPEN = 4  # builds held at a time; those that are not held may go from the cache
-_AT = " @ "
 _ITERATION = "iteration"
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is asked. variant, model: the place to follow, None for the one that differs most between the ends. explain: whether both sides are
-    explained at the end. vary, per: of a law or of growth, see `_Several`."""
-
-    versions: Versions
-    metric: str = "rss_peak_bytes"
-    phase: str | None = None
-    model: str | None = None
-    variant: str | None = None
-    limits: Limits = field(default_factory=Limits)
-    every: bool = False
-    explain: bool = True
-    vary: tuple[str, ...] = ()
-    per: str | None = None
-
-
-@dataclass(frozen=True)
-class Side:
-    """A side of a step, explained; why: the reason if it could not be."""
-
-    explanation: Explanation | None
-    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,12 +54,21 @@ def bisect_versions(request: Request, progress: Progress, output: Path | None, s
     """Search. output: also keep the runs in this file. Raises UndecidedError if there is no answer, and what measuring raises."""
     began = time.monotonic()
     with ExitStack() as stack:
-        state = _State(request, say)
-        kind = _Several if request.metric in metrics.OF_SEVERAL else _Lab
-        lab = stack.enter_context(kind(request, state, progress, stack.enter_context(keeping(output, say))))
+        state = State(request, say)
+        keep = stack.enter_context(keeping(output, say))
+        lab: _Lab | There
+        if request.fleet is not None:
+            lab = There(request, request.fleet, state, progress, keep)
+        else:
+            kind = _Several if request.metric in metrics.OF_SEVERAL else _Lab
+            lab = stack.enter_context(kind(request, state, progress, keep))
+        count = len(request.versions.labels)
         try:
             question = lab.question()
-            searched = bisect.search(len(request.versions.labels), lab.look, question, request.every, progress.say)
+            if isinstance(lab, There):
+                searched = bisect.search_at_once(count, lab.ask, lab.width, question, request.every, progress.say)
+            else:
+                searched = bisect.search(count, lab.look, question, request.every, progress.say)
         except Unanswered as error:
             raise UndecidedError(str(error)) from None
         except MemprofError:
@@ -110,84 +82,10 @@ def bisect_versions(request: Request, progress: Progress, output: Path | None, s
     return Bisected(request.versions, question, searched, phases, also, sides, undoing, time.monotonic() - began)
 
 
-@dataclass(frozen=True)
-class _Conditions:
-    """What figures of a search hold for: the machine, and the facts of `Versions`."""
-
-    machine: Machine
-    facts: dict[str, str]
-
-
-class _State:
-    """What is known of a question from an earlier memprof and from this one, in files of the cache."""
-
-    def __init__(self, request: Request, say: Callable[[str], None]) -> None:
-        asked = f"{request.versions.key} {request.metric} {request.phase} {request.model} {request.variant} {request.vary} {request.per}"
-        stem = cache_folder("bisect") / hashlib.sha256(asked.encode()).hexdigest()[:32]
-        self._runs_path, self._failures_path, self._values_path, self._conditions_path = (
-            stem.with_suffix(end) for end in (".jsonl", ".json", ".values.json", ".conditions.json")
-        )
-        self.runs: dict[str, list[Run]] = {}
-        self.failures: dict[str, str] = {}
-        self.values: dict[str, list[float]] = {}
-        self._under(_Conditions(HERE.machine(), dict(request.versions.facts)), say)
-        with suppress(OSError, msgspec.DecodeError):
-            self.failures = msgspec.json.decode(self._failures_path.read_bytes(), type=dict[str, str])
-        with suppress(OSError, msgspec.DecodeError):
-            self.values = msgspec.json.decode(self._values_path.read_bytes(), type=dict[str, list[float]])
-        if self._runs_path.exists() and self._runs_path.stat().st_size:
-            for run in store.load([self._runs_path]).runs:
-                label = run.job.variant.rpartition(_AT)[2]
-                if run.outcome.ok or label in self.failures:
-                    self.runs.setdefault(label, []).append(run)
-        if self.runs or self.failures or self.values:
-            kept, word = (self.values, "figure") if self.values else (self.runs, "run")
-            many = counted(sum(map(len, kept.values())), word)
-            say(f"goes on where the search was stopped: {many} of {counted(len(kept), request.versions.noun)} are known")
-
-    def _under(self, now: _Conditions, say: Callable[[str], None]) -> None:
-        """Forget what was measured under other conditions: its figures must not be set beside new ones."""
-        then = None
-        with suppress(OSError, msgspec.DecodeError):
-            then = msgspec.json.decode(self._conditions_path.read_bytes(), type=_Conditions)
-        if then is None:  # nothing was measured yet, or nobody knows under which conditions
-            self.forget()
-        elif (differs := settings.other_machine(then.machine, now.machine)) is not None:
-            say(f"a search that was stopped is not continued: it was on another machine ({differs})")
-            self.forget()
-        elif changed := [name for name in {**then.facts, **now.facts} if then.facts.get(name) != now.facts.get(name)]:
-            say(f"a search that was stopped is not continued: another since then: {', '.join(changed)}")
-            self.forget()
-        files.write(self._conditions_path, msgspec.json.encode(now))
-
-    def keep(self, line: bytes) -> None:
-        """Append a Run to the file."""
-        store.Writer(self._runs_path, append=True).write(line)
-
-    def failed(self, label: str, reason: str) -> None:
-        """Note that a version cannot be measured."""
-        self.failures[label] = reason
-        files.write(self._failures_path, msgspec.json.encode(self.failures))
-
-    def try_again(self) -> None:
-        """Forget which versions cannot be measured."""
-        self._failures_path.unlink(missing_ok=True)
-
-    def measured(self, label: str, values: Sequence[float]) -> None:
-        """Keep figures of a version that no run has alone."""
-        self.values.setdefault(label, []).extend(values)
-        files.write(self._values_path, msgspec.json.encode(self.values))
-
-    def forget(self) -> None:
-        """Remove the files: the question is answered."""
-        for path in (self._runs_path, self._failures_path, self._values_path, self._conditions_path):
-            path.unlink(missing_ok=True)
-
-
 class _Lab:
     """Opens versions and measures them. At most `_OPEN` builds are held at a time; the one that was used least recently goes first."""
 
-    def __init__(self, request: Request, state: _State, progress: Progress, keep: Callable[[bytes], None]) -> None:
+    def __init__(self, request: Request, state: State, progress: Progress, keep: Callable[[bytes], None]) -> None:
         self._request, self._state, self._progress, self._keep = request, state, progress, keep
         self._open: dict[int, tuple[ExitStack, Suite]] = {}
         self._used: dict[int, int] = {}
@@ -209,7 +107,7 @@ class _Lab:
         count = len(self._request.versions.labels)
         good = self._first_runs(range(count), "good")
         bad = self._first_runs(range(count - 1, 0, -1), "bad")
-        rows = [{place: self._row(runs) for place, runs in side.items()} for side in (good, bad)]
+        rows = [{place: row_of(self._request, runs) for place, runs in side.items()} for side in (good, bad)]
         both = [place for place in rows[0] if place in rows[1]]
         if not both:
             raise InputError("the ends have no variant in common")
@@ -237,22 +135,9 @@ class _Lab:
                 continue
             by_place: dict[Place, list[Run]] = {}
             for run in runs:
-                by_place.setdefault(_place_of(run.job), []).append(run)
+                by_place.setdefault(place_of(run.job), []).append(run)
             return by_place
         raise InputError(f"no version near the {word} end can be measured: {next(iter(self._state.failures.values()))}")
-
-    def _row(self, runs: Sequence[Run]) -> summary.Row:
-        wanted = metrics.metric(self._request.metric)
-        phases = summary.phases(runs)
-        usual = PEAK if wanted.name in metrics.PEAKS else phases[-1]
-        phase = self._request.phase or usual
-        if phase not in (*phases, PEAK):
-            raise UsageError(f"--phase {phase}: the runs have no such phase{near_or_all(phase, phases)}")
-        values = tuple(value for run in runs if (value := metrics.value(run, phase, wanted)) is not None)
-        if not values:
-            raise UsageError(f"--metric {wanted.name}: {phase} has none; --phase names another phase")
-        key = summary.key(runs[0])
-        return summary.row(replace(key, variant=key.variant.rpartition(_AT)[0]), phase, wanted.name, values, True)
 
     # -- measuring
 
@@ -284,8 +169,8 @@ class _Lab:
         if label in self._state.failures:
             return Unable(self._state.failures[label])
         known = self._state.runs.setdefault(label, [])
-        have = [run for run in known if place is None or _place_of(run.job) == place]
-        fewest = min((sum(_place_of(run.job) == other for run in have) for other in {_place_of(run.job) for run in have}), default=0)
+        have = [run for run in known if place is None or place_of(run.job) == place]
+        fewest = min((sum(place_of(run.job) == other for run in have) for other in {place_of(run.job) for run in have}), default=0)
         if fewest < repeats:
             try:
                 orders = self._orders(number, place)
@@ -305,7 +190,7 @@ class _Lab:
     def _orders(self, number: int, place: Place | None) -> list[Order]:
         """The orders of one repeat of a version. Raises MemprofError if the version cannot be made, or lacks the place."""
         orders = list(plan(replace(self._suite(number), repeats=1)).orders)
-        wanted = [order for order in orders if self._is_asked(order.job) and place in (None, _place_of(order.job))]
+        wanted = [order for order in orders if self._is_asked(order.job) and place in (None, place_of(order.job))]
         failure = next((order.error for order in wanted if order.error is not None), None)
         if failure is not None:
             raise failure
@@ -331,33 +216,18 @@ class _Lab:
     # -- why
 
     def first_phase(self, step: Step) -> str:
-        """The first phase that moved by at least half of a step of PEAK; the question's own phase for any other."""
-        assert self._question is not None and self._place is not None
-        if self._question.phase != PEAK:
-            return self._question.phase
-        wanted = metrics.metric(self._question.metric)
-        before, after = (self._runs(number, 1, self._place) for number in (step.before, step.at))
-        if isinstance(before, Unable) or isinstance(after, Unable):
-            return PEAK
-        size = step.judged.difference or 0.0
-        for phase in summary.phases(after):
-            old, new = ([value for run in side if (value := metrics.value(run, phase, wanted)) is not None] for side in (before, after))
-            if old and new and (statistics.median(new) - statistics.median(old)) * size >= size * size / 2:
-                return phase
-        return PEAK
+        """See sides.first_phase."""
+        assert self._question is not None
+        return first_phase(self._question, step, *self._both(step))
 
     def also(self, step: Step) -> tuple[str, ...]:
-        """The packages and settings that differ between both sides of a step, beside the version itself: `numpy 1.26 → 2.0`."""
-        labels = self._request.versions.labels[step.before], self._request.versions.labels[step.at]
-        sides = [self._runs(number, 1, self._place) for number in (step.before, step.at)]
-        ways = [{} if isinstance(runs, Unable) else baseline.portable(settings.of_repeats(runs)) for runs in sides]
-        return tuple(
-            settings.change(name, was, now)
-            for name, was, now in settings.differing(ways[0], ways[1])
-            if name not in ("runtime version", "runtime", f"{settings.PACKAGE}{self._request.versions.subject}")
-            # A runtime's package may have another name: litert is ai_edge_litert.
-            and not (name.startswith(settings.PACKAGE) and (was, now) == labels)
-        )
+        """See sides.also."""
+        return also(self._request.versions, step, *self._both(step))
+
+    def _both(self, step: Step) -> tuple[list[Run], list[Run]]:
+        """Runs of both sides, none of a side that cannot be measured any more."""
+        before, after = (self._runs(number, 1, self._place) for number in (step.before, step.at))
+        return [] if isinstance(before, Unable) else before, [] if isinstance(after, Unable) else after
 
     def explained(self, number: int) -> Side:
         """One side of a step, explained."""
@@ -390,7 +260,7 @@ class _Lab:
             orders = plan(replace(suite, variants=(variant,), runtimes=(), repeats=1)).orders
         except MemprofError:
             return False
-        return any(_place_of(order.job) == self._place for order in orders)
+        return any(place_of(order.job) == self._place for order in orders)
 
 
 class _Several(_Lab):
@@ -404,7 +274,7 @@ class _Several(_Lab):
         """The row of the only variant, or of that which was named. Raises UsageError where there are several, or the words mean no figure."""
         metric = self._request.metric
         orders = self._end_orders()
-        places = list(dict.fromkeys(_place_of(order.job) for order in orders))
+        places = list(dict.fromkeys(place_of(order.job) for order in orders))
         if len(places) > 1:
             there = "; ".join(f"{model}, {variant}" for model, variant, _ in places)
             raise UsageError(f"--metric {metric} follows one model and variant: --model and --variant name it; there are {there}")
@@ -458,7 +328,7 @@ class _Several(_Lab):
     def _samples(self, order: Order, label: str) -> list[float]:
         """One look at a version. Raises MeasurementError if it does not decide."""
         assert self._question is not None
-        named = f"{order.job.variant}{_AT}{label}"
+        named = f"{order.job.variant}{AT}{label}"
         per = self._question.phase.removeprefix("per ")
         if self._question.metric == metrics.GROWTH:
             grown = grow.grow(replace(grow.request_of(order, per), variant=named), self._progress, self._keep)
@@ -478,10 +348,6 @@ class _Several(_Lab):
         return [held.bytes if held is not None else 0.0]
 
 
-def _place_of(job: Job) -> Place:
-    return job.model.name, job.variant.rpartition(_AT)[0] if _AT in job.variant else job.variant, job.threads
-
-
 def _again(order: Order, label: str, repeat: int) -> Order:
     """The order as a repeat of a version, whose runs no file takes for those of another version."""
-    return replace(order, job=replace(order.job, variant=f"{order.job.variant}{_AT}{label}", repeat=repeat))
+    return replace(order, job=replace(order.job, variant=f"{order.job.variant}{AT}{label}", repeat=repeat))

@@ -29,7 +29,8 @@ class Versions:
 
     open: a version as a suite to be measured, as long as the block lasts; it raises InputError for a version that cannot be made. named: a
     version for people, with its subject. key: text that is the same for the same question. facts: what else the figures hold for, by a name for
-    people: the files that are measured with and their content, interpreters and their packages.
+    people: the files that are measured with and their content, interpreters and their packages. travels: a version as a suite of one variant for a
+    worker of a fleet, which makes it; None where that cannot be.
     """
 
     noun: str
@@ -39,6 +40,7 @@ class Versions:
     named: Callable[[int], str]
     key: str
     facts: Mapping[str, str] = field(default_factory=dict)
+    travels: Callable[[int], Suite] | None = None
 
 
 def of_commits(file: Path, good: str, bad: str, path: str | None, say: Say) -> Versions:
@@ -126,11 +128,14 @@ def of_releases(asked: Suite, package: str, first: str, last: str, pre: bool, sa
         python = making.ensure(runtime.name, labels[number], say)
         yield replace(asked, runtimes=(), variants=(replace(asked.variants[0], python=python),))
 
+    def travels(number: int) -> Suite:
+        return replace(asked, runtimes=(), variants=(replace(asked.variants[0], runtime=f"{runtime.name}@{labels[number]}"),))
+
     # Not the place: it is this machine, and says itself by an address that each process has anew.
     words = {each.name: getattr(asked, each.name) for each in fields(asked) if each.name != "place"}
     key = f"{runtime.name} {labels} {[model.path for model in models]} {words}"
     facts = {**{f"model {model.name}": model.sha256 for model in models}, "Python": sys.version}
-    return Versions("release", runtime.name, labels, open_release, lambda number: labels[number], key, facts)
+    return Versions("release", runtime.name, labels, open_release, lambda number: labels[number], key, facts, travels)
 
 
 def _release(ordered: list[str], listed: pip.Listed, wanted: str, option: str, distribution: str) -> str:

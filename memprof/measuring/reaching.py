@@ -69,8 +69,7 @@ def _link(name: str, socket: Path) -> AbstractContextManager[Link]:
             return labgrid.acquired(name, socket)
         case "dask":
             raise UsageError(
-                f"--on {name}: only `memprof run` and `memprof scale` measure on a fleet, because they ask for several comparisons at a time; name "
-                "one machine, such as --on ssh:BOARD"
+                f"--on {name}: only `memprof run`, `scale`, `tune` and `bisect` measure on a fleet; name one machine, such as --on ssh:BOARD"
             )
     kinds = "ssh:[USER@]HOST[:PORT], adb:[SERIAL], labgrid:PLACE or here"
     raise UsageError(f"--on {name}: there is no such kind of place{near(kind, _KINDS)}; write {kinds}")

@@ -27,9 +27,7 @@ def candidates_of(runtime: Runtime, request: TuneRequest) -> dict[str, tuple[str
     for name in (*request.fixed, *request.tries):
         if name not in known:
             raise runtimes.unknown_knob(name, [runtime])
-    # A knob that converts the model, or takes a file, acts on this machine only.
-    local = {name for name, knob in known.items() if knob.acts == "build" or knob.values in ("file", "path")}
-    left_out = set() if request.place is HERE else local
+    left_out = _left_out(known, request)
     searched = {name: knob for name, knob in known.items() if name not in {*request.fixed, *left_out}}
     candidates = {
         name: tuple(value for value in _values(knob, request) if not _excluded(runtime, searched, request, name, value))
@@ -39,6 +37,15 @@ def candidates_of(runtime: Runtime, request: TuneRequest) -> dict[str, tuple[str
         candidates[name] = tuple(value for value in values if _reachable(known, candidates, searched[name].needed(value)))
     candidates[THREADS] = tuple(str(count) for count in dict.fromkeys(request.threads[1:]) if count != request.threads[0])
     return {name: values for name, values in candidates.items() if values}
+
+
+def _left_out(known: Mapping[str, Knob], request: TuneRequest) -> set[str]:
+    """Knobs that cannot be searched. A model is converted by a memprof on the machine that measures, which may be a worker's; a file's path means
+    another file on any other machine."""
+    fleet = request.fleet
+    boards = request.place is not HERE or (fleet is not None and not fleet.are_hosts)
+    elsewhere = boards or fleet is not None
+    return {name for name, knob in known.items() if (knob.acts == "build" and boards) or (knob.values in ("file", "path") and elsewhere)}
 
 
 def needs_of(runtime: Runtime, candidates: Mapping[str, Sequence[str]]) -> Needs:

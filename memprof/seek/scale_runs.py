@@ -6,7 +6,7 @@ A run that dies of want of memory is a measurement too, "at least so much". A ru
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import psutil
 from ..errors import InputError, MemprofError, UsageError
 from ..measuring import campaign, limits, orders, together
 from ..measuring.fleet.message import Sought
+from ..measuring.fleet.packing import Asked
 from ..measuring.order import Order
 from ..measuring.places.place import HERE, Place
 from ..measuring.progress import Progress, Quiet
@@ -72,22 +73,21 @@ class Places:
         """Say now what is wrong with the request's words. Raises UsageError and InputError."""
         self._order(at)
 
-    def measure_at_once(self, places: Sequence[Mapping[str, int]], count: int, *, held_out: bool = False) -> list[Measured]:
+    def measure_at_once(self, places: Sequence[Mapping[str, int]], count: int, *, held_out: bool = False) -> Iterator[Measured]:
         """As `measure` for each of several places, on the request's fleet."""
         assert self._request.fleet is not None
         points = []
         for at in places:
             job = self._order(at).job
-            points.append((self._asked(at)[0], Sought(job.at, job.sessions, held_out, self._planned(at))))
-        runs = self._request.fleet.measure(points, Quiet(self._progress, count), self._keep)
-        measured_points = []
-        for at, run, (_, sought) in zip(places, runs, points, strict=True):
-            if isinstance(run, str):
-                measured_points.append(Measured(at, {}, run, held_out=held_out))
+            points.append(Asked(self._asked(at)[0], Sought(job.at, job.sessions, held_out, self._planned(at))))
+        for number, answer in self._request.fleet.measure(points, Quiet(self._progress, count), self._keep):
+            at, planned = places[number], points[number].sought.planned_bytes
+            if not answer.complete:
+                yield Measured(at, {}, answer.why, held_out=held_out)
             else:
+                (run,) = answer.runs
                 self._known(run)
-                measured_points.append(replace(measured(run), at=at, planned_bytes=sought.planned_bytes, held_out=held_out))
-        return measured_points
+                yield replace(measured(run), at=at, planned_bytes=planned, held_out=held_out)
 
     def measure(self, at: Mapping[str, int], count: int, *, held_out: bool = False) -> Measured:
         """The sizes at a place, where `count` places were measured before. held_out: no law is to be fitted to them."""

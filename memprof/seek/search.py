@@ -22,13 +22,14 @@ import itertools
 import math
 import statistics
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 Settings = frozenset[tuple[str, str]]
 Needs = Mapping[tuple[str, str], Mapping[str, str | None]]
 DEFAULT: Settings = frozenset()
+_Stage = Callable[[Set[Settings], Sequence[Settings]], Settings | None]
 
 _DEFAULTS, _PROMISING = 3, 3
 # A value whose peak and time are this near the default's changes nothing, unless the default itself varies more.
@@ -116,16 +117,19 @@ class Search:
 
     def ask(self) -> Settings | None:
         """The settings to measure next, None if there is nothing left to gain. Raises ValueError if the default itself failed."""
+        return next(iter(self.ask_several(1)), None)
+
+    def ask_several(self, most: int) -> list[Settings]:
+        """As `ask`, at most so many that can be measured at once: all are of one stage, and none waits for the answer to another."""
         if any(not trial.ok for trial in self.trials if trial.settings == DEFAULT):
             raise ValueError("the default settings fail")
-        if len(self.of(DEFAULT)) < _DEFAULTS:
-            return DEFAULT
+        missing = _DEFAULTS - len(self.of(DEFAULT))
+        if missing > 0:
+            return [DEFAULT] * min(missing, most)
         tried = {trial.settings for trial in self.trials}
-        for single in self._singles():
-            if single not in tried and (len(single) == 1 or not self._hopeless(single)):
-                return single
+        singles = self._untried_singles(tried)
         stages = (self._suspects, self._lighter, self._promising, self._neighbour, self._next, self._trimmed)
-        return next((settings for stage in stages if (settings := stage(tried)) is not None), None)
+        return singles[:most] or next((asked for stage in stages if (asked := _asked(stage, tried, most))), [])
 
     def of(self, settings: Settings) -> list[Trial]:
         """The trials of these settings that succeeded."""
@@ -198,7 +202,18 @@ class Search:
         limit = math.log(self.goal.max_time) if self.goal.max_time is not None else math.inf
         return price + peak + _TIME_WEIGHT * time + _PRICE * max(0.0, time - limit)
 
-    # -- stages
+    # -- stages: each names settings, given those that were tried, or are being tried, and those of them that are
+
+    def _untried_singles(self, tried: Set[Settings]) -> list[Settings]:
+        """Values by themselves, up to one that another of them may show to be hopeless."""
+        untried: list[Settings] = []
+        for single in self._singles():
+            if single in tried or (len(single) > 1 and self._hopeless(single)):
+                continue
+            if any(earlier < single for earlier in untried):
+                break
+            untried.append(single)
+        return untried
 
     def _singles(self) -> list[Settings]:
         # What others need comes first: if that fails, they need not be tried.
@@ -232,7 +247,7 @@ class Search:
         kept = settings - idle
         return kept | (settings & {needed for item in kept for needed in self._single(item)})
 
-    def _suspects(self, tried: set[Settings]) -> Settings | None:
+    def _suspects(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
         """A pair out of the last failed combination that may be to blame: no settings that worked have both."""
         good = [trial.settings for trial in self.trials if trial.ok]
         for failed in reversed(self._failed):
@@ -243,7 +258,7 @@ class Search:
                     return pair
         return None
 
-    def _lighter(self, tried: set[Settings]) -> Settings | None:
+    def _lighter(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
         """A best point, or a point of the front, less the values that change nothing."""
         idle = set(self.idle())
         for point in [*sorted(self.points(), key=self.value)[:2], *self.front()]:
@@ -252,12 +267,12 @@ class Search:
                 return lighter
         return None
 
-    def _promising(self, tried: set[Settings]) -> Settings | None:
+    def _promising(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
         """A best point that stands on fewer than three trials."""
         best = sorted(self.points(), key=self.value)[:2]
-        return next((point.settings for point in best if point.trials < _PROMISING), None)
+        return next((point.settings for point in best if point.trials + pending.count(point.settings) < _PROMISING), None)
 
-    def _neighbour(self, tried: set[Settings]) -> Settings | None:
+    def _neighbour(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
         """The anchor with a value more, or with another value of a knob."""
         if self._anchor is None:
             return None
@@ -267,19 +282,20 @@ class Search:
                 return near
         return None
 
-    def _next(self, tried: set[Settings]) -> Settings | None:
+    def _next(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
         """The most promising combination under drawn coefficients."""
         active = self._active()
         if not active or self._stale():
             return None
         model = _Model(self.trials, self.base, active)
-        dice = model.dice(self.seed, len(self.trials))
+        turn = len(self.trials) + len(pending)  # each of several settings has coefficients of its own
+        dice = model.dice(self.seed, turn)
         candidates = [settings for settings in self._candidates(active, dice) if settings not in tried and not self._hopeless(settings)]
         if not candidates:
             return None
         peaks, times = model.draw(candidates, dice)
         # Two turns of three serve the goal, the third another weighing of the two figures, which fills the front in between.
-        weight = 1.0 if len(self.trials) % 3 else dice.random()
+        weight = 1.0 if turn % 3 else dice.random()
         spoilt = {item for item in self._items() if (point := self._points.get(self._single(item))) is not None and point.changes}
         scores = [
             self._score(peak, time, weight) + (_PRICE if spoilt & settings else 0)
@@ -335,7 +351,7 @@ class Search:
     def _hopeless(self, settings: Settings) -> bool:
         return bool(self._lacking(settings)) or any(failed <= settings for failed in self._failed)
 
-    def _trimmed(self, tried: set[Settings]) -> Settings | None:
+    def _trimmed(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
         """A point of the front less one of its settings, if that was not tried."""
         model = _Model(self.trials, self.base, self._active())
         for point in self.front():
@@ -350,6 +366,14 @@ class Search:
                 ):
                     return trimmed
         return None
+
+
+def _asked(stage: _Stage, tried: Set[Settings], most: int) -> list[Settings]:
+    """What a stage asks for, as if each answer were a long time off."""
+    pending: list[Settings] = []
+    while len(pending) < most and (settings := stage(tried | set(pending), pending)) is not None:
+        pending.append(settings)
+    return pending
 
 
 def _point(settings: Settings, trials: Sequence[Trial]) -> Point:

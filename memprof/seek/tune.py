@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ..errors import InputError, MeasurementError, UsageError
 from ..measuring import campaign
+from ..measuring.fleet.message import Sought
+from ..measuring.fleet.packing import Asked
+from ..measuring.fleet.searching import Machines
 from ..measuring.leftovers import scratch
 from ..measuring.order import Order
 from ..measuring.orders import order
+from ..measuring.outputs import Outputs
 from ..measuring.progress import Progress, Quiet
-from ..measuring.suite import MS, Suite, Variant
+from ..measuring.suite import DEFAULTS, MS, Suite, Variant
 from ..models import inputs
 from ..models.identity import identify
 from ..programs import runtimes
@@ -37,6 +42,10 @@ _SEARCH_RUNS, _VERIFYING_RUNS, _WARMUP = 5, 10, 2
 _PATIENCE, _LEAST_PATIENCE_NS = 20, 30 * 1000 * MS
 
 
+# Settings, their Run or why the fleet gave it up, None if the time was up; and how long that took in ns.
+_Measured = tuple[Settings, Run | str | None, int]
+
+
 def tune(request: TuneRequest, progress: Progress, keep: Callable[[bytes], None], earlier: Sequence[Run] = ()) -> Tuned:
     """Search and verify. Each Run is given to `keep`. earlier: the runs of a search that was stopped.
 
@@ -48,8 +57,10 @@ def tune(request: TuneRequest, progress: Progress, keep: Callable[[bytes], None]
 
 class _Tuner:
     def __init__(self, request: TuneRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
-        self._request, self._progress, self._keep = request, progress, keep
-        self._runtime, self._python = runtimes.located(request.runtime, request.python, request.place)
+        self._request, self._progress, self._keep_run = request, progress, keep
+        self._runtime, here = runtimes.located(request.runtime, request.python, request.place)
+        # On a fleet the path of this machine's interpreter means nothing, and each worker takes its own.
+        self._python = here if request.fleet is None else request.python
         self._model = identify(request.model)
         if not self._runtime.takes(self._model.path):
             raise UsageError(f"{self._model.name}: {self._runtime.name} does not take it")
@@ -76,6 +87,7 @@ class _Tuner:
             for value in values
             if name in checked
         }
+        self._version: str | None = None  # of the runtime, on a fleet
         self._sentences: dict[Settings, str] = {}
         self._tried: list[tuple[Settings, Run]] = []
         self._begin_ns = time.monotonic_ns()
@@ -87,15 +99,15 @@ class _Tuner:
             self._progress.say(f"{self._model.name}: {inputs.remark(self._assumed, Path(self._model.path))}")
         if not self._request.trust_runs:
             signing.refuse_strangers(earlier, "--append")
-        arch = self._request.place.machine().arch
         for run in earlier:
-            if run.machine.arch != arch:
-                raise InputError(f"the runs to go on with were measured on {run.machine.name} ({run.machine.arch}): name another -o file")
+            self._check_machine(run)
             self._take_up(run)
+        if (sentence := self._sentences.get(DEFAULT)) is not None:
+            raise InputError(f"the default settings fail in the -o file: {sentence}; name another")
         if earlier:
             self._progress.say(f"going on after {counted(len(self._search.trials), 'trial')}")
         with scratch("tune") as work:
-            self._outputs, self._reference = work.folder / "outputs.npz", work.folder / "default.npz"
+            self._outputs = Outputs(work.folder / "outputs.npz", work.folder / "default.npz")
             complete, verified, interrupted = False, dict[Settings, list[Run]](), False
             try:
                 complete = self._explore()
@@ -111,50 +123,117 @@ class _Tuner:
 
     def _explore(self) -> bool:
         """Measure the settings that the search asks for. False if the time is up first."""
-        while (settings := self._search.ask()) is not None:
+        fleet, begins = self._request.fleet, True
+        while wanted := self._search.ask_several(fleet.width if fleet is not None else 1):
+            if fleet is not None and begins:  # goes on with an earlier search, whose outputs of the default are gone
+                wanted, begins = wanted if DEFAULT in wanted else [DEFAULT], False
             known = bool(self._search.of(DEFAULT))
             spare_ns = self._left_ns() - self._verifying_ns()
             if known and spare_ns < statistics.median(self._took_ns or [0]):
                 return False
-            begin_ns = time.monotonic_ns()
-            run = self._measured(settings, int(spare_ns) if known else None)
-            took_ns = time.monotonic_ns() - begin_ns
-            if run.outcome.status == "timeout" and known and took_ns >= spare_ns:
-                return False  # the time was up, which says nothing of these settings
-            self._took_ns.append(took_ns)
-            self._took_by[settings] = took_ns
-            self._note(settings, run)
-            if settings == DEFAULT and not run.outcome.ok:
-                raise MeasurementError(f"{self._model.name}, {self._runtime.name}: the default settings fail: {run.outcome.sentence}")
-            self._progress.say(f"[{len(self._search.trials)}] {shown(settings)}: {self._costs(self._search.trials[-1], run)}")
+            most_ns = int(spare_ns) if known else None
+            in_time = True
+            trials = self._measured_here(wanted, most_ns) if fleet is None else self._measured_there(fleet, wanted, most_ns)
+            for settings, run, took_ns in trials:
+                if run is None or (isinstance(run, Run) and run.outcome.status == "timeout" and known and took_ns >= spare_ns):
+                    in_time = False  # the time was up, which says nothing of these settings
+                    continue
+                self._took_ns.append(took_ns)
+                self._took_by[settings] = took_ns
+                self._note(settings, run)
+                sentence = self._sentences.get(settings)
+                if settings == DEFAULT and sentence is not None:
+                    raise MeasurementError(f"{self._model.name}, {self._runtime.name}: the default settings fail: {sentence}")
+                self._progress.say(f"[{len(self._search.trials)}] {shown(settings)}: {self._costs(self._search.trials[-1], run)}")
+            if not in_time:
+                return False
         return True
+
+    def _measured_here(self, wanted: Sequence[Settings], most_ns: int | None) -> Iterator[_Measured]:
+        for settings in wanted:
+            begin_ns = time.monotonic_ns()
+            yield settings, self._measured(settings, most_ns), time.monotonic_ns() - begin_ns
 
     def _measured(self, settings: Settings, most_ns: int | None = None) -> Run:
         order = self._order(settings, shown(settings))
-        limit = _PATIENCE * statistics.median(self._took_ns[:3]) if self._took_ns else 0
-        job = replace(order.job, repeat=len([trial for trial in self._search.trials if trial.settings == settings]) + 1)
-        patience_ns = min(job.timeout_ns, int(max(limit, _LEAST_PATIENCE_NS)), most_ns or job.timeout_ns)
-        order = replace(order, job=replace(job, timeout_ns=patience_ns))
+        job = replace(order.job, repeat=self._repeats(settings) + 1)
+        order = replace(order, job=replace(job, timeout_ns=self._patience_ns(job.timeout_ns, most_ns)))
         (run,) = self._compared([order])  # to its end: an interruption that meets an unfinished generator is lost
         return run
 
+    def _measured_there(self, fleet: Machines, wanted: Sequence[Settings], most_ns: int | None) -> Iterator[_Measured]:
+        """The same, each on another machine."""
+        timeout_ns = self._patience_ns(self._suite.over(DEFAULTS).timeout_ns or 0, most_ns)
+        reference = self._outputs.reference if self._outputs.reference.exists() else None
+        repeats: Counter[Settings] = Counter()
+        asked = []
+        for settings in wanted:
+            repeats[settings] += 1
+            variant, repeat = self._variant(settings, shown(settings)), self._repeats(settings) + repeats[settings]
+            suite = replace(self._suite, models=(self._request.model,), variants=(variant,), runs=_SEARCH_RUNS, timeout_ns=timeout_ns)
+            sought = Sought(repeats={shown(settings): (repeat,)})
+            if reference is not None:
+                sought = replace(sought, outputs="compared")
+            elif settings == DEFAULT:
+                sought = replace(sought, outputs="sent")
+            asked.append(Asked(replace(suite, repeats=repeat), sought, reference=str(reference) if reference is not None else None))
+        end_ns = time.monotonic_ns() + most_ns if most_ns is not None else None
+
+        def late(runs: Sequence[Run]) -> bool:
+            return end_ns is not None and time.monotonic_ns() > end_ns
+
+        for number, answer in fleet.measure(asked, Quiet(self._progress, len(self._search.trials)), self._keep_run, late):
+            settings, took_ns = wanted[number], int(answer.seconds * 1e9)
+            if answer.complete:
+                (run,) = answer.runs
+                self._check_machine(run)
+                if answer.outputs:
+                    self._outputs.written.write_bytes(answer.outputs)
+                    run = self._outputs.compared(run, True)
+                yield settings, run, took_ns
+            else:
+                yield settings, answer.why or None, took_ns
+
+    def _repeats(self, settings: Settings) -> int:
+        """How often these settings were measured."""
+        return sum(trial.settings == settings for trial in self._search.trials)
+
+    def _patience_ns(self, timeout_ns: int, most_ns: int | None) -> int:
+        limit = _PATIENCE * statistics.median(self._took_ns[:3]) if self._took_ns else 0
+        return min(timeout_ns, int(max(limit, _LEAST_PATIENCE_NS)), most_ns or timeout_ns)
+
     def _compared(self, orders: Sequence[Order]) -> Iterator[Run]:
         """Measure. Each Run gets the distance of its outputs from the default's, those of the first default that succeeds."""
-        orders = [replace(order, outputs=str(self._outputs)) for order in orders]
-        for run in campaign.measure(orders, Quiet(self._progress, len(self._search.trials)), lambda line: None):
-            if run.outcome.ok and self._outputs.exists():
-                if not self._reference.exists() and (run.job.knobs, run.job.threads) == (self._fixed, self._threads):
-                    self._reference.write_bytes(self._outputs.read_bytes())
-                if self._reference.exists():
-                    run = replace(run, output_error=output_error(self._reference, self._outputs))
-            self._outputs.unlink(missing_ok=True)
-            self._keep(store.encode(run))
+        asked = self._outputs.asked(orders)
+        for run in campaign.measure(asked, Quiet(self._progress, len(self._search.trials)), lambda line: None):
+            run = self._outputs.compared(run, (run.job.knobs, run.job.threads) == (self._fixed, self._threads))
+            self._keep_run(store.encode(run))
             yield run
 
     def _order(self, settings: Settings, name: str, runs: int = _SEARCH_RUNS) -> Order:
+        return order(replace(self._suite, runs=runs), self._model, self._variant(settings, name))
+
+    def _variant(self, settings: Settings, name: str) -> Variant:
         knobs, threads = split(settings)
-        variant = Variant(runtime=self._request.runtime, name=name, set=knobs, threads=threads, python=self._python)
-        return order(replace(self._suite, runs=runs), self._model, variant)
+        return Variant(runtime=self._request.runtime, name=name, set=knobs, threads=threads, python=self._python)
+
+    def _check_machine(self, run: Run) -> None:
+        """Raises InputError for a Run of a machine with which others of this search must not be compared."""
+        fleet = self._request.fleet
+        if fleet is None:
+            if run.machine.arch != self._request.place.machine().arch:
+                raise InputError(f"the runs to go on with were measured on {run.machine.name} ({run.machine.arch}): name another -o file")
+        elif run.attempt is None or not fleet.labels <= run.attempt.labels.items():
+            raise InputError(
+                f"the runs to go on with were measured on {run.machine.name}, no machine with {fleet.name}: name another -o file"
+            )
+        if fleet is not None and run.about is not None:
+            version = run.about.runtime_version
+            self._version = self._version or version
+            if version != self._version:
+                raise InputError(
+                    f"{run.machine.name} has {self._runtime.name} {version}, and a machine before it {self._version}: install one"
+                )
 
     def _take_up(self, run: Run) -> None:
         job = run.job
@@ -171,17 +250,24 @@ class _Tuner:
             settings |= {(THREADS, str(job.threads))}
         if any(key in job.knobs and job.knobs[key] != value for key, value in self._fixed.items()):
             raise InputError("the runs in the -o file were measured with other --set")
-        if run.about and self._runtime.version and run.about.runtime_version != self._runtime.version:
+        if self._request.fleet is None and run.about and self._runtime.version and run.about.runtime_version != self._runtime.version:
             raise InputError(f"the runs in the -o file are of {job.runtime} {run.about.runtime_version}, not {self._runtime.version}")
         self._note(settings, run)
 
-    def _note(self, settings: Settings, run: Run) -> None:
+    def _note(self, settings: Settings, run: Run | str) -> None:
+        """Take a trial; one that the fleet gave up is a sentence, and failed."""
+        if isinstance(run, str):
+            self._search.tell(Trial(settings, None, None))
+            self._sentences[settings] = run
+            return
         self._search.tell(_trial(settings, run, self._request.tolerance))
         self._tried.append((settings, run))
         if not run.outcome.ok:
             self._sentences[settings] = run.outcome.sentence
 
-    def _costs(self, trial: Trial, run: Run) -> str:
+    def _costs(self, trial: Trial, run: Run | str) -> str:
+        if isinstance(run, str):
+            return f"failed: {run}"
         if not trial.ok:
             return f"failed: {run.outcome.sentence}"
         costs = f"{format_bytes(trial.peak or 0)}, {format_duration(trial.time or 0)}"
@@ -234,6 +320,8 @@ class _Tuner:
         self._progress.say(f"verifying {counted(len(wanted) - 1, 'proposal')} against the default, {runs_each}, interleaved")
         orders = [self._order(settings, f"#{number} {shown(settings)}", _VERIFYING_RUNS) for number, settings in enumerate(wanted)]
         verified: dict[Settings, list[Run]] = {settings: [] for settings in wanted}
+        if self._request.fleet is not None:
+            return self._verified_there(self._request.fleet, wanted, rounds)
         for repeat in range(1, rounds + 1):
             begin_ns = time.monotonic_ns()
             round_orders = [replace(order, job=replace(order.job, repeat=repeat, verifies=True)) for order in orders]
@@ -242,6 +330,22 @@ class _Tuner:
             if self._left_ns() < time.monotonic_ns() - begin_ns:
                 break  # there is no time for another round like this one
         return verified
+
+    def _verified_there(self, fleet: Machines, wanted: Sequence[Settings], rounds: int) -> dict[Settings, list[Run]]:
+        """The same as one comparison, on one machine; nothing if the fleet gives it up."""
+        variants = tuple(self._variant(settings, f"#{number} {shown(settings)}") for number, settings in enumerate(wanted))
+        suite = replace(self._suite, models=(self._request.model,), variants=variants, runs=_VERIFYING_RUNS, repeats=rounds)
+
+        def late(runs: Sequence[Run]) -> bool:
+            return self._left_ns() < 0 and len(runs) >= len(wanted)
+
+        asked = [Asked(suite, Sought(verifies=True, outputs="compared"))]
+        ((_, answer),) = fleet.measure(asked, Quiet(self._progress, len(self._search.trials)), self._keep_run, late)
+        if answer.why:
+            self._progress.say(f"the proposals that follow were not verified: {answer.why}")
+            return {}
+        whole = len(answer.runs) // len(wanted)  # rounds
+        return {settings: list(answer.runs[place :: len(wanted)][:whole]) for place, settings in enumerate(wanted)} if whole else {}
 
     def _tuned(self, verified: Mapping[Settings, Sequence[Run]], complete: bool) -> Tuned:
         failures = {settings: run.outcome.sentence for settings, runs in verified.items() for run in runs if not run.outcome.ok}
@@ -312,29 +416,6 @@ class _Tuner:
             command=command_of(self._request, settings),
             variables={name: value for name, value in order.env.items() if value is not None},
         )
-
-
-def output_error(reference: Path, outputs: Path) -> float:
-    """The largest difference of two .npz files' arrays over the largest magnitude of the first's; infinite if shapes or finiteness differ."""
-    import numpy
-
-    with numpy.load(reference) as expected_arrays, numpy.load(outputs) as actual_arrays:
-        if set(expected_arrays.files) != set(actual_arrays.files):
-            return float("inf")
-        worst = 0.0
-        for name in expected_arrays.files:
-            expected, actual = expected_arrays[name], actual_arrays[name]
-            if expected.shape != actual.shape or expected.dtype.kind not in "fiub":
-                same = expected.shape == actual.shape and bool(numpy.array_equal(expected, actual))
-                worst = max(worst, 0.0 if same else float("inf"))
-                continue
-            expected, actual = expected.astype("float64"), actual.astype("float64")
-            if not numpy.array_equal(numpy.isfinite(expected), numpy.isfinite(actual)):
-                return float("inf")
-            finite = numpy.isfinite(expected)
-            scale = float(numpy.abs(expected[finite]).max(initial=0.0)) or 1.0
-            worst = max(worst, float(numpy.abs(expected - actual)[finite].max(initial=0.0)) / scale)
-        return worst
 
 
 def _trial(settings: Settings, run: Run, tolerance: float) -> Trial:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from shlex import quote
 
+from ..measuring.fleet.searching import Machines
 from ..measuring.places.place import HERE, Place
 from ..measuring.suite import MS
 from ..runs.records import Run
@@ -23,6 +24,7 @@ class TuneRequest:
     tries: values to try by knob, in place of those that the knob names. threads: the thread counts to search over, the first being the default's;
     empty for the runtime's choice. tolerance: by how much outputs may differ from the default's, relative to the largest, and still count as the
     same. time_ns: how long the search may take, verification included. trust_runs: settings of earlier runs may be tried again, whoever wrote them.
+    fleet: the machines to measure on, in place of `place`.
     """
 
     model: str
@@ -39,6 +41,7 @@ class TuneRequest:
     seed: int = 0
     trust_runs: bool = False
     place: Place = HERE
+    fleet: Machines | None = None
 
 
 @dataclass(frozen=True)

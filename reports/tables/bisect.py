@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from memprof.explain.records import Explanation
-from memprof.history.bisecting import Bisected, Side
+from memprof.history.asked import Side
+from memprof.history.bisecting import Bisected
 from memprof.history.undoing import Undoing
 from memprof.runs import metrics
 from memprof.runs.metrics import amount, signed

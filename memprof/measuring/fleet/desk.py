@@ -55,6 +55,7 @@ class _Running:
 class Desk:
     """A campaign. See `runs`. earlier: what an existing runs file holds, see memprof.measuring.fleet.earlier. told: called every second with how many
     comparisons run, wait and are done. failed: a sentence for each comparison that was given up, by its key.
+    outputs: by the same, what a search had sent.
     """
 
     client: Any
@@ -64,6 +65,7 @@ class Desk:
     earlier: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
     told: Callable[[int, int, int], None] = lambda running, waiting, done: None
     failed: dict[str, str] = field(default_factory=dict)
+    outputs: dict[str, bytes] = field(default_factory=dict)
     _planner: Planner = field(default_factory=Planner)
     _there: dict[str, There] = field(default_factory=dict)
     _running: dict[str, _Running] = field(default_factory=dict)  # by the task's key
@@ -180,7 +182,10 @@ class Desk:
 
     def _start(self, packed: Packed, assignment: Assignment, incoming: Any) -> None:
         place = self._there[assignment.place]
-        task = replace(packed.task, attempt=assignment.attempt, files=self._with_small(packed.task.files, place.address))
+        self.outputs.pop(assignment.key, None)  # of an attempt that was lost
+        task = replace(
+            packed.task_at(assignment.place), attempt=assignment.attempt, files=self._with_small(packed.task.files, place.address)
+        )
         key = f"memprof-{self._name}-{assignment.key}-{assignment.attempt}"
         future = self.client.submit(
             worker.measure,
@@ -226,6 +231,9 @@ class Desk:
             running.plan = said.plan
         if said.say:
             self._say_once(f"{running.place}: {said.say}")
+        if said.outputs:
+            key = running.packed.request.key
+            self.outputs[key] = self.outputs.get(key, b"") + said.outputs
         if said.needs:
             senders.submit(self._send, running, said)
         if said.run:

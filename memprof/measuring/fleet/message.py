@@ -4,7 +4,7 @@ PROTOCOL is the same number.
     desk -> worker      a Task, as an argument of the Dask task, as JSON
     worker -> desk      Said, through a queue of the scheduler; a Result, which the Dask task returns; an Offered, in the worker's facts
     worker -> tender    a Task, a line of JSON
-    tender -> worker    a line each: `ready FACTS`, `plan COUNT`, `run RUN`, `say TEXT`, `done`, `failed HOW TEXT`
+    tender -> worker    a line each: `ready FACTS`, `plan COUNT`, `run RUN`, `say TEXT`, `outputs BASE64`, `done`, `failed HOW TEXT`
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from ...runs.records import Model
 from ..places.place import Place
 from ..suite import Suite
 
-PROTOCOL = 2  # 2: a Task may be a part of a search
+PROTOCOL = (
+    3  # 2: a Task may be a part of a search; 3: a search may ask for outputs, for versions of runtimes, and for some repeats of a variant
+)
 RESOURCE = "memprof"  # of each place there is one
 FACTS = "memprof"  # among a worker's facts and figures at the scheduler
 _HERE_ONLY = ("place", "build", "stdin", "model_shapes")  # fields of a suite that mean something on one machine only, or lie in others here
@@ -49,12 +51,21 @@ class Sent:
 
 @dataclass(frozen=True)
 class Sought:
-    """What a search asks of a Job beyond its suite's words; see records.Job."""
+    """What a search asks of a comparison beyond its suite's words. at, sessions, verifies: of its Jobs, see records.Job.
 
-    at: Mapping[str, int]
+    repeats: the numbers of those to be measured, by variant; of a variant that is not named all. outputs: whether each Run tells how far its outputs
+    are from the default's; "sent" if the desk gets the default's. reference: the comparison's file that has the default's outputs; empty if
+    they are those of the first variant. makes: whether the worker installs a runtime at a version (NAME@VERSION) that it lacks.
+    """
+
+    at: Mapping[str, int] = field(default_factory=dict)
     sessions: int = 1
     verifies: bool = False
     planned_bytes: int | None = None
+    repeats: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    outputs: Literal["", "compared", "sent"] = ""
+    reference: str = ""
+    makes: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,7 +92,8 @@ class Task:
 @dataclass(frozen=True)
 class Said:
     """What a worker says while a comparison is measured. task: its key. began: its place is free now. needs: hashes of files that it lacks.
-    plan: how many runs it has. run: a line of a runs file. ended: last, what the Dask task returns soon; Dask's own way to there is longer."""
+    plan: how many runs it has. run: a line of a runs file. outputs: a piece of the default's. ended: last, what the Dask task returns soon; Dask's
+    own way to there is longer."""
 
     task: str
     began: bool = False
@@ -89,6 +101,7 @@ class Said:
     plan: int = 0
     run: str = ""
     say: str = ""
+    outputs: Content = b""
     ended: Result | None = None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,15 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Packed:
-    """A comparison for the planner and for its worker."""
+    """A comparison for the planner and for its worker. there: what a search asks of a place by its name, None if it asks the same of each."""
 
     request: Request
     task: Task
+    there: Callable[[str], Sought] | None = None
+
+    def task_at(self, place: str) -> Task:
+        """What the worker of a place is asked."""
+        return self.task if self.there is None else replace(self.task, sought=self.there(place))
 
 
 def parse_labels(text: str, option: str) -> dict[str, str]:
@@ -94,12 +99,27 @@ def packed(suite: Suite, wanted: Wanted, machines: Sequence[dict[str, str]]) -> 
     return comparisons
 
 
-def sought(suite: Suite, asked: Sought, labels: Labels) -> Packed:
-    """A point of a search, for a machine with these labels. suite: its only run. Raises UsageError and InputError."""
-    (plain,) = packed(suite, Wanted(labels), [])
-    task = replace(plain.task, sought=asked)
-    key = _key(task, labels)
-    return Packed(replace(plain.request, key=key), replace(task, comparison=key))
+@dataclass(frozen=True)
+class Asked:
+    """A comparison that a search asks for. suite: its runs. sought: what it asks beyond that. there: the same for a place by its name, where
+    that depends on the place. reference: the file of the outputs that others are compared with."""
+
+    suite: Suite
+    sought: Sought
+    there: Callable[[str], Sought] | None = None
+    reference: str | None = None
+
+
+def sought(asked: Asked, labels: Labels, twin: int = 0) -> Packed:
+    """A comparison of a search, for a machine with these labels. twin: how many before it ask for the same. Raises UsageError and InputError."""
+    (plain,) = packed(asked.suite, Wanted(labels), [])
+    task = replace(plain.task, sought=asked.sought)
+    if asked.reference is not None:
+        sha256, size = sha256_of(Path(asked.reference))
+        there = Sent("reference.npz", asked.reference, sha256, size)
+        task = replace(task, files=(*task.files, there), sought=replace(asked.sought, reference=there.name))
+    key = _key(task, labels, twin)
+    return Packed(replace(plain.request, key=key), replace(task, comparison=key), asked.there)
 
 
 def _check(suite: Suite) -> None:
@@ -128,10 +148,10 @@ def _divided(repeats: int, machines: int) -> list[tuple[int, ...]]:
     return [tuple(range(first, repeats + 1, count)) for first in range(1, count + 1)]
 
 
-def _key(task: Task, needs: Labels | set[tuple[str, str]]) -> str:
+def _key(task: Task, needs: Labels | set[tuple[str, str]], twin: int = 0) -> str:
     facts: tuple[Any, ...] = (task.suite, [(file.name, file.sha256) for file in task.files], task.repeats, sorted(needs), task.kind)
     if task.sought is not None:
-        facts += (task.sought,)
+        facts += (task.sought, twin)
     return hashlib.sha256(msgspec.json.encode(facts, order="deterministic")).hexdigest()[:32]
 
 

@@ -21,6 +21,7 @@ from .planning import Labels
 from .security import Security, unreachable
 
 _CONNECT_S = 10
+_TRIES = 20
 
 CALM = {
     "distributed.worker.profile.enabled": False,
@@ -83,7 +84,7 @@ def connected(address: str, security: Security) -> Iterator[Any]:
 def places(client: Any) -> tuple[list[There], list[str]]:
     """The places at a scheduler, and a sentence for each that this memprof cannot use. Raises OSError if the scheduler does not answer."""
     there, sentences = [], []
-    for address, facts in client.scheduler_info(n_workers=-1)["workers"].items():
+    for address, facts in _workers(client).items():
         if not isinstance(facts.get(FACTS), dict):
             continue  # somebody else's worker
         told = facts[FACTS]
@@ -102,6 +103,20 @@ def places(client: Any) -> tuple[list[There], list[str]]:
     names = Counter(place.name for place in there)
     # Containers of one machine, each with a worker: they have the same names for themselves.
     return [replace(place, name=f"{place.name} at {place.address}") if names[place.name] > 1 else place for place in there], sentences
+
+
+def _workers(client: Any) -> dict[str, Any]:
+    """What the scheduler tells of each worker. Raises OSError if it does not answer.
+
+    Dask's client asks by itself every two seconds, for the facts of no worker, and gives whatever answer came last (distributed 2026.8): so a fleet
+    would seem empty for a moment, and all that runs there lost.
+    """
+    for _ in range(_TRIES):
+        told = client.scheduler_info(n_workers=-1)
+        workers: dict[str, Any] = told["workers"]
+        if len(workers) >= told.get("n_workers", 0):
+            return workers
+    raise OSError("the scheduler does not tell of its workers")
 
 
 def described(labels: Labels) -> str:

@@ -1,23 +1,39 @@
-"""A search on a fleet: the points that it asks for at one time are measured at once, each on one machine of a kind.
+"""A search on a fleet: the comparisons that it asks for at one time are measured at once, each whole on one machine of a kind.
 
-A search sets figures of its points beside one another, so its machines must be interchangeable: all of one kind, as far as labels say.
+A search sets figures of its comparisons beside one another, so its machines must be interchangeable: all of one kind, as far as labels say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...errors import InputError, UsageError
-from ...runs.attempts import standing
+from ...errors import InputError, MemprofError, UsageError
 from ...runs.records import Run
 from ..progress import Progress
-from ..suite import Suite
 from . import packing, scheduler
 from .desk import Desk
-from .message import Sought
+from .packing import Asked
 from .planning import Labels
+
+
+class _Stopped(Exception):
+    """The search has no more time."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a comparison. runs: in the order in which they were measured. complete: whether these are all. why: a sentence if the fleet gave
+    it up. outputs: the default's, if the search asked for them and they were small enough. seconds: from the question to the last Run."""
+
+    runs: tuple[Run, ...] = ()
+    complete: bool = False
+    why: str = ""
+    outputs: bytes = b""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -34,8 +50,31 @@ class Machines:
         """
         return replace(self, labels=self.labels | self._fitting()[0].labels_of_kind)
 
+    @property
+    def width(self) -> int:
+        """How many comparisons can be measured at once. Raises InputError if none can."""
+        return len(self._fitting())
+
+    @property
+    def are_hosts(self) -> bool:
+        """Whether each is the machine of its worker, and not a board beside it."""
+        return all(place.offered.place == "here" for place in self._fitting())
+
+    def check_hosts(self) -> None:
+        """Raises UsageError if versions of runtimes cannot be installed on each."""
+        if not self.are_hosts:
+            raise UsageError(f"versions are installed on the machines of workers (--offer here), and there are boards with {self.name}")
+
+    @property
+    def name(self) -> str:
+        """Their labels, for people."""
+        return scheduler.described(self.labels)
+
     def _fitting(self) -> list[scheduler.There]:
-        there, sentences = scheduler.places(self.client)
+        try:
+            there, sentences = scheduler.places(self.client)
+        except (OSError, LookupError) as error:  # the latter of a client that was closed
+            raise InputError(f"the connection to the scheduler broke ({type(error).__name__}); what was measured is kept") from None
         fitting = [place for place in there if self.labels <= place.offered.labels.items()]
         if not fitting:
             raise InputError(sentences[0] if sentences and not there else self._none(there))
@@ -49,16 +88,59 @@ class Machines:
     def _none(self, there: Sequence[scheduler.There]) -> str:
         return f"no place of the fleet has {scheduler.described(self.labels)}: {scheduler.offered_words(there)}"
 
-    def measure(self, points: Sequence[tuple[Suite, Sought]], progress: Progress, keep: Callable[[bytes], None]) -> list[Run | str]:
-        """The Run of each point, in their order, once all are there; each is given to `keep` as soon as it exists. A point that was given up has a
-        sentence instead.
+    def measure(
+        self,
+        asked: Sequence[Asked],
+        progress: Progress,
+        keep: Callable[[bytes], None],
+        stop: Callable[[Sequence[Run]], bool] = lambda runs: False,
+    ) -> Iterator[tuple[int, Answer]]:
+        """The answer to each comparison by its number, in their order, once all are there. Each Run is given to `keep` as soon as it exists.
 
-        Raises InputError if the fleet is lost.
+        stop: is asked every second, with all Runs so far, whether the search still waits; what is not complete then is answered as far as it came.
+        Raises InputError if the fleet is lost, and what `keep` raises; KeyboardInterrupt passes through. The complete answers come before that.
         """
         self._fitting()  # a machine with further labels has those of the kind too
-        packed = [packing.sought(suite, asked, self.labels) for suite, asked in points]
-        desk = Desk(self.client, packed, progress, keep)
-        runs, _ = standing(list(desk.runs()))
-        answers: dict[str, Run | str] = {**desk.failed}
-        answers.update((run.attempt.comparison, run) for run in runs if run.attempt is not None)
-        return [answers[point.request.key] for point in packed]
+        twins: Counter[str] = Counter()
+        packed = []
+        for each in asked:
+            one = packing.sought(each, self.labels)
+            twins[one.request.key] += 1
+            packed.append(packing.sought(each, self.labels, count) if (count := twins[one.request.key] - 1) else one)
+        runs: list[Run] = []
+        began = time.monotonic()
+        last: dict[str, float] = {}
+
+        def told(running: int, waiting: int, done: int) -> None:
+            if stop(runs):
+                raise _Stopped
+
+        desk = Desk(self.client, packed, progress, keep, told=told)
+        ended: BaseException | None = None
+        try:
+            for run in desk.runs():
+                runs.append(run)
+                if run.attempt is not None:
+                    last[run.attempt.comparison] = time.monotonic() - began
+        except _Stopped:
+            pass
+        except (KeyboardInterrupt, MemprofError, OSError) as error:
+            ended = error
+        for number, one in enumerate(packed):
+            key = one.request.key
+            mine, of = _last_attempt(runs, key)
+            complete = 0 < of <= len(mine) and key not in desk.failed
+            if ended is None or complete:
+                yield number, Answer(mine, complete, desk.failed.get(key, ""), desk.outputs.get(key, b""), last.get(key, 0.0))
+        if ended is not None:
+            raise ended
+
+
+def _last_attempt(runs: Sequence[Run], comparison: str) -> tuple[tuple[Run, ...], int]:
+    """The Runs of the last attempt at a comparison, and how many it has when it is complete. Earlier ones were lost with their machines."""
+    attempts = [run.attempt for run in runs if run.attempt is not None and run.attempt.comparison == comparison]
+    last = max(attempts, key=lambda attempt: attempt.number, default=None)
+    if last is None:
+        return (), 0
+    mine = (run for run in runs if run.attempt is not None and (run.attempt.comparison, run.attempt.number) == (comparison, last.number))
+    return tuple(mine), last.runs

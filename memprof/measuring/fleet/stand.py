@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import selectors
 import subprocess
@@ -112,6 +113,8 @@ class Stand:
                 tell(plan=int(text))
             elif word == "say":
                 tell(say=text)
+            elif word == "outputs":
+                tell(outputs=base64.b64decode(text))
             elif word == "done":
                 return Result(count)
             elif word == "failed":

@@ -7,6 +7,7 @@ figures, and lets a comparison be stopped at any moment.
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import os
 import queue
@@ -14,7 +15,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,17 +24,24 @@ import msgspec
 
 from ...cache import cache_folder
 from ...errors import InputError, MemprofError, UsageError, os_reason
+from ...installing import making
 from ...runs import store
 from ...runs.records import Attempt, Job, Model, Run
+from ...units import format_bytes
 from .. import campaign
+from ..order import Order
 from ..orders import plan
+from ..outputs import Outputs
 from ..places.place import HERE, Place
 from ..probing import connection_broke
 from ..progress import Silent
 from ..reaching import reached
+from ..suite import Suite
 from . import message
 from .message import Sought, Task
 
+_MOST_OUTPUTS = 64 << 20
+_PIECE = 1 << 20
 _LAST_S = 10  # for ending well, once there is no input any more
 
 
@@ -106,10 +114,6 @@ class _Teller(Silent):
         _write("say", sentence)
 
 
-def _sought(job: Job, asked: Sought) -> Job:
-    return replace(job, at=dict(asked.at), sessions=asked.sessions, verifies=asked.verifies, planned_bytes=asked.planned_bytes)
-
-
 def _measure(task: Task, place: Place) -> None:
     folder = message.folder_of(task)
     before = os.getcwd()
@@ -117,20 +121,69 @@ def _measure(task: Task, place: Place) -> None:
         for name in task.names.keys() - {file.name for file in task.files}:  # folders that commands run in
             (folder / name).mkdir(parents=True, exist_ok=True)
         os.chdir(folder)
-        planned = plan(message.suite_of(task.suite, place))
+        suite = message.suite_of(task.suite, place)
+        sought = task.sought or Sought()
+        planned = plan(_with_versions(suite, place) if sought.makes else suite)
         orders = [order for order in planned.orders if not task.repeats or order.job.repeat in task.repeats]
-        if (sought := task.sought) is not None:
-            orders = [replace(order, job=_sought(order.job, sought)) for order in orders]
+        if task.sought is not None:
+            orders = _sought(orders, sought)
         _write("plan", str(len(orders)))
-        for remark in planned.remarks:
+        for remark in planned.remarks if task.sought is None else ():  # a search says its own
             _write("say", remark)
+        outputs = Outputs(folder / "outputs.npz", folder / (sought.reference or "default.npz"))
+        if sought.outputs:
+            orders = outputs.asked(orders)
         for run in campaign.measure(orders, _Teller(), lambda line: None):
             if connection_broke(run, place):
                 raise _Lost(run.outcome.message)
+            if sought.outputs:
+                run = outputs.compared(run, run.job.variant == orders[0].job.variant)
             _write("run", store.encode(_as_asked(run, task, folder, len(orders))).decode())
+        if sought.outputs == "sent":
+            _send(outputs.reference)
     finally:
         os.chdir(before)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sought(orders: Sequence[Order], sought: Sought) -> list[Order]:
+    """The orders that a search asks for, of those of the suite."""
+    return [
+        replace(order, job=_asked(order.job, sought))
+        for order in orders
+        if order.job.repeat in sought.repeats.get(order.job.variant, (order.job.repeat,))
+    ]
+
+
+def _asked(job: Job, sought: Sought) -> Job:
+    return replace(job, at=dict(sought.at), sessions=sought.sessions, verifies=sought.verifies, planned_bytes=sought.planned_bytes)
+
+
+def _with_versions(suite: Suite, place: Place) -> Suite:
+    """The suite with an interpreter for each runtime at a version, whose environment is made if it is missing. Raises UsageError and InputError."""
+    variants = []
+    for variant in suite.variants:
+        name, version = making.parse(variant.runtime)
+        if version is not None:
+            place.only_here(f"{variant.runtime}, which is installed first,")
+            variant = replace(variant, runtime=name, python=making.ensure(name, version, lambda words: _write("say", words)))
+        variants.append(variant)
+    return replace(suite, variants=tuple(variants))
+
+
+def _send(outputs: Path) -> None:
+    """Hand the default's outputs to the desk, if they are there and not too large for it."""
+    size = outputs.stat().st_size if outputs.exists() else 0
+    if size > _MOST_OUTPUTS:
+        _write(
+            "say",
+            f"the model's outputs have {format_bytes(size)}, more than the {format_bytes(_MOST_OUTPUTS)} that travel: they are compared "
+            "only when the proposals are verified",
+        )
+    elif size:
+        with outputs.open("rb") as file:
+            while piece := file.read(_PIECE):
+                _write("outputs", base64.b64encode(piece).decode())
 
 
 def _as_asked(run: Run, task: Task, folder: Path, count: int) -> Run:
