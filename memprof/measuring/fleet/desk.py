@@ -6,6 +6,7 @@ nothing running: the scheduler releases its tasks, and the workers stop what the
 
 from __future__ import annotations
 
+import pickle
 import secrets
 import time
 from collections import deque
@@ -49,6 +50,16 @@ class _Running:
     future: Any
     plan: int = 0
     arrived: set[str] = field(default_factory=set)
+
+
+class _Call:
+    """A call of a function that is made where this is unpickled. A scheduler unpickles the functions of tasks, but not bytes: so it needs no memprof."""
+
+    def __init__(self, function: Callable[..., bytes], *words: object) -> None:
+        self._call = function, words
+
+    def __reduce__(self) -> tuple[Callable[..., bytes], tuple[object, ...]]:
+        return self._call
 
 
 @dataclass
@@ -183,9 +194,8 @@ class Desk:
         task = replace(packed.task, attempt=assignment.attempt, files=self._with_small(packed.task.files, place.address))
         key = f"memprof-{self._name}-{assignment.key}-{assignment.attempt}"
         future = self.client.submit(
-            worker.measure,
-            message.encode(task),
-            incoming.name,
+            pickle.loads,
+            pickle.dumps(_Call(worker.measure, message.encode(task), incoming.name)),
             key=key,
             workers=[place.address],
             allow_other_workers=False,

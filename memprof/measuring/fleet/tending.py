@@ -23,9 +23,11 @@ import msgspec
 
 from ...cache import cache_folder
 from ...errors import InputError, MemprofError, UsageError, os_reason
+from ...programs import runtimes
 from ...runs import store
 from ...runs.records import Attempt, Job, Model, Run
 from .. import campaign
+from ..bundle import probe_command
 from ..orders import plan
 from ..places.place import HERE, Place
 from ..probing import connection_broke
@@ -45,6 +47,7 @@ def main() -> int:
     threading.Thread(target=_read, args=(tasks,), daemon=True).start()
     try:
         with _held(offer, folder or None, python or None) as place:
+            _prepare(place)
             _write("ready", msgspec.json.encode({"machine": place.machine().name, "arch": place.machine().arch}).decode())
             while True:
                 try:
@@ -56,12 +59,21 @@ def main() -> int:
                     _write("failed", f"lost {error}")
                     return 0  # a place that was lost is reached anew
                 except (MemprofError, msgspec.DecodeError) as error:
+                    runtimes.forget()  # what was lacking may be installed before the next comparison comes
                     _write("failed", f"refused {error}")
                 except OSError as error:
                     _write("failed", f"refused {error.filename or 'measuring'}: {os_reason(error)}")
     except MemprofError as error:
         _write("failed", f"lost {error}")
     return 0
+
+
+def _prepare(place: Place) -> None:
+    """Have what a first comparison would wait for: the probe's file and, if the place is this machine, what its interpreter says of its runtimes."""
+    with suppress(MemprofError):  # a comparison that needs it is told
+        probe_command(place.probe, place)
+        if place is HERE:
+            runtimes.describe(place.interpreter(None), None, place)
 
 
 class _Lost(Exception):
