@@ -105,9 +105,7 @@ def _scheduler(folder: Path, address: str, security: Sequence[str]) -> tuple[sub
     facts.unlink(missing_ok=True)
     words = ["--host", address, "--no-dashboard", "--scheduler-file", str(facts), *security]
     with (folder / "scheduler.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-c", _BARE, *words], stdout=log, stderr=log, preexec_fn=_ends_with_us
-        )
+        process = subprocess.Popen([sys.executable, "-c", _BARE, *words], stdout=log, stderr=log, preexec_fn=_ends_with_us)
 
     def told() -> dict[str, str] | None:
         with suppress(OSError, ValueError):  # it is not there, or not whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ssl
 import subprocess
@@ -412,7 +413,9 @@ class Incoming:
         if batch:
             messages, self.messages = self.messages, []
             return messages
-        raise TimeoutError
+        if self.messages:
+            return self.messages.pop(0)
+        raise asyncio.TimeoutError
 
 
 def asking():
@@ -478,8 +481,9 @@ def test_a_desk_hears_from_the_worker_that_a_comparison_ended():
 def test_a_message_that_is_none_does_not_lose_the_others():
     asks, lines = asking()
     good = encode(Said("task", say="hello")).decode()
-    heard = list(asks._messages(Incoming("[", good, 7, '{"task": 7}', "\ud800")))
+    heard = list(asks._messages(Incoming("[", good, 7, '{"task": 7}', "\ud800"), 0))
     assert [said.say for said in heard] == ["hello"]
+    assert list(asks._messages(Incoming(), 0)) == []
     assert lines and all(line.startswith("a worker sent what this memprof does not understand: ") for line in lines)
 
 

@@ -28,16 +28,16 @@ from . import message, worker
 from .message import RESOURCE, Said, Sent
 from .packing import Packed
 from .planning import Assignment, Offer, Planner
-from .scheduler import There, described, offered_words, places
+from .scheduler import TIMEOUTS, There, described, offered_words, places_among
 
-_LOOK_S = 1.0  # between two looks at who is there
-_WAIT_S = 0.2  # for the next message
+_LOOK_S = 1.0  # between two looks at who is there; meanwhile the desk waits for messages
+_AGAIN_S = 0.2  # between two attempts to hear from a scheduler that is away
 _PATIENCE_S = 20.0  # how long the scheduler may be away
 _PIECE = 8 << 20
 _SMALL = 64 << 10  # files of a comparison that travel with it: asking for them would take longer
 _SENDERS = 4
 # All that Dask's client raises while its scheduler is away, or is another.
-_LOST = (OSError, CancelledError, RuntimeError, AttributeError, LookupError, ValueError)
+_LOST = (OSError, *TIMEOUTS, CancelledError, RuntimeError, AttributeError, LookupError, ValueError)
 
 
 @dataclass
@@ -53,7 +53,8 @@ class _Running:
 
 
 class _Call:
-    """A call of a function that is made where this is unpickled. A scheduler unpickles the functions of tasks, but not bytes: so it needs no memprof."""
+    """A call of a function, which is made where this is unpickled. A scheduler unpickles the functions of tasks, but no bytes: so it needs no
+    memprof."""
 
     def __init__(self, function: Callable[..., bytes], *words: object) -> None:
         self._call = function, words
@@ -116,13 +117,13 @@ class Desk:
                         self._start(by_key[assignment.key], assignment, incoming)
                     ended = list(self._ended)  # their last messages were put into the queue before they ended
                     try:
-                        for said in self._messages(incoming):
+                        for said in self._messages(incoming, last + _LOOK_S):
                             yield from self._heard(said, senders)
                         seen = time.monotonic()
                     except _LOST as error:
                         if time.monotonic() - seen > _PATIENCE_S or self.client.status not in ("running", "connecting"):
                             raise self._scheduler_lost(error) from None
-                        time.sleep(_WAIT_S)
+                        time.sleep(_AGAIN_S)
                         continue
                     for key in ended:
                         self._ended.popleft()
@@ -138,8 +139,8 @@ class Desk:
 
     def _look(self) -> None:
         try:
-            there, sentences = places(self.client)
-            scheduler = self.client.scheduler_info(n_workers=0).get("id")
+            info = self.client.scheduler_info(n_workers=-1)
+            there, sentences, scheduler = *places_among(info["workers"]), info.get("id")
         except _LOST:
             return  # the loop notices by itself when that lasts
         if self._scheduler not in (None, scheduler):
@@ -213,14 +214,15 @@ class Desk:
             with suppress(Exception):  # the client may be closed
                 self.client.loop.add_callback(incoming.put, "")
 
-    def _messages(self, incoming: Any) -> Iterator[Said]:
-        """What the workers have said, after a moment if that is nothing yet."""
-        waits = not self._ended
-        try:
-            batch = [incoming.get(timeout=_WAIT_S)] if waits else []
-        except TimeoutError:
-            batch = []
-        for data in filter(None, [*batch, *incoming.get(batch=True)]):
+    def _messages(self, incoming: Any, until: float) -> Iterator[Said]:
+        """What the workers have said. If that is nothing yet, what is said until a time of the clock that does not go back."""
+        first = ""
+        if not self._ended:
+            try:
+                first = incoming.get(timeout=max(0.0, until - time.monotonic()))
+            except TIMEOUTS:
+                return
+        for data in filter(None, [first, *incoming.get(batch=True)]):
             try:
                 yield message.said(data.encode())
             except (msgspec.DecodeError, AttributeError, UnicodeError) as error:  # the others of the batch count all the same

@@ -5,9 +5,10 @@ What Dask would do to keep itself busy or observed (stealing, profiling, memory 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,7 @@ from .planning import Labels
 from .security import Security, unreachable
 
 _CONNECT_S = 10
+TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # the same from Python 3.11 on
 
 CALM = {
     "distributed.worker.profile.enabled": False,
@@ -71,7 +73,7 @@ def connected(address: str, security: Security) -> Iterator[Any]:
     calm()
     try:
         client = Client(address, security=security.dask("client"), timeout=_CONNECT_S, set_as_default=False, name="memprof")
-    except (OSError, TimeoutError) as error:
+    except (OSError, *TIMEOUTS) as error:
         raise unreachable(address, error) from None
     try:
         yield client
@@ -82,8 +84,13 @@ def connected(address: str, security: Security) -> Iterator[Any]:
 
 def places(client: Any) -> tuple[list[There], list[str]]:
     """The places at a scheduler, and a sentence for each that this memprof cannot use. Raises OSError if the scheduler does not answer."""
+    return places_among(client.scheduler_info(n_workers=-1)["workers"])
+
+
+def places_among(workers: Mapping[str, Any]) -> tuple[list[There], list[str]]:
+    """As `places`, for the workers by their addresses, with what the scheduler knows of each."""
     there, sentences = [], []
-    for address, facts in client.scheduler_info(n_workers=-1)["workers"].items():
+    for address, facts in workers.items():
         if not isinstance(facts.get(FACTS), dict):
             continue  # somebody else's worker
         told = facts[FACTS]
