@@ -38,9 +38,10 @@ CALM = {
 def calm() -> None:
     """Take these settings, and keep Dask from talking. To be called before anything of Dask is made."""
     import dask
+    import distributed  # noqa: F401  (it gives levels to its loggers)
 
     dask.config.set(CALM)
-    for name in ("distributed", "tornado"):
+    for name in ("tornado", *(name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed")):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # memprof says by itself what a user needs to know
 
 

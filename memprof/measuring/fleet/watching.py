@@ -6,7 +6,7 @@ Each desk writes its counts beside the scheduler's tasks, with a beat. A desk wh
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -49,12 +49,19 @@ def tell(client: Any, name: str, waiting: Waiting | None) -> None:
         client.set_metadata([_DESKS, name], msgspec.to_builtins(waiting))
 
 
-def look(client: Any, address: str) -> Fleet:
-    """The fleet now. Raises OSError if the scheduler does not answer."""
+def look(client: Any, address: str) -> Iterator[Fleet]:
+    """The fleet now, and again at every beat of the desks, without an end. Raises OSError if the scheduler does not answer."""
     before = _desks(client)
     if before:
         time.sleep(_BEATS_S)
-    desks = tuple(entry for name, entry in _desks(client).items() if name not in before or entry.beat != before[name].beat)
+    while True:
+        now = _desks(client)
+        yield _seen(client, address, tuple(desk for name, desk in now.items() if name not in before or desk.beat != before[name].beat))
+        before = now
+        time.sleep(_BEATS_S)
+
+
+def _seen(client: Any, address: str, desks: tuple[Waiting, ...]) -> Fleet:
     there, unusable = scheduler.places(client)
     services = client.scheduler_info(n_workers=0).get("services") or {}
     return Fleet(
