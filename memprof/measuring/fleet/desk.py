@@ -209,10 +209,15 @@ class Desk:
 
     def _wake(self, key: str, incoming: Any) -> None:
         """A task ended, and its worker did not say so, or is dead: the desk, which waits for messages, is sent an empty one."""
+
+        async def put() -> None:
+            with suppress(Exception):  # the scheduler may be gone
+                await incoming.put("")
+
         if key in self._running:
             self._ended.append(key)
             with suppress(Exception):  # the client may be closed
-                self.client.loop.add_callback(incoming.put, "")
+                self.client.loop.add_callback(put)
 
     def _messages(self, incoming: Any, until: float) -> Iterator[Said]:
         """What the workers have said. If that is nothing yet, what is said until a time of the clock that does not go back."""

@@ -41,8 +41,9 @@ def calm() -> None:
     import distributed  # noqa: F401  (it gives levels to its loggers)
 
     dask.config.set(CALM)
-    for name in ("tornado", *(name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed")):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # memprof says by itself what a user needs to know
+    for name in logging.root.manager.loggerDict:
+        if name.partition(".")[0] in ("distributed", "tornado"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # memprof says by itself what a user needs to know
 
 
 @dataclass(frozen=True)
