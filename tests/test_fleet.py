@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import importlib.util
 import json
 import os
+import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from collections import Counter
 
 import pytest
@@ -289,6 +293,44 @@ def test_the_fleet_is_shown(memprof, lab):
     assert "kind=a" in done.stdout and "kind=b" in done.stdout
 
 
+def test_a_watch_redraws_its_terminal_until_ctrl_c(lab, tmp_path):
+    terminal, end = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 60, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")} | {"TERM": "xterm"}
+    words = [sys.executable, "-m", "memprof", "fleet", lab.address, "--watch"]
+    shown = b""
+    with subprocess.Popen(words, cwd=tmp_path, env=environment, stdin=end, stdout=end, stderr=end, preexec_fn=login_tty(end)) as watch:
+        os.close(end)
+        try:
+            while shown.count(b" busy") < 3:
+                shown += os.read(terminal, 1 << 16)
+            os.write(terminal, b"\x03")
+            with contextlib.suppress(OSError):  # the other side is closed
+                while chunk := os.read(terminal, 1 << 16):
+                    shown += chunk
+        finally:
+            watch.kill()
+        os.close(terminal)
+
+    text = shown.decode()
+    assert watch.returncode == 130, text
+    assert "memprof: interrupted" in text and "Traceback" not in text
+    first, again, *_ = re.split(r"(?=tcp://)", text)[1:]
+    assert "kind=a" not in first and "\u2026" in first  # the labels do not fit
+    assert "\x1b[1A" in first  # up again, to where it began
+    assert max(len(line) for line in re.sub(r"\x1b\[[0-9?]*[a-zA-Z]", "", again).splitlines()) <= 60
+
+
+def login_tty(descriptor):
+    """What makes a terminal that of a child, so that its Ctrl-C is the child's."""
+
+    def call():
+        os.setsid()
+        fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
+
+    return call
+
+
 def test_one_worker_at_a_time_offers_a_machine(memprof, lab, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(lab.folder / "a" / "cache"))
 
@@ -325,7 +367,7 @@ def test_a_lease_of_a_dead_worker_is_free_at_once(lab, memprof):
 
 
 @pytest.mark.long
-def test_a_scheduler_that_begins_anew_is_said_and_append_goes_on(scenario, memprof, tmp_path):
+def test_a_scheduler_that_begins_anew_is_said_and_append_goes_on(scenario, memprof, tmp_path, monkeypatch):
     scenarios(scenario, "m")
     runtime, let, _ = held_runtime(tmp_path)
     (tmp_path / "fleet").mkdir()
@@ -349,7 +391,14 @@ def test_a_scheduler_that_begins_anew_is_said_and_append_goes_on(scenario, mempr
         until(lambda: f"{made.address} has here again".encode() in made.log("w").read_bytes())
         let(1000)
         done = memprof(*words, "--append")
+        monkeypatch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "1s")
+        with started(tmp_path, "fleet", made.address, "--watch", "--json") as watch:
+            seen = [json.loads(watch.stdout.readline()) for _ in range(2)]
+            made.scheduler.kill()
+            errors = watch.communicate(timeout=120)[1]
 
+    assert (watch.returncode, errors) == (5, f"memprof: the scheduler at {made.address} does not answer any more\n")
+    assert [place["place"] for look in seen for place in look["places"]] == ["here", "here"]
     assert done.returncode == 0, done.stderr
     runs = store.load([tmp_path / "runs.jsonl"]).runs
     assert [run.job.repeat for run in runs] == [1, 2, 3, 4]

@@ -15,6 +15,7 @@ from conftest import need_tool
 from fleets import fleet
 from made import run
 
+from memprof.cli.fleet import slim
 from memprof.errors import InputError, UsageError
 from memprof.measuring.fleet import arrivals, desk, message, packing, scheduler, searching, stand, watching, worker
 from memprof.measuring.fleet.message import (
@@ -37,7 +38,7 @@ from memprof.measuring.fleet.security import Security, secured, unreachable
 from memprof.measuring.places.place import HERE
 from memprof.measuring.suite import Suite, parse_cmd, parse_variant
 from memprof.runs import store
-from memprof.runs.records import Attempt
+from memprof.runs.records import Attempt, Outcome
 from memprof.seek import dimensions, scale_runs
 from memprof.seek.scaled import ScaleRequest
 
@@ -496,6 +497,18 @@ def test_a_run_that_is_none_costs_its_place_the_comparison_and_not_the_campaign(
     assert not asks._running and asks.client.cancelled == ["future"]
     (sentence,) = lines
     assert sentence.startswith("m.json begins again elsewhere, whole: board: a run of board")
+
+
+def test_a_desk_keeps_no_timelines_and_not_every_run(monkeypatch, capsys):
+    monkeypatch.setattr("memprof.cli.fleet._SHOWN", 3)
+    lost = Outcome("lost", "EXECUTE")
+    made = [run(repeat=number, outcome=lost if number > 6 else None) for number in range(1, 20)]
+
+    kept = list(slim(made))
+
+    assert [each.job.repeat for each in kept] == [1, 2, 3, 7, 8, 9]
+    assert {each.timeline for each in kept} == {store.NOTHING_SEEN} != {made[0].timeline}
+    assert "the tables at the end are of the first 3 runs" in capsys.readouterr().err
 
 
 # -- over TLS
