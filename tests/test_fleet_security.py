@@ -17,6 +17,7 @@ from made import run
 
 from memprof.cli.fleet import slim
 from memprof.errors import InputError, UsageError
+from memprof.judge import design
 from memprof.measuring.fleet import arrivals, desk, message, packing, scheduler, searching, stand, watching, worker
 from memprof.measuring.fleet.message import (
     PROTOCOL,
@@ -39,7 +40,7 @@ from memprof.measuring.places.place import HERE
 from memprof.measuring.suite import Suite, parse_cmd, parse_variant
 from memprof.runs import store
 from memprof.runs.records import Attempt, Outcome
-from memprof.seek import dimensions, scale_runs
+from memprof.seek import dimensions, scale, scale_runs
 from memprof.seek.scaled import ScaleRequest
 
 
@@ -180,7 +181,7 @@ def test_a_point_that_is_given_up_does_not_end_the_search(tmp_path, monkeypatch)
     request = ScaleRequest(str(path), "synthetic", (dimensions.parse("threads=1..4"),), fleet=fleet)
     places = scale_runs.Places(request, SimpleNamespace(say=print), print)
 
-    points = places.measure_at_once([{"threads": 1}, {"threads": 2}, {"threads": 4}], 0)
+    points = list(places.measure_at_once([{"threads": 1}, {"threads": 2}, {"threads": 4}], 0))
 
     assert [bool(point.sizes) for point in points] == [True, False, True]
     assert points[1].at == {"threads": 2} and points[1].ended.endswith("is given up: x: full") and not points[1].least
@@ -204,12 +205,38 @@ def test_a_machine_of_a_second_kind_that_joins_gets_no_point_of_a_search(tmp_pat
     monkeypatch.setattr(lab, "scheduler_info", told)
     machines = searching.Machines(lab, frozenset()).pinned()
     kinds["b"] = {"kind": "y", "place": "b"}
+    kinds["c"] = {"kind": "x", "place": "c", "fan": "none"}
 
     machines.measure([(suite, Sought({"batch": 1}))], SimpleNamespace(say=print), print)
+    asks = desk.Desk(lab, [], SimpleNamespace(say=print), print, kind=machines.kind)
+    asks._look()
 
     assert needs == [{("kind", "x")}]
-    with pytest.raises(UsageError, match="of several: kind=x; kind=y"):
+    assert [place.offered.labels["place"] for place in asks._there.values()] == ["a"]  # though c has all labels that are needed
+    with pytest.raises(UsageError, match="of several: fan=none,kind=x; kind=x; kind=y"):
         searching.Machines(lab, frozenset()).pinned()
+
+
+def test_a_search_that_is_interrupted_has_a_law_of_the_points_that_came(tmp_path, monkeypatch):
+    path = tmp_path / "law.json"
+    path.write_text('{"weights": ["4MiB"], "activations": ["1MiB"]}')
+
+    class Interrupted(desk.Desk):
+        def runs(self):
+            for item in self.packed[1:]:
+                yield replace(run(), attempt=Attempt(item.request.key, 1, 1))
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(searching, "Desk", Interrupted)
+    fleet = searching.Machines(Lab(OFFERED), frozenset())
+    request = ScaleRequest(str(path), "synthetic", (dimensions.parse("threads=1..64"), dimensions.parse("sessions=1..8")), fleet=fleet)
+
+    answer = scale.scale(request, SimpleNamespace(say=print), print)
+
+    assert answer.interrupted
+    first, *rest = design.first_places({"threads": (1, 64), "sessions": (1, 8)})
+    assert [point.at for point in answer.points] == rest and first not in rest
+    assert all(point.sizes["PEAK"] for point in answer.points)
 
 
 def test_a_comparison_is_known_by_content(tmp_path):

@@ -6,7 +6,7 @@ A run that dies of want of memory is a measurement too, "at least so much". A ru
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,22 +72,30 @@ class Places:
         """Say now what is wrong with the request's words. Raises UsageError and InputError."""
         self._order(at)
 
-    def measure_at_once(self, places: Sequence[Mapping[str, int]], count: int, *, held_out: bool = False) -> list[Measured]:
-        """As `measure` for each of several places, on the request's fleet."""
+    def measure_at_once(self, places: Sequence[Mapping[str, int]], count: int, *, held_out: bool = False) -> Iterator[Measured]:
+        """As `measure` for each of several places, on the request's fleet. If that is interrupted, those that are there come before KeyboardInterrupt
+        passes through."""
         assert self._request.fleet is not None
         points = []
         for at in places:
             job = self._order(at).job
             points.append((self._asked(at)[0], Sought(job.at, job.sessions, held_out)))
-        runs = self._request.fleet.measure(points, Quiet(self._progress, count), self._keep)
-        measured_points = []
-        for at, run in zip(places, runs, strict=True):
-            if isinstance(run, str):
-                measured_points.append(Measured(at, {}, run, held_out=held_out))
-            else:
-                self._known(run)
-                measured_points.append(replace(measured(run), at=at, planned_bytes=self._planned(at), held_out=held_out))
-        return measured_points
+        came: dict[int, Run] = {}
+        try:
+            answers = self._request.fleet.measure(points, Quiet(self._progress, count), self._keep, came.__setitem__)
+        except KeyboardInterrupt:
+            for number, run in sorted(came.items()):
+                yield self._answered(places[number], run, held_out)
+            raise
+        for at, answer in zip(places, answers, strict=True):
+            yield self._answered(at, answer, held_out)
+
+    def _answered(self, at: Mapping[str, int], answer: Run | str, held_out: bool) -> Measured:
+        """What a fleet found at a place: a Run, or why there is none."""
+        if isinstance(answer, str):
+            return Measured(at, {}, answer, held_out=held_out)
+        self._known(answer)
+        return replace(measured(answer), at=at, planned_bytes=self._planned(at), held_out=held_out)
 
     def measure(self, at: Mapping[str, int], count: int, *, held_out: bool = False) -> Measured:
         """The sizes at a place, where `count` places were measured before. held_out: no law is to be fitted to them."""

@@ -27,7 +27,7 @@ from ..progress import Progress
 from . import message, worker
 from .message import RESOURCE, Said, Sent
 from .packing import Packed
-from .planning import Assignment, Offer, Planner
+from .planning import Assignment, Labels, Offer, Planner
 from .scheduler import TIMEOUTS, There, described, offered_words, places_among
 
 _LOOK_S = 1.0  # between two looks at who is there; meanwhile the desk waits for messages
@@ -66,7 +66,8 @@ class _Call:
 @dataclass
 class Desk:
     """A campaign. See `runs`. earlier: what an existing runs file holds, see memprof.measuring.fleet.earlier. told: called every second with how many
-    comparisons run, wait and are done. failed: a sentence for each comparison that was given up, by its key.
+    comparisons run, wait and are done. failed: a sentence for each comparison that was given up, by its key. kind: the labels of the only kind of
+    machine that may be used, None for all that fit.
     """
 
     client: Any
@@ -76,6 +77,7 @@ class Desk:
     earlier: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
     told: Callable[[int, int, int], None] = lambda running, waiting, done: None
     failed: dict[str, str] = field(default_factory=dict)
+    kind: Labels | None = None
     _planner: Planner = field(default_factory=Planner)
     _there: dict[str, There] = field(default_factory=dict)
     _running: dict[str, _Running] = field(default_factory=dict)  # by the task's key
@@ -152,6 +154,7 @@ class Desk:
             self._say_once(sentence)
         if not there and sentences and not self._running:
             raise InputError(sentences[0])
+        there = [place for place in there if self.kind in (None, place.labels_of_kind)]
         now = {place.name: place for place in there}
         for name in self._there.keys() - now.keys():
             self._gone(name)
