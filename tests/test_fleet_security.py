@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
 import ssl
 import subprocess
 from dataclasses import replace
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from conftest import need_tool
+from failing import sentence
 from fleets import fleet
 from made import run
 
@@ -35,6 +37,7 @@ from memprof.measuring.fleet.message import (
     words_of,
 )
 from memprof.measuring.fleet.packing import Wanted, packed, parse_labels
+from memprof.measuring.fleet.planning import Request
 from memprof.measuring.fleet.security import Security, secured, unreachable
 from memprof.measuring.places.place import HERE
 from memprof.measuring.suite import Suite, parse_cmd, parse_variant
@@ -470,6 +473,44 @@ def test_a_desk_whose_scheduler_is_away_does_not_take_that_for_an_empty_fleet():
     asks.client = SimpleNamespace(scheduler_info=lambda n_workers: {"workers": {}}, status="connecting")
     asks._look()
     assert list(asks._there) == ["board"] and asks._running
+
+
+def test_a_desk_waits_for_machines_that_were_there_and_for_no_others(monkeypatch):
+    def desk_that_wants(labels, lab):
+        lines = []
+        asks = desk.Desk(lab, [], SimpleNamespace(say=lines.append), print)
+        asks._planner.want([Request("c", 1, frozenset(labels.items()))])
+        return asks, lines
+
+    strange = Lab({**OFFERED, "labels": {"kind": "x"}})
+    asks, _ = desk_that_wants({"kind": "y"}, strange)
+    with pytest.raises(InputError, match=r"^no place of the fleet has kind=y: it has 1 place with kind=x; 1 place with no labels$"):
+        asks._look()
+
+    asks, lines = desk_that_wants({"kind": "y"}, strange)
+    asks._began = True
+    asks._look()
+    assert lines == ["no place of the fleet has kind=y any more: what needs it waits"]
+    monkeypatch.setattr(desk, "_ABSENT_S", -1)
+    with pytest.raises(InputError, match="no place of the fleet has kind=y any more, for -1 s: it has"):
+        asks._look()
+
+    asks, _ = desk_that_wants({"kind": "x"}, strange)
+    asks._began = True
+    asks._planner.benched.add("here of b at tcp://a")
+    with pytest.raises(InputError, match="here of b at tcp://a failed too often, and no other place has kind=x"):
+        asks._look()
+
+
+def test_a_server_that_is_no_scheduler_is_not_waited_for(memprof, monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(scheduler, "_CONNECT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        done = memprof("fleet", address)
+
+    assert done.returncode == 5
+    assert sentence(done) == f"memprof: no scheduler answers at {address}; `dask scheduler` starts one"
 
 
 def test_a_scheduler_that_is_lost_is_said(tmp_path, monkeypatch):

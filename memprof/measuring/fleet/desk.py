@@ -33,6 +33,7 @@ from .scheduler import TIMEOUTS, There, described, offered_words, places_among
 _LOOK_S = 1.0  # between two looks at who is there; meanwhile the desk waits for messages
 _AGAIN_S = 0.2  # between two attempts to hear from a scheduler that is away
 _PATIENCE_S = 20.0  # how long the scheduler may be away
+_ABSENT_S = 300.0  # how long all machines may be away that a campaign needs
 _PIECE = 8 << 20
 _SMALL = 64 << 10  # files of a comparison that travel with it: asking for them would take longer
 _SENDERS = 4
@@ -50,6 +51,10 @@ class _Running:
     future: Any
     plan: int = 0
     arrived: set[str] = field(default_factory=set)
+
+
+def _words(unmatched: Sequence[Labels]) -> str:
+    return "; ".join(described(labels) for labels in unmatched)
 
 
 class _Call:
@@ -87,6 +92,8 @@ class Desk:
     _name: str = field(default_factory=lambda: secrets.token_hex(4))
     _scheduler: str | None = None  # the identity of its process
     _gave: set[tuple[str, str]] = field(default_factory=set)  # small files by their worker and their hash
+    _began: bool = False
+    _stands_still_s: float | None = None  # since when no place fits what waits
     _count: int = 0
     _total: int = 0
 
@@ -167,10 +174,20 @@ class Desk:
         self._there = now
         running, waiting = len(self._running), self._planner.waiting
         self.told(running, waiting, len(self.packed) - running - waiting)
+        self._check_that_it_goes_on(there)
+
+    def _check_that_it_goes_on(self, there: Sequence[There]) -> None:
+        """Raises InputError if nothing runs and no place fits what waits. One that was there may come back: its worker tries that."""
         unmatched = self._planner.unmatched()
-        if unmatched and not self._running:
-            words = "; ".join(described(labels) for labels in unmatched)
-            raise InputError(f"no place of the fleet has {words}: {offered_words(there)}")
+        if not unmatched or self._running:
+            self._stands_still_s = None
+        elif benched := [place.name for place in there if any(labels <= place.offered.labels.items() for labels in unmatched)]:
+            raise InputError(f"{', '.join(benched)} failed too often, and no other place has {_words(unmatched)}: {offered_words(there)}")
+        else:
+            self._stands_still_s = self._stands_still_s or time.monotonic()
+            if not self._began or time.monotonic() - self._stands_still_s > _ABSENT_S:
+                for_so_long = f" any more, for {_ABSENT_S:.0f} s" if self._began else ""
+                raise InputError(f"no place of the fleet has {_words(unmatched)}{for_so_long}: {offered_words(there)}")
         for labels in unmatched:
             self._say_once(f"no place of the fleet has {described(labels)} any more: what needs it waits")
 
@@ -207,6 +224,7 @@ class Desk:
             retries=0,
             pure=False,
         )
+        self._began = True
         self._running[key] = _Running(packed, assignment.place, assignment.attempt, future)
         future.add_done_callback(lambda _: self._wake(key, incoming))
 

@@ -73,8 +73,10 @@ def connected(address: str, security: Security) -> Iterator[Any]:
     from distributed import Client
 
     calm()
+    certificates = security.dask("client")
     try:
-        client = Client(address, security=security.dask("client"), timeout=_CONNECT_S, set_as_default=False, name="memprof")
+        asyncio.run(_greeted(address, certificates))
+        client = Client(address, security=certificates, timeout=_CONNECT_S, set_as_default=False, name="memprof")
     except (OSError, *TIMEOUTS) as error:
         raise unreachable(address, error) from None
     try:
@@ -82,6 +84,15 @@ def connected(address: str, security: Security) -> Iterator[Any]:
     finally:
         with suppress(Exception):  # the scheduler may be gone
             client.close(timeout=2)
+
+
+async def _greeted(address: str, certificates: Any) -> None:
+    """Raises OSError or a timeout if no scheduler answers: Dask's client waits without an end for the first words of another program."""
+    from distributed.comm import connect
+
+    words = certificates.get_connection_args("client") if certificates is not None else {}
+    connection = await asyncio.wait_for(connect(address, timeout=_CONNECT_S, **words), 2 * _CONNECT_S)
+    connection.abort()
 
 
 def places(client: Any) -> tuple[list[There], list[str]]:
