@@ -25,6 +25,7 @@ if importlib.util.find_spec("distributed") is None:  # it takes half a second to
 
 from memprof.cache import cache_folder
 from memprof.measuring.fleet import desk, scheduler
+from memprof.measuring.fleet.security import Security
 from memprof.runs import store
 
 POOL = ("--machines", "pool=lab")
@@ -293,6 +294,15 @@ def test_the_fleet_is_shown(memprof, lab):
     assert "kind=a" in done.stdout and "kind=b" in done.stdout
 
 
+def test_the_librarys_own_look_at_the_scheduler_does_not_hide_its_machines(lab, monkeypatch):
+    async def without_workers(client, **words):
+        client._scheduler_identity = {"workers": {}}
+
+    with scheduler.connected(lab.address, Security()) as client:
+        monkeypatch.setattr(type(client), "_update_scheduler_info", without_workers)
+        assert {"a", "b"} <= {place.offered.labels["kind"] for place in scheduler.places(client)[0]}
+
+
 def test_a_watch_redraws_its_terminal_until_ctrl_c(lab, tmp_path):
     terminal, end = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 60, 0, 0))
@@ -397,7 +407,7 @@ def test_a_scheduler_that_begins_anew_is_said_and_append_goes_on(scenario, mempr
             made.scheduler.kill()
             errors = watch.communicate(timeout=120)[1]
 
-    assert (watch.returncode, errors) == (5, f"memprof: the scheduler at {made.address} does not answer any more\n")
+    assert (watch.returncode, errors) == (5, "memprof: the scheduler does not answer any more\n")
     assert [place["place"] for look in seen for place in look["places"]] == ["here", "here"]
     assert done.returncode == 0, done.stderr
     runs = store.load([tmp_path / "runs.jsonl"]).runs

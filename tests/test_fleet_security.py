@@ -200,15 +200,15 @@ def test_a_machine_of_a_second_kind_that_joins_gets_no_point_of_a_search(tmp_pat
                 needs.append(item.request.needs)
                 yield replace(run(), attempt=Attempt(item.request.key, 1, 1))
 
-    def told(n_workers):
+    def told():
         return {"workers": {f"tcp://{name}": {"memprof": {**OFFERED, "labels": labels}} for name, labels in kinds.items()}}
 
     monkeypatch.setattr(searching, "Desk", Answers)
-    lab = Lab()
-    monkeypatch.setattr(lab, "scheduler_info", told)
+    lab = Lab(told=told())
     machines = searching.Machines(lab, frozenset()).pinned()
     kinds["b"] = {"kind": "y", "place": "b"}
     kinds["c"] = {"kind": "x", "place": "c", "fan": "none"}
+    lab.told = told()
 
     machines.measure([(suite, Sought({"batch": 1}))], SimpleNamespace(say=print), print)
     asks = desk.Desk(lab, [], SimpleNamespace(say=print), print, kind=machines.kind)
@@ -406,11 +406,14 @@ def test_the_answer_of_a_worker_travels():
 class Lab:
     """A scheduler that tells what a test wants."""
 
-    def __init__(self, facts=None, desks=None):
-        self.facts, self.desks = facts, desks
+    scheduler = SimpleNamespace(identity=None)
 
-    def scheduler_info(self, n_workers):
-        return {"workers": {"tcp://a": {"memprof": self.facts}, "tcp://b": {"memprof": OFFERED}}}
+    def __init__(self, facts=None, desks=None, told=None, status="running"):
+        self.desks, self.status = desks, status
+        self.told = told or {"workers": {"tcp://a": {"memprof": facts}, "tcp://b": {"memprof": OFFERED}}}
+
+    def sync(self, call, **words):
+        return self.told
 
     def get_metadata(self, keys, default):
         return self.desks
@@ -470,7 +473,7 @@ def test_a_message_nested_too_deep_is_none(read):
 def test_a_desk_whose_scheduler_is_away_does_not_take_that_for_an_empty_fleet():
     asks, _ = asking()
     asks._there = dict.fromkeys(["board"])
-    asks.client = SimpleNamespace(scheduler_info=lambda n_workers: {"workers": {}}, status="connecting")
+    asks.client = Lab(told={"workers": {}}, status="connecting")
     asks._look()
     assert list(asks._there) == ["board"] and asks._running
 
@@ -495,10 +498,14 @@ def test_a_desk_waits_for_machines_that_were_there_and_for_no_others(monkeypatch
     with pytest.raises(InputError, match="no place of the fleet has kind=y any more, for -1 s: it has"):
         asks._look()
 
+    asks, _ = desk_that_wants({}, Lab(told={"workers": {}}))
+    with pytest.raises(InputError, match=r"^the fleet has no place: there is no place at all: start `memprof worker` beside the machines$"):
+        asks._look()
+
     asks, _ = desk_that_wants({"kind": "x"}, strange)
     asks._began = True
     asks._planner.benched.add("here of b at tcp://a")
-    with pytest.raises(InputError, match="here of b at tcp://a failed too often, and no other place has kind=x"):
+    with pytest.raises(InputError, match="here of b at tcp://a failed too often, and no other place fits what waits"):
         asks._look()
 
 
@@ -516,11 +523,11 @@ def test_a_server_that_is_no_scheduler_is_not_waited_for(memprof, monkeypatch):
 def test_a_scheduler_that_is_lost_is_said(tmp_path, monkeypatch):
     distributed = pytest.importorskip("distributed")
 
-    def away(**words):
+    def away(*call, **words):
         raise OSError("nobody answers")
 
     monkeypatch.setattr(distributed, "Queue", lambda name, client: SimpleNamespace(name=name, get=away))
-    client = SimpleNamespace(status="closed", scheduler_info=away, cancel=lambda futures, force: None)
+    client = SimpleNamespace(status="closed", sync=away, scheduler=Lab.scheduler, cancel=lambda futures, force: None)
     wanted = packed(Suite(models=(model(tmp_path),), runtimes=("synthetic",)), Wanted(), [])
     with pytest.raises(InputError, match=r"the connection to the scheduler broke .*--append goes on once it is back"):
         list(desk.Desk(client, wanted, SimpleNamespace(say=print), print).runs())
@@ -530,7 +537,7 @@ def test_a_scheduler_that_began_anew_is_no_empty_fleet():
     asks, _ = asking()
     asks._planner = SimpleNamespace(offer=lambda offer: None, unmatched=list, waiting=0)
     told = {"workers": {"tcp://b": {"memprof": OFFERED}}, "id": "first"}
-    asks.client = SimpleNamespace(scheduler_info=lambda n_workers: told, status="running")
+    asks.client = Lab(told=told)
     for _ in range(2):
         asks._look()
     told.update(workers={}, id="second")

@@ -144,25 +144,19 @@ def command(
     scheduler: str, watch: bool, as_json: bool, tls_ca: str | None, tls_cert: str | None, tls_key: str | None, insecure: bool
 ) -> int:
     """Show a fleet: which machines are there, what they measure, and who waits."""
-    from ..errors import InputError
     from ..measuring.fleet import watching
     from ..measuring.fleet.scheduler import connected
-    from ..measuring.fleet.security import secured, unreachable
+    from ..measuring.fleet.security import secured
     from . import report
 
     load_distributed()
     security = secured(scheduler, tls_ca, tls_cert, tls_key, insecure)
     form = ("lines" if watch else "json") if as_json else "markdown"
-    shown = False
     with connected(scheduler, security) as client, _shown_on(watch and not as_json) as show:
-        try:
-            for fleet in watching.look(client, scheduler):
-                show(report("tables.fleet").render(fleet, format=form))
-                if not watch:
-                    break
-                shown = True
-        except OSError as error:
-            raise InputError(f"the scheduler at {scheduler} does not answer any more") if shown else unreachable(scheduler, error) from None
+        for fleet in watching.look(client, scheduler):
+            show(report("tables.fleet").render(fleet, format=form))
+            if not watch:
+                break
     return EXIT_OK
 
 

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from . import message, worker
 from .message import RESOURCE, Said, Sent
 from .packing import Packed
 from .planning import Assignment, Labels, Offer, Planner
-from .scheduler import TIMEOUTS, There, described, offered_words, places_among
+from .scheduler import AWAY, TIMEOUTS, There, asked, described, offered_words, places_among
 
 _LOOK_S = 1.0  # between two looks at who is there; meanwhile the desk waits for messages
 _AGAIN_S = 0.2  # between two attempts to hear from a scheduler that is away
@@ -37,8 +37,6 @@ _ABSENT_S = 300.0  # how long all machines may be away that a campaign needs
 _PIECE = 8 << 20
 _SMALL = 64 << 10  # files of a comparison that travel with it: asking for them would take longer
 _SENDERS = 4
-# All that Dask's client raises while its scheduler is away, or is another.
-_LOST = (OSError, *TIMEOUTS, CancelledError, RuntimeError, AttributeError, LookupError, ValueError)
 
 
 @dataclass
@@ -53,8 +51,10 @@ class _Running:
     arrived: set[str] = field(default_factory=set)
 
 
-def _words(unmatched: Sequence[Labels]) -> str:
-    return "; ".join(described(labels) for labels in unmatched)
+def _none(unmatched: Sequence[Labels], more: str = "") -> str:
+    """That no place has one of these labels, without more words about it."""
+    named = [labels for labels in unmatched if labels]
+    return f"no place of the fleet has {'; '.join(map(described, named))}{more}" if named else f"the fleet has no place{more}"
 
 
 class _Call:
@@ -129,7 +129,7 @@ class Desk:
                         for said in self._messages(incoming, last + _LOOK_S):
                             yield from self._heard(said, senders)
                         seen = time.monotonic()
-                    except _LOST as error:
+                    except AWAY as error:
                         if time.monotonic() - seen > _PATIENCE_S or self.client.status not in ("running", "connecting"):
                             raise self._scheduler_lost(error) from None
                         time.sleep(_AGAIN_S)
@@ -148,9 +148,9 @@ class Desk:
 
     def _look(self) -> None:
         try:
-            info = self.client.scheduler_info(n_workers=-1)
+            info = asked(self.client)
             there, sentences, scheduler = *places_among(info["workers"]), info.get("id")
-        except _LOST:
+        except AWAY:
             return  # the loop notices by itself when that lasts
         if self._scheduler not in (None, scheduler):
             raise InputError("the scheduler began anew and knows nothing of this campaign; what was measured is kept, and --append goes on")
@@ -182,14 +182,13 @@ class Desk:
         if not unmatched or self._running:
             self._stands_still_s = None
         elif benched := [place.name for place in there if any(labels <= place.offered.labels.items() for labels in unmatched)]:
-            raise InputError(f"{', '.join(benched)} failed too often, and no other place has {_words(unmatched)}: {offered_words(there)}")
+            raise InputError(f"{', '.join(benched)} failed too often, and no other place fits what waits: {offered_words(there)}")
         else:
             self._stands_still_s = self._stands_still_s or time.monotonic()
             if not self._began or time.monotonic() - self._stands_still_s > _ABSENT_S:
-                for_so_long = f" any more, for {_ABSENT_S:.0f} s" if self._began else ""
-                raise InputError(f"no place of the fleet has {_words(unmatched)}{for_so_long}: {offered_words(there)}")
+                raise InputError(f"{_none(unmatched, f' any more, for {_ABSENT_S:.0f} s' if self._began else '')}: {offered_words(there)}")
         for labels in unmatched:
-            self._say_once(f"no place of the fleet has {described(labels)} any more: what needs it waits")
+            self._say_once(f"{_none([labels], ' any more')}: what needs it waits")
 
     def _gone(self, name: str) -> None:
         self._planner.withdraw(name)

@@ -6,15 +6,18 @@ What Dask would do to keep itself busy or observed (stealing, profiling, memory 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
+from ...errors import InputError
 from ...units import counted
 from . import message
 from .message import FACTS, PROTOCOL, Doing, Offered
@@ -23,6 +26,8 @@ from .security import Security, unreachable
 
 _CONNECT_S = 10
 TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # the same from Python 3.11 on
+# All that Dask's client raises while its scheduler is away, or is another.
+AWAY = (OSError, *TIMEOUTS, CancelledError, RuntimeError, AttributeError, LookupError, ValueError)
 
 CALM = {
     "distributed.worker.profile.enabled": False,
@@ -96,8 +101,28 @@ async def _greeted(address: str, certificates: Any) -> None:
 
 
 def places(client: Any) -> tuple[list[There], list[str]]:
-    """The places at a scheduler, and a sentence for each that this memprof cannot use. Raises OSError if the scheduler does not answer."""
-    return places_among(client.scheduler_info(n_workers=-1)["workers"])
+    """The places at a scheduler, and a sentence for each that this memprof cannot use. Raises InputError if the scheduler does not answer."""
+    try:
+        return places_among(asked(client)["workers"])
+    except AWAY:
+        raise gone() from None
+
+
+def asked(client: Any) -> Mapping[str, Any]:
+    """What the scheduler says of itself and of all its workers. Raises what AWAY has.
+
+    The client's own scheduler_info may have lost the workers: every two seconds a task of the client asks for the same without them, and both
+    answers have one place (distributed 2026.8).
+    """
+    from distributed import Scheduler
+
+    older = "n_workers" not in inspect.signature(Scheduler.identity).parameters  # tells of all
+    return client.sync(client.scheduler.identity, **({} if older else {"n_workers": -1}))  # type: ignore[no-any-return]
+
+
+def gone() -> InputError:
+    """The error for a scheduler that was there."""
+    return InputError("the scheduler does not answer any more")
 
 
 def places_among(workers: Mapping[str, Any]) -> tuple[list[There], list[str]]:
