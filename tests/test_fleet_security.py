@@ -574,6 +574,36 @@ def test_a_run_that_is_none_costs_its_place_the_comparison_and_not_the_campaign(
     assert sentence.startswith("m.json begins again elsewhere, whole: board: a run of board")
 
 
+def test_every_run_arrives_once_however_often_it_is_sent():
+    asks, _ = asking()
+    asks.progress = SimpleNamespace(say=print, started=lambda job, index, total: None, finished=lambda run: None)
+    asks._planner.waiting = 0
+    kept = []
+    asks.keep = kept.append
+
+    def sent(task, repeat, number):
+        made = run(repeat=repeat)
+        said = Said(task, run=store.encode(replace(made, attempt=Attempt("c", number, 2))).decode())
+        return [(came.job.repeat, came.attempt.number, came.attempt.place) for came in asks._heard(said, None)]
+
+    once = [sent("task", repeat, 1) for repeat in (1, 1, 2, 1, 2)]
+    asks._running["again"] = desk._Running(asks._running.pop("task").packed, "other", 2, "future")
+    again = [sent(*words) for words in (("task", 1, 1), ("again", 1, 2), ("again", 1, 2))]
+
+    assert once == [[(1, 1, "board")], [], [(2, 1, "board")], [], []]
+    assert again == [[], [(1, 2, "other")], []]  # what a lost attempt still says is nobody's
+    assert len(kept) == 3
+
+
+def test_versions_may_differ_if_the_protocol_is_the_same():
+    for protocol, usable in ((PROTOCOL, 2), (PROTOCOL + 1, 1)):
+        there, sentences = scheduler.places(Lab({**OFFERED, "host": "a", "protocol": protocol, "version": "9.9"}))
+        assert (len(there), len(sentences)) == (usable, 2 - usable)
+    (sentence,) = sentences
+    words = f"here of a has memprof 9.9, and this is memprof {message.version()}: they do not understand one another"
+    assert sentence == f"{words} (protocol {PROTOCOL + 1} and {PROTOCOL})"
+
+
 def test_a_desk_keeps_no_timelines_and_not_every_run(monkeypatch, capsys):
     monkeypatch.setattr("memprof.cli.fleet._SHOWN", 3)
     lost = Outcome("lost", "EXECUTE")
