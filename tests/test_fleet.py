@@ -416,6 +416,37 @@ def test_a_scheduler_that_begins_anew_is_said_and_append_goes_on(scenario, mempr
     assert number > 1  # and not always 2: on a busy machine the place may be lost once more
 
 
+@pytest.mark.long
+def test_a_board_behind_a_worker_gets_a_model_once_and_is_waited_for(memprof, tmp_path, server, board):
+    (tmp_path / "m.json").write_text(json.dumps({"load": [{"allocate": "m", "bytes": 1 << 20}]}) + " " * 100_000)  # too large for a message
+    runtime, let, begun = held_runtime(tmp_path)
+    (tmp_path / "fleet").mkdir()
+
+    def copies():
+        return [(path, path.stat().st_ino, path.stat().st_ctime_ns) for path in (tmp_path / "there").rglob("m.json")]
+
+    with fleet(tmp_path / "fleet") as made:
+        made.worker("shore", "--offer", server.place, "--remote-dir", tmp_path / "there", "--python", sys.executable)
+        words = ("run", "m.json", "-r", runtime, "--warmup", 0, "--runs", 1, *on(made))
+        let(1)
+        first = memprof(*words, "--repeats", 1, "-o", "first.jsonl")
+        sent = copies()
+        let(2)
+        with started(tmp_path, *words, "--repeats", 2, "-o", "runs.jsonl") as process:
+            until(lambda: begun() == 3)  # the second of them stands still
+            again = copies()
+            server.cut()
+            let(1000)
+            _, errors = process.communicate(timeout=120)
+
+    assert (first.returncode, process.returncode) == (0, 0), first.stderr + errors
+    assert len(sent) == 1 and again == sent
+    assert "m.json begins again elsewhere, whole: " in errors
+    runs = store.load([tmp_path / "runs.jsonl"]).runs
+    assert [(run.job.repeat, run.attempt.number, run.attempt.labels["place"]) for run in runs] == [(n, 2, server.place) for n in (1, 2)]
+    assert [line["attempt"]["number"] for line in runs_in(tmp_path / "runs.jsonl")] == [1, 2, 2]
+
+
 def test_no_scheduler(memprof, scenario, monkeypatch):
     scenarios(scenario, "m")
     monkeypatch.setattr(scheduler, "_CONNECT_S", 1)
