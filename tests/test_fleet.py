@@ -9,6 +9,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import struct
 import subprocess
@@ -17,7 +18,7 @@ import termios
 from collections import Counter
 
 import pytest
-from failing import free_port, has_ended, held_runtime, runs_in, runtime_file, sentence, started, wait_for
+from failing import free_port, has_ended, held_runtime, runs_in, runtime_file, script, sentence, started, wait_for
 from fleets import fleet, measuring, tenders, until
 
 if importlib.util.find_spec("distributed") is None:  # it takes half a second to import, in each worker
@@ -185,6 +186,27 @@ def test_a_poisoned_comparison_is_reported_and_not_retried_for_ever(memprof, sce
     # Two machines of the laboratory are tried, or three if an earlier test added others.
     assert re.search(r"poison\.json failed 3 times, on [23] machines and is given up", done.stderr)
     assert "1 of 1 comparisons were given up" in done.stderr.splitlines()[-1]
+
+
+def test_a_runtime_that_was_installed_meanwhile_is_found(memprof, scenario, lab, tmp_path):
+    scenarios(scenario, "later")
+    told = tmp_path / "told.py"
+    told.write_text(
+        "import json, os, subprocess, sys\n"
+        f"if 'describe' not in sys.argv or os.path.exists({str(tmp_path / 'installed')!r}):\n"
+        "    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])\n"
+        "answer = json.loads(subprocess.check_output([sys.executable, *sys.argv[1:]]))\n"
+        "print(json.dumps({**answer, 'runtimes': [{**runtime, 'version': None} for runtime in answer['runtimes']]}))\n"
+    )
+    python = script(tmp_path / "python", f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(told))} "$@"\n')
+    words = ("run", "later.json", *SHORT, "--python", python, *on(lab, "--machines", "kind=a"))
+
+    without = memprof(*words, "-o", "without.jsonl")
+    (tmp_path / "installed").touch()
+    done = memprof(*words, "-o", "runs.jsonl")
+
+    assert without.returncode == 4 and "synthetic is not installed for" in without.stderr, without.stderr
+    assert done.returncode == 0, done.stderr
 
 
 def attempts(path):
