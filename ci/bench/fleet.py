@@ -361,7 +361,7 @@ def desk(count: int) -> None:
         aligned([("runs", "comparisons", "file", "peak of the desk", "CPU of the desk a run (ms)", "runs a second"), *rows]),
         [
             f"{_MADE} places make runs up, of 1,000 rows of a timeline each. The scheduler, the desk and all messages are real.",
-            "The whole `memprof run` was measured by memprof, its tables included.",
+            f"The whole `memprof run` was measured by memprof, its tables included. Load of the machine: {os.getloadavg()[0]:.0f}.",
         ],
     )
 
