@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from .errors import InputError, UsageError, os_reason
 _MOST_BYTES = 1 << 20
 # Python's own reader takes time and memory that grow with the square of a dotted key's length: seconds and gigabytes for 40 kB.
 _MOST_DOTS = 500  # in a line, which a key cannot leave
+_STRING = re.compile(rb'"(?:[^"\\]|\\.?)*(?:"|$)|\'[^\']*(?:\'|$)')
 
 
 def read(path: Path, type: type[Any] = dict) -> Any:
@@ -20,12 +22,17 @@ def read(path: Path, type: type[Any] = dict) -> Any:
         data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise ValueError("it is longer than 1 MiB")
-    if any(line.count(b".") > _MOST_DOTS for line in data.splitlines()):
+    if any(_dots(line) > _MOST_DOTS for line in data.splitlines()):
         raise ValueError("it is nested too deeply")
     try:
         return msgspec.toml.decode(data, type=type)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def _dots(line: bytes) -> int:
+    """How many dots may be a key's: those in strings are not, such as a list of files has. Where a string may go over several lines, all count."""
+    return (line if b'"""' in line or b"'''" in line else _STRING.sub(b"", line)).count(b".")
 
 
 def read_named(kind: str, path: Path, type: type[Any] = dict) -> Any:

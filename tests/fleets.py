@@ -95,15 +95,17 @@ def fleet(folder: Path, certificates: Sequence[Path] = ()) -> Iterator[Fleet]:
                 process.wait()
 
 
+# A scheduler may be anywhere, also where memprof is not installed.
+_BARE = "import sys; sys.modules['memprof'] = None; from distributed.cli.dask_scheduler import main; main()"
+
+
 def _scheduler(folder: Path, address: str, security: Sequence[str]) -> tuple[subprocess.Popen[bytes], str]:
     """A scheduler that answers, and its address."""
     facts = folder / "scheduler.json"
     facts.unlink(missing_ok=True)
     words = ["--host", address, "--no-dashboard", "--scheduler-file", str(facts), *security]
     with (folder / "scheduler.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "distributed.cli.dask_scheduler", *words], stdout=log, stderr=log, preexec_fn=_ends_with_us
-        )
+        process = subprocess.Popen([sys.executable, "-c", _BARE, *words], stdout=log, stderr=log, preexec_fn=_ends_with_us)
 
     def told() -> dict[str, str] | None:
         with suppress(OSError, ValueError):  # it is not there, or not whole

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import importlib.util
 import json
 import os
+import pty
 import re
+import shlex
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from collections import Counter
 
 import pytest
-from failing import free_port, has_ended, held_runtime, runs_in, runtime_file, sentence, started, wait_for
+from failing import free_port, has_ended, held_runtime, runs_in, runtime_file, script, sentence, started, wait_for
 from fleets import fleet, measuring, tenders, until
 
 if importlib.util.find_spec("distributed") is None:  # it takes half a second to import, in each worker
@@ -21,6 +26,7 @@ if importlib.util.find_spec("distributed") is None:  # it takes half a second to
 
 from memprof.cache import cache_folder
 from memprof.measuring.fleet import desk, message, scheduler
+from memprof.measuring.fleet.security import Security
 from memprof.runs import store
 
 POOL = ("--machines", "pool=lab")
@@ -182,6 +188,27 @@ def test_a_poisoned_comparison_is_reported_and_not_retried_for_ever(memprof, sce
     assert "1 of 1 comparisons were given up" in done.stderr.splitlines()[-1]
 
 
+def test_a_runtime_that_was_installed_meanwhile_is_found(memprof, scenario, lab, tmp_path):
+    scenarios(scenario, "later")
+    told = tmp_path / "told.py"
+    told.write_text(
+        "import json, os, subprocess, sys\n"
+        f"if 'describe' not in sys.argv or os.path.exists({str(tmp_path / 'installed')!r}):\n"
+        "    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])\n"
+        "answer = json.loads(subprocess.check_output([sys.executable, *sys.argv[1:]]))\n"
+        "print(json.dumps({**answer, 'runtimes': [{**runtime, 'version': None} for runtime in answer['runtimes']]}))\n"
+    )
+    python = script(tmp_path / "python", f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(told))} "$@"\n')
+    words = ("run", "later.json", *SHORT, "--python", python, *on(lab, "--machines", "kind=a"))
+
+    without = memprof(*words, "-o", "without.jsonl")
+    (tmp_path / "installed").touch()
+    done = memprof(*words, "-o", "runs.jsonl")
+
+    assert without.returncode == 4 and "synthetic is not installed for" in without.stderr, without.stderr
+    assert done.returncode == 0, done.stderr
+
+
 def attempts(path):
     """The numbers of the attempts of which a file has whole Runs."""
     return {json.loads(line)["attempt"]["number"] for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")}
@@ -292,6 +319,53 @@ def test_the_fleet_is_shown(memprof, lab):
     assert "kind=a" in done.stdout and "kind=b" in done.stdout
 
 
+def test_the_librarys_own_look_at_the_scheduler_does_not_hide_its_machines(lab, monkeypatch):
+    async def without_workers(client, **words):
+        client._scheduler_identity = {"workers": {}}
+
+    with scheduler.connected(lab.address, Security()) as client:
+        monkeypatch.setattr(type(client), "_update_scheduler_info", without_workers)
+        assert {"a", "b"} <= {place.offered.labels["kind"] for place in scheduler.places(client)[0]}
+
+
+def test_a_watch_redraws_its_terminal_until_ctrl_c(lab, tmp_path):
+    terminal, end = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 60, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")} | {"TERM": "xterm"}
+    words = [sys.executable, "-m", "memprof", "fleet", lab.address, "--watch"]
+    shown = b""
+    with subprocess.Popen(words, cwd=tmp_path, env=environment, stdin=end, stdout=end, stderr=end, preexec_fn=login_tty(end)) as watch:
+        os.close(end)
+        try:
+            while shown.count(b" busy") < 3:
+                shown += os.read(terminal, 1 << 16)
+            os.write(terminal, b"\x03")
+            with contextlib.suppress(OSError):  # the other side is closed
+                while chunk := os.read(terminal, 1 << 16):
+                    shown += chunk
+        finally:
+            watch.kill()
+        os.close(terminal)
+
+    text = shown.decode()
+    assert watch.returncode == 130, text
+    assert "memprof: interrupted" in text and "Traceback" not in text
+    first, again, *_ = re.split(r"(?=tcp://)", text)[1:]
+    assert "kind=a" not in first and "\u2026" in first  # the labels do not fit
+    assert "\x1b[1A" in first  # up again, to where it began
+    assert max(len(line) for line in re.sub(r"\x1b\[[0-9?]*[a-zA-Z]", "", again).splitlines()) <= 60
+
+
+def login_tty(descriptor):
+    """What makes a terminal that of a child, so that its Ctrl-C is the child's."""
+
+    def call():
+        os.setsid()
+        fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
+
+    return call
+
+
 def test_one_worker_at_a_time_offers_a_machine(memprof, lab, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(lab.folder / "a" / "cache"))
 
@@ -328,7 +402,7 @@ def test_a_lease_of_a_dead_worker_is_free_at_once(lab, memprof):
 
 
 @pytest.mark.long
-def test_a_scheduler_that_begins_anew_is_said_and_append_goes_on(scenario, memprof, tmp_path):
+def test_a_scheduler_that_begins_anew_is_said_and_append_goes_on(scenario, memprof, tmp_path, monkeypatch):
     scenarios(scenario, "m")
     runtime, let, _ = held_runtime(tmp_path)
     (tmp_path / "fleet").mkdir()
@@ -341,6 +415,7 @@ def test_a_scheduler_that_begins_anew_is_said_and_append_goes_on(scenario, mempr
             made.restart()
             _, errors = process.communicate(timeout=120)
         assert process.returncode == 5, errors
+        assert "Traceback" not in errors
         # A busy machine may need longer for the new scheduler than the desk waits: then it says that the connection broke.
         assert "scheduler" in errors.splitlines()[-1] and "--append goes on" in errors.splitlines()[-1]
         assert len(runs_in(tmp_path / "runs.jsonl")) == 2
@@ -351,12 +426,50 @@ def test_a_scheduler_that_begins_anew_is_said_and_append_goes_on(scenario, mempr
         until(lambda: f"{made.address} has here again".encode() in made.log("w").read_bytes())
         let(1000)
         done = memprof(*words, "--append")
+        monkeypatch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "1s")
+        with started(tmp_path, "fleet", made.address, "--watch", "--json") as watch:
+            seen = [json.loads(watch.stdout.readline()) for _ in range(2)]
+            made.scheduler.kill()
+            errors = watch.communicate(timeout=120)[1]
 
+    assert (watch.returncode, errors) == (5, "memprof: the scheduler does not answer any more\n")
+    assert [place["place"] for look in seen for place in look["places"]] == ["here", "here"]
     assert done.returncode == 0, done.stderr
     runs = store.load([tmp_path / "runs.jsonl"]).runs
     assert [run.job.repeat for run in runs] == [1, 2, 3, 4]
     (number,) = {run.attempt.number for run in runs}
     assert number > 1  # and not always 2: on a busy machine the place may be lost once more
+
+
+@pytest.mark.long
+def test_a_board_behind_a_worker_gets_a_model_once_and_is_waited_for(memprof, tmp_path, server, board):
+    (tmp_path / "m.json").write_text(json.dumps({"load": [{"allocate": "m", "bytes": 1 << 20}]}) + " " * 100_000)  # too large for a message
+    runtime, let, begun = held_runtime(tmp_path)
+    (tmp_path / "fleet").mkdir()
+
+    def copies():
+        return [(path, path.stat().st_ino, path.stat().st_ctime_ns) for path in (tmp_path / "there").rglob("m.json")]
+
+    with fleet(tmp_path / "fleet") as made:
+        made.worker("shore", "--offer", server.place, "--remote-dir", tmp_path / "there", "--python", sys.executable)
+        words = ("run", "m.json", "-r", runtime, "--warmup", 0, "--runs", 1, *on(made))
+        let(1)
+        first = memprof(*words, "--repeats", 1, "-o", "first.jsonl")
+        sent = copies()
+        let(2)
+        with started(tmp_path, *words, "--repeats", 2, "-o", "runs.jsonl") as process:
+            until(lambda: begun() == 3)  # the second of them stands still
+            again = copies()
+            server.cut()
+            let(1000)
+            _, errors = process.communicate(timeout=120)
+
+    assert (first.returncode, process.returncode) == (0, 0), first.stderr + errors
+    assert len(sent) == 1 and again == sent
+    assert "m.json begins again elsewhere, whole: " in errors
+    runs = store.load([tmp_path / "runs.jsonl"]).runs
+    assert [(run.job.repeat, run.attempt.number, run.attempt.labels["place"]) for run in runs] == [(n, 2, server.place) for n in (1, 2)]
+    assert [line["attempt"]["number"] for line in runs_in(tmp_path / "runs.jsonl")] == [1, 2, 2]
 
 
 def test_no_scheduler(memprof, scenario, monkeypatch):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import socket
 import ssl
 import subprocess
 from dataclasses import replace
@@ -11,10 +13,13 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from conftest import need_tool
+from failing import sentence
 from fleets import fleet
 from made import run
 
+from memprof.cli.fleet import slim
 from memprof.errors import InputError, UsageError
+from memprof.judge import design
 from memprof.measuring.fleet import arrivals, desk, message, packing, scheduler, searching, stand, watching, worker
 from memprof.measuring.fleet.message import (
     PROTOCOL,
@@ -32,12 +37,13 @@ from memprof.measuring.fleet.message import (
     words_of,
 )
 from memprof.measuring.fleet.packing import Asked, Wanted, packed, parse_labels
+from memprof.measuring.fleet.planning import Request
 from memprof.measuring.fleet.security import Security, secured, unreachable
 from memprof.measuring.places.place import HERE
 from memprof.measuring.suite import Suite, parse_cmd, parse_variant
 from memprof.runs import store
-from memprof.runs.records import Attempt
-from memprof.seek import dimensions, scale_runs
+from memprof.runs.records import Attempt, Outcome
+from memprof.seek import dimensions, scale, scale_runs
 from memprof.seek.scaled import ScaleRequest
 
 
@@ -255,20 +261,46 @@ def test_a_machine_of_a_second_kind_that_joins_gets_no_point_of_a_search(tmp_pat
                 needs.append(item.request.needs)
                 yield replace(run(), attempt=Attempt(item.request.key, 1, 1))
 
-    def told(n_workers):
+    def told():
         return {"workers": {f"tcp://{name}": {"memprof": {**OFFERED, "labels": labels}} for name, labels in kinds.items()}}
 
     monkeypatch.setattr(searching, "Desk", Answers)
-    lab = Lab()
-    monkeypatch.setattr(lab, "scheduler_info", told)
+    lab = Lab(told=told())
     machines = searching.Machines(lab, frozenset()).pinned()
     kinds["b"] = {"kind": "y", "place": "b"}
+    kinds["c"] = {"kind": "x", "place": "c", "fan": "none"}
+    lab.told = told()
 
     list(machines.measure([Asked(suite, Sought({"batch": 1}))], SimpleNamespace(say=print), print))
+    asks = desk.Desk(lab, [], SimpleNamespace(say=print), print, kind=machines.kind)
+    asks._look()
 
     assert needs == [{("kind", "x")}]
-    with pytest.raises(UsageError, match="of several: kind=x; kind=y"):
+    assert [place.offered.labels["place"] for place in asks._there.values()] == ["a"]  # though c has all labels that are needed
+    with pytest.raises(UsageError, match="of several: fan=none,kind=x; kind=x; kind=y"):
         searching.Machines(lab, frozenset()).pinned()
+
+
+def test_a_search_that_is_interrupted_has_a_law_of_the_points_that_came(tmp_path, monkeypatch):
+    path = tmp_path / "law.json"
+    path.write_text('{"weights": ["4MiB"], "activations": ["1MiB"]}')
+
+    class Interrupted(desk.Desk):
+        def runs(self):
+            for item in self.packed[1:]:
+                yield replace(run(), attempt=Attempt(item.request.key, 1, 1))
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(searching, "Desk", Interrupted)
+    fleet = searching.Machines(Lab(OFFERED), frozenset())
+    request = ScaleRequest(str(path), "synthetic", (dimensions.parse("threads=1..64"), dimensions.parse("sessions=1..8")), fleet=fleet)
+
+    answer = scale.scale(request, SimpleNamespace(say=print), print)
+
+    assert answer.interrupted
+    first, *rest = design.first_places({"threads": (1, 64), "sessions": (1, 8)})
+    assert [point.at for point in answer.points] == rest and first not in rest
+    assert all(point.sizes["PEAK"] for point in answer.points)
 
 
 def test_a_comparison_is_known_by_content(tmp_path):
@@ -435,11 +467,14 @@ def test_the_answer_of_a_worker_travels():
 class Lab:
     """A scheduler that tells what a test wants."""
 
-    def __init__(self, facts=None, desks=None):
-        self.facts, self.desks = facts, desks
+    scheduler = SimpleNamespace(identity=None)
 
-    def scheduler_info(self, n_workers):
-        return {"workers": {"tcp://a": {"memprof": self.facts}, "tcp://b": {"memprof": OFFERED}}}
+    def __init__(self, facts=None, desks=None, told=None, status="running"):
+        self.desks, self.status = desks, status
+        self.told = told or {"workers": {"tcp://a": {"memprof": facts}, "tcp://b": {"memprof": OFFERED}}}
+
+    def sync(self, call, **words):
+        return self.told
 
     def get_metadata(self, keys, default):
         return self.desks
@@ -485,7 +520,9 @@ class Incoming:
         if batch:
             messages, self.messages = self.messages, []
             return messages
-        raise TimeoutError
+        if self.messages:
+            return self.messages.pop(0)
+        raise asyncio.TimeoutError
 
 
 def asking():
@@ -509,19 +546,61 @@ def test_a_message_nested_too_deep_is_none(read):
 def test_a_desk_whose_scheduler_is_away_does_not_take_that_for_an_empty_fleet():
     asks, _ = asking()
     asks._there = dict.fromkeys(["board"])
-    asks.client = SimpleNamespace(scheduler_info=lambda n_workers: {"workers": {}}, status="connecting")
+    asks.client = Lab(told={"workers": {}}, status="connecting")
     asks._look()
     assert list(asks._there) == ["board"] and asks._running
+
+
+def test_a_desk_waits_for_machines_that_were_there_and_for_no_others(monkeypatch):
+    def desk_that_wants(labels, lab):
+        lines = []
+        asks = desk.Desk(lab, [], SimpleNamespace(say=lines.append), print)
+        asks._planner.want([Request("c", 1, frozenset(labels.items()))])
+        return asks, lines
+
+    strange = Lab({**OFFERED, "labels": {"kind": "x"}})
+    asks, _ = desk_that_wants({"kind": "y"}, strange)
+    with pytest.raises(InputError, match=r"^no place of the fleet has kind=y: it has 1 place with kind=x; 1 place with no labels$"):
+        asks._look()
+
+    asks, lines = desk_that_wants({"kind": "y"}, strange)
+    asks._began = True
+    asks._look()
+    assert lines == ["no place of the fleet has kind=y any more: what needs it waits"]
+    monkeypatch.setattr(desk, "_ABSENT_S", -1)
+    with pytest.raises(InputError, match="no place of the fleet has kind=y any more, for -1 s: it has"):
+        asks._look()
+
+    asks, _ = desk_that_wants({}, Lab(told={"workers": {}}))
+    with pytest.raises(InputError, match=r"^the fleet has no place: there is no place at all: start `memprof worker` beside the machines$"):
+        asks._look()
+
+    asks, _ = desk_that_wants({"kind": "x"}, strange)
+    asks._began = True
+    asks._planner.benched.add("here of b at tcp://a")
+    with pytest.raises(InputError, match="here of b at tcp://a failed too often, and no other place fits what waits"):
+        asks._look()
+
+
+def test_a_server_that_is_no_scheduler_is_not_waited_for(memprof, monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(scheduler, "_CONNECT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        done = memprof("fleet", address)
+
+    assert done.returncode == 5
+    assert sentence(done) == f"memprof: no scheduler answers at {address}; `dask scheduler` starts one"
 
 
 def test_a_scheduler_that_is_lost_is_said(tmp_path, monkeypatch):
     distributed = pytest.importorskip("distributed")
 
-    def away(**words):
+    def away(*call, **words):
         raise OSError("nobody answers")
 
     monkeypatch.setattr(distributed, "Queue", lambda name, client: SimpleNamespace(name=name, get=away))
-    client = SimpleNamespace(status="closed", scheduler_info=away, cancel=lambda futures, force: None)
+    client = SimpleNamespace(status="closed", sync=away, scheduler=Lab.scheduler, cancel=lambda futures, force: None)
     wanted = packed(Suite(models=(model(tmp_path),), runtimes=("synthetic",)), Wanted(), [])
     with pytest.raises(InputError, match=r"the connection to the scheduler broke .*--append goes on once it is back"):
         list(desk.Desk(client, wanted, SimpleNamespace(say=print), print).runs())
@@ -531,7 +610,7 @@ def test_a_scheduler_that_began_anew_is_no_empty_fleet():
     asks, _ = asking()
     asks._planner = SimpleNamespace(offer=lambda offer: None, unmatched=list, waiting=0)
     told = {"workers": {"tcp://b": {"memprof": OFFERED}}, "id": "first"}
-    asks.client = SimpleNamespace(scheduler_info=lambda n_workers: told, status="running")
+    asks.client = Lab(told=told)
     for _ in range(2):
         asks._look()
     told.update(workers={}, id="second")
@@ -551,8 +630,9 @@ def test_a_desk_hears_from_the_worker_that_a_comparison_ended():
 def test_a_message_that_is_none_does_not_lose_the_others():
     asks, lines = asking()
     good = encode(Said("task", say="hello")).decode()
-    heard = list(asks._messages(Incoming("[", good, 7, '{"task": 7}', "\ud800")))
+    heard = list(asks._messages(Incoming("[", good, 7, '{"task": 7}', "\ud800"), 0))
     assert [said.say for said in heard] == ["hello"]
+    assert list(asks._messages(Incoming(), 0)) == []
     assert lines and all(line.startswith("a worker sent what this memprof does not understand: ") for line in lines)
 
 
@@ -565,6 +645,48 @@ def test_a_run_that_is_none_costs_its_place_the_comparison_and_not_the_campaign(
     assert not asks._running and asks.client.cancelled == ["future"]
     (sentence,) = lines
     assert sentence.startswith("m.json begins again elsewhere, whole: board: a run of board")
+
+
+def test_every_run_arrives_once_however_often_it_is_sent():
+    asks, _ = asking()
+    asks.progress = SimpleNamespace(say=print, started=lambda job, index, total: None, finished=lambda run: None)
+    asks._planner.waiting = 0
+    kept = []
+    asks.keep = kept.append
+
+    def sent(task, repeat, number):
+        made = run(repeat=repeat)
+        said = Said(task, run=store.encode(replace(made, attempt=Attempt("c", number, 2))).decode())
+        return [(came.job.repeat, came.attempt.number, came.attempt.place) for came in asks._heard(said, None)]
+
+    once = [sent("task", repeat, 1) for repeat in (1, 1, 2, 1, 2)]
+    asks._running["again"] = desk._Running(asks._running.pop("task").packed, "other", 2, "future")
+    again = [sent(*words) for words in (("task", 1, 1), ("again", 1, 2), ("again", 1, 2))]
+
+    assert once == [[(1, 1, "board")], [], [(2, 1, "board")], [], []]
+    assert again == [[], [(1, 2, "other")], []]  # what a lost attempt still says is nobody's
+    assert len(kept) == 3
+
+
+def test_versions_may_differ_if_the_protocol_is_the_same():
+    for protocol, usable in ((PROTOCOL, 2), (PROTOCOL + 1, 1)):
+        there, sentences = scheduler.places(Lab({**OFFERED, "host": "a", "protocol": protocol, "version": "9.9"}))
+        assert (len(there), len(sentences)) == (usable, 2 - usable)
+    (sentence,) = sentences
+    words = f"here of a has memprof 9.9, and this is memprof {message.version()}: they do not understand one another"
+    assert sentence == f"{words} (protocol {PROTOCOL + 1} and {PROTOCOL})"
+
+
+def test_a_desk_keeps_no_timelines_and_not_every_run(monkeypatch, capsys):
+    monkeypatch.setattr("memprof.cli.fleet._SHOWN", 3)
+    lost = Outcome("lost", "EXECUTE")
+    made = [run(repeat=number, outcome=lost if number > 6 else None) for number in range(1, 20)]
+
+    kept = list(slim(made))
+
+    assert [each.job.repeat for each in kept] == [1, 2, 3, 7, 8, 9]
+    assert {each.timeline for each in kept} == {store.NOTHING_SEEN} != {made[0].timeline}
+    assert "the tables at the end are of the first 3 runs" in capsys.readouterr().err
 
 
 # -- over TLS

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from memprof import toml
 from memprof.errors import InputError, UsageError
 from memprof.measuring import orders, suite
 from memprof.measuring.suite import Suite, Variant
@@ -238,3 +239,15 @@ def test_a_knob_that_needs_another_is_refused_before_anything_is_measured(tmp_pa
 
     for given in ({"weight_cache": "on", "api": "compiled_model"}, {"weight_cache": "off"}, {"node_fusion": "off"}):
         assert orders.plan(Suite(**words, set=given)).orders[0].job.knobs == given
+
+
+def test_a_suite_may_name_thousands_of_files_in_a_line_and_no_key_of_a_thousand_parts(tmp_path):
+    path = tmp_path / "suite.toml"
+    names = [f"m{number}.json" for number in range(2000)]
+    for quote in "\"'":
+        path.write_text(f"models = [{', '.join(f'{quote}{name}{quote}' for name in names)}]\n")
+        assert toml.read(path) == {"models": names}
+    for text in (".".join("a" * 1000) + " = 1", "x = " + '"\\"' + '", ' + ".".join("a" * 1000), "\"\"\"; ''' " + ".".join("a" * 1000)):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="nested too deeply"):
+            toml.read(path)

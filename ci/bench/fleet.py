@@ -3,12 +3,13 @@
 
     plan    the planner by simulation: makespan against the ideal, its time and memory, for 100,000 jobs on 2,000 machines
     lab     a real scheduler and eight real workers in network namespaces of their own: a campaign of 64 sleeping jobs against the ideal
+    desk    a desk that gets 100,000 runs with their timelines through a real scheduler, from places that make them up: its memory
     boards  the same with boards of tests/board (QEMU) behind two of the eight workers: every run once, and the time between two jobs
     same    the figures of one model measured here and through a fleet, in turn, judged as the gate does (on an idle machine)
     kills   a worker, the process that tends a place, a board, and the desk killed in the middle: every run once, no comparison mixed, nothing
             left running
 
-All but `plan` need root (iproute2); without it the workers share the loopback. `--count N`: campaigns, or kills of each. Each part
+All but `plan` and `desk` need root (iproute2); without it the workers share the loopback. `--count N`: campaigns, or kills of each. Each part
 prints its Markdown table and writes it into docs/fleet.md where that has a place for it; progress goes to standard error.
 """
 
@@ -19,7 +20,9 @@ import itertools
 import json
 import os
 import resource
+import shlex
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -43,16 +46,18 @@ from bench import docs, tools
 from bench.table import aligned
 from memprof.judge import baseline, verdicts
 from memprof.runs import metrics, store
-from memprof.runs.records import Run
-from memprof.units import counted
+from memprof.runs.records import PEAK, Run
+from memprof.units import counted, format_bytes
 
-_COUNTS = {"plan": 3, "lab": 1, "boards": 1, "same": 30, "kills": 20}
+_COUNTS = {"plan": 3, "lab": 1, "desk": 1, "boards": 1, "same": 30, "kills": 20}
 _WORKERS, _BOARDS = 8, 2
 _BOARD_PORT = 2200  # and above, for their ssh
 _MEMPROF = str(Path(sys.executable).with_name("memprof"))  # the installed one, not that of the working folder
 _NET = "10.213.77"
 _SLEEP_S = 1.0
 _JOBS, _EACH = 64, 4  # jobs, and how many of them are a comparison
+_AT_THE_DESK = ((10_000, 10), (100_000, 10))  # runs of a campaign, and how many of them are a comparison
+_MADE = 16  # places
 _SHORT = ("-r", "synthetic", "--warmup", "0", "--runs", "1", "--repeats", str(_EACH))
 
 
@@ -344,6 +349,71 @@ def _measured(made: Lab, models: int, turn: int) -> tuple[str, ...]:
     )
 
 
+def desk(count: int) -> None:
+    """Large campaigns whose runs cost nothing: what the desk takes for them."""
+    rows = []
+    for runs, each in _AT_THE_DESK:
+        for _ in range(count):
+            rows.append(_desk(runs, each))
+            print(rows[-1], file=sys.stderr)
+    _show(
+        "fleet-desk",
+        aligned([("runs", "comparisons", "file", "peak of the desk", "CPU of the desk a run (ms)", "runs a second"), *rows]),
+        [
+            f"{_MADE} places make runs up, of 1,000 rows of a timeline each. The scheduler, the desk and all messages are real.",
+            f"The whole `memprof run` was measured by memprof, its tables included. Load of the machine: {os.getloadavg()[0]:.0f}.",
+        ],
+    )
+
+
+def _desk(runs: int, each: int) -> tuple[str, ...]:
+    with tempfile.TemporaryDirectory(prefix="memprof-fleet-") as name:
+        folder = Path(name)
+        models = [folder / f"m{number}.json" for number in range(runs // each)]
+        for number, path in enumerate(models):
+            path.write_text(json.dumps({"load": [{"allocate": f"m{number}", "bytes": 1 << 20}]}))
+        suite, output, measured = folder / "suite.toml", folder / "runs.jsonl", folder / "desk.jsonl"
+        suite.write_text(f"models = {json.dumps(list(map(str, models)))}\nruntimes = ['synthetic']\nrepeats = {each}\n")
+        env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
+        log = (folder / "log").open("wb")
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        words = ["-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
+        scheduler = subprocess.Popen([sys.executable, *words], stdout=log, stderr=log)
+        address = f"tcp://127.0.0.1:{port}"
+        try:
+            time.sleep(2)
+            places = [sys.executable, str(Path(__file__).with_name("made_places.py")), address, str(_MADE), str(each)]
+            workers = subprocess.Popen(places, stdout=log, stderr=log, env=env)
+            try:
+                made = Lab(folder, address, "")
+                _until(lambda: len(made.there()) == _MADE, 60)
+                asked = shlex.join(made.memprof("run", "--suite", str(suite), "--on", f"dask:{address}", "-o", str(output)))
+                words = ["run", "--cmd", f"desk={asked}", "--repeats", "1", "--timeout", "5h"]
+                if subprocess.run(made.memprof(*words, "-o", str(measured)), check=False, stdout=log, stderr=log).returncode:
+                    raise SystemExit("\n".join(["the desk failed:", *(folder / "log").read_text().splitlines()[-20:]]))
+            finally:
+                workers.terminate()
+                workers.wait()
+        finally:
+            scheduler.terminate()
+            scheduler.wait()
+        (run,) = store.load([measured]).runs
+        with output.open("rb") as file:
+            lines = sum(1 for _ in file)
+        if lines != runs:
+            raise SystemExit(f"{lines} runs of {runs} came back")
+        (mark,) = run.marks
+        return (
+            f"{runs:,}",
+            f"{runs // each:,}",
+            format_bytes(output.stat().st_size),
+            format_bytes(metrics.value(run, PEAK, metrics.METRICS["rss_peak_bytes"]) or 0),
+            f"{(mark.cpu_ns or 0) / 1e6 / runs:.1f}",
+            f"{runs * 1e9 / (mark.end_ns - mark.begin_ns):.0f}",
+        )
+
+
 def with_boards(count: int) -> None:
     """A campaign on workers of which some offer a board."""
     rows = []
@@ -491,7 +561,7 @@ def _show(name: str, table: str, notes: Sequence[str]) -> None:
 
 
 def main() -> None:
-    parts = {"plan": plan, "lab": real, "boards": with_boards, "same": same, "kills": kills}
+    parts = {"plan": plan, "lab": real, "desk": desk, "boards": with_boards, "same": same, "kills": kills}
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
     parser.add_argument("--count", type=int)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
@@ -15,7 +16,6 @@ import click
 from ..errors import EXIT_OK, MeasurementError, UsageError
 from .measuring import security_options
 
-_WATCH_S = 2.0
 _SHOWN = 2000  # runs whose tables are printed; the file has those of a larger campaign
 
 
@@ -122,12 +122,14 @@ def measure_on_fleet(
 
 def slim(runs: Any) -> Any:
     """The runs without their timelines, which tables do not need: the desk of a large campaign would fill its memory with them. Of a campaign
-    of more runs than can be looked at in a table, only the first are handed on; the file has all."""
+    of more runs than can be looked at in a table, only the first are handed on, and the first that failed; the file has all."""
     from ..runs.store import NOTHING_SEEN
     from . import talk
 
+    failed = 0
     for number, run in enumerate(runs, 1):
-        if number <= _SHOWN or not run.outcome.ok:
+        failed += not run.outcome.ok
+        if number <= _SHOWN or (not run.outcome.ok and failed <= _SHOWN):
             yield replace(run, timeline=NOTHING_SEEN)
         if number == _SHOWN + 1:
             talk(f"the tables at the end are of the first {_SHOWN} runs; `memprof table` shows those of the file")
@@ -136,7 +138,7 @@ def slim(runs: Any) -> Any:
 @click.command("fleet", epilog="Example: memprof fleet tcp://127.0.0.1:8786 --watch")
 @click.argument("scheduler", metavar="ADDRESS")
 @click.option("--watch", is_flag=True, help="Look again every few seconds, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table; with --watch, a line each time.")
 @security_options
 def command(
     scheduler: str, watch: bool, as_json: bool, tls_ca: str | None, tls_cert: str | None, tls_key: str | None, insecure: bool
@@ -144,18 +146,30 @@ def command(
     """Show a fleet: which machines are there, what they measure, and who waits."""
     from ..measuring.fleet import watching
     from ..measuring.fleet.scheduler import connected
-    from ..measuring.fleet.security import secured, unreachable
+    from ..measuring.fleet.security import secured
     from . import report
 
     load_distributed()
     security = secured(scheduler, tls_ca, tls_cert, tls_key, insecure)
-    with connected(scheduler, security) as client:
-        while True:
-            try:
-                fleet = watching.look(client, scheduler)
-            except OSError as error:
-                raise unreachable(scheduler, error) from None
-            click.echo(report("tables.fleet").render(fleet, format="json" if as_json else "markdown"))
+    form = ("lines" if watch else "json") if as_json else "markdown"
+    with connected(scheduler, security) as client, _shown_on(watch and not as_json) as show:
+        for fleet in watching.look(client, scheduler):
+            show(report("tables.fleet").render(fleet, format=form))
             if not watch:
-                return EXIT_OK
-            time.sleep(_WATCH_S)
+                break
+    return EXIT_OK
+
+
+@contextmanager
+def _shown_on(redraws: bool) -> Iterator[Callable[[str], None]]:
+    """What shows a text: in the place of the one before, if that is wanted and standard output is a terminal, which is not scrolled then; else
+    below it."""
+    if not (redraws and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"):
+        yield click.echo
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=Console(), auto_refresh=False) as live:
+        yield lambda text: live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)

@@ -295,6 +295,11 @@ def _answered(python: str, user_file: str | None, machine: Asked) -> tuple[Runti
     return tuple(replace(runtime, python=answer.python) for runtime in answer.runtimes)
 
 
+def forget() -> None:
+    """Ask each interpreter again: somebody may have installed what it lacked."""
+    _answered.cache_clear()
+
+
 def described(name: str) -> Runtime:
     """What memprof knows of a runtime by its name, installed or not: for runs that were measured elsewhere. Nothing is known of a user's own."""
     return next((runtime for runtime in describe(sys.executable) if runtime.name == name), Runtime(name))

@@ -15,10 +15,12 @@ _OWN = ("place", "host", "machine")
 
 
 def render(fleet: Fleet, *, format: str = "markdown") -> str:
-    """The tables as Markdown, or the same as JSON."""
-    if format == "json":
-        return json.dumps(_content(fleet), indent=1)
-    tables = [Table("Machines", ("place", "host", "labels", "measures", "runs", "for"), tuple(_places(fleet)), 4)] if fleet.places else []
+    """The tables as Markdown, or the same as JSON, with `lines` in one line."""
+    if format in ("json", "lines"):
+        return json.dumps(_content(fleet), indent=1 if format == "json" else None)
+    # What changes comes first: a terminal that is too narrow cuts the labels off.
+    header = ("place", "host", "measures", "runs", "for", "desk", "labels")
+    tables = [Table("Machines", header, tuple(_places(fleet)), len(header))] if fleet.places else []
     if fleet.desks:
         rows = tuple((desk.desk, str(desk.running), str(desk.waiting), str(desk.done)) for desk in fleet.desks)
         tables.append(Table("Desks, comparisons of each", ("desk", "run", "wait", "done"), rows))
@@ -38,8 +40,7 @@ def _places(fleet: Fleet) -> list[tuple[str, ...]]:
         doing = place.doing
         runs = f"{doing.done} of {doing.runs or '?'}" if doing.title else "-"
         since = format_duration(doing.for_s * 1e9) if doing.title else "-"
-        measures = f"{doing.title}, for {doing.desk}" if doing.title else "-"
-        rows.append((place.offered.place, place.offered.host, labels, measures, runs, since))
+        rows.append((place.offered.place, place.offered.host, doing.title or "-", runs, since, doing.desk or "-", labels))
     return rows
 
 

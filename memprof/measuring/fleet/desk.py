@@ -6,11 +6,12 @@ nothing running: the scheduler releases its tasks, and the workers stop what the
 
 from __future__ import annotations
 
+import pickle
 import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,17 +27,16 @@ from ..progress import Progress
 from . import message, worker
 from .message import RESOURCE, Said, Sent
 from .packing import Packed
-from .planning import Assignment, Offer, Planner
-from .scheduler import There, described, offered_words, places
+from .planning import Assignment, Labels, Offer, Planner
+from .scheduler import AWAY, TIMEOUTS, There, asked, described, offered_words, places_among
 
-_LOOK_S = 1.0  # between two looks at who is there
-_WAIT_S = 0.2  # for the next message
+_LOOK_S = 1.0  # between two looks at who is there; meanwhile the desk waits for messages
+_AGAIN_S = 0.2  # between two attempts to hear from a scheduler that is away
 _PATIENCE_S = 20.0  # how long the scheduler may be away
+_ABSENT_S = 300.0  # how long all machines may be away that a campaign needs
 _PIECE = 8 << 20
 _SMALL = 64 << 10  # files of a comparison that travel with it: asking for them would take longer
 _SENDERS = 4
-# All that Dask's client raises while its scheduler is away, or is another.
-_LOST = (OSError, CancelledError, RuntimeError, AttributeError, LookupError, ValueError)
 
 
 @dataclass
@@ -51,11 +51,28 @@ class _Running:
     arrived: set[str] = field(default_factory=set)
 
 
+def _none(unmatched: Sequence[Labels], more: str = "") -> str:
+    """That no place has one of these labels, without more words about it."""
+    named = [labels for labels in unmatched if labels]
+    return f"no place of the fleet has {'; '.join(map(described, named))}{more}" if named else f"the fleet has no place{more}"
+
+
+class _Call:
+    """A call of a function, which is made where this is unpickled. A scheduler unpickles the functions of tasks, but no bytes: so it needs no
+    memprof."""
+
+    def __init__(self, function: Callable[..., bytes], *words: object) -> None:
+        self._call = function, words
+
+    def __reduce__(self) -> tuple[Callable[..., bytes], tuple[object, ...]]:
+        return self._call
+
+
 @dataclass
 class Desk:
     """A campaign. See `runs`. earlier: what an existing runs file holds, see memprof.measuring.fleet.earlier. told: called every second with how many
     comparisons run, wait and are done. failed: a sentence for each comparison that was given up, by its key.
-    outputs: by the same, what a search had sent.
+    outputs: by the same, what a search had sent. kind: the labels of the only kind of machine that may be used, None for all that fit.
     """
 
     client: Any
@@ -66,6 +83,7 @@ class Desk:
     told: Callable[[int, int, int], None] = lambda running, waiting, done: None
     failed: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, bytes] = field(default_factory=dict)
+    kind: Labels | None = None
     _planner: Planner = field(default_factory=Planner)
     _there: dict[str, There] = field(default_factory=dict)
     _running: dict[str, _Running] = field(default_factory=dict)  # by the task's key
@@ -75,6 +93,8 @@ class Desk:
     _name: str = field(default_factory=lambda: secrets.token_hex(4))
     _scheduler: str | None = None  # the identity of its process
     _gave: set[tuple[str, str]] = field(default_factory=set)  # small files by their worker and their hash
+    _began: bool = False
+    _stands_still_s: float | None = None  # since when no place fits what waits
     _count: int = 0
     _total: int = 0
 
@@ -107,13 +127,13 @@ class Desk:
                         self._start(by_key[assignment.key], assignment, incoming)
                     ended = list(self._ended)  # their last messages were put into the queue before they ended
                     try:
-                        for said in self._messages(incoming):
+                        for said in self._messages(incoming, last + _LOOK_S):
                             yield from self._heard(said, senders)
                         seen = time.monotonic()
-                    except _LOST as error:
+                    except AWAY as error:
                         if time.monotonic() - seen > _PATIENCE_S or self.client.status not in ("running", "connecting"):
                             raise self._scheduler_lost(error) from None
-                        time.sleep(_WAIT_S)
+                        time.sleep(_AGAIN_S)
                         continue
                     for key in ended:
                         self._ended.popleft()
@@ -129,9 +149,9 @@ class Desk:
 
     def _look(self) -> None:
         try:
-            there, sentences = places(self.client)
-            scheduler = self.client.scheduler_info(n_workers=0).get("id")
-        except _LOST:
+            info = asked(self.client)
+            there, sentences, scheduler = *places_among(info["workers"]), info.get("id")
+        except AWAY:
             return  # the loop notices by itself when that lasts
         if self._scheduler not in (None, scheduler):
             raise InputError("the scheduler began anew and knows nothing of this campaign; what was measured is kept, and --append goes on")
@@ -142,6 +162,7 @@ class Desk:
             self._say_once(sentence)
         if not there and sentences and not self._running:
             raise InputError(sentences[0])
+        there = [place for place in there if self.kind in (None, place.labels_of_kind)]
         now = {place.name: place for place in there}
         for name in self._there.keys() - now.keys():
             self._gone(name)
@@ -154,12 +175,21 @@ class Desk:
         self._there = now
         running, waiting = len(self._running), self._planner.waiting
         self.told(running, waiting, len(self.packed) - running - waiting)
+        self._check_that_it_goes_on(there)
+
+    def _check_that_it_goes_on(self, there: Sequence[There]) -> None:
+        """Raises InputError if nothing runs and no place fits what waits. One that was there may come back: its worker tries that."""
         unmatched = self._planner.unmatched()
-        if unmatched and not self._running:
-            words = "; ".join(described(labels) for labels in unmatched)
-            raise InputError(f"no place of the fleet has {words}: {offered_words(there)}")
+        if not unmatched or self._running:
+            self._stands_still_s = None
+        elif benched := [place.name for place in there if any(labels <= place.offered.labels.items() for labels in unmatched)]:
+            raise InputError(f"{', '.join(benched)} failed too often, and no other place fits what waits: {offered_words(there)}")
+        else:
+            self._stands_still_s = self._stands_still_s or time.monotonic()
+            if not self._began or time.monotonic() - self._stands_still_s > _ABSENT_S:
+                raise InputError(f"{_none(unmatched, f' any more, for {_ABSENT_S:.0f} s' if self._began else '')}: {offered_words(there)}")
         for labels in unmatched:
-            self._say_once(f"no place of the fleet has {described(labels)} any more: what needs it waits")
+            self._say_once(f"{_none([labels], ' any more')}: what needs it waits")
 
     def _gone(self, name: str) -> None:
         self._planner.withdraw(name)
@@ -188,9 +218,8 @@ class Desk:
         )
         key = f"memprof-{self._name}-{assignment.key}-{assignment.attempt}"
         future = self.client.submit(
-            worker.measure,
-            message.encode(task),
-            incoming.name,
+            pickle.loads,
+            pickle.dumps(_Call(worker.measure, message.encode(task), incoming.name)),
             key=key,
             workers=[place.address],
             allow_other_workers=False,
@@ -198,24 +227,31 @@ class Desk:
             retries=0,
             pure=False,
         )
+        self._began = True
         self._running[key] = _Running(packed, assignment.place, assignment.attempt, future)
         future.add_done_callback(lambda _: self._wake(key, incoming))
 
     def _wake(self, key: str, incoming: Any) -> None:
         """A task ended, and its worker did not say so, or is dead: the desk, which waits for messages, is sent an empty one."""
+
+        async def put() -> None:
+            with suppress(Exception):  # the scheduler may be gone
+                await incoming.put("")
+
         if key in self._running:
             self._ended.append(key)
             with suppress(Exception):  # the client may be closed
-                self.client.loop.add_callback(incoming.put, "")
+                self.client.loop.add_callback(put)
 
-    def _messages(self, incoming: Any) -> Iterator[Said]:
-        """What the workers have said, after a moment if that is nothing yet."""
-        waits = not self._ended
-        try:
-            batch = [incoming.get(timeout=_WAIT_S)] if waits else []
-        except TimeoutError:
-            batch = []
-        for data in filter(None, [*batch, *incoming.get(batch=True)]):
+    def _messages(self, incoming: Any, until: float) -> Iterator[Said]:
+        """What the workers have said. If that is nothing yet, what is said until a time of the clock that does not go back."""
+        first = ""
+        if not self._ended:
+            try:
+                first = incoming.get(timeout=max(0.0, until - time.monotonic()))
+            except TIMEOUTS:
+                return
+        for data in filter(None, [first, *incoming.get(batch=True)]):
             try:
                 yield message.said(data.encode())
             except (msgspec.DecodeError, AttributeError, UnicodeError) as error:  # the others of the batch count all the same

@@ -5,15 +5,19 @@ What Dask would do to keep itself busy or observed (stealing, profiling, memory 
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
+from ...errors import InputError
 from ...units import counted
 from . import message
 from .message import FACTS, PROTOCOL, Doing, Offered
@@ -21,7 +25,9 @@ from .planning import Labels
 from .security import Security, unreachable
 
 _CONNECT_S = 10
-_TRIES = 20
+TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # the same from Python 3.11 on
+# All that Dask's client raises while its scheduler is away, or is another.
+AWAY = (OSError, *TIMEOUTS, CancelledError, RuntimeError, AttributeError, LookupError, ValueError)
 
 CALM = {
     "distributed.worker.profile.enabled": False,
@@ -37,10 +43,12 @@ CALM = {
 def calm() -> None:
     """Take these settings, and keep Dask from talking. To be called before anything of Dask is made."""
     import dask
+    import distributed  # noqa: F401  (it gives levels to its loggers)
 
     dask.config.set(CALM)
-    for name in ("distributed", "tornado"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # memprof says by itself what a user needs to know
+    for name in logging.root.manager.loggerDict:
+        if name.partition(".")[0] in ("distributed", "tornado"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # memprof says by itself what a user needs to know
 
 
 @dataclass(frozen=True)
@@ -70,9 +78,11 @@ def connected(address: str, security: Security) -> Iterator[Any]:
     from distributed import Client
 
     calm()
+    certificates = security.dask("client")
     try:
-        client = Client(address, security=security.dask("client"), timeout=_CONNECT_S, set_as_default=False, name="memprof")
-    except (OSError, TimeoutError) as error:
+        asyncio.run(_greeted(address, certificates))
+        client = Client(address, security=certificates, timeout=_CONNECT_S, set_as_default=False, name="memprof")
+    except (OSError, *TIMEOUTS) as error:
         raise unreachable(address, error) from None
     try:
         yield client
@@ -81,10 +91,44 @@ def connected(address: str, security: Security) -> Iterator[Any]:
             client.close(timeout=2)
 
 
+async def _greeted(address: str, certificates: Any) -> None:
+    """Raises OSError or a timeout if no scheduler answers: Dask's client waits without an end for the first words of another program."""
+    from distributed.comm import connect
+
+    words = certificates.get_connection_args("client") if certificates is not None else {}
+    connection = await asyncio.wait_for(connect(address, timeout=_CONNECT_S, **words), 2 * _CONNECT_S)
+    connection.abort()
+
+
 def places(client: Any) -> tuple[list[There], list[str]]:
-    """The places at a scheduler, and a sentence for each that this memprof cannot use. Raises OSError if the scheduler does not answer."""
+    """The places at a scheduler, and a sentence for each that this memprof cannot use. Raises InputError if the scheduler does not answer."""
+    try:
+        return places_among(asked(client)["workers"])
+    except AWAY:
+        raise gone() from None
+
+
+def asked(client: Any) -> Mapping[str, Any]:
+    """What the scheduler says of itself and of all its workers. Raises what AWAY has.
+
+    The client's own scheduler_info may have lost the workers: every two seconds a task of the client asks for the same without them, and both
+    answers have one place (distributed 2026.8).
+    """
+    from distributed import Scheduler
+
+    older = "n_workers" not in inspect.signature(Scheduler.identity).parameters  # tells of all
+    return client.sync(client.scheduler.identity, **({} if older else {"n_workers": -1}))  # type: ignore[no-any-return]
+
+
+def gone() -> InputError:
+    """The error for a scheduler that was there."""
+    return InputError("the scheduler does not answer any more")
+
+
+def places_among(workers: Mapping[str, Any]) -> tuple[list[There], list[str]]:
+    """As `places`, for the workers by their addresses, with what the scheduler knows of each."""
     there, sentences = [], []
-    for address, facts in _workers(client).items():
+    for address, facts in workers.items():
         if not isinstance(facts.get(FACTS), dict):
             continue  # somebody else's worker
         told = facts[FACTS]
@@ -103,20 +147,6 @@ def places(client: Any) -> tuple[list[There], list[str]]:
     names = Counter(place.name for place in there)
     # Containers of one machine, each with a worker: they have the same names for themselves.
     return [replace(place, name=f"{place.name} at {place.address}") if names[place.name] > 1 else place for place in there], sentences
-
-
-def _workers(client: Any) -> dict[str, Any]:
-    """What the scheduler tells of each worker. Raises OSError if it does not answer.
-
-    Dask's client asks by itself every two seconds, for the facts of no worker, and gives whatever answer came last (distributed 2026.8): so a fleet
-    would seem empty for a moment, and all that runs there lost.
-    """
-    for _ in range(_TRIES):
-        told = client.scheduler_info(n_workers=-1)
-        workers: dict[str, Any] = told["workers"]
-        if len(workers) >= told.get("n_workers", 0):
-            return workers
-    raise OSError("the scheduler does not tell of its workers")
 
 
 def described(labels: Labels) -> str:

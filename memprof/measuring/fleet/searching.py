@@ -38,17 +38,20 @@ class Answer:
 
 @dataclass(frozen=True)
 class Machines:
-    """The machines of a fleet that have these labels. client: of the scheduler."""
+    """The machines of a fleet that have these labels. client: of the scheduler. kind: all labels of their kind, None while that is not chosen."""
 
     client: Any
     labels: Labels
+    kind: Labels | None = None
 
     def pinned(self) -> Machines:
-        """Those of the kind that is there now: a machine of a second kind that joins later gets none of the search's points.
+        """Those of the kind that is there now: a machine of a second kind that joins later gets none of the search's points, also one that has
+        further labels.
 
         Raises InputError if there is none, UsageError if they are of several kinds.
         """
-        return replace(self, labels=self.labels | self._fitting()[0].labels_of_kind)
+        kind = self._fitting()[0].labels_of_kind
+        return replace(self, labels=self.labels | kind, kind=kind)
 
     @property
     def width(self) -> int:
@@ -71,11 +74,8 @@ class Machines:
         return scheduler.described(self.labels)
 
     def _fitting(self) -> list[scheduler.There]:
-        try:
-            there, sentences = scheduler.places(self.client)
-        except (OSError, LookupError) as error:  # the latter of a client that was closed
-            raise InputError(f"the connection to the scheduler broke ({type(error).__name__}); what was measured is kept") from None
-        fitting = [place for place in there if self.labels <= place.offered.labels.items()]
+        there, sentences = scheduler.places(self.client)
+        fitting = [place for place in there if self.labels <= place.offered.labels.items() and self.kind in (None, place.labels_of_kind)]
         if not fitting:
             raise InputError(sentences[0] if sentences and not there else self._none(there))
         kinds = sorted({place.kind or "no labels" for place in fitting})
@@ -100,7 +100,7 @@ class Machines:
         stop: is asked every second, with all Runs so far, whether the search still waits; what is not complete then is answered as far as it came.
         Raises InputError if the fleet is lost, and what `keep` raises; KeyboardInterrupt passes through. The complete answers come before that.
         """
-        self._fitting()  # a machine with further labels has those of the kind too
+        self._fitting()
         twins: Counter[str] = Counter()
         packed = []
         for each in asked:
@@ -115,7 +115,7 @@ class Machines:
             if stop(runs):
                 raise _Stopped
 
-        desk = Desk(self.client, packed, progress, keep, told=told)
+        desk = Desk(self.client, packed, progress, keep, told=told, kind=self.kind)
         ended: BaseException | None = None
         try:
             for run in desk.runs():

@@ -25,10 +25,12 @@ import msgspec
 from ...cache import cache_folder
 from ...errors import InputError, MemprofError, UsageError, os_reason
 from ...installing import making
+from ...programs import runtimes
 from ...runs import store
 from ...runs.records import Attempt, Job, Model, Run
 from ...units import format_bytes
 from .. import campaign
+from ..bundle import probe_command
 from ..order import Order
 from ..orders import plan
 from ..outputs import Outputs
@@ -53,6 +55,7 @@ def main() -> int:
     threading.Thread(target=_read, args=(tasks,), daemon=True).start()
     try:
         with _held(offer, folder or None, python or None) as place:
+            _prepare(place)
             _write("ready", msgspec.json.encode({"machine": place.machine().name, "arch": place.machine().arch}).decode())
             while True:
                 try:
@@ -64,12 +67,21 @@ def main() -> int:
                     _write("failed", f"lost {error}")
                     return 0  # a place that was lost is reached anew
                 except (MemprofError, msgspec.DecodeError) as error:
+                    runtimes.forget()  # what was lacking may be installed before the next comparison comes
                     _write("failed", f"refused {error}")
                 except OSError as error:
                     _write("failed", f"refused {error.filename or 'measuring'}: {os_reason(error)}")
     except MemprofError as error:
         _write("failed", f"lost {error}")
     return 0
+
+
+def _prepare(place: Place) -> None:
+    """Have what a first comparison would wait for: the probe's file and, if the place is this machine, what its interpreter says of its runtimes."""
+    with suppress(MemprofError):  # a comparison that needs it is told
+        probe_command(place.probe, place)
+        if place is HERE:
+            runtimes.describe(place.interpreter(None), None, place)
 
 
 class _Lost(Exception):

@@ -6,7 +6,7 @@ Each desk writes its counts beside the scheduler's tasks, with a beat. A desk wh
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -49,17 +49,28 @@ def tell(client: Any, name: str, waiting: Waiting | None) -> None:
         client.set_metadata([_DESKS, name], msgspec.to_builtins(waiting))
 
 
-def look(client: Any, address: str) -> Fleet:
-    """The fleet now. Raises OSError if the scheduler does not answer."""
-    before = _desks(client)
-    if before:
-        time.sleep(_BEATS_S)
-    desks = tuple(entry for name, entry in _desks(client).items() if name not in before or entry.beat != before[name].beat)
-    there, unusable = scheduler.places(client)
-    services = client.scheduler_info(n_workers=0).get("services") or {}
+def look(client: Any, address: str) -> Iterator[Fleet]:
+    """The fleet now, and again at every beat of the desks, without an end. Raises InputError if the scheduler does not answer."""
+    try:
+        before = _desks(client)
+        if before:
+            time.sleep(_BEATS_S)
+        while True:
+            now = _desks(client)
+            desks = tuple(desk for name, desk in now.items() if name not in before or desk.beat != before[name].beat)
+            yield _seen(client, address, desks)
+            before = now
+            time.sleep(_BEATS_S)
+    except scheduler.AWAY:
+        raise scheduler.gone() from None
+
+
+def _seen(client: Any, address: str, desks: tuple[Waiting, ...]) -> Fleet:
+    told = scheduler.asked(client)
+    there, unusable = scheduler.places_among(told["workers"])
     return Fleet(
         scheduler=address,
-        dashboard=client.dashboard_link if services.get("dashboard") else None,
+        dashboard=client.dashboard_link if (told.get("services") or {}).get("dashboard") else None,
         places=tuple(sorted(there, key=lambda place: place.name)),
         desks=desks,
         unusable=tuple(unusable),

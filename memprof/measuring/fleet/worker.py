@@ -18,7 +18,7 @@ from ...cache import cache_folder
 from ...errors import InputError, MemprofError
 from . import arrivals, message
 from .message import FACTS, RESOURCE, Doing, Result, Said
-from .scheduler import calm
+from .scheduler import TIMEOUTS, calm
 from .security import Security, unreachable
 from .stand import Cancelled, Gone, Stand
 
@@ -122,7 +122,7 @@ async def _offer(scheduler: str, number: int, stand: Stand, security: Security, 
             say(f"{stand.offer} is offered again" if connected_once else f"{stand.offer} is offered")
         try:
             worker = await _connected(scheduler, number, stand, security)
-        except (OSError, TimeoutError, ValueError) as error:
+        except (OSError, *TIMEOUTS, ValueError) as error:
             if not connected_once:
                 raise unreachable(scheduler, error) from None
             await asyncio.sleep(_AGAIN_S / 5)
