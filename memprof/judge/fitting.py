@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .terms import Kind, Point, Term, columns_of, ranges_of
+from .terms import At, Kind, Point, Term, columns_of, ranges_of
 
 if TYPE_CHECKING:
     from .terms import Floats
@@ -86,6 +86,11 @@ class Problem:
         self.count = int(self.exact.sum())
         self._columns: dict[Term, Floats] = {}
         self._fits: dict[tuple[Term, ...], Fit | None] = {}
+
+    @property
+    def places(self) -> list[At]:
+        """Where the points were measured."""
+        return [point.at for point in self._points]
 
     def measured(self, least: int) -> Iterator[tuple[str, list[float]]]:
         """The dimensions of which at least so many values were measured, each with these values, ascending."""
