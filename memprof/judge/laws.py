@@ -25,6 +25,7 @@ _NO_LAW = 0.05
 _CONFIDENCE = 0.95
 _FARTHEST = 1 << 40
 _EVERY = 512
+_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,11 @@ def largest(law: Predicts, name: str, others: At, within_bytes: float, start: in
     time counts. Far beyond it may hold 0, and says no longer what is possible: that is None then, though a value fits as predicted.
     """
     values = _values(start)
-    predictions = law.predict_all([{**others, name: value} for value in values])
+    predictions: list[Prediction] = []
+    for begin in range(0, len(values), _AT_ONCE):
+        predictions += law.predict_all([{**others, name: value} for value in values[begin : begin + _AT_ONCE]])
+        if any(prediction.low_bytes > within_bytes for prediction in predictions[begin:]):
+            break  # a simulated arena takes milliseconds a place; what lies beyond is not asked for
 
     def most(end: str) -> int | None:
         too_large = next((place for place, prediction in enumerate(predictions) if getattr(prediction, end) > within_bytes), None)

@@ -29,7 +29,6 @@ _SOURCE = "requests.c"
 _FILE, _PRELOAD = "MEMPROF_REQUESTS", "LD_PRELOAD"
 # Settings under which there is one arena, which keeps what it has and is asked by one thread, and no other library that is preloaded.
 _USUAL = {"arena_shrink": "off", "mode": "sequential", "provider": "cpu", "preload": None}
-_SHARES = (0.25, 0.5)
 _LEAST_CHUNK_BYTES = 4096
 
 
@@ -49,16 +48,28 @@ class Simulation:
 
 
 def places(varying: Sequence[Dimension]) -> list[dict[str, int]]:
-    """Where to record: places enough to tell the products of dimensions that a size follows from one another."""
-    ends = {each.label: (each.low, each.high - (each.high - each.low) % each.step) for each in varying}
-    corners = [dict(zip(ends, chosen, strict=True)) for chosen in itertools.product(*ends.values())]
-    between = [{each.label: _between(each, share) for each in varying} for share in (_SHARES if len(ends) == 1 else _SHARES[1:])]
-    every = [*between, *corners]
-    return [at for number, at in enumerate(every) if at not in every[:number]]
+    """Where to record: places enough to tell the products of dimensions that a size follows from one another.
+
+    They are low in the ranges, for sizes are exact, and odd where they may be, or sizes that are rounded up would look as if they were not.
+    """
+    if len(varying) == 1:
+        return _each([{varying[0].label: _between(varying[0], share)} for share in (0, 1 / 4, 1 / 2, 3 / 4)])
+    middle = {each.label: _between(each, 1 / 3) for each in varying}
+    ends = [(each.low, _between(each, 2 / 3)) for each in varying]
+    corners = [{each.label: value for each, value in zip(varying, chosen, strict=True)} for chosen in itertools.product(*ends)]
+    return _each([middle, *corners])
 
 
 def _between(dimension: Dimension, share: float) -> int:
-    return dimension.low + dimension.step * int((dimension.high - dimension.low) * share / dimension.step)
+    """A value of the dimension, by the logarithm of its range."""
+    value = dimension.low * (dimension.high / dimension.low) ** share
+    steps = int((value - dimension.low) / dimension.step + 0.5)
+    chosen = dimension.low + dimension.step * steps
+    return min(chosen | 1, dimension.high) if dimension.step == 1 and steps else chosen
+
+
+def _each(every: Sequence[dict[str, int]]) -> list[dict[str, int]]:
+    return [at for number, at in enumerate(every) if at not in every[:number]]
 
 
 def possible(order: Order) -> bool:
@@ -86,7 +97,7 @@ def record(order: Order, inputs: tuple[int, ...]) -> Recording | None:
                 return None
             with text.open(encoding="ascii") as lines:
                 return requests.parse(lines, (first.begin_ns, first.end_ns), (second.begin_ns, second.end_ns), inputs)
-    except (MemprofError, OSError, ValueError):
+    except (MemprofError, OSError, ValueError, IndexError):
         return None
 
 

@@ -1,7 +1,8 @@
 """What a model asks of ONNX Runtime's arena in two runs, as a function of its dimensions: from recordings at a few places to any other place.
 
 A recording is the text of runners/native/requests.c, of a session without an arena, so that each request is seen. The requests of all recordings must
-be the same but for their sizes. Each size is then a sum of few products of the dimensions, with whole-numbered exactness at all recorded places.
+be the same but for their sizes. Each size is then a sum of few products of the dimensions, which has the recorded sizes exactly, or nearly where the
+runtime rounds them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Recording:
 def parse(lines: Iterable[str], first: tuple[int, int], second: tuple[int, int], inputs: tuple[int, ...]) -> Recording:
     """A recording from its text: `a NS ADDRESS BYTES SITE` and `f NS ADDRESS`. first, second: begin and end of each run, in ns of the same clock.
 
-    What was asked for before the first run stays, and is left out. Raises ValueError for a text that is torn or of something else.
+    What was asked for before the first run stays, and is left out. Raises ValueError or IndexError for a text that is torn or of something else.
     """
     numbers: dict[str, int] = {}
     sizes: list[int] = []
@@ -207,11 +208,13 @@ class _Basis:
         if not any(sizes):
             return _NOTHING
         best: tuple[float, Amount] | None = None
-        # At least one place must be left that tests the terms.
+        # Places must be left that test the terms: one, and three where terms are subtracted, which fit nearly anything.
         for count in range(1, min(_MOST_TERMS, self._count - 1) + 1):
             for chosen in itertools.combinations(range(len(self._products)), count):
                 amount, error = self._tried(chosen, sizes)
-                if amount is not None and (best is None or error < best[0]):
+                if amount is None or (best is not None and error >= best[0]):
+                    continue
+                if all(factor > 0 for _, factor in amount.terms) or (error == 0 and count <= self._count - 3):
                     best = (error, amount)
             if best is not None and best[0] == 0:
                 break
