@@ -189,10 +189,10 @@ def walk(pid: int, mappings: Sequence[Mapping], pages: Pages) -> Heap:
 
 
 def mapped_from(pid: int, mappings: Sequence[Mapping], pages: Pages) -> int | None:
-    """The size from which on a request is mapped, which rises as mapped blocks are freed; None where it is not found, as when the user has set it.
+    """The size from which on a request is mapped, which rises as mapped blocks are freed; None where it is not found.
 
-    It stands between its neighbours in struct malloc_par of the C library's data: trim_threshold, which is twice as much once it has risen,
-    and top_pad, 128 KiB, before it. Raises look.Gone or look.Unreadable.
+    It stands in the C library's data, in struct malloc_par behind trim_threshold, which is twice as much once it has risen, and top_pad, 128 KiB
+    if nobody set it. Raises look.Gone or look.Unreadable.
     """
     reader = _Reader(pid, pages)
     found = set()

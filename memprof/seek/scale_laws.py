@@ -168,7 +168,7 @@ def series(points: Sequence[Measured], name: str, main: str) -> list[Point]:
 
 def shifted(points: list[Measured], main: str, noise: tuple[float, float]) -> tuple[list[Measured], int | None] | None:
     """The points, where runs whose PREPARE left less freed memory in the heap than others by chance have a shift, so that laws need not explain
-    it; and the most freed memory that a run kept, None where no run has a shift. None alone where the runs do not tell.
+    it; and the most freed memory that a run kept, None where the laws are of runs as they are. None alone where the runs do not tell.
 
     A runtime's peaks come in modes: glibc returns the top of its heap to the kernel or keeps it, as the order of a few calls has it. PREPARE
     then ends with the same memory in use and another amount of freed memory. Shifted sizes are taken only where they fit a law better.
