@@ -19,6 +19,7 @@ from memprof.plan.arenas import requests
 from memprof.plan.arenas.bfc import Arena, planned_block
 from memprof.plan.arenas.heap import Heap
 from memprof.plan.arenas.requests import Recording
+from memprof.programs import native
 from memprof.reports.tables import scale as tables
 from memprof.seek import scale, scale_requests, scale_runs
 from memprof.seek.dimensions import parse
@@ -311,10 +312,35 @@ def test_predictions_follow_a_simulated_arena():
     assert "Predictions follow these steps: the arena was simulated" in tables.render(answer, format="text")
 
 
-@pytest.mark.parametrize("knobs", [{"arena_shrink": "on"}, {"mode": "parallel"}, {"arena": "off"}])
-def test_settings_under_which_no_arena_is_simulated(knobs, monkeypatch):
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"knobs": {"arena_shrink": "on"}},
+        {"knobs": {"mode": "parallel"}},
+        {"knobs": {"arena": "off"}},
+        {"env": {"LD_PRELOAD": "/usr/lib/other.so"}},
+        {"simulates": False},
+        {"dimensions": (parse("sessions=1..4"),)},
+    ],
+)
+def test_what_is_not_simulated_is_not_recorded(words, monkeypatch):
     pytest.importorskip("onnxruntime")
     folder = once("a small LSTM", lambda folder: zoo.make("lstm", folder / "net.onnx", format="onnx", size_bytes=MIB))
     monkeypatch.setattr(scale_requests, "record", lambda *words: pytest.fail("recorded"))
-    request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", (parse("batch=1..8"), parse("sequence=16..128")), knobs=knobs)
+    asked = {"dimensions": (parse("batch=1..8"), parse("sequence=16..128")), **words}
+    request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", **asked)
     assert scale_runs.Places(request, Silent(), lambda line: None).simulate() == []
+
+
+def test_where_requests_cannot_be_recorded_nothing_is_simulated(monkeypatch, tmp_path):
+    pytest.importorskip("onnxruntime")
+    folder = once("a small LSTM", lambda folder: zoo.make("lstm", folder / "net.onnx", format="onnx", size_bytes=MIB))
+    monkeypatch.setenv("CC", str(tmp_path / "none"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    native.compiled.cache_clear()
+    said = []
+    progress = Silent()
+    progress.say = said.append
+    request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", (parse("batch=1..8"), parse("sequence=16..128")))
+    assert scale_runs.Places(request, progress, lambda line: None).simulate() == []
+    assert said == ["net.onnx: recording what is asked of the arena, in 5 runs without it"]

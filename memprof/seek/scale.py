@@ -46,7 +46,7 @@ def check(request: ScaleRequest) -> None:
 
 
 def request_of(order: Order, vary: Sequence[str], points: int | None = None) -> ScaleRequest:
-    """The question by these ranges (see dimensions.parse) for the runtime, model and settings of an order. Raises UsageError."""
+    """The question for coefficients, by these ranges (see dimensions.parse), for the runtime, model and settings of an order. Raises UsageError."""
     job = order.job
     return ScaleRequest(
         model=job.model.path,
@@ -60,6 +60,7 @@ def request_of(order: Order, vary: Sequence[str], points: int | None = None) -> 
         points=points,
         env=job.variables,
         variant=job.variant,
+        simulates=False,
     )
 
 

@@ -109,7 +109,7 @@ class Places:
         here = self._request.place is HERE and self._request.fleet is None and not self.space.side_by_side
         places = scale_requests.places(self.space.varying)
         asked = all(name in self.space.axes for dimension in self.space.varying for name in dimension.names)
-        if not (self.doubles and here and asked and scale_requests.possible(self._order(places[0]))):
+        if not (self._request.simulates and self.doubles and here and asked and scale_requests.possible(self._order(places[0]))):
             return []
         self._progress.say(f"{self.model.name}: recording what is asked of the arena, in {len(places)} runs without it")
         recorded = []
