@@ -316,9 +316,10 @@ def test_predictions_follow_an_arena_that_is_simulated():
     assert max(widths) < 0.08
 
 
-def test_a_run_far_from_its_simulation_by_chance_does_not_move_the_law():
+@pytest.mark.parametrize("chance", [5, -40])
+def test_a_run_far_from_its_simulation_by_chance_does_not_move_the_law(chance):
     points = measured(stepping, [{"batch": batch, "sequence": 64} for batch in (1, 5, 9, 14, 23, 32)])
-    points[2] = replace(points[2], bytes=points[2].bytes + 5 * MIB)
+    points[2] = replace(points[2], bytes=points[2].bytes + chance * MIB)
     law = laws.law(points, noise=(MIB / 8, 0.001), arena=Arena(simulated=(simulated,)))
     (truth,) = measured(stepping, [{"batch": 50, "sequence": 200}])
     assert law.simulated and law.predict(truth.at).bytes == pytest.approx(truth.bytes, rel=0.003)
