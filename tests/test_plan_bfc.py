@@ -50,6 +50,8 @@ def asked(*sizes, heap=None):
         ([5 * MIB, 5 * MIB, MIB], [8, 8, 16]),
         ([200 * MIB, 100 * MIB], [256, 256]),
         ([100 * MIB, MIB], [128, 128]),
+        ([514 * MIB, 514 * MIB, 514 * MIB], [1024, 1024, 1024]),  # as the runtime's log has it
+        ([1229 * MIB, 3 * MIB], [2048]),
         ([300 * MIB, MIB], [512]),  # 212 MiB are too much to waste, though less than the request
         ([], []),
         ([0, 0], []),

@@ -16,7 +16,8 @@ from collections.abc import Collection, Sequence
 
 from .heap import Heap
 
-_FIRST_REGION_BYTES = 1 << 20
+# Regions double up to a GiB; larger ones are taken only for a request that needs them.
+_FIRST_REGION_BYTES, _LARGEST_STEP_BYTES = 1 << 20, 1 << 30
 _ALIGNMENT_BYTES = 256
 _PAGE_BYTES = 4096
 _BINS = 21
@@ -93,7 +94,7 @@ class Arena:
             self._next *= 2
         self._extend(self._next)
         if not grown:
-            self._next *= 2
+            self._next = min(2 * self._next, _LARGEST_STEP_BYTES)
         return len(self.regions) - 1, 0
 
     def _extend(self, size: int) -> None:
