@@ -32,7 +32,7 @@ _FIRST_BYTES = 1 << 21
 _CHANCE_BYTES, _CHANCE_SHARE = 1 << 20, 0.005
 # A simulation is believed where it is so near unseen points: half of them, and all but every fifth, as shares of them. glibc may return free memory
 # to the kernel in the middle of a run, by chance.
-_HALF_NEAR, _MOST_NEAR = 0.015, 0.08
+_HALF_NEAR, _MOST_NEAR = 0.03, 0.08
 
 
 # What memory grows with: terms, and their bytes beside one another.
