@@ -250,6 +250,16 @@ def test_free_blocks_add_up_to_what_glibc_itself_says() -> None:
     assert mapped > 8 * MIB
 
 
+@pytest.mark.parametrize(
+    ("before", "bound"),
+    [("", 128 << 10), ("work(1, 8 << 20); ", (8 << 20) + 4096), ("libc.mallopt(-3, 1 << 20); work(1, 8 << 20); ", 1 << 20)],
+)
+def test_the_size_from_which_on_blocks_are_mapped_is_found(before, bound) -> None:
+    with waiting(_BLOCKS + before + "print('ready', flush=True); input()") as process:
+        mappings = look.mappings(process.pid)
+        assert glibc.mapped_from(process.pid, mappings, look.present_pages(process.pid, mappings)) == bound
+
+
 def test_arenas_of_threads_are_counted() -> None:
     program = _BLOCKS + (
         "gate = threading.Barrier(4)\n"

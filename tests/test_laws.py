@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -298,6 +299,43 @@ def test_memory_without_steps_has_none_in_an_arena_either():
     assert not law.steps and words(law) == ["", "batch x sequence"]
     for point in held:
         assert law.predict(point.at).bytes == pytest.approx(point.bytes, rel=0.001)
+
+
+def simulated(at):
+    """What `stepping` says, but for its constant."""
+    return (stepping(**at) - 91) * MIB
+
+
+def test_predictions_follow_an_arena_that_is_simulated():
+    law, held = arena_law(stepping, Arena(simulated=(lambda at: 0.0, simulated)))
+    assert law.simulated and words(law) == ["", "batch x sequence"]
+    for point in held:
+        assert law.predict(point.at).bytes == pytest.approx(point.bytes, rel=0.003)
+    assert in_interval(law, held) == 1
+    widths = [said.high_bytes / said.bytes - 1 for said in law.predict_all([point.at for point in held])]
+    assert max(widths) < 0.08
+
+
+@pytest.mark.parametrize("chance", [5, -40])
+def test_a_run_far_from_its_simulation_by_chance_does_not_move_the_law(chance):
+    points = measured(stepping, [{"batch": batch, "sequence": 64} for batch in (1, 5, 9, 14, 23, 32)])
+    points[2] = replace(points[2], bytes=points[2].bytes + chance * MIB)
+    law = laws.law(points, noise=(MIB / 8, 0.001), arena=Arena(simulated=(simulated,)))
+    (truth,) = measured(stepping, [{"batch": 50, "sequence": 200}])
+    assert law.simulated and law.predict(truth.at).bytes == pytest.approx(truth.bytes, rel=0.003)
+
+
+@pytest.mark.parametrize("wrong", [lambda at: simulated({**at, "batch": 4}), lambda at: 0.0, lambda at: 3 * simulated(at)])
+def test_a_simulation_that_is_not_near_the_points_is_not_followed(wrong):
+    law, held = arena_law(stepping, Arena(simulated=(wrong,)))
+    assert not law.simulated and in_interval(law, held) >= 0.9
+
+
+def test_a_simulation_is_not_followed_where_a_run_needed_more():
+    points = measured(stepping, [{"batch": batch, "sequence": 64} for batch in (1, 5, 9, 14, 23)])
+    died = Point({"batch": 32, "sequence": 64}, 400 * MIB, least=True)
+    answers = [laws.law(every, noise=QUIET, arena=Arena(simulated=(simulated,))) for every in (points, [*points, died])]
+    assert [law.simulated for law in answers] == [True, False]
 
 
 def test_a_place_that_died_of_want_of_memory_holds_up_a_law_with_steps():

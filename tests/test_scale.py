@@ -392,6 +392,11 @@ def test_a_chance_amount_of_kept_memory_is_not_taken_for_a_law():
     # Where the heap in use differs, its rest is no chance.
     assert scale_laws.shifted([replace(point, heap_used_bytes=(47 + point.at["a"]) * MIB) for point in points], PEAK, noise) is None
 
+    # Laws of runs that all kept as much are of such runs too, and a run that keeps less is compared as if it had.
+    same = [replace(point, heap_free_bytes=14 * MIB) for point in points]
+    assert scale_laws.shifted(same, PEAK, noise) == (same, 14 * MIB)
+    assert scale_laws.kept(replace(points[0], heap_free_bytes=5 * MIB), 14 * MIB).shift_bytes == 9 * MIB
+
 
 # -- laws of runs that were kept
 

@@ -91,9 +91,8 @@ CASES = (
         "encoder",
         "tflite",
         "litert",
-        ("ids.0,mask.0=1..8", "ids.1,mask.1=16..128", "sessions=1..3"),
+        ("ids.0,mask.0=1..8", "ids.1,mask.1=16..256", "sessions=1..3"),
         20 * MIB,
-        knobs={"malloc_mmap_threshold": "128KiB"},  # a threshold that moves gives each session's scratch memory another place
     ),
     Case("llama", "llama", "gguf", "llamacpp", ("context=512..8192", "slots=1..4"), 40 * MIB, knobs={"prompt": "16", "generate": "4"}),
 )

@@ -10,9 +10,11 @@ process with another allocator has no such chunks.
 from __future__ import annotations
 
 import os
+import re
 import struct
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +27,7 @@ _LEAST, _SIZE = 32, ~7
 _ARENA_STARTS = range(0x800, 0xA00, 16)  # where chunks begin after a struct malloc_state, by version
 _HEAP_STARTS = (0x20, 0x30, 0x40)
 _FENCE = 0x10
+_TOP_PAD = 128 << 10
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,31 @@ def walk(pid: int, mappings: Sequence[Mapping], pages: Pages) -> Heap:
         ranges(other_arenas.free),
         complete,
     )
+
+
+def mapped_from(pid: int, mappings: Sequence[Mapping], pages: Pages) -> int | None:
+    """The size from which on a request is mapped, which rises as mapped blocks are freed; None where it is not found.
+
+    It stands in the C library's data, in struct malloc_par behind trim_threshold, which is twice as much once it has risen, and top_pad, 128 KiB
+    if nobody set it. Raises look.Gone or look.Unreadable.
+    """
+    reader = _Reader(pid, pages)
+    found = set()
+    try:
+        for mapping in mappings:
+            if not re.search(r"/libc[.-][^/]*$", mapping.path or "") or "w" not in mapping.perms:
+                continue
+            for at in range(mapping.start + 8, mapping.end - 8, 8):
+                with suppress(_Absent):
+                    if (
+                        reader.word(at) == _TOP_PAD
+                        and reader.word(at - 8) in (2 * reader.word(at + 8), _TOP_PAD)
+                        and reader.word(at + 8) >= _TOP_PAD
+                    ):
+                        found.add(reader.word(at + 8))
+    finally:
+        reader.close()
+    return found.pop() if len(found) == 1 else None
 
 
 def _heaps(reader: _Reader, mapping: Mapping) -> list[tuple[int, int]]:

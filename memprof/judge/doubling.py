@@ -5,20 +5,22 @@ that no longer fits beside another needs a region of its own. Which tensors shar
 again for tensors of twice the size. A few runs tell how memory grows, but not where all its steps are. So the steps are a random function of the
 place between two powers of two, with jumps: a Gaussian process on the circle of these places (kriging; Rasmussen and Williams 2006). What it says at
 a place is near what was measured at the same place of another octave. Far from all of these, its interval holds steps of the usual height.
+
+Where the arena can be simulated, the steps are known: memory is a constant and what the simulation says.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .fitting import COST, KNOWN, Fit, Problem
+from .fitting import COST, KNOWN, Fit, Problem, huber
 from .terms import CONSTANT, Term
 
 if TYPE_CHECKING:
-    from .terms import Floats
+    from .terms import At, Floats
 
 # How high steps are beside the growth, as a share; the points choose.
 _STEPS = (0.25, 0.5)
@@ -26,6 +28,11 @@ _STEPS = (0.25, 0.5)
 _NEAR, _OCTAVES = 0.2, 8.0
 # The first regions are of 1 and 2 MiB, whatever the tensors' sizes are: steps of so much do not come again.
 _FIRST_BYTES = 1 << 21
+# How far a run is from a simulated arena by chance, in bytes and as a share of what is simulated: what PREPARE leaves free in the heap varies.
+_CHANCE_BYTES, _CHANCE_SHARE = 1 << 20, 0.005
+# A simulation is believed where it is so near unseen points: half of them, and all but every fifth, as shares of them. glibc may return free memory
+# to the kernel in the middle of a run, by chance.
+_HALF_NEAR, _MOST_NEAR = 0.03, 0.08
 
 
 # What memory grows with: terms, and their bytes beside one another.
@@ -34,9 +41,11 @@ Growth = tuple[tuple[Term, float], ...]
 
 @dataclass(frozen=True)
 class Arena:
-    """An arena whose regions double. growth: of the tensors in it as a plan has it, by their bytes; empty where no plan says so."""
+    """An arena whose regions double. growth: of the tensors in it as a plan has it, by their bytes; empty where no plan says so. simulated: what a
+    place needs, but for a constant, as simulations have it that differ in what they assume; the points choose."""
 
     growth: Growth = ()
+    simulated: tuple[Callable[[At], float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,72 @@ class Stepped(Fit):
         variance += np.einsum("ij,jk,ik->i", lost, self.spread, lost)
         variance = np.maximum(variance, 0.0) * self.scale**2
         return np.maximum(sizes, self.floor), np.where(sizes < self.floor, variance / 4, variance)
+
+
+@dataclass(frozen=True)
+class Following(Fit):
+    """A constant and a simulated arena. The terms are those of the law that is nearest without it, with its steps. chance: of a run, in bytes;
+    known: how well the constant is known, as a variance in chances."""
+
+    steps: float = 0.0
+    constant: float = 0.0
+    chance: float = 0.0
+    known: float = 0.0
+    simulated: Callable[[At], float] = lambda at: 0.0
+
+    def at(self, places: Mapping[str, Floats], count: int) -> tuple[Floats, Floats]:
+        """See Fit."""
+        import numpy as np
+
+        value = np.array([self.simulated({name: float(column[place]) for name, column in places.items()}) for place in range(count)])
+        variance = self.chance**2 * (1 + self.known) + (_CHANCE_SHARE * value) ** 2
+        return self.constant + value, variance * self.scale**2
+
+
+def following(problem: Problem, arena: Arena, shown: Fit) -> Fit | None:
+    """The points by a constant and the simulation that is nearest to them, None if none is near. shown: the fit whose terms it has."""
+    fits = [fit for simulated in arena.simulated if (fit := _followed(problem, simulated, shown)) is not None]
+    return min(fits, key=lambda fit: fit.score, default=None)
+
+
+def _followed(problem: Problem, simulated: Callable[[At], float], shown: Fit) -> Fit | None:
+    import numpy as np
+
+    measured = ~problem.least
+    sizes = problem.sizes[measured]
+    values = np.array([simulated(at) for at in problem.places])
+    rests = sizes - values[measured]
+    count = len(rests)
+    if count < 3:
+        return None
+    constant = float(np.median(rests))
+    # At least so much is needed where a run died for want of memory.
+    if (values[~measured] + constant < (1 - _MOST_NEAR) * problem.sizes[~measured]).any():
+        return None
+    errors = np.array([rest - np.median(np.delete(rests, place)) for place, rest in enumerate(rests)])
+    shares = np.abs(errors) / sizes
+    if np.median(shares) > _HALF_NEAR or np.sort(shares)[count - 1 - count // 5] > _MOST_NEAR:
+        return None
+    own = np.hypot(np.hypot(problem.noise[measured], _CHANCE_BYTES), _CHANCE_SHARE * values[measured])
+    strange = errors / own
+    loss = float(np.sum(huber(strange)))
+    freedom = count - 1 + KNOWN
+    scale = max(math.sqrt((loss + KNOWN) / (freedom + KNOWN)), 0.7)
+    return Following(
+        shown.terms,
+        shown.bytes,
+        shown.covariance * (shown.scale / scale) ** 2,
+        scale,
+        freedom,
+        loss,
+        errors,
+        strange,
+        steps=shown.steps if isinstance(shown, Stepped) else 0.0,
+        constant=constant,
+        chance=float(_CHANCE_BYTES),
+        known=math.pi / 2 / count,  # of a median
+        simulated=simulated,
+    )
 
 
 def stepped(problem: Problem, growths: Sequence[Growth]) -> Iterator[Fit]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .terms import Kind, Point, Term, columns_of, ranges_of
+from .terms import At, Kind, Point, Term, columns_of, ranges_of
 
 if TYPE_CHECKING:
     from .terms import Floats
@@ -86,6 +86,11 @@ class Problem:
         self.count = int(self.exact.sum())
         self._columns: dict[Term, Floats] = {}
         self._fits: dict[tuple[Term, ...], Fit | None] = {}
+
+    @property
+    def places(self) -> list[At]:
+        """Where the points were measured."""
+        return [point.at for point in self._points]
 
     def measured(self, least: int) -> Iterator[tuple[str, list[float]]]:
         """The dimensions of which at least so many values were measured, each with these values, ascending."""
@@ -165,7 +170,7 @@ class Problem:
         on_floor = (self.sizes - self.floor) / self.noise
         strange = np.where(on, on_floor, strange)
         unseen = np.where(on, on_floor, unseen)
-        loss = float(np.sum(_loss(strange)))
+        loss = float(np.sum(huber(strange)))
         coefficients = solution / norms
         penalty = sum(COST + _COSTS[term.kind] + 0.25 * max(term.degree - 1, 0) + math.log(max(self.count, 2)) for term in terms)
         for term, coefficient in zip(terms, coefficients, strict=True):
@@ -200,7 +205,8 @@ class Problem:
         return np.minimum(1.0, _HUBER * scale / np.maximum(np.abs(residuals), 1e-12))
 
 
-def _loss(residuals: Floats) -> Floats:
+def huber(residuals: Floats) -> Floats:
+    """What each residual, in units of its noise, adds to a loss: its square, and beyond some units its size."""
     import numpy as np
 
     size = np.abs(residuals)

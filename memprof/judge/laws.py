@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ..bounded import load_scipy
-from .doubling import Arena, Growth, Stepped
+from .doubling import Arena, Following, Growth, Stepped
 from .rivals import between, rivals_of
 from .terms import NOISE, SHAPE, At, Point, Term, columns_of, distance, ranges_of
 
@@ -25,6 +25,7 @@ _NO_LAW = 0.05
 _CONFIDENCE = 0.95
 _FARTHEST = 1 << 40
 _EVERY = 512
+_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class Law:
     """A law. error: its typical error at points that it did not see, as a share of them; None where every point was needed to fit it.
 
     floor_bytes: memory is never below this, however small the sum is (memory that was freed earlier is used again); 0 for no such floor.
-    steps: how high an arena's steps are beside the law, as a share of what grows; 0 for a law without.
+    steps: how high an arena's steps are beside the law, as a share of what grows; 0 for a law without. simulated: predictions are of a simulated
+    arena, and the coefficients those of the law without it.
     ranges: of the points, by dimension. changes: where it changes inside its range, as (dimension, place).
     """
 
@@ -64,6 +66,7 @@ class Law:
     changes: tuple[tuple[str, float], ...] = ()
     floor_bytes: float = 0.0
     steps: float = 0.0
+    simulated: bool = False
     rivals: tuple[tuple[float, Fit], ...] = field(default=(), repr=False, compare=False)
     places: tuple[At, ...] = field(default=(), repr=False, compare=False)
     noise: tuple[float, float] = field(default=(0.0, 0.0), repr=False, compare=False)
@@ -86,7 +89,7 @@ class Law:
         away = distance(places, self.places, self.ranges)
         own = np.hypot(self.noise[0], self.noise[1] * middle) * best.scale
         # Steps are in the variance of a law that has them.
-        shape = SHAPE + 2 * (self.error or 0.0) if not self.steps else SHAPE
+        shape = SHAPE + 2 * (self.error or 0.0) if not self.steps and not self.simulated else SHAPE
         variance = variance + own**2 + (shape * away * middle) ** 2
         half = float(stdtrit(best.freedom, 0.5 + _CONFIDENCE / 2)) * np.sqrt(variance)
         return [
@@ -125,7 +128,8 @@ def law(points: Sequence[Point], *, noise: tuple[float, float] = NOISE, arena: A
         ranges=ranges,
         changes=tuple((term.dimension, term.size) for term in best.terms if term.kind == "beyond"),
         floor_bytes=best.floor,
-        steps=best.steps if isinstance(best, Stepped) else 0.0,
+        steps=best.steps if isinstance(best, Stepped | Following) else 0.0,
+        simulated=isinstance(best, Following),
         rivals=tuple(rivals),
         places=tuple(point.at for point in points),
         noise=noise,
@@ -188,7 +192,11 @@ def largest(law: Predicts, name: str, others: At, within_bytes: float, start: in
     time counts. Far beyond it may hold 0, and says no longer what is possible: that is None then, though a value fits as predicted.
     """
     values = _values(start)
-    predictions = law.predict_all([{**others, name: value} for value in values])
+    predictions: list[Prediction] = []
+    for begin in range(0, len(values), _AT_ONCE):
+        predictions += law.predict_all([{**others, name: value} for value in values[begin : begin + _AT_ONCE]])
+        if any(prediction.low_bytes > within_bytes for prediction in predictions[begin:]):
+            break  # a simulated arena takes milliseconds a place; what lies beyond is not asked for
 
     def most(end: str) -> int | None:
         too_large = next((place for place, prediction in enumerate(predictions) if getattr(prediction, end) > within_bytes), None)

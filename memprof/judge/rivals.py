@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .doubling import Arena, Growth, stepped
+from .doubling import Arena, Growth, following, stepped
 from .fitting import Fit, Problem
 from .terms import CONSTANT, Kind, Point, Term
 
@@ -46,7 +46,9 @@ def rivals_of(
     if simple:
         return _weighted(fits)
     if arena is not None:
-        return _weighted(_doubling(problem, points, noise, fits, arena, quick))
+        fits = _doubling(problem, points, noise, fits, arena, quick)
+        known = following(problem, arena, fits[0])
+        return [(1.0, known)] if known is not None else _weighted(fits)
     if problem.misfit(fits[0]):
         fits = _merged(fits, _rounded(problem, fits), _stepped(problem, names) if len(names) == 1 else [])
     if quick:

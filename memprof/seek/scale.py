@@ -23,6 +23,7 @@ from ..units import format_bytes
 from . import scale_laws
 from .dimensions import parse
 from .scale_findings import findings, of_token
+from .scale_requests import Simulation
 from .scale_runs import Places
 from .scaled import Measured, Scaled, ScaleRequest, Within, against, words_of
 
@@ -45,7 +46,7 @@ def check(request: ScaleRequest) -> None:
 
 
 def request_of(order: Order, vary: Sequence[str], points: int | None = None) -> ScaleRequest:
-    """The question by these ranges (see dimensions.parse) for the runtime, model and settings of an order. Raises UsageError."""
+    """The question for coefficients, by these ranges (see dimensions.parse), for the runtime, model and settings of an order. Raises UsageError."""
     job = order.job
     return ScaleRequest(
         model=job.model.path,
@@ -59,6 +60,7 @@ def request_of(order: Order, vary: Sequence[str], points: int | None = None) -> 
         points=points,
         env=job.variables,
         variant=job.variant,
+        simulates=False,
     )
 
 
@@ -78,6 +80,7 @@ class _Scaler:
         self._points: list[Measured] = []
         self._skipped: list[Mapping[str, int]] = []
         self._remarks: list[str] = []
+        self._simulations: list[Simulation] = []
         self._kept: int | None = None  # the most freed memory that a run kept, where laws are of such runs
 
     def check(self) -> None:
@@ -116,12 +119,15 @@ class _Scaler:
         for point in itertools.takewhile(lambda point: point.ended, self._points):
             if not point.least:
                 self._progress.say(f"{words_of(point.at)}: {point.ended}")
+        self._simulations = self._places.simulate()
         candidates = self._candidates()
         while len(self._points) < self._most:
             self._shift()
             series = self._series_for_design()
             left = [at for at in candidates if at not in self._skipped]
-            chosen = design.next_place(series, left, noise=self._places.noise, arena=self._arena()) if series else next(iter(left), None)
+            chosen = (
+                design.next_place(series, left, noise=self._places.noise, arena=self._main_arena()) if series else next(iter(left), None)
+            )
             if chosen is None:
                 break
             self._measure([chosen])
@@ -164,7 +170,7 @@ class _Scaler:
         """Whether a place surely needs more than is free: only said once a law is known."""
         if len(self._points) < 3:
             return False
-        law = laws.law(self._series(self._main), noise=self._places.noise, arena=self._arena())
+        law = laws.law(self._series(self._main), noise=self._places.noise, arena=self._main_arena())
         return law is not None and self._places.too_large(law.predict(at).low_bytes)
 
     # -- places
@@ -198,7 +204,8 @@ class _Scaler:
         job = self._places.job
         assert job is not None
         self._shift()
-        answer = scale_laws.answer(job, self._places.space.dimensions, self._points, self._main, self._places.noise, self._arena())
+        noise = self._places.noise
+        answer = scale_laws.answer(job, self._places.space.dimensions, self._points, self._main, noise, self._arena(), self._simulations)
         answer = replace(
             answer,
             predictions=tuple(answer.predict(self._request.predictions)),
@@ -235,6 +242,9 @@ class _Scaler:
     def _arena(self) -> Arena | None:
         return Arena(laws.growth_of(scale_laws.planned(self._points))) if self._places.doubles else None
 
+    def _main_arena(self) -> Arena | None:
+        return scale_laws.simulated(self._arena(), self._main, self._simulations)
+
     def _remark(self, sentence: str) -> None:
         if sentence not in self._remarks:
             self._remarks.append(sentence)
@@ -252,7 +262,7 @@ class _Scaler:
                 self._series_for_design(),
                 [at for at in self._candidates() if at not in self._skipped],
                 noise=self._places.noise,
-                arena=self._arena(),
+                arena=self._main_arena(),
             )
             wanted = [place] if place is not None else []
         distinct = {tuple(sorted(at.items())): at for at in wanted}

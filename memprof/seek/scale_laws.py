@@ -5,20 +5,21 @@ The sum of processes that ran side by side is in none of their runs, so runs of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..errors import InputError
 from ..judge import laws
 from ..judge.doubling import Arena
-from ..judge.terms import Point
+from ..judge.terms import At, Point
 from ..programs import runtimes
-from ..runs.records import MODEL_LOAD, PEAK, Job, Run
+from ..runs.records import EXECUTE, MODEL_LOAD, PEAK, WARMUP, Job, Run
 from ..runs.settings import in_a_line
 from .dimensions import THREADS, Dimension
 from .scale_findings import findings, undecided
+from .scale_requests import Simulation
 from .scale_runs import measured, noise
-from .scaled import ALL, CHARGED, Measured, Named, Scaled, against, changes
+from .scaled import ALL, ANONYMOUS, CHARGED, Measured, Named, Scaled, against, changes
 
 _SAME = 0.002  # heaps in use that differ by no more than this share are the same
 MOST_VARYING = 3  # more take too many runs
@@ -35,13 +36,16 @@ def answer(
     main: str,
     noise: tuple[float, float],
     arena: Arena | None = None,
+    simulations: Sequence[Simulation] = (),
 ) -> Scaled:
     """What the points tell, with nothing beside them. job: of one of the runs. noise: what two runs at a place differ by, in bytes and as a share.
-    arena: whose memory it is, where its regions double."""
+    arena: whose memory it is, where its regions double; simulations: of it, where there are any."""
     ranges = {each.label: (each.low, each.high - (each.high - each.low) % each.step) for each in dimensions if each.varies}
     names = dict.fromkeys(name for point in points if not point.ended for name in point.sizes)
     ordered = [main, *(name for name in names if name != main)]
-    named = tuple(Named(name, laws.law(series(points, name, main), noise=noise, arena=arena)) for name in ordered)
+    named = tuple(
+        Named(name, laws.law(series(points, name, main), noise=noise, arena=simulated(arena, name, simulations))) for name in ordered
+    )
     made = Scaled(
         model=job.model.name,
         runtime=job.runtime,
@@ -54,6 +58,18 @@ def answer(
         threads=None if _has(dimensions, THREADS) else job.threads,
     )
     return replace(made, undecided=undecided(made, noise))
+
+
+def simulated(arena: Arena | None, name: str, simulations: Sequence[Simulation]) -> Arena | None:
+    """The arena as the law of that name knows it: simulated where its memory is that of an arena that was asked for something."""
+    if arena is None or name not in (WARMUP, EXECUTE, PEAK, ANONYMOUS):
+        return arena
+    last = name != WARMUP
+
+    def of(simulation: Simulation) -> Callable[[At], float]:
+        return lambda at: simulation.resident_bytes({label: round(value) for label, value in at.items()})[last]
+
+    return replace(arena, simulated=tuple(of(simulation) for simulation in simulations))
 
 
 def of_runs(runs: Sequence[Run]) -> list[Scaled]:
@@ -166,7 +182,7 @@ def series(points: Sequence[Measured], name: str, main: str) -> list[Point]:
 
 def shifted(points: list[Measured], main: str, noise: tuple[float, float]) -> tuple[list[Measured], int | None] | None:
     """The points, where runs whose PREPARE left less freed memory in the heap than others by chance have a shift, so that laws need not explain
-    it; and the most freed memory that a run kept, None where no run has a shift. None alone where the runs do not tell.
+    it; and the most freed memory that a run kept, None where the laws are of runs as they are. None alone where the runs do not tell.
 
     A runtime's peaks come in modes: glibc returns the top of its heap to the kernel or keeps it, as the order of a few calls has it. PREPARE
     then ends with the same memory in use and another amount of freed memory. Shifted sizes are taken only where they fit a law better.
@@ -178,6 +194,8 @@ def shifted(points: list[Measured], main: str, noise: tuple[float, float]) -> tu
     most = max(point.heap_free_bytes or 0 for point in known)
     plain = [replace(point, shift_bytes=0) for point in points]
     shifted = [replace(point, shift_bytes=most - (point.heap_free_bytes or 0)) if not point.ended else point for point in plain]
+    if all(point.shift_bytes < noise[0] for point in shifted):
+        return plain, most  # all kept as much, so the laws are of such runs anyway
     by_plain, by_shifted = (laws.simple_score(series(each, main, main), noise) for each in (plain, shifted))
     return (shifted, most) if by_shifted < by_plain else (plain, None)
 

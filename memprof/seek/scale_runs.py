@@ -23,11 +23,15 @@ from ..measuring.suite import Suite, Variant
 from ..measuring.together import Shared
 from ..models.identity import identify
 from ..plan.analysis import describe
+from ..plan.arenas import requests
+from ..plan.graphs.graph import Graph
 from ..plan.graphs.read import read
 from ..plan.graphs.reduced import problem
 from ..programs import runtimes
 from ..runs.records import PEAK, PREPARE, STARTUP, Job, Outcome, Run
+from . import scale_requests
 from .dimensions import PROCESSES, SESSIONS, THREADS, Space, space
+from .scale_requests import Simulation
 from .scaled import ALL, ANONYMOUS, CHARGED, Measured, ScaleRequest, words_of
 
 _SHARE = 0.9  # of the memory that is free, for a run that is not to drive out others
@@ -101,6 +105,33 @@ class Places:
             point = self._alone(order, count)
         return replace(point, at=at, planned_bytes=planned, held_out=held_out)
 
+    def simulate(self) -> list[Simulation]:
+        """The arena at any place, by different assumptions, from runs that are no measurements; empty where it cannot be simulated."""
+        here = self._request.place is HERE and self._request.fleet is None and not self.space.side_by_side
+        places = scale_requests.places(self.space.varying)
+        asked = all(name in self.space.axes for dimension in self.space.varying for name in dimension.names)
+        if not (self._request.simulates and self.doubles and here and asked and scale_requests.possible(self._order(places[0]))):
+            return []
+        self._progress.say(f"{self.model.name}: recording what is asked of the arena, in {len(places)} runs without it")
+        recorded = []
+        for at in places:
+            inputs = self._inputs(at)
+            recording = scale_requests.record(self._guarded(self._order(at)), inputs) if inputs is not None else None
+            if recording is None:
+                return []
+            recorded.append((at, recording))
+        known = requests.requests(recorded)
+        if known is None:
+            return []
+        return scale_requests.simulations(known, scale_requests.heap(self._guarded(self._order(places[0]))), self._request.runs)
+
+    def _inputs(self, at: Mapping[str, int]) -> tuple[int, ...] | None:
+        """The bytes of each of the model's inputs at a place, None where its graph cannot be read."""
+        if self._planned(at) is None:
+            return None
+        graph = self._graph(at)
+        return tuple(graph.tensors[number].bytes or 0 for number in graph.inputs)
+
     def too_large(self, least_bytes: float) -> bool:
         """Whether a run that needs so much should not be started."""
         return self._request.place is HERE and self._request.fleet is None and least_bytes > _free()
@@ -133,10 +164,11 @@ class Places:
         )
         return suite, variant
 
+    def _guarded(self, order: Order) -> Order:
+        return order if self._guard is None else replace(order, **self._guard.start(_free()))  # type: ignore[arg-type]
+
     def _alone(self, order: Order, count: int) -> Measured:
-        if self._guard is not None:
-            order = replace(order, **self._guard.start(_free()))  # type: ignore[arg-type]
-        (run,) = campaign.measure([order], Quiet(self._progress, count), self._keep)
+        (run,) = campaign.measure([self._guarded(order)], Quiet(self._progress, count), self._keep)
         self._known(run)
         return measured(run)
 
@@ -173,7 +205,7 @@ class Places:
             self.unplanned = "there is no plan to hold it against: inputs come from a file"
             return None
         try:
-            graph = read(path, self.space.shapes(at, self._request.shapes))
+            graph = self._graph(at)
             if graph.unsized:
                 raise InputError(f"the size of {graph.unsized[0]} is not known")
             mapped = problem(graph)
@@ -181,6 +213,9 @@ class Places:
         except MemprofError as error:
             self.unplanned = f"there is no plan to hold it against: {error}"
             return None
+
+    def _graph(self, at: Mapping[str, int]) -> Graph:
+        return read(Path(self.model.path), self.space.shapes(at, self._request.shapes))
 
 
 def _assumed(names: Sequence[str]) -> str:

@@ -27,7 +27,7 @@ class ScaleRequest:
     predictions: places to predict, by label. within_bytes: a limit, for the largest value of each dimension that fits. confirm: run the
     predictions that can be reached. points: the most runs that the laws are fitted to, None for as many as the number of dimensions asks for.
     env: the runtime's environment variables. variant: stands before the place in the name of the runs, None for nothing. fleet: the machines
-    that measure, None for the place.
+    that measure, None for the place. simulates: an arena whose regions double is simulated, which predictions need and coefficients do not.
     """
 
     model: str
@@ -47,6 +47,7 @@ class ScaleRequest:
     variant: str | None = None
     place: Place = HERE
     fleet: Machines | None = None
+    simulates: bool = True
 
 
 @dataclass(frozen=True)

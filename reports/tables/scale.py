@@ -199,7 +199,13 @@ def notes(scaled: Scaled) -> list[str]:
     for named in scaled.laws:
         if named.law is not None:
             said += [f"The law of {named.name} changes at about {dimension}={place:g}." for dimension, place in named.law.changes]
-    stepped = [named.name for named in scaled.laws if named.law is not None and named.law.steps]
+    simulated = [named.name for named in scaled.laws if named.law is not None and named.law.simulated]
+    if simulated:
+        said.append(
+            f"The arena's regions double, so memory grows in steps around the law of {', '.join(simulated)}. Predictions follow these steps: "
+            "the arena was simulated from what the model asks of it."
+        )
+    stepped = [named.name for named in scaled.laws if named.law is not None and named.law.steps and not named.law.simulated]
     if stepped:
         said.append(
             f"The arena's regions double, so memory grows in steps around the law of {', '.join(stepped)}: a run between the measured places, or "
@@ -242,4 +248,5 @@ def _law(law: Law | None) -> Mapping[str, object] | None:
         "ranges": law.ranges,
         "changes": law.changes,
         "steps": law.steps,
+        "simulated": law.simulated,
     }

@@ -1,0 +1,259 @@
+"""What a model asks of ONNX Runtime's arena in two runs, as a function of its dimensions: from recordings at a few places to any other place.
+
+A recording is the text of runners/native/requests.c, of a session without an arena, so that each request is seen. The requests of all recordings must
+be the same but for their sizes. Each size is then a sum of few products of the dimensions, which has the recorded sizes exactly, or nearly where the
+runtime rounds them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import prod
+
+from .bfc import Arena, planned_block
+from .heap import Heap
+
+At = Mapping[str, int]
+# A size that no few terms give exactly is taken where the best of them are so near, as a share.
+_NEAR = 0.01
+_MOST_TERMS = 3
+_HIGHEST_DEGREE = 3
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The requests of two runs of a session, one after the other, without an arena.
+
+    first, second: the requests of each run in order: n allocates number n, and ~n releases it. sizes: of each number, in bytes. sites: for each,
+    where in the runtime's code it was asked for. inputs: the bytes of each array that the model is given, which were there before.
+    """
+
+    first: tuple[int, ...]
+    second: tuple[int, ...]
+    sizes: tuple[int, ...]
+    sites: tuple[str, ...]
+    inputs: tuple[int, ...]
+
+
+def parse(lines: Iterable[str], first: tuple[int, int], second: tuple[int, int], inputs: tuple[int, ...]) -> Recording:
+    """A recording from its text: `a NS ADDRESS BYTES SITE` and `f NS ADDRESS`. first, second: begin and end of each run, in ns of the same clock.
+
+    What was asked for before the first run stays, and is left out. Raises ValueError or IndexError for a text that is torn or of something else.
+    """
+    numbers: dict[str, int] = {}
+    sizes: list[int] = []
+    sites: list[str] = []
+    runs: tuple[list[int], list[int]] = ([], [])
+    for line in lines:
+        kind, clock, address, *rest = line.split()
+        now = int(clock)
+        run = next((steps for steps, (begin, end) in zip(runs, (first, second), strict=True) if begin <= now <= end), None)
+        if kind == "a":
+            numbers.pop(address, None)
+            if run is not None:
+                numbers[address] = len(sizes)
+                run.append(len(sizes))
+                sizes.append(int(rest[0]))
+                sites.append(rest[1])
+        elif address in numbers:
+            number = numbers.pop(address)
+            if run is not None:
+                run.append(~number)
+    return Recording(tuple(runs[0]), tuple(runs[1]), tuple(sizes), tuple(sites), inputs)
+
+
+@dataclass(frozen=True)
+class Requests:
+    """The requests at any place. amounts: the size of each number, and then that of each input, as sums of products of dimensions. block: the number
+    of the block that holds the second run's tensors, None for a runtime that makes none; planned: the numbers of the first run that lie in it."""
+
+    recording: Recording
+    amounts: tuple[Amount, ...]
+    block: int | None
+    planned: frozenset[int]
+
+    def resident_bytes(self, at: At, runs: int, heap: Heap) -> tuple[int, int]:
+        """What becomes resident at a place until the end of the first run, and until that of `runs` more: the inputs and the arena's pages.
+
+        heap: as it is before the inputs are made; it is used up.
+        """
+        known = {amount: amount.at(at) for amount in self._distinct}
+        every = [known[amount] for amount in self.amounts]
+        count = len(self.recording.sizes)
+        sizes, inputs = every[:count], every[count:]
+        if self.block is not None:
+            sizes[self.block] = planned_block(self.recording.first, sizes, self.planned)
+        given = sum(size for size in inputs if heap.allocate(size)[1])
+        arena = Arena(heap)
+        _run(arena, 0, self.recording.first, sizes)
+        after_first = arena.resident_bytes
+        for turn in range(1, runs + 1):
+            _run(arena, turn, self.recording.second, sizes)
+        return given + after_first, given + arena.resident_bytes
+
+    @cached_property
+    def _distinct(self) -> frozenset[Amount]:
+        return frozenset(self.amounts)
+
+
+def _run(arena: Arena, turn: int, steps: Sequence[int], sizes: Sequence[int]) -> None:
+    for step in steps:
+        if step >= 0:
+            arena.allocate((turn, step), sizes[step])
+        else:
+            arena.release((turn, ~step))
+
+
+def requests(recorded: Sequence[tuple[At, Recording]]) -> Requests | None:
+    """The requests at any place from those that were recorded at some, None where they do not tell: other operators or another number of them ran, a
+    size follows no few products, or the second run's block is not what a plan of the first run's requests gives."""
+    places, recordings = [at for at, _ in recorded], [recording for _, recording in recorded]
+    first = recordings[0]
+    if not first.first or any(
+        (other.first, other.second, other.sites) != (first.first, first.second, first.sites) for other in recordings[1:]
+    ):
+        return None
+    found = _block(recordings)
+    if found is None:
+        return None
+    block, planned = found
+    for recording in recordings:
+        if block is not None and planned_block(recording.first, recording.sizes, planned) != recording.sizes[block]:
+            return None
+    basis = _Basis(places)
+    amounts = []
+    for number, sizes in enumerate(zip(*((*recording.sizes, *recording.inputs) for recording in recordings), strict=True)):
+        amount = _NOTHING if number == block else basis.amount(sizes)
+        if amount is None:
+            return None
+        amounts.append(amount)
+    return Requests(first, tuple(amounts), block, planned)
+
+
+def _block(recordings: Sequence[Recording]) -> tuple[int | None, frozenset[int]] | None:
+    """The block of the second run, and the numbers of the first that it holds: all that the second run does not ask for again. None if that is not
+    clear."""
+    recording = recordings[0]
+    kept = set(range(len(recording.sizes))) - {~step for step in (*recording.first, *recording.second) if step < 0}
+    asked = {
+        number: (recording.sites[number], number in kept, *(each.sizes[number] for each in recordings)) for number in _asked(recording)
+    }
+    earlier = [step for step in recording.first if step >= 0]
+    sites = {recording.sites[number] for number in earlier}
+    blocks = [number for number in recording.second if number >= 0 and recording.sites[number] not in sites]
+    if len(blocks) > 1:
+        return None
+    again: set[int] = set()
+    place = 0
+    for number in recording.second:
+        if number < 0 or number in blocks:
+            continue
+        place = next((other for other in range(place, len(earlier)) if asked[earlier[other]] == asked[number]), -1) + 1
+        if not place:
+            return None
+        again.add(earlier[place - 1])
+    planned = frozenset(set(earlier) - again)
+    return (blocks[0], planned) if blocks else None if planned else (None, planned)
+
+
+def _asked(recording: Recording) -> list[int]:
+    return [step for step in (*recording.first, *recording.second) if step >= 0]
+
+
+# -- sizes as sums of products
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A sum of products of dimensions: for each, the powers by dimension and what it is multiplied by."""
+
+    terms: tuple[tuple[tuple[tuple[str, int], ...], Fraction | int], ...]
+
+    def at(self, at: At) -> int:
+        """The value at a place."""
+        value: Fraction | int = sum(factor * prod([at[name] ** power for name, power in powers]) for powers, factor in self.terms)
+        return max(round(value), 0)
+
+
+_NOTHING = Amount(())
+
+
+class _Basis:
+    """The products that sizes may follow, with their values at the recorded places."""
+
+    def __init__(self, places: Sequence[At]) -> None:
+        names = sorted({name for at in places for name in at if len({each[name] for each in places}) > 1})
+        every = [
+            tuple((name, power) for name, power in zip(names, powers, strict=True) if power)
+            for powers in itertools.product(range(_HIGHEST_DEGREE), repeat=len(names))
+            if sum(powers) <= _HIGHEST_DEGREE
+        ]
+        self._products = sorted(every, key=lambda powers: sum(power for _, power in powers))
+        self._columns = [[prod(at[name] ** power for name, power in powers) for at in places] for powers in self._products]
+        self._known: dict[tuple[int, ...], Amount | None] = {}
+        self._count = len(places)
+
+    def amount(self, sizes: Sequence[int]) -> Amount | None:
+        """The sum of the fewest products that has these sizes at the places, or nearly; None for none."""
+        key = tuple(sizes)
+        if key not in self._known:
+            self._known[key] = self._sought(key)
+        return self._known[key]
+
+    def _sought(self, sizes: tuple[int, ...]) -> Amount | None:
+        if not any(sizes):
+            return _NOTHING
+        best: tuple[float, Amount] | None = None
+        # Places must be left that test the terms: one, and three where terms are subtracted, which fit nearly anything.
+        for count in range(1, min(_MOST_TERMS, self._count - 1) + 1):
+            for chosen in itertools.combinations(range(len(self._products)), count):
+                amount, error = self._tried(chosen, sizes)
+                if amount is None or (best is not None and error >= best[0]):
+                    continue
+                if all(factor > 0 for _, factor in amount.terms) or (error == 0 and count <= self._count - 3):
+                    best = (error, amount)
+            if best is not None and best[0] == 0:
+                break
+        return best[1] if best is not None and best[0] <= _NEAR else None
+
+    def _tried(self, chosen: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[Amount | None, float]:
+        """These products through the first, the last, ... places, and the largest error at all places as a share of the size."""
+        rows = self._rows[: len(chosen)]
+        solved = _solved([[self._columns[product][row] for product in chosen] for row in rows], [sizes[row] for row in rows])
+        if solved is None or any(factor == 0 for factor in solved):
+            return None, 0.0
+        worst = 0.0
+        for place, size in enumerate(sizes):
+            value = sum(factor * self._columns[product][place] for factor, product in zip(solved, chosen, strict=True))
+            if value != size:
+                worst = max(worst, float(abs(value - size)) / max(size, 1))
+        factors = [int(factor) if factor.denominator == 1 else factor for factor in solved]
+        return Amount(tuple((self._products[product], factor) for product, factor in zip(chosen, factors, strict=True))), worst
+
+    @cached_property
+    def _rows(self) -> list[int]:
+        """The places in the order in which they are used to solve for factors: the most distant first."""
+        rows = list(range(self._count))
+        return [row for pair in zip(rows, reversed(rows), strict=True) for row in pair][: self._count]
+
+
+def _solved(matrix: list[list[int]], target: list[int]) -> list[Fraction] | None:
+    """The solution of so many equations by elimination, None if there is not exactly one."""
+    rows = [[Fraction(value) for value in (*row, right)] for row, right in zip(matrix, target, strict=True)]
+    count = len(rows)
+    for column in range(count):
+        pivot = next((row for row in range(column, count) if rows[row][column]), None)
+        if pivot is None:
+            return None
+        rows[column], rows[pivot] = rows[pivot], rows[column]
+        lead = rows[column][column]
+        rows[column] = [value / lead for value in rows[column]]
+        for row in range(count):
+            factor = rows[row][column]
+            if row != column and factor:
+                rows[row] = [value - factor * base for value, base in zip(rows[row], rows[column], strict=True)]
+    return [row[count] for row in rows]
