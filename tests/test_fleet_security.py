@@ -493,18 +493,6 @@ def test_a_worker_that_says_odd_things_is_left_out(facts):
     assert sentence.startswith("the worker at tcp://a says of its place what this memprof does not understand: ")
 
 
-def test_an_answer_without_workers_that_dask_asked_for_by_itself_is_no_empty_fleet(monkeypatch):
-    answers = iter([{"workers": {}, "n_workers": 2}, {"workers": {"tcp://b": {"memprof": OFFERED}}, "n_workers": 1}])
-    lab = Lab()
-    monkeypatch.setattr(lab, "scheduler_info", lambda n_workers: next(answers))
-    there, _ = scheduler.places(lab)
-
-    assert [place.name for place in there] == ["here of b"]
-    monkeypatch.setattr(lab, "scheduler_info", lambda n_workers: {"workers": {}, "n_workers": 2})  # as of a client that lost its scheduler
-    with pytest.raises(InputError, match=r"^the connection to the scheduler broke \(OSError\); what was measured is kept$"):
-        _ = searching.Machines(lab, frozenset()).width
-
-
 @pytest.mark.parametrize("odd", [{"x": 7}, {"x": {"desk": 7}}, {"x": [[]]}, 7])
 def test_a_desk_that_writes_odd_counts_is_not_shown(odd):
     assert watching._desks(Lab(desks=odd)) == {}

@@ -26,7 +26,7 @@ from memprof.reports.pictures import scale as pictures
 from memprof.reports.tables import scale as tables
 from memprof.runs import store
 from memprof.runs.records import MODEL_LOAD, PEAK, Outcome
-from memprof.seek import scale, scale_findings, scale_laws, scale_runs, scaled
+from memprof.seek import scale, scale_findings, scale_laws, scale_requests, scale_runs, scaled
 from memprof.seek.dimensions import Dimension, parse, parse_place
 from memprof.seek.scale_runs import ran_out
 from memprof.seek.scaled import ANONYMOUS, CHARGED, Against, Change, Measured, Named, Scaled, ScaleRequest, Within
@@ -469,6 +469,7 @@ def test_a_law_with_a_plan_is_the_same_again(tmp_path, monkeypatch, memprof):
         yield made_run
 
     monkeypatch.setattr(scale_runs.campaign, "measure", measure)
+    monkeypatch.setattr(scale_requests, "possible", lambda order: False)  # a simulation of the arena is not kept
     zoo.make("encoder", tmp_path / "encoder.onnx", format="onnx", size_bytes=4 * MIB)
     words = ("--vary", "batch=1..32", "--vary", "sequence=16..512", "--predict", "batch=40,sequence=600", "--confirm", "--json")
     done = memprof("scale", "encoder.onnx", "-r", "onnxruntime", *words, "-o", "runs.jsonl")
