@@ -31,6 +31,7 @@ _TARGETS = {
 }
 _FLAGS = (
     "-std=c99",
+    "-Werror=implicit-function-declaration",  # which gcc before 14 takes, and clang does not
     "-Os",
     "-D_FILE_OFFSET_BITS=64",
     "-static",

@@ -413,6 +413,7 @@ void out_values(void);
 int group_make(const struct json *group); /* 0, or an errno */
 int group_join(void);
 void group_figures(i64 *peak, i64 *kills);
+i64 group_refaults(void);
 void group_remove(void);
 void pagecache_prepare(const struct json *paths, const char *state, int drop_first);
 
