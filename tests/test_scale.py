@@ -233,6 +233,17 @@ def test_ranges_and_places_in_words():
     assert parse_place("width=500,batch=2", both) == {"height=width": 500, "batch": 2}
     with pytest.raises(UsageError, match="at least 1"):
         parse_place("width=500,batch=0", both)
+    with pytest.raises(UsageError, match="batch is a whole number"):
+        parse_place("width=500,batch=1.5", both)
+    with pytest.raises(UsageError, match="sequence is 128 everywhere; give it a range"):
+        parse_place("batch=2,sequence=64", [parse("batch=1..4"), parse("sequence=128")])
+
+
+def test_an_input_whose_dimensions_have_no_names_may_be_left_out(tmp_path):
+    zoo.make("encoder", tmp_path / "encoder.tflite", format="tflite", size_bytes=4 * MIB)
+    request = ScaleRequest(str(tmp_path / "encoder.tflite"), "litert", (parse("ids.0=1..4"),))
+
+    assert "taken as 1: ids.1, mask.0, mask.1 " in scale_runs.Places(request, Silent(), lambda line: None).assumed
 
 
 def test_want_of_memory_is_told_by_the_kernel_or_by_the_runtime():

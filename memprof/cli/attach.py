@@ -13,7 +13,7 @@ from ..runs.records import Run
 from ..units import parse_duration_ns
 from . import report
 from .grow import EXIT_CODES
-from .measuring import keep_runs, place_options, probe_option, reaching
+from .measuring import keep_runs, place_options, probe_option, reaching, say_compiling
 
 _EPILOG = """\b
 Examples:
@@ -74,6 +74,7 @@ def command(
             path = os.path.abspath(log) if place.beside else log
             followed = attach.Log(path, commands.parse_regexes(phase_regexes))
         process = attach.running(pid, place)
+        say_compiling(place, probe)
         job = attach.job(process, parse_duration_ns(duration), parse_duration_ns(interval), name)
         measured: list[Run] = []
 

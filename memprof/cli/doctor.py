@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .measuring import place_options, reaching
+from .measuring import place_options, reaching, say_compiling
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,6 +35,7 @@ def command(python: str | None, on: str | None, remote_dir: str | None, as_json:
     from ..errors import MeasurementError
 
     with reaching(on, remote_dir, python) as place, closing(_progress()) as progress:
+        say_compiling(place)
         report = examine(python, progress, place)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(report), indent=1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -119,6 +119,17 @@ def reaching(on: str | None, remote_dir: str | None, python: str | None = None, 
         yield place
 
 
+def say_compiling(place: Any, probe: str | None = None) -> None:
+    """Say that the probe in C will be compiled now, if it will. probe: that the user chose, None for the place's own."""
+    from ..errors import InputError
+    from ..programs import static_probe
+    from . import talk
+
+    with suppress(InputError):  # no compiler, which is said where the probe is needed
+        if (probe or place.probe) == "static" and not static_probe.is_built(place.machine().arch):
+            talk(f"compiling the probe for {place.machine().arch}; this is needed once, and may take minutes")
+
+
 VERBOSE = click.option("--verbose", is_flag=True, help="Show all output of a failed run, not only the line that says why.")
 
 
@@ -130,6 +141,7 @@ def measure_suite(
     from ..measuring.orders import plan
     from .progress import showing_output
 
+    say_compiling(suite.place, suite.probe)
     planned = plan(suite)
 
     def measure(progress: Any, keep: Any) -> Any:

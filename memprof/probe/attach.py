@@ -132,7 +132,8 @@ class Attached(Command):
             after = {}  # of another process, which has its number since it ended
         hwm, alone = after.get("hwm", 0), self._tree.most == 1
         rose = alone and hwm > before.get("hwm", 0)
-        peak = max(self._highest(self._begin_ns, end_ns), hwm if rose else 0, before["rss"] if alone else 0)
+        own = (hwm if rose else 0, before["rss"], after.get("rss", 0)) if alone else (0,)
+        peak = max(self._highest(self._begin_ns, end_ns), *own)
         record = {"phase": "RUN", "begin_ns": self._begin_ns, "end_ns": end_ns, "times_ns": [], "rss_peak_bytes": peak}
         record.update(rss_peak_exact=rose, samples=self.polls, interval_ns=self._intervals[""], rss_begin_bytes=before["rss"])
         record.update((name + "_end_bytes", size) for name, size in after.items() if name not in ("hwm", "vms_peak"))

@@ -58,8 +58,14 @@ def built(architecture: str | None = None) -> Path:
     return _compiled(architecture or platform.machine(), os.environ.get("CC"))
 
 
+def is_built(architecture: str) -> bool:
+    """Whether `built` need not compile. Raises InputError as that does."""
+    return _planned(architecture, os.environ.get("CC"))[2].exists()
+
+
 @cache
-def _compiled(machine: str, wanted: str | None) -> Path:
+def _planned(machine: str, wanted: str | None) -> tuple[list[str], list[Path], Path]:
+    """The words that start the compiler, the sources, and the program."""
     folder = Path(probe.__path__[0]) / "static"
     sources = sorted(folder.glob("*.c"))
     try:
@@ -75,6 +81,12 @@ def _compiled(machine: str, wanted: str | None) -> Path:
     command = [*compiler, *_FLAGS, *_SMALLER]
     facts = repr((texts, native.version(*compiler), command))
     program = cache_folder("native") / f"probe-{machine}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
+    return command, sources, program
+
+
+@cache
+def _compiled(machine: str, wanted: str | None) -> Path:
+    command, sources, program = _planned(machine, wanted)
     if not program.exists():
         native.make(command, sources, program)
     return program

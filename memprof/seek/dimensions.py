@@ -70,8 +70,12 @@ def parse_place(text: str, dimensions: Sequence[Dimension]) -> dict[str, int]:
             known = [name for dimension in dimensions for name in dimension.names]
             raise UsageError(f"--predict {text!r}: {name!r} is no dimension that varies{near_or_all(name, known)}")
         given[dimension.label] = parse_bytes(value)
+        if value.replace(".", "", 1).isdigit() and not value.isdigit():
+            raise UsageError(f"--predict {text!r}: {name} is a whole number")
         if given[dimension.label] < 1:
             raise UsageError(f"--predict {text!r}: {name} is at least 1")
+        if not dimension.varies and given[dimension.label] != dimension.low:
+            raise UsageError(f"--predict {text!r}: {name} is {dimension.low} everywhere; give it a range to predict another value")
     missing = [dimension.label for dimension in dimensions if dimension.varies and dimension.label not in given]
     if missing:
         raise UsageError(f"--predict {text!r}: {' and '.join(missing)} {'need' if len(missing) > 1 else 'needs'} a value too")
@@ -126,7 +130,7 @@ class Space:
         known = {*given, *(inputs.array_shapes(arrays) or {} if arrays is not None else {})}
         covered = {place for axes in self.axes.values() for place in axes}
         names = {
-            declared.dimensions[axis] or f"{declared.name}.{axis}": None
+            (declared.dimensions and declared.dimensions[axis]) or f"{declared.name}.{axis}": None
             for declared in inputs.inputs(self.model)
             for axis, size in enumerate(declared.shape)
             if size is None and declared.name not in known and (declared.name, axis) not in covered

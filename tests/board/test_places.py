@@ -97,7 +97,9 @@ def test_a_process_there_is_looked_at(memprof: Memprof, board: Board, on: Words,
 
     (run,) = failing.runs_in(tmp_path / "r.jsonl")
     assert run["job"]["argv"] == ["sleep", "300"] and run["job"]["program"]["path"] == "/bin/busybox"
-    assert run["outcome"]["status"] == "ok" and run["marks"][0]["rss_end_bytes"] > 0
+    (mark,) = run["marks"]
+    # Its kernel adds a thread's pages to the sum late: statm and the high-water mark say 4 KiB of so small a process, smaps_rollup all of it.
+    assert run["outcome"]["status"] == "ok" and mark["rss_peak_bytes"] >= mark["rss_end_bytes"] > 0
 
 
 def test_doctor_judges_a_machine_without_python_by_a_program(memprof: Memprof, on: Words) -> None:

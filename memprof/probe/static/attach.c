@@ -26,7 +26,7 @@ int attach(void) {
     if (started_of(m.pid) != started && started_of(m.pid)) after = memory_of(0); /* of another process, which has its number since it ended */
     alone = tree.most == 1;
     rose = alone && after.hwm > before.hwm;
-    peak = max64(command_highest(m.begin_ns, end_ns), max64(rose ? after.hwm : 0, alone ? before.rss : 0));
+    peak = max64(command_highest(m.begin_ns, end_ns), max64(rose ? after.hwm : 0, alone ? max64(before.rss, after.rss) : 0));
     record = mark_seen(m.phase, m.begin_ns, end_ns, peak);
     record.exact = rose;
     record.samples = m.polls;
