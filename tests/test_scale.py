@@ -7,9 +7,11 @@ import json
 import math
 import os
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+import failing
 import pytest
 from failing import NEAR
 from made import MIB, machine, run
@@ -18,7 +20,8 @@ from test_laws import QUIET, SIX, line, measured
 from memprof import zoo
 from memprof.errors import InputError, MeasurementError, UsageError
 from memprof.judge import laws
-from memprof.measuring import together
+from memprof.measuring import limits, together
+from memprof.measuring.places.place import HERE
 from memprof.measuring.progress import Silent
 from memprof.programs import runtimes
 from memprof.reports import page
@@ -29,7 +32,7 @@ from memprof.runs.records import MODEL_LOAD, PEAK, Outcome
 from memprof.seek import scale, scale_findings, scale_laws, scale_requests, scale_runs, scaled
 from memprof.seek.dimensions import Dimension, parse, parse_place
 from memprof.seek.scale_runs import ran_out
-from memprof.seek.scaled import ANONYMOUS, CHARGED, Against, Change, Measured, Named, Scaled, ScaleRequest, Within
+from memprof.seek.scaled import ALL, ANONYMOUS, CHARGED, Against, Change, Measured, Named, Scaled, ScaleRequest, Within
 
 KIB = 1 << 10
 
@@ -178,6 +181,45 @@ def test_pages_of_a_file_that_only_the_first_run_had_to_read_are_not_charged(sce
 def test_of_processes_at_once_a_failure_ends_all(scenario):
     with pytest.raises(MeasurementError, match="it is broken"):
         asked(scenario(prepare=[{"raise": "it is broken"}]), "processes=2..3")
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_processes_on_another_machine_are_added_up_there(scenario, memprof, board):
+    path = scenario(load=[{"allocate": "w", "bytes": 30 * MIB}])
+
+    words = ("--vary", "processes=1..3", "--points", "3", *board, "--python", sys.executable, "--json")
+    done = memprof("scale", path, "-r", "synthetic", *words)
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    named = {entry["name"]: entry["law"]["coefficients"] for entry in told["laws"]}
+    marginal = {entry["words"]: entry["bytes"] for entry in named[ALL]}["processes"]
+    assert 30 * MIB < marginal < 50 * MIB
+    if isinstance(limits.find("auto"), limits.Groups):  # the server is this machine
+        assert {entry["words"]: entry["bytes"] for entry in named[CHARGED]}["processes"] == pytest.approx(marginal, rel=0.05)
+    assert "The processes share pages of " in told["findings"][1]
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_processes_there_end_with_the_connection_and_the_search_goes_on(scenario, memprof, board, server, tmp_path):
+    go = tmp_path / "go"
+    body = f"""
+import os, pathlib, time
+pathlib.Path({str(tmp_path)!r}, "seen%d" % os.getpid()).touch()
+while not os.path.exists({str(go)!r}):
+    time.sleep(0.05)
+"""
+    words = ("--vary", "processes=1..2", "--points", "2", *board, "--python", sys.executable, "-o", "s.jsonl")
+    with failing.started(tmp_path, "scale", scenario(), "-r", failing.runtime_file(tmp_path, load=body), *words) as process:
+        failing.wait_for(lambda: list(tmp_path.glob("seen*")))
+        server.cut()
+        failing.wait_for(lambda: b"lost" in (tmp_path / "s.jsonl").read_bytes())
+        go.touch()
+        _, errors = process.communicate(timeout=300)
+
+    assert "the connection to " in errors and process.returncode in (0, 3)
+    statuses = [run["outcome"]["status"] for run in failing.runs_in(tmp_path / "s.jsonl")]
+    assert "lost" in statuses and statuses[-1] == "ok"
 
 
 def test_a_place_that_surely_does_not_fit_is_not_run(scenario, monkeypatch):
@@ -351,9 +393,9 @@ def test_another_phase_may_make_the_peak_beyond_a_place():
 
 
 def test_a_group_of_processes_is_removed(scenario):
-    with together._group(1 << 30) as group:
+    with together._group(HERE, 1 << 30) as group:
         pass
-    assert group is None or not group.folder.exists()
+    assert group is None or not Path(group.folder).exists()
 
 
 @pytest.mark.parametrize(

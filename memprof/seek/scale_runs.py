@@ -60,10 +60,8 @@ class Places:
         if not runtime.takes(self.model.path):
             raise UsageError(f"{self.model.name}: {Path(runtime.name).name} does not take it")
         self.space: Space = space(request.dimensions, Path(self.model.path), runtime)
-        if self.space.side_by_side:
-            request.place.only_here("--vary processes")
-            if request.fleet is not None:
-                raise UsageError("--vary processes works on this machine only, not on a fleet")
+        if self.space.side_by_side and request.fleet is not None:
+            raise UsageError("--vary processes works on one machine (--on names another than this), not on a fleet")
         self.main = ALL if self.space.side_by_side else PEAK
         self.noise = (float(_LEAST_NOISE_BYTES), _NOISE)
         self.job: Job | None = None
@@ -174,7 +172,7 @@ class Places:
 
     def _side_by_side(self, order: Order) -> Measured:
         count = self.space.value(PROCESSES, order.job.at) or 1
-        seen = together.measure(order, count, self._progress, self._keep, _free())
+        seen = together.measure(order, count, self._progress, self._keep, _free() if self._request.place is HERE else None)
         run = seen.runs[0]
         self._known(run)
         sizes = {phase: total.bytes for phase, total in seen.phases.items() if phase != STARTUP}
