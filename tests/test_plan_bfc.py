@@ -311,7 +311,7 @@ def test_predictions_follow_a_simulated_arena():
     (point,) = [point for point in answer.points if point.held_out]
     (predicted,) = answer.predict([point.at])
     assert predicted.bytes == pytest.approx(point.sizes[answer.main] + point.shift_bytes, rel=0.05)
-    assert "Predictions follow these steps: the arena was simulated" in tables.render(answer, format="text")
+    assert "Predictions do not come from it, but from the simulated arena" in tables.render(answer, format="text")
 
 
 @pytest.mark.parametrize(
@@ -344,5 +344,6 @@ def test_where_requests_cannot_be_recorded_nothing_is_simulated(monkeypatch, tmp
     progress = Silent()
     progress.say = said.append
     request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", (parse("batch=1..8"), parse("sequence=16..128")))
-    assert scale_runs.Places(request, progress, lambda line: None).simulate() == []
+    places = scale_runs.Places(request, progress, lambda line: None)
+    assert places.simulate() == [] and "there is no C compiler here" in places.unsimulated
     assert said == ["net.onnx: recording what is asked of the arena, in 5 runs without it"]

@@ -15,8 +15,8 @@ from ..judge.terms import At, Point
 from ..programs import runtimes
 from ..runs.records import EXECUTE, MODEL_LOAD, PEAK, WARMUP, Job, Run
 from ..runs.settings import in_a_line
-from .dimensions import THREADS, Dimension
-from .scale_findings import findings, undecided
+from .dimensions import SESSIONS, THREADS, Dimension
+from .scale_findings import findings, mapped_again, undecided
 from .scale_requests import Simulation
 from .scale_runs import measured, noise
 from .scaled import ALL, ANONYMOUS, CHARGED, Measured, Named, Scaled, against, changes
@@ -57,13 +57,22 @@ def answer(
         changes=changes(main, named, ranges),
         threads=None if _has(dimensions, THREADS) else job.threads,
     )
-    return replace(made, undecided=undecided(made, noise))
+    return replace(made, undecided=undecided(made, noise), mapped_again_bytes=mapped_again(made))
+
+
+def arena(doubles: bool, job: Job, dimensions: Sequence[Dimension], points: Sequence[Measured]) -> Arena | None:
+    """Whose memory it is, where its regions double (`doubles`) with the tensors in it. Each further session has an arena with tensors of the same
+    sizes, so that its steps do not come again. job: of one of the runs."""
+    varying = [name for dimension in dimensions if dimension.varies for name in dimension.names]
+    if not doubles or SESSIONS in varying or all(name == THREADS or name in job.knobs for name in varying):
+        return None
+    return Arena(laws.growth_of(planned(points)))
 
 
 def simulated(arena: Arena | None, name: str, simulations: Sequence[Simulation]) -> Arena | None:
-    """The arena as the law of that name knows it: simulated where its memory is that of an arena that was asked for something."""
+    """The arena as the law of that name knows it: none for what is measured before anything is asked of it, and simulated where it can be."""
     if arena is None or name not in (WARMUP, EXECUTE, PEAK, ANONYMOUS):
-        return arena
+        return None
     last = name != WARMUP
 
     def of(simulation: Simulation) -> Callable[[At], float]:
@@ -134,8 +143,8 @@ def _of_search(runs: Sequence[Run]) -> Scaled | None:
         others = [kept(point, moved[1]) for point in points if point.held_out]
         points = [*moved[0], *others]
     by_plan = planned(points)
-    arena = Arena(laws.growth_of(by_plan)) if runtimes.described(job.runtime).arena_doubles(job.knobs) else None
-    made = replace(answer(job, dimensions, points, PEAK, bounds, arena), planned=by_plan)
+    whose = arena(runtimes.described(job.runtime).arena_doubles(job.knobs), job, dimensions, points)
+    made = replace(answer(job, dimensions, points, PEAK, bounds, whose), planned=by_plan)
     made = replace(made, against=against(made))
     return replace(made, findings=findings(made, job.model.weight_bytes or job.model.bytes, [], bounds[0]))
 

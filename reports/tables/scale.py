@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -46,7 +46,25 @@ def finding(scaled: Scaled, say: Say) -> str:
     law = scaled.law
     if law is None:
         return f"{job}: no simple law holds for {scaled.main}; the table has the measured points and the bounds between them."
-    return f"{job}: {scaled.main} = {say(sentence(law))}"
+    if scaled.undecided:
+        return f"{job}: undecided: {say(scaled.undecided)}."
+    if law is None:
+        return f"{job}: no simple law holds for {scaled.main}; the table has the measured points and the bounds between them."
+    return "\n\n".join([f"{job}: {scaled.main} = {say(sentence(law))}", *_beside(scaled, law)])
+
+
+def _beside(scaled: Scaled, law: Law) -> Iterator[str]:
+    """What a reader of the formula must know."""
+    if law.simulated:
+        yield (
+            "This is the nearest law without steps. Predictions do not come from it, but from the simulated arena: its regions double, so memory "
+            "grows in steps around the law."
+        )
+    if scaled.mapped_again_bytes:
+        yield (
+            f"{scaled.main} is RSS, which counts a page once for each mapping. Sessions map the same pages of files again: "
+            f"{format_bytes(scaled.mapped_again_bytes)} of what each further session adds is no more memory."
+        )
 
 
 def sentence(law: Law) -> str:
@@ -158,10 +176,16 @@ def _within(scaled: Scaled) -> Table:
     rows = []
     for row in scaled.within:
         others = ", ".join(f"{name}={value}" for name, value in row.others.items())
-        confirmed = "-" if row.confirmed_bytes is None else format_bytes(row.confirmed_bytes)
-        rows.append((row.dimension, others or "-", _value(row.value), _value(row.surely), _possibly(row), confirmed))
+        rows.append((row.dimension, others or "-", _value(row.value), _value(row.surely), _possibly(row), _confirmed(row, scaled)))
     header = ("dimension", "with", "largest that fits", "surely", "possibly", "measured there")
     return Table(f"Within {format_bytes(scaled.within_bytes or 0)}", header, tuple(rows), labels=2)
+
+
+def _confirmed(row: Within, scaled: Scaled) -> str:
+    size = "-" if row.confirmed_bytes is None else format_bytes(row.confirmed_bytes)
+    if row.ended:
+        return f"{'' if row.confirmed_bytes is None else f'at least {size}, '}{_shortened(row.ended)}"
+    return f"{size}: too much" if (row.confirmed_bytes or 0) > (scaled.within_bytes or 0) else size
 
 
 def _value(value: int | None) -> str:
@@ -199,20 +223,12 @@ def notes(scaled: Scaled) -> list[str]:
     for named in scaled.laws:
         if named.law is not None:
             said += [f"The law of {named.name} changes at about {dimension}={place:g}." for dimension, place in named.law.changes]
-    simulated = [named.name for named in scaled.laws if named.law is not None and named.law.simulated]
-    if simulated:
-        said.append(
-            f"The arena's regions double, so memory grows in steps around the law of {', '.join(simulated)}. Predictions follow these steps: "
-            "the arena was simulated from what the model asks of it."
-        )
     stepped = [named.name for named in scaled.laws if named.law is not None and named.law.steps and not named.law.simulated]
     if stepped:
         said.append(
             f"The arena's regions double, so memory grows in steps around the law of {', '.join(stepped)}: a run between the measured places, or "
             "beyond them, may need more or less. The intervals hold steps of the usual height."
         )
-    if scaled.undecided:
-        said.append(f"Undecided: {scaled.undecided}.")
     if any(prediction.beyond for prediction in scaled.predictions):
         said.append("Beyond the measured range a law is an assumption; its interval is wider there.")
     if not all(row.bounded for row in scaled.within):
