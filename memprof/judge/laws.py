@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _NO_LAW, _NO_LAW_OF_STEPS = 0.05, 0.25
 _CONFIDENCE = 0.95
 _AS_GOOD = 2.0  # of scores
-_FARTHEST = 1 << 40
+FARTHEST = 1 << 40  # a dimension of which a law does not depend has no largest value
 _EVERY = 512
 _AT_ONCE = 64
 
@@ -111,13 +111,14 @@ class Law:
         return next((coefficient for coefficient in self.coefficients if coefficient.term.words == words), None)
 
 
-def law(points: Sequence[Point], *, noise: tuple[float, float] = NOISE, arena: Arena | None = None) -> Law | None:
+def law(points: Sequence[Point], *, noise: tuple[float, float] = NOISE, arena: Arena | None = None, simple: bool = False) -> Law | None:
     """The law of some points, None where no sum of these terms is one.
 
     noise: what two runs at the same place differ by, as bytes and as a share of the size; both are standard deviations. A point that died of
-    want of memory bounds the law from below. arena: whose memory it is, where its regions double.
+    want of memory bounds the law from below. arena: whose memory it is, where its regions double. simple: only a sum of powers and products is
+    looked for.
     """
-    rivals = rivals_of(points, noise, arena=arena)
+    rivals = rivals_of(points, noise, simple=simple, arena=arena)
     whole = [point for point in points if not point.least]
     if not rivals or len(whole) <= 1:
         return None
@@ -218,7 +219,7 @@ def largest(law: Predicts, name: str, others: At, within_bytes: float, start: in
     def most(end: str) -> int | None:
         too_large = next((place for place, prediction in enumerate(predictions) if getattr(prediction, end) > within_bytes), None)
         if too_large is None:
-            return _FARTHEST
+            return FARTHEST
         if not too_large:
             return None
         low, high = values[too_large - 1], values[too_large]
@@ -229,14 +230,14 @@ def largest(law: Predicts, name: str, others: At, within_bytes: float, start: in
         return low
 
     value, surely, possibly = most("bytes"), most("high_bytes"), most("low_bytes")
-    return value, surely, None if possibly == _FARTHEST and value != _FARTHEST else possibly
+    return value, surely, None if possibly == FARTHEST and value != FARTHEST else possibly
 
 
 def _values(start: int) -> list[int]:
     """Values at which to look whether they fit: every one at first, then 2% apart."""
     values = list(range(start, start + _EVERY))
-    while values[-1] < _FARTHEST:
-        values.append(min(values[-1] + max(values[-1] // 50, 1), _FARTHEST))
+    while values[-1] < FARTHEST:
+        values.append(min(values[-1] + max(values[-1] // 50, 1), FARTHEST))
     return values
 
 

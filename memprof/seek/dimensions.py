@@ -18,7 +18,7 @@ from ..programs.runtimes import Runtime
 from ..units import parse_bytes
 
 THREADS, SESSIONS, PROCESSES = "threads", "sessions", "processes"
-_OWN = (THREADS, SESSIONS, PROCESSES)
+OWN = (THREADS, SESSIONS, PROCESSES)
 _RANGE = re.compile(r"(?P<low>[^.:]+)(\.\.(?P<high>[^.:]+)(:(?P<step>\d+))?)?")
 
 
@@ -159,7 +159,7 @@ class Space:
 
     def knobs(self, at: Mapping[str, int]) -> dict[str, str]:
         """The runtime's knobs that a place sets."""
-        names = [name for dimension in self.dimensions for name in dimension.names if name not in self.axes and name not in _OWN]
+        names = [name for dimension in self.dimensions for name in dimension.names if name not in self.axes and name not in OWN]
         return {name: str(self.value(name, at)) for name in names}
 
 
@@ -186,9 +186,9 @@ def space(dimensions: Sequence[Dimension], model: Path, runtime: Runtime) -> Spa
                 axes[name] = tuple(symbols[name])
             elif name in indexed:
                 axes[name] = (indexed[name],)
-            elif name not in _OWN and name not in numbers:
+            elif name not in OWN and name not in numbers:
                 closed = "; the file fixes all dimensions of its inputs" if declared and not _open(declared) else ""
-                known = [*dict.fromkeys([*symbols, *unnamed]), *_OWN, *(knob for knob in numbers if runtime.knob(knob))]
+                known = [*dict.fromkeys([*symbols, *unnamed]), *OWN, *(knob for knob in numbers if runtime.knob(knob))]
                 raise UsageError(
                     f"--vary {name}: neither {model.name} nor {_short(runtime.name)} has such a dimension{near_or_all(name, known)}{closed}"
                 )

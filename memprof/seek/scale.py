@@ -273,7 +273,7 @@ class _Scaler:
         if not self._request.confirm or answer.law is None:
             return answer
         wanted: list[Mapping[str, int]] = [{name: int(value) for name, value in prediction.at.items()} for prediction in answer.predictions]
-        wanted += [self._place_of(row) for row in answer.within if row.value]
+        wanted += [self._place_of(row) for row in answer.within if row.confirmable]
         if not wanted:
             place = design.next_place(
                 self._series_for_design(),
@@ -287,7 +287,7 @@ class _Scaler:
         for point in seen.values():
             if point.ended and not point.sizes:
                 self._remark(f"{words_of(point.at)} was not confirmed: {point.ended}.")
-        rows = tuple(self._with_run(row, seen) if row.value else row for row in answer.within)
+        rows = tuple(self._with_run(row, seen) if row.confirmable else row for row in answer.within)
         return replace(answer, points=tuple(self._points), within=rows, remarks=tuple(self._remarks))
 
     def _place_of(self, row: Within) -> dict[str, int]:

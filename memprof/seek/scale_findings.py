@@ -168,7 +168,7 @@ def _growth(answer: Scaled, noise_bytes: float) -> list[str]:
 def undecided(answer: Scaled, noise: tuple[float, float]) -> str:
     """What there is too little of to know the law, and what to add. noise: what two runs differ by, in bytes and as a share."""
     law = answer.law
-    whole = [point for point in answer.points if not point.ended]
+    whole = [point for point in answer.points if not point.ended and not point.held_out]
     for dimension in answer.varying:
         values = sorted({point.at[dimension.label] for point in whole})
         possible = (dimension.high - dimension.low) // dimension.step + 1
@@ -177,24 +177,25 @@ def undecided(answer: Scaled, noise: tuple[float, float]) -> str:
         if len(values) < 3 and any(point.ended for point in answer.points):
             known = " and ".join(map(str, values))
             return (
-                f"{dimension.label} could be measured at {known} only, and a line goes through any two: choose a range that can be measured"
-            )
-        step = laws.single_step(law, dimension.label) if law is not None and not law.simulated and law.depends_on(dimension.label) else None
-        if step is not None:
-            return (
-                f"over {_range(dimension)} {answer.main} shows no more than a single step, between {step[0]:g} and {step[1]:g}, which tells no "
-                f"slope: {_wider(dimension)}"
+                f"{dimension.label} was measured at {known} only, for other runs failed, and a line goes through any two: choose ranges that can be "
+                "measured"
             )
     if law is not None and law.error is None:
         fewest = len(law.coefficients) + 2
         return f"{counted(law.points, 'run')} are as many as the law has terms, so that nothing tests it: give --points {fewest} or more"
+    narrow = [dimension for dimension in answer.varying if dimension.high < _WIDE * dimension.low]
+    for dimension in narrow if len(answer.varying) > 1 else answer.varying:
+        step = laws.single_step(law, dimension.label) if law is not None and not law.simulated and law.depends_on(dimension.label) else None
+        if step is not None:
+            return (
+                f"over {_range(dimension)} {answer.main} makes a single step, between {step[0]:g} and {step[1]:g}, and a step tells no slope: "
+                f"{_wider(dimension)}"
+            )
     sizes = [point.sizes[answer.main] for point in whole if answer.main in point.sizes]
     change = max(sizes) - min(sizes)
-    if law is not None and change < _MOST_NOISE * max(noise[0], noise[1] * max(sizes)) and len(law.coefficients) == 1:
-        narrow = [dimension for dimension in answer.varying if dimension.high < _WIDE * dimension.low]
-        if narrow:
-            ranges = ", ".join(map(_range, answer.varying))
-            return f"over {ranges} {answer.main} changes by {format_bytes(change)}, which is within the noise: {_wider(narrow[0])}"
+    if law is not None and narrow and change < _MOST_NOISE * max(noise[0], noise[1] * max(sizes)) and len(law.coefficients) == 1:
+        ranges = ", ".join(map(_range, answer.varying))
+        return f"over {ranges} {answer.main} changes by {format_bytes(change)}, which is within the noise: {_wider(narrow[0])}"
     return ""
 
 

@@ -15,7 +15,7 @@ from ..judge.terms import At, Point
 from ..programs import runtimes
 from ..runs.records import EXECUTE, MODEL_LOAD, PEAK, WARMUP, Job, Run
 from ..runs.settings import in_a_line
-from .dimensions import SESSIONS, THREADS, Dimension
+from .dimensions import OWN, PROCESSES, SESSIONS, THREADS, Dimension
 from .scale_findings import findings, mapped_again, undecided
 from .scale_requests import Simulation
 from .scale_runs import measured, noise
@@ -43,8 +43,11 @@ def answer(
     ranges = {each.label: (each.low, each.high - (each.high - each.low) % each.step) for each in dimensions if each.varies}
     names = dict.fromkeys(name for point in points if not point.ended for name in point.sizes)
     ordered = [main, *(name for name in names if name != main)]
+    # What is there several times grows with their number: what else a few runs of them show is chance, such as freed memory that is kept.
+    simple = all(name in (SESSIONS, PROCESSES) for each in dimensions if each.varies for name in each.names)
     named = tuple(
-        Named(name, laws.law(series(points, name, main), noise=noise, arena=simulated(arena, name, simulations))) for name in ordered
+        Named(name, laws.law(series(points, name, main), noise=noise, arena=simulated(arena, name, simulations), simple=simple))
+        for name in ordered
     )
     made = Scaled(
         model=job.model.name,
@@ -64,7 +67,7 @@ def arena(doubles: bool, job: Job, dimensions: Sequence[Dimension], points: Sequ
     """Whose memory it is, where its regions double (`doubles`) with the tensors in it. Each further session has an arena with tensors of the same
     sizes, so that its steps do not come again. job: of one of the runs."""
     varying = [name for dimension in dimensions if dimension.varies for name in dimension.names]
-    if not doubles or SESSIONS in varying or all(name == THREADS or name in job.knobs for name in varying):
+    if not doubles or SESSIONS in varying or all(name in OWN or name in job.knobs for name in varying):
         return None
     return Arena(laws.growth_of(planned(points)))
 

@@ -130,7 +130,8 @@ class Places:
         known = requests.requests(recorded)
         if known is None:
             raise InputError(
-                "what is asked of it does not follow from the dimensions: from place to place other operators run, or more of them"
+                "what is asked of it follows no products of the dimensions: sizes are rounded on the way, which a step in --vary may leave out, "
+                "such as height=64..256:32, or other operators run from place to place"
             )
         return scale_requests.simulations(known, scale_requests.heap(self._guarded(self._order(places[0]))), self._request.runs)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..judge.laws import Law, Prediction
+from ..judge.laws import FARTHEST, Law, Prediction
 from ..judge.terms import At
 from ..measuring.fleet.searching import Machines
 from ..measuring.places.place import HERE, Place
@@ -101,6 +101,11 @@ class Within:
     possibly: int | None
     confirmed_bytes: int | None = None
     ended: str = ""
+
+    @property
+    def confirmable(self) -> bool:
+        """Whether its value is one that can be run."""
+        return self.value is not None and self.value < FARTHEST
 
     @property
     def bounded(self) -> bool:

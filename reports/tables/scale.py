@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from memprof.judge.laws import Coefficient, Law, bounds
+from memprof.judge.laws import FARTHEST, Coefficient, Law, bounds
 from memprof.judge.terms import Point as LawPoint
 from memprof.plain import plain
 from memprof.runs.metrics import BYTES
@@ -17,7 +17,6 @@ from memprof.units import BYTE_UNITS, counted, format_bytes
 from . import grid
 from .grid import Say, Section, Table, Unit
 
-_FARTHEST = 1 << 40
 _MOST_LETTERS = 60  # of a remark in a table; --json has all of it
 
 
@@ -50,7 +49,20 @@ def finding(scaled: Scaled, say: Say) -> str:
         return f"{job}: undecided: {say(scaled.undecided)}."
     if law is None:
         return f"{job}: no simple law holds for {scaled.main}; the table has the measured points and the bounds between them."
-    return "\n\n".join([f"{job}: {scaled.main} = {say(sentence(law))}", *_beside(scaled, law)])
+    return "\n\n".join([f"{job}: {say(_formula(scaled, law))}", *_beside(scaled, law)])
+
+
+def _formula(scaled: Scaled, law: Law) -> str:
+    """The law as predictions have it: where another phase makes the peak from some place on, the laws of these phases."""
+    phases = [(name, by) for name in _of_changes(scaled) if (by := scaled.named(name)) is not None]
+    if not phases:
+        return f"{scaled.main} = {sentence(law)}"
+    most = "larger" if len(phases) == 2 else "largest"
+    return f"{scaled.main} is the {most} of " + " and ".join(f"{name} = {sentence(by)}" for name, by in phases)
+
+
+def _of_changes(scaled: Scaled) -> list[str]:
+    return list(dict.fromkeys(name for change in scaled.changes for name in (change.before, change.after)))
 
 
 def _beside(scaled: Scaled, law: Law) -> Iterator[str]:
@@ -98,8 +110,9 @@ def _interval(coefficient: Coefficient) -> str:
 def _coefficients(scaled: Scaled) -> Table:
     rows = []
     for named in scaled.laws:
-        if named.law is None:
-            rows.append((named.name, "no simple law", "-", "-", "-"))
+        phases = _of_changes(scaled) if named.name == scaled.main else []
+        if named.law is None or phases:
+            rows.append((named.name, f"the most of {' and '.join(phases)}" if phases else "no simple law", "-", "-", "-"))
             continue
         for place, coefficient in enumerate(named.law.coefficients):
             words = coefficient.term.words or "constant"
@@ -189,7 +202,7 @@ def _confirmed(row: Within, scaled: Scaled) -> str:
 
 
 def _value(value: int | None) -> str:
-    return "none" if value is None else "any" if value >= _FARTHEST else f"{value}"
+    return "none" if value is None else "any" if value >= FARTHEST else f"{value}"
 
 
 def _possibly(row: Within) -> str:
@@ -221,7 +234,7 @@ def notes(scaled: Scaled) -> list[str]:
             + (f" (with {others})." if others else ".")
         )
     for named in scaled.laws:
-        if named.law is not None:
+        if named.law is not None and not (scaled.changes and named.name == scaled.main):
             said += [f"The law of {named.name} changes at about {dimension}={place:g}." for dimension, place in named.law.changes]
     stepped = [named.name for named in scaled.laws if named.law is not None and named.law.steps and not named.law.simulated]
     if stepped:
