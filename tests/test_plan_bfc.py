@@ -14,6 +14,7 @@ from made import MIB
 from once import once
 
 from memprof import zoo
+from memprof.judge.doubling import Arena as Doubling
 from memprof.measuring.progress import Silent
 from memprof.plan.arenas import requests
 from memprof.plan.arenas.bfc import Arena, planned_block
@@ -21,7 +22,8 @@ from memprof.plan.arenas.heap import Heap
 from memprof.plan.arenas.requests import Recording
 from memprof.programs import native
 from memprof.reports.tables import scale as tables
-from memprof.seek import scale, scale_requests, scale_runs
+from memprof.runs.records import PEAK
+from memprof.seek import scale, scale_laws, scale_requests, scale_runs
 from memprof.seek.dimensions import parse
 from memprof.seek.scaled import ScaleRequest
 
@@ -315,23 +317,35 @@ def test_predictions_follow_a_simulated_arena():
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "reason"),
     [
-        {"knobs": {"arena_shrink": "on"}},
-        {"knobs": {"mode": "parallel"}},
-        {"knobs": {"arena": "off"}},
-        {"env": {"LD_PRELOAD": "/usr/lib/other.so"}},
-        {"simulates": False},
-        {"dimensions": (parse("sessions=1..4"),)},
+        ({"knobs": {"arena_shrink": "on"}}, "not with arena_shrink=on"),
+        ({"knobs": {"mode": "parallel"}}, "not with mode=parallel"),
+        ({"knobs": {"arena": "off"}}, ""),
+        ({"env": {"LD_PRELOAD": "/usr/lib/other.so"}}, "not with LD_PRELOAD=/usr/lib/other.so"),
+        ({"simulates": False}, ""),
+        ({"dimensions": (parse("sessions=4"), parse("batch=1..8"))}, "not with 4 sessions"),
+        ({"dimensions": (parse("threads=1..4"), parse("batch=1..8"))}, "not with threads in --vary"),
+        ({"dimensions": (parse("processes=4"), parse("batch=1..8"))}, "not with processes in --vary"),
     ],
 )
-def test_what_is_not_simulated_is_not_recorded(words, monkeypatch):
+def test_what_is_not_simulated_is_not_recorded(words, reason, monkeypatch):
     pytest.importorskip("onnxruntime")
     folder = once("a small LSTM", lambda folder: zoo.make("lstm", folder / "net.onnx", format="onnx", size_bytes=MIB))
     monkeypatch.setattr(scale_requests, "record", lambda *words: pytest.fail("recorded"))
     asked = {"dimensions": (parse("batch=1..8"), parse("sequence=16..128")), **words}
     request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", **asked)
-    assert scale_runs.Places(request, Silent(), lambda line: None).simulate() == []
+    places = scale_runs.Places(request, Silent(), lambda line: None)
+    assert (places.simulate(), places.unsimulated) == ([], reason)
+
+
+def test_a_size_beyond_all_memory_is_a_number():
+    class Endless:
+        def resident_bytes(self, at):
+            return 1 << 70, 1 << 70
+
+    (simulated,) = scale_laws.simulated(Doubling(), PEAK, [Endless()]).simulated
+    assert isinstance(simulated({"a": 1e12}), float)
 
 
 def test_where_requests_cannot_be_recorded_nothing_is_simulated(monkeypatch, tmp_path):

@@ -79,7 +79,8 @@ def simulated(arena: Arena | None, name: str, simulations: Sequence[Simulation])
     last = name != WARMUP
 
     def of(simulation: Simulation) -> Callable[[At], float]:
-        return lambda at: simulation.resident_bytes({label: round(value) for label, value in at.items()})[last]
+        # Far beyond all memory a size is no 64-bit integer, which numpy would not take for a number.
+        return lambda at: float(simulation.resident_bytes({label: round(value) for label, value in at.items()})[last])
 
     return replace(arena, simulated=tuple(of(simulation) for simulation in simulations))
 
