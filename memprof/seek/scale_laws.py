@@ -73,7 +73,7 @@ def arena(doubles: bool, job: Job, dimensions: Sequence[Dimension], points: Sequ
 
 
 def simulated(arena: Arena | None, name: str, simulations: Sequence[Simulation]) -> Arena | None:
-    """The arena as the law of that name knows it: none for what is measured before anything is asked of it, and simulated where it can be."""
+    """The arena as the law of that name knows it: none for phases before any tensor has its size, and simulated where it can be."""
     if arena is None or name not in (WARMUP, EXECUTE, PEAK, ANONYMOUS):
         return None
     last = name != WARMUP
