@@ -9,10 +9,11 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from failing import NEAR
-from made import MIB, machine, run
+from made import MIB, job, machine, run
 from test_laws import QUIET, SIX, line, measured
 
 from memprof import zoo
@@ -273,6 +274,15 @@ def test_what_the_file_or_a_shape_gives_cannot_vary(words, reason, tmp_path, mem
     assert (done.returncode, done.stdout, done.stderr.splitlines()[-1]) == (2, "", f"memprof: {reason}")
 
 
+def test_the_shapes_of_a_suite_are_of_its_runs_and_not_of_a_law_of_them(tmp_path):
+    from test_inputs import model
+
+    path = model(tmp_path, ("n", 3, "h"))
+    plain = job(shapes={"x": (4, 3, 5)})
+    order = SimpleNamespace(job=replace(plain, model=replace(plain.model, path=str(path))), runtime=runtimes.Runtime("litert"))
+    assert scale.request_of(order, ("n=1..8",)).shapes == {"x": (1, 3, 5)}
+
+
 def test_a_dimension_that_the_file_fixes_is_not_proposed(tmp_path, memprof):
     from test_inputs import model
 
@@ -332,6 +342,7 @@ def test_what_a_single_step_explains_is_no_law(places, sizes, reason):
     ]
     (answer,) = scale_laws.of_runs(runs)
     assert reason in answer.undecided if reason else not answer.undecided
+    assert answer.unbelievable == (answer.undecided if len(set(sizes)) > 1 else "")
     assert tables.finding(answer, str).startswith("net.onnx, litert: undecided: over a=") == bool(reason)
     assert "\n- a makes no difference beyond noise between 1 and 64." in tables.render(answer) or len(set(sizes)) > 1 or reason
 

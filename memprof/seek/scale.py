@@ -56,7 +56,8 @@ def request_of(order: Order, vary: Sequence[str], points: int | None = None) -> 
         knobs=job.knobs,
         threads=job.threads,
         python=job.python,
-        shapes=space(dimensions, Path(job.model.path), order.runtime).shapes({}, job.shapes),
+        # The shapes of a suite are of its runs: a law has its own where a dimension varies.
+        shapes=space(dimensions, Path(job.model.path), order.runtime).shapes({}, job.shapes) if job.shapes else {},
         inputs=job.inputs,
         points=points,
         env=job.variables,

@@ -44,11 +44,13 @@ def answer(
     names = dict.fromkeys(name for point in points if not point.ended for name in point.sizes)
     ordered = [main, *(name for name in names if name != main)]
     # What is there several times grows with their number: what else a few runs of them show is chance, such as freed memory that is kept.
-    simple = all(name in (SESSIONS, PROCESSES) for each in dimensions if each.varies for name in each.names)
-    named = tuple(
-        Named(name, laws.law(series(points, name, main), noise=noise, arena=simulated(arena, name, simulations), simple=simple))
-        for name in ordered
-    )
+    several = all(name in (SESSIONS, PROCESSES) for each in dimensions if each.varies for name in each.names)
+
+    def law(name: str) -> laws.Law | None:
+        own = simulated(arena, name, simulations)
+        return laws.law(series(points, name, main), noise=noise, arena=own, simple=several or (arena is not None and own is None))
+
+    named = tuple(Named(name, law(name)) for name in ordered)
     made = Scaled(
         model=job.model.name,
         runtime=job.runtime,

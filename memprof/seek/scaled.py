@@ -157,6 +157,11 @@ class Scaled:
         return tuple(dimension for dimension in self.dimensions if dimension.varies)
 
     @property
+    def unbelievable(self) -> str:
+        """Why the terms of the law say nothing; empty where they do, and for a law without any."""
+        return self.undecided if self.law is not None and len(self.law.coefficients) > 1 else ""
+
+    @property
     def law(self) -> Law | None:
         """The law that predictions are of."""
         return self.named(self.main)
