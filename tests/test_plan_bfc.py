@@ -22,7 +22,7 @@ from memprof.plan.arenas.heap import Heap
 from memprof.plan.arenas.requests import Recording
 from memprof.programs import native
 from memprof.reports.tables import scale as tables
-from memprof.runs.records import PEAK
+from memprof.runs.records import MODEL_LOAD, PEAK
 from memprof.seek import scale, scale_laws, scale_requests, scale_runs
 from memprof.seek.dimensions import parse
 from memprof.seek.scaled import ScaleRequest
@@ -344,6 +344,7 @@ def test_a_size_beyond_all_memory_is_a_number():
         def resident_bytes(self, at):
             return 1 << 70, 1 << 70
 
+    assert scale_laws.simulated(Doubling(), MODEL_LOAD, [Endless()]) is None
     (simulated,) = scale_laws.simulated(Doubling(), PEAK, [Endless()]).simulated
     assert isinstance(simulated({"a": 1e12}), float)
 

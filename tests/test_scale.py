@@ -19,7 +19,6 @@ from test_laws import QUIET, SIX, line, measured
 from memprof import zoo
 from memprof.errors import InputError, MeasurementError, UsageError
 from memprof.judge import laws
-from memprof.judge.doubling import Arena
 from memprof.measuring import together
 from memprof.measuring.progress import Silent
 from memprof.programs import runtimes
@@ -205,6 +204,17 @@ def test_a_place_that_fits_and_is_refused_says_so_in_its_row_and_places_are_in_t
     # y has no largest value, so there is no place to run.
     assert max(point.at["y"] for point in answer.points) == 4
     assert {row.value for row in answer.within if row.dimension == "y"} == {laws.FARTHEST}
+
+
+def test_without_a_law_it_is_said_that_nothing_is_predicted(monkeypatch, scenario):
+    def measure(orders, progress, keep):
+        (order,) = orders
+        size = {1: 100, 2: 146, 3: 166}[order.job.at["sessions"]]
+        yield replace(run(memory={"EXECUTE": (size, size)}), job=order.job)
+
+    monkeypatch.setattr(scale_runs.campaign, "measure", measure)
+    answer = asked(scenario(), "sessions=1..3", predictions=({"sessions": 9},), confirm=True)
+    assert answer.law is None and "Nothing is predicted, for no simple law holds." in answer.remarks
 
 
 def test_a_place_that_was_measured_above_the_limit_is_too_much():
@@ -711,7 +721,6 @@ def test_steps_of_an_arena_are_said_and_an_arena_that_is_off_has_none():
     assert answer.law.steps and answer.law.predict({"a": 100}).high_bytes > 1.1 * answer.law.predict({"a": 100}).bytes
     assert "The arena's regions double, so memory grows in steps around the law of PEAK" in tables.render(answer, format="text")
     assert json.loads(tables.render(answer, format="json"))["laws"][0]["law"]["steps"] == answer.law.steps
-    assert scale_laws.simulated(Arena(), MODEL_LOAD, ()) is None
     for plain in (stepping(knobs={"arena": "off"}), stepping(runtime="litert")):
         assert plain.law is None or not plain.law.steps
 

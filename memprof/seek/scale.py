@@ -237,6 +237,8 @@ class _Scaler:
         unsimulated = self._places.unsimulated or ("it is not near the measured points" if self._simulations else "")
         if unsimulated and self._arena() is not None and not (answer.law is not None and answer.law.simulated):
             self._remark(f"The arena is not simulated: {unsimulated}.")
+        if answer.law is None and (self._request.predictions or self._request.within_bytes):
+            self._remark("Nothing is predicted, for no simple law holds.")
         if answer.unplanned:
             self._remark(f"{answer.unplanned[0].upper()}{answer.unplanned[1:]}.")
         model = self._places.model

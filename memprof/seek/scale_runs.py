@@ -60,7 +60,6 @@ class Places:
         if not runtime.takes(self.model.path):
             raise UsageError(f"{self.model.name}: {Path(runtime.name).name} does not take it")
         self.space: Space = space(request.dimensions, Path(self.model.path), runtime)
-        self.space.check_shapes(request.shapes)
         if self.space.side_by_side:
             request.place.only_here("--vary processes")
             if request.fleet is not None:
@@ -76,6 +75,7 @@ class Places:
 
     def check(self, at: Mapping[str, int]) -> None:
         """Say now what is wrong with the request's words. Raises UsageError and InputError."""
+        self.space.check_shapes(self._request.shapes)
         self._order(at)
 
     def measure_at_once(self, places: Sequence[Mapping[str, int]], count: int, *, held_out: bool = False) -> Iterator[Measured]:
