@@ -7,7 +7,7 @@ memprof.judge says where to measure next and which law it is, `scale_runs` measu
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from ..measuring.progress import Progress, Silent
 from ..runs.records import EXECUTE, PEAK
 from ..units import format_bytes
 from . import scale_laws
-from .dimensions import parse, space
+from .dimensions import Dimension, parse, space
 from .scale_findings import findings, of_token
 from .scale_requests import Simulation
 from .scale_runs import Places
@@ -115,7 +115,7 @@ class _Scaler:
             self._progress.say(f"{self._places.model.name}: {assumed}")
             self._remark(f"{assumed[0].upper()}{assumed[1:]}.")
         self._measure(design.first_places(self._ranges()))
-        fixed = "; ".join(self._kept_fixed())
+        fixed = "; ".join(self._fixed())
         if all(point.ended for point in self._points):
             reason = "; ".join(text for text in (self._points[0].ended, fixed, assumed) if text)
             raise MeasurementError(f"{self._places.model.name}, {self._request.runtime}: no place could be measured: {reason}")
@@ -138,13 +138,22 @@ class _Scaler:
                 break
             self._measure([chosen])
 
-    def _kept_fixed(self) -> Iterator[str]:
-        """The dimensions that the model's file fixes, where each other value was refused."""
+    def _fixed(self) -> Iterator[str]:
+        """The dimensions that the model's file fixes, where each other value is refused: the highest, and the nearest too."""
         for dimension in self._varying:
             sizes = {name: self._places.space.fixed(name) for name in dimension.names}
-            others = [point for point in self._points if point.at[dimension.label] not in sizes.values()]
-            if None not in sizes.values() and others and all(point.ended and not point.least for point in others):
+            if None in sizes.values() or not self._refused_but(dimension, sizes.values()):
+                continue
+            nearest = {**self._lowest(), dimension.label: dimension.low + dimension.step}
+            if dimension.low in sizes.values() and all(point.at != nearest for point in self._points):
+                self._measure([nearest])
+            if self._refused_but(dimension, sizes.values()):
                 yield f"{self._places.model.name} fixes {' and '.join(f'{name} at {size}' for name, size in sizes.items())}"
+
+    def _refused_but(self, dimension: Dimension, sizes: Collection[int | None]) -> bool:
+        """Whether all values of a dimension but these were refused."""
+        others = [point for point in self._points if point.at[dimension.label] not in sizes]
+        return bool(others) and all(point.ended and not point.least for point in others)
 
     def _series_for_design(self) -> list[list[Point]]:
         series = [self._series(name) for name in dict.fromkeys((self._main, *([EXECUTE] if self._main == PEAK else [])))]
