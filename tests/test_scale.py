@@ -10,11 +10,12 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import failing
 import pytest
 from failing import NEAR
-from made import MIB, machine, run
+from made import MIB, job, machine, run
 from test_laws import QUIET, SIX, line, measured
 
 from memprof import zoo
@@ -146,6 +147,19 @@ def test_sessions_that_share_nothing_are_seen_as_such(scenario):
     assert "sessions do not share them" in answer.findings[0]
 
 
+def test_a_file_that_each_session_maps_again_lies_in_memory_once(scenario, tmp_path):
+    (tmp_path / "weights").write_bytes(os.urandom(8 * MIB))
+    path = scenario(load=[{"map": str(tmp_path / "weights"), "as": "w", "read": True}, {"allocate": "own", "bytes": 4 * MIB}])
+
+    answer = asked(path, "sessions=1..3")
+
+    assert answer.mapped_again_bytes == pytest.approx(8 * MIB, abs=NEAR)
+    assert coefficients(answer)["sessions"] == pytest.approx(12 * MIB, abs=NEAR)
+    (takes,) = re.findall(r"sessions map their file again.*What a session takes for itself is ([\d.]+) MiB", answer.findings[0])
+    assert float(takes) == pytest.approx(4, abs=NEAR / MIB)
+    assert "PEAK is RSS, which counts a page once for each mapping" in tables.finding(answer, str)
+
+
 @pytest.mark.usefixtures("nothing_left")
 def test_the_next_process_costs_what_it_has_for_itself_alone(scenario):
     path = scenario(load=[{"allocate": "w", "bytes": 30 * MIB}])
@@ -175,6 +189,40 @@ def test_pages_of_a_file_that_only_the_first_run_had_to_read_are_not_charged(sce
     for point in answer.points:
         if CHARGED in point.sizes:  # where control groups can be made
             assert point.sizes[CHARGED] < point.sizes[answer.main] - 20 * MIB + MIB
+
+
+def test_a_place_that_fits_and_is_refused_says_so_in_its_row_and_places_are_in_the_order_of_vary(scenario):
+    path = scenario(
+        load=[{"allocate": "w", "bytes": {"": 10 * MIB, "x": MIB}}], execute=[{"raise": "this is too much.", "above": {"x": 30}}]
+    )
+
+    answer = asked(path, "y=1..4", "x=1..8", points=4, within_bytes=80 * MIB, confirm=True)
+
+    text = tables.render(answer, format="text")
+    for row in (row for row in answer.within if row.dimension == "x"):
+        assert row.ended == "in WARMUP: RuntimeError: this is too much" and row.confirmed_bytes is None
+    assert "| in WARMUP: RuntimeError: this is too much |" in text
+    assert "was not confirmed: in WARMUP: RuntimeError: this is too much." in text
+    assert {tuple(point.at) for point in answer.points} == {("y", "x")}
+    # y has no largest value, so there is no place to run.
+    assert max(point.at["y"] for point in answer.points) == 4
+    assert {row.value for row in answer.within if row.dimension == "y"} == {laws.FARTHEST}
+
+
+def test_without_a_law_it_is_said_that_nothing_is_predicted(monkeypatch, scenario):
+    def measure(orders, progress, keep):
+        (order,) = orders
+        size = {1: 100, 2: 146, 3: 166}[order.job.at["sessions"]]
+        yield replace(run(memory={"EXECUTE": (size, size)}), job=order.job)
+
+    monkeypatch.setattr(scale_runs.campaign, "measure", measure)
+    answer = asked(scenario(), "sessions=1..3", predictions=({"sessions": 9},), confirm=True)
+    assert answer.law is None and "Nothing is predicted, for no simple law holds." in answer.remarks
+
+
+def test_a_place_that_was_measured_above_the_limit_is_too_much():
+    row = Within("a", {"s": 16}, 9, 8, 10, confirmed_bytes=501 * MIB)
+    assert "501.0 MiB: too much" in tables.render(made(within_bytes=500 * MIB, within=(row,)), format="text")
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -260,11 +308,121 @@ def test_wrong_words_are_said_before_anything_is_measured(words, code, reason, s
     assert reason in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--vary", "x.1=1..4"], "--vary x.1: open.onnx fixes it at 3, and onnxruntime keeps that; open in the file are n, h"),
+        (
+            ["--vary", "n=1..4", "--vary", "h=5", "--shape", "x=4,3,1"],
+            "--shape x=4,3,1: 4 is in the place of n, which --vary gives values; write 1 there",
+        ),
+        (["--vary", "h=1..4", "--shape", "x=4,3"], "--shape x=4,3: it has no place for h, which is dimension 2 of x"),
+    ],
+)
+def test_what_the_file_or_a_shape_gives_cannot_vary(words, reason, tmp_path, memprof):
+    from test_inputs import model
+
+    done = memprof("scale", model(tmp_path, ("n", 3, "h")), "-r", "onnxruntime", *words)
+    assert (done.returncode, done.stdout, done.stderr.splitlines()[-1]) == (2, "", f"memprof: {reason}")
+
+
+def test_the_shapes_of_a_suite_are_of_its_runs_and_not_of_a_law_of_them(tmp_path):
+    from test_inputs import model
+
+    path = model(tmp_path, ("n", 3, "h"))
+    plain = job(shapes={"x": (4, 3, 5)})
+    order = SimpleNamespace(job=replace(plain, model=replace(plain.model, path=str(path))), runtime=runtimes.Runtime("litert"))
+    assert scale.request_of(order, ("n=1..8",)).shapes == {"x": (1, 3, 5)}
+
+
+def test_a_dimension_that_the_file_fixes_is_not_proposed(tmp_path, memprof):
+    from test_inputs import model
+
+    done = memprof("scale", model(tmp_path, (2, 3)), "-r", "onnxruntime", "--vary", "batch=1..4")
+    assert done.returncode == 2
+    assert "x.0" not in done.stderr and done.stderr.endswith("; the file fixes all dimensions of its inputs\n")
+
+
+@pytest.mark.parametrize(
+    ("runs", "places", "code"),
+    [(lambda batch: batch == 1, [1, 4, 2], 5), (lambda batch: batch < 4, [1, 4, 2, 3], 0)],
+)
+def test_a_dimension_that_the_file_fixes_and_the_runtime_keeps_ends_the_search(runs, places, code, tmp_path, monkeypatch, memprof):
+    tried = []
+
+    def measure(orders, progress, keep):
+        (order,) = orders
+        tried.append(order.job.at["input.0"])
+        outcome = None if runs(tried[-1]) else Outcome("error", "PREPARE", message="no reshape.")
+        yield replace(run(outcome=outcome), job=order.job)
+
+    monkeypatch.setattr(scale_runs.campaign, "measure", measure)
+    zoo.make("mnist", tmp_path / "mnist.tflite", format="tflite")
+    done = memprof("scale", "mnist.tflite", "-r", "tflite", "--vary", "input.0=1..4")
+
+    assert (done.returncode, tried) == (code, places)
+    reason = "memprof: mnist.tflite fixes input.0 at 1, and tflite keeps that (in PREPARE: no reshape); the file leaves none open"
+    assert (done.stderr.splitlines()[-1] == reason) == bool(code)
+
+
 def test_a_range_too_small_to_tell_is_undecided(scenario, memprof):
     done = memprof("scale", scenario(load=[]), "-r", "synthetic", "--vary", "x=1..2")
     assert done.returncode == 3
     assert "x=1..2 has 2 values, and a line goes through any two: widen the range, such as --vary x=1..4" in done.stderr
-    assert "Undecided: " in done.stdout
+    assert "undecided: x=1..2 has 2 values" in done.stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("places", "sizes", "reason"),
+    [
+        (
+            (512, 600, 557, 534, 580, 523),
+            (53.8, 55.1, 55.1, 55.1, 55.1, 55.1),
+            "makes a single step, between 512 and 523, and a step tells no slope",
+        ),
+        ((700, 800, 751, 704, 796, 747), (55.1, 56.2, 55.1, 55.1, 56.2, 55.1), "makes a single step, between 751 and 796"),
+        (
+            (512, 600, 557, 534),
+            (55.1, 55.1, 55.1, 55.1),
+            "changes by 0 B, which is within the noise: widen the range, such as --vary a=512..2048",
+        ),
+        ((512, 1024, 768, 600), (53.8, 56.1, 54.95, 54.95), ""),
+        ((1, 64, 20, 40), (55.1, 55.1, 55.1, 55.1), ""),
+        ((1, 64, 20, 40), (55.1, 118.1, 74.1, 94.1), ""),
+    ],
+)
+def test_what_a_single_step_explains_is_no_law(places, sizes, reason):
+    runs = [
+        run(memory={"STARTUP": (40, 40), "EXECUTE": (size, size)}, at={"a": a}, runtime="litert")
+        for a, size in zip(places, sizes, strict=True)
+    ]
+    (answer,) = scale_laws.of_runs(runs)
+    assert reason in answer.undecided if reason else not answer.undecided
+    assert answer.unbelievable == (answer.undecided if len(set(sizes)) > 1 else "")
+    assert tables.finding(answer, str).startswith("net.onnx, litert: undecided: over a=") == bool(reason)
+    assert "\n- a makes no difference beyond noise between 1 and 64." in tables.render(answer) or len(set(sizes)) > 1 or reason
+
+
+def test_a_dimension_whose_other_values_were_refused_is_undecided():
+    refused = Outcome("error", "EXECUTE", message="no")
+    (answer,) = scale_laws.of_runs([run(at={"a": a}, outcome=refused if 1 < a < 64 else None) for a in (1, 64, 20, 40)])
+    assert "a was measured at 1 and 64 only, for other runs failed" in answer.undecided
+
+
+@pytest.mark.parametrize(
+    ("sizes", "law"),
+    [((102, 146, 166), False), ((102, 131, 160), True)],
+)
+def test_sessions_grow_by_a_plain_sum_or_by_no_law_and_their_cost_is_said(sizes, law):
+    runs = [
+        run(memory={"STARTUP": (40, 40), "MODEL_LOAD": (57 + 14.7 * n,) * 2, "EXECUTE": (size, size)}, at={"sessions": n})
+        for n, size in enumerate(sizes, 1)
+    ]
+    (answer,) = scale_laws.of_runs(runs)
+    assert (answer.law is not None) == law
+    each = (sizes[-1] - sizes[0]) / 2
+    assert f"From sessions=1 to sessions=3 each further session costs {each:.1f} MiB of PEAK" in answer.findings[0]
+    assert "regions double" not in tables.render(answer) and not answer.against
 
 
 def test_ranges_and_places_in_words():
@@ -272,7 +430,7 @@ def test_ranges_and_places_in_words():
     assert parse("context=4KiB..64KiB") == Dimension(("context",), 4096, 65536)
     assert not parse("sequence=128").varies
     both = [parse("height,width=224..1024"), parse("batch=1..4")]
-    assert parse_place("width=500,batch=2", both) == {"height=width": 500, "batch": 2}
+    assert list(parse_place("batch=2,width=500", both).items()) == [("height=width", 500), ("batch", 2)]
     with pytest.raises(UsageError, match="at least 1"):
         parse_place("width=500,batch=0", both)
     with pytest.raises(UsageError, match="batch is a whole number"):
@@ -286,6 +444,12 @@ def test_an_input_whose_dimensions_have_no_names_may_be_left_out(tmp_path):
     request = ScaleRequest(str(tmp_path / "encoder.tflite"), "litert", (parse("ids.0=1..4"),))
 
     assert "taken as 1: ids.1, mask.0, mask.1 " in scale_runs.Places(request, Silent(), lambda line: None).assumed
+
+
+def test_a_runtimes_own_full_stop_does_not_end_the_sentence_around_it():
+    assert Outcome("error", "WARMUP", "failed to invoke.").sentence == "in WARMUP: failed to invoke"
+    assert Outcome("exit", "WARMUP", exit_code=1, hints=("it printed: no model.",)).sentence.endswith("it printed: no model")
+    assert Outcome("error", "WARMUP", "still waiting ...").sentence == "in WARMUP: still waiting ..."
 
 
 def test_want_of_memory_is_told_by_the_kernel_or_by_the_runtime():
@@ -349,7 +513,7 @@ def test_the_report_says_what_stands_beside_a_law():
         "none",
         "1.50x",
         "Up to about a=5 PREPARE makes the peak, beyond it EXECUTE (with s=16).",
-        "Undecided: add more.",
+        "2 threads: undecided: add more.",
         "- A remark.",
     ):
         assert words in text, words
@@ -390,6 +554,9 @@ def test_another_phase_may_make_the_peak_beyond_a_place():
     (change,) = scaled.changes(PEAK, named, {"a": (1, 64)})
     assert (change.before, change.after) == (MODEL_LOAD, "EXECUTE")
     assert change.value == pytest.approx(30, abs=2)
+    text = tables.render(made(laws=named, changes=(change,), points=(Measured({"a": 1}, {PEAK: 120 * MIB}),)))
+    assert "PEAK is the larger of MODEL_LOAD = 120.0 MiB and EXECUTE = 60.0 MiB + 2.00 MiB x a\n" in text
+    assert "the most of MODEL_LOAD and EXECUTE" in text
 
 
 def test_a_group_of_processes_is_removed(scenario):
@@ -522,7 +689,7 @@ def test_a_law_with_a_plan_is_the_same_again(tmp_path, monkeypatch, memprof):
         yield made_run
 
     monkeypatch.setattr(scale_runs.campaign, "measure", measure)
-    monkeypatch.setattr(scale_requests, "possible", lambda order: False)  # a simulation of the arena is not kept
+    monkeypatch.setattr(scale_requests, "unusual", lambda order: "this")  # a simulation of the arena is not kept
     zoo.make("encoder", tmp_path / "encoder.onnx", format="onnx", size_bytes=4 * MIB)
     words = ("--vary", "batch=1..32", "--vary", "sequence=16..512", "--predict", "batch=40,sequence=600", "--confirm", "--json")
     done = memprof("scale", "encoder.onnx", "-r", "onnxruntime", *words, "-o", "runs.jsonl")
@@ -534,6 +701,7 @@ def test_a_law_with_a_plan_is_the_same_again(tmp_path, monkeypatch, memprof):
     (again,) = scale_laws.of_runs(loaded)
     retold = json.loads(tables.render(again, format="json"))
     assert told["planned"] and told["laws"][0]["law"]["steps"]
+    assert "The arena is not simulated: not with this." in told["remarks"]
     for part in ("laws", "planned", "against", "points"):
         assert retold[part] == told[part], part
     # Of a file from before there were plans, and of one that claims nonsense, the law is made without.

@@ -342,6 +342,8 @@ class _Several(_Lab):
             raise KeyboardInterrupt
         if answer.law is None:
             raise MeasurementError(f"no simple law of its {answer.main} holds at {', '.join(self._request.vary)}")
+        if answer.unbelievable:
+            raise MeasurementError(f"the law of its {answer.main} is undecided: {answer.unbelievable}")
         held, others = coefficients.term(answer.law, per)
         if held is None and others:
             raise MeasurementError(f"the law of its {answer.main} has no term {per}, but {' and '.join(others)}")

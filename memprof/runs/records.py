@@ -427,8 +427,8 @@ class Outcome:
 
     @property
     def sentence(self) -> str:
-        """How it ended, for people."""
-        return "; ".join([self._how, *self.hints])
+        """How it ended, for people: a piece of a sentence, without the full stop of the runtime's own words."""
+        return "; ".join(_unstopped(text) for text in (self._how, *self.hints))
 
     @property
     def _how(self) -> str:
@@ -451,6 +451,10 @@ _WANT_OF_MEMORY = {
     False: "",
     None: "; perhaps for want of memory: the kernel killed a process meanwhile",
 }
+
+
+def _unstopped(text: str) -> str:
+    return text if text.endswith("..") else text.removesuffix(".")
 
 
 def _shortened(message: str, most: int = 300) -> str:

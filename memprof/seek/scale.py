@@ -7,7 +7,7 @@ memprof.judge says where to measure next and which law it is, `scale_runs` measu
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from ..measuring.progress import Progress, Silent
 from ..runs.records import EXECUTE, PEAK
 from ..units import format_bytes
 from . import scale_laws
-from .dimensions import parse
+from .dimensions import Dimension, parse, space
 from .scale_findings import findings, of_token
 from .scale_requests import Simulation
 from .scale_runs import Places
@@ -48,14 +48,16 @@ def check(request: ScaleRequest) -> None:
 def request_of(order: Order, vary: Sequence[str], points: int | None = None) -> ScaleRequest:
     """The question for coefficients, by these ranges (see dimensions.parse), for the runtime, model and settings of an order. Raises UsageError."""
     job = order.job
+    dimensions = tuple(parse(text) for text in vary)
     return ScaleRequest(
         model=job.model.path,
         runtime=job.runtime,
-        dimensions=tuple(parse(text) for text in vary),
+        dimensions=dimensions,
         knobs=job.knobs,
         threads=job.threads,
         python=job.python,
-        shapes=job.shapes,
+        # The shapes of a suite are of its runs: a law has its own where a dimension varies.
+        shapes=space(dimensions, Path(job.model.path), order.runtime).shapes({}, job.shapes) if job.shapes else {},
         inputs=job.inputs,
         points=points,
         env=job.variables,
@@ -113,9 +115,13 @@ class _Scaler:
             self._progress.say(f"{self._places.model.name}: {assumed}")
             self._remark(f"{assumed[0].upper()}{assumed[1:]}.")
         self._measure(design.first_places(self._ranges()))
+        fixed = "; ".join(self._fixed())
         if all(point.ended for point in self._points):
-            reason = "; ".join(text for text in (self._points[0].ended, assumed) if text)
+            reason = "; ".join(text for text in (self._points[0].ended, fixed, assumed) if text)
             raise MeasurementError(f"{self._places.model.name}, {self._request.runtime}: no place could be measured: {reason}")
+        if fixed:
+            reason = next(point.ended for point in self._points if point.ended)
+            raise InputError(f"{fixed}, and {self._request.runtime} keeps that ({reason}); {self._places.space.open}")
         for point in itertools.takewhile(lambda point: point.ended, self._points):
             if not point.least:
                 self._progress.say(f"{words_of(point.at)}: {point.ended}")
@@ -131,6 +137,23 @@ class _Scaler:
             if chosen is None:
                 break
             self._measure([chosen])
+
+    def _fixed(self) -> Iterator[str]:
+        """The dimensions that the model's file fixes, where each other value is refused: the highest, and the nearest too."""
+        for dimension in self._varying:
+            sizes = {name: self._places.space.fixed(name) for name in dimension.names}
+            if None in sizes.values() or not self._refused_but(dimension, sizes.values()):
+                continue
+            nearest = {**self._lowest(), dimension.label: dimension.low + dimension.step}
+            if dimension.low in sizes.values() and all(point.at != nearest for point in self._points):
+                self._measure([nearest])
+            if self._refused_but(dimension, sizes.values()):
+                yield f"{self._places.model.name} fixes {' and '.join(f'{name} at {size}' for name, size in sizes.items())}"
+
+    def _refused_but(self, dimension: Dimension, sizes: Collection[int | None]) -> bool:
+        """Whether all values of a dimension but these were refused."""
+        others = [point for point in self._points if point.at[dimension.label] not in sizes]
+        return bool(others) and all(point.ended and not point.least for point in others)
 
     def _series_for_design(self) -> list[list[Point]]:
         series = [self._series(name) for name in dict.fromkeys((self._main, *([EXECUTE] if self._main == PEAK else [])))]
@@ -220,6 +243,11 @@ class _Scaler:
         except InputError as error:
             token_costs = []
             self._remark(f"{error}.")
+        unsimulated = self._places.unsimulated or ("it is not near the measured points" if self._simulations else "")
+        if unsimulated and self._arena() is not None and not (answer.law is not None and answer.law.simulated):
+            self._remark(f"The arena is not simulated: {unsimulated}.")
+        if answer.law is None and (self._request.predictions or self._request.within_bytes):
+            self._remark("Nothing is predicted, for no simple law holds.")
         if answer.unplanned:
             self._remark(f"{answer.unplanned[0].upper()}{answer.unplanned[1:]}.")
         model = self._places.model
@@ -240,7 +268,8 @@ class _Scaler:
         return tuple(rows)
 
     def _arena(self) -> Arena | None:
-        return Arena(laws.growth_of(scale_laws.planned(self._points))) if self._places.doubles else None
+        assert self._places.job is not None
+        return scale_laws.arena(self._places.doubles, self._places.job, self._places.space.dimensions, self._points)
 
     def _main_arena(self) -> Arena | None:
         return scale_laws.simulated(self._arena(), self._main, self._simulations)
@@ -256,7 +285,7 @@ class _Scaler:
         if not self._request.confirm or answer.law is None:
             return answer
         wanted: list[Mapping[str, int]] = [{name: int(value) for name, value in prediction.at.items()} for prediction in answer.predictions]
-        wanted += [{**row.others, row.dimension: row.value} for row in answer.within if row.value]
+        wanted += [self._place_of(row) for row in answer.within if row.confirmable]
         if not wanted:
             place = design.next_place(
                 self._series_for_design(),
@@ -267,16 +296,19 @@ class _Scaler:
             wanted = [place] if place is not None else []
         distinct = {tuple(sorted(at.items())): at for at in wanted}
         seen = {tuple(sorted(point.at.items())): point for point in self._measure(list(distinct.values()), held_out=True)}
-        rows = tuple(
-            replace(row, confirmed_bytes=seen[tuple(sorted({**row.others, row.dimension: row.value}.items()))].sizes.get(self._main))
-            if row.value
-            else row
-            for row in answer.within
-        )
         for point in seen.values():
             if point.ended and not point.sizes:
                 self._remark(f"{words_of(point.at)} was not confirmed: {point.ended}.")
+        rows = tuple(self._with_run(row, seen) if row.confirmable else row for row in answer.within)
         return replace(answer, points=tuple(self._points), within=rows, remarks=tuple(self._remarks))
+
+    def _place_of(self, row: Within) -> dict[str, int]:
+        at = {**row.others, row.dimension: row.value or 0}
+        return {dimension.label: at[dimension.label] for dimension in self._varying}
+
+    def _with_run(self, row: Within, seen: Mapping[tuple[tuple[str, int], ...], Measured]) -> Within:
+        point = seen[tuple(sorted(self._place_of(row).items()))]
+        return replace(row, confirmed_bytes=point.sizes.get(self._main), ended=point.ended or "")
 
 
 class _Main:

@@ -15,8 +15,8 @@ from ..judge.terms import At, Point
 from ..programs import runtimes
 from ..runs.records import EXECUTE, MODEL_LOAD, PEAK, WARMUP, Job, Run
 from ..runs.settings import in_a_line
-from .dimensions import THREADS, Dimension
-from .scale_findings import findings, undecided
+from .dimensions import OWN, PROCESSES, SESSIONS, THREADS, Dimension
+from .scale_findings import findings, mapped_again, undecided
 from .scale_requests import Simulation
 from .scale_runs import measured, noise
 from .scaled import ALL, ANONYMOUS, CHARGED, Measured, Named, Scaled, against, changes
@@ -43,9 +43,14 @@ def answer(
     ranges = {each.label: (each.low, each.high - (each.high - each.low) % each.step) for each in dimensions if each.varies}
     names = dict.fromkeys(name for point in points if not point.ended for name in point.sizes)
     ordered = [main, *(name for name in names if name != main)]
-    named = tuple(
-        Named(name, laws.law(series(points, name, main), noise=noise, arena=simulated(arena, name, simulations))) for name in ordered
-    )
+    # What is there several times grows with their number: what else a few runs of them show is chance, such as freed memory that is kept.
+    several = all(name in (SESSIONS, PROCESSES) for each in dimensions if each.varies for name in each.names)
+
+    def law(name: str) -> laws.Law | None:
+        own = simulated(arena, name, simulations)
+        return laws.law(series(points, name, main), noise=noise, arena=own, simple=several or (arena is not None and own is None))
+
+    named = tuple(Named(name, law(name)) for name in ordered)
     made = Scaled(
         model=job.model.name,
         runtime=job.runtime,
@@ -57,17 +62,27 @@ def answer(
         changes=changes(main, named, ranges),
         threads=None if _has(dimensions, THREADS) else job.threads,
     )
-    return replace(made, undecided=undecided(made, noise))
+    return replace(made, undecided=undecided(made, noise), mapped_again_bytes=mapped_again(made))
+
+
+def arena(doubles: bool, job: Job, dimensions: Sequence[Dimension], points: Sequence[Measured]) -> Arena | None:
+    """Whose memory it is, where its regions double (`doubles`) with the tensors in it. Each further session has an arena with tensors of the same
+    sizes, so that its steps do not come again. job: of one of the runs."""
+    varying = [name for dimension in dimensions if dimension.varies for name in dimension.names]
+    if not doubles or SESSIONS in varying or all(name in OWN or name in job.knobs for name in varying):
+        return None
+    return Arena(laws.growth_of(planned(points)))
 
 
 def simulated(arena: Arena | None, name: str, simulations: Sequence[Simulation]) -> Arena | None:
-    """The arena as the law of that name knows it: simulated where its memory is that of an arena that was asked for something."""
+    """The arena as the law of that name knows it: none for phases before any tensor has its size, and simulated where it can be."""
     if arena is None or name not in (WARMUP, EXECUTE, PEAK, ANONYMOUS):
-        return arena
+        return None
     last = name != WARMUP
 
     def of(simulation: Simulation) -> Callable[[At], float]:
-        return lambda at: simulation.resident_bytes({label: round(value) for label, value in at.items()})[last]
+        # Far beyond all memory a size is no 64-bit integer, which numpy would not take for a number.
+        return lambda at: float(simulation.resident_bytes({label: round(value) for label, value in at.items()})[last])
 
     return replace(arena, simulated=tuple(of(simulation) for simulation in simulations))
 
@@ -134,8 +149,8 @@ def _of_search(runs: Sequence[Run]) -> Scaled | None:
         others = [kept(point, moved[1]) for point in points if point.held_out]
         points = [*moved[0], *others]
     by_plan = planned(points)
-    arena = Arena(laws.growth_of(by_plan)) if runtimes.described(job.runtime).arena_doubles(job.knobs) else None
-    made = replace(answer(job, dimensions, points, PEAK, bounds, arena), planned=by_plan)
+    whose = arena(runtimes.described(job.runtime).arena_doubles(job.knobs), job, dimensions, points)
+    made = replace(answer(job, dimensions, points, PEAK, bounds, whose), planned=by_plan)
     made = replace(made, against=against(made))
     return replace(made, findings=findings(made, job.model.weight_bytes or job.model.bytes, [], bounds[0]))
 

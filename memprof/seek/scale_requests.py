@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import MemprofError
+from ..errors import InputError, MemprofError
 from ..explain import glibc, look
 from ..measuring import campaign
 from ..measuring.order import Order
@@ -23,6 +23,7 @@ from ..plan.arenas.requests import Recording, Requests
 from ..programs import native
 from ..programs.runtimes import runners_path
 from ..runs.records import EXECUTE, PREPARE, WARMUP, Job
+from ..units import counted
 from .dimensions import Dimension
 
 _SOURCE = "requests.c"
@@ -72,16 +73,18 @@ def _each(every: Sequence[dict[str, int]]) -> list[dict[str, int]]:
     return [at for number, at in enumerate(every) if at not in every[:number]]
 
 
-def possible(order: Order) -> bool:
-    """Whether an order's runs can be simulated, as far as its settings tell."""
+def unusual(order: Order) -> str:
+    """The settings of an order whose runs cannot be simulated; empty where they can."""
     knobs = order.job.knobs
-    return (
-        all(knobs.get(name, usual) == usual for name, usual in _USUAL.items()) and not order.env.get(_PRELOAD) and order.job.sessions == 1
-    )
+    settings = [f"{name}={knobs[name]}" for name, usual in _USUAL.items() if knobs.get(name, usual) != usual]
+    preloaded = [f"{_PRELOAD}={order.env[_PRELOAD]}"] if order.env.get(_PRELOAD) else []
+    sessions = [counted(order.job.sessions, "session")] if order.job.sessions > 1 else []
+    return ", ".join([*settings, *preloaded, *sessions])
 
 
-def record(order: Order, inputs: tuple[int, ...]) -> Recording | None:
-    """The requests of two runs of an order's job, None where they cannot be had: no compiler, or a run that fails. inputs: the bytes of each."""
+def record(order: Order, inputs: tuple[int, ...]) -> Recording:
+    """The requests of two runs of an order's job. inputs: the bytes of each. Raises InputError where they cannot be had: no compiler, or a run that
+    fails."""
     knob = order.runtime.doubling
     assert knob is not None
     try:
@@ -94,11 +97,11 @@ def record(order: Order, inputs: tuple[int, ...]) -> Recording | None:
             )
             first, second = run.mark(WARMUP), run.mark(EXECUTE)
             if not run.outcome.ok or first is None or second is None:
-                return None
+                raise InputError(f"a run without the arena failed {run.outcome.sentence}")
             with text.open(encoding="ascii") as lines:
                 return requests.parse(lines, (first.begin_ns, first.end_ns), (second.begin_ns, second.end_ns), inputs)
-    except (MemprofError, OSError, ValueError, IndexError):
-        return None
+    except (OSError, ValueError, IndexError):
+        raise InputError("what was asked of it could not be recorded") from None
 
 
 def heap(order: Order) -> tuple[tuple[int, ...], int] | None:

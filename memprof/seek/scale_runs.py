@@ -46,7 +46,7 @@ class Places:
     """Measures a request's model at one place after another.
 
     noise: what two runs at the same place differ by, in bytes and as a share. job: of the last run. unplanned: why there is no plan, empty if
-    there is one. doubles: the runtime's memory is an arena whose regions double.
+    there is one. doubles: the runtime's memory is an arena whose regions double; unsimulated: why it is not simulated, once it was tried.
     shared: files whose pages processes share. assumed: a sentence on open dimensions of the model that run as 1, empty for none.
     Raises UsageError and InputError for a fault of the request.
     """
@@ -66,13 +66,14 @@ class Places:
         self.noise = (float(_LEAST_NOISE_BYTES), _NOISE)
         self.job: Job | None = None
         self.doubles = runtime.arena_doubles(request.knobs)
-        self.unplanned = ""
+        self.unplanned = self.unsimulated = ""
         self.shared: tuple[Shared, ...] = ()
         self._guard = _guard(request.place) if request.fleet is None else None
         self.assumed = "" if runtime.name.endswith(".py") else _assumed(self.space.forgotten(request.shapes, request.inputs))
 
     def check(self, at: Mapping[str, int]) -> None:
         """Say now what is wrong with the request's words. Raises UsageError and InputError."""
+        self.space.check_shapes(self._request.shapes)
         self._order(at)
 
     def measure_at_once(self, places: Sequence[Mapping[str, int]], count: int, *, held_out: bool = False) -> Iterator[Measured]:
@@ -105,28 +106,37 @@ class Places:
 
     def simulate(self) -> list[Simulation]:
         """The arena at any place, by different assumptions, from runs that are no measurements; empty where it cannot be simulated."""
-        here = self._request.place is HERE and self._request.fleet is None and not self.space.side_by_side
-        places = scale_requests.places(self.space.varying)
-        asked = all(name in self.space.axes for dimension in self.space.varying for name in dimension.names)
-        if not (self._request.simulates and self.doubles and here and asked and scale_requests.possible(self._order(places[0]))):
+        if not (self._request.simulates and self.doubles):
             return []
+        try:
+            return self._simulations(scale_requests.places(self.space.varying))
+        except MemprofError as error:
+            self.unsimulated = str(error)
+            return []
+
+    def _simulations(self, places: Sequence[Mapping[str, int]]) -> list[Simulation]:
+        """Raises MemprofError with the reason why there are none."""
+        if self._request.place is not HERE or self._request.fleet is not None:
+            raise InputError("that is done on this machine only")
+        others = [PROCESSES] if self.space.side_by_side else []
+        others += [name for dimension in self.space.varying for name in dimension.names if name not in (*self.space.axes, *others)]
+        unusual = " and ".join(others) or scale_requests.unusual(self._order(places[0]))
+        if unusual:
+            raise InputError(f"not with {unusual}{' in --vary' if others else ''}")
         self._progress.say(f"{self.model.name}: recording what is asked of the arena, in {len(places)} runs without it")
-        recorded = []
-        for at in places:
-            inputs = self._inputs(at)
-            recording = scale_requests.record(self._guarded(self._order(at)), inputs) if inputs is not None else None
-            if recording is None:
-                return []
-            recorded.append((at, recording))
+        recorded = [(at, scale_requests.record(self._guarded(self._order(at)), self._inputs(at))) for at in places]
         known = requests.requests(recorded)
         if known is None:
-            return []
+            raise InputError(
+                "what is asked of it follows no products of the dimensions: sizes are rounded on the way, which a step in --vary may leave out, "
+                "such as height=64..256:32, or other operators run from place to place"
+            )
         return scale_requests.simulations(known, scale_requests.heap(self._guarded(self._order(places[0]))), self._request.runs)
 
-    def _inputs(self, at: Mapping[str, int]) -> tuple[int, ...] | None:
-        """The bytes of each of the model's inputs at a place, None where its graph cannot be read."""
+    def _inputs(self, at: Mapping[str, int]) -> tuple[int, ...]:
+        """The bytes of each of the model's inputs at a place. Raises InputError where its graph cannot be read."""
         if self._planned(at) is None:
-            return None
+            raise InputError(self.unplanned)
         graph = self._graph(at)
         return tuple(graph.tensors[number].bytes or 0 for number in graph.inputs)
 
@@ -242,7 +252,8 @@ def measured(run: Run) -> Measured:
         sizes[ANONYMOUS] = last.anon_end_bytes
     prepared = run.mark(PREPARE)
     heap = (prepared.heap_used_end_bytes, prepared.heap_free_end_bytes) if prepared is not None else (None, None)
-    return Measured(run.job.at, sizes, heap_used_bytes=heap[0], heap_free_bytes=heap[1])
+    elsewhere = last.rss_end_bytes - last.pss_end_bytes if last.rss_end_bytes and last.pss_end_bytes else None
+    return Measured(run.job.at, sizes, heap_used_bytes=heap[0], heap_free_bytes=heap[1], elsewhere_bytes=elsewhere)
 
 
 def _failed(run: Run, sizes: dict[str, int], main: str = PEAK, charged: int | None = None) -> Measured:
