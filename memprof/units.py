@@ -18,19 +18,20 @@ BYTE_UNITS = {
     "GB": 10**9,
     "GiB": 2**30,
 }
+_SHORT_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}  # as in dd(1), systemd.resource-control(5) and `docker run --memory`
 _NS_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "min": 60 * 10**9, "h": 3600 * 10**9}
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes in `64KiB`, `1.5 GiB`, `100MB` or a bare number of bytes.
+    """Bytes in `64KiB`, `1.5 GiB`, `100MB`, `50M` or a bare number of bytes.
 
     Raises UsageError for anything else, a negative size included.
     """
     match = _QUANTITY.fullmatch(text)
-    units = {name.lower(): size for name, size in BYTE_UNITS.items()}
+    units = {name.lower(): size for name, size in (BYTE_UNITS | _SHORT_UNITS).items()}
     if match is None or match[2].lower() not in {"", *units}:
-        raise UsageError(f"{text[:40]!r} is not a size: write a number and B, kB, KiB, MB, MiB, GB or GiB")
+        raise UsageError(f"{text[:40]!r} is not a size: write a number and B, kB, KiB, MB, MiB, GB or GiB (K, M, G: KiB, MiB, GiB)")
     return _whole(text, float(match[1]) * units[match[2].lower() or "b"], "size")
 
 
