@@ -20,10 +20,10 @@ from made import MIB, job, run
 from test_gate_run import ENGINE, RUNTIME, SUITE, Checkout
 
 from memprof.errors import InputError, UndecidedError, UsageError
-from memprof.gate import worktrees
 from memprof.history import bisecting, versions
 from memprof.history.asked import Request
 from memprof.history.versions import Versions
+from memprof.installing import worktrees
 from memprof.installing.pip import Listed
 from memprof.judge import likeness
 from memprof.judge.verdicts import Limits

@@ -10,9 +10,8 @@ import pytest
 from test_gate_run import SUITE, Checkout
 
 from memprof.errors import InputError
-from memprof.gate import worktrees
-from memprof.gate.worktrees import Repository
-from memprof.history import builds
+from memprof.installing import builds, worktrees
+from memprof.installing.worktrees import Repository
 from memprof.measuring.suite import Build, Suite
 
 LIMIT = "LIMIT_BYTES"

@@ -12,13 +12,12 @@ from pathlib import Path
 
 from ..errors import MemprofError, UsageError
 from ..files import sha256_of
-from ..gate import worktrees
-from ..installing import making, pip
+from ..installing import builds, making, pip, worktrees
 from ..measuring import suite
 from ..measuring.suite import Build, Suite
 from ..models.identity import identify
 from ..programs import environments
-from . import builds, commits
+from . import commits
 
 Say = Callable[[str], None]
 

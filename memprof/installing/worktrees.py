@@ -1,9 +1,9 @@
-"""The two sides of `gate --base-ref`: a repository twice, each time in a separate tree with a separate environment.
+"""A repository at a commit, in a separate tree with a separate environment, in which the suite's build command has run.
 
-Both are git worktrees in a temporary folder, so that neither build writes into the checkout: base at the commit that the ref names, head at
-HEAD with the checkout's uncommitted changes and new files laid over it. Files that git ignores, repositories inside this repository, virtual
-environments and runs files are not laid over: no change is about them, and they are large. The suite's build command makes each side.
-All of it is removed at the end; leftovers of a memprof that was killed are removed by the next memprof.
+The two sides of `gate --base-ref` are git worktrees in a temporary folder, so that neither build writes into the checkout: base at the commit that
+the ref names, head at HEAD with the checkout's uncommitted changes and new files laid over it. Files that git ignores, repositories inside this
+repository, virtual environments and runs files are not laid over: no change is about them, and they are large. All of it is removed at the end;
+leftovers of a memprof that was killed are removed by the next memprof. The builds of `bisect` stay: see memprof.installing.builds.
 """
 
 from __future__ import annotations

@@ -21,14 +21,13 @@ import msgspec
 
 from ..cache import cache_folder
 from ..errors import InputError, os_reason
-from ..gate import worktrees
-from ..gate.worktrees import Repository, Tree
-from ..installing import making
 from ..measuring import built
 from ..measuring.leftovers import end_leftovers, half_made
 from ..measuring.suite import Build, Suite
 from ..programs import lasting
 from ..units import format_bytes
+from . import making, worktrees
+from .worktrees import Repository, Tree
 
 LIMIT_BYTES = 20 << 30  # of all builds together
 _TREE = "head"
