@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 
 from memprof.errors import InputError, UsageError
 from memprof.history import asked, bisecting
+from memprof.history.travelling import Releases
 from memprof.history.versions import Versions
 from memprof.measuring.fleet.searching import Answer
 from memprof.measuring.progress import Silent
@@ -31,8 +32,11 @@ def versions(count: int) -> Versions:
         raise AssertionError("nothing is opened at the desk")
         yield
 
-    def travels(number: int) -> Suite:
+    def suite_of(number: int) -> Suite:
         return Suite(models=("net.onnx",), variants=(Variant(runtime=f"engine@{labels[number]}", name="a"),))
+
+    def travels(which: object, say: object) -> AbstractContextManager[Releases]:
+        return nullcontext(Releases(labels, suite_of))
 
     return Versions("release", "engine", labels, opened, lambda number: labels[number], "key", {}, travels)
 
@@ -183,11 +187,6 @@ def test_a_search_that_is_interrupted_goes_on_with_whole_comparisons_only() -> N
 @pytest.mark.parametrize(
     ("fleet", "words", "refusal"),
     [
-        (
-            Fleet([0.0] * 3),
-            {"of": replace(versions(3), noun="commit", travels=None)},
-            "bisect builds commits on this machine only, not on a fleet",
-        ),
         (Fleet([0.0] * 3), {"metric": "growth_bytes"}, "--metric growth_bytes is measured on this machine only"),
         (Boards([0.0] * 3), {}, "there are boards"),
         (Fleet([0.0] * 3), {"phase": "NONE"}, "--phase NONE: the runs have no such phase"),
