@@ -180,3 +180,10 @@ def test_files_of_a_suite_that_a_commit_lacks_are_the_checkouts(project: Project
     project.hashes = project.checkout.git("log", "--format=%H", "--reverse").split()
     suite = project.use(2)
     assert suite.models == (str(project.built[-1] / "bench/net.bin"),)
+
+
+def test_a_model_beside_the_repository_is_the_one_there(project: Project) -> None:
+    beside = project.checkout.folder.parent / "net.bin"
+    beside.write_text("1")
+    project.checkout.write(bench__suite_dot_toml=SUITE.replace("net.bin", "../../net.bin"))
+    assert project.use(0).models == (str(beside),)

@@ -24,7 +24,7 @@ from ..runs.records import COMMAND, Run
 from ..seek import bisect, grow, scale
 from ..seek.bisect import Question, Searched, Step, Unable, Unanswered
 from .asked import Request, Side, State
-from .sides import FIRST, also, first_phase, followed
+from .sides import FIRST, OF_A_PROGRAM, also, first_phase, followed
 from .there import There
 from .undoing import Undoing, undo
 from .versions import Versions
@@ -208,7 +208,7 @@ class _Lab:
         try:
             order = self._orders(number, self._place)[0]
             if order.job.runtime == COMMAND:
-                return Side(None, "the memory of a program is not explained; memprof heap record shows who allocated it")
+                return Side(None, OF_A_PROGRAM)
             self._progress.say(f"{self._request.versions.labels[number]}: looking at it to explain the step")
             return Side(engine.explain(order, self._progress, lambda line: None))
         except MemprofError as error:

@@ -18,6 +18,7 @@ from .asked import Request
 from .versions import Versions
 
 FIRST = 5  # repeats of each variant at both ends, to choose the variant to follow
+OF_A_PROGRAM = "the memory of a program is not explained; memprof heap record shows who allocated it"
 
 
 def row_of(request: Request, runs: Sequence[Run]) -> summary.Row:

@@ -18,11 +18,11 @@ from ..measuring.fleet.searching import Answer, Machines
 from ..measuring.progress import Progress
 from ..measuring.versioned import AT, Which
 from ..runs import metrics
-from ..runs.records import Run
+from ..runs.records import COMMAND, Run
 from ..seek import bisect
 from ..seek.bisect import Figures, Question, Step, Unable, Wanted
 from .asked import Request, Side, State
-from .sides import FIRST, also, first_phase, followed
+from .sides import FIRST, OF_A_PROGRAM, also, first_phase, followed
 from .undoing import Undoing
 
 _MOST_AT_ONCE = 8  # a turn of so many versions leaves a ninth of what there was
@@ -207,6 +207,9 @@ class There:
 
     def explained(self, number: int) -> Side:
         """That a side is not explained."""
+        runs = self._state.runs.get(self._labels[number])
+        if runs and runs[0].job.runtime == COMMAND:
+            return Side(None, OF_A_PROGRAM)
         alone = {
             "commit": "bisect of the two commits on one of its machines, without --on, explains it",
             "release": "memprof explain with each release on one of its machines is",

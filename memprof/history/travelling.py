@@ -84,7 +84,6 @@ class Packed:
     hashes: Sequence[str]
     commits: Commits
     sent: tuple[Sent, ...]
-
     several: bool
 
     def asked(self, missing: Missing, place: Place | None) -> Asked:

@@ -335,10 +335,13 @@ class Desk:
             self._planner.withdraw(running.place)
             self._there.pop(running.place, None)
             self._lost(running, result.why)
+        elif result.how == "unmade":
+            self._planner.failed(running.place, again=False)
+            self.unmade[running.packed.request.key] = {label: f"{running.place}: {why}" for label, why in result.unmade.items()}
+            self.failed[running.packed.request.key] = f"{running.place}: {result.why}"
+            self.progress.say(f"{running.place}: {result.why}")
         else:
-            if result.how == "unmade":
-                self.unmade[running.packed.request.key] = {label: f"{running.place}: {why}" for label, why in result.unmade.items()}
-            self._failed(running, result.why, again=result.how == "refused")
+            self._failed(running, result.why, again=result.how != "usage")
 
     def _lost(self, running: _Running, why: str) -> None:
         self._failed(running, why, again=True)
