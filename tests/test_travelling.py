@@ -144,6 +144,28 @@ def test_nothing_older_than_the_good_commit_travels_and_merges_do(checkout: Chec
         assert roots == set(asked.asked(2).sought.commits.shallow)
 
 
+def test_what_a_shallow_clone_lacks_is_missed_by_nobody(checkout: Checkout, monkeypatch) -> None:
+    checkout.git("checkout", "-q", "-b", "side")
+    for number in range(3):
+        checkout.commit(side=str(number))
+    checkout.git("checkout", "-q", "main")
+    three(checkout, "git log --format=%h > log.txt")
+    checkout.git("merge", "-q", "--no-ff", "-m", "merged", "side")
+    url, clone = f"file://{checkout.folder}", checkout.folder.parent / "clone"
+    checkout.git("clone", "-q", "--depth", "3", url, str(clone))
+    monkeypatch.setattr(checkout, "folder", clone)
+    with search(checkout, monkeypatch, "HEAD~1") as asked, asked.built(0, 1) as orders:
+        assert [len((tree_of(order) / "log.txt").read_text().split()) for order in orders[:2]] == [1, 4]
+
+
+def test_a_repository_that_lacks_a_file_is_a_sentence(checkout: Checkout, monkeypatch) -> None:
+    three(checkout)
+    blob = checkout.git("rev-parse", "HEAD:engine.py").strip()
+    (checkout.folder / ".git/objects" / blob[:2] / blob[2:]).unlink()
+    with pytest.raises(InputError, match=r"^the commits cannot be listed: fatal: missing blob"), search(checkout, monkeypatch, "HEAD~1"):
+        pytest.fail("it was packed")
+
+
 def test_files_that_a_commit_lacks_come_from_the_desk(checkout: Checkout, monkeypatch) -> None:
     (checkout.folder / ".gitignore").write_text("*.bin\nquick-python\n")
     three(checkout)

@@ -80,7 +80,8 @@ def command(
 
     The ends are measured first, then the middle of what is left. A version that cannot be built or run is skipped, and the answer may be a
     range. A turn asks for more repeats until it is certain; at most 1 search in 100 takes a wrong one. A search that is interrupted goes on
-    when it is asked the same again. On a fleet a turn measures as many versions as there are machines of the kind, each beside both ends; the workers build the commits.
+    when it is asked the same again. On a fleet the workers install the releases or build the commits. A turn then measures as many versions
+    as there are machines of the kind, each beside both ends.
     """
     from ..files import check_new
     from ..history import asked, bisecting

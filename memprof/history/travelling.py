@@ -145,8 +145,8 @@ def _objects(repository: Repository, hashes: Sequence[str], say: Say) -> tuple[l
     name any."""
     what = "the commits cannot be listed"
     listed = repository.git("rev-list", "--boundary", f"{hashes[0]}..{hashes[-1]}", what=what).split()
-    shallow = tuple(name.removeprefix("-") for name in listed if name.startswith("-"))
     commits = [name.removeprefix("-") for name in listed]
+    shallow = tuple(dict.fromkeys((*(name[1:] for name in listed if name.startswith("-")), *_shallow_here(repository, set(commits)))))
     given = "\n".join(commits).encode()
     lines = git(repository.root, "rev-list", "--objects", "--no-walk", "--stdin", what=what, given=given).splitlines()
     files = [line.partition(" ")[::2] for line in lines]
@@ -157,6 +157,12 @@ def _objects(repository: Repository, hashes: Sequence[str], say: Say) -> tuple[l
         )
     tags, tag_objects = _tags(repository, set(commits))
     return [*lines, *tag_objects], shallow, tags
+
+
+def _shallow_here(repository: Repository, commits: set[str]) -> list[str]:
+    """Those of these commits whose parents this clone lacks too."""
+    path = repository.root / repository.git("rev-parse", "--git-path", "shallow", what="git's folder cannot be found")
+    return [name for name in path.read_text().split() if name in commits] if path.exists() else []
 
 
 def _check_filters(repository: Repository, attributes: Sequence[str]) -> None:
