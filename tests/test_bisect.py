@@ -20,13 +20,14 @@ from made import MIB, job, run
 from test_gate_run import ENGINE, RUNTIME, SUITE, Checkout
 
 from memprof.errors import InputError, UndecidedError, UsageError
-from memprof.gate import worktrees
 from memprof.history import bisecting, versions
 from memprof.history.asked import Request
 from memprof.history.versions import Versions
+from memprof.installing import worktrees
 from memprof.installing.pip import Listed
 from memprof.judge import likeness
 from memprof.judge.verdicts import Limits
+from memprof.measuring import versioned
 from memprof.measuring.order import Order
 from memprof.measuring.places.place import HERE
 from memprof.measuring.progress import Silent
@@ -219,7 +220,7 @@ def fake(
             keep(store.encode(measured))
             yield measured
 
-    monkeypatch.setattr(bisecting, "plan", Planned)
+    monkeypatch.setattr(versioned, "plan", Planned)
     monkeypatch.setattr(bisecting.campaign, "measure", measure)
     labels = tuple(f"1.{number}" for number in range(len(levels_mib)))
     return Versions("release", "engine", labels, opened, lambda number: labels[number], repr(levels_mib)), noted

@@ -72,7 +72,8 @@ class _Call:
 class Desk:
     """A campaign. See `runs`. earlier: what an existing runs file holds, see memprof.measuring.fleet.earlier. told: called every second with how many
     comparisons run, wait and are done. failed: a sentence for each comparison that was given up, by its key.
-    outputs: by the same, what a search had sent. kind: the labels of the only kind of machine that may be used, None for all that fit.
+    outputs: by the same, what a search had sent. unmade: by the same, why commits cannot be built, by their labels. kind: the labels of the only kind
+    of machine that may be used, None for all that fit.
     """
 
     client: Any
@@ -83,6 +84,7 @@ class Desk:
     told: Callable[[int, int, int], None] = lambda running, waiting, done: None
     failed: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, bytes] = field(default_factory=dict)
+    unmade: dict[str, Mapping[str, str]] = field(default_factory=dict)
     kind: Labels | None = None
     _planner: Planner = field(default_factory=Planner)
     _there: dict[str, There] = field(default_factory=dict)
@@ -333,6 +335,11 @@ class Desk:
             self._planner.withdraw(running.place)
             self._there.pop(running.place, None)
             self._lost(running, result.why)
+        elif result.how == "unmade":
+            self._planner.failed(running.place, again=False)
+            self.unmade[running.packed.request.key] = {label: f"{running.place}: {why}" for label, why in result.unmade.items()}
+            self.failed[running.packed.request.key] = f"{running.place}: {result.why}"
+            self.progress.say(f"{running.place}: {result.why}")
         else:
             self._failed(running, result.why, again=result.how != "usage")
 

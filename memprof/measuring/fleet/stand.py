@@ -117,6 +117,9 @@ class Stand:
                 tell(outputs=base64.b64decode(text))
             elif word == "done":
                 return Result(count)
+            elif word == "unmade":
+                reasons = msgspec.json.decode(text, type=dict[str, str])
+                return Result(count, "unmade", "; ".join(reasons.values()), reasons)
             elif word == "failed":
                 how, _, why = text.partition(" ")
                 if how == "lost":
