@@ -33,6 +33,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -56,6 +57,7 @@ _MEMPROF = str(Path(sys.executable).with_name("memprof"))  # the installed one, 
 _NET = "10.213.77"
 _SLEEP_S = 1.0
 _JOBS, _EACH = 64, 4  # jobs, and how many of them are a comparison
+_TAKERS = ("probe and program", "place's process", "worker", "scheduler")  # of CPU time
 _AT_THE_DESK = ((10_000, 10), (100_000, 10))  # runs of a campaign, and how many of them are a comparison
 _MADE = 16  # places
 _SHORT = ("-r", "synthetic", "--warmup", "0", "--runs", "1", "--repeats", str(_EACH))
@@ -91,6 +93,7 @@ class Lab:
     folder: Path
     address: str
     netns: str
+    scheduler: subprocess.Popen[bytes] | None = None
     workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     boards: dict[str, tuple[subprocess.Popen[bytes], int]] = field(default_factory=dict)  # by their worker, with the port of their ssh
 
@@ -144,6 +147,19 @@ class Lab:
         done = subprocess.run(self.memprof("fleet", self.address, "--insecure", "--json"), capture_output=True, text=True, check=False)
         return json.loads(done.stdout)["places"] if done.returncode == 0 else []
 
+    def cpu_ms(self) -> Counter[str]:
+        """The CPU time that the fleet has taken; of probes and programs, of those that have ended."""
+        taken: Counter[str] = Counter()
+        if self.scheduler is not None:
+            taken["scheduler"] = _cpu_ms(psutil.Process(self.scheduler.pid).cpu_times())
+        for worker in self.workers.values():
+            taken["worker"] += _cpu_ms(psutil.Process(worker.pid).cpu_times())
+            for tender in _tenders(worker.pid):
+                times = tender.cpu_times()
+                taken["place's process"] += _cpu_ms(times)
+                taken["probe and program"] += round(1000 * (times.children_user + times.children_system))
+        return taken
+
     def measuring(self) -> list[psutil.Process]:
         """The probes, and what they started, below all workers."""
         tenders = [child for worker in self.workers.values() if worker.poll() is None for child in _tenders(worker.pid)]
@@ -159,6 +175,10 @@ class Lab:
         counts = Counter((run.job.model.name, run.attempt.place) for run in runs if run.attempt)
         begun = {place for (_, place), count in counts.items() if count < _EACH and place}
         return next((name for name, (_, port) in self.boards.items() if any(f":{port} " in place for place in begun)), None)
+
+
+def _cpu_ms(times: Any) -> int:
+    return round(1000 * (times.user + times.system))
 
 
 def _tenders(pid: int) -> list[psutil.Process]:
@@ -222,7 +242,7 @@ def lab(workers: int = _WORKERS, boards: int = 0) -> Iterator[Lab]:
         made = Lab(Path(name), f"tcp://{host}:8786", desk)
         log = (made.folder / "scheduler").open("wb")
         words = ["-m", "distributed.cli.dask_scheduler", "--host", host, "--port", "8786", "--no-dashboard"]
-        scheduler = subprocess.Popen(made.words(sys.executable, *words), stdout=log, stderr=log)
+        scheduler = made.scheduler = subprocess.Popen(made.words(sys.executable, *words), stdout=log, stderr=log)
         try:
             time.sleep(2)
             for number, netns in enumerate(others):
@@ -289,6 +309,13 @@ def _alone(made: Lab, models: int) -> float:
     return 1000 * idle_s / count
 
 
+def _idle_ms(runs: Sequence[Run]) -> float:
+    """The same of the campaign itself: what its machines do between their first and their last job but the jobs, a job."""
+    places = {run.attempt.place for run in runs if run.attempt}
+    there = [[run for run in runs if run.attempt and run.attempt.place == place] for place in places]
+    return 1000 * sum(_span_s(part) - _busy_s(part) for part in there) / len(runs)
+
+
 def _busy_s(runs: Sequence[Run]) -> float:
     return sum((run.marks[-1].end_ns - run.marks[0].begin_ns) / 1e9 for run in runs)
 
@@ -300,13 +327,16 @@ def _span_s(runs: Sequence[Run]) -> float:
 
 def real(count: int) -> None:
     """A campaign of sleeping jobs on real workers: on eight, which share the CPUs, and on as many as there are CPUs."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
+    cpu: list[tuple[str, ...]] = []
     for workers in sorted({_WORKERS, os.cpu_count() or 1}, reverse=True):
         models = _JOBS // _EACH * workers // _WORKERS
         with lab(workers) as made:
             for turn in range(count):
-                rows.append(_measured(made, models, turn))
-                print(rows[-1], file=sys.stderr)
+                row, taken = _measured(made, models, turn)
+                rows.append(row)
+                cpu.append(taken)
+                print(row, taken, file=sys.stderr)
     header = (
         "workers",
         "jobs",
@@ -314,7 +344,9 @@ def real(count: int) -> None:
         "campaign (s)",
         "ratio",
         "overhead a job (ms)",
-        "the same without a fleet (ms)",
+        "of it between two jobs",
+        "of it at the ends",
+        "between two jobs without a fleet (ms)",
         "the whole command (s)",
     )
     _show(
@@ -322,31 +354,44 @@ def real(count: int) -> None:
         aligned([header, *rows]),
         [
             f"Each job sleeps {_SLEEP_S:g} s; {_EACH} jobs are a comparison. Load of the machine: {os.getloadavg()[0]:.0f}.",
-            "Without a fleet: as many `memprof run` at once, each with its share of the jobs. That is the start of the probes and of the "
-            "programs. Workers that share a CPU wait for one another there: their jobs begin at the same moments.",
+            "Between two jobs: the end of the probe, the way to the next job, and the start of the next probe. At the ends: the first jobs of "
+            "the workers do not begin at once, and their last ones do not end at once.",
+            "Without a fleet: as many `memprof run` at once, each with its share of the jobs. Workers that share a CPU wait for one another when "
+            "probes and programs start: their jobs begin at the same moments.",
         ],
+    )
+    _show(
+        "fleet-cpu",
+        aligned([("workers", *(f"{name} (ms)" for name in _TAKERS), "desk, all of it (ms)"), *cpu]),
+        ["The CPU time a job, of the same campaigns. The probe looks 200 times a second at a program that sleeps 1 s."],
     )
 
 
-def _measured(made: Lab, models: int, turn: int) -> tuple[str, ...]:
-    """A campaign as a row of the table."""
+def _measured(made: Lab, models: int, turn: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """A campaign as a row of the table, and as one of that of CPU times."""
     output, workers = made.folder / f"lab{turn}.jsonl", len(made.workers)
-    began = time.monotonic()
+    before, began, ended = made.cpu_ms(), time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(_campaign(made, output, models, _SLEEP_S), check=True, capture_output=True)
-    wall_s = time.monotonic() - began
+    wall_s, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    desk_s = after.ru_utime + after.ru_stime - ended.ru_utime - ended.ru_stime
+    taken = made.cpu_ms() - before
     runs = store.load([output]).runs
     span_s, ideal_s = _span_s(runs), _busy_s(runs) / workers
     overhead_ms = 1000 * (span_s - ideal_s) * workers / len(runs)
-    return (
+    between_ms = _idle_ms(runs)
+    row = (
         str(workers),
         str(len(runs)),
         f"{ideal_s:.1f}",
         f"{span_s:.1f}",
         f"{span_s / ideal_s:.2f}",
         f"{overhead_ms:.0f}",
+        f"{between_ms:.0f}",
+        f"{overhead_ms - between_ms:.0f}",
         f"{_alone(made, models):.0f}",
         f"{wall_s:.1f}",
     )
+    return row, (str(workers), *(f"{taken[name] / len(runs):.0f}" for name in _TAKERS), f"{1000 * desk_s / len(runs):.0f}")
 
 
 def desk(count: int) -> None:

@@ -34,6 +34,7 @@ _LOOK_S = 1.0  # between two looks at who is there; meanwhile the desk waits for
 _AGAIN_S = 0.2  # between two attempts to hear from a scheduler that is away
 _PATIENCE_S = 20.0  # how long the scheduler may be away
 _ABSENT_S = 300.0  # how long all machines may be away that a campaign needs
+_AT_ONCE_S = 0.05  # an answer of the scheduler without waiting for a worker
 _PIECE = 8 << 20
 _SMALL = 64 << 10  # files of a comparison that travel with it: asking for them would take longer
 _SENDERS = 4
@@ -173,8 +174,8 @@ class Desk:
             busy = bool(place.doing.title) and not any(running.place == name for running in self._running.values())
             self._planner.offer(Offer(name, place.kind, frozenset(place.offered.labels.items()), busy))
         self._there = now
-        running, waiting = len(self._running), self._planner.waiting
-        self.told(running, waiting, len(self.packed) - running - waiting)
+        running, left = self._planner.running, len(self._running) + self._planner.waiting
+        self.told(running, left - running, len(self.packed) - left)
         self._check_that_it_goes_on(there)
 
     def _check_that_it_goes_on(self, there: Sequence[There]) -> None:
@@ -202,7 +203,12 @@ class Desk:
         running = self._running.pop(key)
         with suppress(Exception):
             self.client.cancel([running.future], force=True)
-        self._lost(running, why)
+        if self._is_at_its_place(running):
+            self._lost(running, why)
+
+    def _is_at_its_place(self, running: _Running) -> bool:
+        """Whether a comparison was not only sent ahead to its place."""
+        return self._planner.at(running.place) == running.packed.request.key
 
     def _say_once(self, sentence: str) -> None:
         if self._refused.setdefault(sentence, sentence) is sentence:
@@ -245,13 +251,14 @@ class Desk:
 
     def _messages(self, incoming: Any, until: float) -> Iterator[Said]:
         """What the workers have said. If that is nothing yet, what is said until a time of the clock that does not go back."""
-        first = ""
+        first, asked_s = "", time.monotonic()
         if not self._ended:
             try:
-                first = incoming.get(timeout=max(0.0, until - time.monotonic()))
+                first = incoming.get(timeout=max(0.0, until - asked_s))
             except TIMEOUTS:
                 return
-        for data in filter(None, [first, *incoming.get(batch=True)]):
+        came_at_once = time.monotonic() - asked_s < _AT_ONCE_S  # else the queue was empty, and to ask for more would find nothing
+        for data in filter(None, [first, *(incoming.get(batch=True) if came_at_once else ())]):
             try:
                 yield message.said(data.encode())
             except (msgspec.DecodeError, AttributeError, UnicodeError) as error:  # the others of the batch count all the same
@@ -261,7 +268,7 @@ class Desk:
         running = self._running.get(said.task)
         if running is None:
             return  # of a comparison that was lost meanwhile
-        if said.began:
+        if said.began and self._is_at_its_place(running):
             self._planner.began(running.place, time.monotonic())
         if said.plan:
             running.plan = said.plan
@@ -281,6 +288,8 @@ class Desk:
                 self._give_up(said.task, str(error))
                 return
             yield from self._arrived(running, run, run.attempt)
+        if running.plan - len(running.arrived) == 1:
+            self._planner.ending(running.place)
         if said.ended is not None:
             del self._running[said.task]
             self._settle(running, said.ended)
@@ -325,12 +334,12 @@ class Desk:
         self._settle(running, result)
 
     def _settle(self, running: _Running, result: message.Result) -> None:
-        if result.how is None and len(running.arrived) == result.runs == running.plan:
+        if result.how is None and len(running.arrived) == result.runs == running.plan and self._is_at_its_place(running):
             self._planner.finished(running.place, time.monotonic())
         elif result.how is None:
             self._lost(running, f"{len(running.arrived)} of {running.plan} runs came back")
         elif result.how == "lost":
-            self._planner.withdraw(running.place)
+            self._gone(running.place)
             self._there.pop(running.place, None)
             self._lost(running, result.why)
         else:
@@ -345,7 +354,7 @@ class Desk:
         reasons.append(f"{running.place}: {why}")
         benched = set(self._planner.benched)
         kept = f"; its {counted(len(running.arrived), 'run')} stay aside" if running.arrived else ""
-        if self._planner.failed(running.place, again):
+        if self._planner.failed(running.place, again, ahead=not self._is_at_its_place(running)):
             self.progress.say(f"{title} begins again elsewhere, whole: {reasons[-1]}{kept}")
         else:
             places = set(self._planner.failures(running.packed.request.key))
