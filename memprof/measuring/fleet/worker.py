@@ -98,6 +98,7 @@ async def serve(scheduler: str, stands: Sequence[Stand], security: Security, say
     A place or a scheduler that is lost later is tried again for as long as it takes.
     """
     calm()
+    await asyncio.to_thread(arrivals.tidy)
     refusals: list[InputError] = []
     for stand in stands:
         try:
