@@ -6,8 +6,8 @@
     desk    a desk that gets 100,000 runs with their timelines through a real scheduler, from places that make them up: its memory
     boards  the same with boards of tests/board (QEMU) behind two of the eight workers: every run once, and the time between two jobs
     same    the figures of one model measured here and through a fleet, in turn, judged as the gate does (on an idle machine)
-    kills   a worker, the process that tends a place, a board, and the desk killed in the middle: every run once, no comparison mixed, nothing
-            left running
+    kills   a worker, the process that tends a place, the desk, the scheduler, and a board (half as often) killed in the middle: every run once,
+            no comparison mixed, nothing left running
 
 All but `plan` and `desk` need root (iproute2); without it the workers share the loopback. `--count N`: campaigns, or kills of each. Each part
 prints its Markdown table and writes it into docs/fleet.md where that has a place for it; progress goes to standard error.
@@ -34,6 +34,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 
@@ -103,6 +104,11 @@ class Lab:
 
     def memprof(self, *words: str) -> list[str]:
         return self.words(_MEMPROF, *words)
+
+    def begin_scheduler(self, host: str) -> None:
+        words = ["-m", "distributed.cli.dask_scheduler", "--host", host, "--port", "8786", "--no-dashboard"]
+        log = (self.folder / "scheduler").open("ab")
+        self.scheduler = subprocess.Popen(self.words(sys.executable, *words), stdout=log, stderr=log)
 
     def worker(self, name: str, netns: str) -> None:
         """Start a worker, with caches of its own."""
@@ -240,10 +246,8 @@ def lab(workers: int = _WORKERS, boards: int = 0) -> Iterator[Lab]:
     with tempfile.TemporaryDirectory(prefix="memprof-fleet-") as name, networks(workers) as (desk, others):
         host = f"{_NET}.1" if desk else "127.0.0.1"
         made = Lab(Path(name), f"tcp://{host}:8786", desk)
-        log = (made.folder / "scheduler").open("wb")
-        words = ["-m", "distributed.cli.dask_scheduler", "--host", host, "--port", "8786", "--no-dashboard"]
-        scheduler = made.scheduler = subprocess.Popen(made.words(sys.executable, *words), stdout=log, stderr=log)
         try:
+            made.begin_scheduler(host)
             time.sleep(2)
             for number, netns in enumerate(others):
                 if number < boards:
@@ -252,9 +256,10 @@ def lab(workers: int = _WORKERS, boards: int = 0) -> Iterator[Lab]:
             _until(lambda: len(made.there()) == workers, 180)
             yield made
         finally:
-            for process in (*made.workers.values(), scheduler):
+            assert made.scheduler is not None
+            for process in (*made.workers.values(), made.scheduler):
                 process.terminate()
-            for process in (*made.workers.values(), scheduler):
+            for process in (*made.workers.values(), made.scheduler):
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(20)
                 process.kill()
@@ -541,11 +546,11 @@ def _judged(name: str, base: Sequence[Run], head: Sequence[Run]) -> Iterator[tup
 def kills(count: int) -> None:
     """Kills in the middle."""
     rows = []
-    for victims, boards in ((("worker", "tender", "desk"), 0), (("board",), 2)):
+    for victims, boards, tried in ((("worker", "tender", "desk", "scheduler"), 0, count), (("board",), 2, (count + 1) // 2)):
         with lab(3, boards) as made:
             for victim in victims:
-                right = sum(_kill(made, victim, turn) for turn in range(count))
-                rows.append((victim, str(count), str(right)))
+                right = sum(_kill(made, victim, turn) for turn in range(tried))
+                rows.append((victim, str(tried), str(right)))
                 print(rows[-1], file=sys.stderr)
     _show("fleet-kills", aligned([("killed", "tried", "right"), *rows]), [f"`python ci/bench/fleet.py kills --count {count}`"])
 
@@ -560,6 +565,14 @@ def _kill(made: Lab, victim: str, turn: int) -> bool:
             process.kill()
         desk.wait()
         _until(lambda: not made.measuring(), 30)
+        subprocess.run([*words, "--append"], capture_output=True, check=False, timeout=180)
+    elif victim == "scheduler":
+        assert made.scheduler is not None
+        made.scheduler.kill()
+        made.scheduler.wait()
+        made.begin_scheduler(urlsplit(made.address).hostname or "")
+        desk.wait(180)
+        _until(lambda: len(made.there()) == len(made.workers) and not made.measuring(), 120)
         subprocess.run([*words, "--append"], capture_output=True, check=False, timeout=180)
     elif victim == "board":
         with suppress(SystemExit):  # it may be over
