@@ -518,6 +518,26 @@ def test_a_place_that_cannot_be_reached_is_said(kept):
         stand.Stand("ssh:nobody@127.0.0.1:1", None, None, {}).open()
 
 
+@pytest.mark.parametrize("end", ["done", ""])
+def test_the_last_run_goes_with_the_end_of_its_comparison(end):
+    # What tends the place reads its Task, and without "done" dies after its last run.
+    words = ["sh", "-c", f"read task; printf 'plan 2\\nrun a\\nrun b\\n{end}\\n'"]
+    tending = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    place, told, unsaid = stand.Stand("here", None, None, {}, _process=tending), [], {}
+
+    def measure():
+        return place.measure(asked(), lambda **words: told.append(words), lambda: False, unsaid)
+
+    if end:
+        assert measure() == Result(2)
+    else:
+        with pytest.raises(stand.Gone):
+            measure()
+    place.close()
+    assert told == [{"plan": 2}, {"run": "a"}]
+    assert unsaid == {"run": "b"}
+
+
 def test_the_answer_of_a_worker_travels():
     assert result(encode(Result(3, "refused", "why"))).why == "why"
     assert packing.desk_name().count("@") == 1

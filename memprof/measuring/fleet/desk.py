@@ -34,7 +34,6 @@ _LOOK_S = 1.0  # between two looks at who is there; meanwhile the desk waits for
 _AGAIN_S = 0.2  # between two attempts to hear from a scheduler that is away
 _PATIENCE_S = 20.0  # how long the scheduler may be away
 _ABSENT_S = 300.0  # how long all machines may be away that a campaign needs
-_AT_ONCE_S = 0.05  # an answer of the scheduler without waiting for a worker
 _PIECE = 8 << 20
 _SMALL = 64 << 10  # files of a comparison that travel with it: asking for them would take longer
 _SENDERS = 4
@@ -251,14 +250,13 @@ class Desk:
 
     def _messages(self, incoming: Any, until: float) -> Iterator[Said]:
         """What the workers have said. If that is nothing yet, what is said until a time of the clock that does not go back."""
-        first, asked_s = "", time.monotonic()
+        first = ""
         if not self._ended:
             try:
-                first = incoming.get(timeout=max(0.0, until - asked_s))
+                first = incoming.get(timeout=max(0.0, until - time.monotonic()))
             except TIMEOUTS:
                 return
-        came_at_once = time.monotonic() - asked_s < _AT_ONCE_S  # else the queue was empty, and to ask for more would find nothing
-        for data in filter(None, [first, *(incoming.get(batch=True) if came_at_once else ())]):
+        for data in filter(None, [first, *incoming.get(batch=True)]):
             try:
                 yield message.said(data.encode())
             except (msgspec.DecodeError, AttributeError, UnicodeError) as error:  # the others of the batch count all the same

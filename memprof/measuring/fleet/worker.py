@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -74,8 +75,9 @@ def measure(data: bytes, queue: str) -> bytes:
             worker.loop.add_callback(stand.gone.set)
         return message.encode(Result(0, "lost", "it was cancelled"))  # nobody listens any more
     except Gone as error:
-        if unsaid:
-            tell()
+        with suppress(Exception):  # the scheduler may be gone too
+            if unsaid:
+                tell()
         stand.close()
         worker.loop.add_callback(stand.gone.set)
         return message.encode(Result(0, "lost", str(error)))
