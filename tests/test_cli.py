@@ -35,6 +35,7 @@ def test_measuring_ends_in_tables_and_a_file_that_gives_the_same_tables(memprof,
 
 def test_a_run_whose_peak_was_not_seen_has_no_peak_of_0_bytes():
     assert progress.ended(made.run()) == "peak 270.0 MiB"
+    assert progress.ended(made.run(exact=False)) == "peak ~270.0 MiB"
     assert progress.ended(dataclasses.replace(made.run(), marks=())) == "no peak was seen"
 
 

@@ -506,7 +506,17 @@ def _why_not(start, message):
             head = file.read(20)
     except OSError:
         return message
-    if head[:4] != b"\x7fELF":
+    machine = elf_machine(head)
+    if machine is None:
         return message + " (a script needs #! and its interpreter in its first line)"
-    machine = int.from_bytes(head[18:20], "little" if head[5] == 1 else "big")
-    return "%s (a program for %s; this machine is %s)" % (message, _ELF.get(machine, "machine type %d" % machine), os.uname().machine)
+    return "%s (a program for %s; this machine is %s)" % (message, machine_name(machine), os.uname().machine)
+
+
+def elf_machine(head):
+    """e_machine of a program by its first 20 bytes, None if that is no ELF."""
+    return int.from_bytes(head[18:20], "little" if head[5] == 1 else "big") if head[:4] == b"\x7fELF" and len(head) == 20 else None
+
+
+def machine_name(number):
+    """e_machine in words."""
+    return _ELF.get(number, "machine type %d" % number)
