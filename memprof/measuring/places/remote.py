@@ -19,8 +19,7 @@ from pathlib import Path
 from ...errors import InputError, os_reason
 from ...files import sha256_of
 from ...models import beside
-from ...probe import command as command_probe
-from ...probe import procfs
+from ...probe import elf, procfs
 from ...programs import commands
 from ...programs.commands import Command
 from ...runs.records import Machine, Model, ModelFile
@@ -217,11 +216,10 @@ class Remote(Connection):
         """Refuse a program for another architecture before it is sent, unless something there translates such programs. Raises InputError."""
         needed = _MACHINES.get(self._facts["arch"])
         with path.open("rb") as file:
-            number = command_probe.elf_machine(file.read(20))  # type: ignore[no-untyped-call]
+            number = elf.machine(file.read(elf.HEAD))
         if needed is None or number is None or number in needed or self.sh(_TRANSLATES) == "yes":
             return
-        name = command_probe.machine_name(number)  # type: ignore[no-untyped-call]
-        raise InputError(f"{path.name} is a program for {name}; {self.name} is {self._facts['arch']}, so it was not sent")
+        raise InputError(f"{path.name} is a program for {elf.name(number)}; {self.name} is {self._facts['arch']}, so it was not sent")
 
     def _with_file(self, word: str, cwd: str | None, model: Model) -> str:
         option, equals, value = word.partition("=")
