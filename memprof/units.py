@@ -5,6 +5,7 @@ Everything inside memprof is bytes and nanoseconds. 1 KiB is 1024 bytes; kB and 
 
 from __future__ import annotations
 
+import math
 import re
 
 from .errors import UsageError
@@ -103,6 +104,11 @@ def format_bytes(count: float) -> str:
             return f"{sign}{size:.0f} B" if name == "B" else f"{sign}{size:.1f} {name}"
         size /= 1024
     return f"{sign}{size:.2f} GiB"
+
+
+def format_bound(count: float) -> str:
+    """The bound of a peak as people read it, never less than it is: in MiB with two digits, rounded up."""
+    return f"{math.ceil(count / (1 << 20) * 100) / 100:.2f} MiB"
 
 
 def format_duration(nanoseconds: float) -> str:
