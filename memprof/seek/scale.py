@@ -14,18 +14,18 @@ from pathlib import Path
 from ..errors import InputError, MeasurementError, UsageError
 from ..judge import design, laws
 from ..judge.doubling import Arena
-from ..judge.laws import Prediction
-from ..judge.terms import At, Point
+from ..judge.terms import Point
 from ..measuring.order import Order
 from ..measuring.progress import Progress, Silent
-from ..runs.records import EXECUTE, PEAK
+from ..runs import store
+from ..runs.records import EXECUTE, PEAK, Requests, Search
 from ..units import format_bytes
 from . import scale_laws
 from .dimensions import parse
 from .scale_findings import findings, of_token
-from .scale_requests import Simulation
+from .scale_requests import Simulation, simulations
 from .scale_runs import Places
-from .scaled import Measured, Scaled, ScaleRequest, Within, against, words_of
+from .scaled import Measured, Scaled, ScaleRequest, against, words_of
 
 # The most runs, by the number of dimensions that vary.
 _MOST_RUNS = {1: 6, 2: 6}
@@ -67,7 +67,8 @@ def request_of(order: Order, vary: Sequence[str], points: int | None = None) -> 
 class _Scaler:
     def __init__(self, request: ScaleRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
         self._request, self._progress = request, progress
-        self._places = Places(request, progress, keep)
+        self._keep = keep
+        self._places = Places(request, progress, self._keep_with_search)
         self._main = self._places.main
         self._varying = self._places.space.varying
         if not self._varying:
@@ -81,6 +82,7 @@ class _Scaler:
         self._skipped: list[Mapping[str, int]] = []
         self._remarks: list[str] = []
         self._simulations: list[Simulation] = []
+        self._unkept: Requests | None = None  # what was recorded, until a run has kept it
         self._kept: int | None = None  # the most freed memory that a run kept, where laws are of such runs
 
     def check(self) -> None:
@@ -119,7 +121,9 @@ class _Scaler:
         for point in itertools.takewhile(lambda point: point.ended, self._points):
             if not point.least:
                 self._progress.say(f"{words_of(point.at)}: {point.ended}")
-        self._simulations = self._places.simulate()
+        recorded = self._places.requests()
+        self._simulations = simulations(recorded, self._request.runs)
+        self._unkept = recorded if self._simulations else None
         candidates = self._candidates()
         while len(self._points) < self._most:
             self._shift()
@@ -131,6 +135,12 @@ class _Scaler:
             if chosen is None:
                 break
             self._measure([chosen])
+
+    def _keep_with_search(self, line: bytes) -> None:
+        """Keep a run with what was asked, and what was recorded since the last one."""
+        search = Search(tuple(self._request.predictions), self._request.within_bytes, self._unkept)
+        self._unkept = None
+        self._keep(line if search == Search() else store.encode(replace(store.decode(line, "a run"), search=search)))
 
     def _series_for_design(self) -> list[list[Point]]:
         series = [self._series(name) for name in dict.fromkeys((self._main, *([EXECUTE] if self._main == PEAK else [])))]
@@ -179,10 +189,7 @@ class _Scaler:
         return {dimension.label: dimension.low for dimension in self._varying}
 
     def _ranges(self) -> dict[str, tuple[int, int]]:
-        return {
-            dimension.label: (dimension.low, dimension.high - (dimension.high - dimension.low) % dimension.step)
-            for dimension in self._varying
-        }
+        return {dimension.label: (dimension.low, dimension.last) for dimension in self._varying}
 
     def _candidates(self) -> list[dict[str, int]]:
         most = {1: 24, 2: 12}.get(len(self._varying), 7)
@@ -214,7 +221,7 @@ class _Scaler:
             unplanned=self._places.unplanned,
             shared=self._places.shared,
         )
-        answer = replace(answer, within=self._within(answer), against=against(answer))
+        answer = replace(answer, within=scale_laws.within(answer), against=against(answer))
         try:
             token_costs = of_token(answer, Path(self._places.model.path), job.knobs.get("kv_type", "f16"))
         except InputError as error:
@@ -225,19 +232,6 @@ class _Scaler:
         model = self._places.model
         told = findings(answer, model.weight_bytes or model.bytes, token_costs, self._places.noise[0])
         return replace(answer, findings=told, remarks=tuple(self._remarks))
-
-    def _within(self, answer: Scaled) -> tuple[Within, ...]:
-        limit = self._request.within_bytes
-        if limit is None or answer.law is None:
-            return ()
-        rows = []
-        ranges = self._ranges()
-        for label, (low, _) in ranges.items():
-            others = {name: ends for name, ends in ranges.items() if name != label}
-            for fixed in itertools.product(*others.values()):
-                at = dict(zip(others, fixed, strict=True))
-                rows.append(Within(label, at, *laws.largest(_Main(answer), label, at, limit, low)))
-        return tuple(rows)
 
     def _arena(self) -> Arena | None:
         return Arena(laws.growth_of(scale_laws.planned(self._points))) if self._places.doubles else None
@@ -266,25 +260,9 @@ class _Scaler:
             )
             wanted = [place] if place is not None else []
         distinct = {tuple(sorted(at.items())): at for at in wanted}
-        seen = {tuple(sorted(point.at.items())): point for point in self._measure(list(distinct.values()), held_out=True)}
-        rows = tuple(
-            replace(row, confirmed_bytes=seen[tuple(sorted({**row.others, row.dimension: row.value}.items()))].sizes.get(self._main))
-            if row.value
-            else row
-            for row in answer.within
-        )
-        for point in seen.values():
+        seen = self._measure(list(distinct.values()), held_out=True)
+        for point in seen:
             if point.ended and not point.sizes:
                 self._remark(f"{words_of(point.at)} was not confirmed: {point.ended}.")
-        return replace(answer, points=tuple(self._points), within=rows, remarks=tuple(self._remarks))
-
-
-class _Main:
-    """The main figure's law in the form that laws.largest asks."""
-
-    def __init__(self, answer: Scaled) -> None:
-        self._answer = answer
-
-    def predict_all(self, places: Sequence[At]) -> list[Prediction]:
-        """See laws.Law."""
-        return self._answer.predict(places)
+        answer = replace(answer, points=tuple(self._points), remarks=tuple(self._remarks))
+        return replace(answer, within=scale_laws.confirmed(answer))

@@ -5,21 +5,23 @@ The sum of processes that ran side by side is in none of their runs, so runs of 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ..errors import InputError
 from ..judge import laws
 from ..judge.doubling import Arena
 from ..judge.terms import At, Point
 from ..programs import runtimes
-from ..runs.records import EXECUTE, MODEL_LOAD, PEAK, WARMUP, Job, Run
+from ..runs.records import EXECUTE, MODEL_LOAD, PEAK, WARMUP, Job, Requests, Run
 from ..runs.settings import in_a_line
 from .dimensions import THREADS, Dimension
 from .scale_findings import findings, undecided
-from .scale_requests import Simulation
+from .scale_requests import Simulation, simulations
 from .scale_runs import measured, noise
-from .scaled import ALL, ANONYMOUS, CHARGED, Measured, Named, Scaled, against, changes
+from .scaled import ALL, ANONYMOUS, CHARGED, Measured, Named, Scaled, Within, against, changes
 
 _SAME = 0.002  # heaps in use that differ by no more than this share are the same
 MOST_VARYING = 3  # more take too many runs
@@ -40,7 +42,7 @@ def answer(
 ) -> Scaled:
     """What the points tell, with nothing beside them. job: of one of the runs. noise: what two runs at a place differ by, in bytes and as a share.
     arena: whose memory it is, where its regions double; simulations: of it, where there are any."""
-    ranges = {each.label: (each.low, each.high - (each.high - each.low) % each.step) for each in dimensions if each.varies}
+    ranges = {each.label: (each.low, each.last) for each in dimensions if each.varies}
     names = dict.fromkeys(name for point in points if not point.ended for name in point.sizes)
     ordered = [main, *(name for name in names if name != main)]
     named = tuple(
@@ -67,7 +69,7 @@ def simulated(arena: Arena | None, name: str, simulations: Sequence[Simulation])
     last = name != WARMUP
 
     def of(simulation: Simulation) -> Callable[[At], float]:
-        return lambda at: simulation.resident_bytes({label: round(value) for label, value in at.items()})[last]
+        return lambda at: float(simulation.resident_bytes({label: round(value) for label, value in at.items()})[last])
 
     return replace(arena, simulated=tuple(of(simulation) for simulation in simulations))
 
@@ -135,9 +137,60 @@ def _of_search(runs: Sequence[Run]) -> Scaled | None:
         points = [*moved[0], *others]
     by_plan = planned(points)
     arena = Arena(laws.growth_of(by_plan)) if runtimes.described(job.runtime).arena_doubles(job.knobs) else None
-    made = replace(answer(job, dimensions, points, PEAK, bounds, arena), planned=by_plan)
-    made = replace(made, against=against(made))
+    known = simulations(_requests(runs, varying), job.runs) if arena is not None else []
+    made = replace(answer(job, dimensions, points, PEAK, bounds, arena, known), planned=by_plan)
+    made = replace(made, against=against(made), **_asked(made, runs))
+    made = replace(made, within=within(made))
+    made = replace(made, within=confirmed(made))
     return replace(made, findings=findings(made, job.model.weight_bytes or job.model.bytes, [], bounds[0]))
+
+
+def _requests(runs: Sequence[Run], labels: Sequence[str]) -> Requests | None:
+    """What was recorded last of the requests at places of these labels."""
+    every = [run.search.requests for run in runs if run.search is not None and run.search.requests is not None]
+    return next((known for known in reversed(every) if all(set(asked.at) == set(labels) for asked in known.places)), None)
+
+
+def _asked(made: Scaled, runs: Sequence[Run]) -> dict[str, Any]:
+    """What the searches were asked beside the law: all predictions, and the last limit."""
+    searches = [run.search for run in runs if run.search is not None]
+    labels = [dimension.label for dimension in made.varying]
+    asked = [at for search in searches for at in search.predictions if all(1 <= at.get(label, 0) <= _HIGHEST for label in labels)]
+    places = {tuple(at[label] for label in labels): {label: at[label] for label in labels} for at in asked}
+    limits = [search.within_bytes for search in searches if 1 <= (search.within_bytes or 0) <= _HIGHEST]
+    return {"predictions": tuple(made.predict(list(places.values()))), "within_bytes": limits[-1] if limits else None}
+
+
+def within(made: Scaled) -> tuple[Within, ...]:
+    """The largest value of each dimension within the limit, with the others at each end of their ranges; none without a limit or a law."""
+    if made.within_bytes is None or made.law is None:
+        return ()
+    rows = []
+    ranges = {each.label: (each.low, each.last) for each in made.varying}
+    for label, (low, _) in ranges.items():
+        others = {name: ends for name, ends in ranges.items() if name != label}
+        for fixed in itertools.product(*others.values()):
+            at = dict(zip(others, fixed, strict=True))
+            rows.append(Within(label, at, *laws.largest(_Main(made), label, at, made.within_bytes, low)))
+    return tuple(rows)
+
+
+def confirmed(made: Scaled) -> tuple[Within, ...]:
+    """The largest values that fit, with what was measured there."""
+    seen = {tuple(sorted(point.at.items())): point.sizes.get(made.main) for point in made.points if point.held_out}
+    places = [tuple(sorted({**row.others, row.dimension: row.value or 0}.items())) for row in made.within]
+    return tuple(replace(row, confirmed_bytes=seen.get(place)) for row, place in zip(made.within, places, strict=True))
+
+
+class _Main:
+    """The main figure's law in the form that laws.largest asks."""
+
+    def __init__(self, made: Scaled) -> None:
+        self._made = made
+
+    def predict_all(self, places: Sequence[At]) -> list[laws.Prediction]:
+        """See laws.Law."""
+        return self._made.predict(places)
 
 
 def planned(points: Sequence[Measured]) -> laws.Law | None:

@@ -23,15 +23,13 @@ from ..measuring.suite import Suite, Variant
 from ..measuring.together import Shared
 from ..models.identity import identify
 from ..plan.analysis import describe
-from ..plan.arenas import requests
 from ..plan.graphs.graph import Graph
 from ..plan.graphs.read import read
 from ..plan.graphs.reduced import problem
 from ..programs import runtimes
-from ..runs.records import PEAK, PREPARE, STARTUP, Job, Outcome, Run
+from ..runs.records import PEAK, PREPARE, STARTUP, Job, Outcome, Requests, Run
 from . import scale_requests
 from .dimensions import PROCESSES, SESSIONS, THREADS, Space, space
-from .scale_requests import Simulation
 from .scaled import ALL, ANONYMOUS, CHARGED, Measured, ScaleRequest, words_of
 
 _SHARE = 0.9  # of the memory that is free, for a run that is not to drive out others
@@ -105,25 +103,22 @@ class Places:
             point = self._alone(order, count)
         return replace(point, at=at, planned_bytes=planned, held_out=held_out)
 
-    def simulate(self) -> list[Simulation]:
-        """The arena at any place, by different assumptions, from runs that are no measurements; empty where it cannot be simulated."""
+    def requests(self) -> Requests | None:
+        """What is asked of the arena, from runs that are no measurements; None where it cannot be simulated."""
         here = self._request.place is HERE and self._request.fleet is None and not self.space.side_by_side
         places = scale_requests.places(self.space.varying)
         asked = all(name in self.space.axes for dimension in self.space.varying for name in dimension.names)
         if not (self._request.simulates and self.doubles and here and asked and scale_requests.possible(self._order(places[0]))):
-            return []
+            return None
         self._progress.say(f"{self.model.name}: recording what is asked of the arena, in {len(places)} runs without it")
         recorded = []
         for at in places:
             inputs = self._inputs(at)
             recording = scale_requests.record(self._guarded(self._order(at)), inputs) if inputs is not None else None
             if recording is None:
-                return []
+                return None
             recorded.append((at, recording))
-        known = requests.requests(recorded)
-        if known is None:
-            return []
-        return scale_requests.simulations(known, scale_requests.heap(self._guarded(self._order(places[0]))), self._request.runs)
+        return scale_requests.kept(recorded, scale_requests.heap(self._guarded(self._order(places[0]))))
 
     def _inputs(self, at: Mapping[str, int]) -> tuple[int, ...] | None:
         """The bytes of each of the model's inputs at a place, None where its graph cannot be read."""
