@@ -21,7 +21,8 @@ from memprof.plan.arenas.heap import Heap
 from memprof.plan.arenas.requests import Recording
 from memprof.programs import native
 from memprof.reports.tables import scale as tables
-from memprof.seek import scale, scale_requests, scale_runs
+from memprof.runs import store
+from memprof.seek import scale, scale_laws, scale_requests, scale_runs
 from memprof.seek.dimensions import parse
 from memprof.seek.scaled import ScaleRequest
 
@@ -312,6 +313,10 @@ def test_predictions_follow_a_simulated_arena():
     (predicted,) = answer.predict([point.at])
     assert predicted.bytes == pytest.approx(point.sizes[answer.main] + point.shift_bytes, rel=0.05)
     assert "Predictions follow these steps: the arena was simulated" in tables.render(answer, format="text")
+    # Kept runs have what was asked of the arena, and predict the same.
+    (again,) = scale_laws.of_runs([store.decode(line, "a run") for line in kept])
+    assert (again.laws, again.predictions) == (answer.laws, answer.predictions)
+    assert len([line for line in kept if b'"heap_free_bytes"' in line]) == 1
 
 
 @pytest.mark.parametrize(

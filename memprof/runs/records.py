@@ -421,12 +421,14 @@ class Search:
     """What a search for a law of memory was asked, and what it knew beside its runs.
 
     predictions: places to predict, a value for each dimension by its label. within_bytes: the limit that values were to fit into. requests: in one
-    run of the search alone, the first after they were recorded.
+    run of the search alone, the first after they were recorded. sums: of processes that ran side by side, in one of their runs alone: what all had
+    together, in bytes by the name of the figure; what they had at least where they died of want of memory.
     """
 
     predictions: tuple[Mapping[str, int], ...] = ()
     within_bytes: int | None = None
     requests: Requests | None = None
+    sums: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

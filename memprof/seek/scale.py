@@ -138,9 +138,11 @@ class _Scaler:
 
     def _keep_with_search(self, line: bytes) -> None:
         """Keep a run with what was asked, and what was recorded since the last one."""
-        search = Search(tuple(self._request.predictions), self._request.within_bytes, self._unkept)
+        run = store.decode(line, "a run")
+        known = run.search or Search()
+        asked = replace(known, predictions=tuple(self._request.predictions), within_bytes=self._request.within_bytes, requests=self._unkept)
         self._unkept = None
-        self._keep(line if search == Search() else store.encode(replace(store.decode(line, "a run"), search=search)))
+        self._keep(line if asked == known else store.encode(replace(run, search=asked)))
 
     def _series_for_design(self) -> list[list[Point]]:
         series = [self._series(name) for name in dict.fromkeys((self._main, *([EXECUTE] if self._main == PEAK else [])))]

@@ -1,6 +1,6 @@
 """The laws of measured places: which of their sizes make a law, the laws side by side, and the same from runs that were kept.
 
-The sum of processes that ran side by side is in none of their runs, so runs of `processes` make no law again.
+Of processes that ran side by side one run has the sum (runs.records.Search). Runs of earlier versions lack it, and make no law.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ..judge.terms import At, Point
 from ..programs import runtimes
 from ..runs.records import EXECUTE, MODEL_LOAD, PEAK, WARMUP, Job, Requests, Run
 from ..runs.settings import in_a_line
-from .dimensions import THREADS, Dimension
+from .dimensions import PROCESSES, THREADS, Dimension
 from .scale_findings import findings, undecided
 from .scale_requests import Simulation, simulations
-from .scale_runs import measured, noise
+from .scale_runs import measured, measured_together, noise, only_processes
 from .scaled import ALL, ANONYMOUS, CHARGED, Measured, Named, Scaled, Within, against, changes
 
 _SAME = 0.002  # heaps in use that differ by no more than this share are the same
@@ -83,7 +83,7 @@ def of_runs(runs: Sequence[Run]) -> list[Scaled]:
     groups: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:
         job, places = run.job, [_fixed(label, value) for label, value in run.job.at.items()]
-        if not job.at or job.processes > 1 or not all(1 <= value <= _HIGHEST for value in job.at.values()):
+        if not job.at or not all(1 <= value <= _HIGHEST for value in job.at.values()):
             continue
         threads = None if _has(places, THREADS) else job.threads
         asked = (
@@ -117,7 +117,9 @@ def _by_shapes(runs: Sequence[Run]) -> list[list[Run]]:
 def _of_search(runs: Sequence[Run]) -> Scaled | None:
     """None where nothing varies, or no place could be measured."""
     job = runs[0].job
-    points = [replace(measured(run), planned_bytes=_planned_of(run.job), held_out=run.job.verifies) for run in runs]
+    together = _has([_fixed(label, 1) for label in job.at], PROCESSES)
+    seen = _together(runs) if together else [(run, measured(run)) for run in runs]
+    points = [replace(point, planned_bytes=_planned_of(run.job), held_out=run.job.verifies) for run, point in seen]
     fitted = [point for point in points if not point.held_out]
     values = {label: [point.at[label] for point in fitted] for label in job.at}
     dimensions = [replace(_fixed(label, min(each)), high=max(each)) for label, each in values.items() if each]
@@ -131,18 +133,29 @@ def _of_search(runs: Sequence[Run]) -> Scaled | None:
         )
     points = [replace(point, at={label: point.at[label] for label in varying}) for point in points]
     bounds = noise(runs[-1])
-    moved = shifted([point for point in points if not point.held_out], PEAK, bounds)
+    main = ALL if together else PEAK
+    moved = shifted([point for point in points if not point.held_out], main, bounds)
     if moved is not None:
         others = [kept(point, moved[1]) for point in points if point.held_out]
         points = [*moved[0], *others]
     by_plan = planned(points)
-    arena = Arena(laws.growth_of(by_plan)) if runtimes.described(job.runtime).arena_doubles(job.knobs) else None
+    doubles = runtimes.described(job.runtime).arena_doubles(job.knobs) and not only_processes([each for each in dimensions if each.varies])
+    arena = Arena(laws.growth_of(by_plan)) if doubles else None
     known = simulations(_requests(runs, varying), job.runs) if arena is not None else []
-    made = replace(answer(job, dimensions, points, PEAK, bounds, arena, known), planned=by_plan)
+    made = replace(answer(job, dimensions, points, main, bounds, arena, known), planned=by_plan)
     made = replace(made, against=against(made), **_asked(made, runs))
     made = replace(made, within=within(made))
     made = replace(made, within=confirmed(made))
     return replace(made, findings=findings(made, job.model.weight_bytes or job.model.bytes, [], bounds[0]))
+
+
+def _together(runs: Sequence[Run]) -> list[tuple[Run, Measured]]:
+    """A point for the processes of each place, with one of their runs. A place that was measured again is the last time's."""
+    places: dict[tuple[int, ...], list[Run]] = {}
+    for run in runs:
+        places.setdefault((run.job.verifies, *run.job.at.values()), []).append(run)
+    points = [(each[0], measured_together(each)) for each in places.values()]
+    return [(run, point) for run, point in points if point is not None]
 
 
 def _requests(runs: Sequence[Run], labels: Sequence[str]) -> Requests | None:

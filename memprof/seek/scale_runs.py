@@ -20,16 +20,17 @@ from ..measuring.order import Order
 from ..measuring.places.place import HERE, Place
 from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import Suite, Variant
-from ..measuring.together import Shared
+from ..measuring.together import Shared, Together
 from ..models.identity import identify
 from ..plan.analysis import describe
 from ..plan.graphs.graph import Graph
 from ..plan.graphs.read import read
 from ..plan.graphs.reduced import problem
 from ..programs import runtimes
-from ..runs.records import PEAK, PREPARE, STARTUP, Job, Outcome, Requests, Run
+from ..runs import store
+from ..runs.records import PEAK, PREPARE, STARTUP, Job, Outcome, Requests, Run, Search
 from . import scale_requests
-from .dimensions import PROCESSES, SESSIONS, THREADS, Space, space
+from .dimensions import PROCESSES, SESSIONS, THREADS, Dimension, Space, space
 from .scaled import ALL, ANONYMOUS, CHARGED, Measured, ScaleRequest, words_of
 
 _SHARE = 0.9  # of the memory that is free, for a run that is not to drive out others
@@ -65,7 +66,7 @@ class Places:
         self.main = ALL if self.space.side_by_side else PEAK
         self.noise = (float(_LEAST_NOISE_BYTES), _NOISE)
         self.job: Job | None = None
-        self.doubles = runtime.arena_doubles(request.knobs)
+        self.doubles = runtime.arena_doubles(request.knobs) and not only_processes(self.space.varying)
         self.unplanned = ""
         self.shared: tuple[Shared, ...] = ()
         self._guard = _guard(request.place) if request.fleet is None else None
@@ -169,20 +170,19 @@ class Places:
 
     def _side_by_side(self, order: Order) -> Measured:
         count = self.space.value(PROCESSES, order.job.at) or 1
-        seen = together.measure(order, count, self._progress, self._keep, _free())
+        lines: list[bytes] = []
+        seen = together.measure(order, count, self._progress, lines.append, _free())
         run = seen.runs[0]
         self._known(run)
-        sizes = {phase: total.bytes for phase, total in seen.phases.items() if phase != STARTUP}
-        if not run.outcome.ok:
-            return _failed(run, sizes, ALL, seen.charged_peak_bytes)
-        last = list(seen.phases)[-1]
-        sizes[ALL] = seen.phases[last].bytes
-        charged = seen.phases[last].charged_bytes
-        if charged is not None:
-            sizes[CHARGED] = charged
-        if seen.shared:
+        point = _summed(run, seen)
+        if run.outcome.ok and seen.shared:
             self.shared = seen.shared
-        return Measured(order.job.at, sizes)
+        runs = [store.decode(line, "a run") for line in lines]
+        first = next(place for place, each in enumerate(runs) if each.outcome == run.outcome)
+        runs[first] = replace(runs[first], search=Search(sums=point.sizes))
+        for each in runs:
+            self._keep(store.encode(each))
+        return point
 
     def _known(self, run: Run) -> None:
         self.job = run.job
@@ -221,6 +221,11 @@ def _assumed(names: Sequence[str]) -> str:
     return f"open dimensions of the model are taken as 1: {', '.join(names)} ({words} with your sizes for N says otherwise)"
 
 
+def only_processes(varying: Sequence[Dimension]) -> bool:
+    """Whether nothing but the number of processes varies: each has an arena of its own, so one more adds what any other has, without steps."""
+    return all(dimension.names == (PROCESSES,) for dimension in varying)
+
+
 def noise(run: Run) -> tuple[float, float]:
     """What two runs at the same place differ by, in bytes and as a share."""
     return (max(float(_LEAST_NOISE_BYTES), run.machine.peak_bound_bytes / 4), _NOISE)
@@ -240,6 +245,32 @@ def measured(run: Run) -> Measured:
     prepared = run.mark(PREPARE)
     heap = (prepared.heap_used_end_bytes, prepared.heap_free_end_bytes) if prepared is not None else (None, None)
     return Measured(run.job.at, sizes, heap_used_bytes=heap[0], heap_free_bytes=heap[1])
+
+
+def measured_together(runs: Sequence[Run]) -> Measured | None:
+    """The sizes at a place of runs that were side by side, None where none has their sum."""
+    run = next((run for run in runs if run.search is not None and run.search.sums), None) or next(
+        (run for run in runs if not run.outcome.ok), None
+    )
+    if run is None:
+        return None
+    sums = dict(run.search.sums) if run.search is not None else {}
+    if run.outcome.ok or not sums:
+        return Measured(run.job.at, sums, run.outcome.sentence if not run.outcome.ok else None)
+    return Measured(run.job.at, sums, f"out of memory {run.outcome.where}", least=True)
+
+
+def _summed(run: Run, seen: Together) -> Measured:
+    """The sizes at the place of processes of which this one's outcome counts."""
+    sizes = {phase: total.bytes for phase, total in seen.phases.items() if phase != STARTUP}
+    if not run.outcome.ok:
+        return _failed(run, sizes, ALL, seen.charged_peak_bytes)
+    last = list(seen.phases)[-1]
+    sizes[ALL] = seen.phases[last].bytes
+    charged = seen.phases[last].charged_bytes
+    if charged is not None:
+        sizes[CHARGED] = charged
+    return Measured(run.job.at, sizes)
 
 
 def _failed(run: Run, sizes: dict[str, int], main: str = PEAK, charged: int | None = None) -> Measured:

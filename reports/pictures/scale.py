@@ -53,7 +53,7 @@ def render(runs: Sequence[Run], *, within: str | None = None) -> Figure:
     """The law of runs that `memprof scale` kept. within: a limit to draw, as people write sizes. Raises InputError unless they are of one search."""
     searches = scale_laws.of_runs(runs)
     if not searches:
-        kept = "memprof scale -o RUNS.jsonl keeps such runs, but those of --vary processes are parts of a sum"
+        kept = "memprof scale -o RUNS.jsonl keeps such runs; those of --vary processes by earlier versions lack their sum"
         raise InputError(f"there is nothing to draw: no run is of a search for a law ({kept})")
     if len(searches) > 1:
         names = "; ".join(f"{search.model} in {title(search)}" for search in searches)
@@ -173,7 +173,8 @@ def _picture(scaled: Scaled, points: Sequence[Measured]) -> Figure:
     edge = 0.04 * (drawn.ends[1] - drawn.ends[0]) or 0.5
     axes.set_xlim(drawn.ends[0] - edge, drawn.ends[1] + edge)
     places = [point.at[drawn.name] for point in drawn.unmeasured if point.at[drawn.name] <= drawn.ends[1]]
-    axes.plot(places, [0] * len(places), clip_on=False, zorder=7, **_UNMEASURED)
+    if places:
+        axes.plot(places, [0] * len(places), clip_on=False, zorder=7, **_UNMEASURED)
     if drawn.limit_bytes:
         _limit(axes, drawn, drawn.limit_bytes / size.size, wide)
     axes.grid(axis="y")
@@ -286,5 +287,5 @@ def _legend(drawn: _Drawn) -> list[Entry]:
     if drawn.limit_bytes:
         entries.append(Entry(f"limit {format_bytes(drawn.limit_bytes)}", line=_LIMIT))
         if drawn.largest:
-            entries.append(Entry(f"largest {shortened(readable(drawn.name), _MOST_INCHES, style.SMALL)} that fits", line=_LARGEST))
+            entries.append(Entry("largest that fits", line=_LARGEST))
     return entries
