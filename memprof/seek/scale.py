@@ -252,7 +252,7 @@ class _Scaler:
         if not self._request.confirm or answer.law is None:
             return answer
         wanted: list[Mapping[str, int]] = [{name: int(value) for name, value in prediction.at.items()} for prediction in answer.predictions]
-        wanted += [{**row.others, row.dimension: row.value} for row in answer.within if row.value]
+        wanted += [{**self._lowest(), **row.others, row.dimension: row.value} for row in answer.within if row.value]
         if not wanted:
             place = design.next_place(
                 self._series_for_design(),
