@@ -43,7 +43,7 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 _MARKERS = ("o", "s", "^", "D")
 _DASHED = (0, (4, 2.5))
 _LIMIT: dict[str, Any] = {"color": style.INK, "linestyle": ":", "linewidth": 1.2}
-_PREDICTED: dict[str, Any] = {"color": style.INK, "marker": "*", "markersize": 9, "linestyle": "none"}
+_PREDICTED: dict[str, Any] = {"color": style.INK, "marker": "*", "markersize": 11, "linestyle": "none"}
 _LARGEST: dict[str, Any] = {"color": style.INK, "marker": "v", "markersize": 6, "linestyle": "none"}
 _ELSEWHERE: dict[str, Any] = {"color": style.GREY, "marker": "P", "markersize": 6, "linestyle": "none"}
 _UNMEASURED: dict[str, Any] = {"color": style.FAILED, "marker": "x", "markersize": 7, "linestyle": "none"}
@@ -169,8 +169,8 @@ def _picture(scaled: Scaled, points: Sequence[Measured]) -> Figure:
         _point(axes, drawn, point, size)
     for prediction in drawn.predictions:
         heights = np.array([prediction.low_bytes, prediction.high_bytes]) / size.size
-        axes.plot([prediction.at[drawn.name]] * 2, heights, color=style.INK, linewidth=1.1, marker="_", markersize=7, zorder=5)
-        axes.plot([prediction.at[drawn.name]], [prediction.bytes / size.size], zorder=6, **_PREDICTED)
+        axes.plot([prediction.at[drawn.name]] * 2, heights, color=style.INK, linewidth=1.1, marker="_", markersize=7, zorder=3.4)
+        axes.plot([prediction.at[drawn.name]], [prediction.bytes / size.size], zorder=3.5, **_PREDICTED)
     top = max([top, *(prediction.bytes for prediction in drawn.predictions), drawn.limit_bytes or 0])
     # A wide interval far beyond the measured range would leave no room for the law.
     highest = [top, *(min(prediction.high_bytes, 1.5 * top) for prediction in drawn.predictions)]
