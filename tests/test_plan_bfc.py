@@ -336,7 +336,7 @@ def test_what_is_not_simulated_is_not_recorded(words, monkeypatch):
     monkeypatch.setattr(scale_requests, "record", lambda *words: pytest.fail("recorded"))
     asked = {"dimensions": (parse("batch=1..8"), parse("sequence=16..128")), **words}
     request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", **asked)
-    assert scale_runs.Places(request, Silent(), lambda line: None).simulate() == []
+    assert scale_runs.Places(request, Silent(), lambda line: None).requests() is None
 
 
 def test_where_requests_cannot_be_recorded_nothing_is_simulated(monkeypatch, tmp_path):
@@ -349,5 +349,5 @@ def test_where_requests_cannot_be_recorded_nothing_is_simulated(monkeypatch, tmp
     progress = Silent()
     progress.say = said.append
     request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", (parse("batch=1..8"), parse("sequence=16..128")))
-    assert scale_runs.Places(request, progress, lambda line: None).simulate() == []
+    assert scale_runs.Places(request, progress, lambda line: None).requests() is None
     assert said == ["net.onnx: recording what is asked of the arena, in 5 runs without it"]

@@ -197,7 +197,7 @@ def _said(scaled: Scaled) -> str:
         return "no simple law holds"
     if law.simulated:
         return f"as the simulated arena has it; the nearest law without its steps is {sentence(law)}"
-    return sentence(law)
+    return f"{sentence(law)}, with the arena's steps around it" if law.steps else sentence(law)
 
 
 def _said_of(prediction: Prediction, main: str) -> str:
@@ -215,7 +215,11 @@ def _remarks(drawn: _Drawn) -> list[str]:
         said.append(f"The limit of {format_bytes(scaled.within_bytes)} lies above the picture.")
     for change in scaled.changes:
         if change.dimension == drawn.name:
-            said.append(f"Up to about {change.dimension}={change.value} {change.before} makes the peak, beyond it {change.after}.")
+            others = ", ".join(f"{name}={value}" for name, value in change.others.items())
+            said.append(
+                f"Up to about {change.dimension}={change.value} {change.before} makes the peak, beyond it {change.after}"
+                + (f" (with {others})." if others else ".")
+            )
     return said
 
 
