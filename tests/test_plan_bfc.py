@@ -22,6 +22,7 @@ from memprof.plan.arenas.heap import Heap
 from memprof.plan.arenas.requests import Recording
 from memprof.programs import native
 from memprof.reports.tables import scale as tables
+from memprof.runs import store
 from memprof.runs.records import MODEL_LOAD, PEAK
 from memprof.seek import scale, scale_laws, scale_requests, scale_runs
 from memprof.seek.dimensions import parse
@@ -314,6 +315,10 @@ def test_predictions_follow_a_simulated_arena():
     (predicted,) = answer.predict([point.at])
     assert predicted.bytes == pytest.approx(point.sizes[answer.main] + point.shift_bytes, rel=0.05)
     assert "Predictions do not come from it, but from the simulated arena" in tables.render(answer, format="text")
+    # Kept runs have what was asked of the arena, and predict the same.
+    (again,) = scale_laws.of_runs([store.decode(line, "a run") for line in kept])
+    assert (again.laws, again.predictions) == (answer.laws, answer.predictions)
+    assert len([line for line in kept if b'"heap_free_bytes"' in line]) == 1
 
 
 @pytest.mark.parametrize(
@@ -336,7 +341,7 @@ def test_what_is_not_simulated_is_not_recorded(words, reason, monkeypatch):
     asked = {"dimensions": (parse("batch=1..8"), parse("sequence=16..128")), **words}
     request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", **asked)
     places = scale_runs.Places(request, Silent(), lambda line: None)
-    assert (places.simulate(), places.unsimulated) == ([], reason)
+    assert (places.simulate(), places.unsimulated) == ((None, []), reason)
 
 
 def test_a_size_beyond_all_memory_is_a_number():
@@ -360,5 +365,5 @@ def test_where_requests_cannot_be_recorded_nothing_is_simulated(monkeypatch, tmp
     progress.say = said.append
     request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", (parse("batch=1..8"), parse("sequence=16..128")))
     places = scale_runs.Places(request, progress, lambda line: None)
-    assert places.simulate() == [] and "there is no C compiler here" in places.unsimulated
+    assert places.simulate() == (None, []) and "there is no C compiler here" in places.unsimulated
     assert said == ["net.onnx: recording what is asked of the arena, in 5 runs without it"]

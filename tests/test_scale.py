@@ -29,7 +29,7 @@ from memprof.reports import page
 from memprof.reports.pictures import scale as pictures
 from memprof.reports.tables import scale as tables
 from memprof.runs import store
-from memprof.runs.records import MODEL_LOAD, PEAK, Outcome
+from memprof.runs.records import MODEL_LOAD, PEAK, Asked, Outcome, Requests, Search
 from memprof.seek import scale, scale_findings, scale_laws, scale_requests, scale_runs, scaled
 from memprof.seek.dimensions import Dimension, parse, parse_place
 from memprof.seek.scale_runs import ran_out
@@ -77,8 +77,12 @@ def test_a_law_is_found_predicted_inverted_and_confirmed(scenario, memprof, tmp_
     (again,) = scale_laws.of_runs(loaded)
     assert {entry.term.words: entry.bytes for entry in again.law.coefficients} == pytest.approx(coefficients)
     assert [point.at for point in again.points if point.held_out] == [point["at"] for point in told["points"] if point["held_out"]]
-    assert memprof("plot", "scale", "s.jsonl", "-o", "again.svg", "--within", "150MiB").returncode == 0
-    assert "limit 150.0 MiB" in (tmp_path / "again.svg").read_text()
+    assert json.loads(tables.render(again, format="json"))["within"] == told["within"]
+    assert again.predictions[0].bytes == pytest.approx(prediction["bytes"])
+    assert memprof("plot", "scale", "s.jsonl", "-o", "again.png").returncode == 0
+    assert (tmp_path / "again.png").read_bytes() == (tmp_path / "s.png").read_bytes()
+    assert memprof("plot", "scale", "s.jsonl", "-o", "again.svg", "--within", "120MiB").returncode == 0
+    assert "limit 120.0 MiB" in (tmp_path / "again.svg").read_text()
 
 
 def test_a_run_that_dies_of_want_of_memory_is_a_point_and_a_refused_run_is_not(scenario):
@@ -689,7 +693,7 @@ def test_a_law_with_a_plan_is_the_same_again(tmp_path, monkeypatch, memprof):
         yield made_run
 
     monkeypatch.setattr(scale_runs.campaign, "measure", measure)
-    monkeypatch.setattr(scale_requests, "unusual", lambda order: "this")  # a simulation of the arena is not kept
+    monkeypatch.setattr(scale_requests, "unusual", lambda order: "this")  # the law is that of an arena that is not simulated
     zoo.make("encoder", tmp_path / "encoder.onnx", format="onnx", size_bytes=4 * MIB)
     words = ("--vary", "batch=1..32", "--vary", "sequence=16..512", "--predict", "batch=40,sequence=600", "--confirm", "--json")
     done = memprof("scale", "encoder.onnx", "-r", "onnxruntime", *words, "-o", "runs.jsonl")
@@ -724,7 +728,7 @@ def test_a_dimension_that_stayed_the_same_is_no_dimension_of_the_law():
 
 def test_what_makes_no_law_is_left_out():
     nothing_varies = [run(f"b={b}", at={"b": b}) for b in (5, 5)]
-    side_by_side = [run(f"processes={count}", at={"processes": count}, processes=count) for count in (1, 2, 3)]
+    side_by_side = [run(f"processes={count}", at={"processes": count}, processes=count) for count in (1, 2, 3)]  # without their sum
     failed = [run(f"c={c}", at={"c": c}, outcome=Outcome("error", phase="MODEL_LOAD", message="no")) for c in (1, 9)]
     hostile = [run("d", at={"d": value}) for value in (0, -1, 10**400)]
 
@@ -745,6 +749,86 @@ def test_a_picture_is_of_one_search():
         InputError, match=r"2 searches, and a picture is of one: net.onnx in onnxruntime; net.onnx in onnxruntime · arena=off"
     ):
         pictures.render([*at_places(), *at_places(knobs={"arena": "off"})])
+
+
+def wanting(runs, **asked):
+    return [replace(each, search=Search(**asked)) for each in runs]
+
+
+def drawn(answer):
+    """The texts of a picture, and the ends of its axis."""
+    figure = pictures.picture(answer)
+    (axes,) = figure.get_axes()
+    return [text.get_text() for text in (*figure.texts, *axes.texts)], axes.get_xlim()
+
+
+def test_what_was_asked_is_in_the_picture():
+    refused = run("a=50", at={"a": 50}, outcome=Outcome("error", phase="EXECUTE", message="no room"))
+    runs = [*at_places(slope=2.0), refused]
+    (plain,) = scale_laws.of_runs(runs)
+    texts, ends = drawn(plain)
+    assert "not measured" in texts and any(text.startswith("Not measured: a=50: in EXECUTE: no room") for text in texts)
+    assert ends[1] < 70 and not [text for text in texts if text.startswith(("predicted", "limit", "largest"))]
+
+    (answer,) = scale_laws.of_runs(wanting(runs, predictions=({"a": 120},), within_bytes=180 * MIB))
+    texts, ends = drawn(answer)
+    assert {"predicted, with 95%", "limit 180.0 MiB", "largest that fits"} <= set(texts)
+    assert f"{answer.within[0].value}" in texts and answer.within[0].value in (49, 50)
+    assert ends[1] > 120
+
+    # What is too far away, and a limit too high, are said.
+    (far,) = scale_laws.of_runs(wanting(runs, predictions=({"a": 1000},), within_bytes=1 << 34))
+    texts, ends = drawn(far)
+    assert ends[1] < 70
+    assert any(text == "The limit of 16.00 GiB lies above the picture." for text in texts)
+    assert any(text.startswith("Not drawn: PEAK at a=1000, predicted as 2.03 GiB") for text in texts)
+
+
+def test_points_that_are_on_no_curve_have_an_entry():
+    def law(a, b):
+        return 80 + a + 2 * b
+
+    places = [(1, b) for b in (1, 3, 9, 20, 32)] + [(9, b) for b in (1, 32)] + [(5, 3)]
+    runs = [run(f"a={a},b={b}", memory={"STARTUP": (40, 40), "EXECUTE": (law(a, b), law(a, b))}, at={"a": a, "b": b}) for a, b in places]
+    (answer,) = scale_laws.of_runs(wanting(runs, predictions=({"a": 4, "b": 40},)))
+    texts, _ = drawn(answer)
+    assert {"b=1", "b=40", "at other values of b"} <= set(texts)
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        Search(predictions=({"b": 3}, {"a": -1}, {"a": 10**400}), within_bytes=-5),
+        Search(requests=Requests((7, ~9), (), (0,), (Asked({"a": 1}, (10,), ()),))),
+        Search(requests=Requests((0, ~0), (0,), (0,), (Asked({"b": 1}, (10,), ()),))),
+        Search(requests=Requests((0, ~0), (0,), (0,), (Asked({"a": 1}, (10**400,), ()), Asked({"a": 2}, (20, 30), (4,))))),
+        Search(requests=Requests((), (), (), ())),
+        Search(sums={"no such": 1}),
+    ],
+)
+def test_what_no_search_asked_changes_no_law(search):
+    (plain,), (odd,) = scale_laws.of_runs(at_places()), scale_laws.of_runs([replace(each, search=search) for each in at_places()])
+    assert (odd.laws, odd.predictions, odd.within) == (plain.laws, (), ())
+
+
+def test_processes_make_their_law_again(scenario, memprof, tmp_path):
+    path = scenario(load=[{"allocate": "w", "bytes": 20 * MIB}])
+    words = ("--vary", "processes=1..3", "--points", "3", "--within", "200MiB", "--json", "-o", "p.jsonl")
+    done = memprof("scale", path, "-r", "synthetic", *words)
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    (again,) = scale_laws.of_runs(store.load([tmp_path / "p.jsonl"]).runs)
+    retold = json.loads(tables.render(again, format="json"))
+    for part in ("main", "laws", "points", "within"):
+        assert retold[part] == told[part], part
+
+
+def test_the_page_has_what_was_asked():
+    text = page.render(wanting(at_places(slope=2.0), predictions=({"a": 100},), within_bytes=180 * MIB))
+    laws_part = text[text.index('id="laws"') :]
+    assert "Predictions (MiB)" in laws_part and "beyond the measured a" in laws_part
+    assert "Within 180.0 MiB" in laws_part and "largest that fits" in laws_part
 
 
 def test_the_page_has_the_law_and_its_picture():

@@ -37,6 +37,11 @@ class Dimension:
         return "=".join(self.names)
 
     @property
+    def last(self) -> int:
+        """The highest of its values."""
+        return self.high - (self.high - self.low) % self.step
+
+    @property
     def varies(self) -> bool:
         """Whether it has more than one value."""
         return self.low < self.high

@@ -14,18 +14,18 @@ from pathlib import Path
 from ..errors import InputError, MeasurementError, UsageError
 from ..judge import design, laws
 from ..judge.doubling import Arena
-from ..judge.laws import Prediction
-from ..judge.terms import At, Point
+from ..judge.terms import Point
 from ..measuring.order import Order
 from ..measuring.progress import Progress, Silent
-from ..runs.records import EXECUTE, PEAK
+from ..runs import store
+from ..runs.records import EXECUTE, PEAK, Requests, Search
 from ..units import format_bytes
 from . import scale_laws
 from .dimensions import Dimension, parse, space
 from .scale_findings import findings, of_token
 from .scale_requests import Simulation
 from .scale_runs import Places
-from .scaled import Measured, Scaled, ScaleRequest, Within, against, words_of
+from .scaled import Measured, Scaled, ScaleRequest, against, words_of
 
 # The most runs, by the number of dimensions that vary.
 _MOST_RUNS = {1: 6, 2: 6}
@@ -69,7 +69,8 @@ def request_of(order: Order, vary: Sequence[str], points: int | None = None) -> 
 class _Scaler:
     def __init__(self, request: ScaleRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
         self._request, self._progress = request, progress
-        self._places = Places(request, progress, keep)
+        self._keep = keep
+        self._places = Places(request, progress, self._keep_with_search)
         self._main = self._places.main
         self._varying = self._places.space.varying
         if not self._varying:
@@ -83,6 +84,7 @@ class _Scaler:
         self._skipped: list[Mapping[str, int]] = []
         self._remarks: list[str] = []
         self._simulations: list[Simulation] = []
+        self._unkept: Requests | None = None  # what was recorded, until a run has kept it
         self._kept: int | None = None  # the most freed memory that a run kept, where laws are of such runs
 
     def check(self) -> None:
@@ -125,7 +127,7 @@ class _Scaler:
         for point in itertools.takewhile(lambda point: point.ended, self._points):
             if not point.least:
                 self._progress.say(f"{words_of(point.at)}: {point.ended}")
-        self._simulations = self._places.simulate()
+        self._unkept, self._simulations = self._places.simulate()
         candidates = self._candidates()
         while len(self._points) < self._most:
             self._shift()
@@ -154,6 +156,14 @@ class _Scaler:
         """Whether all values of a dimension but these were refused."""
         others = [point for point in self._points if point.at[dimension.label] not in sizes]
         return bool(others) and all(point.ended and not point.least for point in others)
+
+    def _keep_with_search(self, line: bytes) -> None:
+        """Keep a run with what was asked, and what was recorded since the last one."""
+        run = store.decode(line, "a run")
+        known = run.search or Search()
+        asked = replace(known, predictions=tuple(self._request.predictions), within_bytes=self._request.within_bytes, requests=self._unkept)
+        self._unkept = None
+        self._keep(line if asked == known else store.encode(replace(run, search=asked)))
 
     def _series_for_design(self) -> list[list[Point]]:
         series = [self._series(name) for name in dict.fromkeys((self._main, *([EXECUTE] if self._main == PEAK else [])))]
@@ -202,10 +212,7 @@ class _Scaler:
         return {dimension.label: dimension.low for dimension in self._varying}
 
     def _ranges(self) -> dict[str, tuple[int, int]]:
-        return {
-            dimension.label: (dimension.low, dimension.high - (dimension.high - dimension.low) % dimension.step)
-            for dimension in self._varying
-        }
+        return {dimension.label: (dimension.low, dimension.last) for dimension in self._varying}
 
     def _candidates(self) -> list[dict[str, int]]:
         most = {1: 24, 2: 12}.get(len(self._varying), 7)
@@ -237,7 +244,7 @@ class _Scaler:
             unplanned=self._places.unplanned,
             shared=self._places.shared,
         )
-        answer = replace(answer, within=self._within(answer), against=against(answer))
+        answer = replace(answer, within=scale_laws.within(answer), against=against(answer))
         try:
             token_costs = of_token(answer, Path(self._places.model.path), job.knobs.get("kv_type", "f16"))
         except InputError as error:
@@ -253,19 +260,6 @@ class _Scaler:
         model = self._places.model
         told = findings(answer, model.weight_bytes or model.bytes, token_costs, self._places.noise[0])
         return replace(answer, findings=told, remarks=tuple(self._remarks))
-
-    def _within(self, answer: Scaled) -> tuple[Within, ...]:
-        limit = self._request.within_bytes
-        if limit is None or answer.law is None:
-            return ()
-        rows = []
-        ranges = self._ranges()
-        for label, (low, _) in ranges.items():
-            others = {name: ends for name, ends in ranges.items() if name != label}
-            for fixed in itertools.product(*others.values()):
-                at = dict(zip(others, fixed, strict=True))
-                rows.append(Within(label, at, *laws.largest(_Main(answer), label, at, limit, low)))
-        return tuple(rows)
 
     def _arena(self) -> Arena | None:
         assert self._places.job is not None
@@ -285,7 +279,8 @@ class _Scaler:
         if not self._request.confirm or answer.law is None:
             return answer
         wanted: list[Mapping[str, int]] = [{name: int(value) for name, value in prediction.at.items()} for prediction in answer.predictions]
-        wanted += [self._place_of(row) for row in answer.within if row.confirmable]
+        labels = [dimension.label for dimension in self._varying]
+        wanted += [row.place(labels) for row in answer.within if row.confirmable]
         if not wanted:
             place = design.next_place(
                 self._series_for_design(),
@@ -295,28 +290,9 @@ class _Scaler:
             )
             wanted = [place] if place is not None else []
         distinct = {tuple(sorted(at.items())): at for at in wanted}
-        seen = {tuple(sorted(point.at.items())): point for point in self._measure(list(distinct.values()), held_out=True)}
-        for point in seen.values():
+        seen = self._measure(list(distinct.values()), held_out=True)
+        for point in seen:
             if point.ended and not point.sizes:
                 self._remark(f"{words_of(point.at)} was not confirmed: {point.ended}.")
-        rows = tuple(self._with_run(row, seen) if row.confirmable else row for row in answer.within)
-        return replace(answer, points=tuple(self._points), within=rows, remarks=tuple(self._remarks))
-
-    def _place_of(self, row: Within) -> dict[str, int]:
-        at = {**row.others, row.dimension: row.value or 0}
-        return {dimension.label: at[dimension.label] for dimension in self._varying}
-
-    def _with_run(self, row: Within, seen: Mapping[tuple[tuple[str, int], ...], Measured]) -> Within:
-        point = seen[tuple(sorted(self._place_of(row).items()))]
-        return replace(row, confirmed_bytes=point.sizes.get(self._main), ended=point.ended or "")
-
-
-class _Main:
-    """The main figure's law in the form that laws.largest asks."""
-
-    def __init__(self, answer: Scaled) -> None:
-        self._answer = answer
-
-    def predict_all(self, places: Sequence[At]) -> list[Prediction]:
-        """See laws.Law."""
-        return self._answer.predict(places)
+        answer = replace(answer, points=tuple(self._points), remarks=tuple(self._remarks))
+        return replace(answer, within=scale_laws.confirmed(answer))

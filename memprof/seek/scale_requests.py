@@ -1,7 +1,8 @@
 """What an arena's simulation needs of a model and a runtime: its requests at a few places, and the heap as PREPARE leaves it.
 
 Requests are recorded in runs without the arena, with a library preloaded that writes them down. The heap is looked at in a run that is stopped at
-the end of PREPARE, before it depends on any dimension. None of these runs is a measurement, and nothing of them is kept.
+the end of PREPARE, before it depends on any dimension. None of these runs is a measurement, and none is kept. The requests are, in a run of the
+search (runs.records.Requests), so that kept runs make the same law again.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from ..measuring.order import Order
 from ..measuring.progress import Silent
 from ..plan.arenas import requests
 from ..plan.arenas.heap import MAPPED_BYTES, Heap
-from ..plan.arenas.requests import Recording, Requests
+from ..plan.arenas.requests import Recording
 from ..programs import native
 from ..programs.runtimes import runners_path
-from ..runs.records import EXECUTE, PREPARE, WARMUP, Job
+from ..runs.records import EXECUTE, PREPARE, WARMUP, Asked, Job, Requests
 from ..units import counted
 from .dimensions import Dimension
 
@@ -31,12 +32,13 @@ _FILE, _PRELOAD = "MEMPROF_REQUESTS", "LD_PRELOAD"
 # Settings under which there is one arena, which keeps what it has and is asked by one thread, and no other library that is preloaded.
 _USUAL = {"arena_shrink": "off", "mode": "sequential", "provider": "cpu", "preload": None}
 _LEAST_CHUNK_BYTES = 4096
+_MOST_BYTES = 1 << 53  # no machine has as much
 
 
 class Simulation:
     """An arena at any place. free, mapped_from: of the heap (see plan.arenas.heap); runs: of the model after the first."""
 
-    def __init__(self, known: Requests, free: tuple[int, ...], mapped_from: int, runs: int) -> None:
+    def __init__(self, known: requests.Requests, free: tuple[int, ...], mapped_from: int, runs: int) -> None:
         self._requests, self._free, self._mapped_from, self._runs = known, free, mapped_from, runs
         self._known: dict[tuple[tuple[str, int], ...], tuple[int, int]] = {}
 
@@ -127,11 +129,48 @@ def heap(order: Order) -> tuple[tuple[int, ...], int] | None:
     return seen[0] if seen else None
 
 
-def simulations(recorded: Requests, known_heap: tuple[tuple[int, ...], int] | None, runs: int) -> list[Simulation]:
-    """The arena on the heap as it was seen, and on one without free memory: PREPARE's end differs from run to run."""
-    bound = known_heap[1] if known_heap is not None else MAPPED_BYTES
-    seen = [Simulation(recorded, known_heap[0], bound, runs)] if known_heap is not None else []
-    return [*seen, Simulation(recorded, (), bound, runs)]
+def kept(recorded: Sequence[tuple[Mapping[str, int], Recording]], known_heap: tuple[tuple[int, ...], int] | None) -> Requests | None:
+    """What was recorded, as a run keeps it; None where other operators or another number of them ran from place to place."""
+    recordings = [recording for _, recording in recorded]
+    first = recordings[0]
+    if any((other.first, other.second, other.sites) != (first.first, first.second, first.sites) for other in recordings):
+        return None
+    numbers = {site: number for number, site in enumerate(dict.fromkeys(first.sites))}
+    return Requests(
+        first.first,
+        first.second,
+        tuple(numbers[site] for site in first.sites),
+        tuple(Asked(at, recording.sizes, recording.inputs) for at, recording in recorded),
+        *(known_heap if known_heap is not None else (None, None)),
+    )
+
+
+def simulations(known: Requests | None, runs: int) -> list[Simulation]:
+    """The arena on the heap as it was seen, and on one without free memory: PREPARE's end differs from run to run. Empty where the requests do not
+    tell those of other places. runs: of the model after the first."""
+    if known is None or not _sound(known):
+        return []
+    sites = tuple(map(str, known.sites))
+    told = requests.requests([(asked.at, Recording(known.first, known.second, asked.sizes, sites, asked.inputs)) for asked in known.places])
+    if told is None:
+        return []
+    bound = known.mapped_from_bytes or MAPPED_BYTES
+    seen = [Simulation(told, known.heap_free_bytes, bound, runs)] if known.heap_free_bytes is not None else []
+    return [*seen, Simulation(told, (), bound, runs)]
+
+
+def _sound(known: Requests) -> bool:
+    """Whether requests from a file can have been recorded."""
+    count = len(known.sites)
+    labels, inputs = {frozenset(asked.at) for asked in known.places}, {len(asked.inputs) for asked in known.places}
+    sizes = [size for asked in known.places for size in (*asked.sizes, *asked.inputs)]
+    return (
+        all(0 <= (step if step >= 0 else ~step) < count for step in (*known.first, *known.second))
+        and len(labels) == len(inputs) == 1
+        and all(len(asked.sizes) == count for asked in known.places)
+        and all(0 <= size <= _MOST_BYTES for size in (*sizes, *(known.heap_free_bytes or ()), known.mapped_from_bytes or 0))
+        and all(1 <= value <= _MOST_BYTES for asked in known.places for value in asked.at.values())
+    )
 
 
 def _nothing(line: bytes) -> None:

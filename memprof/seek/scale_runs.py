@@ -20,15 +20,15 @@ from ..measuring.order import Order
 from ..measuring.places.place import HERE, Place
 from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import Suite, Variant
-from ..measuring.together import Shared
+from ..measuring.together import Shared, Together
 from ..models.identity import identify
 from ..plan.analysis import describe
-from ..plan.arenas import requests
 from ..plan.graphs.graph import Graph
 from ..plan.graphs.read import read
 from ..plan.graphs.reduced import problem
 from ..programs import runtimes
-from ..runs.records import PEAK, PREPARE, STARTUP, Job, Outcome, Run
+from ..runs import store
+from ..runs.records import PEAK, PREPARE, STARTUP, Job, Outcome, Requests, Run, Search
 from . import scale_requests
 from .dimensions import PROCESSES, SESSIONS, THREADS, Space, space
 from .scale_requests import Simulation
@@ -104,17 +104,18 @@ class Places:
             point = self._alone(order, count)
         return replace(point, at=at, planned_bytes=planned, held_out=held_out)
 
-    def simulate(self) -> list[Simulation]:
-        """The arena at any place, by different assumptions, from runs that are no measurements; empty where it cannot be simulated."""
+    def simulate(self) -> tuple[Requests | None, list[Simulation]]:
+        """The arena at any place, by different assumptions, and what was recorded of it, from runs that are no measurements; nothing where it cannot
+        be simulated."""
         if not (self._request.simulates and self.doubles):
-            return []
+            return None, []
         try:
             return self._simulations(scale_requests.places(self.space.varying))
         except MemprofError as error:
             self.unsimulated = str(error)
-            return []
+            return None, []
 
-    def _simulations(self, places: Sequence[Mapping[str, int]]) -> list[Simulation]:
+    def _simulations(self, places: Sequence[Mapping[str, int]]) -> tuple[Requests, list[Simulation]]:
         """Raises MemprofError with the reason why there are none."""
         if self._request.place is not HERE or self._request.fleet is not None:
             raise InputError("that is done on this machine only")
@@ -125,13 +126,14 @@ class Places:
             raise InputError(f"not with {unusual}{' in --vary' if others else ''}")
         self._progress.say(f"{self.model.name}: recording what is asked of the arena, in {len(places)} runs without it")
         recorded = [(at, scale_requests.record(self._guarded(self._order(at)), self._inputs(at))) for at in places]
-        known = requests.requests(recorded)
-        if known is None:
+        kept = scale_requests.kept(recorded, scale_requests.heap(self._guarded(self._order(places[0]))))
+        simulations = scale_requests.simulations(kept, self._request.runs)
+        if kept is None or not simulations:
             raise InputError(
                 "what is asked of it follows no products of the dimensions: sizes are rounded on the way, which a step in --vary may leave out, "
                 "such as height=64..256:32, or other operators run from place to place"
             )
-        return scale_requests.simulations(known, scale_requests.heap(self._guarded(self._order(places[0]))), self._request.runs)
+        return kept, simulations
 
     def _inputs(self, at: Mapping[str, int]) -> tuple[int, ...]:
         """The bytes of each of the model's inputs at a place. Raises InputError where its graph cannot be read."""
@@ -182,20 +184,19 @@ class Places:
 
     def _side_by_side(self, order: Order) -> Measured:
         count = self.space.value(PROCESSES, order.job.at) or 1
-        seen = together.measure(order, count, self._progress, self._keep, _free() if self._request.place is HERE else None)
+        lines: list[bytes] = []
+        seen = together.measure(order, count, self._progress, lines.append, _free() if self._request.place is HERE else None)
         run = seen.runs[0]
         self._known(run)
-        sizes = {phase: total.bytes for phase, total in seen.phases.items() if phase != STARTUP}
-        if not run.outcome.ok:
-            return _failed(run, sizes, ALL, seen.charged_peak_bytes)
-        last = list(seen.phases)[-1]
-        sizes[ALL] = seen.phases[last].bytes
-        charged = seen.phases[last].charged_bytes
-        if charged is not None:
-            sizes[CHARGED] = charged
-        if seen.shared:
+        point = _summed(run, seen)
+        if run.outcome.ok and seen.shared:
             self.shared = seen.shared
-        return Measured(order.job.at, sizes)
+        runs = [store.decode(line, "a run") for line in lines]
+        first = next(place for place, each in enumerate(runs) if each.outcome == run.outcome)
+        runs[first] = replace(runs[first], search=Search(sums=point.sizes))
+        for each in runs:
+            self._keep(store.encode(each))
+        return point
 
     def _known(self, run: Run) -> None:
         self.job = run.job
@@ -254,6 +255,32 @@ def measured(run: Run) -> Measured:
     heap = (prepared.heap_used_end_bytes, prepared.heap_free_end_bytes) if prepared is not None else (None, None)
     elsewhere = last.rss_end_bytes - last.pss_end_bytes if last.rss_end_bytes and last.pss_end_bytes else None
     return Measured(run.job.at, sizes, heap_used_bytes=heap[0], heap_free_bytes=heap[1], elsewhere_bytes=elsewhere)
+
+
+def measured_together(runs: Sequence[Run]) -> Measured | None:
+    """The sizes at a place of runs that were side by side, None where none has their sum."""
+    run = next((run for run in runs if run.search is not None and run.search.sums), None) or next(
+        (run for run in runs if not run.outcome.ok), None
+    )
+    if run is None:
+        return None
+    sums = dict(run.search.sums) if run.search is not None else {}
+    if run.outcome.ok or not sums:
+        return Measured(run.job.at, sums, run.outcome.sentence if not run.outcome.ok else None)
+    return Measured(run.job.at, sums, f"out of memory {run.outcome.where}", least=True)
+
+
+def _summed(run: Run, seen: Together) -> Measured:
+    """The sizes at the place of processes of which this one's outcome counts."""
+    sizes = {phase: total.bytes for phase, total in seen.phases.items() if phase != STARTUP}
+    if not run.outcome.ok:
+        return _failed(run, sizes, ALL, seen.charged_peak_bytes)
+    last = list(seen.phases)[-1]
+    sizes[ALL] = seen.phases[last].bytes
+    charged = seen.phases[last].charged_bytes
+    if charged is not None:
+        sizes[CHARGED] = charged
+    return Measured(run.job.at, sizes)
 
 
 def _failed(run: Run, sizes: dict[str, int], main: str = PEAK, charged: int | None = None) -> Measured:

@@ -102,6 +102,11 @@ class Within:
     confirmed_bytes: int | None = None
     ended: str = ""
 
+    def place(self, labels: Sequence[str]) -> dict[str, int]:
+        """Its value among the others', in the order of these labels."""
+        at = {**self.others, self.dimension: self.value or 0}
+        return {label: at[label] for label in labels}
+
     @property
     def confirmable(self) -> bool:
         """Whether its value is one that can be run."""

@@ -31,11 +31,15 @@ def render(scaled: Scaled, *, unit: str | None = None, format: str = "markdown")
 def section(scaled: Scaled, unit: str | None = None) -> Section:
     """Tables of the coefficients, the points, the predictions and the limits, with notes."""
     size = grid.choose_unit(BYTES, [value for point in scaled.points for value in point.sizes.values()], unit)
-    tables = [_coefficients(scaled), _points(scaled, size)]
-    tables += [_predictions(scaled, size)] if scaled.predictions else []
-    tables += [_within(scaled)] if scaled.within else []
+    tables = [_coefficients(scaled), _points(scaled, size), *asked(scaled, unit)]
     tables += [_against(scaled)] if scaled.against else []
     return Section("", tuple(table for table in tables if table.rows), tuple(notes(scaled)))
+
+
+def asked(scaled: Scaled, unit: str | None = None) -> list[Table]:
+    """Tables of the predictions and of the largest values that fit, of those that were asked for."""
+    size = grid.choose_unit(BYTES, [value for point in scaled.points for value in point.sizes.values()], unit)
+    return [*([_predictions(scaled, size)] if scaled.predictions else []), *([_within(scaled)] if scaled.within else [])]
 
 
 def finding(scaled: Scaled, say: Say) -> str:
