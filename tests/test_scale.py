@@ -558,7 +558,9 @@ def test_another_phase_may_make_the_peak_beyond_a_place():
     (change,) = scaled.changes(PEAK, named, {"a": (1, 64)})
     assert (change.before, change.after) == (MODEL_LOAD, "EXECUTE")
     assert change.value == pytest.approx(30, abs=2)
-    text = tables.render(made(laws=named, changes=(change,), points=(Measured({"a": 1}, {PEAK: 120 * MIB}),)))
+    answer = made(laws=named, changes=(change,), points=(Measured({"a": 1}, {PEAK: 120 * MIB}),))
+    assert "PEAK is the larger of MODEL_LOAD = " in pictures._said(answer)
+    text = tables.render(answer)
     assert "PEAK is the larger of MODEL_LOAD = 120.0 MiB and EXECUTE = 60.0 MiB + 2.00 MiB x a\n" in text
     assert "the most of MODEL_LOAD and EXECUTE" in text
 

@@ -120,7 +120,7 @@ def _laws(runs: Sequence[Run]) -> list[_Law]:
         _Law(
             saving.embedded(scale.picture(search)),
             f"{search.model} in {scale.title(search)}",
-            [finding(search, plain), *notes(search)],
+            [*finding(search, plain).split("\n\n"), *notes(search)],
             asked(search),
         )
         for search in scale_laws.of_runs(runs)

@@ -26,7 +26,7 @@ from memprof.units import counted, format_bytes, parse_bytes
 
 from ..tables import grid
 from ..tables.grid import Unit
-from ..tables.scale import sentence
+from ..tables.scale import formula
 from . import style
 from .lettering import label, readable, shortened, width
 from .placing import apart
@@ -195,9 +195,12 @@ def _said(scaled: Scaled) -> str:
     law = scaled.law
     if law is None:
         return "no simple law holds"
+    if scaled.undecided:
+        return "undecided"
+    said = formula(scaled, law)
     if law.simulated:
-        return f"as the simulated arena has it; the nearest law without its steps is {sentence(law)}"
-    return f"{sentence(law)}, with the arena's steps around it" if law.steps else sentence(law)
+        return f"as the simulated arena has it; the nearest law without its steps is {said}"
+    return f"{said}, with the arena's steps around it" if law.steps else said
 
 
 def _said_of(prediction: Prediction, main: str) -> str:

@@ -51,12 +51,10 @@ def finding(scaled: Scaled, say: Say) -> str:
         return f"{job}: no simple law holds for {scaled.main}; the table has the measured points and the bounds between them."
     if scaled.undecided:
         return f"{job}: undecided: {say(scaled.undecided)}."
-    if law is None:
-        return f"{job}: no simple law holds for {scaled.main}; the table has the measured points and the bounds between them."
-    return "\n\n".join([f"{job}: {say(_formula(scaled, law))}", *_beside(scaled, law)])
+    return "\n\n".join([f"{job}: {say(formula(scaled, law))}", *_beside(scaled, law)])
 
 
-def _formula(scaled: Scaled, law: Law) -> str:
+def formula(scaled: Scaled, law: Law) -> str:
     """The law as predictions have it: where another phase makes the peak from some place on, the laws of these phases."""
     phases = [(name, by) for name in _of_changes(scaled) if (by := scaled.named(name)) is not None]
     if not phases:
