@@ -6,11 +6,13 @@ again for tensors of twice the size. A few runs tell how memory grows, but not w
 place between two powers of two, with jumps: a Gaussian process on the circle of these places (kriging; Rasmussen and Williams 2006). What it says at
 a place is near what was measured at the same place of another octave. Far from all of these, its interval holds steps of the usual height.
 
-Where the arena can be simulated, the steps are known: memory is a constant and what the simulation says.
+Where the arena can be simulated, the steps are known: memory is a constant and what the simulation says. Other arenas have no such steps, but
+what they need may be known at each place too, and is not always a sum of terms: it is what the worst of several moments needs.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,11 +43,14 @@ Growth = tuple[tuple[Term, float], ...]
 
 @dataclass(frozen=True)
 class Arena:
-    """An arena whose regions double. growth: of the tensors in it as a plan has it, by their bytes; empty where no plan says so. simulated: what a
-    place needs, but for a constant, as simulations have it that differ in what they assume; the points choose."""
+    """An arena whose regions double, or another (doubles). growth: of the tensors in it as a plan has it, by their bytes; empty where no plan says
+    so. simulated: what a place needs, but for a constant and `beside`, as simulations have it that differ in what they assume; the points choose.
+    beside: terms of what is not in the arena, such as the weights of each session."""
 
     growth: Growth = ()
     simulated: tuple[Callable[[At], float], ...] = ()
+    doubles: bool = True
+    beside: tuple[Term, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,12 +84,13 @@ class Stepped(Fit):
 
 @dataclass(frozen=True)
 class Following(Fit):
-    """A constant and a simulated arena. The terms are those of the law that is nearest without it, with its steps. chance: of a run, in bytes;
-    known: how well the constant is known, as a variance in chances."""
+    """A constant, the terms beside an arena, and the arena simulated. The terms are those of the law that is nearest without it, with its steps.
+    beside: the constant and the terms, and what they are multiplied by. chance: of a run, in bytes and as a share of what is simulated; known: how
+    well the constant is known, as a variance in chances."""
 
     steps: float = 0.0
-    constant: float = 0.0
-    chance: float = 0.0
+    beside: tuple[tuple[Term, float], ...] = ()
+    chance: tuple[float, float] = (0.0, 0.0)
     known: float = 0.0
     simulated: Callable[[At], float] = lambda at: 0.0
 
@@ -93,17 +99,19 @@ class Following(Fit):
         import numpy as np
 
         value = np.array([self.simulated({name: float(column[place]) for name, column in places.items()}) for place in range(count)])
-        variance = self.chance**2 * (1 + self.known) + (_CHANCE_SHARE * value) ** 2
-        return self.constant + value, variance * self.scale**2
+        rest = np.sum([amount * term.values(places, count) for term, amount in self.beside], axis=0)
+        own, share = self.chance
+        variance = own**2 * (1 + self.known) + (share * value) ** 2
+        return rest + value, variance * self.scale**2
 
 
 def following(problem: Problem, arena: Arena, shown: Fit) -> Fit | None:
-    """The points by a constant and the simulation that is nearest to them, None if none is near. shown: the fit whose terms it has."""
-    fits = [fit for simulated in arena.simulated if (fit := _followed(problem, simulated, shown)) is not None]
+    """The points by what is simulated nearest to them, and a constant beside it; None if nothing is near. shown: the fit whose terms it has."""
+    fits = [fit for simulated in arena.simulated if (fit := _followed(problem, arena, simulated, shown)) is not None]
     return min(fits, key=lambda fit: fit.score, default=None)
 
 
-def _followed(problem: Problem, simulated: Callable[[At], float], shown: Fit) -> Fit | None:
+def _followed(problem: Problem, arena: Arena, simulated: Callable[[At], float], shown: Fit) -> Fit | None:
     import numpy as np
 
     measured = ~problem.least
@@ -111,20 +119,29 @@ def _followed(problem: Problem, simulated: Callable[[At], float], shown: Fit) ->
     values = np.array([simulated(at) for at in problem.places])
     rests = sizes - values[measured]
     count = len(rests)
-    if count < 3:
+    terms = (CONSTANT, *arena.beside)
+    columns = np.column_stack([problem.column(term) for term in terms])
+    beside = columns[measured]
+    if count < len(terms) + 2:
         return None
-    constant = float(np.median(rests))
+    amounts = _through(beside, rests)
+    others = [_through(np.delete(beside, place, 0), np.delete(rests, place)) for place in range(count)]
+    if amounts is None or any(other is None for other in others):
+        return None
     # At least so much is needed where a run died for want of memory.
-    if (values[~measured] + constant < (1 - _MOST_NEAR) * problem.sizes[~measured]).any():
+    if (values[~measured] + columns[~measured] @ amounts < (1 - _MOST_NEAR) * problem.sizes[~measured]).any():
         return None
-    errors = np.array([rest - np.median(np.delete(rests, place)) for place, rest in enumerate(rests)])
+    errors = rests - np.array([row @ other for row, other in zip(beside, others, strict=True)])
     shares = np.abs(errors) / sizes
     if np.median(shares) > _HALF_NEAR or np.sort(shares)[count - 1 - count // 5] > _MOST_NEAR:
         return None
-    own = np.hypot(np.hypot(problem.noise[measured], _CHANCE_BYTES), _CHANCE_SHARE * values[measured])
-    strange = errors / own
+    noise = problem.noise[measured]
+    # Only memory that doubles depends so on what PREPARE left: other runs repeat as well as their noise.
+    chance = (float(_CHANCE_BYTES), _CHANCE_SHARE) if arena.doubles else (float(np.median(noise)), 0.0)
+    strange = errors / np.hypot(np.hypot(noise, chance[0] * arena.doubles), chance[1] * values[measured])
     loss = float(np.sum(huber(strange)))
-    freedom = count - 1 + KNOWN
+    freedom = count - len(terms) + KNOWN
+    score = freedom * math.log1p(loss / KNOWN) + len(terms) * (COST + math.log(count))
     scale = max(math.sqrt((loss + KNOWN) / (freedom + KNOWN)), 0.7)
     return Following(
         shown.terms,
@@ -132,15 +149,33 @@ def _followed(problem: Problem, simulated: Callable[[At], float], shown: Fit) ->
         shown.covariance * (shown.scale / scale) ** 2,
         scale,
         freedom,
-        loss,
+        score,
         errors,
         strange,
         steps=shown.steps if isinstance(shown, Stepped) else 0.0,
-        constant=constant,
-        chance=float(_CHANCE_BYTES),
-        known=math.pi / 2 / count,  # of a median
+        beside=tuple(zip(terms, amounts.tolist(), strict=True)),
+        chance=chance,
+        known=math.pi / 2 * len(terms) / count,  # of a median
         simulated=simulated,
     )
+
+
+def _through(columns: Floats, sizes: Floats) -> Floats | None:
+    """The sum of the columns that has the least absolute residuals: of one, the median. None where they are not told apart."""
+    import numpy as np
+
+    if columns.shape[1] == 1:
+        return np.array([float(np.median(sizes))])
+    best: tuple[float, Floats] | None = None
+    for chosen in itertools.combinations(range(len(sizes)), columns.shape[1]):
+        rows = columns[list(chosen)]
+        if np.linalg.cond(rows) > 1e6:
+            continue
+        amounts = np.linalg.solve(rows, sizes[list(chosen)])
+        far = float(np.abs(sizes - columns @ amounts).sum())
+        if best is None or far < best[0]:
+            best = (far, amounts)
+    return best[1] if best is not None else None
 
 
 def stepped(problem: Problem, growths: Sequence[Growth]) -> Iterator[Fit]:

@@ -45,10 +45,13 @@ def rivals_of(
         return []
     if simple:
         return _weighted(fits)
-    if arena is not None:
+    if arena is not None and arena.doubles:
         fits = _doubling(problem, points, noise, fits, arena, quick)
         known = following(problem, arena, fits[0])
         return [(1.0, known)] if known is not None else _weighted(fits)
+    # What is simulated is a law among others, of few figures.
+    known = following(problem, arena, fits[0]) if arena is not None else None
+    fits = _merged(fits, [known] if known is not None else [])
     if problem.misfit(fits[0]):
         fits = _merged(fits, _rounded(problem, fits), _stepped(problem, names) if len(names) == 1 else [])
     if quick:

@@ -15,13 +15,13 @@ from ..errors import InputError, MeasurementError, UsageError
 from ..judge import design, laws
 from ..judge.doubling import Arena
 from ..judge.laws import Prediction
-from ..judge.terms import At, Point
+from ..judge.terms import At, Point, Term
 from ..measuring.order import Order
 from ..measuring.progress import Progress, Silent
 from ..runs.records import EXECUTE, PEAK
 from ..units import format_bytes
 from . import scale_laws
-from .dimensions import parse
+from .dimensions import SESSIONS, parse
 from .scale_findings import findings, of_token
 from .scale_requests import Simulation
 from .scale_runs import Places
@@ -240,7 +240,10 @@ class _Scaler:
         return tuple(rows)
 
     def _arena(self) -> Arena | None:
-        return Arena(laws.growth_of(scale_laws.planned(self._points))) if self._places.doubles else None
+        if self._places.doubles:
+            return Arena(laws.growth_of(scale_laws.planned(self._points)))
+        beside = tuple(Term(((name, 1),)) for name in self._lowest() if name == SESSIONS)
+        return Arena(doubles=False, beside=beside) if self._simulations else None
 
     def _main_arena(self) -> Arena | None:
         return scale_laws.simulated(self._arena(), self._main, self._simulations)

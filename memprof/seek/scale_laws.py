@@ -63,7 +63,7 @@ def answer(
 def simulated(arena: Arena | None, name: str, simulations: Sequence[Simulation]) -> Arena | None:
     """The arena as the law of that name knows it: simulated where its memory is that of an arena that was asked for something."""
     if arena is None or name not in (WARMUP, EXECUTE, PEAK, ANONYMOUS):
-        return arena
+        return arena if arena is None or arena.doubles else None
     last = name != WARMUP
 
     def of(simulation: Simulation) -> Callable[[At], float]:

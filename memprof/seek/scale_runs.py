@@ -6,6 +6,7 @@ A run that dies of want of memory is a measurement too, "at least so much". A ru
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import Suite, Variant
 from ..measuring.together import Shared
 from ..models.identity import identify
+from ..plan import delegated
 from ..plan.analysis import describe
 from ..plan.arenas import requests
 from ..plan.graphs.graph import Graph
@@ -30,7 +32,7 @@ from ..plan.graphs.reduced import problem
 from ..programs import runtimes
 from ..runs.records import PEAK, PREPARE, STARTUP, Job, Outcome, Run
 from . import scale_requests
-from .dimensions import PROCESSES, SESSIONS, THREADS, Space, space
+from .dimensions import PROCESSES, SESSIONS, THREADS, Dimension, Space, space
 from .scale_requests import Simulation
 from .scaled import ALL, ANONYMOUS, CHARGED, Measured, ScaleRequest, words_of
 
@@ -107,10 +109,17 @@ class Places:
 
     def simulate(self) -> list[Simulation]:
         """The arena at any place, by different assumptions, from runs that are no measurements; empty where it cannot be simulated."""
-        here = self._request.place is HERE and self._request.fleet is None and not self.space.side_by_side
+        if not self._request.simulates or self._request.place is not HERE or self._request.fleet is not None or self.space.side_by_side:
+            return []
+        axes = [dimension for dimension in self.space.varying if all(name in self.space.axes for name in dimension.names)]
+        others = {dimension.label for dimension in self.space.varying} - {dimension.label for dimension in axes}
+        if self.doubles:
+            return self._replayed() if not others else []
+        return self._planned_arenas(axes) if axes and others <= {SESSIONS} else []
+
+    def _replayed(self) -> list[Simulation]:
         places = scale_requests.places(self.space.varying)
-        asked = all(name in self.space.axes for dimension in self.space.varying for name in dimension.names)
-        if not (self._request.simulates and self.doubles and here and asked and scale_requests.possible(self._order(places[0]))):
+        if not scale_requests.possible(self._order(places[0])):
             return []
         self._progress.say(f"{self.model.name}: recording what is asked of the arena, in {len(places)} runs without it")
         recorded = []
@@ -123,7 +132,24 @@ class Places:
         known = requests.requests(recorded)
         if known is None:
             return []
-        return scale_requests.simulations(known, scale_requests.heap(self._guarded(self._order(places[0]))), self._request.runs)
+        return [*scale_requests.simulations(known, scale_requests.heap(self._guarded(self._order(places[0]))), self._request.runs)]
+
+    def _planned_arenas(self, axes: Sequence[Dimension]) -> list[Simulation]:
+        """By the graph and its parts: for TFLite's runtimes."""
+        places = scale_requests.places(axes)
+        order = self._order(self._lowest(places[0]))
+        if self._planned(self._lowest(places[0])) is None or not scale_requests.delegates(order):
+            return []
+        try:
+            graphs = [(at, self._graph(self._lowest(at))) for at in places]
+        except MemprofError:
+            return []
+        known = delegated.delegated(order.job.runtime, order.python or sys.executable, graphs)
+        return [scale_requests.Planned(known, axes)] if known is not None else []
+
+    def _lowest(self, at: Mapping[str, int]) -> dict[str, int]:
+        """A place with all other dimensions low."""
+        return {dimension.label: at.get(dimension.label, dimension.low) for dimension in self.space.varying}
 
     def _inputs(self, at: Mapping[str, int]) -> tuple[int, ...] | None:
         """The bytes of each of the model's inputs at a place, None where its graph cannot be read."""
