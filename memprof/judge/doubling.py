@@ -85,11 +85,12 @@ class Stepped(Fit):
 @dataclass(frozen=True)
 class Following(Fit):
     """A constant, the terms beside an arena, and the arena simulated. The terms are those of the law that is nearest without it, with its steps.
-    beside: the constant and the terms, and what they are multiplied by. chance: of a run, in bytes and as a share of what is simulated; known: how
+    beside: the constant and the terms, and what they are multiplied by; factor: what the arena is multiplied by. chance: of a run, in bytes and as a share of what is simulated; known: how
     well the constant is known, as a variance in chances."""
 
     steps: float = 0.0
     beside: tuple[tuple[Term, float], ...] = ()
+    factor: float = 1.0
     chance: tuple[float, float] = (0.0, 0.0)
     known: float = 0.0
     simulated: Callable[[At], float] = lambda at: 0.0
@@ -102,46 +103,56 @@ class Following(Fit):
         rest = np.sum([amount * term.values(places, count) for term, amount in self.beside], axis=0)
         own, share = self.chance
         variance = own**2 * (1 + self.known) + (share * value) ** 2
-        return rest + value, variance * self.scale**2
+        return rest + self.factor * value, variance * self.scale**2
 
 
 def following(problem: Problem, arena: Arena, shown: Fit) -> Fit | None:
     """The points by what is simulated nearest to them, and a constant beside it; None if nothing is near. shown: the fit whose terms it has."""
-    fits = [fit for simulated in arena.simulated if (fit := _followed(problem, arena, simulated, shown)) is not None]
+    fits = []
+    for simulated in arena.simulated:
+        fit = _followed(problem, arena, simulated, shown, grows=bool(arena.beside)) or _followed(problem, arena, simulated, shown)
+        if fit is not None:
+            fits.append(fit)
     return min(fits, key=lambda fit: fit.score, default=None)
 
 
-def _followed(problem: Problem, arena: Arena, simulated: Callable[[At], float], shown: Fit) -> Fit | None:
+def _followed(problem: Problem, arena: Arena, simulated: Callable[[At], float], shown: Fit, grows: bool = False) -> Fit | None:
+    """grows: the heap keeps a share of what arenas hold besides, as where one is made after another and freed pieces lie between them."""
     import numpy as np
 
     measured = ~problem.least
     sizes = problem.sizes[measured]
     values = np.array([simulated(at) for at in problem.places])
-    rests = sizes - values[measured]
-    count = len(rests)
+    count = len(sizes)
     terms = (CONSTANT, *arena.beside)
-    columns = np.column_stack([problem.column(term) for term in terms])
-    beside = columns[measured]
-    if count < len(terms) + 2:
+    columns = np.column_stack([*(problem.column(term) for term in terms), *([values] if grows else [])])
+    fixed = np.zeros_like(values) if grows else values
+    here, rests = columns[measured], sizes - fixed[measured]
+    figures = here.shape[1]
+    if count < figures + 2:
         return None
-    amounts = _through(beside, rests)
-    others = [_through(np.delete(beside, place, 0), np.delete(rests, place)) for place in range(count)]
-    if amounts is None or any(other is None for other in others):
+    amounts = _through(here, rests)
+    others = [_through(np.delete(here, place, 0), np.delete(rests, place)) for place in range(count)]
+    if amounts is None or (grows and amounts[-1] < 1):
         return None
     # At least so much is needed where a run died for want of memory.
-    if (values[~measured] + columns[~measured] @ amounts < (1 - _MOST_NEAR) * problem.sizes[~measured]).any():
+    if ((fixed + columns @ amounts)[~measured] < (1 - _MOST_NEAR) * problem.sizes[~measured]).any():
         return None
-    errors = rests - np.array([row @ other for row, other in zip(beside, others, strict=True)])
+    errors = rests - np.array([np.nan if other is None else row @ other for row, other in zip(here, others, strict=True)])
+    if np.isnan(errors).any():
+        return None
     shares = np.abs(errors) / sizes
     if np.median(shares) > _HALF_NEAR or np.sort(shares)[count - 1 - count // 5] > _MOST_NEAR:
         return None
     noise = problem.noise[measured]
-    # Only memory that doubles depends so on what PREPARE left: other runs repeat as well as their noise.
-    chance = (float(_CHANCE_BYTES), _CHANCE_SHARE) if arena.doubles else (float(np.median(noise)), 0.0)
+    # Only memory that doubles depends so on what PREPARE left: other runs repeat as well as their noise. But the share that a heap keeps varies from
+    # place to place by as much as it is.
+    usual = (float(np.median(noise)), float(amounts[-1]) - 1 if grows else 0.0)
+    chance = (float(_CHANCE_BYTES), _CHANCE_SHARE) if arena.doubles else usual
     strange = errors / np.hypot(np.hypot(noise, chance[0] * arena.doubles), chance[1] * values[measured])
     loss = float(np.sum(huber(strange)))
-    freedom = count - len(terms) + KNOWN
-    score = freedom * math.log1p(loss / KNOWN) + len(terms) * (COST + math.log(count))
+    freedom = count - figures + KNOWN
+    score = freedom * math.log1p(loss / KNOWN) + figures * (COST + math.log(count))
     scale = max(math.sqrt((loss + KNOWN) / (freedom + KNOWN)), 0.7)
     return Following(
         shown.terms,
@@ -153,9 +164,10 @@ def _followed(problem: Problem, arena: Arena, simulated: Callable[[At], float], 
         errors,
         strange,
         steps=shown.steps if isinstance(shown, Stepped) else 0.0,
-        beside=tuple(zip(terms, amounts.tolist(), strict=True)),
+        beside=tuple(zip(terms, amounts[: len(terms)].tolist(), strict=True)),
+        factor=float(amounts[-1]) if grows else 1.0,
         chance=chance,
-        known=math.pi / 2 * len(terms) / count,  # of a median
+        known=math.pi / 2 * figures / count,  # of a median
         simulated=simulated,
     )
 
@@ -167,11 +179,12 @@ def _through(columns: Floats, sizes: Floats) -> Floats | None:
     if columns.shape[1] == 1:
         return np.array([float(np.median(sizes))])
     best: tuple[float, Floats] | None = None
+    norms = np.abs(columns).max(axis=0)
     for chosen in itertools.combinations(range(len(sizes)), columns.shape[1]):
-        rows = columns[list(chosen)]
+        rows = columns[list(chosen)] / norms
         if np.linalg.cond(rows) > 1e6:
             continue
-        amounts = np.linalg.solve(rows, sizes[list(chosen)])
+        amounts = np.linalg.solve(rows, sizes[list(chosen)]) / norms
         far = float(np.abs(sizes - columns @ amounts).sum())
         if best is None or far < best[0]:
             best = (far, amounts)

@@ -49,9 +49,12 @@ def rivals_of(
         fits = _doubling(problem, points, noise, fits, arena, quick)
         known = following(problem, arena, fits[0])
         return [(1.0, known)] if known is not None else _weighted(fits)
-    # What is simulated is a law among others, of few figures.
     known = following(problem, arena, fits[0]) if arena is not None else None
-    fits = _merged(fits, [known] if known is not None else [])
+    if known is not None:
+        # What is simulated is a law among simple ones, and comes before those that any few points could be rounded to.
+        if problem.misfit(fits[0]):
+            return [(1.0, known)]
+        fits = _merged(fits, [known])
     if problem.misfit(fits[0]):
         fits = _merged(fits, _rounded(problem, fits), _stepped(problem, names) if len(names) == 1 else [])
     if quick:
