@@ -85,8 +85,8 @@ class Stepped(Fit):
 @dataclass(frozen=True)
 class Following(Fit):
     """A constant, the terms beside an arena, and the arena simulated. The terms are those of the law that is nearest without it, with its steps.
-    beside: the constant and the terms, and what they are multiplied by; factor: what the arena is multiplied by. chance: of a run, in bytes and as a share of what is simulated; known: how
-    well the constant is known, as a variance in chances."""
+    beside: the constant and the terms, and what they are multiplied by; factor: what the arena is multiplied by. chance: of a run, in bytes and as
+    a share of what is simulated; known: how well the constant is known, as a variance in chances."""
 
     steps: float = 0.0
     beside: tuple[tuple[Term, float], ...] = ()
