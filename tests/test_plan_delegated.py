@@ -8,8 +8,13 @@ import sys
 import pytest
 
 from memprof import zoo
+from memprof.measuring.progress import Silent
 from memprof.plan import delegated
 from memprof.plan.graphs.read import read
+from memprof.reports.tables import scale as tables
+from memprof.seek import scale
+from memprof.seek.dimensions import parse
+from memprof.seek.scaled import ScaleRequest
 
 MIB = 1 << 20
 SHAPES = [(3, 41), (1, 16), (5, 16), (1, 101), (5, 101)]
@@ -84,3 +89,15 @@ def test_what_does_not_fit_the_graph_tells_nothing(encoder):
     assert delegated.parts(graph, [["ABS", *operators[0][1:]], *operators[1:]]) is None
     assert delegated.delegated("openvino", sys.executable, every) is None
     assert delegated.delegated("litert", "/nowhere/python", every) is None
+
+
+def test_predictions_follow_what_tflite_plans_and_the_report_says_so(encoder):
+    pytest.importorskip("ai_edge_litert")
+    dimensions = tuple(parse(text) for text in ("ids.0,mask.0=1..8", "ids.1,mask.1=16..128"))
+    answer = scale.scale(ScaleRequest(str(encoder), "litert", dimensions, runs=1, points=4), Silent(), lambda line: None)
+    assert answer.law is not None and answer.law.planned
+    at = {"ids.0=mask.0": 8, "ids.1=mask.1": 640}
+    grown = answer.law.predict(at).bytes - answer.law.predict({"ids.0=mask.0": 8, "ids.1=mask.1": 128}).bytes
+    # 12.5 MiB of it is one copy of attention's 640 x 640 for 8 inputs, which no term of the law has.
+    assert 17 * MIB < grown < 21 * MIB
+    assert "follow the arena of TFLite's interpreter and XNNPACK's workspace" in tables.render(answer, format="text")

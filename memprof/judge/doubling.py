@@ -86,7 +86,7 @@ class Stepped(Fit):
 class Following(Fit):
     """A constant, the terms beside an arena, and the arena simulated. The terms are those of the law that is nearest without it, with its steps.
     beside: the constant and the terms, and what they are multiplied by; factor: what the arena is multiplied by. chance: of a run, in bytes and as
-    a share of what is simulated; known: how well the constant is known, as a variance in chances."""
+    a share of what is simulated; known: how well the constant is known, as a variance in chances. doubles: see Arena."""
 
     steps: float = 0.0
     beside: tuple[tuple[Term, float], ...] = ()
@@ -94,6 +94,7 @@ class Following(Fit):
     chance: tuple[float, float] = (0.0, 0.0)
     known: float = 0.0
     simulated: Callable[[At], float] = lambda at: 0.0
+    doubles: bool = True
 
     def at(self, places: Mapping[str, Floats], count: int) -> tuple[Floats, Floats]:
         """See Fit."""
@@ -169,6 +170,7 @@ def _followed(problem: Problem, arena: Arena, simulated: Callable[[At], float], 
         chance=chance,
         known=math.pi / 2 * figures / count,  # of a median
         simulated=simulated,
+        doubles=arena.doubles,
     )
 
 

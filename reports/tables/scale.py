@@ -199,7 +199,13 @@ def notes(scaled: Scaled) -> list[str]:
     for named in scaled.laws:
         if named.law is not None:
             said += [f"The law of {named.name} changes at about {dimension}={place:g}." for dimension, place in named.law.changes]
-    simulated = [named.name for named in scaled.laws if named.law is not None and named.law.simulated]
+    planned = [named.name for named in scaled.laws if named.law is not None and named.law.planned]
+    if planned:
+        said.append(
+            f"Predictions of {', '.join(planned)} follow the arena of TFLite's interpreter and XNNPACK's workspace, planned as they plan them; "
+            "the coefficients are those of the nearest law without that."
+        )
+    simulated = [named.name for named in scaled.laws if named.law is not None and named.law.simulated and not named.law.planned]
     if simulated:
         said.append(
             f"The arena's regions double, so memory grows in steps around the law of {', '.join(simulated)}. Predictions follow these steps: "
