@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .fitting import COST, KNOWN, Fit, Problem, huber
@@ -86,7 +86,8 @@ class Stepped(Fit):
 class Following(Fit):
     """A constant, the terms beside an arena, and the arena simulated. The terms are those of the law that is nearest without it, with its steps.
     beside: the constant and the terms, and what they are multiplied by; factor: what the arena is multiplied by. chance: of a run, in bytes and as
-    a share of what is simulated; known: how well the constant is known, as a variance in chances. doubles: see Arena."""
+    a share of what is simulated; known: how well the constant is known, as a variance in chances. doubles: see Arena. others: simulations to which
+    some of the runs are nearer, with the share of these runs."""
 
     steps: float = 0.0
     beside: tuple[tuple[Term, float], ...] = ()
@@ -95,6 +96,7 @@ class Following(Fit):
     known: float = 0.0
     simulated: Callable[[At], float] = lambda at: 0.0
     doubles: bool = True
+    others: tuple[tuple[float, Following], ...] = ()
 
     def at(self, places: Mapping[str, Floats], count: int) -> tuple[Floats, Floats]:
         """See Fit."""
@@ -104,7 +106,11 @@ class Following(Fit):
         rest = np.sum([amount * term.values(places, count) for term, amount in self.beside], axis=0)
         own, share = self.chance
         variance = own**2 * (1 + self.known) + (share * value) ** 2
-        return rest + self.factor * value, variance * self.scale**2
+        sizes = rest + self.factor * value
+        variance = variance * self.scale**2
+        for share, other in self.others:
+            variance += share * (other.at(places, count)[0] - sizes) ** 2
+        return sizes, variance
 
 
 def following(problem: Problem, arena: Arena, shown: Fit) -> Fit | None:
@@ -114,10 +120,28 @@ def following(problem: Problem, arena: Arena, shown: Fit) -> Fit | None:
         fit = _followed(problem, arena, simulated, shown, grows=bool(arena.beside)) or _followed(problem, arena, simulated, shown)
         if fit is not None:
             fits.append(fit)
-    return min(fits, key=lambda fit: fit.score, default=None)
+    if not fits:
+        return None
+    best = min(fits, key=lambda fit: fit.score)
+    return replace(best, others=tuple(_others(best, [fit for fit in fits if fit is not best], problem)))
 
 
-def _followed(problem: Problem, arena: Arena, simulated: Callable[[At], float], shown: Fit, grows: bool = False) -> Fit | None:
+def _others(best: Following, fits: Sequence[Following], problem: Problem) -> Iterator[tuple[float, Following]]:
+    """The simulations to which runs are nearer, each run counted for the nearest."""
+    import numpy as np
+
+    if not fits:
+        return
+    columns = {name: np.array([float(at[name]) for at in problem.places]) for name in problem.places[0]}
+    every = np.abs([fit.at(columns, len(problem.sizes))[0] - problem.sizes for fit in (best, *fits)])
+    nearest = np.where(every[0] - every.min(axis=0) > _CHANCE_BYTES, every.argmin(axis=0), 0)[~problem.least]
+    for number, fit in enumerate(fits, 1):
+        share = float((nearest == number).mean())
+        if share:
+            yield share, fit
+
+
+def _followed(problem: Problem, arena: Arena, simulated: Callable[[At], float], shown: Fit, grows: bool = False) -> Following | None:
     """grows: the heap keeps a share of what arenas hold besides, as where one is made after another and freed pieces lie between them."""
     import numpy as np
 

@@ -33,6 +33,7 @@ _FILE, _PRELOAD = "MEMPROF_REQUESTS", "LD_PRELOAD"
 # Settings under which there is one arena, which keeps what it has and is asked by one thread, and no other library that is preloaded.
 _USUAL = {"arena_shrink": "off", "mode": "sequential", "provider": "cpu", "preload": None}
 _LEAST_CHUNK_BYTES = 4096
+_LOOKS = 3  # at the heap, in a run each
 # Settings under which XNNPACK has what it takes of a graph, in parts as large as can be, and tensors share memory.
 _DELEGATING = {"xnnpack": "on", "kernels": "optimized", "preserve_all_tensors": "off", "node_fusion": "on", "api": "interpreter"}
 
@@ -135,8 +136,9 @@ def record(order: Order, inputs: tuple[int, ...]) -> Recording | None:
         return None
 
 
-def heap(order: Order) -> tuple[tuple[int, ...], int] | None:
-    """The sizes of the heap's free chunks as PREPARE leaves them, and the size from which on a request is mapped; None where they are not seen."""
+def heaps(order: Order) -> list[tuple[tuple[int, ...], int]]:
+    """The sizes of the heap's free chunks as PREPARE leaves them, and the size from which on a request is mapped, in each of a few runs; those in
+    which they were seen."""
     seen: list[tuple[tuple[int, ...], int]] = []
 
     def see(job: Job, phase: str, pid: int) -> None:
@@ -152,17 +154,17 @@ def heap(order: Order) -> tuple[tuple[int, ...], int] | None:
                 seen.append((tuple(size for size in free if size >= _LEAST_CHUNK_BYTES), bound))
 
     try:
-        list(campaign.measure([replace(order, job=replace(order.job, hold=True), until=PREPARE)], Silent(), _nothing, look=see))
+        list(campaign.measure([replace(order, job=replace(order.job, hold=True), until=PREPARE)] * _LOOKS, Silent(), _nothing, look=see))
     except (MemprofError, OSError):
-        return None
-    return seen[0] if seen else None
+        pass
+    return seen
 
 
-def simulations(recorded: Requests, known_heap: tuple[tuple[int, ...], int] | None, runs: int) -> list[Replayed]:
-    """The arena on the heap as it was seen, and on one without free memory: PREPARE's end differs from run to run."""
-    bound = known_heap[1] if known_heap is not None else MAPPED_BYTES
-    seen = [Replayed(recorded, known_heap[0], bound, runs)] if known_heap is not None else []
-    return [*seen, Replayed(recorded, (), bound, runs)]
+def simulations(recorded: Requests, heaps: Sequence[tuple[tuple[int, ...], int]], runs: int) -> list[Replayed]:
+    """The arena on each heap as it was seen, and on one without free memory: PREPARE's end differs from run to run, also in how its free memory is
+    cut, and a region comes to lie in a piece that is large enough."""
+    bound = heaps[0][1] if heaps else MAPPED_BYTES
+    return [Replayed(recorded, free, bound, runs) for free in dict.fromkeys((*(free for free, _ in heaps), ()))]
 
 
 def _nothing(line: bytes) -> None:

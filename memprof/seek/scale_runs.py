@@ -132,7 +132,7 @@ class Places:
         known = requests.requests(recorded)
         if known is None:
             return []
-        return [*scale_requests.simulations(known, scale_requests.heap(self._guarded(self._order(places[0]))), self._request.runs)]
+        return [*scale_requests.simulations(known, scale_requests.heaps(self._guarded(self._order(places[0]))), self._request.runs)]
 
     def _planned_arenas(self, axes: Sequence[Dimension]) -> list[Simulation]:
         """By the graph and its parts: for TFLite's runtimes."""
