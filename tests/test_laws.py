@@ -316,6 +316,24 @@ def test_predictions_follow_an_arena_that_is_simulated():
     assert max(widths) < 0.08
 
 
+def test_the_interval_holds_the_heap_that_fewer_runs_had():
+    def whole(at):
+        return 15 * at["batch"] * MIB
+
+    def cut(at):
+        return whole(at) + min(8 * at["batch"], 61) * MIB
+
+    noise = (MIB / 8, 0.001)
+    points = [Point({"batch": batch}, 305 * MIB + (cut if batch == 7 else whole)({"batch": batch})) for batch in (1, 4, 5, 6, 7, 8)]
+    law = laws.law(points, noise=noise, arena=Arena(simulated=(cut, whole)))
+    for batch in (3, 10, 16):
+        said = law.predict({"batch": batch})
+        assert said.bytes == pytest.approx(305 * MIB + whole(said.at), rel=0.003)
+        assert said.high_bytes > 305 * MIB + cut(said.at)
+    alone = laws.law([point for point in points if point.at["batch"] != 7], noise=noise, arena=Arena(simulated=(cut, whole)))
+    assert alone.predict({"batch": 10}).high_bytes < 305 * MIB + cut({"batch": 10})
+
+
 @pytest.mark.parametrize("chance", [5, -40])
 def test_a_run_far_from_its_simulation_by_chance_does_not_move_the_law(chance):
     points = measured(stepping, [{"batch": batch, "sequence": 64} for batch in (1, 5, 9, 14, 23, 32)])

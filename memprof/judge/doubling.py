@@ -35,6 +35,8 @@ _CHANCE_BYTES, _CHANCE_SHARE = 1 << 20, 0.005
 # A simulation is believed where it is so near unseen points: half of them, and all but every fifth, as shares of them. glibc may return free memory
 # to the kernel in the middle of a run, by chance.
 _HALF_NEAR, _MOST_NEAR = 0.03, 0.08
+# The variance of another simulation that some runs are nearer to, as a share of its square: an interval of 95% then reaches it.
+_REACHED = 0.25
 
 
 # What memory grows with: terms, and their bytes beside one another.
@@ -87,7 +89,7 @@ class Following(Fit):
     """A constant, the terms beside an arena, and the arena simulated. The terms are those of the law that is nearest without it, with its steps.
     beside: the constant and the terms, and what they are multiplied by; factor: what the arena is multiplied by. chance: of a run, in bytes and as
     a share of what is simulated; known: how well the constant is known, as a variance in chances. doubles: see Arena. others: simulations to which
-    some of the runs are nearer, with the share of these runs."""
+    some of the runs are nearer."""
 
     steps: float = 0.0
     beside: tuple[tuple[Term, float], ...] = ()
@@ -96,21 +98,21 @@ class Following(Fit):
     known: float = 0.0
     simulated: Callable[[At], float] = lambda at: 0.0
     doubles: bool = True
-    others: tuple[tuple[float, Following], ...] = ()
+    others: tuple[Callable[[At], float], ...] = ()
 
     def at(self, places: Mapping[str, Floats], count: int) -> tuple[Floats, Floats]:
         """See Fit."""
         import numpy as np
 
-        value = np.array([self.simulated({name: float(column[place]) for name, column in places.items()}) for place in range(count)])
+        every = [{name: float(column[place]) for name, column in places.items()} for place in range(count)]
+        value = np.array([self.simulated(at) for at in every])
         rest = np.sum([amount * term.values(places, count) for term, amount in self.beside], axis=0)
         own, share = self.chance
         variance = own**2 * (1 + self.known) + (share * value) ** 2
-        sizes = rest + self.factor * value
         variance = variance * self.scale**2
-        for share, other in self.others:
-            variance += share * (other.at(places, count)[0] - sizes) ** 2
-        return sizes, variance
+        for other in self.others:
+            variance += _REACHED * (self.factor * (np.array([other(at) for at in every]) - value)) ** 2
+        return rest + self.factor * value, variance
 
 
 def following(problem: Problem, arena: Arena, shown: Fit) -> Fit | None:
@@ -123,22 +125,18 @@ def following(problem: Problem, arena: Arena, shown: Fit) -> Fit | None:
     if not fits:
         return None
     best = min(fits, key=lambda fit: fit.score)
-    return replace(best, others=tuple(_others(best, [fit for fit in fits if fit is not best], problem)))
+    return replace(best, others=tuple(_others(best, arena, problem)))
 
 
-def _others(best: Following, fits: Sequence[Following], problem: Problem) -> Iterator[tuple[float, Following]]:
-    """The simulations to which runs are nearer, each run counted for the nearest."""
+def _others(best: Following, arena: Arena, problem: Problem) -> Iterator[Callable[[At], float]]:
+    """The simulations to which some runs are nearer than to the best, each run counted for the nearest."""
     import numpy as np
 
-    if not fits:
-        return
+    fits = [best, *(replace(best, simulated=simulated) for simulated in arena.simulated if simulated is not best.simulated)]
     columns = {name: np.array([float(at[name]) for at in problem.places]) for name in problem.places[0]}
-    every = np.abs([fit.at(columns, len(problem.sizes))[0] - problem.sizes for fit in (best, *fits)])
-    nearest = np.where(every[0] - every.min(axis=0) > _CHANCE_BYTES, every.argmin(axis=0), 0)[~problem.least]
-    for number, fit in enumerate(fits, 1):
-        share = float((nearest == number).mean())
-        if share:
-            yield share, fit
+    errors = np.abs([fit.at(columns, len(problem.sizes))[0] - problem.sizes for fit in fits])
+    nearest = np.where(errors[0] - errors.min(axis=0) > _CHANCE_BYTES, errors.argmin(axis=0), 0)[~problem.least]
+    yield from (fits[number].simulated for number in dict.fromkeys(nearest.tolist()) if number)
 
 
 def _followed(problem: Problem, arena: Arena, simulated: Callable[[At], float], shown: Fit, grows: bool = False) -> Following | None:
