@@ -5,6 +5,7 @@ Everything inside memprof is bytes and nanoseconds. 1 KiB is 1024 bytes; kB and 
 
 from __future__ import annotations
 
+import math
 import re
 
 from .errors import UsageError
@@ -18,19 +19,20 @@ BYTE_UNITS = {
     "GB": 10**9,
     "GiB": 2**30,
 }
+_SHORT_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}  # as in dd(1), systemd.resource-control(5) and `docker run --memory`
 _NS_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "min": 60 * 10**9, "h": 3600 * 10**9}
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes in `64KiB`, `1.5 GiB`, `100MB` or a bare number of bytes.
+    """Bytes in `64KiB`, `1.5 GiB`, `100MB`, `50M` or a bare number of bytes.
 
     Raises UsageError for anything else, a negative size included.
     """
     match = _QUANTITY.fullmatch(text)
-    units = {name.lower(): size for name, size in BYTE_UNITS.items()}
+    units = {name.lower(): size for name, size in (BYTE_UNITS | _SHORT_UNITS).items()}
     if match is None or match[2].lower() not in {"", *units}:
-        raise UsageError(f"{text[:40]!r} is not a size: write a number and B, kB, KiB, MB, MiB, GB or GiB")
+        raise UsageError(f"{text[:40]!r} is not a size: write a number and B, kB, KiB, MB, MiB, GB or GiB (K, M, G: KiB, MiB, GiB)")
     return _whole(text, float(match[1]) * units[match[2].lower() or "b"], "size")
 
 
@@ -102,6 +104,11 @@ def format_bytes(count: float) -> str:
             return f"{sign}{size:.0f} B" if name == "B" else f"{sign}{size:.1f} {name}"
         size /= 1024
     return f"{sign}{size:.2f} GiB"
+
+
+def format_bound(count: float) -> str:
+    """The bound of a peak as people read it, never less than it is: in MiB with two digits, rounded up."""
+    return f"{math.ceil(count / (1 << 20) * 100) / 100:.2f} MiB"
 
 
 def format_duration(nanoseconds: float) -> str:

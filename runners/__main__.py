@@ -353,6 +353,7 @@ def _described(name):
         "needs": list(getattr(runtime_class, "needs", ())),
         "without_wheels": list(getattr(runtime_class, "without_wheels", ())),
         "doubling": getattr(runtime_class, "doubling", None),
+        "reshapes": getattr(runtime_class, "reshapes", True),
         "library": _as_text(_installed_file(distribution, getattr(runtime_class, "library", None))),
     }
 

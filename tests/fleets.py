@@ -32,6 +32,7 @@ class Fleet:
     security: Sequence[str] = ()
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _begun: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _named: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def worker(self, name: str, *words: str) -> subprocess.Popen[bytes]:
         """A worker whose places are offered; see `begin`."""
@@ -49,7 +50,7 @@ class Fleet:
                 [sys.executable, "-m", "memprof", "worker", self.address, *words], env=env, stderr=log, preexec_fn=_ends_with_us
             )
         self.workers.append(process)
-        self._begun[name] = process
+        self._begun[name] = self._named[name] = process
         return process
 
     def wait_for_offers(self) -> None:
@@ -60,6 +61,13 @@ class Fleet:
 
     def _wait_for_offers_of(self, name: str, process: subprocess.Popen[bytes]) -> None:
         wait_for(lambda: process.poll() is not None or b"is offered at" in self.log(name).read_bytes())
+
+    def kill(self, name: str) -> None:
+        """End a worker without a word of its own. At the end the processes that tended its places are gone too, with what they had started."""
+        tending = tenders(self._named[name])
+        self._named[name].kill()
+        self._named[name].wait()
+        psutil.wait_procs(tending)
 
     def restart(self) -> None:
         """Another scheduler where the first one was, which knows nothing of it."""

@@ -63,6 +63,7 @@ def simulate(
 
     events: list[tuple[float, int, str, str]] = []
     running: dict[str, tuple[str, int]] = {}
+    ahead: dict[str, str] = {}  # by place, what begins there when the other ends
     count = 0
 
     def later(at: float, event: str, place: str) -> int:
@@ -74,13 +75,20 @@ def simulate(
     def planned(now: float) -> None:
         began = time.process_time()
         assignments = planner.next()
-        for assignment in assignments:
-            planner.began(assignment.place, now)
         result.planning_s += time.process_time() - began
         for assignment in assignments:
-            length = true[assignment.key] / speeds[kind_of[assignment.place]]
-            result.begun.append((assignment.key, assignment.place))
-            running[assignment.place] = assignment.key, later(now + length, "end", assignment.place)
+            if assignment.place in running:
+                assert assignment.place not in ahead
+                ahead[assignment.place] = assignment.key
+            else:
+                begin(now, assignment.key, assignment.place)
+
+    def begin(now: float, key: str, place: str) -> None:
+        told(planner.began, place, now)
+        length = true[key] / speeds[kind_of[place]]
+        result.begun.append((key, place))
+        running[place] = key, later(now + length, "end", place)
+        later(now + length * (1 - 1 / jobs_each), "last job", place)
 
     def told(call, *words):
         began = time.process_time()
@@ -104,10 +112,17 @@ def simulate(
             result.done[key] = result.done.get(key, 0) + 1
             result.makespan_s = now
             told(planner.finished, place, now)
+            if place in ahead:
+                begin(now, ahead.pop(place), place)
+        elif event == "last job":
+            if running.get(place, ("", 0))[1] != number - 1:  # its end was put down right before
+                continue
+            told(planner.ending, place)
         elif event == "fail":
             if told(planner.withdraw, place) is not None:
                 result.lost += 1
                 running.pop(place, None)
+                ahead.pop(place, None)  # waits again, by itself
                 told(planner.failed, place)
             later(now + repair_s, "back", place)
         else:

@@ -20,13 +20,14 @@ from made import MIB, job, run
 from test_gate_run import ENGINE, RUNTIME, SUITE, Checkout
 
 from memprof.errors import InputError, UndecidedError, UsageError
-from memprof.gate import worktrees
 from memprof.history import bisecting, versions
 from memprof.history.asked import Request
 from memprof.history.versions import Versions
+from memprof.installing import worktrees
 from memprof.installing.pip import Listed
 from memprof.judge import likeness
 from memprof.judge.verdicts import Limits
+from memprof.measuring import versioned
 from memprof.measuring.order import Order
 from memprof.measuring.places.place import HERE
 from memprof.measuring.progress import Silent
@@ -219,7 +220,7 @@ def fake(
             keep(store.encode(measured))
             yield measured
 
-    monkeypatch.setattr(bisecting, "plan", Planned)
+    monkeypatch.setattr(versioned, "plan", Planned)
     monkeypatch.setattr(bisecting.campaign, "measure", measure)
     labels = tuple(f"1.{number}" for number in range(len(levels_mib)))
     return Versions("release", "engine", labels, opened, lambda number: labels[number], repr(levels_mib)), noted
@@ -509,7 +510,8 @@ def several(monkeypatch: pytest.MonkeyPatch, levels: list[float], broken: dict[i
         noted.append(f"law of {request.variant}")  # type: ignore[attr-defined]
         power, size = (2, 1 << 20) if levels[number] < 0 else (1, levels[number])
         points = [Point({"batch": batch}, 1e8 + size * batch**power + rng.uniform(-2000, 2000)) for batch in (1, 8, 16, 24, 32, 64)]
-        return SimpleNamespace(interrupted=False, main="PEAK", law=laws.law(points, noise=(2000.0, 1e-5)))
+        law = laws.law(points, noise=(2000.0, 1e-5))
+        return SimpleNamespace(interrupted=False, main="PEAK", law=law, unbelievable="it is narrow" if levels[number] > 1e6 else "")
 
     monkeypatch.setattr(bisecting.scale, "scale", scaled)
     monkeypatch.setattr(bisecting.scale, "check", lambda request: parse("batch=1..64"))
@@ -530,15 +532,19 @@ def test_the_version_that_changed_a_term_of_a_law_is_found(monkeypatch: pytest.M
     assert report.render(answer).startswith("engine 1.10 -> 1.11: Memory per batch 64.0 KiB -> 96.0 KiB (+50.")
 
 
-def test_a_law_that_lost_its_term_or_its_dimension_is_skipped_or_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, _ = several(monkeypatch, [65536.0, 65536.0, -1.0, 0.0, 0.0])
+@pytest.mark.parametrize(
+    ("level", "reason"),
+    [(-1.0, "the law of its PEAK has no term batch, but batch²"), (2e6, "the law of its PEAK is undecided: it is narrow")],
+)
+def test_a_law_that_lost_its_term_or_its_dimension_is_skipped_or_zero(monkeypatch: pytest.MonkeyPatch, level: float, reason: str) -> None:
+    asked, _ = several(monkeypatch, [65536.0, 65536.0, level, 0.0, 0.0])
 
     answer = answered(asked, metric="law_bytes", vary=("batch=1..64",))
 
     (step,) = answer.searched.steps
     assert (step.before, step.at, step.between) == (1, 3, (2,))
     assert step.judged.verdict == "improved" and step.judged.head is not None and step.judged.head.median == 0
-    assert answer.searched.skipped[2] == "the law of its PEAK has no term batch, but batch²"
+    assert answer.searched.skipped[2] == reason
 
 
 def test_the_version_that_began_to_grow_is_found_and_an_interrupted_search_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,10 +13,13 @@ import pytest
 
 from memprof.errors import InputError, UsageError
 from memprof.history import asked, bisecting
+from memprof.history.travelling import Packed, Releases
 from memprof.history.versions import Versions
+from memprof.measuring.fleet.message import Commits
 from memprof.measuring.fleet.searching import Answer
 from memprof.measuring.progress import Silent
-from memprof.measuring.suite import Suite, Variant
+from memprof.measuring.suite import Build, Suite, Variant
+from memprof.measuring.versioned import Which
 from memprof.runs import store
 from memprof.runs.records import About, Attempt, Outcome, Run
 from memprof.runs.summary import Key
@@ -31,8 +34,11 @@ def versions(count: int) -> Versions:
         raise AssertionError("nothing is opened at the desk")
         yield
 
-    def travels(number: int) -> Suite:
+    def suite_of(number: int) -> Suite:
         return Suite(models=("net.onnx",), variants=(Variant(runtime=f"engine@{labels[number]}", name="a"),))
+
+    def travels(which: object, say: object) -> AbstractContextManager[Releases]:
+        return nullcontext(Releases(labels, suite_of))
 
     return Versions("release", "engine", labels, opened, lambda number: labels[number], "key", {}, travels)
 
@@ -122,6 +128,95 @@ def test_the_step_is_found_although_no_two_machines_agree(width: int, at: int) -
     assert fleet.turns <= {1: 7, 2: 6, 4: 5}[width]
 
 
+def commits(count: int, several: bool = False) -> Versions:
+    labels = tuple(f"c{number:02}" for number in range(count))
+    told = Commits({}, "r", "sha1", "commits.pack", (), {}, "checkout", "suite.toml", Build(), Which())
+
+    def travels(which: Which, say: object) -> AbstractContextManager[Packed]:
+        return nullcontext(Packed(labels, labels, replace(told, which=which), (), several))
+
+    return replace(versions(count), noun="commit", labels=labels, travels=travels)
+
+
+@dataclass
+class Builders(Fleet):
+    """As Fleet, for commits of a suite of two variants, of which "b" moves. broken: commits that no machine can build, though it can others."""
+
+    broken: tuple[int, ...] = ()
+    followed: list[object] = field(default_factory=list)
+
+    def measure(
+        self, asked: Sequence[object], progress: object, keep: Callable[[bytes], None], stop: object = None
+    ) -> Iterator[tuple[int, Answer]]:
+        self.turns += 1
+        self._machines = self._machines or itertools.cycle(range(self.width))
+        for number, each in enumerate(asked):
+            machine = next(self._machines)
+            sought = each.there(f"m{machine}")
+            self.followed.append(sought.commits.which.place)
+            assert {label: label for label in sought.repeats} == sought.commits.hashes and each.sent == ()
+            wanted = {label: some for label, some in sought.repeats.items() if some}
+            unmade = {label: f"m{machine}: {label} cannot be built" for label in wanted if int(label[1:]) in self.broken}
+            if unmade:
+                yield number, Answer(why="; ".join(unmade.values()), unmade=unmade)
+                continue
+            places = ["a", "b"] if sought.commits.which.place is None else [sought.commits.which.place[1]]
+            key, count = str(next(self._keys)), sum(map(len, wanted.values())) * len(places)
+            runs = [
+                self._of(label, name, repeat, machine, Attempt(key, 1, count, f"m{machine}"))
+                for repeat in range(1, 1 + max((max(some) for some in wanted.values()), default=0))
+                for label, some in wanted.items()
+                for name in places
+                if repeat in some
+            ]
+            for run in runs:
+                keep(store.encode(run))
+                self._kept += 1
+                if self._kept == self.stop_after:
+                    raise KeyboardInterrupt
+            self.asked.append((f"m{machine}", {label: len(some) for label, some in wanted.items()}))
+            yield number, Answer(tuple(runs), bool(runs))
+
+    def _of(self, label: str, name: str, repeat: int, machine: int, attempt: Attempt) -> Run:
+        level = self.levels[int(label[1:])] if name == "b" else 0.0
+        return replace(made.run(f"{name} @ {label}", repeat, extra_mib=level + 8 * machine + 0.01 * repeat), attempt=attempt)
+
+
+def test_of_several_variants_of_commits_that_which_differs_most_is_followed() -> None:
+    fleet, said = Builders(stepped(30, 12), width=3), list[str]()
+    answer = answered(fleet, said, commits(30, several=True))
+
+    (step,) = answer.searched.steps
+    assert (step.before, step.at, answer.question.key.variant) == (11, 12, "b")
+    # Both variants are measured a few times, on one machine; then only the one that is followed, as often as it takes.
+    assert fleet.followed[0] is None and set(fleet.followed[1:]) == {("net.onnx", "b", None)}
+    assert fleet.asked[0] == ("m0", {"c00": 5, "c29": 5})
+    assert dict(fleet.asked)["m0"] is not None and ("m0", {"c00": 7, "c29": 7}) in fleet.asked
+    assert answer.sides[0][0].why.endswith("bisect of the two commits on one of its machines, without --on, explains it")
+
+
+def test_a_commit_that_cannot_be_built_is_skipped_without_another_attempt() -> None:
+    fleet = Builders(stepped(30, 12), width=2, broken=(0, 12, 29))
+    answer = answered(fleet, of=commits(30, several=True))
+
+    (step,) = answer.searched.steps
+    assert (step.before, step.at, step.between) == (11, 13, (12,))
+    assert answer.searched.skipped[12] in ("m0: c12 cannot be built", "m1: c12 cannot be built")
+    assert (min(answer.searched.values), max(answer.searched.values)) == (1, 28)
+    with pytest.raises(InputError, match=r"^no version near the bad end can be measured: m\d: c29 cannot be built$"):
+        answered(Builders(stepped(30, 12), broken=(26, 27, 28, 29)), of=commits(30, several=True))
+
+
+def test_a_search_over_commits_that_is_interrupted_goes_on() -> None:
+    fleet, said = Builders(stepped(30, 12), width=2, stop_after=20 + 14 + 24 + 3), list[str]()
+    with pytest.raises(KeyboardInterrupt):
+        answered(fleet, of=commits(30, several=True))
+    again = Builders(fleet.levels, width=2)
+    assert answered(again, said, commits(30, several=True)).searched.steps[0].at == 12
+    assert said == ["goes on where the search was stopped: 61 runs of 3 commits are known"]
+    assert not any("c00" in measured or "c29" in measured for _, measured in again.asked)
+
+
 def test_levels_of_machines_are_no_step() -> None:
     fleet = Fleet([0.0] * 30)
     answer = answered(fleet)
@@ -183,11 +278,6 @@ def test_a_search_that_is_interrupted_goes_on_with_whole_comparisons_only() -> N
 @pytest.mark.parametrize(
     ("fleet", "words", "refusal"),
     [
-        (
-            Fleet([0.0] * 3),
-            {"of": replace(versions(3), noun="commit", travels=None)},
-            "bisect builds commits on this machine only, not on a fleet",
-        ),
         (Fleet([0.0] * 3), {"metric": "growth_bytes"}, "--metric growth_bytes is measured on this machine only"),
         (Boards([0.0] * 3), {}, "there are boards"),
         (Fleet([0.0] * 3), {"phase": "NONE"}, "--phase NONE: the runs have no such phase"),

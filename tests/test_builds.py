@@ -10,9 +10,8 @@ import pytest
 from test_gate_run import SUITE, Checkout
 
 from memprof.errors import InputError
-from memprof.gate import worktrees
-from memprof.gate.worktrees import Repository
-from memprof.history import builds
+from memprof.installing import builds, worktrees
+from memprof.installing.worktrees import Repository
 from memprof.measuring.suite import Build, Suite
 
 LIMIT = "LIMIT_BYTES"
@@ -181,3 +180,10 @@ def test_files_of_a_suite_that_a_commit_lacks_are_the_checkouts(project: Project
     project.hashes = project.checkout.git("log", "--format=%H", "--reverse").split()
     suite = project.use(2)
     assert suite.models == (str(project.built[-1] / "bench/net.bin"),)
+
+
+def test_a_model_beside_the_repository_is_the_one_there(project: Project) -> None:
+    beside = project.checkout.folder.parent / "net.bin"
+    beside.write_text("1")
+    project.checkout.write(bench__suite_dot_toml=SUITE.replace("net.bin", "../../net.bin"))
+    assert project.use(0).models == (str(beside),)

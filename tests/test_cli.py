@@ -35,6 +35,7 @@ def test_measuring_ends_in_tables_and_a_file_that_gives_the_same_tables(memprof,
 
 def test_a_run_whose_peak_was_not_seen_has_no_peak_of_0_bytes():
     assert progress.ended(made.run()) == "peak 270.0 MiB"
+    assert progress.ended(made.run(exact=False)) == "peak ~270.0 MiB"
     assert progress.ended(dataclasses.replace(made.run(), marks=())) == "no peak was seen"
 
 
@@ -318,3 +319,10 @@ def test_without_a_writable_home_a_temporary_folder_serves(memprof, scenario, tm
     refused = memprof(*words[:-1], "other.jsonl", env=environment)
     assert refused.returncode == 5
     assert f"{own} is not this user's alone" in refused.stderr and "Traceback" not in refused.stderr
+
+
+def test_help_says_what_is_different_on_another_machine(memprof):
+    shown = " ".join(memprof("exec", "--help").stdout.split())
+
+    assert "on another machine (--on) it reads nothing" in shown
+    assert "[default: python; with --on static where there is no Python 3.8]" in shown

@@ -9,7 +9,7 @@ from made import MIB, machine, run, runs
 
 from memprof.errors import InputError, UndecidedError, UsageError
 from memprof.judge import compare
-from memprof.reports.tables import comparison
+from memprof.reports.tables import comparison, table
 from memprof.runs import settings, store
 from memprof.runs.records import PEAK, Outcome
 
@@ -168,7 +168,18 @@ def test_too_few_repeats_have_no_interval_to_show():
 def test_an_inexact_side_carries_a_tilde():
     text = comparison.render(compare.compare(runs(extra_mib=(0,) * 5, exact=False), runs(extra_mib=(27,) * 5), ["rss_peak_bytes"]))
 
-    assert "| ~270.0 |" in text
+    assert "| ~270.0 |" in text and "| 297.0 |" in text and "~297.0" not in text
+
+
+def test_a_side_is_inexact_where_its_table_says_so():
+    """A repeat that failed has no peak of the run: its phases say nothing of the others'."""
+    failed = run(repeat=6, exact=False, outcome=Outcome("signal", "EXECUTE", signal="SIGSEGV"))
+    shown = table.render([*runs(extra_mib=(0,) * 5), failed], ["rss_peak_bytes"])
+    compared = comparison.render(compare.compare([*runs(extra_mib=(0,) * 5), failed], runs(extra_mib=(27,) * 5), ["rss_peak_bytes"]))
+
+    peaks = next(line for line in shown.splitlines() if line.startswith("| a "))
+    assert peaks.split("|")[-2].strip() == "270.0 ±0.0"
+    assert "|  270.0 |" in next(line for line in compared.splitlines() if "| PEAK " in line)
 
 
 def test_json_has_every_row_with_its_values():

@@ -276,6 +276,8 @@ def test_the_verdict_of_a_failure_is_its_reason() -> None:
 )
 def test_the_verdict_by_a_program_compares_its_memory_with_what_was_measured(peak: float, exact: bool, sentence: str) -> None:
     assert doctor.program_verdict(int(peak * MIB), 100 * MIB, MIB // 2, exact, None) == sentence
+    by_thread = doctor.program_verdict(int(peak * MIB), 100 * MIB, MIB // 2, exact, None, by_thread=True)
+    assert by_thread == sentence.replace(" MiB here", " MiB for each thread here")
     assert doctor.program_verdict(0, MIB, MIB, False, "no probe") == "nothing could be measured here: no probe"
 
 
@@ -465,9 +467,10 @@ def test_stalls_for_memory_are_a_limit(root: Root) -> None:
     ("cpus", "usable", "bound", "state"), [(2, 2, MIB // 4, "ok"), (8, 2, MIB, "limited"), (64, 64, 32 * MIB, "limited")]
 )
 def test_many_cpus_widen_the_bound_and_are_a_limit(cpus: int, usable: int, bound: int, state: str) -> None:
-    finding = processors(cpus, usable, bound)
+    finding = processors(cpus, usable, bound, by_thread=False)
     assert finding[0] == state
-    assert f"{bound / MIB:.2f} MiB" in finding[2]
+    assert f"{bound / MIB:.2f} MiB;" in finding[2]
+    assert f"{bound / MIB:.2f} MiB for each thread;" in processors(cpus, usable, bound, by_thread=True)[2]
 
 
 def test_a_busy_machine_is_a_limit() -> None:

@@ -38,6 +38,9 @@ def folder(tmp_path, scenario):
 EXEC = "import os, sys; os.execv(sys.executable, [sys.executable, '-m', 'memprof'] + sys.argv[1:])"
 
 
+INTERRUPTED_AFTER_ONE = "memprof: interrupted: 1 of 2 runs are in runs.jsonl; the same command with --append goes on"
+
+
 def lines_of(path):
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
@@ -52,7 +55,7 @@ def test_an_interruption_keeps_what_was_measured_and_prints_its_table(folder, nu
     assert process.returncode == INTERRUPTED
     assert [run["job"]["model"]["name"] for run in runs_in(folder / "runs.jsonl")] == ["quick.json"]
     assert out.startswith("quick.json, ")
-    assert err.splitlines()[-2:] == ["memprof: runs.jsonl holds the runs", "memprof: interrupted"]
+    assert err.splitlines()[-2:] == ["memprof: runs.jsonl holds the runs", INTERRUPTED_AFTER_ONE]
     assert "Traceback" not in err
     assert all_gone()
 
@@ -286,7 +289,7 @@ def test_ctrl_c_at_a_terminal_ends_the_bar_and_keeps_the_file(folder):
     assert process.returncode == INTERRUPTED
     assert out.startswith("quick.json, ")
     assert "━" in shown
-    assert shown.rstrip().endswith("memprof: interrupted")
+    assert shown.rstrip().endswith(INTERRUPTED_AFTER_ONE)
 
 
 # -- signals that were ignored or blocked before memprof was started

@@ -144,6 +144,58 @@ def test_a_spread_comparison_is_not_stuck_when_machines_vanish():
     assert [a.place for a in plan.next()] == ["p"]
 
 
+def test_a_place_in_its_last_run_is_sent_the_next_comparison_while_there_is_one_for_every_place():
+    plan = planner([Request(key, cost) for key, cost in (("a", 5), ("b", 4), ("c", 3), ("d", 2), ("e", 1))], [Offer("p"), Offer("q")])
+    assert [a.key for a in plan.next()] == ["a", "b"]
+
+    plan.ending("p")
+    assert plan.next() == [Assignment("c", "p", 1)]
+    assert (plan.at("p"), plan.running, plan.waiting) == ("a", 2, 2)
+    plan.ending("p")
+    assert plan.next() == [], "one is sent ahead at most"
+    plan.finished("p", 1)
+    assert (plan.at("p"), plan.next()) == ("c", [])
+    plan.ending("q")
+    assert plan.next() == [Assignment("d", "q", 1)]
+    plan.ending("p")
+    assert plan.next() == [Assignment("e", "p", 1)], "each place has one ahead"
+
+
+def test_the_last_comparison_is_sent_to_no_place_that_is_still_busy():
+    plan = planner([Request(key, 1) for key in "abc"], [Offer("p"), Offer("q")])
+    plan.next()
+    plan.ending("p")
+
+    assert plan.next() == []
+    plan.finished("q", 1)
+    assert plan.next() == [Assignment("c", "q", 1)]
+
+
+def test_what_was_sent_ahead_waits_again_when_its_place_vanishes_and_has_not_failed():
+    plan = planner([Request(key, 1) for key in "ab"], [Offer("p")])
+    plan.next()
+    plan.ending("p")
+    assert plan.next() == [Assignment("b", "p", 1)]
+
+    assert plan.withdraw("p") == Request("a", 1)
+    assert plan.failed("p")
+    assert (plan.waiting, plan.failures("a"), plan.failures("b")) == (2, ["p"], [])
+    plan.offer(Offer("p"))
+    assert plan.next()[0].place == "p"
+
+
+def test_what_was_sent_ahead_can_fail_by_itself():
+    plan = planner([Request(key, 1) for key in "ab"], [Offer("p")])
+    plan.next()
+    plan.ending("p")
+    plan.next()
+
+    assert plan.failed("p", ahead=True)
+    assert (plan.at("p"), plan.failures("b"), plan.next()) == ("a", ["p"], [])
+    plan.finished("p", 1)
+    assert plan.next() == [Assignment("b", "p", 2)]
+
+
 def test_a_slow_place_leaves_the_last_long_comparison_to_a_fast_one():
     plan = planner([Request(f"learn{n}", 1) for n in range(2)], [Offer("fast", "f"), Offer("slow", "s")])
     for assignment in plan.next():

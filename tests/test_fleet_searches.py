@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shlex
+import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import wheels
+from failing import wait_for
 from fleets import fleet
+from test_gate_run import Checkout
 from test_tune import COMMON, RUNTIME
 
 if importlib.util.find_spec("distributed") is None:  # it takes half a second to import, in each worker
@@ -94,3 +99,46 @@ def test_releases_are_installed_by_a_worker_and_measured_in_turn(memprof, twins,
     assert [run.about.runtime_version for run in runs] == ["1.20.0", "1.22.0"] * 5
     assert len({run.attempt.place for run in runs}) == 1
     assert not (tmp_path / "cache/memprof/environments").exists()  # at the desk nothing is installed
+
+
+def test_commits_are_built_by_a_worker_and_a_build_that_dies_with_its_worker_begins_elsewhere(memprof, twins, tmp_path, monkeypatch):
+    monkeypatch.setattr(bisect, "ENDS", 5)
+    checkout = Checkout(tmp_path / "engine")
+    noted, go = tmp_path / "noted", tmp_path / "go"
+    wait = f"pwd >> '{noted}'; while [ ! -e '{go}' ]; do sleep 0.05; done; "
+    build = f"{wait}! grep -q broken hold.sh && cp hold.sh hold && chmod +x hold"
+    suite = f"[build]\npython = {str(checkout.folder / 'quick-python')!r}\ncommand = {json.dumps(build)}\n[[variant]]\ncmd = './hold'\n"
+    for text in ("20", "30 # broken", "30"):
+        code = f"import time; held = b'x' * ({text.split()[0]} << 20); time.sleep(0.05)"
+        checkout.commit(
+            suite_dot_toml=suite, hold_dot_sh=f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -SEc {shlex.quote(code)} #{text}\n"
+        )
+    words = ("bisect", "--suite", "suite.toml", "--good", "HEAD~2", "--on", f"dask:{twins.address}", "--json", "-o", "../runs.jsonl")
+
+    def kill_the_first() -> str:
+        first = wait_for(lambda: noted.exists() and noted.read_text())
+        name = "left" if str(twins.folder / "left") in first else "right"
+        twins.kill(name)
+        go.touch()
+        return name
+
+    with ThreadPoolExecutor(1) as threads:
+        killed = threads.submit(kill_the_first)
+        done = memprof(*words, cwd=checkout.folder)
+    lost = killed.result()
+    twins.worker(lost, "--labels", "kind=twin")
+
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    good, broken, bad = answer["versions"]
+    assert [(step["before"], step["at"], step["between"]) for step in answer["steps"]] == [(good, bad, [broken])]
+    assert f"{broken} cannot be built: " in answer["skipped"][broken] and "begins again elsewhere, whole: " in done.stderr
+    runs = store.load([tmp_path / "runs.jsonl"]).runs
+    assert [run.job.variant for run in runs] == [f"hold @ {good}", f"hold @ {bad}"] * 5
+    (survivor,) = {"left", "right"} - {lost}
+    commits = twins.folder / survivor / "cache/memprof/commits"
+    assert all(run.job.cwd.startswith(str(commits)) for run in runs)
+    assert not list((twins.folder / lost / "cache/memprof/commits").glob("*/environment.json"))
+    # Nothing is built at the desk, and nothing more is sent than each file once.
+    assert not (tmp_path / "cache/memprof/commits").exists() and len(checkout.git("worktree", "list").splitlines()) == 1
+    assert sum(path.read_bytes()[:4] == b"PACK" for path in twins.kept(survivor)) == 1

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import hashlib
+import io
+import os
+import shutil
 import socket
 import ssl
 import subprocess
@@ -37,7 +41,7 @@ from memprof.measuring.fleet.message import (
     words_of,
 )
 from memprof.measuring.fleet.packing import Asked, Wanted, packed, parse_labels
-from memprof.measuring.fleet.planning import Request
+from memprof.measuring.fleet.planning import Offer, Planner, Request
 from memprof.measuring.fleet.security import Security, secured, unreachable
 from memprof.measuring.places.place import HERE
 from memprof.measuring.suite import Suite, parse_cmd, parse_variant
@@ -363,6 +367,7 @@ def kept(tmp_path, monkeypatch):
     return tmp_path
 
 
+FILES = "cache/memprof/fleet/files"
 HELLO = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"  # of "hello"
 
 
@@ -397,6 +402,60 @@ def test_a_small_file_travels_with_its_comparison_and_once_to_a_worker(kept):
 
     assert [[file.content for file in files] for files in (first, again, elsewhere)] == [[b"hello", b""], [b"", b""], [b"hello", b""]]
     assert (kept / "cache/memprof/fleet/comparison-c-1/m/hello").read_text() == "hello"
+
+
+def test_the_files_that_were_used_least_recently_go_first_and_none_that_a_comparison_uses(kept, monkeypatch):
+    def bring(key, *contents):
+        sent = [Sent(text, "/there", hashlib.sha256(text.encode()).hexdigest(), len(text), text.encode()) for text in contents]
+        arrivals.bring(Task(key, 1, "t", "me", {}, tuple(sent), None), pytest.fail, lambda: False)
+        for number, path in enumerate(sorted((kept / FILES).iterdir(), key=lambda path: path.stat().st_mtime)):
+            os.utime(path, (number, number))  # two moments may have one time
+        return message.folder_of(Task(key, 1, "t", "me", {}, (), None))
+
+    def there():
+        return {path.read_text() for path in (kept / FILES).iterdir()}
+
+    monkeypatch.setattr(arrivals, "LIMIT_BYTES", 12)
+    running = bring("running", "first")
+    ended = bring("ended", "other")
+    shutil.rmtree(ended)
+    assert there() == {"first", "other"}
+    shutil.rmtree(bring("third", "third"))
+    assert there() == {"first", "third"}, "a comparison that runs has the oldest"
+    assert (running / "first").read_text() == "first"
+    shutil.rmtree(running)
+    shutil.rmtree(bring("again", "first"))  # is used again, and sent no second time
+    bring("last", "last!")
+    assert there() == {"first", "last!"}
+
+
+def test_a_file_that_another_worker_removes_before_it_is_used_is_asked_for_again(kept, monkeypatch):
+    needs, awaited = [], arrivals._await
+
+    def tell(**words):
+        needs.append(words["needs"])
+        arrivals.keep("task", HELLO, 0, 5, b"hello")
+
+    def removed_at_once(*words):
+        awaited(*words)
+        if len(needs) == 1:
+            (kept / FILES / HELLO).unlink()
+
+    monkeypatch.setattr(arrivals, "_await", removed_at_once)
+    arrivals.bring(asked(), tell, lambda: False)
+
+    assert needs == [(HELLO,), (HELLO,)]
+
+
+def test_folders_of_comparisons_older_than_the_machines_start_are_removed(kept):
+    folders = [message.folder_of(Task(key, 1, "t", "me", {}, (), None)) for key in ("old", "now")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    os.utime(folders[0], (1, 1))
+
+    arrivals.tidy()
+
+    assert [folder.exists() for folder in folders] == [False, True]
 
 
 def test_a_small_file_that_changed_meanwhile_is_asked_for(kept):
@@ -459,6 +518,26 @@ def test_a_place_that_cannot_be_reached_is_said(kept):
         stand.Stand("ssh:nobody@127.0.0.1:1", None, None, {}).open()
 
 
+@pytest.mark.parametrize("end", ["done", ""])
+def test_the_last_run_goes_with_the_end_of_its_comparison(end):
+    # What tends the place reads its Task, and without "done" dies after its last run.
+    words = ["sh", "-c", f"read task; printf 'plan 2\\nrun a\\nrun b\\n{end}\\n'"]
+    tending = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    place, told, unsaid = stand.Stand("here", None, None, {}, _process=tending), [], {}
+
+    def measure():
+        return place.measure(asked(), lambda **words: told.append(words), lambda: False, unsaid)
+
+    if end:
+        assert measure() == Result(2)
+    else:
+        with pytest.raises(stand.Gone):
+            measure()
+    place.close()
+    assert told == [{"plan": 2}, {"run": "a"}]
+    assert unsaid == {"run": "b"}
+
+
 def test_the_answer_of_a_worker_travels():
     assert result(encode(Result(3, "refused", "why"))).why == "why"
     assert packing.desk_name().count("@") == 1
@@ -500,6 +579,26 @@ def test_a_desk_that_writes_odd_counts_is_not_shown(odd):
     assert list(watching._desks(Lab(desks={**odd, "y": good} if isinstance(odd, dict) else {"y": good}))) == ["y"]
 
 
+@pytest.mark.parametrize(
+    ("answer", "shown"), [(b"{}", False), (b'{"Individual Workers": "/individual-workers"}', True), (b"<html>", True), (None, True)]
+)
+def test_a_scheduler_without_pages_of_its_own_has_none_linked(answer, shown, monkeypatch):
+    asked = []
+
+    def ask(address, timeout):
+        asked.append(address)
+        if answer is None:
+            raise OSError("refused")
+        return io.BytesIO(answer)
+
+    monkeypatch.setattr(watching, "_ask", ask)
+    lab = Lab(told={"services": {"dashboard": 8787}, "workers": {}})
+    lab.dashboard_link = "http://lab:8787/status"
+
+    assert watching._dashboard(lab) == ("http://lab:8787/status" if shown else None)
+    assert asked == ["http://lab:8787/individual-plots.json"]
+
+
 class Incoming:
     def __init__(self, *messages):
         self.messages = list(messages)
@@ -519,7 +618,7 @@ def asking():
     progress = SimpleNamespace(say=lines.append)
     asks = desk.Desk(Lab(), [], progress, lambda line: None)
     wants = SimpleNamespace(request=SimpleNamespace(key="key"), task=SimpleNamespace(title="m.json"))
-    asks._planner = SimpleNamespace(failed=lambda place, again: True, benched=set())
+    asks._planner = SimpleNamespace(failed=lambda place, again, ahead: True, at=lambda place: "key", benched=set())
     asks._running["task"] = desk._Running(wants, "board", 1, "future")
     return asks, lines
 
@@ -596,7 +695,7 @@ def test_a_scheduler_that_is_lost_is_said(tmp_path, monkeypatch):
 
 def test_a_scheduler_that_began_anew_is_no_empty_fleet():
     asks, _ = asking()
-    asks._planner = SimpleNamespace(offer=lambda offer: None, unmatched=list, waiting=0)
+    asks._planner = SimpleNamespace(offer=lambda offer: None, unmatched=list, waiting=0, running=1)
     told = {"workers": {"tcp://b": {"memprof": OFFERED}}, "id": "first"}
     asks.client = Lab(told=told)
     for _ in range(2):
@@ -633,6 +732,23 @@ def test_a_run_that_is_none_costs_its_place_the_comparison_and_not_the_campaign(
     assert not asks._running and asks.client.cancelled == ["future"]
     (sentence,) = lines
     assert sentence.startswith("m.json begins again elsewhere, whole: board: a run of board")
+
+
+def test_a_machine_that_vanishes_takes_what_was_sent_ahead_with_it_which_has_not_failed():
+    asks, lines = asking()
+    asks._planner = Planner()
+    asks._planner.want([Request("key", 2), Request("ahead", 1)])
+    asks._planner.offer(Offer("board"))
+    assert [assigned.key for assigned in asks._planner.next()] == ["key"]
+    asks._planner.ending("board")
+    assert [assigned.key for assigned in asks._planner.next()] == ["ahead"]
+    asks._running["next"] = desk._Running(SimpleNamespace(request=SimpleNamespace(key="ahead")), "board", 1, "future of the next")
+
+    asks._gone("board")
+
+    assert asks.client.cancelled == ["future of the next"] and not asks._running
+    assert lines == ["m.json begins again elsewhere, whole: board: board vanished"]
+    assert asks._planner.waiting == 2 and asks._planner.failures("ahead") == []
 
 
 def test_every_run_arrives_once_however_often_it_is_sent():

@@ -429,7 +429,7 @@ def test_judging_files_imports_nothing_that_only_linux_has_or_that_is_heavy(file
         "sys.modules.update(dict.fromkeys(absent)); from memprof.cli import group;"
         "code = group.main(['gate', 'head.jsonl', '--baseline', 'base.json', '--also', 'junit=x.xml'], standalone_mode=False);"
         "assert not {'memprof.measuring.campaign', 'memprof.measuring.suite', 'memprof.probe', "
-        "'memprof.gate.worktrees'} & set(sys.modules); sys.exit(code)"
+        "'memprof.installing.worktrees'} & set(sys.modules); sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=files, capture_output=True, text=True, check=False)
 

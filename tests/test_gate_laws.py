@@ -52,6 +52,12 @@ def test_a_limit_is_held_against_the_interval_of_a_coefficient(law, per, limit, 
     assert reason in row.reason
 
 
+def test_a_law_that_is_undecided_is_held_to_nothing() -> None:
+    (row,) = coefficients.judge([Measured(KEY, "batch", 1 << 30, "PEAK", "batch=1..2", LINEAR, undecided="widen the range")])
+
+    assert (row.verdict, row.reason) == ("undecided", "widen the range; the limit is 1.00 GiB per batch")
+
+
 def test_a_runtime_that_failed_everywhere_is_failing() -> None:
     (row,) = coefficients.judge([Measured(KEY, "batch", 0, failure="no place could be measured: it crashed")])
 

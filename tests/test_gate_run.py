@@ -17,8 +17,9 @@ from failing import NEAR, processes, wait_for
 from made import MIB, job
 
 from memprof.cache import cache_folder
-from memprof.gate import interleaved, worktrees
+from memprof.gate import interleaved
 from memprof.gate.again import orders_again
+from memprof.installing import worktrees
 from memprof.measuring import campaign, leftovers
 from memprof.measuring.order import Order
 from memprof.measuring.orders import plan

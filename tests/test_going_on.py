@@ -52,17 +52,17 @@ A, B = ([at(variant, repeat) for repeat in (1, 2, 3)] for variant in "ab")
     [
         (("a", 3), [], ("a1 a2 a3", "")),
         (("a", 3), A[:2], ("a3", "a1 a2")),
-        (("a", 3), A, ("a1 a2 a3", "")),  # complete: once more
-        (("a", 3), [*A, *A[:1]], ("a2 a3", "a1")),  # the second time was interrupted
-        (("a", 3), [*A, *A], ("a1 a2 a3", "")),
+        (("a", 3), A, ("", "a1 a2 a3")),
+        (("a", 3), [*A, *A[:1]], ("", "a1 a2 a3")),
         (("a", 3), [A[0], A[2]], ("a2", "a1 a3")),
         (("a", 3), [at("a", 1, **LOST), *A[1:]], ("a1", "a2 a3")),
-        (("a", 3), [at("a", 1, **LOST), *A], ("a1 a2 a3", "")),
+        (("a", 3), [at("a", 1, **LOST), *A], ("", "a1 a2 a3")),
+        (("a", 3), [*A[1:], at("a", 1, **LOST)], ("a1", "a2 a3")),
         (("a", 3), [replace(A[0], outcome=Outcome("signal", "EXECUTE", signal="SIGSEGV"))], ("a2 a3", "a1")),  # a crash is a result
         (("a", 4), A, ("a4", "a1 a2 a3")),
-        (("a", 2), A, ("a1 a2", "")),
+        (("a", 2), A, ("", "a1 a2")),
         (("ab", 3), A, ("b1 b2 b3", "a1 a2 a3")),  # another variant
-        (("ab", 3), [*A, *A, *B], ("a1 b1 a2 b2 a3 b3", "")),
+        (("ab", 3), [*A, *A, *B], ("", "a1 b1 a2 b2 a3 b3")),
         (("ab", 2), [A[0], B[0], A[1]], ("b2", "a1 b1 a2")),
         (("a", 3), B, ("a1 a2 a3", "")),
         (("a", 3), [replace(run, machine=made.machine("another")) for run in A], ("a1 a2 a3", "")),
@@ -116,14 +116,16 @@ def test_a_campaign_that_is_killed_twice_goes_on_twice(memprof, scenario, tmp_pa
     path = tmp_path / "r.jsonl"
     variants = ["--variant", f"a={runtime}", "--variant", f"b={runtime},ballast=1048576"]
     words = ["run", "slow.json", *variants, "--warmup", "0", "--runs", "1", "--repeats", "4"]
+    said = ""
     for number, count in ((signal.SIGKILL, 2), (signal.SIGINT, 4)):
         before = begun()
         let(before + 2)  # and the next stands still
         with started(tmp_path, *words, "-o", "r.jsonl", "--append") as process:
             wait_for(lambda before=before, count=count: begun() == before + 3 and path.read_bytes().count(b"\n") == count)
             os.kill(process.pid, number)
-            process.wait(120)
+            said = process.communicate(timeout=120)[1]
     assert len(runs_in(path)) == 4
+    assert said.splitlines()[-1] == "memprof: interrupted: 4 of 8 runs are in r.jsonl; the same command with --append goes on"
     let(1000)
 
     done = memprof(*words, "-o", "r.jsonl", "--append")
@@ -135,11 +137,18 @@ def test_a_campaign_that_is_killed_twice_goes_on_twice(memprof, scenario, tmp_pa
     assert counts == {(variant, repeat): 1 for variant in "ab" for repeat in (1, 2, 3, 4)}
 
 
-def test_a_complete_campaign_is_measured_once_more(memprof, tmp_path):
-    for expected in (1, 2):
-        done = memprof("exec", "-o", "r.jsonl", "--append", "--", "true")
-        assert done.returncode == 0 and "going on" not in done.stderr
-        assert len(runs_in(tmp_path / "r.jsonl")) == expected
+@pytest.mark.parametrize(("repeats", "holds"), [("1", "the one run"), ("2", "all 2 runs")])
+def test_a_complete_campaign_is_not_measured_again(memprof, tmp_path, repeats, holds):
+    words = ["exec", "-o", "r.jsonl", "--append", "--repeats", repeats, "--", "true"]
+    first = memprof(*words)
+    before = (tmp_path / "r.jsonl").read_bytes()
+
+    done = memprof(*words)
+
+    said = f"nothing is left to measure: r.jsonl holds {holds}; another file measures anew, more --repeats add to this one\n"
+    assert (first.returncode, done.returncode) == (0, 0) and done.stderr.startswith(said)
+    assert done.stdout == first.stdout
+    assert (tmp_path / "r.jsonl").read_bytes() == before
 
 
 def test_the_library_goes_on_too(scenario, tmp_path):

@@ -14,6 +14,7 @@ from made import MIB
 from once import once
 
 from memprof import zoo
+from memprof.judge.doubling import Arena as Doubling
 from memprof.measuring.progress import Silent
 from memprof.plan.arenas import requests
 from memprof.plan.arenas.bfc import Arena, planned_block
@@ -21,7 +22,9 @@ from memprof.plan.arenas.heap import Heap
 from memprof.plan.arenas.requests import Recording
 from memprof.programs import native
 from memprof.reports.tables import scale as tables
-from memprof.seek import scale, scale_requests, scale_runs
+from memprof.runs import store
+from memprof.runs.records import MODEL_LOAD, PEAK
+from memprof.seek import scale, scale_laws, scale_requests, scale_runs
 from memprof.seek.dimensions import parse
 from memprof.seek.scaled import ScaleRequest
 
@@ -311,27 +314,44 @@ def test_predictions_follow_a_simulated_arena():
     (point,) = [point for point in answer.points if point.held_out]
     (predicted,) = answer.predict([point.at])
     assert predicted.bytes == pytest.approx(point.sizes[answer.main] + point.shift_bytes, rel=0.05)
-    assert "Predictions follow these steps: the arena was simulated" in tables.render(answer, format="text")
+    assert "Predictions do not come from it, but from the simulated arena" in tables.render(answer, format="text")
+    # Kept runs have what was asked of the arena, and predict the same.
+    (again,) = scale_laws.of_runs([store.decode(line, "a run") for line in kept])
+    assert (again.laws, again.predictions) == (answer.laws, answer.predictions)
+    assert len([line for line in kept if b'"heap_free_bytes"' in line]) == 1
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "reason"),
     [
-        {"knobs": {"arena_shrink": "on"}},
-        {"knobs": {"mode": "parallel"}},
-        {"knobs": {"arena": "off"}},
-        {"env": {"LD_PRELOAD": "/usr/lib/other.so"}},
-        {"simulates": False},
-        {"dimensions": (parse("sessions=1..4"),)},
+        ({"knobs": {"arena_shrink": "on"}}, "not with arena_shrink=on"),
+        ({"knobs": {"mode": "parallel"}}, "not with mode=parallel"),
+        ({"knobs": {"arena": "off"}}, ""),
+        ({"env": {"LD_PRELOAD": "/usr/lib/other.so"}}, "not with LD_PRELOAD=/usr/lib/other.so"),
+        ({"simulates": False}, ""),
+        ({"dimensions": (parse("sessions=4"), parse("batch=1..8"))}, "not with 4 sessions"),
+        ({"dimensions": (parse("threads=1..4"), parse("batch=1..8"))}, "not with threads in --vary"),
+        ({"dimensions": (parse("processes=4"), parse("batch=1..8"))}, "not with processes in --vary"),
     ],
 )
-def test_what_is_not_simulated_is_not_recorded(words, monkeypatch):
+def test_what_is_not_simulated_is_not_recorded(words, reason, monkeypatch):
     pytest.importorskip("onnxruntime")
     folder = once("a small LSTM", lambda folder: zoo.make("lstm", folder / "net.onnx", format="onnx", size_bytes=MIB))
     monkeypatch.setattr(scale_requests, "record", lambda *words: pytest.fail("recorded"))
     asked = {"dimensions": (parse("batch=1..8"), parse("sequence=16..128")), **words}
     request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", **asked)
-    assert scale_runs.Places(request, Silent(), lambda line: None).simulate() == []
+    places = scale_runs.Places(request, Silent(), lambda line: None)
+    assert (places.simulate(), places.unsimulated) == ((None, []), reason)
+
+
+def test_a_size_beyond_all_memory_is_a_number():
+    class Endless:
+        def resident_bytes(self, at):
+            return 1 << 70, 1 << 70
+
+    assert scale_laws.simulated(Doubling(), MODEL_LOAD, [Endless()]) is None
+    (simulated,) = scale_laws.simulated(Doubling(), PEAK, [Endless()]).simulated
+    assert isinstance(simulated({"a": 1e12}), float)
 
 
 def test_where_requests_cannot_be_recorded_nothing_is_simulated(monkeypatch, tmp_path):
@@ -344,5 +364,6 @@ def test_where_requests_cannot_be_recorded_nothing_is_simulated(monkeypatch, tmp
     progress = Silent()
     progress.say = said.append
     request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", (parse("batch=1..8"), parse("sequence=16..128")))
-    assert scale_runs.Places(request, progress, lambda line: None).simulate() == []
+    places = scale_runs.Places(request, progress, lambda line: None)
+    assert places.simulate() == (None, []) and "there is no C compiler here" in places.unsimulated
     assert said == ["net.onnx: recording what is asked of the arena, in 5 runs without it"]

@@ -7,29 +7,33 @@ import json
 import math
 import os
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import failing
 import pytest
 from failing import NEAR
-from made import MIB, machine, run
+from made import MIB, job, machine, run
 from test_laws import QUIET, SIX, line, measured
 
 from memprof import zoo
 from memprof.errors import InputError, MeasurementError, UsageError
 from memprof.judge import laws
-from memprof.measuring import together
+from memprof.measuring import limits, together
+from memprof.measuring.places.place import HERE
 from memprof.measuring.progress import Silent
 from memprof.programs import runtimes
 from memprof.reports import page
 from memprof.reports.pictures import scale as pictures
 from memprof.reports.tables import scale as tables
 from memprof.runs import store
-from memprof.runs.records import MODEL_LOAD, PEAK, Outcome
+from memprof.runs.records import MODEL_LOAD, PEAK, Asked, Outcome, Requests, Search
 from memprof.seek import scale, scale_findings, scale_laws, scale_requests, scale_runs, scaled
 from memprof.seek.dimensions import Dimension, parse, parse_place
 from memprof.seek.scale_runs import ran_out
-from memprof.seek.scaled import ANONYMOUS, CHARGED, Against, Change, Measured, Named, Scaled, ScaleRequest, Within
+from memprof.seek.scaled import ALL, ANONYMOUS, CHARGED, Against, Change, Measured, Named, Scaled, ScaleRequest, Within
 
 KIB = 1 << 10
 
@@ -73,8 +77,12 @@ def test_a_law_is_found_predicted_inverted_and_confirmed(scenario, memprof, tmp_
     (again,) = scale_laws.of_runs(loaded)
     assert {entry.term.words: entry.bytes for entry in again.law.coefficients} == pytest.approx(coefficients)
     assert [point.at for point in again.points if point.held_out] == [point["at"] for point in told["points"] if point["held_out"]]
-    assert memprof("plot", "scale", "s.jsonl", "-o", "again.svg", "--within", "150MiB").returncode == 0
-    assert "limit 150.0 MiB" in (tmp_path / "again.svg").read_text()
+    assert json.loads(tables.render(again, format="json"))["within"] == told["within"]
+    assert again.predictions[0].bytes == pytest.approx(prediction["bytes"])
+    assert memprof("plot", "scale", "s.jsonl", "-o", "again.png").returncode == 0
+    assert (tmp_path / "again.png").read_bytes() == (tmp_path / "s.png").read_bytes()
+    assert memprof("plot", "scale", "s.jsonl", "-o", "again.svg", "--within", "120MiB").returncode == 0
+    assert "limit 120.0 MiB" in (tmp_path / "again.svg").read_text()
 
 
 def test_a_run_that_dies_of_want_of_memory_is_a_point_and_a_refused_run_is_not(scenario):
@@ -143,6 +151,19 @@ def test_sessions_that_share_nothing_are_seen_as_such(scenario):
     assert "sessions do not share them" in answer.findings[0]
 
 
+def test_a_file_that_each_session_maps_again_lies_in_memory_once(scenario, tmp_path):
+    (tmp_path / "weights").write_bytes(os.urandom(8 * MIB))
+    path = scenario(load=[{"map": str(tmp_path / "weights"), "as": "w", "read": True}, {"allocate": "own", "bytes": 4 * MIB}])
+
+    answer = asked(path, "sessions=1..3")
+
+    assert answer.mapped_again_bytes == pytest.approx(8 * MIB, abs=NEAR)
+    assert coefficients(answer)["sessions"] == pytest.approx(12 * MIB, abs=NEAR)
+    (takes,) = re.findall(r"sessions map their file again.*What a session takes for itself is ([\d.]+) MiB", answer.findings[0])
+    assert float(takes) == pytest.approx(4, abs=NEAR / MIB)
+    assert "PEAK is RSS, which counts a page once for each mapping" in tables.finding(answer, str)
+
+
 @pytest.mark.usefixtures("nothing_left")
 def test_the_next_process_costs_what_it_has_for_itself_alone(scenario):
     path = scenario(load=[{"allocate": "w", "bytes": 30 * MIB}])
@@ -174,10 +195,83 @@ def test_pages_of_a_file_that_only_the_first_run_had_to_read_are_not_charged(sce
             assert point.sizes[CHARGED] < point.sizes[answer.main] - 20 * MIB + MIB
 
 
+def test_a_place_that_fits_and_is_refused_says_so_in_its_row_and_places_are_in_the_order_of_vary(scenario):
+    path = scenario(
+        load=[{"allocate": "w", "bytes": {"": 10 * MIB, "x": MIB}}], execute=[{"raise": "this is too much.", "above": {"x": 30}}]
+    )
+
+    answer = asked(path, "y=1..4", "x=1..8", points=4, within_bytes=80 * MIB, confirm=True)
+
+    text = tables.render(answer, format="text")
+    for row in (row for row in answer.within if row.dimension == "x"):
+        assert row.ended == "in WARMUP: RuntimeError: this is too much" and row.confirmed_bytes is None
+    assert "| in WARMUP: RuntimeError: this is too much |" in text
+    assert "was not confirmed: in WARMUP: RuntimeError: this is too much." in text
+    assert {tuple(point.at) for point in answer.points} == {("y", "x")}
+    # y has no largest value, so there is no place to run.
+    assert max(point.at["y"] for point in answer.points) == 4
+    assert {row.value for row in answer.within if row.dimension == "y"} == {laws.FARTHEST}
+
+
+def test_without_a_law_it_is_said_that_nothing_is_predicted(monkeypatch, scenario):
+    def measure(orders, progress, keep):
+        (order,) = orders
+        size = {1: 100, 2: 146, 3: 166}[order.job.at["sessions"]]
+        yield replace(run(memory={"EXECUTE": (size, size)}), job=order.job)
+
+    monkeypatch.setattr(scale_runs.campaign, "measure", measure)
+    answer = asked(scenario(), "sessions=1..3", predictions=({"sessions": 9},), confirm=True)
+    assert answer.law is None and "Nothing is predicted, for no simple law holds." in answer.remarks
+
+
+def test_a_place_that_was_measured_above_the_limit_is_too_much():
+    row = Within("a", {"s": 16}, 9, 8, 10, confirmed_bytes=501 * MIB)
+    assert "501.0 MiB: too much" in tables.render(made(within_bytes=500 * MIB, within=(row,)), format="text")
+
+
 @pytest.mark.usefixtures("nothing_left")
 def test_of_processes_at_once_a_failure_ends_all(scenario):
     with pytest.raises(MeasurementError, match="it is broken"):
         asked(scenario(prepare=[{"raise": "it is broken"}]), "processes=2..3")
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_processes_on_another_machine_are_added_up_there(scenario, memprof, board):
+    path = scenario(load=[{"allocate": "w", "bytes": 30 * MIB}])
+
+    words = ("--vary", "processes=1..3", "--points", "3", *board, "--python", sys.executable, "--json")
+    done = memprof("scale", path, "-r", "synthetic", *words)
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    named = {entry["name"]: entry["law"]["coefficients"] for entry in told["laws"]}
+    marginal = {entry["words"]: entry["bytes"] for entry in named[ALL]}["processes"]
+    assert 30 * MIB < marginal < 50 * MIB
+    if isinstance(limits.find("auto"), limits.Groups):  # the server is this machine
+        assert {entry["words"]: entry["bytes"] for entry in named[CHARGED]}["processes"] == pytest.approx(marginal, rel=0.05)
+    assert "The processes share pages of " in told["findings"][1]
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_processes_there_end_with_the_connection_and_the_search_goes_on(scenario, memprof, board, server, tmp_path):
+    go = tmp_path / "go"
+    body = f"""
+import os, pathlib, time
+pathlib.Path({str(tmp_path)!r}, "seen%d" % os.getpid()).touch()
+while not os.path.exists({str(go)!r}):
+    time.sleep(0.05)
+"""
+    words = ("--vary", "processes=1..2", "--points", "2", *board, "--python", sys.executable, "-o", "s.jsonl")
+    with failing.started(tmp_path, "scale", scenario(), "-r", failing.runtime_file(tmp_path, load=body), *words) as process:
+        failing.wait_for(lambda: list(tmp_path.glob("seen*")))
+        server.cut()
+        failing.wait_for(lambda: b"lost" in (tmp_path / "s.jsonl").read_bytes())
+        go.touch()
+        _, errors = process.communicate(timeout=300)
+
+    assert "the connection to " in errors and process.returncode in (0, 3)
+    statuses = [run["outcome"]["status"] for run in failing.runs_in(tmp_path / "s.jsonl")]
+    assert "lost" in statuses and statuses[-1] == "ok"
 
 
 def test_a_place_that_surely_does_not_fit_is_not_run(scenario, monkeypatch):
@@ -218,11 +312,121 @@ def test_wrong_words_are_said_before_anything_is_measured(words, code, reason, s
     assert reason in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--vary", "x.1=1..4"], "--vary x.1: open.onnx fixes it at 3, and onnxruntime keeps that; open in the file are n, h"),
+        (
+            ["--vary", "n=1..4", "--vary", "h=5", "--shape", "x=4,3,1"],
+            "--shape x=4,3,1: 4 is in the place of n, which --vary gives values; write 1 there",
+        ),
+        (["--vary", "h=1..4", "--shape", "x=4,3"], "--shape x=4,3: it has no place for h, which is dimension 2 of x"),
+    ],
+)
+def test_what_the_file_or_a_shape_gives_cannot_vary(words, reason, tmp_path, memprof):
+    from test_inputs import model
+
+    done = memprof("scale", model(tmp_path, ("n", 3, "h")), "-r", "onnxruntime", *words)
+    assert (done.returncode, done.stdout, done.stderr.splitlines()[-1]) == (2, "", f"memprof: {reason}")
+
+
+def test_the_shapes_of_a_suite_are_of_its_runs_and_not_of_a_law_of_them(tmp_path):
+    from test_inputs import model
+
+    path = model(tmp_path, ("n", 3, "h"))
+    plain = job(shapes={"x": (4, 3, 5)})
+    order = SimpleNamespace(job=replace(plain, model=replace(plain.model, path=str(path))), runtime=runtimes.Runtime("litert"))
+    assert scale.request_of(order, ("n=1..8",)).shapes == {"x": (1, 3, 5)}
+
+
+def test_a_dimension_that_the_file_fixes_is_not_proposed(tmp_path, memprof):
+    from test_inputs import model
+
+    done = memprof("scale", model(tmp_path, (2, 3)), "-r", "onnxruntime", "--vary", "batch=1..4")
+    assert done.returncode == 2
+    assert "x.0" not in done.stderr and done.stderr.endswith("; the file fixes all dimensions of its inputs\n")
+
+
+@pytest.mark.parametrize(
+    ("runs", "places", "code"),
+    [(lambda batch: batch == 1, [1, 4, 2], 5), (lambda batch: batch < 4, [1, 4, 2, 3], 0)],
+)
+def test_a_dimension_that_the_file_fixes_and_the_runtime_keeps_ends_the_search(runs, places, code, tmp_path, monkeypatch, memprof):
+    tried = []
+
+    def measure(orders, progress, keep):
+        (order,) = orders
+        tried.append(order.job.at["input.0"])
+        outcome = None if runs(tried[-1]) else Outcome("error", "PREPARE", message="no reshape.")
+        yield replace(run(outcome=outcome), job=order.job)
+
+    monkeypatch.setattr(scale_runs.campaign, "measure", measure)
+    zoo.make("mnist", tmp_path / "mnist.tflite", format="tflite")
+    done = memprof("scale", "mnist.tflite", "-r", "tflite", "--vary", "input.0=1..4")
+
+    assert (done.returncode, tried) == (code, places)
+    reason = "memprof: mnist.tflite fixes input.0 at 1, and tflite keeps that (in PREPARE: no reshape); the file leaves none open"
+    assert (done.stderr.splitlines()[-1] == reason) == bool(code)
+
+
 def test_a_range_too_small_to_tell_is_undecided(scenario, memprof):
     done = memprof("scale", scenario(load=[]), "-r", "synthetic", "--vary", "x=1..2")
     assert done.returncode == 3
     assert "x=1..2 has 2 values, and a line goes through any two: widen the range, such as --vary x=1..4" in done.stderr
-    assert "Undecided: " in done.stdout
+    assert "undecided: x=1..2 has 2 values" in done.stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("places", "sizes", "reason"),
+    [
+        (
+            (512, 600, 557, 534, 580, 523),
+            (53.8, 55.1, 55.1, 55.1, 55.1, 55.1),
+            "makes a single step, between 512 and 523, and a step tells no slope",
+        ),
+        ((700, 800, 751, 704, 796, 747), (55.1, 56.2, 55.1, 55.1, 56.2, 55.1), "makes a single step, between 751 and 796"),
+        (
+            (512, 600, 557, 534),
+            (55.1, 55.1, 55.1, 55.1),
+            "changes by 0 B, which is within the noise: widen the range, such as --vary a=512..2048",
+        ),
+        ((512, 1024, 768, 600), (53.8, 56.1, 54.95, 54.95), ""),
+        ((1, 64, 20, 40), (55.1, 55.1, 55.1, 55.1), ""),
+        ((1, 64, 20, 40), (55.1, 118.1, 74.1, 94.1), ""),
+    ],
+)
+def test_what_a_single_step_explains_is_no_law(places, sizes, reason):
+    runs = [
+        run(memory={"STARTUP": (40, 40), "EXECUTE": (size, size)}, at={"a": a}, runtime="litert")
+        for a, size in zip(places, sizes, strict=True)
+    ]
+    (answer,) = scale_laws.of_runs(runs)
+    assert reason in answer.undecided if reason else not answer.undecided
+    assert answer.unbelievable == (answer.undecided if len(set(sizes)) > 1 else "")
+    assert tables.finding(answer, str).startswith("net.onnx, litert: undecided: over a=") == bool(reason)
+    assert "\n- a makes no difference beyond noise between 1 and 64." in tables.render(answer) or len(set(sizes)) > 1 or reason
+
+
+def test_a_dimension_whose_other_values_were_refused_is_undecided():
+    refused = Outcome("error", "EXECUTE", message="no")
+    (answer,) = scale_laws.of_runs([run(at={"a": a}, outcome=refused if 1 < a < 64 else None) for a in (1, 64, 20, 40)])
+    assert "a was measured at 1 and 64 only, for other runs failed" in answer.undecided
+
+
+@pytest.mark.parametrize(
+    ("sizes", "law"),
+    [((102, 146, 166), False), ((102, 131, 160), True)],
+)
+def test_sessions_grow_by_a_plain_sum_or_by_no_law_and_their_cost_is_said(sizes, law):
+    runs = [
+        run(memory={"STARTUP": (40, 40), "MODEL_LOAD": (57 + 14.7 * n,) * 2, "EXECUTE": (size, size)}, at={"sessions": n})
+        for n, size in enumerate(sizes, 1)
+    ]
+    (answer,) = scale_laws.of_runs(runs)
+    assert (answer.law is not None) == law
+    each = (sizes[-1] - sizes[0]) / 2
+    assert f"From sessions=1 to sessions=3 each further session costs {each:.1f} MiB of PEAK" in answer.findings[0]
+    assert "regions double" not in tables.render(answer) and not answer.against
 
 
 def test_ranges_and_places_in_words():
@@ -230,7 +434,7 @@ def test_ranges_and_places_in_words():
     assert parse("context=4KiB..64KiB") == Dimension(("context",), 4096, 65536)
     assert not parse("sequence=128").varies
     both = [parse("height,width=224..1024"), parse("batch=1..4")]
-    assert parse_place("width=500,batch=2", both) == {"height=width": 500, "batch": 2}
+    assert list(parse_place("batch=2,width=500", both).items()) == [("height=width", 500), ("batch", 2)]
     with pytest.raises(UsageError, match="at least 1"):
         parse_place("width=500,batch=0", both)
     with pytest.raises(UsageError, match="batch is a whole number"):
@@ -244,6 +448,12 @@ def test_an_input_whose_dimensions_have_no_names_may_be_left_out(tmp_path):
     request = ScaleRequest(str(tmp_path / "encoder.tflite"), "litert", (parse("ids.0=1..4"),))
 
     assert "taken as 1: ids.1, mask.0, mask.1 " in scale_runs.Places(request, Silent(), lambda line: None).assumed
+
+
+def test_a_runtimes_own_full_stop_does_not_end_the_sentence_around_it():
+    assert Outcome("error", "WARMUP", "failed to invoke.").sentence == "in WARMUP: failed to invoke"
+    assert Outcome("exit", "WARMUP", exit_code=1, hints=("it printed: no model.",)).sentence.endswith("it printed: no model")
+    assert Outcome("error", "WARMUP", "still waiting ...").sentence == "in WARMUP: still waiting ..."
 
 
 def test_want_of_memory_is_told_by_the_kernel_or_by_the_runtime():
@@ -307,7 +517,7 @@ def test_the_report_says_what_stands_beside_a_law():
         "none",
         "1.50x",
         "Up to about a=5 PREPARE makes the peak, beyond it EXECUTE (with s=16).",
-        "Undecided: add more.",
+        "2 threads: undecided: add more.",
         "- A remark.",
     ):
         assert words in text, words
@@ -348,12 +558,17 @@ def test_another_phase_may_make_the_peak_beyond_a_place():
     (change,) = scaled.changes(PEAK, named, {"a": (1, 64)})
     assert (change.before, change.after) == (MODEL_LOAD, "EXECUTE")
     assert change.value == pytest.approx(30, abs=2)
+    answer = made(laws=named, changes=(change,), points=(Measured({"a": 1}, {PEAK: 120 * MIB}),))
+    assert "PEAK is the larger of MODEL_LOAD = " in pictures._said(answer)
+    text = tables.render(answer)
+    assert "PEAK is the larger of MODEL_LOAD = 120.0 MiB and EXECUTE = 60.0 MiB + 2.00 MiB x a\n" in text
+    assert "the most of MODEL_LOAD and EXECUTE" in text
 
 
 def test_a_group_of_processes_is_removed(scenario):
-    with together._group(1 << 30) as group:
+    with together._group(HERE, 1 << 30) as group:
         pass
-    assert group is None or not group.folder.exists()
+    assert group is None or not Path(group.folder).exists()
 
 
 @pytest.mark.parametrize(
@@ -480,7 +695,7 @@ def test_a_law_with_a_plan_is_the_same_again(tmp_path, monkeypatch, memprof):
         yield made_run
 
     monkeypatch.setattr(scale_runs.campaign, "measure", measure)
-    monkeypatch.setattr(scale_requests, "possible", lambda order: False)  # a simulation of the arena is not kept
+    monkeypatch.setattr(scale_requests, "unusual", lambda order: "this")  # the law is that of an arena that is not simulated
     zoo.make("encoder", tmp_path / "encoder.onnx", format="onnx", size_bytes=4 * MIB)
     words = ("--vary", "batch=1..32", "--vary", "sequence=16..512", "--predict", "batch=40,sequence=600", "--confirm", "--json")
     done = memprof("scale", "encoder.onnx", "-r", "onnxruntime", *words, "-o", "runs.jsonl")
@@ -492,6 +707,7 @@ def test_a_law_with_a_plan_is_the_same_again(tmp_path, monkeypatch, memprof):
     (again,) = scale_laws.of_runs(loaded)
     retold = json.loads(tables.render(again, format="json"))
     assert told["planned"] and told["laws"][0]["law"]["steps"]
+    assert "The arena is not simulated: not with this." in told["remarks"]
     for part in ("laws", "planned", "against", "points"):
         assert retold[part] == told[part], part
     # Of a file from before there were plans, and of one that claims nonsense, the law is made without.
@@ -514,7 +730,7 @@ def test_a_dimension_that_stayed_the_same_is_no_dimension_of_the_law():
 
 def test_what_makes_no_law_is_left_out():
     nothing_varies = [run(f"b={b}", at={"b": b}) for b in (5, 5)]
-    side_by_side = [run(f"processes={count}", at={"processes": count}, processes=count) for count in (1, 2, 3)]
+    side_by_side = [run(f"processes={count}", at={"processes": count}, processes=count) for count in (1, 2, 3)]  # without their sum
     failed = [run(f"c={c}", at={"c": c}, outcome=Outcome("error", phase="MODEL_LOAD", message="no")) for c in (1, 9)]
     hostile = [run("d", at={"d": value}) for value in (0, -1, 10**400)]
 
@@ -535,6 +751,86 @@ def test_a_picture_is_of_one_search():
         InputError, match=r"2 searches, and a picture is of one: net.onnx in onnxruntime; net.onnx in onnxruntime · arena=off"
     ):
         pictures.render([*at_places(), *at_places(knobs={"arena": "off"})])
+
+
+def wanting(runs, **asked):
+    return [replace(each, search=Search(**asked)) for each in runs]
+
+
+def drawn(answer):
+    """The texts of a picture, and the ends of its axis."""
+    figure = pictures.picture(answer)
+    (axes,) = figure.get_axes()
+    return [text.get_text() for text in (*figure.texts, *axes.texts)], axes.get_xlim()
+
+
+def test_what_was_asked_is_in_the_picture():
+    refused = run("a=50", at={"a": 50}, outcome=Outcome("error", phase="EXECUTE", message="no room"))
+    runs = [*at_places(slope=2.0), refused]
+    (plain,) = scale_laws.of_runs(runs)
+    texts, ends = drawn(plain)
+    assert "not measured" in texts and any(text.startswith("Not measured: a=50: in EXECUTE: no room") for text in texts)
+    assert ends[1] < 70 and not [text for text in texts if text.startswith(("predicted", "limit", "largest"))]
+
+    (answer,) = scale_laws.of_runs(wanting(runs, predictions=({"a": 120},), within_bytes=180 * MIB))
+    texts, ends = drawn(answer)
+    assert {"predicted, with 95%", "limit 180.0 MiB", "largest that fits"} <= set(texts)
+    assert f"{answer.within[0].value}" in texts and answer.within[0].value in (49, 50)
+    assert ends[1] > 120
+
+    # What is too far away, and a limit too high, are said.
+    (far,) = scale_laws.of_runs(wanting(runs, predictions=({"a": 1000},), within_bytes=1 << 34))
+    texts, ends = drawn(far)
+    assert ends[1] < 70
+    assert any(text == "The limit of 16.00 GiB lies above the picture." for text in texts)
+    assert any(text.startswith("Not drawn: PEAK at a=1000, predicted as 2.03 GiB") for text in texts)
+
+
+def test_points_that_are_on_no_curve_have_an_entry():
+    def law(a, b):
+        return 80 + a + 2 * b
+
+    places = [(1, b) for b in (1, 3, 9, 20, 32)] + [(9, b) for b in (1, 32)] + [(5, 3)]
+    runs = [run(f"a={a},b={b}", memory={"STARTUP": (40, 40), "EXECUTE": (law(a, b), law(a, b))}, at={"a": a, "b": b}) for a, b in places]
+    (answer,) = scale_laws.of_runs(wanting(runs, predictions=({"a": 4, "b": 40},)))
+    texts, _ = drawn(answer)
+    assert {"b=1", "b=40", "at other values of b"} <= set(texts)
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        Search(predictions=({"b": 3}, {"a": -1}, {"a": 10**400}), within_bytes=-5),
+        Search(requests=Requests((7, ~9), (), (0,), (Asked({"a": 1}, (10,), ()),))),
+        Search(requests=Requests((0, ~0), (0,), (0,), (Asked({"b": 1}, (10,), ()),))),
+        Search(requests=Requests((0, ~0), (0,), (0,), (Asked({"a": 1}, (10**400,), ()), Asked({"a": 2}, (20, 30), (4,))))),
+        Search(requests=Requests((), (), (), ())),
+        Search(sums={"no such": 1}),
+    ],
+)
+def test_what_no_search_asked_changes_no_law(search):
+    (plain,), (odd,) = scale_laws.of_runs(at_places()), scale_laws.of_runs([replace(each, search=search) for each in at_places()])
+    assert (odd.laws, odd.predictions, odd.within) == (plain.laws, (), ())
+
+
+def test_processes_make_their_law_again(scenario, memprof, tmp_path):
+    path = scenario(load=[{"allocate": "w", "bytes": 20 * MIB}])
+    words = ("--vary", "processes=1..3", "--points", "3", "--within", "200MiB", "--json", "-o", "p.jsonl")
+    done = memprof("scale", path, "-r", "synthetic", *words)
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    (again,) = scale_laws.of_runs(store.load([tmp_path / "p.jsonl"]).runs)
+    retold = json.loads(tables.render(again, format="json"))
+    for part in ("main", "laws", "points", "within"):
+        assert retold[part] == told[part], part
+
+
+def test_the_page_has_what_was_asked():
+    text = page.render(wanting(at_places(slope=2.0), predictions=({"a": 100},), within_bytes=180 * MIB))
+    laws_part = text[text.index('id="laws"') :]
+    assert "Predictions (MiB)" in laws_part and "beyond the measured a" in laws_part
+    assert "Within 180.0 MiB" in laws_part and "largest that fits" in laws_part
 
 
 def test_the_page_has_the_law_and_its_picture():

@@ -107,7 +107,7 @@ def test_an_existing_file_is_never_overwritten(tmp_path):
     path = written(tmp_path / "runs.jsonl", runs())
     before = path.read_bytes()
 
-    with pytest.raises(InputError, match="exists"):
+    with pytest.raises(InputError, match=r"exists: --append adds to it, or name another file$"):
         store.Writer(path, append=False)
 
     assert path.read_bytes() == before

@@ -89,6 +89,13 @@ def test_a_cell_is_the_median_and_the_farthest_repeat():
     assert shown["a"]["PEAK"] == "272.0 ±8.0"
 
 
+def test_the_heading_has_the_repeats_of_every_variant():
+    some = [*runs("a"), *runs("b", (0, 0.1, 0.2))]
+
+    assert table.render(some).startswith("net.onnx, warming up 5 & running 5, 3 to 5 repeats\n")
+    assert table.render(some[:1]).startswith("net.onnx, warming up 5 & running 5, 1 repeat\n")
+
+
 def test_above_the_baseline_the_runtime_itself_is_subtracted():
     shown = cells(table.render(runs(), above_baseline=True), "RSS peak above the baseline (MiB)")
 

@@ -10,7 +10,18 @@ from memprof.units import counted, exact_bytes, format_bytes, format_duration, p
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("1", 1), ("64KiB", 65536), ("64 kib", 65536), ("1.5MiB", 1572864), ("2GB", 2 * 10**9), ("1kB", 1000), (".5KiB", 512), ("0", 0)],
+    [
+        ("1", 1),
+        ("64KiB", 65536),
+        ("64 kib", 65536),
+        ("1.5MiB", 1572864),
+        ("2GB", 2 * 10**9),
+        ("1kB", 1000),
+        (".5KiB", 512),
+        ("50M", 50 << 20),
+        ("2g", 2 << 30),
+        ("0", 0),
+    ],
 )
 def test_sizes_are_read(text, expected):
     assert parse_bytes(text) == expected

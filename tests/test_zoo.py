@@ -637,3 +637,9 @@ def test_a_folder_is_no_name_of_a_model(memprof: Any, output: str, formats: str)
     assert done.returncode == 2 and done.stderr.strip().endswith(
         f"-o {output} is a folder: name the model in it, -o {Path(output) / 'mnist'}"
     )
+
+
+def test_all_that_is_missing_is_said_at_once(memprof):
+    done = memprof("zoo")
+    assert (done.returncode, done.stderr) == (2, "memprof: Missing argument 'NAME', option '--format' and option '--output' / '-o'.\n")
+    assert memprof("zoo", "mnist", "-o", "x").stderr == "memprof: Missing option '--format'.\n"

@@ -6,8 +6,8 @@
     desk    a desk that gets 100,000 runs with their timelines through a real scheduler, from places that make them up: its memory
     boards  the same with boards of tests/board (QEMU) behind two of the eight workers: every run once, and the time between two jobs
     same    the figures of one model measured here and through a fleet, in turn, judged as the gate does (on an idle machine)
-    kills   a worker, the process that tends a place, a board, and the desk killed in the middle: every run once, no comparison mixed, nothing
-            left running
+    kills   a worker, the process that tends a place, the desk, the scheduler, and a board (half as often) killed in the middle: every run once,
+            no comparison mixed, nothing left running
 
 All but `plan` and `desk` need root (iproute2); without it the workers share the loopback. `--count N`: campaigns, or kills of each. Each part
 prints its Markdown table and writes it into docs/fleet.md where that has a place for it; progress goes to standard error.
@@ -33,6 +33,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 
@@ -56,6 +58,7 @@ _MEMPROF = str(Path(sys.executable).with_name("memprof"))  # the installed one, 
 _NET = "10.213.77"
 _SLEEP_S = 1.0
 _JOBS, _EACH = 64, 4  # jobs, and how many of them are a comparison
+_TAKERS = ("probe and program", "place's process", "worker", "scheduler")  # of CPU time
 _AT_THE_DESK = ((10_000, 10), (100_000, 10))  # runs of a campaign, and how many of them are a comparison
 _MADE = 16  # places
 _SHORT = ("-r", "synthetic", "--warmup", "0", "--runs", "1", "--repeats", str(_EACH))
@@ -91,6 +94,7 @@ class Lab:
     folder: Path
     address: str
     netns: str
+    scheduler: subprocess.Popen[bytes] | None = None
     workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     boards: dict[str, tuple[subprocess.Popen[bytes], int]] = field(default_factory=dict)  # by their worker, with the port of their ssh
 
@@ -100,6 +104,11 @@ class Lab:
 
     def memprof(self, *words: str) -> list[str]:
         return self.words(_MEMPROF, *words)
+
+    def begin_scheduler(self, host: str) -> None:
+        words = ["-m", "distributed.cli.dask_scheduler", "--host", host, "--port", "8786", "--no-dashboard"]
+        log = (self.folder / "scheduler").open("ab")
+        self.scheduler = subprocess.Popen(self.words(sys.executable, *words), stdout=log, stderr=log)
 
     def worker(self, name: str, netns: str) -> None:
         """Start a worker, with caches of its own."""
@@ -144,6 +153,19 @@ class Lab:
         done = subprocess.run(self.memprof("fleet", self.address, "--insecure", "--json"), capture_output=True, text=True, check=False)
         return json.loads(done.stdout)["places"] if done.returncode == 0 else []
 
+    def cpu_ms(self) -> Counter[str]:
+        """The CPU time that the fleet has taken; of probes and programs, of those that have ended."""
+        taken: Counter[str] = Counter()
+        if self.scheduler is not None:
+            taken["scheduler"] = _cpu_ms(psutil.Process(self.scheduler.pid).cpu_times())
+        for worker in self.workers.values():
+            taken["worker"] += _cpu_ms(psutil.Process(worker.pid).cpu_times())
+            for tender in _tenders(worker.pid):
+                times = tender.cpu_times()
+                taken["place's process"] += _cpu_ms(times)
+                taken["probe and program"] += round(1000 * (times.children_user + times.children_system))
+        return taken
+
     def measuring(self) -> list[psutil.Process]:
         """The probes, and what they started, below all workers."""
         tenders = [child for worker in self.workers.values() if worker.poll() is None for child in _tenders(worker.pid)]
@@ -159,6 +181,10 @@ class Lab:
         counts = Counter((run.job.model.name, run.attempt.place) for run in runs if run.attempt)
         begun = {place for (_, place), count in counts.items() if count < _EACH and place}
         return next((name for name, (_, port) in self.boards.items() if any(f":{port} " in place for place in begun)), None)
+
+
+def _cpu_ms(times: Any) -> int:
+    return round(1000 * (times.user + times.system))
 
 
 def _tenders(pid: int) -> list[psutil.Process]:
@@ -220,10 +246,8 @@ def lab(workers: int = _WORKERS, boards: int = 0) -> Iterator[Lab]:
     with tempfile.TemporaryDirectory(prefix="memprof-fleet-") as name, networks(workers) as (desk, others):
         host = f"{_NET}.1" if desk else "127.0.0.1"
         made = Lab(Path(name), f"tcp://{host}:8786", desk)
-        log = (made.folder / "scheduler").open("wb")
-        words = ["-m", "distributed.cli.dask_scheduler", "--host", host, "--port", "8786", "--no-dashboard"]
-        scheduler = subprocess.Popen(made.words(sys.executable, *words), stdout=log, stderr=log)
         try:
+            made.begin_scheduler(host)
             time.sleep(2)
             for number, netns in enumerate(others):
                 if number < boards:
@@ -232,9 +256,10 @@ def lab(workers: int = _WORKERS, boards: int = 0) -> Iterator[Lab]:
             _until(lambda: len(made.there()) == workers, 180)
             yield made
         finally:
-            for process in (*made.workers.values(), scheduler):
+            assert made.scheduler is not None
+            for process in (*made.workers.values(), made.scheduler):
                 process.terminate()
-            for process in (*made.workers.values(), scheduler):
+            for process in (*made.workers.values(), made.scheduler):
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(20)
                 process.kill()
@@ -289,6 +314,13 @@ def _alone(made: Lab, models: int) -> float:
     return 1000 * idle_s / count
 
 
+def _idle_ms(runs: Sequence[Run]) -> float:
+    """The same of the campaign itself: what its machines do between their first and their last job but the jobs, a job."""
+    places = {run.attempt.place for run in runs if run.attempt}
+    there = [[run for run in runs if run.attempt and run.attempt.place == place] for place in places]
+    return 1000 * sum(_span_s(part) - _busy_s(part) for part in there) / len(runs)
+
+
 def _busy_s(runs: Sequence[Run]) -> float:
     return sum((run.marks[-1].end_ns - run.marks[0].begin_ns) / 1e9 for run in runs)
 
@@ -300,13 +332,16 @@ def _span_s(runs: Sequence[Run]) -> float:
 
 def real(count: int) -> None:
     """A campaign of sleeping jobs on real workers: on eight, which share the CPUs, and on as many as there are CPUs."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
+    cpu: list[tuple[str, ...]] = []
     for workers in sorted({_WORKERS, os.cpu_count() or 1}, reverse=True):
         models = _JOBS // _EACH * workers // _WORKERS
         with lab(workers) as made:
             for turn in range(count):
-                rows.append(_measured(made, models, turn))
-                print(rows[-1], file=sys.stderr)
+                row, taken = _measured(made, models, turn)
+                rows.append(row)
+                cpu.append(taken)
+                print(row, taken, file=sys.stderr)
     header = (
         "workers",
         "jobs",
@@ -314,7 +349,9 @@ def real(count: int) -> None:
         "campaign (s)",
         "ratio",
         "overhead a job (ms)",
-        "the same without a fleet (ms)",
+        "of it between two jobs",
+        "of it at the ends",
+        "between two jobs without a fleet (ms)",
         "the whole command (s)",
     )
     _show(
@@ -322,31 +359,44 @@ def real(count: int) -> None:
         aligned([header, *rows]),
         [
             f"Each job sleeps {_SLEEP_S:g} s; {_EACH} jobs are a comparison. Load of the machine: {os.getloadavg()[0]:.0f}.",
-            "Without a fleet: as many `memprof run` at once, each with its share of the jobs. That is the start of the probes and of the "
-            "programs. Workers that share a CPU wait for one another there: their jobs begin at the same moments.",
+            "Between two jobs: the end of the probe, the way to the next job, and the start of the next probe. At the ends: the first jobs of "
+            "the workers do not begin at once, and their last ones do not end at once.",
+            "Without a fleet: as many `memprof run` at once, each with its share of the jobs. Workers that share a CPU wait for one another when "
+            "probes and programs start: their jobs begin at the same moments.",
         ],
+    )
+    _show(
+        "fleet-cpu",
+        aligned([("workers", *(f"{name} (ms)" for name in _TAKERS), "desk, all of it (ms)"), *cpu]),
+        ["The CPU time a job, of the same campaigns. The probe looks 200 times a second at a program that sleeps 1 s."],
     )
 
 
-def _measured(made: Lab, models: int, turn: int) -> tuple[str, ...]:
-    """A campaign as a row of the table."""
+def _measured(made: Lab, models: int, turn: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """A campaign as a row of the table, and as one of that of CPU times."""
     output, workers = made.folder / f"lab{turn}.jsonl", len(made.workers)
-    began = time.monotonic()
+    before, began, ended = made.cpu_ms(), time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(_campaign(made, output, models, _SLEEP_S), check=True, capture_output=True)
-    wall_s = time.monotonic() - began
+    wall_s, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    desk_s = after.ru_utime + after.ru_stime - ended.ru_utime - ended.ru_stime
+    taken = made.cpu_ms() - before
     runs = store.load([output]).runs
     span_s, ideal_s = _span_s(runs), _busy_s(runs) / workers
     overhead_ms = 1000 * (span_s - ideal_s) * workers / len(runs)
-    return (
+    between_ms = _idle_ms(runs)
+    row = (
         str(workers),
         str(len(runs)),
         f"{ideal_s:.1f}",
         f"{span_s:.1f}",
         f"{span_s / ideal_s:.2f}",
         f"{overhead_ms:.0f}",
+        f"{between_ms:.0f}",
+        f"{overhead_ms - between_ms:.0f}",
         f"{_alone(made, models):.0f}",
         f"{wall_s:.1f}",
     )
+    return row, (str(workers), *(f"{taken[name] / len(runs):.0f}" for name in _TAKERS), f"{1000 * desk_s / len(runs):.0f}")
 
 
 def desk(count: int) -> None:
@@ -496,11 +546,11 @@ def _judged(name: str, base: Sequence[Run], head: Sequence[Run]) -> Iterator[tup
 def kills(count: int) -> None:
     """Kills in the middle."""
     rows = []
-    for victims, boards in ((("worker", "tender", "desk"), 0), (("board",), 2)):
+    for victims, boards, tried in ((("worker", "tender", "desk", "scheduler"), 0, count), (("board",), 2, (count + 1) // 2)):
         with lab(3, boards) as made:
             for victim in victims:
-                right = sum(_kill(made, victim, turn) for turn in range(count))
-                rows.append((victim, str(count), str(right)))
+                right = sum(_kill(made, victim, turn) for turn in range(tried))
+                rows.append((victim, str(tried), str(right)))
                 print(rows[-1], file=sys.stderr)
     _show("fleet-kills", aligned([("killed", "tried", "right"), *rows]), [f"`python ci/bench/fleet.py kills --count {count}`"])
 
@@ -515,6 +565,14 @@ def _kill(made: Lab, victim: str, turn: int) -> bool:
             process.kill()
         desk.wait()
         _until(lambda: not made.measuring(), 30)
+        subprocess.run([*words, "--append"], capture_output=True, check=False, timeout=180)
+    elif victim == "scheduler":
+        assert made.scheduler is not None
+        made.scheduler.kill()
+        made.scheduler.wait()
+        made.begin_scheduler(urlsplit(made.address).hostname or "")
+        desk.wait(180)
+        _until(lambda: len(made.there()) == len(made.workers) and not made.measuring(), 120)
         subprocess.run([*words, "--append"], capture_output=True, check=False, timeout=180)
     elif victim == "board":
         with suppress(SystemExit):  # it may be over

@@ -253,7 +253,7 @@ def _guarded(call: Callable[[], Any]) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":  # of click 8.2 and later
             error.show()
         else:
-            talk(error.format_message())
+            talk(_missing(error) if isinstance(error, click.MissingParameter) else error.format_message())
         return error.exit_code
     except MemprofError as error:
         talk(str(error))
@@ -275,6 +275,17 @@ def _guarded(call: Callable[[], Any]) -> int:
         if isinstance(error.__cause__, KeyboardInterrupt):  # a Ctrl-C inside an import comes out so, until Python 3.11
             return _interrupted()
         return _short_of_memory() if out_of_memory(error) else _defect(error)
+
+
+def _missing(error: click.MissingParameter) -> str:
+    """What click says of the first parameter that is missing, for all that are: those that were given are known by then."""
+    context = error.ctx
+    known = context.params if context is not None else {}
+    every = [each for each in (context.command.params if context is not None else ()) if each.required and each.name not in known]
+    if context is None or len(every) < 2:
+        return error.format_message()
+    *words, last = [f"{each.param_type_name} {each.get_error_hint(context)}" for each in every]
+    return f"Missing {', '.join(words)} and {last}."
 
 
 def _short_of_memory() -> int:

@@ -18,6 +18,7 @@ Examples:
   memprof bisect net.onnx --package onnxruntime --from 1.17 --to 1.31
   memprof bisect net.onnx --package onnxruntime --from 1.22 --to 1.24 --metric law_bytes --vary batch=1..16
   memprof bisect net.onnx --package onnxruntime --from 1.17 --to 1.31 --on dask:tcp://127.0.0.1:8786 --machines kind=pi5
+  memprof bisect --suite suite.toml --good v1.2 --on dask:tcp://127.0.0.1:8786 --machines kind=pi5
 """
 
 
@@ -48,7 +49,7 @@ Examples:
 )
 @click.option("--all", "every", is_flag=True, help="Find each step, and not only the first.")
 @click.option("--no-explain", is_flag=True, help="Do not explain the step, nor look for a setting that undoes it.")
-@click.option("--on", metavar="dask:ADDRESS", help="With --package: measure on the machines of a fleet, several releases at once.")
+@click.option("--on", metavar="dask:ADDRESS", help="Make and measure the versions on the machines of a fleet, several at once.")
 @machines_option
 @security_options
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here.")
@@ -79,7 +80,8 @@ def command(
 
     The ends are measured first, then the middle of what is left. A version that cannot be built or run is skipped, and the answer may be a
     range. A turn asks for more repeats until it is certain; at most 1 search in 100 takes a wrong one. A search that is interrupted goes on
-    when it is asked the same again. On a fleet a turn measures as many releases as there are machines of the kind, each beside both ends.
+    when it is asked the same again. On a fleet the workers install the releases or build the commits. A turn then measures as many versions
+    as there are machines of the kind, each beside both ends.
     """
     from ..files import check_new
     from ..history import asked, bisecting

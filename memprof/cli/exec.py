@@ -53,7 +53,8 @@ def command(
 ) -> int:
     """Measure a program and all that it starts: memory and time of its phases.
 
-    The program reads memprof's standard input. Its output is not shown. If it fails, the end of its output is kept in the runs file.
+    The program reads memprof's standard input; on another machine (--on) it reads nothing. Its output is not shown. If it fails, the end of its
+    output is kept in the runs file.
     """
     with reaching(on, remote_dir) as place:
         return measure_suite(_suite(place=place, **words), output, append, above_baseline, as_json)

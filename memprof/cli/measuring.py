@@ -16,7 +16,8 @@ from ..errors import EXIT_INTERRUPTED, MeasurementError, MemprofError
 probe_option = click.option(
     "--probe",
     type=click.Choice(["python", "static"]),
-    help="What looks at the processes; static is a small C program, compiled on first use.  [default: python]",
+    help="What looks at the processes; static is a small C program, compiled on first use.  "
+    "[default: python; with --on static where there is no Python 3.8]",
 )
 
 
@@ -141,36 +142,46 @@ def measure_suite(
     from ..measuring.orders import plan
     from .progress import showing_output
 
-    say_compiling(suite.place, suite.probe)
     planned = plan(suite)
 
     def measure(progress: Any, keep: Any) -> Any:
-        for remark in (*planned.remarks, *campaign.surroundings(max(order.job.model.bytes for order in planned.orders), suite.place)):
-            progress.say(remark)
         orders, there = planned.orders, list[Any]()
         if output is not None and append:
             orders, there = resuming.unfinished(orders, Path(output), progress.say)
+        if orders:
+            say_compiling(suite.place, suite.probe)
+        state = campaign.surroundings(max(order.job.model.bytes for order in orders), suite.place) if orders else ()
+        for remark in (*planned.remarks, *state):
+            progress.say(remark)
         yield from there  # the tables are those of the whole campaign
         yield from campaign.measure(orders, progress, showing_output(keep, progress) if verbose else keep)
 
-    return keep_runs(measure, output, append, as_json, above_baseline, brief)
+    return keep_runs(measure, output, append, as_json, above_baseline, brief, wanted=len(planned.orders))
 
 
 def keep_runs(
-    measure: Any, output: str | None, append: bool, as_json: bool, above_baseline: bool = False, brief: bool = False, silent: bool = False
+    measure: Any,
+    output: str | None,
+    append: bool,
+    as_json: bool,
+    above_baseline: bool = False,
+    brief: bool = False,
+    silent: bool = False,
+    wanted: int = 0,
 ) -> int:
     """Write the runs that `measure(progress, keep)` yields as they come, and print their tables; the exit code.
 
-    brief: only the tables that most people look at first. silent: no tables.
+    brief: only the tables that most people look at first. silent: no tables. wanted: how many runs there will be, if --append goes on after Ctrl-C.
     """
     from ..measuring.keeping import keeping
-    from ..runs.attempts import standing
+    from ..runs.attempts import standing, was_lost
     from . import talk
     from .progress import chosen
 
     runs: list[Any] = []
     stopped: MemprofError | OSError | KeyboardInterrupt | None = None
-    with keeping(Path(output) if output else unused_path(), talk, append=append) as keep:
+    path = Path(output) if output else unused_path()
+    with keeping(path, talk, append=append) as keep:
         try:
             with closing(chosen()) as progress:
                 for run in measure(progress, keep):
@@ -183,7 +194,10 @@ def keep_runs(
     if isinstance(stopped, MemprofError | OSError):
         raise stopped
     if stopped is not None:
-        talk("interrupted")
+        done = sum(not was_lost(run) for run in runs)
+        again = "--append" if output else f"-o {path} --append"
+        goes_on = f": {done} of {wanted} runs are in {path}; the same command with {again} goes on"
+        talk(f"interrupted{goes_on if 0 < done < wanted else ''}")
         return EXIT_INTERRUPTED
     return 0 if all(run.outcome.ok for run in runs) else MeasurementError.exit_code
 

@@ -15,7 +15,7 @@ import click
 
 from ..plain import plain
 from ..runs import store
-from ..runs.metrics import METRICS, value
+from ..runs.metrics import METRICS, exact, swapped, value
 from ..runs.records import PEAK, Job, Run
 from ..units import counted, format_bytes, format_duration
 
@@ -34,8 +34,10 @@ def described(job: Job) -> str:
 
 def ended(run: Run) -> str:
     """How a run ended, in a few words."""
-    peak = value(run, PEAK, METRICS["rss_peak_bytes"])
-    seen = f"peak {format_bytes(peak)}" if peak else "no peak was seen"
+    metric = METRICS["rss_peak_bytes"]
+    peak = value(run, PEAK, metric)
+    sign = "≥" if swapped(run, PEAK, metric) else "" if exact(run, PEAK, metric) else "~"  # as in the tables
+    seen = f"peak {sign}{format_bytes(peak)}" if peak else "no peak was seen"
     if run.outcome.ok:
         return seen
     return f"{seen}; failed: {run.outcome.sentence}" if run.complete else f"failed: {run.outcome.sentence}"

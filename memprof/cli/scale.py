@@ -15,6 +15,7 @@ Examples:
   memprof scale net.onnx -r onnxruntime --vary batch=1..64 --vary height,width=224..1024
   memprof scale net.onnx -r onnxruntime --vary sessions=1..8
   memprof scale net.onnx -r onnxruntime --vary processes=1..8
+  memprof scale net.onnx -r onnxruntime --vary processes=1..8 --on ssh:pi@board
   memprof scale net.onnx -r onnxruntime --vary batch=1..16 --predict batch=64 --within 2GiB --confirm
   memprof scale net.onnx -r onnxruntime --vary batch=1..64 --on dask:tcp://127.0.0.1:8786 --machines kind=pi5
 """

@@ -38,7 +38,7 @@ Examples:
   memprof zoo mlp --format onnx --size 1GiB -o mlp.onnx
   memprof zoo mobilenet_v2 --format onnx,tflite,mnn,ncnn -o mobilenet_v2
   memprof zoo mobilenet_v2 --format onnx,pt2,pte -o mobilenet_v2
-  memprof zoo llama --format gguf --type q8_0 --size 50MB -o llama.gguf
+  memprof zoo llama --format gguf --type q8_0 --size 50M -o llama.gguf
   memprof zoo llama --format genai --size 50MB -o llama
 """
 

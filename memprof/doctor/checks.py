@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +28,6 @@ class Check:
     state: State
     found: str
     meaning: str
-
-
-def mib_up(size: int) -> str:
-    """Bytes in MiB with two digits, rounded up."""
-    return f"{math.ceil(size / MIB * 100) / 100:.2f}"
 
 
 def guarded(look: Callable[[], Finding]) -> Finding:

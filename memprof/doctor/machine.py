@@ -7,15 +7,16 @@ from pathlib import Path
 
 from ..measuring.cgroups import meminfo, read_or_none
 from ..measuring.places.place import Place
-from ..units import format_bytes
-from .checks import MIB, Finding, mib_up
+from ..units import format_bound, format_bytes
+from .checks import MIB, Finding
 from .kernel import HIDDEN, kernel_memory_shown
 
 
-def processors(cpus: int, usable: int, bound: int) -> Finding:
-    """CPUs, and the bound in bytes that their number sets to every peak."""
+def processors(cpus: int, usable: int, bound: int, by_thread: bool) -> Finding:
+    """CPUs, and the bound of every peak in bytes; by_thread: it is that of each thread."""
     facts = f"{usable} of {cpus} usable" if usable != cpus else f"{cpus}"
-    meaning = f"a high-water mark can be {mib_up(bound)} MiB off; a runtime that uses all {usable} is not polled in timed iterations"
+    each = " for each thread" if by_thread else ""
+    meaning = f"peaks are exact to {format_bound(bound)}{each}; a runtime that uses all {usable} is not polled in timed iterations"
     return "ok" if bound <= 4 * MIB and usable == cpus else "limited", facts, meaning
 
 

@@ -19,10 +19,11 @@ from ..errors import MeasurementError, MemprofError, os_reason
 from ..measuring.leftovers import scratch
 from ..measuring.places.place import HERE, Place, Weather
 from ..measuring.progress import Progress
+from ..probe import procfs
 from ..programs import runtimes
 from ..runs.records import RUN, Machine, Polling, Run
-from ..units import format_bytes
-from .checks import CHILD, FIGURES, MACHINE, MIB, MS, ROOT, TOOLS, Check, Finding, guarded, mib_up
+from ..units import format_bound, format_bytes
+from .checks import CHILD, FIGURES, MACHINE, MIB, MS, ROOT, TOOLS, Check, Finding, guarded
 from .kernel import control_group, counters, idle_pages, pressure, soft_dirty
 from .known import Known, Transient, compared, known_allocations, known_program, measured_marks, transient_bytes, typical_polling, worst
 from .machine import emulation, huge_pages, load, memory, processors, swap
@@ -83,7 +84,7 @@ def examine(python: str | None, progress: Progress, place: Place = HERE) -> Repo
         polling=polling,
         peak_exact=exact,
         peak_error_bytes=worst([transient.peak_error_bytes for transient in transients]),
-        verdict=verdict(transients, machine.peak_bound_bytes, exact, failure),
+        verdict=verdict(transients, machine.peak_bound_bytes, exact, failure, _by_thread(machine)),
         failure=failure,
     )
 
@@ -113,7 +114,9 @@ def _by_a_program(machine: Machine, checks: Sequence[Check], size: int, progress
         polling=polling,
         peak_exact=exact,
         peak_error_bytes=None,
-        verdict=program_verdict(mark.height_bytes if mark is not None else 0, size, machine.peak_bound_bytes, exact, failure),
+        verdict=program_verdict(
+            mark.height_bytes if mark is not None else 0, size, machine.peak_bound_bytes, exact, failure, _by_thread(machine)
+        ),
         failure=failure,
     )
 
@@ -124,26 +127,38 @@ def _succeeds(place: Place, script: str) -> bool:
 
 # -- judging the measured figures
 
+_A_THREAD = " for each thread"  # as a run states its bound for all threads that it had
 
-def program_verdict(peak: int, size: int, bound: int, exact: bool, failure: str | None) -> str:
-    """A sentence on how exact a program's peak is, by a program that held a block of this size, and little else; all in bytes."""
+
+def _by_thread(machine: Machine) -> bool:
+    return bool(procfs.late_by_thread(machine.kernel))  # type: ignore[no-untyped-call]
+
+
+def program_verdict(peak: int, size: int, bound: int, exact: bool, failure: str | None, by_thread: bool = False) -> str:
+    """A sentence on how exact a program's peak is, by a program that held a block of this size, and little else; all in bytes.
+
+    by_thread: see memprof.probe.procfs.late_by_thread; the bound is then that of one thread.
+    """
     if failure is not None:
         return f"nothing could be measured here: {failure}"
     measured = f"a program that holds {format_bytes(size)} was measured with {format_bytes(peak)}"
     if not exact or peak < size - bound:
         return f"peaks are not exact here: {measured}"
-    return f"peaks of programs are exact to {mib_up(bound)} MiB here ({measured})"
+    return f"peaks of programs are exact to {format_bound(bound)}{_A_THREAD if by_thread else ''} here ({measured})"
 
 
-def verdict(transients: Sequence[Transient], bound: int, exact: bool, failure: str | None) -> str:
-    """A sentence on how exact a peak is here: never finer than the kernel's bound in bytes, and never finer than the errors that were measured."""
+def verdict(transients: Sequence[Transient], bound: int, exact: bool, failure: str | None, by_thread: bool = False) -> str:
+    """A sentence on how exact a peak is here: never finer than the kernel's bound in bytes, and never finer than the errors that were measured.
+
+    by_thread: as in `program_verdict`.
+    """
     if failure is not None:
         return f"nothing could be measured here: {failure}"
     error_seen = worst([transient.peak_error_bytes for transient in transients]) or 0
     if not exact:
         return f"peaks are not exact here: the high-water mark cannot be reset, and polling was {abs(error_seen) / MIB:.1f} MiB off"
     error = max(abs(error_seen), bound)
-    sentence = f"peaks are exact to {mib_up(error)} MiB here"
+    sentence = f"peaks are exact to {format_bound(error)}{_A_THREAD if by_thread else ''} here"
     slow = worst([transient.polled_50ms_error_bytes for transient in transients])
     if slow is not None and -slow > error:
         sentence += f" (polling every 50 ms: up to {-slow / MIB:.0f} MiB missed)"
@@ -222,7 +237,7 @@ def far_looks(place: Place, machine: Machine, root: Path) -> tuple[Check, ...]:
     table: tuple[tuple[str, str, Callable[[], Finding]], ...] = (
         (FIGURES, "statm, status", lambda: counters(machine.kernel)),
         (FIGURES, "pressure (PSI)", lambda: pressure(root)),
-        (MACHINE, "CPUs", lambda: processors(machine.cpus, machine.cpus_usable, machine.peak_bound_bytes)),
+        (MACHINE, "CPUs", lambda: processors(machine.cpus, machine.cpus_usable, machine.peak_bound_bytes, _by_thread(machine))),
         (MACHINE, "emulation", lambda: emulation(place)),
         (MACHINE, "load", lambda: load(place.busy()[0])),
         (MACHINE, "memory", lambda: memory(root)),
@@ -255,7 +270,7 @@ def looks(python: str, machine: Machine, root: Path = ROOT) -> tuple[Check, ...]
         (FIGURES, "soft-dirty", soft_dirty),
         (FIGURES, "idle pages", lambda: idle_pages(root)),
         (FIGURES, "pressure (PSI)", lambda: pressure(root)),
-        (MACHINE, "CPUs", lambda: processors(machine.cpus, machine.cpus_usable, machine.peak_bound_bytes)),
+        (MACHINE, "CPUs", lambda: processors(machine.cpus, machine.cpus_usable, machine.peak_bound_bytes, _by_thread(machine))),
         (MACHINE, "emulation", lambda: emulation(HERE)),
         (MACHINE, "load", lambda: load(psutil.cpu_percent(interval=0.3))),
         (MACHINE, "memory", lambda: memory(root)),

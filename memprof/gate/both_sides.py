@@ -14,6 +14,7 @@ from pathlib import Path
 
 from .. import files
 from ..errors import MemprofError
+from ..installing import worktrees
 from ..judge import baseline, budgets
 from ..judge.baseline import Place, Side
 from ..judge.budgets import Budget, Spot
@@ -24,7 +25,7 @@ from ..measuring.progress import Progress
 from ..measuring.suite import Build, Suite, Variant
 from ..programs import runtimes
 from ..runs.records import COMMAND, PEAK, PHASES, RELEASE, WARMUP, Run
-from . import grown, laws, worktrees
+from . import grown, laws
 from .interleaved import measure_sides, orders_at, place_of
 from .request import BASE, HEAD, GateRequest, Known
 

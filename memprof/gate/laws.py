@@ -61,5 +61,5 @@ def measured(wishes: Sequence[Wished], request: GateRequest, progress: Progress)
     known = []
     for wish, answer, failure in wishing.answers(wishes, seek, request.law_output, "the runs that laws were fitted to", progress):
         row = Measured(wish.key, wish.per, wish.limit_bytes, where=wish.where, failure=failure)
-        known.append(row if answer is None else replace(row, figure=answer.main, law=answer.law))
+        known.append(row if answer is None else replace(row, figure=answer.main, law=answer.law, undecided=answer.unbelievable))
     return tuple(known)

@@ -17,16 +17,14 @@ import msgspec
 from .. import files
 from ..cache import cache_folder
 from ..explain.records import Explanation
-from ..judge.baseline import Place
 from ..judge.verdicts import Limits
 from ..measuring.fleet.searching import Machines
 from ..measuring.places.place import HERE
+from ..measuring.versioned import AT
 from ..runs import settings, store
-from ..runs.records import Job, Machine, Run
+from ..runs.records import Machine, Run
 from ..units import counted
 from .versions import Versions
-
-AT = " @ "  # between a variant's name and its version's
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,3 @@ class State:
         """Remove the files: the question is answered."""
         for path in (self._runs_path, self._failures_path, self._values_path, self._conditions_path):
             path.unlink(missing_ok=True)
-
-
-def place_of(job: Job) -> Place:
-    return job.model.name, job.variant.rpartition(AT)[0] if AT in job.variant else job.variant, job.threads

@@ -12,24 +12,23 @@ from ..errors import InputError, MeasurementError, MemprofError, UndecidedError,
 from ..explain import engine
 from ..judge import coefficients, growing
 from ..judge.baseline import Place
-from ..judge.verdicts import judge_row
-from ..measuring import campaign
+from ..measuring import campaign, versioned
 from ..measuring.keeping import keeping
 from ..measuring.order import Order
 from ..measuring.orders import plan
 from ..measuring.progress import Progress
 from ..measuring.suite import Suite, Variant, variants_of
+from ..measuring.versioned import AT, Which, by_place, place_of
 from ..runs import metrics, summary
-from ..runs.records import COMMAND, Job, Run
+from ..runs.records import COMMAND, Run
 from ..seek import bisect, grow, scale
 from ..seek.bisect import Question, Searched, Step, Unable, Unanswered
-from .asked import AT, Request, Side, State, place_of
-from .sides import also, first_phase, row_of
+from .asked import Request, Side, State
+from .sides import FIRST, OF_A_PROGRAM, also, first_phase, followed
 from .there import There
 from .undoing import Undoing, undo
 from .versions import Versions
 
-_FIRST = 5  # repeats of each variant at both ends, to choose the variant to follow
 _OPEN = 4  # builds held at a time; those that are not held may go from the cache
 _ITERATION = "iteration"
 
@@ -58,7 +57,7 @@ def bisect_versions(request: Request, progress: Progress, output: Path | None, s
         keep = stack.enter_context(keeping(output, say))
         lab: _Lab | There
         if request.fleet is not None:
-            lab = There(request, request.fleet, state, progress, keep)
+            lab = There(request, request.fleet, state, progress, keep, stack)
         else:
             kind = _Several if request.metric in metrics.OF_SEVERAL else _Lab
             lab = stack.enter_context(kind(request, state, progress, keep))
@@ -107,36 +106,21 @@ class _Lab:
         count = len(self._request.versions.labels)
         good = self._first_runs(range(count), "good")
         bad = self._first_runs(range(count - 1, 0, -1), "bad")
-        rows = [{place: row_of(self._request, runs) for place, runs in side.items()} for side in (good, bad)]
-        both = [place for place in rows[0] if place in rows[1]]
-        if not both:
-            raise InputError("the ends have no variant in common")
-        limits, bound = self._request.limits, next(iter(good.values()))[0].machine.peak_bound_bytes
-        if len(both) > 1:
-            judged = {place: judge_row(rows[0][place], rows[1][place], bound, limits) for place in both}
-            ways = ("regressed", "improved", "undecided", "ok")
-            both.sort(key=lambda place: (ways.index(judged[place].verdict), -abs(judged[place].change or 0)))
-            self._progress.say(
-                f"{both[0][0]}, {both[0][1]} is followed: it differs most between the ends; --variant and --model name another"
-            )
-        self._place = both[0]
-        row = rows[0][both[0]]
-        self._question = Question(row.key, row.phase, row.metric, bound, limits)
+        self._place, row = followed(self._request, good, bad, self._progress.say)
+        bound = good[self._place][0].machine.peak_bound_bytes
+        self._question = Question(row.key, row.phase, row.metric, bound, self._request.limits)
         return self._question
 
     def _first_runs(self, places: range, word: str) -> dict[Place, list[Run]]:
         """Runs of all places at an end, or at the next version inside if that cannot be measured."""
         for number in list(places)[: bisect.MOST_ENDS]:
-            runs = self._runs(number, _FIRST, None)
+            runs = self._runs(number, FIRST, None)
             if isinstance(runs, Unable):
                 label = self._request.versions.labels[number]
                 self._progress.say(f"{label} cannot be the {word} end: {runs.reason}")
                 self._note(number, runs.reason)
                 continue
-            by_place: dict[Place, list[Run]] = {}
-            for run in runs:
-                by_place.setdefault(place_of(run.job), []).append(run)
-            return by_place
+            return by_place(runs)
         raise InputError(f"no version near the {word} end can be measured: {next(iter(self._state.failures.values()))}")
 
     # -- measuring
@@ -176,7 +160,7 @@ class _Lab:
                 orders = self._orders(number, place)
             except MemprofError as error:
                 return Unable(str(error))
-            again = [_again(order, label, number) for number in range(fewest + 1, repeats + 1) for order in orders]
+            again = [versioned.again(order, label, number) for number in range(fewest + 1, repeats + 1) for order in orders]
             for run in campaign.measure(again, self._progress, self._kept):
                 known.append(run)
                 have.append(run)
@@ -189,18 +173,7 @@ class _Lab:
 
     def _orders(self, number: int, place: Place | None) -> list[Order]:
         """The orders of one repeat of a version. Raises MemprofError if the version cannot be made, or lacks the place."""
-        orders = list(plan(replace(self._suite(number), repeats=1)).orders)
-        wanted = [order for order in orders if self._is_asked(order.job) and place in (None, place_of(order.job))]
-        failure = next((order.error for order in wanted if order.error is not None), None)
-        if failure is not None:
-            raise failure
-        if not wanted:
-            names = ", ".join(dict.fromkeys(f"{order.job.model.name}, {order.job.variant}" for order in orders))
-            raise InputError(f"there is no such model and variant; there are {names}")
-        return wanted
-
-    def _is_asked(self, job: Job) -> bool:
-        return self._request.model in (None, job.model.name) and self._request.variant in (None, job.variant)
+        return versioned.orders(self._suite(number), Which(self._request.model, self._request.variant, place))
 
     def _suite(self, number: int) -> Suite:
         if number not in self._open:
@@ -235,7 +208,7 @@ class _Lab:
         try:
             order = self._orders(number, self._place)[0]
             if order.job.runtime == COMMAND:
-                return Side(None, "the memory of a program is not explained; memprof heap record shows who allocated it")
+                return Side(None, OF_A_PROGRAM)
             self._progress.say(f"{self._request.versions.labels[number]}: looking at it to explain the step")
             return Side(engine.explain(order, self._progress, lambda line: None))
         except MemprofError as error:
@@ -342,12 +315,9 @@ class _Several(_Lab):
             raise KeyboardInterrupt
         if answer.law is None:
             raise MeasurementError(f"no simple law of its {answer.main} holds at {', '.join(self._request.vary)}")
+        if answer.unbelievable:
+            raise MeasurementError(f"the law of its {answer.main} is undecided: {answer.unbelievable}")
         held, others = coefficients.term(answer.law, per)
         if held is None and others:
             raise MeasurementError(f"the law of its {answer.main} has no term {per}, but {' and '.join(others)}")
         return [held.bytes if held is not None else 0.0]
-
-
-def _again(order: Order, label: str, repeat: int) -> Order:
-    """The order as a repeat of a version, whose runs no file takes for those of another version."""
-    return replace(order, job=replace(order.job, variant=f"{order.job.variant}{AT}{label}", repeat=repeat))

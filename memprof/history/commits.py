@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError, UsageError
-from ..gate.worktrees import git
+from ..installing.worktrees import git
 
 _NAMES_HEAD = ("HEAD", "@")
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ..errors import UsageError, near_or_all
+from ..errors import InputError, UsageError, near_or_all
 from ..judge import baseline
+from ..judge.baseline import Place
+from ..judge.verdicts import judge_row
+from ..measuring.versioned import AT
 from ..runs import metrics, settings, summary
 from ..runs.records import PEAK, Run
 from ..seek.bisect import Question, Step
-from .asked import AT, Request
+from .asked import Request
 from .versions import Versions
+
+FIRST = 5  # repeats of each variant at both ends, to choose the variant to follow
+OF_A_PROGRAM = "the memory of a program is not explained; memprof heap record shows who allocated it"
 
 
 def row_of(request: Request, runs: Sequence[Run]) -> summary.Row:
@@ -28,6 +34,26 @@ def row_of(request: Request, runs: Sequence[Run]) -> summary.Row:
         raise UsageError(f"--metric {wanted.name}: {phase} has none; --phase names another phase")
     key = summary.key(runs[0])
     return summary.row(replace(key, variant=key.variant.rpartition(AT)[0]), phase, wanted.name, values, True)
+
+
+def followed(
+    request: Request, good: Mapping[Place, Sequence[Run]], bad: Mapping[Place, Sequence[Run]], say: Callable[[str], None]
+) -> tuple[Place, summary.Row]:
+    """The place to follow, and its figures at the good end: the only one of the ends, or that which differs most between them.
+
+    Raises UsageError where there are no such figures, InputError if the ends have no place in common.
+    """
+    rows = [{place: row_of(request, runs) for place, runs in side.items()} for side in (good, bad)]
+    both = [place for place in rows[0] if place in rows[1]]
+    if not both:
+        raise InputError("the ends have no variant in common")
+    if len(both) > 1:
+        bound = good[both[0]][0].machine.peak_bound_bytes
+        judged = {place: judge_row(rows[0][place], rows[1][place], bound, request.limits) for place in both}
+        ways = ("regressed", "improved", "undecided", "ok")
+        both.sort(key=lambda place: (ways.index(judged[place].verdict), -abs(judged[place].change or 0)))
+        say(f"{both[0][0]}, {both[0][1]} is followed: it differs most between the ends; --variant and --model name another")
+    return both[0], rows[0][both[0]]
 
 
 def first_phase(question: Question, step: Step, before: Sequence[Run], after: Sequence[Run]) -> str:

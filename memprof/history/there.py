@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import ExitStack
 from functools import partial
 
 from ..errors import InputError, UsageError
-from ..measuring.fleet.message import Sought
+from ..judge.baseline import Place
+from ..measuring import versioned
 from ..measuring.fleet.packing import Asked
 from ..measuring.fleet.searching import Answer, Machines
 from ..measuring.progress import Progress
-from ..measuring.suite import Suite
+from ..measuring.versioned import AT, Which
 from ..runs import metrics
-from ..runs.records import Run
+from ..runs.records import COMMAND, Run
 from ..seek import bisect
 from ..seek.bisect import Figures, Question, Step, Unable, Wanted
-from .asked import AT, Request, Side, State
-from .sides import also, first_phase, row_of
+from .asked import Request, Side, State
+from .sides import FIRST, OF_A_PROGRAM, also, first_phase, followed
 from .undoing import Undoing
 
 _MOST_AT_ONCE = 8  # a turn of so many versions leaves a ninth of what there was
@@ -30,23 +31,40 @@ _MOST_AT_ONCE = 8  # a turn of so many versions leaves a ninth of what there was
 class There:
     """Measures the versions of a question on a fleet. width: how many versions a turn has. Raises UsageError for what a fleet cannot answer."""
 
-    def __init__(self, request: Request, fleet: Machines, state: State, progress: Progress, keep: Callable[[bytes], None]) -> None:
-        if request.versions.travels is None:
-            raise UsageError(
-                f"bisect builds {request.versions.noun}s on this machine only, not on a fleet: a build has the path of its folder in it, and is "
-                "made for the machine that made it; on a fleet it searches the releases of a --package"
-            )
+    def __init__(
+        self, request: Request, fleet: Machines, state: State, progress: Progress, keep: Callable[[bytes], None], stack: ExitStack
+    ) -> None:
         if request.metric in metrics.OF_SEVERAL:
             raise UsageError(f"--metric {request.metric} is measured on this machine only, not on a fleet")
         fleet.check_hosts()
+        assert request.versions.travels is not None
+        which = Which(request.model, request.variant)
+        self._travelling = stack.enter_context(request.versions.travels(which, progress.say))
         self._request, self._fleet, self._state, self._progress, self._keep = request, fleet, state, progress, keep
-        self._labels, self._travels = request.versions.labels, request.versions.travels
+        self._labels = request.versions.labels
+        self._place: Place | None = None
         self._question: Question | None = None
         state.runs = _of_whole_comparisons(state.runs)
         self.width = max(1, min(fleet.width, _MOST_AT_ONCE, len(self._labels) - 2))
 
     def question(self) -> Question:
         """The row to follow. Each machine of a turn measures both ends meanwhile. Raises InputError if there are none."""
+        if self._travelling.several:
+            self._place, _ = self._followed(FIRST, 1)
+        self._place, self._question = self._followed(bisect.ENDS, self.width)
+        return self._question
+
+    def _followed(self, repeats: int, machines: int) -> tuple[Place, Question]:
+        """The place to follow, and the question there, after so many machines have measured both ends."""
+        ends = self._ends(repeats, machines)
+        machine = self._machine_with(ends)
+        assert machine is not None
+        good, bad = (versioned.by_place(self._runs(machine, number)) for number in sorted(ends))
+        place, row = followed(self._request, good, bad, self._progress.say)
+        return place, Question(row.key, row.phase, row.metric, good[place][0].machine.peak_bound_bytes, self._request.limits)
+
+    def _ends(self, repeats: int, machines: int) -> Wanted:
+        """Both ends that can be measured. Raises InputError if there are none."""
         sides = {
             "good": list(range(len(self._labels)))[: bisect.MOST_ENDS],
             "bad": list(range(len(self._labels) - 1, 0, -1))[: bisect.MOST_ENDS],
@@ -55,22 +73,16 @@ class There:
             for word, places in sides.items():
                 if not places:
                     raise InputError(f"no version near the {word} end can be measured: {next(iter(self._state.failures.values()))}")
-            ends = {places[0]: bisect.ENDS for places in sides.values()}
+            ends = {places[0]: repeats for places in sides.values()}
             if len(ends) < 2:
                 raise InputError("there is no second version that can be measured")
-            (answer, *_) = self._measured([ends] * self.width)
+            (answer, *_) = self._measured([ends] * machines)
             if not isinstance(answer, Unable):
-                break
+                return ends
             for word, places in sides.items():
                 if answer.number in places:
                     self._progress.say(f"{self._labels[answer.number]} cannot be the {word} end: {answer.reason}")
                     places.remove(answer.number)
-        machine = self._machine_with(ends)
-        assert machine is not None
-        runs = self._runs(machine, min(ends))
-        row = row_of(self._request, runs)
-        self._question = Question(row.key, row.phase, row.metric, runs[0].machine.peak_bound_bytes, self._request.limits)
-        return self._question
 
     # -- measuring
 
@@ -113,35 +125,26 @@ class There:
         return unable or self._measured([wanted], again=False)[0]
 
     def _asked(self, wanted: Wanted) -> Asked:
-        suites = [self._suite(number) for number in wanted]
-        together = replace(suites[0], variants=tuple(suite.variants[0] for suite in suites), repeats=max(wanted.values()))
-        return Asked(together, self._sought(wanted, ""), partial(self._sought, wanted))
+        return self._travelling.asked(partial(self._missing, wanted), self._place)
 
-    def _suite(self, number: int) -> Suite:
-        suite = self._travels(number)
-        (variant,) = suite.variants
-        return replace(suite, variants=(replace(variant, name=f"{variant.name}{AT}{self._labels[number]}"),))
-
-    def _sought(self, wanted: Wanted, machine: str) -> Sought:
-        """What a machine must measure of it, beside what it has."""
-        repeats = {}
-        for number, count in wanted.items():
-            have = len(self._runs(machine, number))
-            repeats[self._suite(number).variants[0].name] = tuple(range(have + 1, count + 1))
-        return Sought(repeats=repeats, makes=True)
+    def _missing(self, wanted: Wanted, machine: str) -> dict[int, tuple[int, ...]]:
+        """The repeats that a machine must measure, beside those that it has."""
+        return {number: tuple(range(self._have(machine, number) + 1, count + 1)) for number, count in wanted.items()}
 
     def _kept(self, line: bytes) -> None:
         self._state.keep(line)
         self._keep(line)
 
     def _take(self, answer: Answer) -> None:
-        """Note the runs of a comparison that is complete."""
+        """Note the runs of a comparison that is complete, or which versions cannot be made."""
         for run in answer.runs if answer.complete else ():
             label = run.job.variant.rpartition(AT)[2]
             if run.outcome.ok:
                 self._state.runs.setdefault(label, []).append(run)
             elif label not in self._state.failures:
                 self._state.failed(label, f"its run failed: {run.outcome.sentence}")
+        for label, reason in answer.unmade.items():
+            self._state.failed(label, reason)
 
     # -- what is known
 
@@ -153,8 +156,16 @@ class There:
         return next((Unable(failures[self._labels[number]], number) for number in wanted if self._labels[number] in failures), None)
 
     def _runs(self, machine: str, number: int) -> list[Run]:
-        """The runs of a version on a machine by its name."""
-        return [run for run in self._state.runs.get(self._labels[number], ()) if run.attempt is not None and run.attempt.place == machine]
+        """The runs of a version on a machine by its name, at the place that is followed, at each while none is chosen."""
+        return [
+            run
+            for run in self._state.runs.get(self._labels[number], ())
+            if run.attempt is not None and run.attempt.place == machine and self._place in (None, versioned.place_of(run.job))
+        ]
+
+    def _have(self, machine: str, number: int) -> int:
+        """How many repeats of a version a machine has."""
+        return min(map(len, versioned.by_place(self._runs(machine, number)).values()), default=0)
 
     def _machine_with(self, wanted: Wanted) -> str | None:
         """The machine that has that many runs of each version, the first of several; None if there is none."""
@@ -162,7 +173,7 @@ class There:
             run.attempt.place for number in wanted for run in self._state.runs.get(self._labels[number], ()) if run.attempt is not None
         )
         return next(
-            (machine for machine in machines if all(len(self._runs(machine, number)) >= count for number, count in wanted.items())), None
+            (machine for machine in machines if all(self._have(machine, number) >= count for number, count in wanted.items())), None
         )
 
     def _figures(self, wanted: Wanted, machine: str | Unable) -> Figures | Unable:
@@ -196,7 +207,14 @@ class There:
 
     def explained(self, number: int) -> Side:
         """That a side is not explained."""
-        return Side(None, "a step that a fleet found is not explained; memprof explain with each release on one of its machines is")
+        runs = self._state.runs.get(self._labels[number])
+        if runs and runs[0].job.runtime == COMMAND:
+            return Side(None, OF_A_PROGRAM)
+        alone = {
+            "commit": "bisect of the two commits on one of its machines, without --on, explains it",
+            "release": "memprof explain with each release on one of its machines is",
+        }
+        return Side(None, f"a step that a fleet found is not explained; {alone[self._request.versions.noun]}")
 
     def undoing(self, step: Step) -> Undoing | None:
         """None: no setting is looked for."""

@@ -6,19 +6,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from ..errors import MemprofError, UsageError
 from ..files import sha256_of
-from ..gate import worktrees
-from ..installing import making, pip
+from ..installing import builds, making, pip, worktrees
 from ..measuring import suite
 from ..measuring.suite import Build, Suite
+from ..measuring.versioned import Which
 from ..models.identity import identify
 from ..programs import environments
-from . import builds, commits
+from . import commits, travelling
+from .travelling import Releases, Travelling
 
 Say = Callable[[str], None]
 
@@ -29,8 +30,8 @@ class Versions:
 
     open: a version as a suite to be measured, as long as the block lasts; it raises InputError for a version that cannot be made. named: a
     version for people, with its subject. key: text that is the same for the same question. facts: what else the figures hold for, by a name for
-    people: the files that are measured with and their content, interpreters and their packages. travels: a version as a suite of one variant for a
-    worker of a fleet, which makes it; None where that cannot be.
+    people: the files that are measured with and their content, interpreters and their packages. travels: the versions as the workers of a fleet get
+    them, who make those that they are asked for; None where there is no fleet.
     """
 
     noun: str
@@ -40,7 +41,7 @@ class Versions:
     named: Callable[[int], str]
     key: str
     facts: Mapping[str, str] = field(default_factory=dict)
-    travels: Callable[[int], Suite] | None = None
+    travels: Callable[[Which, Say], AbstractContextManager[Travelling]] | None = None
 
 
 def of_commits(file: Path, good: str, bad: str, path: str | None, say: Say) -> Versions:
@@ -48,26 +49,23 @@ def of_commits(file: Path, good: str, bad: str, path: str | None, say: Say) -> V
     repository = worktrees.Repository.of(file)
     build = suite.read(file).build or Build()
     names = commits.first_parents(repository.root, good, bad, path)
+    labels = tuple(name[:9] for name in names)
     if commits.changed(repository.root, file):
         say(f"the checkout has changes that are in no commit: they are not measured; only {file} is taken as it is")
 
     def open_build(number: int, say: Say) -> AbstractContextManager[Suite]:
-        return builds.suite_of(repository, names[number], build, names[number][:9], say)
+        return builds.suite_of(repository, names[number], build, labels[number], say)
 
     def named(number: int) -> str:
         subject = worktrees.git(repository.root, "log", "-1", "--format=%s", names[number], what=f"{names[number]} cannot be read")
         return f"{names[number][:9]} ({subject})"
 
+    def travels(which: Which, say: Say) -> AbstractContextManager[Travelling]:
+        return travelling.packed(repository, names, labels, which, say)
+
     key = f"{repository.root} {names} {file.read_text('utf-8')}"
-    return Versions(
-        "commit",
-        repository.root.name,
-        tuple(name[:9] for name in names),
-        open_build,
-        named,
-        key,
-        _facts(suite.read(file), build, repository.root),
-    )
+    facts = _facts(suite.read(file), build, repository.root)
+    return Versions("commit", repository.root.name, labels, open_build, named, key, facts, travels)
 
 
 def _facts(asked: Suite, build: Build, root: Path) -> dict[str, str]:
@@ -128,8 +126,11 @@ def of_releases(asked: Suite, package: str, first: str, last: str, pre: bool, sa
         python = making.ensure(runtime.name, labels[number], say)
         yield replace(asked, runtimes=(), variants=(replace(asked.variants[0], python=python),))
 
-    def travels(number: int) -> Suite:
+    def named_release(number: int) -> Suite:
         return replace(asked, runtimes=(), variants=(replace(asked.variants[0], runtime=f"{runtime.name}@{labels[number]}"),))
+
+    def travels(which: Which, say: Say) -> AbstractContextManager[Travelling]:
+        return nullcontext(Releases(labels, named_release))
 
     # Not the place: it is this machine, and says itself by an address that each process has anew.
     words = {each.name: getattr(asked, each.name) for each in fields(asked) if each.name != "place"}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Measured:
     """A law to be held to a limit in bytes a unit of `per`: of which figure, and where it was measured, in words. law: None where no simple law
-    holds. failure: why there is no answer at all."""
+    holds. failure: why there is no answer at all. undecided: why the law's terms are not to be believed."""
 
     key: Key
     per: str
@@ -37,6 +37,7 @@ class Measured:
     where: str = ""
     law: Law | None = None
     failure: str = ""
+    undecided: str = ""
 
 
 def judge(measured: Iterable[Measured]) -> list[Judged]:
@@ -55,6 +56,8 @@ def _decided(measured: Measured) -> tuple[Verdict, str]:
     allowed = f"the limit is {format_bytes(measured.limit_bytes)} per {measured.per}"
     if measured.law is None:
         return "undecided", f"no simple law of {measured.figure} holds at {measured.where}; {allowed}"
+    if measured.undecided:
+        return "undecided", f"{measured.undecided}; {allowed}"
     held, others = term(measured.law, measured.per)
     if held is None:
         if others:

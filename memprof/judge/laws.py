@@ -6,9 +6,10 @@ which point to measure next. No process, no file, no clock. Sizes are in bytes.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from ..bounded import load_scipy
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
     from .fitting import Fit
     from .terms import Floats
 
-# A law with a larger typical error at unseen points than this share is none.
-_NO_LAW = 0.05
+# A law with a larger typical error at unseen points than this share is none. That of an arena may be off by the height of its steps.
+_NO_LAW, _NO_LAW_OF_STEPS = 0.05, 0.25
 _CONFIDENCE = 0.95
-_FARTHEST = 1 << 40
+_AS_GOOD = 2.0  # of scores
+FARTHEST = 1 << 40  # a dimension of which a law does not depend has no largest value
 _EVERY = 512
 _AT_ONCE = 64
 
@@ -69,7 +71,7 @@ class Law:
     simulated: bool = False
     planned: bool = False
     rivals: tuple[tuple[float, Fit], ...] = field(default=(), repr=False, compare=False)
-    places: tuple[At, ...] = field(default=(), repr=False, compare=False)
+    measured: tuple[Point, ...] = field(default=(), repr=False, compare=False)
     noise: tuple[float, float] = field(default=(0.0, 0.0), repr=False, compare=False)
 
     def predict(self, at: At) -> Prediction:
@@ -87,7 +89,7 @@ class Law:
         best = self.rivals[0][1]
         middle, variance = best.at(columns, len(places))
         variance = variance + between(self.rivals, columns, len(places), middle)
-        away = distance(places, self.places, self.ranges)
+        away = distance(places, [point.at for point in self.measured], self.ranges)
         own = np.hypot(self.noise[0], self.noise[1] * middle) * best.scale
         # Steps are in the variance of a law that has them.
         shape = SHAPE + 2 * (self.error or 0.0) if not self.steps and not self.simulated else SHAPE
@@ -101,25 +103,30 @@ class Law:
     def _beyond(self, at: At) -> tuple[str, ...]:
         return tuple(name for name, (low, high) in self.ranges.items() if not low <= at[name] <= high)
 
+    def depends_on(self, name: str) -> bool:
+        """Whether one of its terms has the dimension."""
+        return any(name in dict(entry.term.powers) for entry in self.coefficients)
+
     def coefficient(self, words: str) -> Coefficient | None:
         """The coefficient of the term of those words, None if the law has none."""
         return next((coefficient for coefficient in self.coefficients if coefficient.term.words == words), None)
 
 
-def law(points: Sequence[Point], *, noise: tuple[float, float] = NOISE, arena: Arena | None = None) -> Law | None:
+def law(points: Sequence[Point], *, noise: tuple[float, float] = NOISE, arena: Arena | None = None, simple: bool = False) -> Law | None:
     """The law of some points, None where no sum of these terms is one.
 
     noise: what two runs at the same place differ by, as bytes and as a share of the size; both are standard deviations. A point that died of
-    want of memory bounds the law from below. arena: whose memory it is, where its regions double.
+    want of memory bounds the law from below. arena: whose memory it is, where its regions double. simple: only a sum of powers and products is
+    looked for.
     """
-    rivals = rivals_of(points, noise, arena=arena)
+    rivals = rivals_of(points, noise, simple=simple, arena=arena)
     whole = [point for point in points if not point.least]
     if not rivals or len(whole) <= 1:
         return None
     best = rivals[0][1]
     sizes = _sizes(whole)
     error = _typical_error(best, sizes)
-    if error is not None and error > _NO_LAW and not isinstance(best, Stepped):
+    if error is not None and error > (_NO_LAW_OF_STEPS if isinstance(best, Stepped) else _NO_LAW):
         return None
     ranges = ranges_of(points)
     return Law(
@@ -133,9 +140,20 @@ def law(points: Sequence[Point], *, noise: tuple[float, float] = NOISE, arena: A
         simulated=isinstance(best, Following),
         planned=isinstance(best, Following) and not best.doubles,
         rivals=tuple(rivals),
-        places=tuple(point.at for point in points),
+        measured=tuple(points),
         noise=noise,
     )
+
+
+def single_step(law: Law, name: str) -> tuple[float, float] | None:
+    """The neighbouring values of a dimension between which a single step explains the points as well as the law does: then they tell no slope. None
+    where none does."""
+    values = sorted({point.at[name] for point in law.measured if not point.least})
+    for below, above in itertools.pairwise(values):
+        stepped = [replace(point, at={**point.at, name: 1.0 if point.at[name] <= below else 2.0}) for point in law.measured]
+        if simple_score(stepped, law.noise) <= law.rivals[0][1].score + _AS_GOOD:
+            return below, above
+    return None
 
 
 def growth_of(law: Law | None) -> Growth:
@@ -203,7 +221,7 @@ def largest(law: Predicts, name: str, others: At, within_bytes: float, start: in
     def most(end: str) -> int | None:
         too_large = next((place for place, prediction in enumerate(predictions) if getattr(prediction, end) > within_bytes), None)
         if too_large is None:
-            return _FARTHEST
+            return FARTHEST
         if not too_large:
             return None
         low, high = values[too_large - 1], values[too_large]
@@ -214,14 +232,14 @@ def largest(law: Predicts, name: str, others: At, within_bytes: float, start: in
         return low
 
     value, surely, possibly = most("bytes"), most("high_bytes"), most("low_bytes")
-    return value, surely, None if possibly == _FARTHEST and value != _FARTHEST else possibly
+    return value, surely, None if possibly == FARTHEST and value != FARTHEST else possibly
 
 
 def _values(start: int) -> list[int]:
     """Values at which to look whether they fit: every one at first, then 2% apart."""
     values = list(range(start, start + _EVERY))
-    while values[-1] < _FARTHEST:
-        values.append(min(values[-1] + max(values[-1] // 50, 1), _FARTHEST))
+    while values[-1] < FARTHEST:
+        values.append(min(values[-1] + max(values[-1] // 50, 1), FARTHEST))
     return values
 
 

@@ -1,9 +1,10 @@
-"""Control groups that keep a run out of swap, here or elsewhere: groups.sh finds where one can be made, the probe makes and removes it."""
+"""Control groups that keep a run out of swap, or count several processes together, here or elsewhere: groups.sh finds where one can be made there."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import InputError
@@ -34,8 +35,18 @@ def without_swap(place: Place) -> Callable[[], dict[str, object]]:
     return lambda: limiter.start(None)
 
 
+def common(place: Place) -> tuple[str, int] | None:
+    """The path of a new group there for processes that count together, and its version; None where no folder for groups can be had."""
+    if place.beside:
+        limiter = limits.find("auto")
+        return (str(limiter.new_folder()), limiter.version) if isinstance(limiter, limits.Groups) else None
+    with suppress(InputError):
+        return _Groups(place).path()
+    return None
+
+
 def remove(place: Place, path: str) -> None:
-    """End what is in a group whose probe has ended without its Run, and remove it. Raises InputError."""
+    """End what is in a group, and remove it. Raises InputError."""
     if place.beside:
         limits.remove(Path(path))
     else:
@@ -60,9 +71,12 @@ class _Groups:
         """The fields of an Order for the next run."""
         if self._place.owner() != self._owner:  # the connection was made again, perhaps to a machine that was started anew
             self._look()
-        if not self._folder:
-            return limits.scope(None)
-        return limits.group(f"{self._folder}/{limits.PREFIX}-{self._owner}-{next(self._numbers)}", int(self._version), None)
+        path = self.path()
+        return limits.scope(None) if path is None else limits.group(*path, None)
+
+    def path(self) -> tuple[str, int] | None:
+        """The path of a new group and its version; None where there are only scopes of the user's systemd."""
+        return (f"{self._folder}/{limits.PREFIX}-{self._owner}-{next(self._numbers)}", int(self._version)) if self._folder else None
 
 
 def _asked(place: Place, path: str) -> str:

@@ -193,7 +193,7 @@ def _remove_folder(note: Path) -> None:
 
 
 def _forget_worktrees(folder: Path) -> None:
-    """Remove git's worktrees in a folder (see gate.worktrees), which the list of their repository would still have without it."""
+    """Remove git's worktrees in a folder (see installing.worktrees), which the list of their repository would still have without it."""
     variables = {
         name: value for name, value in os.environ.items() if not name.startswith("GIT_")
     }  # inside a hook they name another repository

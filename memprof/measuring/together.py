@@ -9,30 +9,30 @@ is charged only for those that no other process read first, so that a first run 
 
 from __future__ import annotations
 
-import os
+import secrets
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from ..errors import MeasurementError
-from ..probe.group import field, number
+from ..errors import InputError, MeasurementError
 from ..runs.records import Run
-from . import limits
+from . import groups
 from .cgroups import GROUP_FILES, GroupFiles
 from .converting import converted
 from .leftovers import end_leftovers, new_token
 from .message import Message
 from .order import Order
-from .places.place import Started
+from .places.place import Place, Started
 from .probing import ask, message, signed
 from .progress import Progress
 
 _PATIENCE_S = 600  # as long as a job may take by default
 _MOST_FILES = 5
+_WITHIN_S = 120
 _JOIN = ("/bin/sh", "-c", 'echo 0 > "$0" && exec "$@"')
+_READ = 'for file; do cat "$file" 2>/dev/null; echo "$0"; done'
+_MAKE = 'mkdir "$1" && if [ -n "$3" ]; then echo "$3" > "$1/$2"; fi'
 
 
 @dataclass(frozen=True)
@@ -67,25 +67,25 @@ class _Gone(Exception):
 
 
 def measure(order: Order, count: int, progress: Progress, keep: Callable[[bytes], None], limit: int | None = None) -> Together:
-    """Measure `count` processes of an order at once, all on this machine. Each Run is given to `keep`.
+    """Measure `count` processes of an order at once, all on its place. Each Run is given to `keep`.
 
     limit: the most memory in bytes that all of them may have, if there is a control group. A process that fails ends the others: its Run says why,
     and it comes first. Raises as campaign.measure does.
     """
     order = replace(order, job=replace(order.job, processes=count, hold=True))
     end_leftovers()
-    with new_token() as token, _group(limit) as group:
+    with new_token() as token, _group(order.place, limit) as group:
         ((ready, failed),) = converted([order], token, progress)
         if failed is not None:
             keep(failed[1])
             return Together((failed[0],), {}, (), None)
         if group is not None:
-            ready = replace(ready, wrap=(*_JOIN, str(group.folder / "cgroup.procs"), *ready.wrap))
+            ready = replace(ready, wrap=(*_JOIN, f"{group.folder}/cgroup.procs", *ready.wrap))
         side = _Side(ready, count, token, group, progress)
         runs = side.run()
         for run in runs:
             keep(run[1])
-        peak = number(group.folder, group.files.peak) if group is not None else None
+        peak = _number(_texts(order.place, [f"{group.folder}/{group.files.peak}"])[0]) if group is not None else None
         ordered = sorted((run for run, _ in runs), key=lambda run: run.outcome.ok)
         return Together(tuple(ordered), dict(side.sums), side.shared, peak)
 
@@ -137,6 +137,8 @@ class _Side:
                 self._live,
                 lambda job, phase, pid: self._held(number, phase, pid),
                 began=self._probes.append,
+                place=self._order.place,
+                probe=self._order.probe,
             )
             self._results[number] = signed(run, line)
             if not run.outcome.ok:
@@ -160,11 +162,15 @@ class _Side:
 
     def _look(self) -> None:
         """All stand still: add them up."""
-        sums = [_rollup(pid) for pid in self._pids.values()]
+        group = self._group.counters if self._group is not None else ()
+        paths = [*(f"/proc/{pid}/smaps_rollup" for pid in self._pids.values()), f"/proc/{self._pids[0]}/smaps", *group]
+        texts = _texts(self._order.place, paths)
+        rollups, mappings, charges = texts[: self._count], texts[self._count], texts[self._count + 1 :]
+        sums = [_rollup(text) for text in rollups]
         together = sum(own for own, _ in sums) + max(files for _, files in sums)
-        self.sums[self._phase] = Sum(together, self._group.charged() if self._group is not None else None)
+        self.sums[self._phase] = Sum(together, self._group.charged(*charges) if self._group is not None else None)
         if self._count > 1:
-            self.shared = _shared_files(self._pids[0])
+            self.shared = _shared_files(mappings)
 
     def _end(self) -> None:
         """End all probes, and with them their children."""
@@ -177,7 +183,7 @@ class _Side:
 
 @dataclass(frozen=True)
 class _Group:
-    folder: Path
+    folder: str
     version: int
 
     @property
@@ -185,59 +191,61 @@ class _Group:
         """The names of its files."""
         return GROUP_FILES[self.version]
 
-    def charged(self) -> int | None:
-        """What the group is charged now, in bytes, without pages of files; None where the kernel does not tell. See memory.stat in the kernel's
-        documentation of control groups: both versions count shared memory among the pages of files."""
-        now = number(self.folder, self.files.now)
-        cached, shared = (field(self.folder, "memory.stat", name) for name in (self.files.cached, "shmem"))
-        return max(0, now - cached + (shared or 0)) if now is not None and cached is not None else None
+    @property
+    def counters(self) -> tuple[str, str]:
+        """The files that tell what it is charged."""
+        return f"{self.folder}/{self.files.now}", f"{self.folder}/memory.stat"
+
+    def charged(self, now: str, stat: str) -> int | None:
+        """What the group is charged by these files, in bytes, without pages of files; None where the kernel does not tell. See memory.stat in the
+        kernel's documentation of control groups: both versions count shared memory among the pages of files."""
+        total = _number(now)
+        rows = dict(row.split()[:2] for row in stat.splitlines())
+        if total is None or self.files.cached not in rows:
+            return None
+        return max(0, total - int(rows[self.files.cached]) + int(rows.get("shmem", 0)))
 
 
 @contextmanager
-def _group(limit: int | None) -> Iterator[_Group | None]:
-    """A control group for all, None where none can be made. It is removed when the block ends."""
-    limiter = limits.find("auto")
-    if not isinstance(limiter, limits.Groups):
+def _group(place: Place, limit: int | None) -> Iterator[_Group | None]:
+    """A control group there for all, None where none can be made. It is removed when the block ends."""
+    made = groups.common(place)
+    if made is None:
         yield None
         return
-    group = _Group(limiter.new_folder(), limiter.version)
-    group.folder.mkdir()
+    group = _Group(*made)
     try:
-        if limit is not None:
-            (group.folder / group.files.limit).write_text(str(limit))
-        yield group
+        words = ["sh", "-c", _MAKE, "memprof", group.folder, group.files.limit, "" if limit is None else str(limit)]
+        yield group if place.run(words, _WITHIN_S).returncode == 0 else None
     finally:
-        for _ in range(200):
-            try:
-                os.rmdir(group.folder)
-                break
-            except FileNotFoundError:
-                break
-            except OSError:
-                time.sleep(0.01)
+        with suppress(InputError):  # the way there broke: the next memprof that makes groups there removes it
+            groups.remove(place, group.folder)
 
 
-def _rollup(pid: int) -> tuple[int, int]:
-    """A process's share of memory without a file, and its resident pages of files, in bytes; 0 for one that has just ended."""
-    try:
-        rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0, 0
-    sizes = {row.split(":")[0]: int(row.split()[1]) * 1024 for row in rows if row.endswith("kB")}
+def _texts(place: Place, paths: Sequence[str]) -> list[str]:
+    """The texts of files there, empty for one that is not there: the files of a process that has just ended."""
+    mark = f"memprof-{secrets.token_hex(8)}"
+    done = place.run(["sh", "-c", _READ, mark, *paths], _WITHIN_S)
+    return done.stdout.decode("utf-8", "replace").split(f"{mark}\n")[: len(paths)]
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.strip().isdigit() else None
+
+
+def _rollup(text: str) -> tuple[int, int]:
+    """A process's share of memory without a file, and its resident pages of files, in bytes, from its smaps_rollup; 0 for one that has ended."""
+    sizes = {row.split(":")[0]: int(row.split()[1]) * 1024 for row in text.splitlines() if row.endswith("kB")}
     files = sizes.get("Rss", 0) - sizes.get("Anonymous", 0)
     if "Pss_Anon" not in sizes:  # before 5.4
         return sizes.get("Anonymous", 0), files
     return sizes["Pss_Anon"] + sizes.get("Pss_Shmem", 0), files - (sizes.get("Pss_Shmem", 0))
 
 
-def _shared_files(pid: int) -> tuple[Shared, ...]:
-    """The files of which a process has the most pages in common with others, from /proc/PID/smaps."""
+def _shared_files(text: str) -> tuple[Shared, ...]:
+    """The files of which a process has the most pages in common with others, from its smaps."""
     sizes: dict[str, int] = {}
     path = ""
-    try:
-        text = Path(f"/proc/{pid}/smaps").read_text(errors="replace")
-    except OSError:
-        return ()
     for row in text.splitlines():
         word = row.split(None, 1)[0]
         if not word.endswith(":"):

@@ -36,7 +36,7 @@ class Attached(Command):
 
     def follow(self):
         """Poll until the time is over, the process has ended, or a line asks to end. Raises Stopped when the control pipe ends."""
-        before = procfs.status(self.pid)
+        before = procfs.exact_status(self.pid)
         self._begin_ns = time.monotonic_ns()
         self._tree = Tree(self.pid, self._begin_ns)
         self._tree.swapped = self.swapped
@@ -127,7 +127,7 @@ class Attached(Command):
     def _finish(self, before):
         self._settle_all()
         end_ns = time.monotonic_ns()
-        after = procfs.status_at_end(self.pid)
+        after = procfs.exact_status(self.pid)
         if procfs.started(self.pid) not in (None, self._started):
             after = {}  # of another process, which has its number since it ended
         hwm, alone = after.get("hwm", 0), self._tree.most == 1

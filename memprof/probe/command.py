@@ -30,8 +30,6 @@ from .work import UNITS, Work
 _RESERVED = ("startup", "peak", "run", "baseline", OUTSIDE)  # as memprof.runs.phases compares them
 _STOP_NS = 5_000_000_000  # from SIGTERM to SIGKILL
 _LINE = 4096  # a longer line of output is matched in pieces
-_ELF = {2: "SPARC", 3: "x86 (32-bit)", 8: "MIPS", 20: "PowerPC", 21: "PowerPC 64", 22: "S390", 40: "ARM (32-bit)", 62: "x86-64"}
-_ELF.update({183: "AArch64", 243: "RISC-V", 258: "LoongArch"})  # e_machine in elf.h
 
 
 class Command(child.Measurement):
@@ -501,12 +499,14 @@ def _why_not(start, message):
     """Why a program could not be started, in more words than the kernel's if those do not tell."""
     if "Exec format error" not in message:
         return message
+    from . import elf  # only a program that does not start needs it
+
     try:
         with open(os.path.join(start["cwd"] or ".", start["argv"][0]), "rb", buffering=0) as file:
-            head = file.read(20)
+            head = file.read(elf.HEAD)
     except OSError:
         return message
-    if head[:4] != b"\x7fELF":
+    machine = elf.machine(head)
+    if machine is None:
         return message + " (a script needs #! and its interpreter in its first line)"
-    machine = int.from_bytes(head[18:20], "little" if head[5] == 1 else "big")
-    return "%s (a program for %s; this machine is %s)" % (message, _ELF.get(machine, "machine type %d" % machine), os.uname().machine)
+    return "%s (a program for %s; this machine is %s)" % (message, elf.name(machine), os.uname().machine)

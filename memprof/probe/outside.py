@@ -57,7 +57,7 @@ class LineMark:
 
     def ended(self, phase, end_ns, sampled, samples, interval_ns):
         """The record of the phase, its peak not exact: a line arrives after the phase's end. sampled: the highest sample, in bytes."""
-        after = procfs.status_at_end(self._pid)
+        after = procfs.exact_status(self._pid)
         hwm = after.pop("hwm", 0)
         peak = max(sampled, after.get("rss", 0), hwm if self.reset or hwm > self._hwm else self._rss)
         record = sampled_record(phase, self.begin_ns, end_ns, peak)

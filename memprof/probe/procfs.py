@@ -197,7 +197,7 @@ def status(pid: int) -> "dict[str, int]":
     return {name: fields[field] for field, name in _STATUS.items() if field in fields}
 
 
-def status_at_end(pid: int) -> "dict[str, int]":
+def exact_status(pid: int) -> "dict[str, int]":
     """As `status`, with the resident set of smaps_rollup where the two differ by more than a page."""
     figures = status(pid)
     exact = shares(pid) if "rss" in figures else None

@@ -110,7 +110,8 @@ class Runtime:
     native: the C program that is started in place of the interpreter. library: the shared library that it opens. See memprof.programs.native.
     always_builds: any model is converted first; converts: the endings of the model files that are. no_converter: why
     that cannot be done here, None if it can. converts_operators: the operators of ONNX that this conversion knows; none if only it can tell.
-    bytes: the size of its package's files. prefix: the environment it is in. needs, without_wheels, doubling: see runners/runtimes/__init__.py.
+    bytes: the size of its package's files. prefix: the environment it is in. needs, without_wheels, doubling, reshapes: see
+    runners/runtimes/__init__.py.
     """
 
     name: str
@@ -134,6 +135,7 @@ class Runtime:
     needs: tuple[str, ...] = ()
     without_wheels: tuple[str, ...] = ()
     doubling: str | None = None
+    reshapes: bool = True
 
     @property
     def installed(self) -> bool:

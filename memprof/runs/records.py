@@ -18,7 +18,7 @@ from ..units import counted, format_bytes
 #       Timeline.rss_max_high_bytes (bounds of the sum of several processes); Value.note, with no value beside it; Outcome.out_of_memory
 #       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
 #       no_swap; Mark.units, Run.work and Job.use (memory by units of work); Run.attempt (of a fleet); Job.sessions, processes, release, drive,
-#       at and planned_bytes; Mark.refaults and first_token_ns
+#       at and planned_bytes; Mark.refaults and first_token_ns; Run.search (of `memprof scale`)
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, RELEASE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"
@@ -391,6 +391,47 @@ class Attempt:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What a model asked of ONNX Runtime's arena at a place, in bytes: the size of each request, and of each array that the model was given."""
+
+    at: Mapping[str, int]
+    sizes: tuple[int, ...]
+    inputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Requests:
+    """A model's requests to ONNX Runtime's arena, from runs that are no measurements: from them the arena is simulated anywhere.
+
+    first, second: those of two runs of a session in order; n allocates number n, and ~n releases it. sites: of each number, the same number for the
+    same place in the runtime's code. places: where it was recorded, with the sizes there. heap_free_bytes: the sizes of the free chunks that PREPARE
+    leaves in the heap, None if the heap was not seen; mapped_from_bytes: the size from which on a request to the heap is mapped.
+    """
+
+    first: tuple[int, ...] = field(repr=False)
+    second: tuple[int, ...] = field(repr=False)
+    sites: tuple[int, ...] = field(repr=False)
+    places: tuple[Asked, ...] = field(repr=False)
+    heap_free_bytes: tuple[int, ...] | None = field(default=None, repr=False)
+    mapped_from_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a search for a law of memory was asked, and what it knew beside its runs.
+
+    predictions: places to predict, a value for each dimension by its label. within_bytes: the limit that values were to fit into. requests: in one
+    run of the search alone, the first after they were recorded. sums: of processes that ran side by side, in one of their runs alone: what all had
+    together, in bytes by the name of the figure; what they had at least where they died of want of memory.
+    """
+
+    predictions: tuple[Mapping[str, int], ...] = ()
+    within_bytes: int | None = None
+    requests: Requests | None = None
+    sums: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How a measurement ended.
 
@@ -427,8 +468,8 @@ class Outcome:
 
     @property
     def sentence(self) -> str:
-        """How it ended, for people."""
-        return "; ".join([self._how, *self.hints])
+        """How it ended, for people: a piece of a sentence, without the full stop of the runtime's own words."""
+        return "; ".join(_unstopped(text) for text in (self._how, *self.hints))
 
     @property
     def _how(self) -> str:
@@ -453,6 +494,10 @@ _WANT_OF_MEMORY = {
 }
 
 
+def _unstopped(text: str) -> str:
+    return text if text.endswith("..") else text.removesuffix(".")
+
+
 def _shortened(message: str, most: int = 300) -> str:
     return message if len(message) <= most else message[: most - 1] + "…"
 
@@ -464,7 +509,7 @@ class Run:
     output_bytes: how much the child printed, output_tail: the end of it. output_error: how far the model's outputs lie from those of other
     settings they were compared with: the largest difference over the largest magnitude; 0 for the same, None if nothing was compared.
     signature: of the job, by the memprof that measured it (see memprof.runs.signing); it says nothing about the figures.
-    attempt: None unless a fleet measured it.
+    attempt: None unless a fleet measured it. search: None unless `memprof scale` was asked for more than a law, or knew more than its runs tell.
     If a command was more than one process, the timeline is of their sum, pages they share counted once as far as PSS could be had, and
     processes names each.
     """
@@ -488,6 +533,7 @@ class Run:
     conditions: Conditions | None = None
     work: tuple[Work, ...] = ()
     attempt: Attempt | None = None
+    search: Search | None = None
     signature: str | None = field(default=None, compare=False, repr=False)
 
     @property

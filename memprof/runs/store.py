@@ -290,7 +290,7 @@ class Writer:
         self.written = 0
         self._created = _create(path)
         if not self._created and not append:
-            raise InputError(f"{path} exists; append to it, or name another file")
+            raise InputError(f"{path} exists: --append adds to it, or name another file")
         self.mended = not self._created and _mend(path)
 
     def write(self, line: bytes) -> None:

@@ -18,7 +18,7 @@ from ..programs.runtimes import Runtime
 from ..units import parse_bytes
 
 THREADS, SESSIONS, PROCESSES = "threads", "sessions", "processes"
-_OWN = (THREADS, SESSIONS, PROCESSES)
+OWN = (THREADS, SESSIONS, PROCESSES)
 _RANGE = re.compile(r"(?P<low>[^.:]+)(\.\.(?P<high>[^.:]+)(:(?P<step>\d+))?)?")
 
 
@@ -35,6 +35,11 @@ class Dimension:
     def label(self) -> str:
         """Its name in a law."""
         return "=".join(self.names)
+
+    @property
+    def last(self) -> int:
+        """The highest of its values."""
+        return self.high - (self.high - self.low) % self.step
 
     @property
     def varies(self) -> bool:
@@ -79,7 +84,7 @@ def parse_place(text: str, dimensions: Sequence[Dimension]) -> dict[str, int]:
     missing = [dimension.label for dimension in dimensions if dimension.varies and dimension.label not in given]
     if missing:
         raise UsageError(f"--predict {text!r}: {' and '.join(missing)} {'need' if len(missing) > 1 else 'needs'} a value too")
-    return given
+    return {dimension.label: given[dimension.label] for dimension in dimensions if dimension.label in given}
 
 
 def check_given_once(dimensions: Sequence[Dimension], knobs: Mapping[str, str], threads: int | None) -> None:
@@ -124,27 +129,48 @@ class Space:
                 shapes[tensor] = tuple(shape)
         return shapes
 
+    def check_shapes(self, given: Mapping[str, tuple[int, ...]]) -> None:
+        """Raises UsageError for the shape of an input that gives one of the dimensions a value of its own, or that has too few. A 1 stands for a
+        dimension that is given elsewhere."""
+        for name, (tensor, axis) in ((name, place) for name, axes in self.axes.items() for place in axes if place[0] in given):
+            words = f"--shape {tensor}={','.join(map(str, given[tensor]))}"
+            dimension = next(dimension for dimension in self.dimensions if name in dimension.names)
+            if axis >= len(given[tensor]):
+                raise UsageError(f"{words}: it has no place for {name}, which is dimension {axis} of {tensor}")
+            if given[tensor][axis] not in (1, dimension.low):
+                raise UsageError(f"{words}: {given[tensor][axis]} is in the place of {name}, which --vary gives values; write 1 there")
+
+    def fixed(self, name: str) -> int | None:
+        """The size that the model's file has for a dimension, None where it is open or none of the model's."""
+        own = {declared.name: declared.shape for declared in inputs.inputs(self.model)}
+        return next((own[tensor][axis] for tensor, axis in self.axes.get(name, ())), None)
+
+    @property
+    def open(self) -> str:
+        """In words, what the model's file leaves open."""
+        names = _open(inputs.inputs(self.model))
+        return f"open in the file are {', '.join(names)}" if names else "the file leaves none open"
+
     def forgotten(self, given: Mapping[str, tuple[int, ...]], arrays: str | None) -> tuple[str, ...]:
         """The names of the model's open dimensions that nobody set, so that they run as 1. given: the shapes of inputs that were. arrays: an .npz
         file of inputs."""
         known = {*given, *(inputs.array_shapes(arrays) or {} if arrays is not None else {})}
         covered = {place for axes in self.axes.values() for place in axes}
-        names = {
-            (declared.dimensions and declared.dimensions[axis]) or f"{declared.name}.{axis}": None
-            for declared in inputs.inputs(self.model)
-            for axis, size in enumerate(declared.shape)
-            if size is None and declared.name not in known and (declared.name, axis) not in covered
-        }
-        return tuple(names)
+        return tuple(
+            name
+            for name, places in _open(inputs.inputs(self.model)).items()
+            if any(place[0] not in known and place not in covered for place in places)
+        )
 
     def knobs(self, at: Mapping[str, int]) -> dict[str, str]:
         """The runtime's knobs that a place sets."""
-        names = [name for dimension in self.dimensions for name in dimension.names if name not in self.axes and name not in _OWN]
+        names = [name for dimension in self.dimensions for name in dimension.names if name not in self.axes and name not in OWN]
         return {name: str(self.value(name, at)) for name in names}
 
 
 def space(dimensions: Sequence[Dimension], model: Path, runtime: Runtime) -> Space:
-    """The dimensions, each found in the model or the runtime. Raises UsageError for a name that neither has, and for one that is there twice."""
+    """The dimensions, each found in the model or the runtime. Raises UsageError for a name that neither has, for one that is there twice, and for one
+    that the file fixes, if the runtime does not change that."""
     declared = inputs.inputs(model)
     symbols: dict[str, list[tuple[str, int]]] = {}
     for tensor in declared:
@@ -152,7 +178,7 @@ def space(dimensions: Sequence[Dimension], model: Path, runtime: Runtime) -> Spa
             if name:
                 symbols.setdefault(name, []).append((tensor.name, axis))
     indexed = {f"{tensor.name}.{axis}": (tensor.name, axis) for tensor in declared for axis in range(len(tensor.shape))}
-    open_axes = [f"{tensor.name}.{axis}" for tensor in declared for axis, size in enumerate(tensor.shape) if size is None]
+    unnamed = _open(declared) or (indexed if runtime.reshapes else {})
     numbers = [knob.name for knob in runtime.knobs if knob.values in ("int", "bytes")]
     axes: dict[str, tuple[tuple[str, int], ...]] = {}
     seen: set[str] = set()
@@ -165,14 +191,31 @@ def space(dimensions: Sequence[Dimension], model: Path, runtime: Runtime) -> Spa
                 axes[name] = tuple(symbols[name])
             elif name in indexed:
                 axes[name] = (indexed[name],)
-            elif name not in _OWN and name not in numbers:
-                known = [*symbols, *(open_axes or indexed), *_OWN, *(knob for knob in numbers if runtime.knob(knob))]
+            elif name not in OWN and name not in numbers:
+                closed = "; the file fixes all dimensions of its inputs" if declared and not _open(declared) else ""
+                known = [*dict.fromkeys([*symbols, *unnamed]), *OWN, *(knob for knob in numbers if runtime.knob(knob))]
                 raise UsageError(
-                    f"--vary {name}: neither {model.name} nor {_short(runtime.name)} has such a dimension{near_or_all(name, known)}"
+                    f"--vary {name}: neither {model.name} nor {_short(runtime.name)} has such a dimension{near_or_all(name, known)}{closed}"
                 )
     if SESSIONS in seen and runtime.native is not None:
         raise UsageError(f"--vary sessions: {runtime.name} has one session in a process; the same runtime through Python can have several")
-    return Space(tuple(dimensions), axes, model)
+    found = Space(tuple(dimensions), axes, model)
+    for dimension in dimensions:
+        for name in () if runtime.reshapes else dimension.names:
+            size = found.fixed(name)
+            if size is not None and (dimension.low, dimension.high) != (size, size):
+                raise UsageError(f"--vary {name}: {model.name} fixes it at {size}, and {_short(runtime.name)} keeps that; {found.open}")
+    return found
+
+
+def _open(declared: Sequence[inputs.Input]) -> dict[str, list[tuple[str, int]]]:
+    """The open dimensions by their names, or as INPUT.AXIS, with the (input, axis) pairs of each."""
+    known: dict[str, list[tuple[str, int]]] = {}
+    for tensor in declared:
+        for axis, size in enumerate(tensor.shape):
+            if size is None:
+                known.setdefault((tensor.dimensions and tensor.dimensions[axis]) or f"{tensor.name}.{axis}", []).append((tensor.name, axis))
+    return known
 
 
 def _short(name: str) -> str:

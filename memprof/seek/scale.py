@@ -7,25 +7,25 @@ memprof.judge says where to measure next and which law it is, `scale_runs` measu
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ..errors import InputError, MeasurementError, UsageError
 from ..judge import design, laws
 from ..judge.doubling import Arena
-from ..judge.laws import Prediction
-from ..judge.terms import At, Point, Term
+from ..judge.terms import Point, Term
 from ..measuring.order import Order
 from ..measuring.progress import Progress, Silent
-from ..runs.records import EXECUTE, PEAK
+from ..runs import store
+from ..runs.records import EXECUTE, PEAK, Requests, Search
 from ..units import format_bytes
 from . import scale_laws
-from .dimensions import SESSIONS, parse
+from .dimensions import SESSIONS, Dimension, parse, space
 from .scale_findings import findings, of_token
 from .scale_requests import Simulation
 from .scale_runs import Places
-from .scaled import Measured, Scaled, ScaleRequest, Within, against, words_of
+from .scaled import Measured, Scaled, ScaleRequest, against, words_of
 
 # The most runs, by the number of dimensions that vary.
 _MOST_RUNS = {1: 6, 2: 6}
@@ -48,14 +48,16 @@ def check(request: ScaleRequest) -> None:
 def request_of(order: Order, vary: Sequence[str], points: int | None = None) -> ScaleRequest:
     """The question for coefficients, by these ranges (see dimensions.parse), for the runtime, model and settings of an order. Raises UsageError."""
     job = order.job
+    dimensions = tuple(parse(text) for text in vary)
     return ScaleRequest(
         model=job.model.path,
         runtime=job.runtime,
-        dimensions=tuple(parse(text) for text in vary),
+        dimensions=dimensions,
         knobs=job.knobs,
         threads=job.threads,
         python=job.python,
-        shapes=job.shapes,
+        # The shapes of a suite are of its runs: a law has its own where a dimension varies.
+        shapes=space(dimensions, Path(job.model.path), order.runtime).shapes({}, job.shapes) if job.shapes else {},
         inputs=job.inputs,
         points=points,
         env=job.variables,
@@ -67,7 +69,8 @@ def request_of(order: Order, vary: Sequence[str], points: int | None = None) -> 
 class _Scaler:
     def __init__(self, request: ScaleRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
         self._request, self._progress = request, progress
-        self._places = Places(request, progress, keep)
+        self._keep = keep
+        self._places = Places(request, progress, self._keep_with_search)
         self._main = self._places.main
         self._varying = self._places.space.varying
         if not self._varying:
@@ -80,7 +83,8 @@ class _Scaler:
         self._points: list[Measured] = []
         self._skipped: list[Mapping[str, int]] = []
         self._remarks: list[str] = []
-        self._simulations: list[Simulation] = []
+        self._simulations: Sequence[Simulation] = []
+        self._unkept: Requests | None = None  # what was recorded, until a run has kept it
         self._kept: int | None = None  # the most freed memory that a run kept, where laws are of such runs
 
     def check(self) -> None:
@@ -113,13 +117,17 @@ class _Scaler:
             self._progress.say(f"{self._places.model.name}: {assumed}")
             self._remark(f"{assumed[0].upper()}{assumed[1:]}.")
         self._measure(design.first_places(self._ranges()))
+        fixed = "; ".join(self._fixed())
         if all(point.ended for point in self._points):
-            reason = "; ".join(text for text in (self._points[0].ended, assumed) if text)
+            reason = "; ".join(text for text in (self._points[0].ended, fixed, assumed) if text)
             raise MeasurementError(f"{self._places.model.name}, {self._request.runtime}: no place could be measured: {reason}")
+        if fixed:
+            reason = next(point.ended for point in self._points if point.ended)
+            raise InputError(f"{fixed}, and {self._request.runtime} keeps that ({reason}); {self._places.space.open}")
         for point in itertools.takewhile(lambda point: point.ended, self._points):
             if not point.least:
                 self._progress.say(f"{words_of(point.at)}: {point.ended}")
-        self._simulations = self._places.simulate()
+        self._unkept, self._simulations = self._places.simulate()
         candidates = self._candidates()
         while len(self._points) < self._most:
             self._shift()
@@ -131,6 +139,31 @@ class _Scaler:
             if chosen is None:
                 break
             self._measure([chosen])
+
+    def _fixed(self) -> Iterator[str]:
+        """The dimensions that the model's file fixes, where each other value is refused: the highest, and the nearest too."""
+        for dimension in self._varying:
+            sizes = {name: self._places.space.fixed(name) for name in dimension.names}
+            if None in sizes.values() or not self._refused_but(dimension, sizes.values()):
+                continue
+            nearest = {**self._lowest(), dimension.label: dimension.low + dimension.step}
+            if dimension.low in sizes.values() and all(point.at != nearest for point in self._points):
+                self._measure([nearest])
+            if self._refused_but(dimension, sizes.values()):
+                yield f"{self._places.model.name} fixes {' and '.join(f'{name} at {size}' for name, size in sizes.items())}"
+
+    def _refused_but(self, dimension: Dimension, sizes: Collection[int | None]) -> bool:
+        """Whether all values of a dimension but these were refused."""
+        others = [point for point in self._points if point.at[dimension.label] not in sizes]
+        return bool(others) and all(point.ended and not point.least for point in others)
+
+    def _keep_with_search(self, line: bytes) -> None:
+        """Keep a run with what was asked, and what was recorded since the last one."""
+        run = store.decode(line, "a run")
+        known = run.search or Search()
+        asked = replace(known, predictions=tuple(self._request.predictions), within_bytes=self._request.within_bytes, requests=self._unkept)
+        self._unkept = None
+        self._keep(line if asked == known else store.encode(replace(run, search=asked)))
 
     def _series_for_design(self) -> list[list[Point]]:
         series = [self._series(name) for name in dict.fromkeys((self._main, *([EXECUTE] if self._main == PEAK else [])))]
@@ -179,10 +212,7 @@ class _Scaler:
         return {dimension.label: dimension.low for dimension in self._varying}
 
     def _ranges(self) -> dict[str, tuple[int, int]]:
-        return {
-            dimension.label: (dimension.low, dimension.high - (dimension.high - dimension.low) % dimension.step)
-            for dimension in self._varying
-        }
+        return {dimension.label: (dimension.low, dimension.last) for dimension in self._varying}
 
     def _candidates(self) -> list[dict[str, int]]:
         most = {1: 24, 2: 12}.get(len(self._varying), 7)
@@ -214,34 +244,27 @@ class _Scaler:
             unplanned=self._places.unplanned,
             shared=self._places.shared,
         )
-        answer = replace(answer, within=self._within(answer), against=against(answer))
+        answer = replace(answer, within=scale_laws.within(answer), against=against(answer))
         try:
             token_costs = of_token(answer, Path(self._places.model.path), job.knobs.get("kv_type", "f16"))
         except InputError as error:
             token_costs = []
             self._remark(f"{error}.")
+        unsimulated = self._places.unsimulated or ("it is not near the measured points" if self._simulations else "")
+        if unsimulated and self._places.doubles and self._arena() is not None and not (answer.law is not None and answer.law.simulated):
+            self._remark(f"The arena is not simulated: {unsimulated}.")
+        if answer.law is None and (self._request.predictions or self._request.within_bytes):
+            self._remark("Nothing is predicted, for no simple law holds.")
         if answer.unplanned:
             self._remark(f"{answer.unplanned[0].upper()}{answer.unplanned[1:]}.")
         model = self._places.model
         told = findings(answer, model.weight_bytes or model.bytes, token_costs, self._places.noise[0])
         return replace(answer, findings=told, remarks=tuple(self._remarks))
 
-    def _within(self, answer: Scaled) -> tuple[Within, ...]:
-        limit = self._request.within_bytes
-        if limit is None or answer.law is None:
-            return ()
-        rows = []
-        ranges = self._ranges()
-        for label, (low, _) in ranges.items():
-            others = {name: ends for name, ends in ranges.items() if name != label}
-            for fixed in itertools.product(*others.values()):
-                at = dict(zip(others, fixed, strict=True))
-                rows.append(Within(label, at, *laws.largest(_Main(answer), label, at, limit, low)))
-        return tuple(rows)
-
     def _arena(self) -> Arena | None:
         if self._places.doubles:
-            return Arena(laws.growth_of(scale_laws.planned(self._points)))
+            assert self._places.job is not None
+            return scale_laws.arena(True, self._places.job, self._places.space.dimensions, self._points)
         beside = tuple(Term(((name, 1),)) for name in self._lowest() if name == SESSIONS)
         return Arena(doubles=False, beside=beside) if self._simulations else None
 
@@ -259,7 +282,8 @@ class _Scaler:
         if not self._request.confirm or answer.law is None:
             return answer
         wanted: list[Mapping[str, int]] = [{name: int(value) for name, value in prediction.at.items()} for prediction in answer.predictions]
-        wanted += [{**row.others, row.dimension: row.value} for row in answer.within if row.value]
+        labels = [dimension.label for dimension in self._varying]
+        wanted += [row.place(labels) for row in answer.within if row.confirmable]
         if not wanted:
             place = design.next_place(
                 self._series_for_design(),
@@ -269,25 +293,9 @@ class _Scaler:
             )
             wanted = [place] if place is not None else []
         distinct = {tuple(sorted(at.items())): at for at in wanted}
-        seen = {tuple(sorted(point.at.items())): point for point in self._measure(list(distinct.values()), held_out=True)}
-        rows = tuple(
-            replace(row, confirmed_bytes=seen[tuple(sorted({**row.others, row.dimension: row.value}.items()))].sizes.get(self._main))
-            if row.value
-            else row
-            for row in answer.within
-        )
-        for point in seen.values():
+        seen = self._measure(list(distinct.values()), held_out=True)
+        for point in seen:
             if point.ended and not point.sizes:
                 self._remark(f"{words_of(point.at)} was not confirmed: {point.ended}.")
-        return replace(answer, points=tuple(self._points), within=rows, remarks=tuple(self._remarks))
-
-
-class _Main:
-    """The main figure's law in the form that laws.largest asks."""
-
-    def __init__(self, answer: Scaled) -> None:
-        self._answer = answer
-
-    def predict_all(self, places: Sequence[At]) -> list[Prediction]:
-        """See laws.Law."""
-        return self._answer.predict(places)
+        answer = replace(answer, points=tuple(self._points), remarks=tuple(self._remarks))
+        return replace(answer, within=scale_laws.confirmed(answer))

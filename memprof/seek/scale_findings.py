@@ -9,19 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..judge import laws
 from ..judge.laws import Coefficient
 from ..models.gguf import kv_cache
-from ..runs.records import EXECUTE
+from ..runs.records import EXECUTE, PREPARE
 from ..units import counted, format_bytes
-from .dimensions import PROCESSES, SESSIONS
-from .scaled import ANONYMOUS, CHARGED, Scaled, words_of
+from .dimensions import PROCESSES, SESSIONS, Dimension
+from .scaled import ANONYMOUS, CHARGED, Measured, Scaled, words_of
 
 _CONTEXT = "context"
 _DIFFERENT = 0.1  # a growth that differs by this share from the plan's is a finding
 _TOO_FEW_VALUES = 4
+_WIDE = 4  # a range whose end is so many times its beginning is no small one
+_SHARED = 0.5  # of the weights: what costs less does not have them again
 # What llama.cpp keeps for each cell of a KV cache beside it: its position and shift of 4 bytes each, a place in a picture with its token of 12, and
 # a set of 256 sequences of 32. They are the allocations of xllamacpp 2026.10 that grow with the context.
 TABLE_OF_CELLS_BYTES = 52
+_LEAST_AGAIN_BYTES = 1 << 20  # less are pages of libraries
 _MOST_NOISE = 4  # a difference of no more than so many times the noise is none
 
 
@@ -52,7 +56,7 @@ def _flat(answer: Scaled) -> Iterator[str]:
     if law is None or answer.undecided:
         return
     for dimension in answer.varying:
-        if not any(dimension.label in dict(entry.term.powers) for entry in law.coefficients):
+        if not law.depends_on(dimension.label):
             yield f"{dimension.label} makes no difference beyond noise between {dimension.low} and {dimension.high}."
 
 
@@ -62,16 +66,49 @@ def _slope(answer: Scaled, label: str, name: str | None = None) -> Coefficient |
 
 
 def _sessions(answer: Scaled, weight_bytes: int) -> list[str]:
-    """Whether sessions share their weights."""
-    slope = _slope(answer, SESSIONS, ANONYMOUS) or _slope(answer, SESSIONS)
-    peak = _slope(answer, SESSIONS)
-    if peak is None or slope is None or not weight_bytes:
+    """Whether sessions share their weights, from the measured ends of the range: that needs no law."""
+    ends = _ends(answer, SESSIONS)
+    if ends is None or not weight_bytes:
         return []
-    costs = f"Each further session costs {format_bytes(peak.bytes)} of {answer.main}; the model's weights are {format_bytes(weight_bytes)}"
-    if peak.bytes < 0.5 * weight_bytes:
+    low, high = ends
+    more = high.at[SESSIONS] - low.at[SESSIONS]
+    grown, loaded = (
+        (high.sizes[name] - low.sizes[name]) / more for name in (answer.main, PREPARE if PREPARE in low.sizes else answer.main)
+    )
+    costs = (
+        f"From {words_of(low.at)} to {words_of(high.at)} each further session costs {format_bytes(grown)} of {answer.main}; the model's weights "
+        f"are {format_bytes(weight_bytes)}"
+    )
+    if loaded < _SHARED * weight_bytes:
         return [f"{costs}: sessions share them."]
-    copies = peak.bytes / weight_bytes
-    return [f"{costs}: sessions do not share them" + (f" ({copies:.1f} times their size each)." if copies > 1.5 else ".")]
+    if answer.mapped_again_bytes < _SHARED * weight_bytes:
+        return [f"{costs}: sessions do not share them."]
+    takes = format_bytes(grown - answer.mapped_again_bytes)
+    return [f"{costs}: sessions map their file again, which lies in memory once. What a session takes for itself is {takes}."]
+
+
+def mapped_again(answer: Scaled) -> float:
+    """The bytes that each further session adds to the resident set and not to memory: pages that are there already, mapped once more."""
+    ends = _ends(answer, SESSIONS)
+    if ends is None or any(point.elsewhere_bytes is None for point in ends):
+        return 0.0
+    low, high = ends
+    again = ((high.elsewhere_bytes or 0) - (low.elsewhere_bytes or 0)) / (high.at[SESSIONS] - low.at[SESSIONS])
+    return again if again > _LEAST_AGAIN_BYTES else 0.0
+
+
+def _ends(answer: Scaled, label: str) -> tuple[Measured, Measured] | None:
+    """The points at the least and the most of a dimension, the others at their lowest; None where it does not vary or they were not measured."""
+    if label not in {dimension.label for dimension in answer.varying}:
+        return None
+    lowest = {dimension.label: dimension.low for dimension in answer.varying}
+    points = [
+        point
+        for point in answer.points
+        if not point.ended and not point.held_out and {**point.at, label: 0} == {**lowest, label: 0} and answer.main in point.sizes
+    ]
+    points.sort(key=lambda point: point.at[label])
+    return (points[0], points[-1]) if len(points) > 1 else None
 
 
 def _processes(answer: Scaled) -> list[str]:
@@ -93,7 +130,7 @@ def _processes(answer: Scaled) -> list[str]:
 def of_token(answer: Scaled, path: Path, kv_type: str) -> list[str]:
     """The KV cache of a .gguf model, by its file's arithmetic, beside what a token of context costs. Raises InputError."""
     law = answer.named(ANONYMOUS)
-    if path.suffix != ".gguf" or law is None:
+    if path.suffix != ".gguf" or law is None or answer.undecided:
         return []
     arithmetic = kv_cache(path).bytes_per_token(kv_type)
     if _CONTEXT not in {dimension.label for dimension in answer.varying}:
@@ -131,22 +168,41 @@ def _growth(answer: Scaled, noise_bytes: float) -> list[str]:
 def undecided(answer: Scaled, noise: tuple[float, float]) -> str:
     """What there is too little of to know the law, and what to add. noise: what two runs differ by, in bytes and as a share."""
     law = answer.law
-    whole = [point for point in answer.points if not point.ended]
+    whole = [point for point in answer.points if not point.ended and not point.held_out]
     for dimension in answer.varying:
-        values = {point.at[dimension.label] for point in whole}
+        values = sorted({point.at[dimension.label] for point in whole})
         possible = (dimension.high - dimension.low) // dimension.step + 1
         if len(values) < 3 and possible < _TOO_FEW_VALUES:
-            wide = max(4 * dimension.low, dimension.high)
+            return f"{_range(dimension)} has {counted(possible, 'value')}, and a line goes through any two: {_wider(dimension)}"
+        if len(values) < 3 and any(point.ended for point in answer.points):
+            known = " and ".join(map(str, values))
             return (
-                f"{dimension.label}={dimension.low}..{dimension.high} has {counted(possible, 'value')}, and a line goes through any two: "
-                f"widen the range, such as --vary {','.join(dimension.names)}={dimension.low}..{wide}"
+                f"{dimension.label} was measured at {known} only, for other runs failed, and a line goes through any two: choose ranges that can be "
+                "measured"
             )
     if law is not None and law.error is None:
         fewest = len(law.coefficients) + 2
         return f"{counted(law.points, 'run')} are as many as the law has terms, so that nothing tests it: give --points {fewest} or more"
+    narrow = [dimension for dimension in answer.varying if dimension.high < _WIDE * dimension.low]
+    for dimension in narrow if len(answer.varying) > 1 else answer.varying:
+        step = laws.single_step(law, dimension.label) if law is not None and not law.simulated and law.depends_on(dimension.label) else None
+        if step is not None:
+            return (
+                f"over {_range(dimension)} {answer.main} makes a single step, between {step[0]:g} and {step[1]:g}, and a step tells no slope: "
+                f"{_wider(dimension)}"
+            )
     sizes = [point.sizes[answer.main] for point in whole if answer.main in point.sizes]
     change = max(sizes) - min(sizes)
-    if law is not None and change < _MOST_NOISE * max(noise[0], noise[1] * max(sizes)) and len(law.coefficients) == 1:
-        ranges = ", ".join(f"{dimension.label}={dimension.low}..{dimension.high}" for dimension in answer.varying)
-        return f"over {ranges} the figure changes by {format_bytes(change)}, which is within the noise: widen the range"
+    if law is not None and narrow and change < _MOST_NOISE * max(noise[0], noise[1] * max(sizes)) and len(law.coefficients) == 1:
+        ranges = ", ".join(map(_range, answer.varying))
+        return f"over {ranges} {answer.main} changes by {format_bytes(change)}, which is within the noise: {_wider(narrow[0])}"
     return ""
+
+
+def _range(dimension: Dimension) -> str:
+    return f"{dimension.label}={dimension.low}..{dimension.high}"
+
+
+def _wider(dimension: Dimension) -> str:
+    high = max(_WIDE * dimension.low, 2 * dimension.high)
+    return f"widen the range, such as --vary {','.join(dimension.names)}={dimension.low}..{high}"

@@ -1,25 +1,27 @@
 """The laws of measured places: which of their sizes make a law, the laws side by side, and the same from runs that were kept.
 
-The sum of processes that ran side by side is in none of their runs, so runs of `processes` make no law again.
+Of processes that ran side by side one run has the sum (runs.records.Search). Runs of earlier versions lack it, and make no law.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ..errors import InputError
 from ..judge import laws
 from ..judge.doubling import Arena
 from ..judge.terms import At, Point
 from ..programs import runtimes
-from ..runs.records import EXECUTE, MODEL_LOAD, PEAK, WARMUP, Job, Run
+from ..runs.records import EXECUTE, MODEL_LOAD, PEAK, WARMUP, Job, Requests, Run
 from ..runs.settings import in_a_line
-from .dimensions import THREADS, Dimension
-from .scale_findings import findings, undecided
-from .scale_requests import Simulation
-from .scale_runs import measured, noise
-from .scaled import ALL, ANONYMOUS, CHARGED, Measured, Named, Scaled, against, changes
+from .dimensions import OWN, PROCESSES, SESSIONS, THREADS, Dimension
+from .scale_findings import findings, mapped_again, undecided
+from .scale_requests import Simulation, simulations
+from .scale_runs import measured, measured_together, noise
+from .scaled import ALL, ANONYMOUS, CHARGED, Measured, Named, Scaled, Within, against, changes
 
 _SAME = 0.002  # heaps in use that differ by no more than this share are the same
 MOST_VARYING = 3  # more take too many runs
@@ -40,12 +42,19 @@ def answer(
 ) -> Scaled:
     """What the points tell, with nothing beside them. job: of one of the runs. noise: what two runs at a place differ by, in bytes and as a share.
     arena: whose memory it is, where its regions double; simulations: of it, where there are any."""
-    ranges = {each.label: (each.low, each.high - (each.high - each.low) % each.step) for each in dimensions if each.varies}
+    ranges = {each.label: (each.low, each.last) for each in dimensions if each.varies}
     names = dict.fromkeys(name for point in points if not point.ended for name in point.sizes)
     ordered = [main, *(name for name in names if name != main)]
-    named = tuple(
-        Named(name, laws.law(series(points, name, main), noise=noise, arena=simulated(arena, name, simulations))) for name in ordered
-    )
+    # What is there several times grows with their number: what else a few runs of them show is chance, such as freed memory that is kept.
+    several = all(name in (SESSIONS, PROCESSES) for each in dimensions if each.varies for name in each.names)
+
+    def law(name: str) -> laws.Law | None:
+        own = simulated(arena, name, simulations)
+        return laws.law(
+            series(points, name, main), noise=noise, arena=own, simple=several or (arena is not None and arena.doubles and own is None)
+        )
+
+    named = tuple(Named(name, law(name)) for name in ordered)
     made = Scaled(
         model=job.model.name,
         runtime=job.runtime,
@@ -57,17 +66,27 @@ def answer(
         changes=changes(main, named, ranges),
         threads=None if _has(dimensions, THREADS) else job.threads,
     )
-    return replace(made, undecided=undecided(made, noise))
+    return replace(made, undecided=undecided(made, noise), mapped_again_bytes=mapped_again(made))
+
+
+def arena(doubles: bool, job: Job, dimensions: Sequence[Dimension], points: Sequence[Measured]) -> Arena | None:
+    """Whose memory it is, where its regions double (`doubles`) with the tensors in it. Each further session has an arena with tensors of the same
+    sizes, so that its steps do not come again. job: of one of the runs."""
+    varying = [name for dimension in dimensions if dimension.varies for name in dimension.names]
+    if not doubles or SESSIONS in varying or all(name in OWN or name in job.knobs for name in varying):
+        return None
+    return Arena(laws.growth_of(planned(points)))
 
 
 def simulated(arena: Arena | None, name: str, simulations: Sequence[Simulation]) -> Arena | None:
-    """The arena as the law of that name knows it: simulated where its memory is that of an arena that was asked for something."""
+    """The arena as the law of that name knows it: none for phases before any tensor has its size, and simulated where it can be."""
     if arena is None or name not in (WARMUP, EXECUTE, PEAK, ANONYMOUS):
-        return arena if arena is None or arena.doubles else None
+        return None
     last = name != WARMUP
 
     def of(simulation: Simulation) -> Callable[[At], float]:
-        return lambda at: simulation.resident_bytes({label: round(value) for label, value in at.items()})[last]
+        # Far beyond all memory a size is no 64-bit integer, which numpy would not take for a number.
+        return lambda at: float(simulation.resident_bytes({label: round(value) for label, value in at.items()})[last])
 
     return replace(arena, simulated=tuple(of(simulation) for simulation in simulations))
 
@@ -81,7 +100,7 @@ def of_runs(runs: Sequence[Run]) -> list[Scaled]:
     groups: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:
         job, places = run.job, [_fixed(label, value) for label, value in run.job.at.items()]
-        if not job.at or job.processes > 1 or not all(1 <= value <= _HIGHEST for value in job.at.values()):
+        if not job.at or not all(1 <= value <= _HIGHEST for value in job.at.values()):
             continue
         threads = None if _has(places, THREADS) else job.threads
         asked = (
@@ -115,7 +134,9 @@ def _by_shapes(runs: Sequence[Run]) -> list[list[Run]]:
 def _of_search(runs: Sequence[Run]) -> Scaled | None:
     """None where nothing varies, or no place could be measured."""
     job = runs[0].job
-    points = [replace(measured(run), planned_bytes=_planned_of(run.job), held_out=run.job.verifies) for run in runs]
+    together = _has([_fixed(label, 1) for label in job.at], PROCESSES)
+    seen = _together(runs) if together else [(run, measured(run)) for run in runs]
+    points = [replace(point, planned_bytes=_planned_of(run.job), held_out=run.job.verifies) for run, point in seen]
     fitted = [point for point in points if not point.held_out]
     values = {label: [point.at[label] for point in fitted] for label in job.at}
     dimensions = [replace(_fixed(label, min(each)), high=max(each)) for label, each in values.items() if each]
@@ -129,15 +150,80 @@ def _of_search(runs: Sequence[Run]) -> Scaled | None:
         )
     points = [replace(point, at={label: point.at[label] for label in varying}) for point in points]
     bounds = noise(runs[-1])
-    moved = shifted([point for point in points if not point.held_out], PEAK, bounds)
+    main = ALL if together else PEAK
+    moved = shifted([point for point in points if not point.held_out], main, bounds)
     if moved is not None:
         others = [kept(point, moved[1]) for point in points if point.held_out]
         points = [*moved[0], *others]
     by_plan = planned(points)
-    arena = Arena(laws.growth_of(by_plan)) if runtimes.described(job.runtime).arena_doubles(job.knobs) else None
-    made = replace(answer(job, dimensions, points, PEAK, bounds, arena), planned=by_plan)
-    made = replace(made, against=against(made))
+    whose = arena(runtimes.described(job.runtime).arena_doubles(job.knobs), job, dimensions, points)
+    known = simulations(_requests(runs, varying), job.runs) if whose is not None else []
+    made = replace(answer(job, dimensions, points, main, bounds, whose, known), planned=by_plan)
+    made = replace(made, against=against(made), **_asked(made, runs))
+    made = replace(made, within=within(made))
+    made = replace(made, within=confirmed(made))
     return replace(made, findings=findings(made, job.model.weight_bytes or job.model.bytes, [], bounds[0]))
+
+
+def _together(runs: Sequence[Run]) -> list[tuple[Run, Measured]]:
+    """A point for the processes of each place, with one of their runs. A place that was measured again is the last time's."""
+    places: dict[tuple[int, ...], list[Run]] = {}
+    for run in runs:
+        places.setdefault((run.job.verifies, *run.job.at.values()), []).append(run)
+    points = [(each[0], measured_together(each)) for each in places.values()]
+    return [(run, point) for run, point in points if point is not None]
+
+
+def _requests(runs: Sequence[Run], labels: Sequence[str]) -> Requests | None:
+    """What was recorded last of the requests at places of these labels."""
+    every = [run.search.requests for run in runs if run.search is not None and run.search.requests is not None]
+    return next((known for known in reversed(every) if all(set(asked.at) == set(labels) for asked in known.places)), None)
+
+
+def _asked(made: Scaled, runs: Sequence[Run]) -> dict[str, Any]:
+    """What the searches were asked beside the law: all predictions, and the last limit."""
+    searches = [run.search for run in runs if run.search is not None]
+    labels = [dimension.label for dimension in made.varying]
+    asked = [at for search in searches for at in search.predictions if all(1 <= at.get(label, 0) <= _HIGHEST for label in labels)]
+    places = {tuple(at[label] for label in labels): {label: at[label] for label in labels} for at in asked}
+    limits = [search.within_bytes for search in searches if 1 <= (search.within_bytes or 0) <= _HIGHEST]
+    return {"predictions": tuple(made.predict(list(places.values()))), "within_bytes": limits[-1] if limits else None}
+
+
+def within(made: Scaled) -> tuple[Within, ...]:
+    """The largest value of each dimension within the limit, with the others at each end of their ranges; none without a limit or a law."""
+    if made.within_bytes is None or made.law is None:
+        return ()
+    rows = []
+    ranges = {each.label: (each.low, each.last) for each in made.varying}
+    for label, (low, _) in ranges.items():
+        others = {name: ends for name, ends in ranges.items() if name != label}
+        for fixed in itertools.product(*others.values()):
+            at = dict(zip(others, fixed, strict=True))
+            rows.append(Within(label, at, *laws.largest(_Main(made), label, at, made.within_bytes, low)))
+    return tuple(rows)
+
+
+def confirmed(made: Scaled) -> tuple[Within, ...]:
+    """The largest values that fit, with what was measured there."""
+    labels = [dimension.label for dimension in made.varying]
+    seen = {tuple(point.at[label] for label in labels): point for point in made.points if point.held_out}
+    points = [seen.get(tuple(row.place(labels).values())) for row in made.within]
+    return tuple(
+        row if point is None else replace(row, confirmed_bytes=point.sizes.get(made.main), ended=point.ended or "")
+        for row, point in zip(made.within, points, strict=True)
+    )
+
+
+class _Main:
+    """The main figure's law in the form that laws.largest asks."""
+
+    def __init__(self, made: Scaled) -> None:
+        self._made = made
+
+    def predict_all(self, places: Sequence[At]) -> list[laws.Prediction]:
+        """See laws.Law."""
+        return self._made.predict(places)
 
 
 def planned(points: Sequence[Measured]) -> laws.Law | None:

@@ -2,7 +2,8 @@
 that the runtime hands to another planner.
 
 Requests are recorded in runs without the arena, with a library preloaded that writes them down. The heap is looked at in a run that is stopped at
-the end of PREPARE, before it depends on any dimension. None of these runs is a measurement, and nothing of them is kept.
+the end of PREPARE, before it depends on any dimension. None of these runs is a measurement, and none is kept. The requests are, in a run of the
+search (runs.records.Requests), so that kept runs make the same law again.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from ..errors import MemprofError
+from ..errors import InputError, MemprofError
 from ..explain import glibc, look
 from ..measuring import campaign
 from ..measuring.order import Order
 from ..measuring.progress import Silent
 from ..plan.arenas import requests
 from ..plan.arenas.heap import MAPPED_BYTES, Heap
-from ..plan.arenas.requests import Recording, Requests
+from ..plan.arenas.requests import Recording
 from ..plan.delegated import Delegated
 from ..programs import native
 from ..programs.runtimes import runners_path
-from ..runs.records import EXECUTE, PREPARE, WARMUP, Job
+from ..runs.records import EXECUTE, PREPARE, WARMUP, Asked, Job, Requests
+from ..units import counted
 from .dimensions import SESSIONS, Dimension
 
 _SOURCE = "requests.c"
@@ -33,7 +35,7 @@ _FILE, _PRELOAD = "MEMPROF_REQUESTS", "LD_PRELOAD"
 # Settings under which there is one arena, which keeps what it has and is asked by one thread, and no other library that is preloaded.
 _USUAL = {"arena_shrink": "off", "mode": "sequential", "provider": "cpu", "preload": None}
 _LEAST_CHUNK_BYTES = 4096
-_LOOKS = 3  # at the heap, in a run each
+_MOST_BYTES = 1 << 53  # no machine has as much
 # Settings under which XNNPACK has what it takes of a graph, in parts as large as can be, and tensors share memory.
 _DELEGATING = {"xnnpack": "on", "kernels": "optimized", "preserve_all_tensors": "off", "node_fusion": "on", "api": "interpreter"}
 
@@ -48,7 +50,7 @@ class Simulation(Protocol):
 class Replayed:
     """An arena at any place, from its requests. free, mapped_from: of the heap (see plan.arenas.heap); runs: of the model after the first."""
 
-    def __init__(self, known: Requests, free: tuple[int, ...], mapped_from: int, runs: int) -> None:
+    def __init__(self, known: requests.Requests, free: tuple[int, ...], mapped_from: int, runs: int) -> None:
         self._requests, self._free, self._mapped_from, self._runs = known, free, mapped_from, runs
         self._known: dict[tuple[tuple[str, int], ...], tuple[int, int]] = {}
 
@@ -101,12 +103,13 @@ def _each(every: Sequence[dict[str, int]]) -> list[dict[str, int]]:
     return [at for number, at in enumerate(every) if at not in every[:number]]
 
 
-def possible(order: Order) -> bool:
-    """Whether an order's runs can be simulated, as far as its settings tell."""
+def unusual(order: Order) -> str:
+    """The settings of an order whose runs cannot be simulated; empty where they can."""
     knobs = order.job.knobs
-    return (
-        all(knobs.get(name, usual) == usual for name, usual in _USUAL.items()) and not order.env.get(_PRELOAD) and order.job.sessions == 1
-    )
+    settings = [f"{name}={knobs[name]}" for name, usual in _USUAL.items() if knobs.get(name, usual) != usual]
+    preloaded = [f"{_PRELOAD}={order.env[_PRELOAD]}"] if order.env.get(_PRELOAD) else []
+    sessions = [counted(order.job.sessions, "session")] if order.job.sessions > 1 else []
+    return ", ".join([*settings, *preloaded, *sessions])
 
 
 def delegates(order: Order) -> bool:
@@ -115,8 +118,9 @@ def delegates(order: Order) -> bool:
     return all(knobs.get(name, usual) == usual for name, usual in _DELEGATING.items())
 
 
-def record(order: Order, inputs: tuple[int, ...]) -> Recording | None:
-    """The requests of two runs of an order's job, None where they cannot be had: no compiler, or a run that fails. inputs: the bytes of each."""
+def record(order: Order, inputs: tuple[int, ...]) -> Recording:
+    """The requests of two runs of an order's job. inputs: the bytes of each. Raises InputError where they cannot be had: no compiler, or a run that
+    fails."""
     knob = order.runtime.doubling
     assert knob is not None
     try:
@@ -129,16 +133,15 @@ def record(order: Order, inputs: tuple[int, ...]) -> Recording | None:
             )
             first, second = run.mark(WARMUP), run.mark(EXECUTE)
             if not run.outcome.ok or first is None or second is None:
-                return None
+                raise InputError(f"a run without the arena failed {run.outcome.sentence}")
             with text.open(encoding="ascii") as lines:
                 return requests.parse(lines, (first.begin_ns, first.end_ns), (second.begin_ns, second.end_ns), inputs)
-    except (MemprofError, OSError, ValueError, IndexError):
-        return None
+    except (OSError, ValueError, IndexError):
+        raise InputError("what was asked of it could not be recorded") from None
 
 
-def heaps(order: Order) -> list[tuple[tuple[int, ...], int]]:
-    """The sizes of the heap's free chunks as PREPARE leaves them, and the size from which on a request is mapped, in each of a few runs; those in
-    which they were seen."""
+def heap(order: Order) -> tuple[tuple[int, ...], int] | None:
+    """The sizes of the heap's free chunks as PREPARE leaves them, and the size from which on a request is mapped; None where they are not seen."""
     seen: list[tuple[tuple[int, ...], int]] = []
 
     def see(job: Job, phase: str, pid: int) -> None:
@@ -154,17 +157,54 @@ def heaps(order: Order) -> list[tuple[tuple[int, ...], int]]:
                 seen.append((tuple(size for size in free if size >= _LEAST_CHUNK_BYTES), bound))
 
     try:
-        list(campaign.measure([replace(order, job=replace(order.job, hold=True), until=PREPARE)] * _LOOKS, Silent(), _nothing, look=see))
+        list(campaign.measure([replace(order, job=replace(order.job, hold=True), until=PREPARE)], Silent(), _nothing, look=see))
     except (MemprofError, OSError):
-        pass
-    return seen
+        return None
+    return seen[0] if seen else None
 
 
-def simulations(recorded: Requests, heaps: Sequence[tuple[tuple[int, ...], int]], runs: int) -> list[Replayed]:
-    """The arena on each heap as it was seen, and on one without free memory: PREPARE's end differs from run to run, also in how its free memory is
-    cut, and a region comes to lie in a piece that is large enough."""
-    bound = heaps[0][1] if heaps else MAPPED_BYTES
-    return [Replayed(recorded, free, bound, runs) for free in dict.fromkeys((*(free for free, _ in heaps), ()))]
+def kept(recorded: Sequence[tuple[Mapping[str, int], Recording]], known_heap: tuple[tuple[int, ...], int] | None) -> Requests | None:
+    """What was recorded, as a run keeps it; None where other operators or another number of them ran from place to place."""
+    recordings = [recording for _, recording in recorded]
+    first = recordings[0]
+    if any((other.first, other.second, other.sites) != (first.first, first.second, first.sites) for other in recordings):
+        return None
+    numbers = {site: number for number, site in enumerate(dict.fromkeys(first.sites))}
+    return Requests(
+        first.first,
+        first.second,
+        tuple(numbers[site] for site in first.sites),
+        tuple(Asked(at, recording.sizes, recording.inputs) for at, recording in recorded),
+        *(known_heap if known_heap is not None else (None, None)),
+    )
+
+
+def simulations(known: Requests | None, runs: int) -> list[Replayed]:
+    """The arena on the heap as it was seen, and on one without free memory: PREPARE's end differs from run to run. Empty where the requests do not
+    tell those of other places. runs: of the model after the first."""
+    if known is None or not _sound(known):
+        return []
+    sites = tuple(map(str, known.sites))
+    told = requests.requests([(asked.at, Recording(known.first, known.second, asked.sizes, sites, asked.inputs)) for asked in known.places])
+    if told is None:
+        return []
+    bound = known.mapped_from_bytes or MAPPED_BYTES
+    seen = [Replayed(told, known.heap_free_bytes, bound, runs)] if known.heap_free_bytes is not None else []
+    return [*seen, Replayed(told, (), bound, runs)]
+
+
+def _sound(known: Requests) -> bool:
+    """Whether requests from a file can have been recorded."""
+    count = len(known.sites)
+    labels, inputs = {frozenset(asked.at) for asked in known.places}, {len(asked.inputs) for asked in known.places}
+    sizes = [size for asked in known.places for size in (*asked.sizes, *asked.inputs)]
+    return (
+        all(0 <= (step if step >= 0 else ~step) < count for step in (*known.first, *known.second))
+        and len(labels) == len(inputs) == 1
+        and all(len(asked.sizes) == count for asked in known.places)
+        and all(0 <= size <= _MOST_BYTES for size in (*sizes, *(known.heap_free_bytes or ()), known.mapped_from_bytes or 0))
+        and all(1 <= value <= _MOST_BYTES for asked in known.places for value in asked.at.values())
+    )
 
 
 def _nothing(line: bytes) -> None:

@@ -21,18 +21,18 @@ from ..measuring.order import Order
 from ..measuring.places.place import HERE, Place
 from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import Suite, Variant
-from ..measuring.together import Shared
+from ..measuring.together import Shared, Together
 from ..models.identity import identify
 from ..plan import delegated
 from ..plan.analysis import describe
-from ..plan.arenas import requests
 from ..plan.graphs.graph import Graph
 from ..plan.graphs.read import read
 from ..plan.graphs.reduced import problem
 from ..programs import runtimes
-from ..runs.records import PEAK, PREPARE, STARTUP, Job, Outcome, Run
+from ..runs import store
+from ..runs.records import PEAK, PREPARE, STARTUP, Job, Outcome, Requests, Run, Search
 from . import scale_requests
-from .dimensions import PROCESSES, SESSIONS, THREADS, Dimension, Space, space
+from .dimensions import PROCESSES, SESSIONS, THREADS, Space, space
 from .scale_requests import Simulation
 from .scaled import ALL, ANONYMOUS, CHARGED, Measured, ScaleRequest, words_of
 
@@ -48,7 +48,7 @@ class Places:
     """Measures a request's model at one place after another.
 
     noise: what two runs at the same place differ by, in bytes and as a share. job: of the last run. unplanned: why there is no plan, empty if
-    there is one. doubles: the runtime's memory is an arena whose regions double.
+    there is one. doubles: the runtime's memory is an arena whose regions double; unsimulated: why it is not simulated, once it was tried.
     shared: files whose pages processes share. assumed: a sentence on open dimensions of the model that run as 1, empty for none.
     Raises UsageError and InputError for a fault of the request.
     """
@@ -62,21 +62,20 @@ class Places:
         if not runtime.takes(self.model.path):
             raise UsageError(f"{self.model.name}: {Path(runtime.name).name} does not take it")
         self.space: Space = space(request.dimensions, Path(self.model.path), runtime)
-        if self.space.side_by_side:
-            request.place.only_here("--vary processes")
-            if request.fleet is not None:
-                raise UsageError("--vary processes works on this machine only, not on a fleet")
+        if self.space.side_by_side and request.fleet is not None:
+            raise UsageError("--vary processes works on one machine (--on names another than this), not on a fleet")
         self.main = ALL if self.space.side_by_side else PEAK
         self.noise = (float(_LEAST_NOISE_BYTES), _NOISE)
         self.job: Job | None = None
         self.doubles = runtime.arena_doubles(request.knobs)
-        self.unplanned = ""
+        self.unplanned = self.unsimulated = ""
         self.shared: tuple[Shared, ...] = ()
         self._guard = _guard(request.place) if request.fleet is None else None
         self.assumed = "" if runtime.name.endswith(".py") else _assumed(self.space.forgotten(request.shapes, request.inputs))
 
     def check(self, at: Mapping[str, int]) -> None:
         """Say now what is wrong with the request's words. Raises UsageError and InputError."""
+        self.space.check_shapes(self._request.shapes)
         self._order(at)
 
     def measure_at_once(self, places: Sequence[Mapping[str, int]], count: int, *, held_out: bool = False) -> Iterator[Measured]:
@@ -107,35 +106,26 @@ class Places:
             point = self._alone(order, count)
         return replace(point, at=at, planned_bytes=planned, held_out=held_out)
 
-    def simulate(self) -> list[Simulation]:
-        """The arena at any place, by different assumptions, from runs that are no measurements; empty where it cannot be simulated."""
-        if not self._request.simulates or self._request.place is not HERE or self._request.fleet is not None or self.space.side_by_side:
-            return []
+    def simulate(self) -> tuple[Requests | None, Sequence[Simulation]]:
+        """The arenas at any place, by different assumptions, and what was recorded for them, from runs that are no measurements; nothing where they
+        cannot be simulated."""
+        if not self._request.simulates:
+            return None, []
+        if not self.doubles:
+            return None, self._planned_arenas()
+        try:
+            return self._replayed(scale_requests.places(self.space.varying))
+        except MemprofError as error:
+            self.unsimulated = str(error)
+            return None, []
+
+    def _planned_arenas(self) -> list[Simulation]:
+        """By the graph and its parts: for TFLite's runtimes."""
         axes = [dimension for dimension in self.space.varying if all(name in self.space.axes for name in dimension.names)]
         others = {dimension.label for dimension in self.space.varying} - {dimension.label for dimension in axes}
-        if self.doubles:
-            return self._replayed() if not others else []
-        return self._planned_arenas(axes) if axes and others <= {SESSIONS} else []
-
-    def _replayed(self) -> list[Simulation]:
-        places = scale_requests.places(self.space.varying)
-        if not scale_requests.possible(self._order(places[0])):
+        here = self._request.place is HERE and self._request.fleet is None
+        if not here or not axes or not others <= {SESSIONS}:
             return []
-        self._progress.say(f"{self.model.name}: recording what is asked of the arena, in {len(places)} runs without it")
-        recorded = []
-        for at in places:
-            inputs = self._inputs(at)
-            recording = scale_requests.record(self._guarded(self._order(at)), inputs) if inputs is not None else None
-            if recording is None:
-                return []
-            recorded.append((at, recording))
-        known = requests.requests(recorded)
-        if known is None:
-            return []
-        return [*scale_requests.simulations(known, scale_requests.heaps(self._guarded(self._order(places[0]))), self._request.runs)]
-
-    def _planned_arenas(self, axes: Sequence[Dimension]) -> list[Simulation]:
-        """By the graph and its parts: for TFLite's runtimes."""
         places = scale_requests.places(axes)
         order = self._order(self._lowest(places[0]))
         if self._planned(self._lowest(places[0])) is None or not scale_requests.delegates(order):
@@ -151,10 +141,30 @@ class Places:
         """A place with all other dimensions low."""
         return {dimension.label: at.get(dimension.label, dimension.low) for dimension in self.space.varying}
 
-    def _inputs(self, at: Mapping[str, int]) -> tuple[int, ...] | None:
-        """The bytes of each of the model's inputs at a place, None where its graph cannot be read."""
+    def _replayed(self, places: Sequence[Mapping[str, int]]) -> tuple[Requests, Sequence[Simulation]]:
+        """Raises MemprofError with the reason why there are none."""
+        if self._request.place is not HERE or self._request.fleet is not None:
+            raise InputError("that is done on this machine only")
+        others = [PROCESSES] if self.space.side_by_side else []
+        others += [name for dimension in self.space.varying for name in dimension.names if name not in (*self.space.axes, *others)]
+        unusual = " and ".join(others) or scale_requests.unusual(self._order(places[0]))
+        if unusual:
+            raise InputError(f"not with {unusual}{' in --vary' if others else ''}")
+        self._progress.say(f"{self.model.name}: recording what is asked of the arena, in {len(places)} runs without it")
+        recorded = [(at, scale_requests.record(self._guarded(self._order(at)), self._inputs(at))) for at in places]
+        kept = scale_requests.kept(recorded, scale_requests.heap(self._guarded(self._order(places[0]))))
+        simulations = scale_requests.simulations(kept, self._request.runs)
+        if kept is None or not simulations:
+            raise InputError(
+                "what is asked of it follows no products of the dimensions: sizes are rounded on the way, which a step in --vary may leave out, "
+                "such as height=64..256:32, or other operators run from place to place"
+            )
+        return kept, simulations
+
+    def _inputs(self, at: Mapping[str, int]) -> tuple[int, ...]:
+        """The bytes of each of the model's inputs at a place. Raises InputError where its graph cannot be read."""
         if self._planned(at) is None:
-            return None
+            raise InputError(self.unplanned)
         graph = self._graph(at)
         return tuple(graph.tensors[number].bytes or 0 for number in graph.inputs)
 
@@ -200,20 +210,19 @@ class Places:
 
     def _side_by_side(self, order: Order) -> Measured:
         count = self.space.value(PROCESSES, order.job.at) or 1
-        seen = together.measure(order, count, self._progress, self._keep, _free())
+        lines: list[bytes] = []
+        seen = together.measure(order, count, self._progress, lines.append, _free() if self._request.place is HERE else None)
         run = seen.runs[0]
         self._known(run)
-        sizes = {phase: total.bytes for phase, total in seen.phases.items() if phase != STARTUP}
-        if not run.outcome.ok:
-            return _failed(run, sizes, ALL, seen.charged_peak_bytes)
-        last = list(seen.phases)[-1]
-        sizes[ALL] = seen.phases[last].bytes
-        charged = seen.phases[last].charged_bytes
-        if charged is not None:
-            sizes[CHARGED] = charged
-        if seen.shared:
+        point = _summed(run, seen)
+        if run.outcome.ok and seen.shared:
             self.shared = seen.shared
-        return Measured(order.job.at, sizes)
+        runs = [store.decode(line, "a run") for line in lines]
+        first = next(place for place, each in enumerate(runs) if each.outcome == run.outcome)
+        runs[first] = replace(runs[first], search=Search(sums=point.sizes))
+        for each in runs:
+            self._keep(store.encode(each))
+        return point
 
     def _known(self, run: Run) -> None:
         self.job = run.job
@@ -270,7 +279,34 @@ def measured(run: Run) -> Measured:
         sizes[ANONYMOUS] = last.anon_end_bytes
     prepared = run.mark(PREPARE)
     heap = (prepared.heap_used_end_bytes, prepared.heap_free_end_bytes) if prepared is not None else (None, None)
-    return Measured(run.job.at, sizes, heap_used_bytes=heap[0], heap_free_bytes=heap[1])
+    elsewhere = last.rss_end_bytes - last.pss_end_bytes if last.rss_end_bytes and last.pss_end_bytes else None
+    return Measured(run.job.at, sizes, heap_used_bytes=heap[0], heap_free_bytes=heap[1], elsewhere_bytes=elsewhere)
+
+
+def measured_together(runs: Sequence[Run]) -> Measured | None:
+    """The sizes at a place of runs that were side by side, None where none has their sum."""
+    run = next((run for run in runs if run.search is not None and run.search.sums), None) or next(
+        (run for run in runs if not run.outcome.ok), None
+    )
+    if run is None:
+        return None
+    sums = dict(run.search.sums) if run.search is not None else {}
+    if run.outcome.ok or not sums:
+        return Measured(run.job.at, sums, run.outcome.sentence if not run.outcome.ok else None)
+    return Measured(run.job.at, sums, f"out of memory {run.outcome.where}", least=True)
+
+
+def _summed(run: Run, seen: Together) -> Measured:
+    """The sizes at the place of processes of which this one's outcome counts."""
+    sizes = {phase: total.bytes for phase, total in seen.phases.items() if phase != STARTUP}
+    if not run.outcome.ok:
+        return _failed(run, sizes, ALL, seen.charged_peak_bytes)
+    last = list(seen.phases)[-1]
+    sizes[ALL] = seen.phases[last].bytes
+    charged = seen.phases[last].charged_bytes
+    if charged is not None:
+        sizes[CHARGED] = charged
+    return Measured(run.job.at, sizes)
 
 
 def _failed(run: Run, sizes: dict[str, int], main: str = PEAK, charged: int | None = None) -> Measured:

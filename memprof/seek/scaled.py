@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..judge.laws import Law, Prediction
+from ..judge.laws import FARTHEST, Law, Prediction
 from ..judge.terms import At
 from ..measuring.fleet.searching import Machines
 from ..measuring.places.place import HERE, Place
@@ -55,7 +55,7 @@ class Measured:
     """A run at a place. sizes: in bytes, by the law's name. ended: how it failed. least: it died of want of memory, and its sizes are at least so
     much. planned_bytes: the planner's own peak there, None where there is no plan. held_out: no law was fitted to it. heap_used_bytes,
     heap_free_bytes: at the end of PREPARE. shift_bytes: this run kept so much less freed memory than the run that kept the most, by chance; laws are
-    fitted to sizes with it."""
+    fitted to sizes with it. elsewhere_bytes: of the resident set at the end, what other processes or other mappings of the same pages share."""
 
     at: Mapping[str, int]
     sizes: Mapping[str, int]
@@ -66,6 +66,7 @@ class Measured:
     heap_used_bytes: int | None = None
     heap_free_bytes: int | None = None
     shift_bytes: int = 0
+    elsewhere_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Change:
 class Within:
     """The largest value of a dimension that fits into a limit, with the others fixed: as predicted, surely, and possibly. None where none fits, and
     possibly where the law's interval does not bound it (value is a number then). confirmed_bytes: the size that was measured at the predicted
-    value, None where it was not run."""
+    value, None where it was not run; ended: how that run failed, if it did."""
 
     dimension: str
     others: Mapping[str, int]
@@ -99,6 +100,17 @@ class Within:
     surely: int | None
     possibly: int | None
     confirmed_bytes: int | None = None
+    ended: str = ""
+
+    def place(self, labels: Sequence[str]) -> dict[str, int]:
+        """Its value among the others', in the order of these labels."""
+        at = {**self.others, self.dimension: self.value or 0}
+        return {label: at[label] for label in labels}
+
+    @property
+    def confirmable(self) -> bool:
+        """Whether its value is one that can be run."""
+        return self.value is not None and self.value < FARTHEST
 
     @property
     def bounded(self) -> bool:
@@ -119,6 +131,7 @@ class Against:
 class Scaled:
     """The answer. main: the name of the law that predictions are of. undecided: what there is too little of, and what to add; empty if decided.
     planned: the law of the planner's own peak, None where there is no plan; unplanned: why. shared: files whose pages processes share.
+    mapped_again_bytes: what each further session adds to the resident set and not to memory, pages that it maps again.
     """
 
     model: str
@@ -139,6 +152,7 @@ class Scaled:
     remarks: tuple[str, ...] = ()
     undecided: str = ""
     shared: tuple[Shared, ...] = ()
+    mapped_again_bytes: float = 0.0
     threads: int | None = None
     interrupted: bool = False
 
@@ -146,6 +160,11 @@ class Scaled:
     def varying(self) -> tuple[Dimension, ...]:
         """The dimensions with more than one value."""
         return tuple(dimension for dimension in self.dimensions if dimension.varies)
+
+    @property
+    def unbelievable(self) -> str:
+        """Why the terms of the law say nothing; empty where they do, and for a law without any."""
+        return self.undecided if self.law is not None and len(self.law.coefficients) > 1 else ""
 
     @property
     def law(self) -> Law | None:
@@ -209,13 +228,13 @@ def changes(main: str, named: Sequence[Named], ranges: Mapping[str, tuple[int, i
 
 
 def against(answer: Scaled) -> tuple[Against, ...]:
-    """The terms of EXECUTE's law beside those of the planner's."""
+    """The terms of EXECUTE's law beside those of the planner's, where a plan grows at all."""
     measured = answer.named(EXECUTE)
     if answer.planned is None or measured is None:
         return ()
     ours = {coefficient.term.words: coefficient.bytes for coefficient in measured.coefficients if coefficient.term.powers}
     theirs = {coefficient.term.words: coefficient.bytes for coefficient in answer.planned.coefficients if coefficient.term.powers}
-    return tuple(Against(words, ours.get(words), theirs.get(words)) for words in dict.fromkeys([*ours, *theirs]))
+    return tuple(Against(words, ours.get(words), theirs.get(words)) for words in dict.fromkeys([*ours, *theirs]) if theirs)
 
 
 def words_of(at: Mapping[str, int]) -> str:

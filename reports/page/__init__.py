@@ -99,11 +99,12 @@ def _growth(runs: Sequence[Run]) -> _Growth | None:
 
 @dataclass(frozen=True)
 class _Law:
-    """The picture of a law as base64 of an SVG, what it is of, and the law and what is beside it in words."""
+    """The picture of a law as base64 of an SVG, what it is of, the law and what is beside it in words, and what was asked: places and limits."""
 
     picture: str
     title: str
     sentences: Sequence[str]
+    tables: Sequence[Table]
 
 
 def _laws(runs: Sequence[Run]) -> list[_Law]:
@@ -113,10 +114,15 @@ def _laws(runs: Sequence[Run]) -> list[_Law]:
     from memprof.seek import scale_laws  # brings scipy along, which no other page needs
 
     from ..pictures import saving, scale
-    from ..tables.scale import finding, notes
+    from ..tables.scale import asked, finding, notes
 
     return [
-        _Law(saving.embedded(scale.picture(search)), f"{search.model} in {scale.title(search)}", [finding(search, plain), *notes(search)])
+        _Law(
+            saving.embedded(scale.picture(search)),
+            f"{search.model} in {scale.title(search)}",
+            [*finding(search, plain).split("\n\n"), *notes(search)],
+            asked(search),
+        )
         for search in scale_laws.of_runs(runs)
     ]
 

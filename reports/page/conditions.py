@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from memprof.runs.records import Machine, Run
 from memprof.runs.settings import written
-from memprof.units import format_bytes
+from memprof.units import format_bound, format_bytes
 
 from .. import ran
 
@@ -32,7 +32,7 @@ _FACTS: dict[str, Callable[[Machine], str]] = {
     "kernel": lambda machine: machine.kernel,
     "C library": lambda machine: machine.libc,
     "pages": lambda machine: f"{format_bytes(machine.page_bytes)}, transparent huge pages: {machine.huge_pages}",
-    "bound of a peak": lambda machine: f"{format_bytes(machine.peak_bound_bytes)}: the kernel adds its counters up late",
+    "bound of a peak": lambda machine: f"{format_bound(machine.peak_bound_bytes)}: the kernel adds its counters up late",
 }
 
 

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from memprof.runs import summary
 from memprof.runs.records import Outcome, Run
 from memprof.runs.summary import Key
-from memprof.units import counted, format_bytes, format_duration
+from memprof.units import counted, format_bound, format_bytes, format_duration
 
 from .. import ran, rows
 from ..tables import missing
@@ -226,7 +226,7 @@ def exactness(runs: Sequence[Run]) -> list[str]:
     sentences = []
     marks = [mark for run in runs for mark in run.marks if mark.rss_peak_bytes is not None]
     inexact = [mark for mark in marks if not mark.sure]
-    bound = format_bytes(max(run.machine.peak_bound_bytes for run in runs))
+    bound = format_bound(max(run.machine.peak_bound_bytes for run in runs))
     if len(inexact) < len(marks):
         sentences.append(
             "Peaks without a ~ are exact: the kernel's high-water mark was reset where each phase began and read where it ended, so that no "

@@ -1,10 +1,13 @@
-"""The picture of `memprof scale`: measured points and the law through them, with its interval, beyond the measured range as a dashed line."""
+"""The picture of `memprof scale`: measured points and the law through them, with its interval, beyond the measured range as a dashed line.
+
+What was asked stands in it too: predictions with their intervals, and a limit with the largest values that fit.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,24 +16,37 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from memprof.errors import InputError
+from memprof.judge.laws import Prediction
+from memprof.judge.terms import At
 from memprof.runs.metrics import BYTES
 from memprof.runs.records import Run
 from memprof.seek import scale_laws
-from memprof.seek.scaled import Measured, Scaled
+from memprof.seek.scaled import Measured, Scaled, Within, words_of
 from memprof.units import counted, format_bytes, parse_bytes
 
 from ..tables import grid
 from ..tables.grid import Unit
-from ..tables.scale import sentence
+from ..tables.scale import formula
 from . import style
-from .lettering import readable
+from .lettering import label, readable, shortened, width
+from .placing import apart
 from .sheet import Entry, Sheet
 
 _LEFT, _RIGHT, _ABOVE, _HIGH, _BELOW = 0.85, 0.25, 0.08, 3.6, 0.42
 _MOST_CURVES = 4
-_STEPS = 160
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#7A5200")
-_MARKERS = ("o", "s", "^", "D", "v")
+_MOST_INCHES = 3.0  # of a name in the legend
+_PLACES = 160
+# Farther than so many times the measured range a place leaves no room for all others, and so does a limit above all.
+_FARTHEST, _HIGHEST = 4, 3
+_SEEN = 0.02  # a share of the height that is more than a point's own
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+_MARKERS = ("o", "s", "^", "D")
+_DASHED = (0, (4, 2.5))
+_LIMIT: dict[str, Any] = {"color": style.INK, "linestyle": ":", "linewidth": 1.2}
+_PREDICTED: dict[str, Any] = {"color": style.INK, "marker": "*", "markersize": 11, "linestyle": "none"}
+_LARGEST: dict[str, Any] = {"color": style.INK, "marker": "v", "markersize": 6, "linestyle": "none"}
+_ELSEWHERE: dict[str, Any] = {"color": style.GREY, "marker": "P", "markersize": 6, "linestyle": "none"}
+_UNMEASURED: dict[str, Any] = {"color": style.FAILED, "marker": "x", "markersize": 7, "linestyle": "none"}
 _Others = tuple[tuple[str, int], ...]
 
 
@@ -38,12 +54,16 @@ def render(runs: Sequence[Run], *, within: str | None = None) -> Figure:
     """The law of runs that `memprof scale` kept. within: a limit to draw, as people write sizes. Raises InputError unless they are of one search."""
     searches = scale_laws.of_runs(runs)
     if not searches:
-        kept = "memprof scale -o RUNS.jsonl keeps such runs, but those of --vary processes are parts of a sum"
+        kept = "memprof scale -o RUNS.jsonl keeps such runs; those of --vary processes by earlier versions lack their sum"
         raise InputError(f"there is nothing to draw: no run is of a search for a law ({kept})")
     if len(searches) > 1:
         names = "; ".join(f"{search.model} in {title(search)}" for search in searches)
         raise InputError(f"the runs are of {len(searches)} searches, and a picture is of one: {names}")
-    return picture(replace(searches[0], within_bytes=parse_bytes(within) if within else None))
+    (search,) = searches
+    if within:
+        search = replace(search, within_bytes=parse_bytes(within))
+        search = replace(search, within=scale_laws.within(search))
+    return picture(search)
 
 
 def title(scaled: Scaled) -> str:
@@ -61,82 +81,164 @@ def picture(scaled: Scaled) -> Figure:
         return _picture(scaled, points)
 
 
-def _picture(scaled: Scaled, points: Sequence[Measured]) -> Figure:
+@dataclass(frozen=True)
+class _Drawn:
+    """What is in the picture. name: the dimension along the axis. ends: of the axis; high_bytes: the most that has to be seen. curves: the values of
+    the other dimensions, each with a law of its own. Then the points, the places that could not be measured, the predictions, and the largest
+    values that fit; left_out: sentences on what has no room."""
+
+    scaled: Scaled
+    name: str
+    ends: tuple[int, int]
+    high_bytes: float
+    curves: Sequence[_Others]
+    points: Sequence[Measured]
+    unmeasured: Sequence[Measured]
+    predictions: Sequence[Prediction]
+    largest: Sequence[Within]
+    left_out: Sequence[str]
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """The limit, None where there is none or it lies far above all else."""
+        limit = self.scaled.within_bytes
+        return limit if limit is not None and limit <= _HIGHEST * self.high_bytes else None
+
+    def shows_shift(self, point: Measured) -> bool:
+        """Whether the freed memory that a run did not keep is large enough to be seen."""
+        return point.shift_bytes > _SEEN * self.high_bytes
+
+    def look(self, at: At) -> dict[str, Any]:
+        """Colour and marker of a measured place."""
+        others = _others(at, self.name)
+        if others not in self.curves:
+            return _ELSEWHERE
+        place = self.curves.index(others)
+        return {"color": _COLOURS[place], "marker": _MARKERS[place], "markersize": 6, "linestyle": "none"}
+
+
+def _drawn(scaled: Scaled, points: Sequence[Measured]) -> _Drawn:
     name = next(iter(points[0].at))
     fitted = [point for point in points if not point.held_out] or points
-    # Far beyond the measured range a point would leave no room for all others.
-    farthest = 2 * max(point.at[name] for point in fitted)
+    farthest = _FARTHEST * max(point.at[name] for point in fitted)
     far = [point for point in points if point.at[name] > farthest]
-    points = [point for point in points if point.at[name] <= farthest]
-    counts = Counter(_others(point, name) for point in fitted)
-    curves = sorted(sorted(counts, key=lambda others: -counts[others])[:_MOST_CURVES])
-    size = grid.choose_unit(BYTES, [*(point.sizes[scaled.main] for point in points), scaled.within_bytes or 0])
+    near = [point for point in points if point.at[name] <= farthest]
+    seen = [prediction for prediction in scaled.predictions if prediction.at[name] <= farthest]
+    unseen = [prediction for prediction in scaled.predictions if prediction.at[name] > farthest]
+    counts = Counter(_others(point.at, name) for point in fitted)
+    asked = [others for others in dict.fromkeys(_others(prediction.at, name) for prediction in seen) if others not in counts]
+    every = [*asked[: _MOST_CURVES // 2], *sorted(counts, key=lambda others: -counts[others])]
+    curves = sorted(every[:_MOST_CURVES])
+    rows = [row for row in scaled.within if row.dimension == name and row.value and _others(row.others, name) in curves]
+    largest = [row for row in rows if (row.value or 0) <= farthest]
+    values = [*(point.at[name] for point in near), *(int(prediction.at[name]) for prediction in seen), *(row.value or 0 for row in largest)]
+    left_out = [
+        *([f"Not drawn: {counted(len(far), 'point')} beyond {name}={farthest}."] if far else []),
+        *(f"Not drawn: {_said_of(prediction, scaled.main)}." for prediction in unseen),
+    ]
+    return _Drawn(
+        scaled,
+        name,
+        (min(values), max(values)),
+        max([*(point.sizes[scaled.main] for point in near), *(prediction.bytes for prediction in seen)]),
+        curves,
+        near,
+        [point for point in scaled.points if point.ended and scaled.main not in point.sizes],
+        seen,
+        largest,
+        left_out,
+    )
+
+
+def _picture(scaled: Scaled, points: Sequence[Measured]) -> Figure:
+    drawn = _drawn(scaled, points)
+    size = grid.choose_unit(BYTES, [drawn.high_bytes, drawn.limit_bytes or 0])
     sheet = Sheet(
         f"{scaled.main} as a law: {scaled.model}",
         f"{title(scaled)} · {_said(scaled)}",
         _ABOVE + _HIGH + _BELOW,
-        legend=_legend(scaled, curves, points),
-        remarks=[
-            *([f"Undecided: {scaled.undecided}."] if scaled.undecided else []),
-            *([f"Not drawn: {counted(len(far), 'point')} beyond {name}={farthest}."] if far else []),
-        ],
+        legend=_legend(drawn),
+        remarks=_remarks(drawn),
     )
-    axes = sheet.axes(_LEFT, _ABOVE, sheet.width - _LEFT - _RIGHT, _HIGH)
-    low, high = min(point.at[name] for point in points), max(point.at[name] for point in points)
-    for place, others in enumerate(curves):
-        _curve(axes, scaled, name, others, (low, high), size, _COLOURS[place])
-    for point in points:
-        others = _others(point, name)
-        place = curves.index(others) if others in curves else -1
-        look: dict[str, Any] = {"color": _COLOURS[place] if place >= 0 else style.GREY, "marker": _MARKERS[place] if place >= 0 else "x"}
-        filled = "white" if point.held_out else look["color"]
-        axes.plot(
-            [point.at[name]],
-            [point.sizes[scaled.main] / size.size],
-            linestyle="none",
-            markersize=6,
-            markerfacecolor=filled,
-            zorder=4,
-            **look,
-        )
-        if point.shift_bytes:
-            heights = [point.sizes[scaled.main] / size.size, (point.sizes[scaled.main] + point.shift_bytes) / size.size]
-            axes.plot([point.at[name]] * 2, heights, color=look["color"], linewidth=0.9, zorder=3)
-        if point.least:
-            axes.annotate(
-                "at least", (point.at[name], point.sizes[scaled.main] / size.size), (0, 6), textcoords="offset points", fontsize=style.SMALL
-            )
-    if scaled.within_bytes:
-        axes.axhline(scaled.within_bytes / size.size, **_LIMIT)
-    axes.set_ylim(0, None)
+    wide = sheet.width - _LEFT - _RIGHT
+    axes = sheet.axes(_LEFT, _ABOVE, wide, _HIGH)
+    top = drawn.high_bytes
+    for place, others in enumerate(drawn.curves):
+        top = max(top, _curve(axes, drawn, others, size, _COLOURS[place]))
+    for point in drawn.points:
+        _point(axes, drawn, point, size)
+    for prediction in drawn.predictions:
+        heights = np.array([prediction.low_bytes, prediction.high_bytes]) / size.size
+        axes.plot([prediction.at[drawn.name]] * 2, heights, color=style.INK, linewidth=1.1, marker="_", markersize=7, zorder=3.4)
+        axes.plot([prediction.at[drawn.name]], [prediction.bytes / size.size], zorder=3.5, **_PREDICTED)
+    top = max([top, *(prediction.bytes for prediction in drawn.predictions), drawn.limit_bytes or 0])
+    # A wide interval far beyond the measured range would leave no room for the law.
+    highest = [top, *(min(prediction.high_bytes, 1.5 * top) for prediction in drawn.predictions)]
+    axes.set_ylim(0, 1.06 * max(highest) / size.size)
+    edge = 0.04 * (drawn.ends[1] - drawn.ends[0]) or 0.5
+    axes.set_xlim(drawn.ends[0] - edge, drawn.ends[1] + edge)
+    places = [point.at[drawn.name] for point in drawn.unmeasured if point.at[drawn.name] <= drawn.ends[1]]
+    if places:
+        axes.plot(places, [0] * len(places), clip_on=False, zorder=7, **_UNMEASURED)
+    if drawn.limit_bytes:
+        _limit(axes, drawn, drawn.limit_bytes / size.size, wide)
     axes.grid(axis="y")
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(10, integer=True, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.set_xlabel(readable(name), labelpad=2)
-    axes.set_ylabel(size.caption(readable(scaled.main)))
+    axes.set_xlabel(label(drawn.name, wide, style.BODY), labelpad=2)
+    axes.set_ylabel(size.caption(label(scaled.main, _HIGH - 0.6, style.BODY)))
     axes.tick_params(length=2.5)
     return sheet.figure
 
 
-_LIMIT: dict[str, Any] = {"color": style.INK, "linestyle": ":", "linewidth": 1.2}
-
-
 def _said(scaled: Scaled) -> str:
-    return sentence(scaled.law) if scaled.law is not None else "no simple law holds"
-
-
-def _others(point: Measured, name: str) -> _Others:
-    return tuple(sorted((other, value) for other, value in point.at.items() if other != name))
-
-
-def _curve(axes: Axes, scaled: Scaled, name: str, others: _Others, ends: tuple[int, int], size: Unit, colour: str) -> None:
-    """The law along the axis: solid where it was measured, dashed beyond."""
     law = scaled.law
     if law is None:
-        return
-    places: list[Mapping[str, float]] = [{**dict(others), name: float(value)} for value in np.linspace(*ends, _STEPS)]
-    predictions = scaled.predict(places)
-    x = np.array([place[name] for place in places])
+        return "no simple law holds"
+    if scaled.undecided:
+        return "undecided"
+    said = formula(scaled, law)
+    if law.planned:
+        return f"as the runtime's arenas are planned; the nearest law without that is {said}"
+    if law.simulated:
+        return f"as the simulated arena has it; the nearest law without its steps is {said}"
+    return f"{said}, with the arena's steps around it" if law.steps else said
+
+
+def _said_of(prediction: Prediction, main: str) -> str:
+    place = ", ".join(f"{name}={value:g}" for name, value in prediction.at.items())
+    low, high = format_bytes(prediction.low_bytes), format_bytes(prediction.high_bytes)
+    return f"{main} at {place}, predicted as {format_bytes(prediction.bytes)}, with 95% {low} to {high}"
+
+
+def _remarks(drawn: _Drawn) -> list[str]:
+    scaled = drawn.scaled
+    said = [f"Undecided: {scaled.undecided}."] if scaled.undecided else []
+    said += [f"Not measured: {words_of(point.at)}: {point.ended}." for point in drawn.unmeasured]
+    said += drawn.left_out
+    if scaled.within_bytes and not drawn.limit_bytes:
+        said.append(f"The limit of {format_bytes(scaled.within_bytes)} lies above the picture.")
+    for change in scaled.changes:
+        if change.dimension == drawn.name:
+            others = ", ".join(f"{name}={value}" for name, value in change.others.items())
+            said.append(
+                f"Up to about {change.dimension}={change.value} {change.before} makes the peak, beyond it {change.after}"
+                + (f" (with {others})." if others else ".")
+            )
+    return said
+
+
+def _others(at: At, name: str) -> _Others:
+    return tuple(sorted((other, int(value)) for other, value in at.items() if other != name))
+
+
+def _curve(axes: Axes, drawn: _Drawn, others: _Others, size: Unit, colour: str) -> float:
+    """The law along the axis: solid where it was measured, dashed beyond. What it is at most, in bytes."""
+    if drawn.scaled.law is None:
+        return 0.0
+    values = sorted({round(value) for value in np.linspace(*drawn.ends, _PLACES)})
+    predictions = drawn.scaled.predict([{**dict(others), drawn.name: value} for value in values])
+    x = np.array(values)
     measured = np.array([not prediction.beyond for prediction in predictions])
     middle = np.array([prediction.bytes for prediction in predictions]) / size.size
     low = np.array([prediction.low_bytes for prediction in predictions]) / size.size
@@ -144,25 +246,60 @@ def _curve(axes: Axes, scaled: Scaled, name: str, others: _Others, ends: tuple[i
     axes.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
     last = int(measured.sum())
     axes.plot(x[:last], middle[:last], color=colour, linewidth=1.3)
-    axes.plot(x[max(last - 1, 0) :], middle[max(last - 1, 0) :], color=colour, linewidth=1.3, linestyle=(0, (4, 2.5)))
+    axes.plot(x[max(last - 1, 0) :], middle[max(last - 1, 0) :], color=colour, linewidth=1.3, linestyle=_DASHED)
+    return max(prediction.bytes for prediction in predictions)
 
 
-def _legend(scaled: Scaled, curves: Sequence[_Others], points: Sequence[Measured]) -> list[Entry]:
-    entries = [
-        Entry(
-            ", ".join(f"{name}={value}" for name, value in others) or "measured",
-            line={"color": _COLOURS[place], "marker": _MARKERS[place], "markersize": 6, **({} if scaled.law else {"linestyle": "none"})},
-        )
-        for place, others in enumerate(curves)
-    ]
-    if any(point.held_out for point in points):
-        entries.append(Entry("not fitted", line={"linestyle": "none", "marker": "o", "markerfacecolor": "white"}))
+def _point(axes: Axes, drawn: _Drawn, point: Measured, size: Unit) -> None:
+    look = drawn.look(point.at)
+    x, height = point.at[drawn.name], point.sizes[drawn.scaled.main]
+    filled = "white" if point.held_out else look["color"]
+    axes.plot([x], [height / size.size], markerfacecolor=filled, zorder=4, **look)
+    if drawn.shows_shift(point):
+        axes.plot([x] * 2, [height / size.size, (height + point.shift_bytes) / size.size], color=look["color"], linewidth=0.9, zorder=3)
+    if point.least:
+        axes.annotate("at least", (x, height / size.size), (0, 6), textcoords="offset points", fontsize=style.SMALL)
+
+
+def _limit(axes: Axes, drawn: _Drawn, height: float, wide: float) -> None:
+    """The limit, and on it the largest values that fit, each with a line down."""
+    axes.axhline(height, **_LIMIT)
+    rows = sorted(((row.value or 0, drawn.look(row.others)["color"]) for row in drawn.largest), key=lambda row: row[0])
+    texts = [f"{value:,}" for value, _ in rows]
+    begin, end = axes.get_xlim()
+    middles = [(value - begin) / (end - begin) * wide for value, _ in rows]
+    lefts = apart(middles, [width(text, style.SMALL) + 0.1 for text in texts], 0.0, wide)
+    for (value, colour), text, left in zip(rows, texts, lefts, strict=True):
+        axes.plot([value] * 2, [0, height], color=colour, linewidth=0.8, linestyle=":", zorder=3)
+        axes.plot([value], [height], zorder=6, **{**_LARGEST, "color": colour})
+        place = (begin + left / wide * (end - begin), height)
+        axes.annotate(text, place, (0, 5), textcoords="offset points", ha="center", fontsize=style.SMALL)
+
+
+def _legend(drawn: _Drawn) -> list[Entry]:
+    scaled = drawn.scaled
+    entries = []
+    for place, others in enumerate(drawn.curves):
+        words = ", ".join(f"{name}={value}" for name, value in others) or "measured"
+        line = {"color": _COLOURS[place], "marker": _MARKERS[place], "markersize": 6, **({} if scaled.law else {"linestyle": "none"})}
+        entries.append(Entry(shortened(readable(words), _MOST_INCHES, style.SMALL), line=line))
+    if any(_others(point.at, drawn.name) not in drawn.curves for point in drawn.points):
+        names = " and ".join(name for name, _ in drawn.curves[0])
+        entries.append(Entry(f"at other values of {shortened(readable(names), _MOST_INCHES, style.SMALL)}", line=_ELSEWHERE))
+    if any(point.held_out for point in drawn.points):
+        entries.append(Entry("not fitted", line={"linestyle": "none", "marker": "o", "markersize": 6, "markerfacecolor": "white"}))
+    if drawn.unmeasured:
+        entries.append(Entry("not measured", line=_UNMEASURED))
     if scaled.law is not None:
         entries.append(Entry("95% of the law", fill=style.Fill("#DCE9F4")))
-        if any(prediction.beyond for prediction in scaled.predict([point.at for point in points])):
-            entries.append(Entry("beyond the measured range", line={"linestyle": (0, (4, 2.5))}))
-    if any(point.shift_bytes for point in points):
+        if drawn.ends[1] > scaled.law.ranges[drawn.name][1] or drawn.ends[0] < scaled.law.ranges[drawn.name][0]:
+            entries.append(Entry("beyond the measured range", line={"linestyle": _DASHED, "linewidth": 1.3}))
+    if drawn.predictions:
+        entries.append(Entry("predicted, with 95%", line=_PREDICTED))
+    if any(drawn.shows_shift(point) for point in drawn.points):
         entries.append(Entry("freed memory that the run did not keep, by chance", line={"linewidth": 0.9}))
-    if scaled.within_bytes:
-        entries.append(Entry(f"limit {format_bytes(scaled.within_bytes)}", line=_LIMIT))
+    if drawn.limit_bytes:
+        entries.append(Entry(f"limit {format_bytes(drawn.limit_bytes)}", line=_LIMIT))
+        if drawn.largest:
+            entries.append(Entry("largest that fits", line=_LARGEST))
     return entries

@@ -69,10 +69,9 @@ def _labels(row: Difference, threads: bool) -> tuple[str, ...]:
 def _figures(row: Difference, unit: Unit) -> tuple[str, ...]:
     base, head, difference = (value / unit.size for value in (row.base.median, row.head.median, row.difference))
     low, high = (value / unit.size for value in row.interval)
-    tilde = "" if row.base.exact and row.head.exact else "~"
     return (
-        tilde + grid.number(base),
-        tilde + grid.number(head),
+        ("" if row.base.exact else "~") + grid.number(base),
+        ("" if row.head.exact else "~") + grid.number(head),
         _signed(difference, base),
         f"{row.ratio:.3f}" if row.ratio is not None else "-",
         f"{_signed(low, base)} to {_signed(high, base)}" if row.verdict != "too few" else "-",

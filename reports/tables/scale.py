@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from memprof.judge.laws import Coefficient, Law, bounds
+from memprof.judge.laws import FARTHEST, Coefficient, Law, bounds
 from memprof.judge.terms import Point as LawPoint
 from memprof.plain import plain
 from memprof.runs.metrics import BYTES
@@ -17,7 +17,6 @@ from memprof.units import BYTE_UNITS, counted, format_bytes
 from . import grid
 from .grid import Say, Section, Table, Unit
 
-_FARTHEST = 1 << 40
 _MOST_LETTERS = 60  # of a remark in a table; --json has all of it
 
 
@@ -32,11 +31,15 @@ def render(scaled: Scaled, *, unit: str | None = None, format: str = "markdown")
 def section(scaled: Scaled, unit: str | None = None) -> Section:
     """Tables of the coefficients, the points, the predictions and the limits, with notes."""
     size = grid.choose_unit(BYTES, [value for point in scaled.points for value in point.sizes.values()], unit)
-    tables = [_coefficients(scaled), _points(scaled, size)]
-    tables += [_predictions(scaled, size)] if scaled.predictions else []
-    tables += [_within(scaled)] if scaled.within else []
+    tables = [_coefficients(scaled), _points(scaled, size), *asked(scaled, unit)]
     tables += [_against(scaled)] if scaled.against else []
     return Section("", tuple(table for table in tables if table.rows), tuple(notes(scaled)))
+
+
+def asked(scaled: Scaled, unit: str | None = None) -> list[Table]:
+    """Tables of the predictions and of the largest values that fit, of those that were asked for."""
+    size = grid.choose_unit(BYTES, [value for point in scaled.points for value in point.sizes.values()], unit)
+    return [*([_predictions(scaled, size)] if scaled.predictions else []), *([_within(scaled)] if scaled.within else [])]
 
 
 def finding(scaled: Scaled, say: Say) -> str:
@@ -46,7 +49,36 @@ def finding(scaled: Scaled, say: Say) -> str:
     law = scaled.law
     if law is None:
         return f"{job}: no simple law holds for {scaled.main}; the table has the measured points and the bounds between them."
-    return f"{job}: {scaled.main} = {say(sentence(law))}"
+    if scaled.undecided:
+        return f"{job}: undecided: {say(scaled.undecided)}."
+    return "\n\n".join([f"{job}: {say(formula(scaled, law))}", *_beside(scaled, law)])
+
+
+def formula(scaled: Scaled, law: Law) -> str:
+    """The law as predictions have it: where another phase makes the peak from some place on, the laws of these phases."""
+    phases = [(name, by) for name in _of_changes(scaled) if (by := scaled.named(name)) is not None]
+    if not phases:
+        return f"{scaled.main} = {sentence(law)}"
+    most = "larger" if len(phases) == 2 else "largest"
+    return f"{scaled.main} is the {most} of " + " and ".join(f"{name} = {sentence(by)}" for name, by in phases)
+
+
+def _of_changes(scaled: Scaled) -> list[str]:
+    return list(dict.fromkeys(name for change in scaled.changes for name in (change.before, change.after)))
+
+
+def _beside(scaled: Scaled, law: Law) -> Iterator[str]:
+    """What a reader of the formula must know."""
+    if law.simulated and not law.planned:
+        yield (
+            "This is the nearest law without steps. Predictions do not come from it, but from the simulated arena: its regions double, so memory "
+            "grows in steps around the law."
+        )
+    if scaled.mapped_again_bytes:
+        yield (
+            f"{scaled.main} is RSS, which counts a page once for each mapping. Sessions map the same pages of files again: "
+            f"{format_bytes(scaled.mapped_again_bytes)} of what each further session adds is no more memory."
+        )
 
 
 def sentence(law: Law) -> str:
@@ -80,8 +112,9 @@ def _interval(coefficient: Coefficient) -> str:
 def _coefficients(scaled: Scaled) -> Table:
     rows = []
     for named in scaled.laws:
-        if named.law is None:
-            rows.append((named.name, "no simple law", "-", "-", "-"))
+        phases = _of_changes(scaled) if named.name == scaled.main else []
+        if named.law is None or phases:
+            rows.append((named.name, f"the most of {' and '.join(phases)}" if phases else "no simple law", "-", "-", "-"))
             continue
         for place, coefficient in enumerate(named.law.coefficients):
             words = coefficient.term.words or "constant"
@@ -158,14 +191,20 @@ def _within(scaled: Scaled) -> Table:
     rows = []
     for row in scaled.within:
         others = ", ".join(f"{name}={value}" for name, value in row.others.items())
-        confirmed = "-" if row.confirmed_bytes is None else format_bytes(row.confirmed_bytes)
-        rows.append((row.dimension, others or "-", _value(row.value), _value(row.surely), _possibly(row), confirmed))
+        rows.append((row.dimension, others or "-", _value(row.value), _value(row.surely), _possibly(row), _confirmed(row, scaled)))
     header = ("dimension", "with", "largest that fits", "surely", "possibly", "measured there")
     return Table(f"Within {format_bytes(scaled.within_bytes or 0)}", header, tuple(rows), labels=2)
 
 
+def _confirmed(row: Within, scaled: Scaled) -> str:
+    size = "-" if row.confirmed_bytes is None else format_bytes(row.confirmed_bytes)
+    if row.ended:
+        return f"{'' if row.confirmed_bytes is None else f'at least {size}, '}{_shortened(row.ended)}"
+    return f"{size}: too much" if (row.confirmed_bytes or 0) > (scaled.within_bytes or 0) else size
+
+
 def _value(value: int | None) -> str:
-    return "none" if value is None else "any" if value >= _FARTHEST else f"{value}"
+    return "none" if value is None else "any" if value >= FARTHEST else f"{value}"
 
 
 def _possibly(row: Within) -> str:
@@ -197,7 +236,7 @@ def notes(scaled: Scaled) -> list[str]:
             + (f" (with {others})." if others else ".")
         )
     for named in scaled.laws:
-        if named.law is not None:
+        if named.law is not None and not (scaled.changes and named.name == scaled.main):
             said += [f"The law of {named.name} changes at about {dimension}={place:g}." for dimension, place in named.law.changes]
     planned = [named.name for named in scaled.laws if named.law is not None and named.law.planned]
     if planned:
@@ -205,20 +244,12 @@ def notes(scaled: Scaled) -> list[str]:
             f"Predictions of {', '.join(planned)} follow the arena of TFLite's interpreter and XNNPACK's workspace, planned as they plan them; "
             "the coefficients are those of the nearest law without that."
         )
-    simulated = [named.name for named in scaled.laws if named.law is not None and named.law.simulated and not named.law.planned]
-    if simulated:
-        said.append(
-            f"The arena's regions double, so memory grows in steps around the law of {', '.join(simulated)}. Predictions follow these steps: "
-            "the arena was simulated from what the model asks of it."
-        )
     stepped = [named.name for named in scaled.laws if named.law is not None and named.law.steps and not named.law.simulated]
     if stepped:
         said.append(
             f"The arena's regions double, so memory grows in steps around the law of {', '.join(stepped)}: a run between the measured places, or "
             "beyond them, may need more or less. The intervals hold steps of the usual height."
         )
-    if scaled.undecided:
-        said.append(f"Undecided: {scaled.undecided}.")
     if any(prediction.beyond for prediction in scaled.predictions):
         said.append("Beyond the measured range a law is an assumption; its interval is wider there.")
     if not all(row.bounded for row in scaled.within):

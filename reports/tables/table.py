@@ -254,7 +254,8 @@ class _Tables:
         return value - ground if ground is not None else None
 
     def _cell(self, group: Sequence[Run], column: str, metric: Metric, unit: Unit) -> str:
-        values = [value / unit.size for value in self._values(group, column, metric)]
+        having = [run for run in group if self._value(run, column, metric) is not None]
+        values = [value / unit.size for value in self._values(having, column, metric)]
         if not values:
             failures = [
                 run.outcome
@@ -264,9 +265,9 @@ class _Tables:
             return f"failed ({failures[0].word})" if failures else "-"
         middle = STATISTICS[self.stat](values)
         text = grid.spread(middle, values) if self.stat in ("median", "mean", "geomean") else grid.number(middle)
-        if any(metrics.swapped(run, _measured(column), metric) for run in group) and metric.name in metrics.HIGH_WATER_MARKS:
+        if any(metrics.swapped(run, _measured(column), metric) for run in having) and metric.name in metrics.HIGH_WATER_MARKS:
             return "≥" + text
-        return text if all(metrics.exact(run, column, metric) for run in group) else "~" + text
+        return text if all(metrics.exact(run, column, metric) for run in having) else "~" + text
 
     def _iterations(self, groups: Groups) -> list[Table]:
         runs = [run for group in groups.values() for run in group]
@@ -371,7 +372,8 @@ def _title(runs: Sequence[Run], threads: bool = True) -> str:
         parts.append(f"{', '.join(map(str, counts))} thread{'s' if counts != [1] else ''}")
     if job.warmup or job.runs or not job.argv:  # a command chooses its iterations, unless it took their number from here
         parts.append(f"warming up {job.warmup} & running {job.runs}")
-    parts.append(counted(max(len(group) for group in summary.groups(runs).values()), "repeat"))
+    repeats = sorted({len(group) for group in summary.groups(runs).values()})
+    parts.append(f"{repeats[0]} to {repeats[-1]} repeats" if len(repeats) > 1 else counted(repeats[0], "repeat"))
     parts += [job.drive] if job.drive else []
     parts += ran.heading(runs)
     return ", ".join(parts)

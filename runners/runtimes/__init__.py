@@ -32,7 +32,8 @@ beyond `__init__`, and belongs to the baseline too. `default_threads` is how man
 `threads_env` the variable that carries the number if no argument does. `notes` and `version` are shown with the results. `needs` names
 packages, as pip takes them, that an environment made for this runtime gets beside the distribution; `without_wheels` those among all it
 brings along that have no wheel, so that pip may build them. `doubling` names the knob whose `off` ends it, if the runtime takes its memory as
-an arena whose regions double: then a law of its memory has steps.
+an arena whose regions double: then a law of its memory has steps. `reshapes = False` says that it runs a model in no other shapes than those that
+its file fixes.
 
 The runtime itself must be imported inside the methods, never at the top of a file in this folder: the files are also read
 where no runtime is installed. Stdlib only, Python 3.8 and later.

@@ -32,6 +32,7 @@ class Runtime:
     build_uses = ("optimization", "constant_folding")  # the ORT format holds the graph as optimised
     default_threads = None
     doubling = "arena"
+    reshapes = False
     # Not offered: session.use_ort_model_bytes_for_initializers. For a path it does nothing, and Python's bytes reach the session as a
     # temporary that is freed before the first run (SIGSEGV, 1.31).
     knobs = (

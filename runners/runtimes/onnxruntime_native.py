@@ -15,6 +15,7 @@ class Runtime:
     library = "onnxruntime/capi/libonnxruntime.so.*"
     formats = onnxruntime.Runtime.formats
     doubling = onnxruntime.Runtime.doubling
+    reshapes = onnxruntime.Runtime.reshapes
     default_threads = onnxruntime.Runtime.default_threads
     knobs = tuple(knob for knob in onnxruntime.Runtime.knobs if knob.name not in _LACKING)
     build_uses = onnxruntime.Runtime.build_uses

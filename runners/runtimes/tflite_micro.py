@@ -18,6 +18,7 @@ _ARENA = {"total": "arena_bytes", "head": "arena_activations_bytes", "tail": "ar
 class Runtime:
     distribution = "tflite-micro"
     formats = (".tflite",)
+    reshapes = False
     default_threads = 1
     knobs = (
         Knob(

@@ -100,6 +100,7 @@ def test_a_process_there_is_looked_at(memprof: Memprof, board: Board, on: Words,
     (mark,) = run["marks"]
     # Its kernel adds a thread's pages to the sum late: statm and the high-water mark say 4 KiB of so small a process, smaps_rollup all of it.
     assert run["outcome"]["status"] == "ok" and mark["rss_peak_bytes"] >= mark["rss_end_bytes"] > 0
+    assert mark["rss_begin_bytes"] > 64 << 10  # so that its peak is told too if it is killed before its end can be read
 
 
 def test_doctor_judges_a_machine_without_python_by_a_program(memprof: Memprof, on: Words) -> None:
@@ -113,7 +114,8 @@ def test_doctor_judges_a_machine_without_python_by_a_program(memprof: Memprof, o
     # the bound of its kernel, which is not this machine's
     assert report["machine"]["peak_bound_bytes"] == procfs.peak_bound(2, 1, 2, "6.1.0")
     # 8 MiB if other tests have taken most of its memory
-    assert re.search(r"^peaks of programs .* 4\.19 MiB here \(a program that holds (100|8)\.0 MiB was measured with", report["verdict"])
+    exact = r"^peaks of programs are exact to 4\.19 MiB for each thread here"
+    assert re.search(exact + r" \(a program that holds (100|8)\.0 MiB was measured with", report["verdict"])
 
 
 def test_a_model_needs_an_interpreter_there(memprof: Memprof, scenario: Scenario, on: Words) -> None:

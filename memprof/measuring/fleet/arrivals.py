@@ -1,4 +1,9 @@
-"""Files on a worker's side: the pieces that a desk sends, kept by content, and the folder of a comparison made of them."""
+"""Files on a worker's side: the pieces that a desk sends, kept by content, and the folder of a comparison made of them.
+
+fleet/files/SHA256          its time is that of its last use; a comparison that uses it has a second link to it
+fleet/files/SHA256.*.part   on its way
+fleet/comparison-*          see message.folder_of
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +26,7 @@ from .message import Sent, Task
 from .stand import Cancelled
 
 _LOOK_S = 0.2  # how often a thread that waits looks whether its comparison was cancelled
+LIMIT_BYTES = 20 << 30  # of all kept files together
 _SILENCE_S = 60.0  # how long a desk may send nothing of a file that is needed
 
 
@@ -81,6 +88,12 @@ def _kept(sha256: str) -> Path:
 
 def bring(task: Task, tell: Callable[..., None], cancelled: Callable[[], bool]) -> None:
     """All files of a comparison in its folder, the missing ones asked for first. Raises InputError and Cancelled."""
+    folder = message.folder_of(task)
+    shutil.rmtree(folder, ignore_errors=True)
+    for file in task.files:
+        if not (folder / file.name).resolve().is_relative_to(folder.resolve()):
+            raise InputError(f"the desk named a file outside of its folder: {file.name}")
+    folder.mkdir(parents=True)
     while not _ARRIVALS.lock.acquire(timeout=_LOOK_S):  # another place of this worker may be asking for the same file
         if cancelled():
             raise Cancelled
@@ -88,20 +101,52 @@ def bring(task: Task, tell: Callable[..., None], cancelled: Callable[[], bool]) 
         for file in task.files:
             if file.content:  # what cannot be kept is asked for, and its reason is said then
                 keep(task.comparison, file.sha256, 0, file.bytes, file.content)
-        missing = {file.sha256: file for file in task.files if not _kept(file.sha256).exists()}
-        if missing:
+        came = any(file.content for file in task.files)
+        while missing := {file.sha256: file for file in task.files if not _linked(file, folder / file.name)}:
             _await(missing, tell, cancelled)
+            came = True
+        if came:
+            _bound()
     finally:
         _ARRIVALS.lock.release()
-    folder = message.folder_of(task)
-    shutil.rmtree(folder, ignore_errors=True)
-    for file in task.files:
-        target = folder / file.name
-        if not target.resolve().is_relative_to(folder.resolve()):
-            raise InputError(f"the desk named a file outside of its folder: {file.name}")
+
+
+def _linked(file: Sent, target: Path) -> bool:
+    """Whether a file is in its comparison's folder now, where nobody can remove it any more."""
+    kept = _kept(file.sha256)
+    try:
+        os.utime(kept)
         target.parent.mkdir(parents=True, exist_ok=True)
-        os.link(_kept(file.sha256), target)
-    folder.mkdir(parents=True, exist_ok=True)
+        os.link(kept, target)
+    except FileNotFoundError:
+        return False
+    except FileExistsError:  # linked before others were waited for
+        pass
+    return True
+
+
+def _bound() -> None:
+    """Remove the files that were used least recently until all together take no more than the limit; none that a comparison uses."""
+    found = []
+    for path in (cache_folder("fleet") / "files").iterdir():
+        with suppress(FileNotFoundError):  # another worker of this cache removes too
+            found.append((path.stat(), path))
+    total = sum(facts.st_size for facts, _ in found)
+    for facts, path in sorted(found, key=lambda item: item[0].st_mtime):
+        if total <= LIMIT_BYTES:
+            return
+        if facts.st_nlink == 1:
+            path.unlink(missing_ok=True)
+            total -= facts.st_size
+
+
+def tidy() -> None:
+    """Remove the folders of comparisons that ended with the machine: they are older than its start, and hold files. Raises InputError."""
+    started_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    for folder in cache_folder("fleet").glob("comparison-*"):
+        with suppress(OSError):
+            if folder.stat().st_mtime < started_s:
+                shutil.rmtree(folder)
 
 
 def _await(missing: Mapping[str, Sent], tell: Callable[..., None], cancelled: Callable[[], bool]) -> None:

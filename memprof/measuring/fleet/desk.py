@@ -72,7 +72,8 @@ class _Call:
 class Desk:
     """A campaign. See `runs`. earlier: what an existing runs file holds, see memprof.measuring.fleet.earlier. told: called every second with how many
     comparisons run, wait and are done. failed: a sentence for each comparison that was given up, by its key.
-    outputs: by the same, what a search had sent. kind: the labels of the only kind of machine that may be used, None for all that fit.
+    outputs: by the same, what a search had sent. unmade: by the same, why commits cannot be built, by their labels. kind: the labels of the only kind
+    of machine that may be used, None for all that fit.
     """
 
     client: Any
@@ -83,6 +84,7 @@ class Desk:
     told: Callable[[int, int, int], None] = lambda running, waiting, done: None
     failed: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, bytes] = field(default_factory=dict)
+    unmade: dict[str, Mapping[str, str]] = field(default_factory=dict)
     kind: Labels | None = None
     _planner: Planner = field(default_factory=Planner)
     _there: dict[str, There] = field(default_factory=dict)
@@ -173,8 +175,8 @@ class Desk:
             busy = bool(place.doing.title) and not any(running.place == name for running in self._running.values())
             self._planner.offer(Offer(name, place.kind, frozenset(place.offered.labels.items()), busy))
         self._there = now
-        running, waiting = len(self._running), self._planner.waiting
-        self.told(running, waiting, len(self.packed) - running - waiting)
+        running, left = self._planner.running, len(self._running) + self._planner.waiting
+        self.told(running, left - running, len(self.packed) - left)
         self._check_that_it_goes_on(there)
 
     def _check_that_it_goes_on(self, there: Sequence[There]) -> None:
@@ -202,7 +204,12 @@ class Desk:
         running = self._running.pop(key)
         with suppress(Exception):
             self.client.cancel([running.future], force=True)
-        self._lost(running, why)
+        if self._is_at_its_place(running):
+            self._lost(running, why)
+
+    def _is_at_its_place(self, running: _Running) -> bool:
+        """Whether a comparison was not only sent ahead to its place."""
+        return self._planner.at(running.place) == running.packed.request.key
 
     def _say_once(self, sentence: str) -> None:
         if self._refused.setdefault(sentence, sentence) is sentence:
@@ -261,7 +268,7 @@ class Desk:
         running = self._running.get(said.task)
         if running is None:
             return  # of a comparison that was lost meanwhile
-        if said.began:
+        if said.began and self._is_at_its_place(running):
             self._planner.began(running.place, time.monotonic())
         if said.plan:
             running.plan = said.plan
@@ -281,6 +288,8 @@ class Desk:
                 self._give_up(said.task, str(error))
                 return
             yield from self._arrived(running, run, run.attempt)
+        if running.plan - len(running.arrived) == 1:
+            self._planner.ending(running.place)
         if said.ended is not None:
             del self._running[said.task]
             self._settle(running, said.ended)
@@ -325,14 +334,19 @@ class Desk:
         self._settle(running, result)
 
     def _settle(self, running: _Running, result: message.Result) -> None:
-        if result.how is None and len(running.arrived) == result.runs == running.plan:
+        if result.how is None and len(running.arrived) == result.runs == running.plan and self._is_at_its_place(running):
             self._planner.finished(running.place, time.monotonic())
         elif result.how is None:
             self._lost(running, f"{len(running.arrived)} of {running.plan} runs came back")
         elif result.how == "lost":
-            self._planner.withdraw(running.place)
+            self._gone(running.place)
             self._there.pop(running.place, None)
             self._lost(running, result.why)
+        elif result.how == "unmade":
+            self._planner.failed(running.place, again=False)
+            self.unmade[running.packed.request.key] = {label: f"{running.place}: {why}" for label, why in result.unmade.items()}
+            self.failed[running.packed.request.key] = f"{running.place}: {result.why}"
+            self.progress.say(f"{running.place}: {result.why}")
         else:
             self._failed(running, result.why, again=result.how != "usage")
 
@@ -345,7 +359,7 @@ class Desk:
         reasons.append(f"{running.place}: {why}")
         benched = set(self._planner.benched)
         kept = f"; its {counted(len(running.arrived), 'run')} stay aside" if running.arrived else ""
-        if self._planner.failed(running.place, again):
+        if self._planner.failed(running.place, again, ahead=not self._is_at_its_place(running)):
             self.progress.say(f"{title} begins again elsewhere, whole: {reasons[-1]}{kept}")
         else:
             places = set(self._planner.failures(running.packed.request.key))

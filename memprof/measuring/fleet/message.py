@@ -4,7 +4,8 @@ PROTOCOL is the same number.
     desk -> worker      a Task, as an argument of the Dask task, as JSON
     worker -> desk      Said, through a queue of the scheduler; a Result, which the Dask task returns; an Offered, in the worker's facts
     worker -> tender    a Task, a line of JSON
-    tender -> worker    a line each: `ready FACTS`, `plan COUNT`, `run RUN`, `say TEXT`, `outputs BASE64`, `done`, `failed HOW TEXT`
+    tender -> worker    a line each: `ready FACTS`, `plan COUNT`, `run RUN`, `say TEXT`, `outputs BASE64`, `done`, `failed HOW TEXT`,
+                        `unmade REASONS`
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from ...cache import cache_folder
 from ...errors import InputError
 from ...runs.records import Model
 from ..places.place import Place
-from ..suite import Suite
+from ..suite import Build, Suite
+from ..versioned import Which
 
-PROTOCOL = (
-    3  # 2: a Task may be a part of a search; 3: a search may ask for outputs, for versions of runtimes, and for some repeats of a variant
-)
+# 2: a Task may be a part of a search; 3: a search may ask for outputs, for versions of runtimes, and for some repeats of a variant; 4: and for
+# commits.
+PROTOCOL = 4
 RESOURCE = "memprof"  # of each place there is one
 FACTS = "memprof"  # among a worker's facts and figures at the scheduler
 _HERE_ONLY = ("place", "build", "stdin", "model_shapes")  # fields of a suite that mean something on one machine only, or lie in others here
@@ -33,8 +35,9 @@ _HERE_ONLY = ("place", "build", "stdin", "model_shapes")  # fields of a suite th
 _Kind = TypeVar("_Kind")
 Content = bytes  # a field called bytes would hide the type
 
-# Why a comparison failed: its words cannot be meant so, anywhere; the place or what is on it is to blame; the machine was lost.
-How = Literal["usage", "refused", "lost"]
+# Why a comparison failed: its words cannot be meant so, anywhere; a commit cannot be made, where others can; the place or what is on it is to blame;
+# the machine was lost.
+How = Literal["usage", "unmade", "refused", "lost"]
 
 
 @dataclass(frozen=True)
@@ -50,12 +53,35 @@ class Sent:
 
 
 @dataclass(frozen=True)
+class Commits:
+    """Commits that a worker builds, as `bisect --suite` does on its own machine, and measures by turns with the comparison's suite.
+
+    hashes: by their labels. repository: what the desk calls it. format: of its hashes, in git's words. pack: the comparison's file with git's
+    objects; beside it lies its index, with the ending .idx. shallow: those of its commits whose parents are not in it. tags: hashes by full names.
+    checkout: the comparison's folder with files that a commit may lack, where they lie in the checkout. suite: the suite's file, in there.
+    which: what of the suite is measured.
+    """
+
+    hashes: Mapping[str, str]
+    repository: str
+    format: str
+    pack: str
+    shallow: tuple[str, ...]
+    tags: Mapping[str, str]
+    checkout: str
+    suite: str
+    build: Build
+    which: Which
+
+
+@dataclass(frozen=True)
 class Sought:
     """What a search asks of a comparison beyond its suite's words. at, sessions, verifies: of its Jobs, see records.Job.
 
-    repeats: the numbers of those to be measured, by variant; of a variant that is not named all. outputs: whether each Run tells how far its outputs
-    are from the default's; "sent" if the desk gets the default's. reference: the comparison's file that has the default's outputs; empty if
-    they are those of the first variant. makes: whether the worker installs a runtime at a version (NAME@VERSION) that it lacks.
+    repeats: the numbers of those to be measured, by variant; of a variant that is not named all. Of commits by label, and of others none.
+    outputs: whether each Run tells how far its outputs are from the default's; "sent" if the desk gets the default's. reference: the comparison's
+    file that has the default's outputs; empty if they are those of the first variant. makes: whether the worker installs a runtime at a version
+    (NAME@VERSION) that it lacks. commits: what is measured in place of a suite's words.
     """
 
     at: Mapping[str, int] = field(default_factory=dict)
@@ -66,6 +92,7 @@ class Sought:
     outputs: Literal["", "compared", "sent"] = ""
     reference: str = ""
     makes: bool = False
+    commits: Commits | None = None
 
 
 @dataclass(frozen=True)
@@ -107,11 +134,12 @@ class Said:
 
 @dataclass(frozen=True)
 class Result:
-    """How a comparison ended: with this number of Runs, or not, and why not."""
+    """How a comparison ended: with this number of Runs, or not, and why not. unmade: why a commit cannot be built or started, by label."""
 
     runs: int = 0
     how: How | None = None
     why: str = ""
+    unmade: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

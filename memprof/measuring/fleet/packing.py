@@ -102,17 +102,21 @@ def packed(suite: Suite, wanted: Wanted, machines: Sequence[dict[str, str]]) -> 
 @dataclass(frozen=True)
 class Asked:
     """A comparison that a search asks for. suite: its runs. sought: what it asks beyond that. there: the same for a place by its name, where
-    that depends on the place. reference: the file of the outputs that others are compared with."""
+    that depends on the place. reference: the file of the outputs that others are compared with. sent: of commits, what travels with them."""
 
     suite: Suite
     sought: Sought
     there: Callable[[str], Sought] | None = None
     reference: str | None = None
+    sent: tuple[Sent, ...] = ()
 
 
 def sought(asked: Asked, labels: Labels, twin: int = 0) -> Packed:
     """A comparison of a search, for a machine with these labels. twin: how many before it ask for the same. Raises UsageError and InputError."""
-    (plain,) = packed(asked.suite, Wanted(labels), [])
+    if asked.sought.commits is not None:
+        plain = _of_commits(asked, labels)
+    else:
+        (plain,) = packed(asked.suite, Wanted(labels), [])
     task = replace(plain.task, sought=asked.sought)
     if asked.reference is not None:
         sha256, size = sha256_of(Path(asked.reference))
@@ -122,9 +126,22 @@ def sought(asked: Asked, labels: Labels, twin: int = 0) -> Packed:
     return Packed(replace(plain.request, key=key), replace(task, comparison=key), asked.there)
 
 
-def _check(suite: Suite) -> None:
+def _of_commits(asked: Asked, labels: Labels) -> Packed:
+    """A comparison of commits, whose suite is a file of theirs."""
+    title = ", ".join(label for label, numbers in asked.sought.repeats.items() if numbers)
+    cost = float(_PER_RUN * sum(map(len, asked.sought.repeats.values())))
+    names = {sent.name: sent.path for sent in asked.sent}
+    return Packed(Request("", cost, frozenset(labels)), Task("", 0, title, desk_name(), {}, asked.sent, None, names=names), asked.there)
+
+
+def check_phases(suite: Suite) -> None:
+    """Raises UsageError for phases that only this machine can see."""
     if suite.phases:
         raise UsageError("--phase, for which gdb follows the program, works on this machine only, not on a fleet")
+
+
+def _check(suite: Suite) -> None:
+    check_phases(suite)
     if not suite.models and not suite.variants:
         raise UsageError("name a model to measure")
 
@@ -162,6 +179,18 @@ def _cost(suite: Suite, model: Model | None, repeats: int) -> float:
     return float(repeats * rows * (_PER_RUN + turns * (model.bytes if model is not None else 0)))
 
 
+def sent_of(model: Model, folder: str) -> list[Sent]:
+    """The files of a model. folder: the comparison's in place of the model's, or of that in which the model lies. Raises InputError."""
+    top = model.path if os.path.isdir(model.path) else os.path.dirname(model.path)
+    sent = []
+    for file in model.files:
+        inside = os.path.relpath(file.path, os.path.realpath(top))
+        if inside.split(os.sep)[0] == os.pardir:
+            raise InputError(f"{model.name} cannot be sent to a worker: its file {file.path} lies outside of {top}")
+        sent.append(Sent(f"{folder}/{inside}", file.path, file.sha256, file.bytes))
+    return sent
+
+
 @dataclass
 class _Files:
     """Collects the files that a comparison's words name, and puts names in the comparison's folder in their place."""
@@ -187,14 +216,9 @@ class _Files:
         return message.words_of(suite), tuple(self.files.values()), model, self.names
 
     def _model(self, model: Model) -> str:
-        top = model.path if os.path.isdir(model.path) else os.path.dirname(model.path)
-        for file in model.files:
-            inside = os.path.relpath(file.path, os.path.realpath(top))
-            if inside.split(os.sep)[0] == os.pardir:
-                raise InputError(f"{model.name} cannot be sent to a worker: its file {file.path} lies outside of {top}")
-            folder = f"model/{os.path.basename(model.path)}" if top == model.path else "model"
-            self.files[f"{folder}/{inside}"] = Sent(f"{folder}/{inside}", file.path, file.sha256, file.bytes)
-        return f"model/{os.path.basename(model.path)}"
+        name = os.path.basename(model.path)
+        self.files.update({sent.name: sent for sent in sent_of(model, f"model/{name}" if os.path.isdir(model.path) else "model")})
+        return f"model/{name}"
 
     def _single(self, path: str, what: str) -> str:
         """The name of a file that the words name by its path."""

@@ -3,8 +3,9 @@
 A desk asks one planner. It tells the planner which places are there, what began, ended and failed and when, and starts what the planner says. The
 times may be a simulation's.
 
-Every place gets one comparison of this desk at a time. Two desks therefore take turns at a place, a comparison at a time, because the scheduler
-serves a place's tasks in the order in which they came.
+Every place measures one comparison at a time. Two desks take turns at a place, a comparison at a time, because the scheduler serves a place's tasks
+in the order in which they came. A place whose comparison measures its last Run is sent the next one ahead, which begins without a way over
+scheduler and desk; but only while there are enough for all places, so that none waits behind another that could have begun elsewhere.
 
 Long comparisons go first, because what is begun last decides the end (Graham 1969). A place that is much slower than others leaves a comparison
 that a faster place would end earlier, although it must be waited for: a comparison of cost c goes to a place of speed s only where
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 Labels = frozenset[tuple[str, str]]
@@ -59,12 +60,13 @@ class Assignment:
 @dataclass
 class _Group:
     """The requests that need the same labels. waiting: (cost, number, request), in ascending order. places: those that are there and fit,
-    counted by kind."""
+    counted by kind. ahead: how many of these were sent a comparison ahead."""
 
     needs: Labels
     waiting: list[tuple[float, int, Request]] = field(default_factory=list)
     cost: float = 0.0
     places: Counter[str] = field(default_factory=Counter)
+    ahead: int = 0
 
 
 @dataclass
@@ -90,6 +92,10 @@ class Planner:
     _groups: dict[Labels, _Group] = field(default_factory=dict)
     _fitting: dict[str, list[_Group]] = field(default_factory=dict)  # by place
     _assigned: dict[str, tuple[Request, float | None]] = field(default_factory=dict)  # by place, with the time of its begin
+    _ending: dict[str, None] = field(default_factory=dict)  # the places whose comparison measures its last Run and that have none ahead
+    _ahead: dict[str, tuple[Request, list[_Group]]] = field(
+        default_factory=dict
+    )  # by place, beside the one in _assigned, and who counts it
     _free: dict[str, None] = field(
         default_factory=dict
     )  # the places without a comparison of this desk, in the order in which they became so
@@ -118,8 +124,12 @@ class Planner:
         self._release(offer.place)
 
     def withdraw(self, place: str) -> Request | None:
-        """A place is gone. The comparison that was there, if any: the desk tells `failed` of it."""
+        """A place is gone. The comparison that was there, if any: the desk tells `failed` of it. One that was sent ahead waits again."""
         self._forget(place)
+        ahead = self._taken_ahead(place)
+        if ahead is not None:
+            self._apart.get(ahead.apart, set()).discard(place)
+            self._wait(ahead)
         assigned = self._assigned.get(place)
         return assigned[0] if assigned else None
 
@@ -127,6 +137,11 @@ class Planner:
         """The comparison assigned to a place begins there now."""
         request, _ = self._assigned[place]
         self._assigned[place] = request, now_s
+
+    def ending(self, place: str) -> None:
+        """The comparison of a place measures its last Run."""
+        if place in self._assigned and place in self._offers and place not in self._ahead:
+            self._ending[place] = None
 
     def finished(self, place: str, now_s: float) -> None:
         """The comparison of a place ended, with all its Runs."""
@@ -136,14 +151,16 @@ class Planner:
             speed = self._speeds.setdefault(self._offers[place].kind, _Speed())
             speed.cost += request.cost
             speed.time_s += max(now_s - began, 1e-9)
-        self._release(place)
+        self._follow(place)
 
-    def failed(self, place: str, again: bool = True) -> bool:
+    def failed(self, place: str, again: bool = True, ahead: bool = False) -> bool:
         """The comparison of a place failed there, or was lost with it. True if it waits again, whole; False if it is given up.
 
         again: whether another place could do better. A place that fails at everything is benched; a place that is gone is not to blame.
+        ahead: whether it is the one that was sent ahead.
         """
-        request, _ = self._assigned.pop(place)
+        request = self._taken_ahead(place) if ahead else self._assigned.pop(place)[0]
+        assert request is not None
         failed = self._failed.setdefault(request.key, [])
         failed.append(place)
         self._apart.get(request.apart, set()).discard(place)
@@ -152,7 +169,8 @@ class Planner:
         if self._in_a_row[place] >= MOST_FAILURES:
             self.benched.add(place)
             self._forget(place)
-        self._release(place)
+        if not ahead:
+            self._follow(place)
         if not again or len(failed) >= MOST_FAILURES:
             self.given_up.append(request.key)
             return False
@@ -168,8 +186,12 @@ class Planner:
 
     @property
     def running(self) -> int:
-        """How many comparisons have a place."""
+        """How many comparisons are at a place, without those that were sent ahead."""
         return len(self._assigned)
+
+    def at(self, place: str) -> str | None:
+        """The comparison at a place, by its key."""
+        return self._assigned[place][0].key if place in self._assigned else None
 
     def failures(self, key: str) -> list[str]:
         """The places where a comparison failed."""
@@ -196,13 +218,26 @@ class Planner:
                 continue
             del self._free[place]
             self._assigned[place] = request, None
-            self.attempts[request.key] += 1
-            if request.apart:
-                self._apart.setdefault(request.apart, set()).add(place)
-            assignments.append(Assignment(request.key, place, self.attempts[request.key]))
+            assignments.append(self._assign(request, place))
+        for place in list(self._ending) if any(map(_has_for_all, self._groups.values())) else ():
+            if not any(map(_has_for_all, self._fitting[place])):
+                continue
+            request, _ = self._choice(self._offers[place], speeds, _has_for_all)
+            if request is not None:
+                del self._ending[place]
+                self._ahead[place] = request, [*self._fitting[place]]
+                for group in self._fitting[place]:
+                    group.ahead += 1
+                assignments.append(self._assign(request, place))
         return assignments
 
     # -- inside
+
+    def _assign(self, request: Request, place: str) -> Assignment:
+        self.attempts[request.key] += 1
+        if request.apart:
+            self._apart.setdefault(request.apart, set()).add(place)
+        return Assignment(request.key, place, self.attempts[request.key])
 
     def _wait(self, request: Request) -> None:
         group = self._groups.get(request.needs)
@@ -219,19 +254,37 @@ class Planner:
     def _forget(self, place: str) -> None:
         offer = self._offers.pop(place, None)
         self._free.pop(place, None)
+        self._ending.pop(place, None)
         for group in self._fitting.pop(place, ()):
             assert offer is not None
             group.places[offer.kind] -= 1
+
+    def _follow(self, place: str) -> None:
+        """The comparison that was sent ahead to a place is there now. Without one the place is free."""
+        self._ending.pop(place, None)
+        ahead = self._taken_ahead(place)
+        if ahead is not None:
+            self._assigned[place] = ahead, None
+        self._release(place)
+
+    def _taken_ahead(self, place: str) -> Request | None:
+        """What was sent ahead to a place, which is so no more."""
+        request, groups = self._ahead.pop(place, (None, ()))
+        for group in groups:
+            group.ahead -= 1
+        return request
 
     def _release(self, place: str) -> None:
         if place in self._offers and place not in self._assigned:
             self._free[place] = None
 
-    def _choice(self, offer: Offer, speeds: Mapping[str, float]) -> tuple[Request | None, bool]:
+    def _choice(
+        self, offer: Offer, speeds: Mapping[str, float], fits: Callable[[_Group], bool] = lambda group: bool(group.waiting)
+    ) -> tuple[Request | None, bool]:
         """The comparison that a place should begin now, which waits no more; None if it should rather wait. Whether that is so for this place
-        alone, and not for others like it."""
+        alone, and not for others like it. fits: whether it may be of a group."""
         special = False
-        waiting = [group for group in self._fitting[offer.place] if group.waiting]
+        waiting = list(filter(fits, self._fitting[offer.place]))
         for group in sorted(waiting, key=lambda group: _time_left(group, speeds), reverse=True):
             for index in _candidates(group, offer.kind, speeds):
                 _, _, request = group.waiting[index]
@@ -246,6 +299,11 @@ class Planner:
         """Whether another place is to be preferred for a comparison: it failed here, or another that it keeps apart from was here."""
         avoided = {*self._failed.get(request.key, ()), *self._apart.get(request.apart, ())}
         return place in avoided and any(group.needs <= offer.labels and other not in avoided for other, offer in self._offers.items())
+
+
+def _has_for_all(group: _Group) -> bool:
+    """Whether a group has a comparison for each of its places that was sent none ahead."""
+    return len(group.waiting) >= max(1, group.places.total() - group.ahead)
 
 
 def _time_left(group: _Group, speeds: Mapping[str, float]) -> float:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import InputError, MemprofError, UsageError
@@ -27,13 +27,15 @@ class _Stopped(Exception):
 @dataclass(frozen=True)
 class Answer:
     """What came of a comparison. runs: in the order in which they were measured. complete: whether these are all. why: a sentence if the fleet gave
-    it up. outputs: the default's, if the search asked for them and they were small enough. seconds: from the question to the last Run."""
+    it up. outputs: the default's, if the search asked for them and they were small enough. seconds: from the question to the last Run. unmade: why
+    commits cannot be built, by their labels."""
 
     runs: tuple[Run, ...] = ()
     complete: bool = False
     why: str = ""
     outputs: bytes = b""
     seconds: float = 0.0
+    unmade: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,9 @@ class Machines:
         return all(place.offered.place == "here" for place in self._fitting())
 
     def check_hosts(self) -> None:
-        """Raises UsageError if versions of runtimes cannot be installed on each."""
+        """Raises UsageError if versions cannot be made on each."""
         if not self.are_hosts:
-            raise UsageError(f"versions are installed on the machines of workers (--offer here), and there are boards with {self.name}")
+            raise UsageError(f"versions are made on the machines of workers (--offer here), and there are boards with {self.name}")
 
     @property
     def name(self) -> str:
@@ -131,7 +133,8 @@ class Machines:
             mine, of = _last_attempt(runs, key)
             complete = 0 < of <= len(mine) and key not in desk.failed
             if ended is None or complete:
-                yield number, Answer(mine, complete, desk.failed.get(key, ""), desk.outputs.get(key, b""), last.get(key, 0.0))
+                why, outputs, unmade = desk.failed.get(key, ""), desk.outputs.get(key, b""), desk.unmade.get(key, {})
+                yield number, Answer(mine, complete, why, outputs, last.get(key, 0.0), unmade)
         if ended is not None:
             raise ended
 

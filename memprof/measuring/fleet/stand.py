@@ -88,8 +88,9 @@ class Stand:
             process.kill()
             process.wait()
 
-    def measure(self, task: Task, tell: Callable[..., None], cancelled: Callable[[], bool]) -> Result:
-        """Measure a comparison whose files are there, and tell each thing that happens. Raises Gone and Cancelled."""
+    def measure(self, task: Task, tell: Callable[..., None], cancelled: Callable[[], bool], unsaid: dict[str, Any]) -> Result:
+        """Measure a comparison whose files are there, and tell each thing that happens. Raises Gone and Cancelled. unsaid: goes with what is told
+        next; the last Run is put there, because the end follows it at once."""
         if self._process is None:
             try:
                 self.open()
@@ -101,22 +102,29 @@ class Stand:
             self._process.stdin.flush()
         except BrokenPipeError:
             raise Gone(f"the process that tends {self.offer} ended") from None
-        count = 0
+        count = plan = 0
         while True:
             word, text = self._line(cancelled)
             if word == "run":
                 count += 1
                 self.doing = replace(self.doing, done=count)
-                tell(run=text)
+                if count == plan:
+                    unsaid["run"] = text
+                else:
+                    tell(run=text)
             elif word == "plan":
-                self.doing = replace(self.doing, runs=int(text))
-                tell(plan=int(text))
+                plan = int(text)
+                self.doing = replace(self.doing, runs=plan)
+                tell(plan=plan)
             elif word == "say":
                 tell(say=text)
             elif word == "outputs":
                 tell(outputs=base64.b64decode(text))
             elif word == "done":
                 return Result(count)
+            elif word == "unmade":
+                reasons = msgspec.json.decode(text, type=dict[str, str])
+                return Result(count, "unmade", "; ".join(reasons.values()), reasons)
             elif word == "failed":
                 how, _, why = text.partition(" ")
                 if how == "lost":

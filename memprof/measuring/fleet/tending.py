@@ -39,7 +39,8 @@ from ..probing import connection_broke
 from ..progress import Silent
 from ..reaching import reached
 from ..suite import Suite
-from . import message
+from . import building, message
+from .building import Unmade
 from .message import Sought, Task
 
 _MOST_OUTPUTS = 64 << 20
@@ -63,6 +64,8 @@ def main() -> int:
                     _write("done")
                 except UsageError as error:
                     _write("failed", f"usage {error}")
+                except Unmade as error:
+                    _write("unmade", msgspec.json.encode(error.reasons).decode())
                 except _Lost as error:
                     _write("failed", f"lost {error}")
                     return 0  # a place that was lost is reached anew
@@ -133,29 +136,43 @@ def _measure(task: Task, place: Place) -> None:
         for name in task.names.keys() - {file.name for file in task.files}:  # folders that commands run in
             (folder / name).mkdir(parents=True, exist_ok=True)
         os.chdir(folder)
-        suite = message.suite_of(task.suite, place)
-        sought = task.sought or Sought()
-        planned = plan(_with_versions(suite, place) if sought.makes else suite)
-        orders = [order for order in planned.orders if not task.repeats or order.job.repeat in task.repeats]
-        if task.sought is not None:
-            orders = _sought(orders, sought)
-        _write("plan", str(len(orders)))
-        for remark in planned.remarks if task.sought is None else ():  # a search says its own
-            _write("say", remark)
-        outputs = Outputs(folder / "outputs.npz", folder / (sought.reference or "default.npz"))
-        if sought.outputs:
-            orders = outputs.asked(orders)
-        for run in campaign.measure(orders, _Teller(), lambda line: None):
-            if connection_broke(run, place):
-                raise _Lost(run.outcome.message)
-            if sought.outputs:
-                run = outputs.compared(run, run.job.variant == orders[0].job.variant)
-            _write("run", store.encode(_as_asked(run, task, folder, len(orders))).decode())
-        if sought.outputs == "sent":
-            _send(outputs.reference)
+        if task.sought is not None and task.sought.commits is not None:
+            place.only_here("a commit, which is built first,")
+            with building.built(task.sought.commits, task.sought.repeats, folder.resolve(), lambda words: _write("say", words)) as orders:
+                _run(orders, task, folder, place)
+        else:
+            _run(_planned(task, place), task, folder, place)
     finally:
         os.chdir(before)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _planned(task: Task, place: Place) -> list[Order]:
+    """The orders of a suite's words."""
+    suite = message.suite_of(task.suite, place)
+    planned = plan(_with_versions(suite, place) if task.sought is not None and task.sought.makes else suite)
+    orders = [order for order in planned.orders if not task.repeats or order.job.repeat in task.repeats]
+    if task.sought is not None:
+        return _sought(orders, task.sought)
+    for remark in planned.remarks:  # a search says its own
+        _write("say", remark)
+    return orders
+
+
+def _run(orders: list[Order], task: Task, folder: Path, place: Place) -> None:
+    sought = task.sought or Sought()
+    _write("plan", str(len(orders)))
+    outputs = Outputs(folder / "outputs.npz", folder / (sought.reference or "default.npz"))
+    if sought.outputs:
+        orders = outputs.asked(orders)
+    for run in campaign.measure(orders, _Teller(), lambda line: None):
+        if connection_broke(run, place):
+            raise _Lost(run.outcome.message)
+        if sought.outputs:
+            run = outputs.compared(run, run.job.variant == orders[0].job.variant)
+        _write("run", store.encode(_as_asked(run, task, folder, len(orders))).decode())
+    if sought.outputs == "sent":
+        _send(outputs.reference)
 
 
 def _sought(orders: Sequence[Order], sought: Sought) -> list[Order]:

@@ -5,7 +5,9 @@ Each desk writes its counts beside the scheduler's tasks, with a beat. A desk wh
 
 from __future__ import annotations
 
+import json
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +20,8 @@ from .scheduler import There
 
 _DESKS = "memprof-desks"
 _BEATS_S = 2.5  # long enough for a desk's next beat
+_PAGES_S = 3.0  # for the scheduler's web server to answer
+_ask = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 
 @dataclass(frozen=True)
@@ -55,22 +59,34 @@ def look(client: Any, address: str) -> Iterator[Fleet]:
         before = _desks(client)
         if before:
             time.sleep(_BEATS_S)
+        dashboard = _dashboard(client)
         while True:
             now = _desks(client)
             desks = tuple(desk for name, desk in now.items() if name not in before or desk.beat != before[name].beat)
-            yield _seen(client, address, desks)
+            yield _seen(client, address, dashboard, desks)
             before = now
             time.sleep(_BEATS_S)
     except scheduler.AWAY:
         raise scheduler.gone() from None
 
 
-def _seen(client: Any, address: str, desks: tuple[Waiting, ...]) -> Fleet:
-    told = scheduler.asked(client)
-    there, unusable = scheduler.places_among(told["workers"])
+def _dashboard(client: Any) -> str | None:
+    """The address of Dask's own pages. A scheduler without them has an address too, where it lists none; one that cannot be asked may have them."""
+    if not (scheduler.asked(client).get("services") or {}).get("dashboard"):
+        return None
+    link: str = client.dashboard_link
+    try:
+        with _ask(link.rpartition("/")[0] + "/individual-plots.json", timeout=_PAGES_S) as answer:
+            return link if json.loads(answer.read(1 << 20)) else None
+    except (OSError, ValueError):
+        return link
+
+
+def _seen(client: Any, address: str, dashboard: str | None, desks: tuple[Waiting, ...]) -> Fleet:
+    there, unusable = scheduler.places_among(scheduler.asked(client)["workers"])
     return Fleet(
         scheduler=address,
-        dashboard=client.dashboard_link if (told.get("services") or {}).get("dashboard") else None,
+        dashboard=dashboard,
         places=tuple(sorted(there, key=lambda place: place.name)),
         desks=desks,
         unusable=tuple(unusable),

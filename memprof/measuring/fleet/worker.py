@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -23,6 +24,9 @@ from .security import Security, unreachable
 from .stand import Cancelled, Gone, Stand
 
 _AGAIN_S = 15.0  # between two attempts to reach a place or the scheduler
+_BEAT_S = (
+    1.9  # between two reports to the scheduler of what a place does: every fourth of those that Dask makes, each of which takes CPU time
+)
 
 
 _STANDS: dict[str, Stand] = {}  # by the name of their Dask worker
@@ -41,8 +45,12 @@ def measure(data: bytes, queue: str) -> bytes:
     stand = _STANDS[worker.name]
     task = message.task(data)
 
+    # What goes with the next message. Each takes CPU time of the worker, the scheduler and the desk.
+    unsaid: dict[str, Any] = {"began": True}
+
     def tell(**words: Any) -> None:
-        said = message.encode(Said(key, **words)).decode()
+        said = message.encode(Said(key, **unsaid, **words)).decode()
+        unsaid.clear()
         sync(worker.loop, worker.scheduler.queue_put, name=queue, data=said, timeout=None)
 
     def cancelled() -> bool:
@@ -55,9 +63,8 @@ def measure(data: bytes, queue: str) -> bytes:
 
     stand.doing, stand.since_s = Doing(task.title, task.desk), time.monotonic()
     try:
-        tell(began=True)
         arrivals.bring(task, tell, cancelled)
-        return ended(stand.measure(task, tell, cancelled))
+        return ended(stand.measure(task, tell, cancelled, unsaid))
     except MemprofError as error:
         return ended(Result(0, "refused", str(error)))
     except Cancelled:
@@ -68,6 +75,9 @@ def measure(data: bytes, queue: str) -> bytes:
             worker.loop.add_callback(stand.gone.set)
         return message.encode(Result(0, "lost", "it was cancelled"))  # nobody listens any more
     except Gone as error:
+        with suppress(Exception):  # the scheduler may be gone too
+            if unsaid:
+                tell()
         stand.close()
         worker.loop.add_callback(stand.gone.set)
         return message.encode(Result(0, "lost", str(error)))
@@ -90,6 +100,7 @@ async def serve(scheduler: str, stands: Sequence[Stand], security: Security, say
     A place or a scheduler that is lost later is tried again for as long as it takes.
     """
     calm()
+    await asyncio.to_thread(arrivals.tidy)
     refusals: list[InputError] = []
     for stand in stands:
         try:
@@ -148,11 +159,21 @@ async def _connected(scheduler: str, number: int, stand: Stand, security: Securi
     from distributed import Worker
     from distributed.worker import DEFAULT_METRICS, DEFAULT_STARTUP_INFORMATION
 
+    class Calm(Worker):  # type: ignore[misc]  # Dask has no types
+        """Reports to the scheduler less often than that asks for."""
+
+        reported_s = -_BEAT_S
+
+        async def heartbeat(self) -> None:
+            if time.monotonic() - self.reported_s >= _BEAT_S:
+                self.reported_s = time.monotonic()
+                await super().heartbeat()
+
     assert stand.offered is not None
     facts = msgspec.to_builtins(stand.offered)
     name = f"{stand.offer} of {stand.offered.host} ({os.getpid()}.{number})"
     _STANDS[name] = stand
-    return await Worker(
+    return await Calm(
         scheduler,
         nthreads=1,
         name=name,

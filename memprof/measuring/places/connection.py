@@ -71,6 +71,7 @@ class Connection:
     _closed: threading.Event = field(default_factory=threading.Event, init=False)  # of that process
     _facts: dict[str, str] = field(default_factory=dict, init=False)
     _idle: list[Channel] = field(default_factory=list, init=False)
+    _turn: threading.Lock = field(default_factory=threading.Lock, init=False)  # programs of several threads start one after another
     _token: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
 
     @property
@@ -190,18 +191,19 @@ class Connection:
 
     def _channel(self) -> Channel:
         """A channel that no program has. Raises InputError."""
-        self._connected()
-        while self._idle:
-            channel = self._idle.pop()
-            if channel.lives:
-                return channel
-            channel.close()
-        try:
-            return self._new_channel()
-        except InputError:
-            self.close()  # the first process may not have noticed yet that the connection broke
-            self.open()
-            return self._new_channel()
+        with self._turn:
+            self._connected()
+            while self._idle:
+                channel = self._idle.pop()
+                if channel.lives:
+                    return channel
+                channel.close()
+            try:
+                return self._new_channel()
+            except InputError:
+                self.close()  # the first process may not have noticed yet that the connection broke
+                self.open()
+                return self._new_channel()
 
     def _new_channel(self) -> Channel:
         channel = Channel(self.link.words)

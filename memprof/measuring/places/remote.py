@@ -19,7 +19,7 @@ from pathlib import Path
 from ...errors import InputError, os_reason
 from ...files import sha256_of
 from ...models import beside
-from ...probe import procfs
+from ...probe import elf, procfs
 from ...programs import commands
 from ...programs.commands import Command
 from ...runs.records import Machine, Model, ModelFile
@@ -58,6 +58,18 @@ for folder in $PATH; do if [ -x "$folder/$1" ] && [ ! -d "$folder/$1" ]; then ec
 _PROGRAM = (
     'if [ -x "$1" ] && [ ! -d "$1" ]; then echo yes; elif [ -d "$1" ]; then echo folder; elif [ -e "$1" ]; then echo no; else echo none; fi'
 )
+# What `uname -m` says, and e_machine of the programs that such a kernel may start (elf.h), a 64-bit kernel those of 32 bits too.
+_MACHINES = {
+    "x86_64": (62, 3),
+    "i686": (3,),
+    "aarch64": (183, 40),
+    "armv8l": (183, 40),
+    "armv7l": (40,),
+    "armv6l": (40,),
+    "riscv64": (243,),
+}
+# Whether a translator such as QEMU's user mode is registered for programs in ELF (Documentation/admin-guide/binfmt-misc.rst).
+_TRANSLATES = "if grep -qs '^magic 7f454c46' /proc/sys/fs/binfmt_misc/*; then echo yes; fi"
 
 
 @dataclass(eq=False)
@@ -181,6 +193,7 @@ class Remote(Connection):
         rest = tuple(self._with_file(word, command.cwd, model) for word in command.argv[1:])
         if "/" in name and not os.path.isabs(name) and os.path.exists(os.path.join(command.cwd or ".", name)):
             path = commands.program(command)
+            self._check_architecture(path)
             return (self.executable(str(path)), *rest), commands.program_file(path)
         if "/" not in name:
             path_there = self.sh(_WHICH, name)
@@ -198,6 +211,15 @@ class Remote(Connection):
                 raise InputError(f"{path_there} {reasons[state]} on {self.name}{hint}")
         size, sha256 = [*self.sh('wc -c < "$1"; ' + sending.HASH, path_there).split(), "", ""][:2]
         return (name, *rest), ModelFile(path_there, int(size or 0), sha256 if sha256 != "none" else "")
+
+    def _check_architecture(self, path: Path) -> None:
+        """Refuse a program for another architecture before it is sent, unless something there translates such programs. Raises InputError."""
+        needed = _MACHINES.get(self._facts["arch"])
+        with path.open("rb") as file:
+            number = elf.machine(file.read(elf.HEAD))
+        if needed is None or number is None or number in needed or self.sh(_TRANSLATES) == "yes":
+            return
+        raise InputError(f"{path.name} is a program for {elf.name(number)}; {self.name} is {self._facts['arch']}, so it was not sent")
 
     def _with_file(self, word: str, cwd: str | None, model: Model) -> str:
         option, equals, value = word.partition("=")

@@ -2,7 +2,7 @@
 #include "probe.h"
 
 int attach(void) {
-    struct memory before = memory_of(m.pid), after;
+    struct memory before = exact_memory_of(m.pid), after;
     struct mark record;
     i64 rss, file, vms, end_ns, peak, low, high, started, expected;
     int alone, rose;
@@ -22,7 +22,7 @@ int attach(void) {
     if (!loop()) return 0;
     command_settle_all();
     end_ns = now_ns();
-    after = memory_at_end(m.pid);
+    after = exact_memory_of(m.pid);
     if (started_of(m.pid) != started && started_of(m.pid)) after = memory_of(0); /* of another process, which has its number since it ended */
     alone = tree.most == 1;
     rose = alone && after.hwm > before.hwm;

@@ -351,7 +351,7 @@ int command_mark(const char *kind, const struct json *mark) {
 /* -- what it prints */
 
 static void line_ends(const char *phase, i64 now) {
-    struct memory after = memory_at_end(m.measured);
+    struct memory after = exact_memory_of(m.measured);
     struct counters counters;
     struct mark record;
     i64 hwm = max64(after.hwm, 0), peak = command_highest(line_mark.begin_ns, now);

@@ -113,7 +113,7 @@ i64 started_of(int pid); /* in clock ticks since the machine started; 0 if it ha
 int counters_of(int pid, struct counters *found);
 struct memory memory_of(int pid);
 struct memory memory_and_threads(int pid, int *threads);
-struct memory memory_at_end(int pid); /* by smaps_rollup where status lags */
+struct memory exact_memory_of(int pid); /* by smaps_rollup where status lags */
 int shares_of(int pid, struct shares *found);
 int reset_high_water(int pid);
 void command_of(int pid, char command[], int size);

@@ -277,7 +277,7 @@ struct memory memory_and_threads(int pid, int *threads) {
     return found;
 }
 
-struct memory memory_at_end(int pid) {
+struct memory exact_memory_of(int pid) {
     struct memory found = memory_of(pid);
     struct shares exact;
     if (found.rss < 0 || !shares_of(pid, &exact) || (exact.rss - found.rss <= page && found.rss - exact.rss <= page)) return found;

@@ -21,14 +21,13 @@ import msgspec
 
 from ..cache import cache_folder
 from ..errors import InputError, os_reason
-from ..gate import worktrees
-from ..gate.worktrees import Repository, Tree
-from ..installing import making
 from ..measuring import built
 from ..measuring.leftovers import end_leftovers, half_made
 from ..measuring.suite import Build, Suite
 from ..programs import lasting
 from ..units import format_bytes
+from . import making, worktrees
+from .worktrees import Repository, Tree
 
 LIMIT_BYTES = 20 << 30  # of all builds together
 _TREE = "head"
@@ -55,8 +54,8 @@ def suite_of(repository: Repository, commit: str, build: Build, label: str, say:
     out or built.
     """
     end_leftovers()
-    lock = cache_folder(lasting.COMMITS) / f"{_hash(str(repository.root))}.lock"
-    with lasting.locked(lock, f"another memprof builds a commit of {repository.root}", say):
+    lock = cache_folder(lasting.COMMITS) / f"{_hash(repository.name)}.lock"
+    with lasting.locked(lock, f"another memprof builds a commit of {repository.name}", say):
         key = _key(commit, build)
         made = _made(key) or _make(repository, key, commit, build, label, say)
         held = lasting.hold(Path(made.folder))
@@ -72,6 +71,11 @@ def suite_of(repository: Repository, commit: str, build: Build, label: str, say:
         with suppress(OSError):  # somebody may have removed the cache by hand
             lasting.touch(Path(made.folder))
         os.close(held)
+
+
+def is_made(commit: str, build: Build) -> bool:
+    """Whether there is a build of a commit. Raises InputError if the build's interpreter is missing."""
+    return _made(_key(commit, build)) is not None
 
 
 def _key(commit: str, build: Build) -> str:

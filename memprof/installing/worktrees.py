@@ -1,13 +1,14 @@
-"""The two sides of `gate --base-ref`: a repository twice, each time in a separate tree with a separate environment.
+"""A repository at a commit, in a separate tree with a separate environment, in which the suite's build command has run.
 
-Both are git worktrees in a temporary folder, so that neither build writes into the checkout: base at the commit that the ref names, head at
-HEAD with the checkout's uncommitted changes and new files laid over it. Files that git ignores, repositories inside this repository, virtual
-environments and runs files are not laid over: no change is about them, and they are large. The suite's build command makes each side.
-All of it is removed at the end; leftovers of a memprof that was killed are removed by the next memprof.
+The two sides of `gate --base-ref` are git worktrees in a temporary folder, so that neither build writes into the checkout: base at the commit that
+the ref names, head at HEAD with the checkout's uncommitted changes and new files laid over it. Files that git ignores, repositories inside this
+repository, virtual environments and runs files are not laid over: no change is about them, and they are large. All of it is removed at the end;
+leftovers of a memprof that was killed are removed by the next memprof. The builds of `bisect` stay: see memprof.installing.builds.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -42,12 +43,28 @@ class Tree:
     new: str | None = None
 
 
+class Unbuilt(InputError):
+    """A build command failed, and no full disk is to blame."""
+
+
 @dataclass(frozen=True)
 class Repository:
-    """A checkout and the suite in it, as a path relative to it."""
+    """A checkout and the suite in it, as a path relative to it. objects: git's own folder if the checkout has none. called: its name if it is not the
+    checkout's path."""
 
     root: Path
     suite: Path
+    objects: Path | None = None
+    called: str = ""
+
+    @property
+    def name(self) -> str:
+        """What people call it, and what tells it from others."""
+        return self.called or str(self.root)
+
+    def git(self, *words: str, what: str) -> str:
+        """See `git`."""
+        return git(self.objects or self.root, *words, what=what)
 
     @classmethod
     def of(cls, suite: Path) -> Repository:
@@ -115,7 +132,7 @@ def checked_out(repository: Repository, folder: Path, commit: str, label: str) -
     Raises InputError if it cannot be checked out.
     """
     forget_leftovers(repository)
-    git(repository.root, "worktree", "add", "--quiet", "--detach", str(folder), commit, what=f"{label} cannot be checked out")
+    repository.git("worktree", "add", "--quiet", "--detach", str(folder), commit, what=f"{label} cannot be checked out")
     try:
         yield
     finally:
@@ -138,8 +155,8 @@ def suite_in(repository: Repository, tree: Tree, lent: bool = False) -> Suite:
     def placed(path: str | None) -> str | None:
         if path is None or os.path.exists(path) or not path.startswith(str(tree.folder)):
             return path
-        inside = Path(os.path.normpath(path)).relative_to(tree.folder)
-        here = repository.root / inside
+        inside = Path(os.path.relpath(path, tree.folder))  # may also lie beside the repository
+        here = Path(os.path.normpath(repository.root / inside))
         return str(here) if here.exists() and (lent or not repository.tracks(inside)) else path
 
     def interpreter(python: str | None) -> str | None:
@@ -203,13 +220,13 @@ def _worktrees(repository: Repository, work: Path) -> Iterator[None]:
 
 def _remove(repository: Repository, folder: Path) -> None:
     with suppress(InputError):
-        git(repository.root, "worktree", "remove", "--force", str(folder), what="")
+        repository.git("worktree", "remove", "--force", str(folder), what="")
 
 
 def forget_leftovers(repository: Repository) -> None:
     """Remove from git's list the worktrees of memprofs that were killed, whose folders have been removed."""
     commits = cache_folder(lasting.COMMITS)
-    for line in git(repository.root, "worktree", "list", "--porcelain", what="git's worktrees cannot be listed").splitlines():
+    for line in repository.git("worktree", "list", "--porcelain", what="git's worktrees cannot be listed").splitlines():
         folder = Path(line.removeprefix("worktree "))
         ours = _SCRATCH_NAME.fullmatch(folder.parent.name) or folder.parent.parent == commits
         if line.startswith("worktree ") and ours and not folder.parent.exists():
@@ -220,7 +237,10 @@ def forget_leftovers(repository: Repository) -> None:
 
 
 def built(folder: Path, marks: Mapping[str, str], build: Build, label: str) -> str:
-    """The interpreter of an environment in which the build command has run. marks: variables by which its processes are known."""
+    """The interpreter of an environment in which the build command has run. marks: variables by which its processes are known.
+
+    Raises Unbuilt if the command fails, InputError if it cannot be started or had no room.
+    """
     environment = folder.with_name(f"{folder.name}-env")
     temporary = folder.with_name(f"{folder.name}-tmp")  # what a build that is killed leaves there goes with the rest
     temporary.mkdir(exist_ok=True)
@@ -229,7 +249,7 @@ def built(folder: Path, marks: Mapping[str, str], build: Build, label: str) -> s
     _do([python, "-m", "venv", str(environment)], folder, variables, f"{label}: an environment cannot be made with {python}")
     variables.update(VIRTUAL_ENV=str(environment), PATH=f"{environment / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
     variables.setdefault("PIP_DISABLE_PIP_VERSION_CHECK", "1")
-    _do(["sh", "-c", build.command], folder, variables, f"{label} cannot be built: `{build.command}`")
+    _do(["sh", "-c", build.command], folder, variables, f"{label} cannot be built: `{build.command}`", Unbuilt)
     shutil.rmtree(temporary, ignore_errors=True)
     return str(environment / "bin" / "python")
 
@@ -247,8 +267,9 @@ def _clean(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in variables.items() if name not in (*_GIT_VARIABLES, "PYTHONHOME", "PYTHONPATH")}
 
 
-def _do(command: list[str], folder: Path, variables: Mapping[str, str], what: str) -> None:
-    """Run a command to its end. Raises InputError with the last line of its output and the log's path; an interruption ends its whole group."""
+def _do(command: list[str], folder: Path, variables: Mapping[str, str], what: str, failure: type[InputError] = InputError) -> None:
+    """Run a command to its end. Raises a failure with the last line of its output and the log's path, InputError if it had no room; an
+    interruption ends its whole group."""
     log = folder.with_name(f"{folder.name}.log")  # among what the next memprof removes, unless there is something to read in it
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -265,8 +286,11 @@ def _do(command: list[str], folder: Path, variables: Mapping[str, str], what: st
         lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
         errors = [line for line in lines if line.lower().startswith(("error", "fatal"))]
         last = (errors or lines or ["it printed nothing"])[-1]
+        full = os.strerror(errno.ENOSPC)
+        if any(full in line for line in lines):
+            raise InputError(f"{what} ended with exit code {code}: {full} in {folder.parent}")
         kept = shutil.move(log, cache_folder("logs") / f"build-{os.getpid()}.log")
-        raise InputError(f"{what} ended with exit code {code}: {last} (all of it in {kept})")
+        raise failure(f"{what} ended with exit code {code}: {last} (all of it in {kept})")
 
 
 def git(folder: Path, *words: str, what: str, given: bytes = b"") -> str:
