@@ -316,6 +316,24 @@ def test_predictions_follow_an_arena_that_is_simulated():
     assert max(widths) < 0.08
 
 
+def test_the_interval_holds_the_heap_that_fewer_runs_had():
+    def whole(at):
+        return 15 * at["batch"] * MIB
+
+    def cut(at):
+        return whole(at) + min(8 * at["batch"], 61) * MIB
+
+    noise = (MIB / 8, 0.001)
+    points = [Point({"batch": batch}, 305 * MIB + (cut if batch == 7 else whole)({"batch": batch})) for batch in (1, 4, 5, 6, 7, 8)]
+    law = laws.law(points, noise=noise, arena=Arena(simulated=(cut, whole)))
+    for batch in (3, 10, 16):
+        said = law.predict({"batch": batch})
+        assert said.bytes == pytest.approx(305 * MIB + whole(said.at), rel=0.003)
+        assert said.high_bytes > 305 * MIB + cut(said.at)
+    alone = laws.law([point for point in points if point.at["batch"] != 7], noise=noise, arena=Arena(simulated=(cut, whole)))
+    assert alone.predict({"batch": 10}).high_bytes < 305 * MIB + cut({"batch": 10})
+
+
 @pytest.mark.parametrize("chance", [5, -40])
 def test_a_run_far_from_its_simulation_by_chance_does_not_move_the_law(chance):
     points = measured(stepping, [{"batch": batch, "sequence": 64} for batch in (1, 5, 9, 14, 23, 32)])
@@ -336,6 +354,63 @@ def test_a_simulation_is_not_followed_where_a_run_needed_more():
     died = Point({"batch": 32, "sequence": 64}, 400 * MIB, least=True)
     answers = [laws.law(every, noise=QUIET, arena=Arena(simulated=(simulated,))) for every in (points, [*points, died])]
     assert [law.simulated for law in answers] == [True, False]
+
+
+def test_a_dimension_that_is_divided_is_rounded_up_in_each_part():
+    def cells(context, slots):
+        return 70 + 0.007 * 256 * slots * -(-context // (256 * slots))
+
+    candidates = grid(context=design.values_of(512, 8192, most=12), slots=(1, 2, 3, 4))
+    points = measured(cells, design.first_places({"context": (512, 8192), "slots": (1, 4)}))
+    while len(points) < 6:
+        points += measured(cells, [design.next_place([points], candidates, noise=QUIET)])
+    law = laws.law(points, noise=QUIET)
+    assert words(law) == ["", "(context rounded up to a multiple of 256 x slots)"]
+    for truth in measured(cells, grid(context=(600, 3000, 16000), slots=(1, 3, 8))):
+        assert law.predict(truth.at).bytes == pytest.approx(truth.bytes, rel=0.001)
+
+
+def worst(batch, sequence, sessions=1):
+    """What the worst of two moments needs in each session, in MiB: attention's beyond a sequence of 320, which no place in the range has."""
+    return sessions * batch * sequence * max(15, 8.75 + 0.01953 * sequence) / 1024
+
+
+BEYOND = [{"batch": 8, "sequence": 512}, {"batch": 16, "sequence": 400}]
+
+
+def test_a_moment_that_makes_the_peak_beyond_the_range_is_followed():
+    points = measured(lambda **at: 88 + worst(**at), [*grid(batch=(1, 8), sequence=(16, 256)), *grid(batch=(5,), sequence=(100, 200))])
+    noise = (MIB / 8, 0.001)
+    law, without = (
+        laws.law(points, noise=noise, arena=arena) for arena in (Arena(doubles=False, simulated=(lambda at: worst(**at) * MIB,)), None)
+    )
+    assert law.simulated and not without.simulated and words(law) == words(without) == ["", "batch x sequence"]
+    for truth in measured(lambda **at: 88 + worst(**at), BEYOND):
+        assert law.predict(truth.at).bytes == pytest.approx(truth.bytes, rel=0.001)
+        assert without.predict(truth.at).bytes < 0.95 * truth.bytes
+
+
+def test_a_simulation_is_no_better_than_a_simple_law_that_fits():
+    points = measured(
+        lambda batch, sequence: 88 + batch * sequence / 50,
+        [*grid(batch=(1, 8), sequence=(16, 256)), *grid(batch=(5,), sequence=(100, 200))],
+    )
+    law = laws.law(points, noise=(MIB / 8, 0.001), arena=Arena(doubles=False, simulated=(lambda at: worst(**at) * MIB,)))
+    assert not law.simulated and words(law) == ["", "batch x sequence"]
+
+
+def test_each_session_has_its_weights_beside_arenas_that_the_heap_keeps_more_of():
+    def truth(batch, sequence, sessions):
+        kept = 0.2 * worst(batch, sequence) * (sessions > 1) * (sequence < 150)
+        return 49 + 14.3 * sessions + worst(batch, sequence, sessions) + kept
+
+    places = [*grid(batch=(1, 8), sequence=(16, 256), sessions=(1, 3)), *grid(batch=(8,), sequence=(100,), sessions=(1, 2, 3))]
+    arena = Arena(doubles=False, simulated=(lambda at: worst(**at) * MIB,), beside=(Term((("sessions", 1),)),))
+    law = laws.law(measured(truth, places), noise=(MIB / 8, 0.001), arena=arena)
+    held = measured(truth, grid(batch=(3, 15), sequence=(90, 300, 500), sessions=(1, 2, 5)))
+    assert law.simulated and in_interval(law, held) >= 0.9
+    for point in held:
+        assert law.predict(point.at).bytes == pytest.approx(point.bytes, rel=0.04)
 
 
 def test_a_place_that_died_of_want_of_memory_holds_up_a_law_with_steps():

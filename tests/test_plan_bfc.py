@@ -245,7 +245,7 @@ def test_a_size_that_is_rounded_is_taken_as_near_as_may_be():
 
 def test_factors_may_be_fractions():
     places = [{"n": n} for n in (3, 6, 12, 24)]
-    amount = requests._Basis(places).amount([1, 2, 4, 8])
+    amount = requests.Basis(places).amount([1, 2, 4, 8])
     assert amount.terms == (((("n", 1),), Fraction(1, 3)),) and amount.at({"n": 300}) == 100
 
 

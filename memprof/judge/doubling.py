@@ -6,14 +6,16 @@ again for tensors of twice the size. A few runs tell how memory grows, but not w
 place between two powers of two, with jumps: a Gaussian process on the circle of these places (kriging; Rasmussen and Williams 2006). What it says at
 a place is near what was measured at the same place of another octave. Far from all of these, its interval holds steps of the usual height.
 
-Where the arena can be simulated, the steps are known: memory is a constant and what the simulation says.
+Where the arena can be simulated, the steps are known: memory is a constant and what the simulation says. Other arenas have no such steps, but
+what they need may be known at each place too, and is not always a sum of terms: it is what the worst of several moments needs.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .fitting import COST, KNOWN, Fit, Problem, huber
@@ -33,6 +35,8 @@ _CHANCE_BYTES, _CHANCE_SHARE = 1 << 20, 0.005
 # A simulation is believed where it is so near unseen points: half of them, and all but every fifth, as shares of them. glibc may return free memory
 # to the kernel in the middle of a run, by chance.
 _HALF_NEAR, _MOST_NEAR = 0.03, 0.08
+# The variance of another simulation that some runs are nearer to, as a share of its square: an interval of 95% then reaches it.
+_REACHED = 0.25
 
 
 # What memory grows with: terms, and their bytes beside one another.
@@ -41,11 +45,14 @@ Growth = tuple[tuple[Term, float], ...]
 
 @dataclass(frozen=True)
 class Arena:
-    """An arena whose regions double. growth: of the tensors in it as a plan has it, by their bytes; empty where no plan says so. simulated: what a
-    place needs, but for a constant, as simulations have it that differ in what they assume; the points choose."""
+    """An arena whose regions double, or another (doubles). growth: of the tensors in it as a plan has it, by their bytes; empty where no plan says
+    so. simulated: what a place needs, but for a constant and `beside`, as simulations have it that differ in what they assume; the points choose.
+    beside: terms of what is not in the arena, such as the weights of each session."""
 
     growth: Growth = ()
     simulated: tuple[Callable[[At], float], ...] = ()
+    doubles: bool = True
+    beside: tuple[Term, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,52 +86,96 @@ class Stepped(Fit):
 
 @dataclass(frozen=True)
 class Following(Fit):
-    """A constant and a simulated arena. The terms are those of the law that is nearest without it, with its steps. chance: of a run, in bytes;
-    known: how well the constant is known, as a variance in chances."""
+    """A constant, the terms beside an arena, and the arena simulated. The terms are those of the law that is nearest without it, with its steps.
+    beside: the constant and the terms, and what they are multiplied by; factor: what the arena is multiplied by. chance: of a run, in bytes and as
+    a share of what is simulated; known: how well the constant is known, as a variance in chances. doubles: see Arena. others: simulations to which
+    some of the runs are nearer."""
 
     steps: float = 0.0
-    constant: float = 0.0
-    chance: float = 0.0
+    beside: tuple[tuple[Term, float], ...] = ()
+    factor: float = 1.0
+    chance: tuple[float, float] = (0.0, 0.0)
     known: float = 0.0
     simulated: Callable[[At], float] = lambda at: 0.0
+    doubles: bool = True
+    others: tuple[Callable[[At], float], ...] = ()
 
     def at(self, places: Mapping[str, Floats], count: int) -> tuple[Floats, Floats]:
         """See Fit."""
         import numpy as np
 
-        value = np.array([self.simulated({name: float(column[place]) for name, column in places.items()}) for place in range(count)])
-        variance = self.chance**2 * (1 + self.known) + (_CHANCE_SHARE * value) ** 2
-        return self.constant + value, variance * self.scale**2
+        every = [{name: float(column[place]) for name, column in places.items()} for place in range(count)]
+        value = np.array([self.simulated(at) for at in every])
+        rest = np.sum([amount * term.values(places, count) for term, amount in self.beside], axis=0)
+        own, share = self.chance
+        variance = own**2 * (1 + self.known) + (share * value) ** 2
+        variance = variance * self.scale**2
+        for other in self.others:
+            variance += _REACHED * (self.factor * (np.array([other(at) for at in every]) - value)) ** 2
+        return rest + self.factor * value, variance
 
 
 def following(problem: Problem, arena: Arena, shown: Fit) -> Fit | None:
-    """The points by a constant and the simulation that is nearest to them, None if none is near. shown: the fit whose terms it has."""
-    fits = [fit for simulated in arena.simulated if (fit := _followed(problem, simulated, shown)) is not None]
-    return min(fits, key=lambda fit: fit.score, default=None)
+    """The points by what is simulated nearest to them, and a constant beside it; None if nothing is near. shown: the fit whose terms it has."""
+    fits = []
+    for simulated in arena.simulated:
+        fit = _followed(problem, arena, simulated, shown, grows=bool(arena.beside)) or _followed(problem, arena, simulated, shown)
+        if fit is not None:
+            fits.append(fit)
+    if not fits:
+        return None
+    best = min(fits, key=lambda fit: fit.score)
+    return replace(best, others=tuple(_others(best, arena, problem)))
 
 
-def _followed(problem: Problem, simulated: Callable[[At], float], shown: Fit) -> Fit | None:
+def _others(best: Following, arena: Arena, problem: Problem) -> Iterator[Callable[[At], float]]:
+    """The simulations to which some runs are nearer than to the best, each run counted for the nearest."""
+    import numpy as np
+
+    fits = [best, *(replace(best, simulated=simulated) for simulated in arena.simulated if simulated is not best.simulated)]
+    columns = {name: np.array([float(at[name]) for at in problem.places]) for name in problem.places[0]}
+    errors = np.abs([fit.at(columns, len(problem.sizes))[0] - problem.sizes for fit in fits])
+    nearest = np.where(errors[0] - errors.min(axis=0) > _CHANCE_BYTES, errors.argmin(axis=0), 0)[~problem.least]
+    yield from (fits[number].simulated for number in dict.fromkeys(nearest.tolist()) if number)
+
+
+def _followed(problem: Problem, arena: Arena, simulated: Callable[[At], float], shown: Fit, grows: bool = False) -> Following | None:
+    """grows: the heap keeps a share of what arenas hold besides, as where one is made after another and freed pieces lie between them."""
     import numpy as np
 
     measured = ~problem.least
     sizes = problem.sizes[measured]
     values = np.array([simulated(at) for at in problem.places])
-    rests = sizes - values[measured]
-    count = len(rests)
-    if count < 3:
+    count = len(sizes)
+    terms = (CONSTANT, *arena.beside)
+    columns = np.column_stack([*(problem.column(term) for term in terms), *([values] if grows else [])])
+    fixed = np.zeros_like(values) if grows else values
+    here, rests = columns[measured], sizes - fixed[measured]
+    figures = here.shape[1]
+    if count < figures + 2:
         return None
-    constant = float(np.median(rests))
+    amounts = _through(here, rests)
+    others = [_through(np.delete(here, place, 0), np.delete(rests, place)) for place in range(count)]
+    if amounts is None or (grows and amounts[-1] < 1):
+        return None
     # At least so much is needed where a run died for want of memory.
-    if (values[~measured] + constant < (1 - _MOST_NEAR) * problem.sizes[~measured]).any():
+    if ((fixed + columns @ amounts)[~measured] < (1 - _MOST_NEAR) * problem.sizes[~measured]).any():
         return None
-    errors = np.array([rest - np.median(np.delete(rests, place)) for place, rest in enumerate(rests)])
+    errors = rests - np.array([np.nan if other is None else row @ other for row, other in zip(here, others, strict=True)])
+    if np.isnan(errors).any():
+        return None
     shares = np.abs(errors) / sizes
     if np.median(shares) > _HALF_NEAR or np.sort(shares)[count - 1 - count // 5] > _MOST_NEAR:
         return None
-    own = np.hypot(np.hypot(problem.noise[measured], _CHANCE_BYTES), _CHANCE_SHARE * values[measured])
-    strange = errors / own
+    noise = problem.noise[measured]
+    # Only memory that doubles depends so on what PREPARE left: other runs repeat as well as their noise. But the share that a heap keeps varies from
+    # place to place by as much as it is.
+    usual = (float(np.median(noise)), float(amounts[-1]) - 1 if grows else 0.0)
+    chance = (float(_CHANCE_BYTES), _CHANCE_SHARE) if arena.doubles else usual
+    strange = errors / np.hypot(np.hypot(noise, chance[0] * arena.doubles), chance[1] * values[measured])
     loss = float(np.sum(huber(strange)))
-    freedom = count - 1 + KNOWN
+    freedom = count - figures + KNOWN
+    score = freedom * math.log1p(loss / KNOWN) + figures * (COST + math.log(count))
     scale = max(math.sqrt((loss + KNOWN) / (freedom + KNOWN)), 0.7)
     return Following(
         shown.terms,
@@ -132,15 +183,36 @@ def _followed(problem: Problem, simulated: Callable[[At], float], shown: Fit) ->
         shown.covariance * (shown.scale / scale) ** 2,
         scale,
         freedom,
-        loss,
+        score,
         errors,
         strange,
         steps=shown.steps if isinstance(shown, Stepped) else 0.0,
-        constant=constant,
-        chance=float(_CHANCE_BYTES),
-        known=math.pi / 2 / count,  # of a median
+        beside=tuple(zip(terms, amounts[: len(terms)].tolist(), strict=True)),
+        factor=float(amounts[-1]) if grows else 1.0,
+        chance=chance,
+        known=math.pi / 2 * figures / count,  # of a median
         simulated=simulated,
+        doubles=arena.doubles,
     )
+
+
+def _through(columns: Floats, sizes: Floats) -> Floats | None:
+    """The sum of the columns that has the least absolute residuals: of one, the median. None where they are not told apart."""
+    import numpy as np
+
+    if columns.shape[1] == 1:
+        return np.array([float(np.median(sizes))])
+    best: tuple[float, Floats] | None = None
+    norms = np.abs(columns).max(axis=0)
+    for chosen in itertools.combinations(range(len(sizes)), columns.shape[1]):
+        rows = columns[list(chosen)] / norms
+        if np.linalg.cond(rows) > 1e6:
+            continue
+        amounts = np.linalg.solve(rows, sizes[list(chosen)]) / norms
+        far = float(np.abs(sizes - columns @ amounts).sum())
+        if best is None or far < best[0]:
+            best = (far, amounts)
+    return best[1] if best is not None else None
 
 
 def stepped(problem: Problem, growths: Sequence[Growth]) -> Iterator[Fit]:

@@ -121,7 +121,7 @@ class Problem:
 
     def fit(self, terms: tuple[Term, ...]) -> Fit | None:
         """The terms fitted, None if the points do not tell them apart or a coefficient has a sign that memory cannot have."""
-        terms = tuple(sorted(terms, key=lambda term: (term.degree, term.powers, term.kind, term.size)))
+        terms = tuple(sorted(terms, key=lambda term: (term.degree, term.powers, term.kind, term.size, term.each)))
         if terms not in self._fits:
             self._fits[terms] = self._fitted(terms)
         return self._fits[terms]

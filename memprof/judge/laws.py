@@ -57,7 +57,7 @@ class Law:
 
     floor_bytes: memory is never below this, however small the sum is (memory that was freed earlier is used again); 0 for no such floor.
     steps: how high an arena's steps are beside the law, as a share of what grows; 0 for a law without. simulated: predictions are of a simulated
-    arena, and the coefficients those of the law without it.
+    arena, and the coefficients those of the law without it; planned: it is one that does not double, as its planner fills it.
     ranges: of the points, by dimension. changes: where it changes inside its range, as (dimension, place).
     """
 
@@ -69,6 +69,7 @@ class Law:
     floor_bytes: float = 0.0
     steps: float = 0.0
     simulated: bool = False
+    planned: bool = False
     rivals: tuple[tuple[float, Fit], ...] = field(default=(), repr=False, compare=False)
     measured: tuple[Point, ...] = field(default=(), repr=False, compare=False)
     noise: tuple[float, float] = field(default=(0.0, 0.0), repr=False, compare=False)
@@ -137,6 +138,7 @@ def law(points: Sequence[Point], *, noise: tuple[float, float] = NOISE, arena: A
         floor_bytes=best.floor,
         steps=best.steps if isinstance(best, Stepped | Following) else 0.0,
         simulated=isinstance(best, Following),
+        planned=isinstance(best, Following) and not best.doubles,
         rivals=tuple(rivals),
         measured=tuple(points),
         noise=noise,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .doubling import Arena, Growth, following, stepped
@@ -45,10 +45,16 @@ def rivals_of(
         return []
     if simple:
         return _weighted(fits)
-    if arena is not None:
+    if arena is not None and arena.doubles:
         fits = _doubling(problem, points, noise, fits, arena, quick)
         known = following(problem, arena, fits[0])
         return [(1.0, known)] if known is not None else _weighted(fits)
+    known = following(problem, arena, fits[0]) if arena is not None else None
+    if known is not None:
+        # What is simulated is a law among simple ones, and comes before those that any few points could be rounded to.
+        if problem.misfit(fits[0]):
+            return [(1.0, known)]
+        fits = _merged(fits, [known])
     if problem.misfit(fits[0]):
         fits = _merged(fits, _rounded(problem, fits), _stepped(problem, names) if len(names) == 1 else [])
     if quick:
@@ -131,15 +137,17 @@ def _floors(points: Sequence[Point], noise: tuple[float, float]) -> list[int]:
 def _rounded(problem: Problem, fits: Sequence[Fit]) -> list[Fit]:
     """The best fits with a dimension rounded up, in one of their terms or in all."""
     better = []
-    for name, values in problem.measured(3):
-        for kind, size in _roundings(values):
-            for fit in fits[:_BEAM]:
-                places = [place for place, term in enumerate(fit.terms) if (name, 1) in term.powers and not term.kind]
-                for chosen in {(place,) for place in places} | ({tuple(places)} if places else set()):
-                    terms = tuple(Term(term.powers, kind, name, size) if place in chosen else term for place, term in enumerate(fit.terms))
-                    rounded = problem.fit(terms)
-                    if rounded is not None:
-                        better.append(rounded)
+    ways = [(name, way) for name, values in problem.measured(3) for way in _roundings(values)]
+    for name, (kind, size, each) in [*ways, *_divided(problem)]:
+        for fit in fits[:_BEAM]:
+            places = [place for place, term in enumerate(fit.terms) if (name, 1) in term.powers and not term.kind]
+            for chosen in {(place,) for place in places} | ({tuple(places)} if places else set()):
+                terms = tuple(
+                    Term(term.powers, kind, name, size, each) if place in chosen else term for place, term in enumerate(fit.terms)
+                )
+                rounded = problem.fit(terms)
+                if rounded is not None:
+                    better.append(rounded)
     return better
 
 
@@ -152,23 +160,34 @@ def _stepped(problem: Problem, names: Sequence[str]) -> list[Fit]:
     steps = [
         Term(term.powers, kind, name, size)
         for name, values in problem.measured(3)
-        for kind, size in _roundings(values)
+        for kind, size, _ in _roundings(values)
         for term in simple
         if (name, 1) in term.powers
     ]
     return _beam(problem, [*simple, *steps], _BEAM)
 
 
-def _roundings(values: Sequence[float]) -> list[tuple[Kind, float]]:
+def _roundings(values: Sequence[float]) -> list[tuple[Kind, float, str]]:
     """Ways to round a dimension up that these values can tell apart. Finer pages than a 64th of the range do not show."""
-    ways: list[tuple[Kind, float]] = [("doubling", 0.0)]
+    ways: list[tuple[Kind, float, str]] = [("doubling", 0.0, "")]
     span = values[-1] - values[0]
     size = 2
     while size <= span:
         if size * 64 >= span:
-            ways.append(("pages", float(size)))
+            ways.append(("pages", float(size), ""))
         size *= 2
     return ways
+
+
+def _divided(problem: Problem) -> Iterator[tuple[str, tuple[Kind, float, str]]]:
+    """Ways to round up each part of a dimension that is divided among those of another. Only places where a part is less than a page show them."""
+    measured = dict(problem.measured(2))
+    for (name, values), (each, parts) in itertools.permutations(measured.items(), 2):
+        size = 2.0
+        while size <= values[-1] / parts[0]:
+            if size * parts[-1] > values[0]:
+                yield name, ("pages", size, each)
+            size *= 2
 
 
 def _changing(problem: Problem, fits: Sequence[Fit]) -> list[Fit]:

@@ -1,5 +1,5 @@
 """Places, points and the terms of laws: a constant, powers and products of dimensions, dimensions rounded up (to a power of two, as an arena that
-doubles; to pages of N), and a dimension beyond a place where the law changes. Sizes are in bytes.
+doubles; to pages of N, or to pages of N for each of another dimension), and a dimension beyond a place where the law changes. Sizes are in bytes.
 """
 
 from __future__ import annotations
@@ -37,12 +37,14 @@ class Point:
 @dataclass(frozen=True)
 class Term:
     """A product of powers of dimensions; without any, the constant. `dimension` is then taken as `kind` says: rounded up to a power of two, to a
-    multiple of `size`, or as far as it goes beyond `size`."""
+    multiple of `size`, or as far as it goes beyond `size`. each: a dimension among whose parts the first is divided, so that each part is rounded
+    up to pages (a context among slots); empty for none."""
 
     powers: tuple[tuple[str, int], ...] = ()
     kind: Kind = ""
     dimension: str = ""
     size: float = 0.0
+    each: str = ""
 
     @property
     def degree(self) -> int:
@@ -62,7 +64,7 @@ class Term:
         for name, power in self.powers:
             column = at[name]
             if name == self.dimension:
-                column = _taken(column, self.kind, self.size)
+                column = _taken(column, self.kind, self.size * at[self.each] if self.each else self.size)
             product = product * column**power
         return product
 
@@ -72,12 +74,12 @@ def _factor(name: str, power: int, term: Term) -> str:
         if term.kind == "doubling":
             return f"({name} rounded up to a power of two)"
         if term.kind == "pages":
-            return f"({name} rounded up to a multiple of {term.size:g})"
+            return f"({name} rounded up to a multiple of {term.size:g}{f' x {term.each}' if term.each else ''})"
         return f"({name} beyond {term.size:g})"
     return name + ("²" if power == 2 else f"^{power}" if power > 2 else "")
 
 
-def _taken(column: Floats, kind: Kind, size: float) -> Floats:
+def _taken(column: Floats, kind: Kind, size: float | Floats) -> Floats:
     import numpy as np
 
     if kind == "doubling":

@@ -14,14 +14,14 @@ from pathlib import Path
 from ..errors import InputError, MeasurementError, UsageError
 from ..judge import design, laws
 from ..judge.doubling import Arena
-from ..judge.terms import Point
+from ..judge.terms import Point, Term
 from ..measuring.order import Order
 from ..measuring.progress import Progress, Silent
 from ..runs import store
 from ..runs.records import EXECUTE, PEAK, Requests, Search
 from ..units import format_bytes
 from . import scale_laws
-from .dimensions import Dimension, parse, space
+from .dimensions import SESSIONS, Dimension, parse, space
 from .scale_findings import findings, of_token
 from .scale_requests import Simulation
 from .scale_runs import Places
@@ -83,7 +83,7 @@ class _Scaler:
         self._points: list[Measured] = []
         self._skipped: list[Mapping[str, int]] = []
         self._remarks: list[str] = []
-        self._simulations: list[Simulation] = []
+        self._simulations: Sequence[Simulation] = []
         self._unkept: Requests | None = None  # what was recorded, until a run has kept it
         self._kept: int | None = None  # the most freed memory that a run kept, where laws are of such runs
 
@@ -251,7 +251,7 @@ class _Scaler:
             token_costs = []
             self._remark(f"{error}.")
         unsimulated = self._places.unsimulated or ("it is not near the measured points" if self._simulations else "")
-        if unsimulated and self._arena() is not None and not (answer.law is not None and answer.law.simulated):
+        if unsimulated and self._places.doubles and self._arena() is not None and not (answer.law is not None and answer.law.simulated):
             self._remark(f"The arena is not simulated: {unsimulated}.")
         if answer.law is None and (self._request.predictions or self._request.within_bytes):
             self._remark("Nothing is predicted, for no simple law holds.")
@@ -262,8 +262,11 @@ class _Scaler:
         return replace(answer, findings=told, remarks=tuple(self._remarks))
 
     def _arena(self) -> Arena | None:
-        assert self._places.job is not None
-        return scale_laws.arena(self._places.doubles, self._places.job, self._places.space.dimensions, self._points)
+        if self._places.doubles:
+            assert self._places.job is not None
+            return scale_laws.arena(True, self._places.job, self._places.space.dimensions, self._points)
+        beside = tuple(Term(((name, 1),)) for name in self._lowest() if name == SESSIONS)
+        return Arena(doubles=False, beside=beside) if self._simulations else None
 
     def _main_arena(self) -> Arena | None:
         return scale_laws.simulated(self._arena(), self._main, self._simulations)

@@ -50,7 +50,9 @@ def answer(
 
     def law(name: str) -> laws.Law | None:
         own = simulated(arena, name, simulations)
-        return laws.law(series(points, name, main), noise=noise, arena=own, simple=several or (arena is not None and own is None))
+        return laws.law(
+            series(points, name, main), noise=noise, arena=own, simple=several or (arena is not None and arena.doubles and own is None)
+        )
 
     named = tuple(Named(name, law(name)) for name in ordered)
     made = Scaled(

@@ -1,4 +1,5 @@
-"""What an arena's simulation needs of a model and a runtime: its requests at a few places, and the heap as PREPARE leaves it.
+"""What an arena's simulation needs of a model and a runtime: its requests at a few places, and the heap as PREPARE leaves it; or the parts of a graph
+that the runtime hands to another planner.
 
 Requests are recorded in runs without the arena, with a library preloaded that writes them down. The heap is looked at in a run that is stopped at
 the end of PREPARE, before it depends on any dimension. None of these runs is a measurement, and none is kept. The requests are, in a run of the
@@ -12,6 +13,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from ..errors import InputError, MemprofError
 from ..explain import glibc, look
@@ -21,11 +23,12 @@ from ..measuring.progress import Silent
 from ..plan.arenas import requests
 from ..plan.arenas.heap import MAPPED_BYTES, Heap
 from ..plan.arenas.requests import Recording
+from ..plan.delegated import Delegated
 from ..programs import native
 from ..programs.runtimes import runners_path
 from ..runs.records import EXECUTE, PREPARE, WARMUP, Asked, Job, Requests
 from ..units import counted
-from .dimensions import Dimension
+from .dimensions import SESSIONS, Dimension
 
 _SOURCE = "requests.c"
 _FILE, _PRELOAD = "MEMPROF_REQUESTS", "LD_PRELOAD"
@@ -33,10 +36,19 @@ _FILE, _PRELOAD = "MEMPROF_REQUESTS", "LD_PRELOAD"
 _USUAL = {"arena_shrink": "off", "mode": "sequential", "provider": "cpu", "preload": None}
 _LEAST_CHUNK_BYTES = 4096
 _MOST_BYTES = 1 << 53  # no machine has as much
+# Settings under which XNNPACK has what it takes of a graph, in parts as large as can be, and tensors share memory.
+_DELEGATING = {"xnnpack": "on", "kernels": "optimized", "preserve_all_tensors": "off", "node_fusion": "on", "api": "interpreter"}
 
 
-class Simulation:
-    """An arena at any place. free, mapped_from: of the heap (see plan.arenas.heap); runs: of the model after the first."""
+class Simulation(Protocol):
+    """What a runtime's arenas need at any place."""
+
+    def resident_bytes(self, at: Mapping[str, int]) -> tuple[int, int]:
+        """What becomes resident at a place after PREPARE begins: until the end of the first run, and until the last."""
+
+
+class Replayed:
+    """An arena at any place, from its requests. free, mapped_from: of the heap (see plan.arenas.heap); runs: of the model after the first."""
 
     def __init__(self, known: requests.Requests, free: tuple[int, ...], mapped_from: int, runs: int) -> None:
         self._requests, self._free, self._mapped_from, self._runs = known, free, mapped_from, runs
@@ -48,6 +60,22 @@ class Simulation:
         if key not in self._known:
             self._known[key] = self._requests.resident_bytes(at, self._runs, Heap(self._free, self._mapped_from))
         return self._known[key]
+
+
+class Planned:
+    """The arenas of every session at any place, from a graph and its parts."""
+
+    def __init__(self, known: Delegated, axes: Sequence[Dimension]) -> None:
+        self._delegated, self._axes = known, [each.label for each in axes]
+        self._known: dict[tuple[int, ...], int] = {}
+
+    def resident_bytes(self, at: Mapping[str, int]) -> tuple[int, int]:
+        """See Simulation."""
+        key = tuple(at[label] for label in self._axes)
+        if key not in self._known:
+            self._known[key] = self._delegated.resident_bytes(dict(zip(self._axes, key, strict=True)))
+        bytes = self._known[key] * at.get(SESSIONS, 1)
+        return bytes, bytes
 
 
 def places(varying: Sequence[Dimension]) -> list[dict[str, int]]:
@@ -82,6 +110,12 @@ def unusual(order: Order) -> str:
     preloaded = [f"{_PRELOAD}={order.env[_PRELOAD]}"] if order.env.get(_PRELOAD) else []
     sessions = [counted(order.job.sessions, "session")] if order.job.sessions > 1 else []
     return ", ".join([*settings, *preloaded, *sessions])
+
+
+def delegates(order: Order) -> bool:
+    """Whether the runtime hands parts of the graph to XNNPACK as it does by default."""
+    knobs = order.job.knobs
+    return all(knobs.get(name, usual) == usual for name, usual in _DELEGATING.items())
 
 
 def record(order: Order, inputs: tuple[int, ...]) -> Recording:
@@ -145,7 +179,7 @@ def kept(recorded: Sequence[tuple[Mapping[str, int], Recording]], known_heap: tu
     )
 
 
-def simulations(known: Requests | None, runs: int) -> list[Simulation]:
+def simulations(known: Requests | None, runs: int) -> list[Replayed]:
     """The arena on the heap as it was seen, and on one without free memory: PREPARE's end differs from run to run. Empty where the requests do not
     tell those of other places. runs: of the model after the first."""
     if known is None or not _sound(known):
@@ -155,8 +189,8 @@ def simulations(known: Requests | None, runs: int) -> list[Simulation]:
     if told is None:
         return []
     bound = known.mapped_from_bytes or MAPPED_BYTES
-    seen = [Simulation(told, known.heap_free_bytes, bound, runs)] if known.heap_free_bytes is not None else []
-    return [*seen, Simulation(told, (), bound, runs)]
+    seen = [Replayed(told, known.heap_free_bytes, bound, runs)] if known.heap_free_bytes is not None else []
+    return [*seen, Replayed(told, (), bound, runs)]
 
 
 def _sound(known: Requests) -> bool:

@@ -6,6 +6,7 @@ A run that dies of want of memory is a measurement too, "at least so much". A ru
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import Suite, Variant
 from ..measuring.together import Shared, Together
 from ..models.identity import identify
+from ..plan import delegated
 from ..plan.analysis import describe
 from ..plan.graphs.graph import Graph
 from ..plan.graphs.read import read
@@ -104,18 +106,42 @@ class Places:
             point = self._alone(order, count)
         return replace(point, at=at, planned_bytes=planned, held_out=held_out)
 
-    def simulate(self) -> tuple[Requests | None, list[Simulation]]:
-        """The arena at any place, by different assumptions, and what was recorded of it, from runs that are no measurements; nothing where it cannot
-        be simulated."""
-        if not (self._request.simulates and self.doubles):
+    def simulate(self) -> tuple[Requests | None, Sequence[Simulation]]:
+        """The arenas at any place, by different assumptions, and what was recorded for them, from runs that are no measurements; nothing where they
+        cannot be simulated."""
+        if not self._request.simulates:
             return None, []
+        if not self.doubles:
+            return None, self._planned_arenas()
         try:
-            return self._simulations(scale_requests.places(self.space.varying))
+            return self._replayed(scale_requests.places(self.space.varying))
         except MemprofError as error:
             self.unsimulated = str(error)
             return None, []
 
-    def _simulations(self, places: Sequence[Mapping[str, int]]) -> tuple[Requests, list[Simulation]]:
+    def _planned_arenas(self) -> list[Simulation]:
+        """By the graph and its parts: for TFLite's runtimes."""
+        axes = [dimension for dimension in self.space.varying if all(name in self.space.axes for name in dimension.names)]
+        others = {dimension.label for dimension in self.space.varying} - {dimension.label for dimension in axes}
+        here = self._request.place is HERE and self._request.fleet is None
+        if not here or not axes or not others <= {SESSIONS}:
+            return []
+        places = scale_requests.places(axes)
+        order = self._order(self._lowest(places[0]))
+        if self._planned(self._lowest(places[0])) is None or not scale_requests.delegates(order):
+            return []
+        try:
+            graphs = [(at, self._graph(self._lowest(at))) for at in places]
+        except MemprofError:
+            return []
+        known = delegated.delegated(order.job.runtime, order.python or sys.executable, graphs)
+        return [scale_requests.Planned(known, axes)] if known is not None else []
+
+    def _lowest(self, at: Mapping[str, int]) -> dict[str, int]:
+        """A place with all other dimensions low."""
+        return {dimension.label: at.get(dimension.label, dimension.low) for dimension in self.space.varying}
+
+    def _replayed(self, places: Sequence[Mapping[str, int]]) -> tuple[Requests, Sequence[Simulation]]:
         """Raises MemprofError with the reason why there are none."""
         if self._request.place is not HERE or self._request.fleet is not None:
             raise InputError("that is done on this machine only")

@@ -198,6 +198,8 @@ def _said(scaled: Scaled) -> str:
     if scaled.undecided:
         return "undecided"
     said = formula(scaled, law)
+    if law.planned:
+        return f"as the runtime's arenas are planned; the nearest law without that is {said}"
     if law.simulated:
         return f"as the simulated arena has it; the nearest law without its steps is {said}"
     return f"{said}, with the arena's steps around it" if law.steps else said

@@ -69,7 +69,7 @@ def _of_changes(scaled: Scaled) -> list[str]:
 
 def _beside(scaled: Scaled, law: Law) -> Iterator[str]:
     """What a reader of the formula must know."""
-    if law.simulated:
+    if law.simulated and not law.planned:
         yield (
             "This is the nearest law without steps. Predictions do not come from it, but from the simulated arena: its regions double, so memory "
             "grows in steps around the law."
@@ -238,6 +238,12 @@ def notes(scaled: Scaled) -> list[str]:
     for named in scaled.laws:
         if named.law is not None and not (scaled.changes and named.name == scaled.main):
             said += [f"The law of {named.name} changes at about {dimension}={place:g}." for dimension, place in named.law.changes]
+    planned = [named.name for named in scaled.laws if named.law is not None and named.law.planned]
+    if planned:
+        said.append(
+            f"Predictions of {', '.join(planned)} follow the arena of TFLite's interpreter and XNNPACK's workspace, planned as they plan them; "
+            "the coefficients are those of the nearest law without that."
+        )
     stepped = [named.name for named in scaled.laws if named.law is not None and named.law.steps and not named.law.simulated]
     if stepped:
         said.append(

@@ -124,7 +124,7 @@ def requests(recorded: Sequence[tuple[At, Recording]]) -> Requests | None:
     for recording in recordings:
         if block is not None and planned_block(recording.first, recording.sizes, planned) != recording.sizes[block]:
             return None
-    basis = _Basis(places)
+    basis = Basis(places)
     amounts = []
     for number, sizes in enumerate(zip(*((*recording.sizes, *recording.inputs) for recording in recordings), strict=True)):
         amount = _NOTHING if number == block else basis.amount(sizes)
@@ -182,7 +182,7 @@ class Amount:
 _NOTHING = Amount(())
 
 
-class _Basis:
+class Basis:
     """The products that sizes may follow, with their values at the recorded places."""
 
     def __init__(self, places: Sequence[At]) -> None:
