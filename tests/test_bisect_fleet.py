@@ -62,13 +62,16 @@ class Fleet:
 
     def check_hosts(self) -> None: ...
 
+    def _turn(self, asked: Sequence[object]) -> Iterator[tuple[object, int]]:
+        """What a turn asks, each with the number of its machine."""
+        self.turns += 1
+        self._machines = self._machines or itertools.cycle(range(self.width))
+        return zip(asked, self._machines, strict=False)
+
     def measure(
         self, asked: Sequence[object], progress: object, keep: Callable[[bytes], None], stop: object = None
     ) -> Iterator[tuple[int, Answer]]:
-        self.turns += 1
-        self._machines = self._machines or itertools.cycle(range(self.width))
-        for number, each in enumerate(asked):
-            machine = next(self._machines)
+        for number, (each, machine) in enumerate(self._turn(asked)):
             sought = each.there(f"m{machine}")
             assert sought.makes and each.suite.repeats == max(max(repeats, default=0) for repeats in each.sought.repeats.values())
             numbers = {variant.name: int(variant.runtime.partition("@1.")[2]) for variant in each.suite.variants}
@@ -148,10 +151,7 @@ class Builders(Fleet):
     def measure(
         self, asked: Sequence[object], progress: object, keep: Callable[[bytes], None], stop: object = None
     ) -> Iterator[tuple[int, Answer]]:
-        self.turns += 1
-        self._machines = self._machines or itertools.cycle(range(self.width))
-        for number, each in enumerate(asked):
-            machine = next(self._machines)
+        for number, (each, machine) in enumerate(self._turn(asked)):
             sought = each.there(f"m{machine}")
             self.followed.append(sought.commits.which.place)
             assert {label: label for label in sought.repeats} == sought.commits.hashes and each.sent == ()

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from ..errors import InputError, UsageError, os_reason
 from ..files import sha256_of
-from ..installing.worktrees import Repository, git
+from ..installing.worktrees import Repository
 from ..judge.baseline import Place
 from ..measuring import suite
 from ..measuring.fleet import packing
@@ -148,7 +148,7 @@ def _objects(repository: Repository, hashes: Sequence[str], say: Say) -> tuple[l
     commits = [name.removeprefix("-") for name in listed]
     shallow = tuple(dict.fromkeys((*(name[1:] for name in listed if name.startswith("-")), *_shallow_here(repository, set(commits)))))
     given = "\n".join(commits).encode()
-    lines = git(repository.root, "rev-list", "--objects", "--no-walk", "--stdin", what=what, given=given).splitlines()
+    lines = repository.git("rev-list", "--objects", "--no-walk", "--stdin", what=what, given=given).splitlines()
     files = [line.partition(" ")[::2] for line in lines]
     _check_filters(repository, [name for name, path in files if posixpath.basename(path) == ".gitattributes"])
     if any(path == ".gitmodules" for _, path in files):
@@ -168,7 +168,7 @@ def _shallow_here(repository: Repository, commits: set[str]) -> list[str]:
 def _check_filters(repository: Repository, attributes: Sequence[str]) -> None:
     """Raises UsageError if git would make files otherwise on a machine that lacks a filter, or what it reads, such as git-lfs."""
     given = "\n".join(attributes).encode()
-    text = git(repository.root, "cat-file", "--batch", what="git's attributes cannot be read", given=given) if attributes else ""
+    text = repository.git("cat-file", "--batch", what="git's attributes cannot be read", given=given) if attributes else ""
     word = next(
         (word for line in text.splitlines() if not line.startswith("#") for word in line.split() if word.startswith("filter=")), None
     )
@@ -195,7 +195,7 @@ def _tags(repository: Repository, commits: set[str]) -> tuple[dict[str, str], li
 def _pack(repository: Repository, objects: Sequence[str], folder: Path) -> Iterator[Sent]:
     """The objects in one file, and its index. With one thread the same objects make the same file."""
     words = ("-c", "pack.threads=1", "pack-objects", "-q", str(folder / "commits"))
-    name = git(repository.root, *words, what="the commits cannot be packed", given="\n".join(objects).encode())
+    name = repository.git(*words, what="the commits cannot be packed", given="\n".join(objects).encode())
     for ending in (".pack", ".idx"):
         path = folder / f"commits-{name}{ending}"
         sha256, size = sha256_of(path)
@@ -222,7 +222,7 @@ def _lent(repository: Repository, hashes: Sequence[str], asked: Suite) -> list[S
 def _lacks(repository: Repository, hashes: Sequence[str], inside: Path) -> bool:
     """Whether a path of the repository is missing in any of these commits."""
     given = "".join(f"{name}:{inside.as_posix()}\n" for name in hashes).encode()
-    lines = git(repository.root, "cat-file", "--batch-check", what="the commits' files cannot be looked up", given=given).splitlines()
+    lines = repository.git("cat-file", "--batch-check", what="the commits' files cannot be looked up", given=given).splitlines()
     return any(line.endswith(" missing") for line in lines)
 
 

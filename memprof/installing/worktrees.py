@@ -62,9 +62,9 @@ class Repository:
         """What people call it, and what tells it from others."""
         return self.called or str(self.root)
 
-    def git(self, *words: str, what: str) -> str:
+    def git(self, *words: str, what: str, given: bytes = b"") -> str:
         """See `git`."""
-        return git(self.objects or self.root, *words, what=what)
+        return git(self.objects or self.root, *words, what=what, given=given)
 
     @classmethod
     def of(cls, suite: Path) -> Repository:

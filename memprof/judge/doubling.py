@@ -108,8 +108,7 @@ class Following(Fit):
         value = np.array([self.simulated(at) for at in every])
         rest = np.sum([amount * term.values(places, count) for term, amount in self.beside], axis=0)
         own, share = self.chance
-        variance = own**2 * (1 + self.known) + (share * value) ** 2
-        variance = variance * self.scale**2
+        variance = (own**2 * (1 + self.known) + (share * value) ** 2) * self.scale**2
         for other in self.others:
             variance += _REACHED * (self.factor * (np.array([other(at) for at in every]) - value)) ** 2
         return rest + self.factor * value, variance

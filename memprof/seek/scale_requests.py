@@ -105,8 +105,7 @@ def _each(every: Sequence[dict[str, int]]) -> list[dict[str, int]]:
 
 def unusual(order: Order) -> str:
     """The settings of an order whose runs cannot be simulated; empty where they can."""
-    knobs = order.job.knobs
-    settings = [f"{name}={knobs[name]}" for name, usual in _USUAL.items() if knobs.get(name, usual) != usual]
+    settings = _other(order, _USUAL)
     preloaded = [f"{_PRELOAD}={order.env[_PRELOAD]}"] if order.env.get(_PRELOAD) else []
     sessions = [counted(order.job.sessions, "session")] if order.job.sessions > 1 else []
     return ", ".join([*settings, *preloaded, *sessions])
@@ -114,8 +113,13 @@ def unusual(order: Order) -> str:
 
 def delegates(order: Order) -> bool:
     """Whether the runtime hands parts of the graph to XNNPACK as it does by default."""
+    return not _other(order, _DELEGATING)
+
+
+def _other(order: Order, wanted: Mapping[str, str | None]) -> list[str]:
+    """The settings of an order that are not the wanted ones."""
     knobs = order.job.knobs
-    return all(knobs.get(name, usual) == usual for name, usual in _DELEGATING.items())
+    return [f"{name}={knobs[name]}" for name, value in wanted.items() if knobs.get(name, value) != value]
 
 
 def record(order: Order, inputs: tuple[int, ...]) -> Recording:
