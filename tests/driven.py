@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 PORT, MODE = (int(sys.argv[1]), sys.argv[2]) if __name__ == "__main__" else (0, "")
 HELD, ASKED = [], []
 BEGAN = time.monotonic()
-LATE_S = 0.05
+LATE_S = 0.2
 
 
 class Handler(BaseHTTPRequestHandler):
