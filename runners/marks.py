@@ -35,10 +35,10 @@ import ctypes
 import json
 import os
 import resource
-import select
 import sys
 import time
 
+import marks_memory
 import marks_work
 
 # /proc/self/status, in kB.
@@ -165,8 +165,8 @@ class Marks:
         """Write a line if somebody listens, with this process's id if it has none; False if it is too long for that."""
         if self._target is None:
             return True
-        data = json.dumps(dict({"pid": os.getpid()}, **line), separators=(",", ":")).encode() + b"\n"
-        if len(data) > select.PIPE_BUF:
+        data = marks_memory.line(dict({"pid": os.getpid()}, **line))
+        if data is None:
             return False
         self._send(data)
         return True
@@ -200,13 +200,9 @@ def read_status(process="self"):
 
 def _sizes(path, names):
     """Bytes by name: the rows of a /proc file, in kB there, that have these names; empty if it cannot be read."""
-    try:
-        with open(path, "rb", buffering=0) as file:
-            data = file.read(8192)
-    except OSError:
-        return {}
-    rows = (row.partition(b":") for row in data.split(b"\n"))
-    return {name: int(value.split()[0]) * 1024 for name, _, value in rows if name in names}
+    length = marks_memory.read(path)
+    sizes = ((name, marks_memory.row(name, length)) for name in names)
+    return {name: size * 1024 for name, size in sizes if size is not None}
 
 
 def _target(text):
@@ -241,14 +237,8 @@ def _counters():
 
 def bytes_read(process="self"):
     """Bytes read from disk so far, -1 if the kernel does not say."""
-    try:
-        with open("/proc/%s/io" % process, "rb", buffering=0) as file:
-            for row in file.read(1024).split(b"\n"):
-                if row.startswith(b"read_bytes:"):
-                    return int(row.split()[1])
-    except OSError:
-        pass  # some containers hide it
-    return -1
+    size = marks_memory.row(b"read_bytes", marks_memory.read("/proc/%s/io" % process))  # some containers hide it
+    return -1 if size is None else size
 
 
 def shares(process, after):

@@ -9,6 +9,8 @@ import ctypes
 import os
 import time
 
+import marks_memory
+
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _BUFFER = 2400  # bytes of rows in a line; with its head a line has at most PIPE_BUF bytes
 _ROW = 260  # most bytes of a row
@@ -115,10 +117,10 @@ class Work:
     def _row(self, now):
         """Keep a row in the buffer. The resident set in bytes."""
         # /proc/self/statm in pages: size, resident, shared (proc_pid_statm(5))
-        fields = _read(b"/proc/self/statm").split(None, 3)
+        fields = marks_memory.words(3, marks_memory.read("/proc/self/statm")) or (0, 0, 0)
         rss = int(fields[1]) * _PAGE
         if now - self._swap_ns > _SWAP_NS:
-            self._swap, self._swap_ns = _swapped(_read(b"/proc/self/status")), now
+            self._swap, self._swap_ns = _kib(b"VmSwap", marks_memory.read("/proc/self/status")) or 0, now
         head = b",%d,%d,%d,%d" if self._filled else b"%d,%d,%d,%d"
         text = head % (now, rss, int(fields[2]) * _PAGE, self._swap)
         for count in self._counts.values():
@@ -138,11 +140,11 @@ class Work:
     def _line(self, filled):
         names = b",".join(b'"%s"' % name.encode() for name in self._counts)
         head = b'{"mark":"work","pid":%d,"phase":%s,"units":[%s],"rows":[' % (os.getpid(), self._phase, names)
-        return head + bytes(self._buffer[:filled]) + b"]}\n"
+        return marks_memory.joined(head, memoryview(self._buffer)[:filled], b"]}\n")
 
     def _anchor_line(self, seen):
-        rollup = _read(b"/proc/self/smaps_rollup")
-        rss, swap = _kib(rollup, b"\nRss:"), _kib(rollup, b"\nSwap:")
+        length = marks_memory.read("/proc/self/smaps_rollup")  # missing before Linux 4.14
+        rss, swap = _kib(b"Rss", length), _kib(b"Swap", length)
         done = self._counts["iteration"]
         figures = (os.getpid(), self._phase, done, seen, seen if rss is None else rss, self._swap if swap is None else swap)
         line = b'{"mark":"anchor","pid":%d,"phase":%s,"iteration":%d,"seen":%d,"rss":%d,"swap":%d' % figures
@@ -152,25 +154,10 @@ class Work:
         return line + b"}\n"
 
 
-def _swapped(status):
-    return _kib(status, b"\nVmSwap:") or 0
-
-
-def _kib(text, name):
+def _kib(name, length):
     """The bytes of a row in kB, None if there is none."""
-    place = text.find(name)
-    return None if place < 0 else int(text[place + len(name) : text.find(b"kB", place)]) * 1024
-
-
-def _read(path):
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return b"0 0 0 "  # such a file is missing: smaps_rollup before Linux 4.14
-    try:
-        return os.read(descriptor, 4096)
-    finally:
-        os.close(descriptor)
+    size = marks_memory.row(name, length)
+    return None if size is None else size * 1024
 
 
 class _MallInfo2(ctypes.Structure):

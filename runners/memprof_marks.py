@@ -25,6 +25,7 @@ import time
 
 _TARGET = tuple(int(part) for part in os.environ.get("MEMPROF_MARKS", "").split(":") if part)  # descriptor, device, inode
 _STATUS = {"VmRSS": "rss", "RssAnon": "anon", "RssFile": "file", "RssShmem": "shmem", "VmSwap": "swap", "VmSize": "vms", "VmHWM": "hwm"}
+_MOST = 8192  # bytes of a file of /proc, and of a line
 _laps: list = []  # when the phase began, and each iteration after it
 _peaks = [0]  # high-water marks read so far, in bytes
 _FOLLOWS = os.environ.get("MEMPROF_WORK") == "1"  # whether memory after each iteration is wanted
@@ -41,31 +42,49 @@ _at: dict = dict.fromkeys(("filled", "rows", "every", "flushed_ns", "look", "loo
 
 
 def _write(mark, **fields):
-    _send(json.dumps({"mark": mark, "pid": os.getpid(), **fields}).encode() + b"\n")
+    line = {"mark": mark, "pid": os.getpid(), **fields}
+    _send(*_pieces(line), b"\n")
 
 
-def _send(line):
+def _pieces(value):
+    """The value as JSON, in pieces so small that Python does not take them from malloc."""
+    if isinstance(value, (dict, list)):
+        ends = b"{}" if isinstance(value, dict) else b"[]"
+        for at, part in enumerate(value):
+            yield b"," if at else ends[:1]
+            if isinstance(value, dict):
+                yield json.dumps(part).encode() + b":"
+            yield from _pieces(value[part] if isinstance(value, dict) else part)
+        yield ends[1:] if value else ends
+    else:
+        yield json.dumps(value).encode()
+
+
+def _send(*pieces):
+    """Write the pieces as one line, from a buffer of one size: Python takes objects above 512 bytes from malloc, and sizes that follow the digits
+    of figures would change where the script's own memory lies.
+    """
+    line, filled = bytearray(_MOST), 0
+    for piece in pieces:
+        line[filled : filled + len(piece)] = piece
+        filled += len(piece)
     with contextlib.suppress(OSError):  # nobody listens any more
         if tuple(os.fstat(_TARGET[0]))[2:0:-1] == _TARGET[1:]:  # st_dev, st_ino
-            os.write(_TARGET[0], line)
-
-
-def _rows(name):
-    with open("/proc/self/" + name) as file:
-        return {row[0][:-1]: int(row[1]) * 1024 for row in map(str.split, file) if row[-1] == "kB"}
+            os.write(_TARGET[0], memoryview(line)[:filled])
 
 
 def _status():
-    return {_STATUS[name]: size for name, size in _rows("status").items() if name in _STATUS}
+    text = _read("status")
+    sizes = ((name, _kib(text, row)) for row, name in _STATUS.items())
+    return {name: size for name, size in sizes if size is not None}
 
 
 def _exact(after):
     """The resident set by smaps_rollup: before Linux 6.17 that of status lags."""
-    with contextlib.suppress(OSError, KeyError):
-        rows = _rows("smaps_rollup")
-        rss, anon = rows["Rss"], rows["Anonymous"]
-        if abs(rss - after["rss"]) > os.sysconf("SC_PAGE_SIZE"):
-            after.update(rss=rss, anon=anon, file=max(0, rss - anon - after.get("shmem", 0)))
+    text = _read("smaps_rollup")
+    rss, anon = _kib(text, "Rss"), _kib(text, "Anonymous")
+    if rss is not None and anon is not None and "rss" in after and abs(rss - after["rss"]) > os.sysconf("SC_PAGE_SIZE"):
+        after.update(rss=rss, anon=anon, file=max(0, rss - anon - after.get("shmem", 0)))
 
 
 @contextlib.contextmanager
@@ -186,10 +205,10 @@ def _take(now, last=False):
 
 
 def _row(now):
-    fields = _bytes("statm").split(None, 3)  # in pages: size, resident, shared
+    fields = _read("statm")[:200].split(None, 3)  # in pages: size, resident, shared
     page = os.sysconf("SC_PAGE_SIZE")
     if now - _at["swap_ns"] > 10_000_000:
-        _at.update(swap=_kib(_bytes("status"), b"\nVmSwap:"), swap_ns=now)
+        _at.update(swap=_kib(_read("status"), "VmSwap") or 0, swap_ns=now)
     _at["rss"] = int(fields[1]) * page
     text = b",%d,%d,%d,%d" % (now, _at["rss"], int(fields[2]) * page, _at["swap"])
     for count in _units.values():
@@ -203,37 +222,40 @@ def _row(now):
 
 def _flush():
     if _FOLLOWS and _at["filled"] and _units["iteration"]:
-        _send(_line(_at["filled"]))
+        _send(*_line(_at["filled"]))
         _at["filled"] = 0
 
 
 def _line(filled):
     units = json.dumps(list(_units)).encode()
     head = b'{"mark":"work","pid":%d,"phase":%s,"units":%s,"rows":[' % (os.getpid(), json.dumps(_at["phase"]).encode(), units)
-    return head + bytes(_text[:filled]) + b"]}\n"
+    return head, memoryview(_text)[:filled], b"]}\n"
 
 
 def _look():
     """The resident set by smaps_rollup, which is exact on every kernel, beside the one that the rows have."""
-    rollup = _bytes("smaps_rollup")
-    figures = (_units["iteration"], _at["rss"], _kib(rollup, b"\nRss:") or _at["rss"], _kib(rollup, b"\nSwap:"))
+    text = _read("smaps_rollup")
+    figures = (_units["iteration"], _at["rss"], _kib(text, "Rss") or _at["rss"], _kib(text, "Swap") or 0)
     head = b'{"mark":"anchor","pid":%d,"phase":%s,' % (os.getpid(), json.dumps(_at["phase"]).encode())
     return head + b'"iteration":%d,"seen":%d,"rss":%d,"swap":%d}\n' % figures
 
 
-def _bytes(name):
-    with contextlib.suppress(OSError):
+def _read(name):
+    """A file of /proc, zeros behind it; in a buffer of one size too."""
+    text = bytearray(_MOST)
+    with contextlib.suppress(OSError):  # some kernels and containers lack some of them
         descriptor = os.open("/proc/self/" + name, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return os.read(descriptor, 4096)
+            os.readv(descriptor, [text])
         finally:
             os.close(descriptor)
-    return b"0 0 0 0"
+    return text
 
 
 def _kib(text, name):
-    place = text.find(name)
-    return int(text[place + len(name) : text.find(b"kB", place)]) * 1024 if place >= 0 else 0
+    """A row in bytes, None if there is none."""
+    place = text.find(b"\n%s:" % name.encode())  # none of these rows is a file's first
+    return int(text[place + len(name) + 2 : text.find(b"kB", place)]) * 1024 if place >= 0 else None
 
 
 def value(name, number):

@@ -6,7 +6,7 @@
     desk    a desk that gets 100,000 runs with their timelines through a real scheduler, from places that make them up: its memory
     boards  the same with boards of tests/board (QEMU) behind two of the eight workers: every run once, and the time between two jobs
     same    the figures of one model measured here and through a fleet, in turn, judged as the gate does (on an idle machine)
-    kills   a worker, the process that tends a place, the desk, the scheduler, and a board (half as often) killed in the middle: every run once,
+    kills   a worker, the process that tends a place, the desk, the scheduler, and a board killed in the middle: every run once,
             no comparison mixed, nothing left running
 
 All but `plan` and `desk` need root (iproute2); without it the workers share the loopback. `--count N`: campaigns, or kills of each. Each part
@@ -21,6 +21,7 @@ import json
 import os
 import resource
 import shlex
+import shutil
 import signal
 import socket
 import statistics
@@ -47,11 +48,12 @@ from simulated_fleet import simulate
 from bench import docs, tools
 from bench.table import aligned
 from memprof.judge import baseline, verdicts
+from memprof.programs import static_probe
 from memprof.runs import metrics, store
 from memprof.runs.records import PEAK, Run
 from memprof.units import counted, format_bytes
 
-_COUNTS = {"plan": 3, "lab": 1, "desk": 1, "boards": 1, "same": 30, "kills": 20}
+_COUNTS = {"plan": 3, "lab": 5, "desk": 1, "boards": 1, "same": 30, "kills": 20}
 _WORKERS, _BOARDS = 8, 2
 _BOARD_PORT = 2200  # and above, for their ssh
 _MEMPROF = str(Path(sys.executable).with_name("memprof"))  # the installed one, not that of the working folder
@@ -59,9 +61,21 @@ _NET = "10.213.77"
 _SLEEP_S = 1.0
 _JOBS, _EACH = 64, 4  # jobs, and how many of them are a comparison
 _TAKERS = ("probe and program", "place's process", "worker", "scheduler")  # of CPU time
+_LAB = {
+    "ideal (s)": "{:.1f}",
+    "campaign (s)": "{:.1f}",
+    "ratio": "{:.2f}",
+    "overhead a job (ms)": "{:.0f}",
+    "of it between two jobs": "{:.0f}",
+    "of it at the ends": "{:.0f}",
+    "between two jobs without a fleet (ms)": "{:.0f}",
+    "the whole command (s)": "{:.1f}",
+}
 _AT_THE_DESK = ((10_000, 10), (100_000, 10))  # runs of a campaign, and how many of them are a comparison
 _MADE = 16  # places
-_SHORT = ("-r", "synthetic", "--warmup", "0", "--runs", "1", "--repeats", str(_EACH))
+_ONCE = ("--warmup", "0", "--runs", "1", "--repeats", str(_EACH))
+_SHORT = ("-r", "synthetic", *_ONCE)
+_NAP = "nap=/bin/sh -c 'sleep {seconds:g}' {{model}}"  # it takes the model so that each has a comparison
 
 
 def plan(count: int) -> None:
@@ -114,7 +128,9 @@ class Lab:
         """Start a worker, with caches of its own."""
         folder = self.folder / name
         env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
-        folder.mkdir(exist_ok=True)
+        native = folder / "cache" / "memprof" / "native"
+        native.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(static_probe.built(), native)  # it is compiled on first use, which is no part of a campaign
         words = [*_inside(netns), _MEMPROF, "worker", self.address, "--insecure", "--labels", f"name={name}"]
         if name in self.boards:
             env["PATH"] = f"{folder / 'board' / 'bin'}{os.pathsep}{env['PATH']}"
@@ -275,14 +291,14 @@ def _until(ready: object, seconds: float) -> None:
         time.sleep(0.3)
 
 
-def _campaign(made: Lab, output: Path, models: int, sleep_s: float) -> list[str]:
+def _campaign(made: Lab, output: Path, models: int, sleep_s: float, what: Sequence[str] = ()) -> list[str]:
+    """A command that measures sleeping jobs on the fleet; `what` sleeps, or a runtime in Python, or on boards, which have none, a program."""
     scenarios = []
     for number in range(models):
         path = made.folder / f"m{number}.json"
         path.write_text(json.dumps({"load": [{"allocate": f"m{number}", "bytes": 1 << 20}], "execute": [{"sleep_s": sleep_s}]}))
         scenarios.append(str(path))
-    # A board has no Python. Its program sleeps, and takes the model so that each has a comparison.
-    what = ["--cmd", f"nap=/bin/sh -c 'sleep {sleep_s:g}' {{model}}", *_SHORT[2:]] if made.boards else _SHORT
+    what = what or (("--cmd", _NAP.format(seconds=sleep_s), *_ONCE) if made.boards else _SHORT)
     return made.memprof("run", *scenarios, *what, "--on", f"dask:{made.address}", "--insecure", "-o", str(output))
 
 
@@ -291,14 +307,14 @@ def _netns(worker: subprocess.Popen[bytes]) -> str:
     return next((str(word) for word in worker.args if str(word).startswith("mpf")), "")  # type: ignore[union-attr]
 
 
-def _alone(made: Lab, models: int) -> float:
+def _alone(made: Lab, models: int, what: Sequence[str]) -> float:
     """What a job of the last campaign costs besides its own time, in ms, if each machine measures its share without a fleet, all at once."""
     workers = len(made.workers)
     shares = [[str(made.folder / f"m{number}.json") for number in range(first, models, workers)] for first in range(workers)]
     files = [made.folder / f"alone{number}.jsonl" for number in range(workers)]
     processes = [
         subprocess.Popen(
-            [*_inside(_netns(worker)), _MEMPROF, "run", *share, *_SHORT, "-o", str(file)],
+            [*_inside(_netns(worker)), _MEMPROF, "run", *share, *what, "-o", str(file)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -331,34 +347,37 @@ def _span_s(runs: Sequence[Run]) -> float:
 
 
 def real(count: int) -> None:
-    """A campaign of sleeping jobs on real workers: on eight, which share the CPUs, and on as many as there are CPUs."""
+    """Campaigns of sleeping jobs on real workers: on eight, which share the CPUs, and on as many as there are CPUs."""
+    program = ("--cmd", _NAP.format(seconds=_SLEEP_S), *_ONCE)
+    jobs = {
+        "runtime in Python": _SHORT,
+        "program": program,
+        "program, probe in C": (*program, "--probe", "static"),
+    }
     rows: list[tuple[str, ...]] = []
     cpu: list[tuple[str, ...]] = []
     for workers in sorted({_WORKERS, os.cpu_count() or 1}, reverse=True):
         models = _JOBS // _EACH * workers // _WORKERS
         with lab(workers) as made:
-            for turn in range(count):
-                row, taken = _measured(made, models, turn)
-                rows.append(row)
-                cpu.append(taken)
-                print(row, taken, file=sys.stderr)
-    header = (
-        "workers",
-        "jobs",
-        "ideal (s)",
-        "campaign (s)",
-        "ratio",
-        "overhead a job (ms)",
-        "of it between two jobs",
-        "of it at the ends",
-        "between two jobs without a fleet (ms)",
-        "the whole command (s)",
-    )
+            for called, what in jobs.items():
+                turns = [_measured(made, models, what, f"{called}{turn}") for turn in range(count)]
+                row, taken = ([statistics.median(column) for column in zip(*side, strict=True)] for side in zip(*turns, strict=True))
+                rows.append(
+                    (
+                        called,
+                        str(workers),
+                        str(models * _EACH),
+                        *(form.format(amount) for form, amount in zip(_LAB.values(), row, strict=True)),
+                    )
+                )
+                cpu.append((called, str(workers), *(f"{amount:.0f}" for amount in taken)))
+                print(rows[-1], cpu[-1], file=sys.stderr)
     _show(
         "fleet-lab",
-        aligned([header, *rows]),
+        aligned([("what sleeps", "workers", "jobs", *_LAB), *rows]),
         [
-            f"Each job sleeps {_SLEEP_S:g} s; {_EACH} jobs are a comparison. Load of the machine: {os.getloadavg()[0]:.0f}.",
+            f"Medians of {counted(count, 'campaign')}. Each job sleeps {_SLEEP_S:g} s; {_EACH} jobs are a comparison. Load of the machine: "
+            f"{os.getloadavg()[0]:.0f}.",
             "Between two jobs: the end of the probe, the way to the next job, and the start of the next probe. At the ends: the first jobs of "
             "the workers do not begin at once, and their last ones do not end at once.",
             "Without a fleet: as many `memprof run` at once, each with its share of the jobs. Workers that share a CPU wait for one another when "
@@ -367,36 +386,27 @@ def real(count: int) -> None:
     )
     _show(
         "fleet-cpu",
-        aligned([("workers", *(f"{name} (ms)" for name in _TAKERS), "desk, all of it (ms)"), *cpu]),
-        ["The CPU time a job, of the same campaigns. The probe looks 200 times a second at a program that sleeps 1 s."],
+        aligned([("what sleeps", "workers", *(f"{name} (ms)" for name in _TAKERS), "desk, all of it (ms)"), *cpu]),
+        [
+            "The CPU time a job, of the same campaigns. The probe looks 200 times a second at a runtime that runs, and 1,000 times a second at a "
+            "program without phases."
+        ],
     )
 
 
-def _measured(made: Lab, models: int, turn: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """A campaign as a row of the table, and as one of that of CPU times."""
-    output, workers = made.folder / f"lab{turn}.jsonl", len(made.workers)
+def _measured(made: Lab, models: int, what: Sequence[str], called: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """A campaign as a row of `_LAB`, and the CPU time in ms a job of each of `_TAKERS` and of the desk."""
+    output, workers = made.folder / f"{called}.jsonl", len(made.workers)
     before, began, ended = made.cpu_ms(), time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(_campaign(made, output, models, _SLEEP_S), check=True, capture_output=True)
+    subprocess.run(_campaign(made, output, models, _SLEEP_S, what), check=True, capture_output=True)
     wall_s, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     desk_s = after.ru_utime + after.ru_stime - ended.ru_utime - ended.ru_stime
     taken = made.cpu_ms() - before
     runs = store.load([output]).runs
     span_s, ideal_s = _span_s(runs), _busy_s(runs) / workers
-    overhead_ms = 1000 * (span_s - ideal_s) * workers / len(runs)
-    between_ms = _idle_ms(runs)
-    row = (
-        str(workers),
-        str(len(runs)),
-        f"{ideal_s:.1f}",
-        f"{span_s:.1f}",
-        f"{span_s / ideal_s:.2f}",
-        f"{overhead_ms:.0f}",
-        f"{between_ms:.0f}",
-        f"{overhead_ms - between_ms:.0f}",
-        f"{_alone(made, models):.0f}",
-        f"{wall_s:.1f}",
-    )
-    return row, (str(workers), *(f"{taken[name] / len(runs):.0f}" for name in _TAKERS), f"{1000 * desk_s / len(runs):.0f}")
+    overhead_ms, between_ms = 1000 * (span_s - ideal_s) * workers / len(runs), _idle_ms(runs)
+    row = (ideal_s, span_s, span_s / ideal_s, overhead_ms, between_ms, overhead_ms - between_ms, _alone(made, models, what), wall_s)
+    return row, (*(taken[name] / len(runs) for name in _TAKERS), 1000 * desk_s / len(runs))
 
 
 def desk(count: int) -> None:
@@ -546,11 +556,11 @@ def _judged(name: str, base: Sequence[Run], head: Sequence[Run]) -> Iterator[tup
 def kills(count: int) -> None:
     """Kills in the middle."""
     rows = []
-    for victims, boards, tried in ((("worker", "tender", "desk", "scheduler"), 0, count), (("board",), 2, (count + 1) // 2)):
+    for victims, boards in ((("worker", "tender", "desk", "scheduler"), 0), (("board",), 2)):
         with lab(3, boards) as made:
             for victim in victims:
-                right = sum(_kill(made, victim, turn) for turn in range(tried))
-                rows.append((victim, str(tried), str(right)))
+                right = sum(_kill(made, victim, turn) for turn in range(count))
+                rows.append((victim, str(count), str(right)))
                 print(rows[-1], file=sys.stderr)
     _show("fleet-kills", aligned([("killed", "tried", "right"), *rows]), [f"`python ci/bench/fleet.py kills --count {count}`"])
 
