@@ -31,6 +31,7 @@ out. The high-water mark is reset where a phase begins (`5` to /proc/self/clear_
 process happen outside the timed part. Stdlib only, Python 3.8 and later.
 """
 
+import _signal  # the C part, which is there anyway: the module around it would move the memory of a process that is stopped
 import ctypes
 import json
 import os
@@ -224,9 +225,7 @@ def reset_high_water(process="self"):
 
 
 def _stop():
-    import signal
-
-    os.kill(os.getpid(), signal.SIGSTOP)
+    os.kill(os.getpid(), _signal.SIGSTOP)
 
 
 def _counters():

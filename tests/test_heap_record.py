@@ -158,6 +158,21 @@ def test_a_program_that_does_not_end_is_asked_to_and_its_file_kept(memprof: Memp
     assert "did not end in time" in str(profile.partial), profile.partial
 
 
+def test_a_program_that_was_ended_before_heaptrack_had_begun_leaves_no_file(memprof: Memprof, tmp_path: Path, monkeypatch) -> None:
+    """heaptrack's own script leaves one, of two lines, which no tool reads."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "heaptrack").write_text(
+        '#!/bin/sh\nprintf "\\n# strings: 0\\n# ips: 0\\n" | gzip -c > "$2.gz"\nexec sleep 100\n',
+    )
+    (folder / "heaptrack").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    done = memprof("heap", "record", "--tool", "heaptrack", "--timeout", "1s", "-o", tmp_path / "out", "--", "true")
+    assert (done.returncode, done.stdout) == (4, ""), done.stderr
+    assert "heaptrack left no file: did not end in time" in done.stderr
+    assert not list((tmp_path / "out").iterdir())
+
+
 def test_a_model_ends_after_prepare_with_the_file_whole_and_its_snapshots_in_phases(
     memprof: Memprof, scenario: Scenario, tmp_path: Path
 ) -> None:

@@ -24,7 +24,7 @@ import zlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, cast
@@ -53,6 +53,13 @@ def read(path: Path, phases: Sequence[PhaseSpan] = ()) -> HeapProfile:
     """
     course = _course(path)
     return _SecondPass(path, _wanted(course, phases)).profile()
+
+
+def has_begun(path: Path) -> bool:
+    """Whether a recording has its first line: heaptrack leaves a file of some lines without it where its program was ended before it ran."""
+    with suppress(InputError), _lines(path) as lines:
+        return next(lines, b"").startswith(b"v ")
+    return True  # it cannot be opened here, which is for its reader to say
 
 
 # -- opening

@@ -28,7 +28,7 @@ from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import Suite
 from ..runs.phases import WORDS
 from ..runs.records import WARMUP, Job, Model, Outcome, Run
-from . import phases
+from . import heaptrack, phases
 
 Tool = Literal["massif", "heaptrack", "memray"]
 TOOLS: tuple[Tool, ...] = ("memray", "heaptrack", "massif")  # fastest first
@@ -297,7 +297,7 @@ def _kept(tool: Tool, scratch: Path, folder: Path) -> list[Path]:
     for path in sorted(scratch.iterdir(), key=lambda path: (_pid(path), path.name)):
         target = folder / path.name
         with suppress(OSError):
-            if path.stat().st_size == 0:
+            if path.stat().st_size == 0 or (tool == "heaptrack" and not heaptrack.has_begun(path)):
                 continue
         try:
             with files.drafts(target) as (draft,):

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 
@@ -25,6 +25,7 @@ from .places.place import HERE, Place, Probe, Started
 from .suite import parse_cpus
 
 HOLD_LIMIT_NS = 300 * 10**9
+_LINE_BYTES = 4096
 _SILENCES = 8  # beats that a probe may miss before it takes memprof for gone
 
 
@@ -188,7 +189,7 @@ def message(order: Order, dropped: set[str], token: str, input_descriptor: int |
         argv=(*order.wrap, *(order.argv or native.argv(order.runtime, job) or (*_program(order), "run"))),
         env={**order.env, TOKEN: token},
         cwd=order.cwd,
-        stdin="" if order.command is not None else json.dumps(child) + "\n",
+        stdin="" if order.command is not None else _line(child),
         input=input_descriptor,
         deterministic=job.deterministic,
         grace_ns=order.grace_ns,
@@ -199,6 +200,14 @@ def message(order: Order, dropped: set[str], token: str, input_descriptor: int |
     )
     hold = Hold(HOLD_LIMIT_NS, order.hold_at, order.hold_units) if job.hold else None
     return Message(job, start, job.timeout_ns, intervals(job), files, job.cache, drop, hold, report_ns=order.report_ns)
+
+
+def _line(child: Mapping[str, object]) -> str:
+    """A job as a line of so many whole pages. What the child allocates for it lies in front of the runtime's memory: a line as long as its model's
+    path would move that, and ONNX Runtime's arena would fit into what is free there, or not.
+    """
+    text = json.dumps(child)
+    return text.ljust(-(-(len(text) + 1) // _LINE_BYTES) * _LINE_BYTES - 1) + "\n"
 
 
 def _program(order: Order) -> list[str]:

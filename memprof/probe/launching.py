@@ -50,8 +50,8 @@ class Launcher(Listener):
         pipe = os.fstat(marks_write)
         environment["MEMPROF_MARKS"] = "%d:%d:%d" % (marks_write, pipe.st_dev, pipe.st_ino)
         environment["MEMPROF_STARTED_NS"] = str(time.monotonic_ns())
-        if self._hold and not self._hold.get("units"):
-            environment["MEMPROF_HOLD"] = "1"
+        # A process that will be stopped shall have its memory where one that will not has it, so that one of them tells of the other.
+        environment["MEMPROF_HOLD" if self._hold and not self._hold.get("units") else "MEMPROF_GOES"] = "1"
         if self._start.get("group"):
             from . import group
 

@@ -244,7 +244,8 @@ int launch(void) {
     own[count++] = formatted("MEMPROF_MARKS=%d:%llu:%llu", ends[MARKS + 1], (unsigned long long)found.st_dev,
                              (unsigned long long)found.st_ino);
     own[count++] = formatted("MEMPROF_STARTED_NS=%lld", (long long)now_ns());
-    if (m.hold != NULL) own[count++] = "MEMPROF_HOLD=1";
+    /* A process that will be stopped shall have its memory where one that will not has it, so that one of them tells of the other. */
+    own[count++] = m.hold != NULL ? "MEMPROF_HOLD=1" : "MEMPROF_GOES=1";
     if (m.task == COMMAND && command_terminal()) {
         const struct json *env = json_get(m.start, "env"), *item;
         int named = 0;
