@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import pytest
 from conftest import need_tool
+from failing import runtime_file
 
 from memprof.programs.runtimes import runners_path
+from memprof.runs import store
 
 # Reads and writes as marks do; each file of /proc has rows of as many digits as the word says, and so has each figure.
 _BEGIN = """
@@ -88,6 +91,26 @@ def test_marks_take_the_same_memory_whatever_their_figures_are(watch, tmp_path, 
     written = [(tmp_path / f"marks{digits}").read_text() for digits in (1, 15)]
     assert "999999999999999" in written[1]
     assert len(written[1]) > len(written[0]) > 1000
+
+
+@pytest.mark.usefixtures("probe")
+def test_a_knob_that_is_a_variable_does_not_change_how_many_there_are(memprof, tmp_path, monkeypatch):
+    """glibc copies the array of variables into the heap when a library sets one: OpenBLAS does."""
+    model, runtime = tmp_path / "net.bin", runtime_file(tmp_path, load="self.notes = [repr(sorted(os.environ))]")
+    model.write_bytes(b"x")
+    monkeypatch.setenv("MEMPROF_PAD_7", "of a memprof that measures this one")
+    counts = {}
+    for more in range(3):
+        words = [word for number in range(more) for word in ("--env", f"MORE{number}=1")]
+        output = tmp_path / f"{more}.jsonl"
+        done = memprof("run", model, "-r", runtime, "--repeats", "1", "--runs", "1", *words, "-o", output)
+        assert done.returncode == 0, done.stderr
+        (run,) = store.load([output]).runs
+        assert run.about is not None
+        names = ast.literal_eval(run.about.notes[0])
+        assert sum(name.startswith("MORE") for name in names) == more
+        counts[len(names)] = sum(name.startswith("MEMPROF_PAD_") for name in names)
+    assert len(counts) == 1 and next(iter(counts)) % 32 == 0, counts
 
 
 def test_texts_that_follow_figures_are_seen(watch, tmp_path):

@@ -9,6 +9,7 @@ from . import libc, procfs
 from .listening import Listener
 
 ADDR_NO_RANDOMIZE = 0x0040000
+_PAD, _VARIABLES = "MEMPROF_PAD_", 32  # variables without a meaning, and by how many the number of all can be divided
 _PR_SET_PDEATHSIG = 1
 _PR_SET_PTRACER, _PR_SET_PTRACER_ANY = 0x59616D61, -1
 
@@ -41,7 +42,7 @@ class Launcher(Listener):
             os.dup2(given, input_read, inheritable=False)
             os.close(given)
         status_read, status_write = os.pipe2(os.O_CLOEXEC)
-        environment = dict(os.environ)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(_PAD)}
         for name, value in self._start["env"].items():
             if value is None:
                 environment.pop(name, None)
@@ -52,6 +53,11 @@ class Launcher(Listener):
         environment["MEMPROF_STARTED_NS"] = str(time.monotonic_ns())
         # A process that will be stopped shall have its memory where one that will not has it, so that one of them tells of the other.
         environment["MEMPROF_HOLD" if self._hold and not self._hold.get("units") else "MEMPROF_GOES"] = "1"
+        if self._start.get("command") is None:
+            # glibc copies the environment's array into the heap where a library sets a variable, as OpenBLAS does. A knob that is a variable
+            # would change that array's size, and with it where all later memory lies.
+            for number in range(-len(environment) % _VARIABLES):
+                environment[_PAD + str(number)] = ""
         if self._start.get("group"):
             from . import group
 

@@ -9,6 +9,9 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#define PAD "MEMPROF_PAD_" /* variables without a meaning */
+#define VARIABLES 32       /* by how many the number of all can be divided */
+
 extern char **environ;
 
 static const char *unsent; /* of the child's standard input */
@@ -42,9 +45,9 @@ static char **environment(const char *const own[]) {
     size_t count = 0, filled = 0, at;
     for (here = environ; *here != NULL; ++here) ++count;
     for (item = changes != NULL ? changes->first : NULL; item != NULL; item = item->next) ++count;
-    all = take_memory((count + 8) * sizeof *all);
+    all = take_memory((count + 8 + VARIABLES) * sizeof *all);
     for (here = environ; *here != NULL; ++here) {
-        int changed = 0;
+        int changed = strncmp(*here, PAD, sizeof PAD - 1) == 0;
         for (item = changes != NULL ? changes->first : NULL; item != NULL && !changed; item = item->next)
             changed = names_variable(*here, item->name);
         for (at = 0; own[at] != NULL && !changed; ++at) {
@@ -61,6 +64,8 @@ static char **environment(const char *const own[]) {
         all[filled++] = formatted("%s=%s", item->name, item->text);
     }
     for (at = 0; own[at] != NULL; ++at) all[filled++] = (char *)own[at];
+    /* As launching.py does, and why is said there. */
+    for (at = 0; m.task != COMMAND && filled % VARIABLES != 0; ++at) all[filled++] = formatted(PAD "%d=", (int)at);
     all[filled] = NULL;
     return all;
 }
