@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_fleet import simulate
 
+from memprof.measuring.fleet.message import FACTS, PROTOCOL
 from memprof.measuring.fleet.planning import Assignment, Offer, Planner, Request
+from memprof.measuring.fleet.scheduler import as_before, places_among
 
 
 def labels(**words: str) -> frozenset[tuple[str, str]]:
@@ -237,3 +239,22 @@ def test_the_plan_is_near_the_ideal(bound):
 
     assert len(result.done) == 2_000
     assert result.makespan_s <= 1.2 * result.ideal_s
+
+
+def test_a_place_keeps_its_name_while_others_come_and_go():
+    names: dict[str, str] = {}
+
+    def seen(*addresses: str) -> dict[str, str]:
+        facts = dict(place="here", host="vm", machine="vm", labels={}, protocol=PROTOCOL, version="1")
+        there, sentences = places_among({address: {FACTS: facts} for address in addresses})
+        assert sentences == []
+        named = as_before(there, names)
+        assert len({place.name for place in named}) == len(addresses)
+        return {place.address: place.name for place in named}
+
+    assert seen("tcp://a") == {"tcp://a": "here of vm"}
+    # A renamed place is a place that went, for the planner: what it measures would begin again.
+    assert seen("tcp://b", "tcp://a") == {"tcp://a": "here of vm", "tcp://b": "here of vm at tcp://b"}
+    assert seen("tcp://a") == {"tcp://a": "here of vm"}
+    assert seen("tcp://b") == {"tcp://b": "here of vm at tcp://b"}
+    assert seen("tcp://c", "tcp://b") == {"tcp://b": "here of vm at tcp://b", "tcp://c": "here of vm at tcp://c"}

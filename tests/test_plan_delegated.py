@@ -101,3 +101,15 @@ def test_predictions_follow_what_tflite_plans_and_the_report_says_so(encoder):
     # 12.5 MiB of it is one copy of attention's 640 x 640 for 8 inputs, which no term of the law has.
     assert 17 * MIB < grown < 21 * MIB
     assert "follow the arena of TFLite's interpreter and XNNPACK's workspace" in tables.render(answer, format="text")
+
+
+def test_a_limit_is_searched_beyond_what_64_bits_can_count(encoder):
+    pytest.importorskip("ai_edge_litert")
+    dimensions = tuple(parse(text) for text in ("ids.0,mask.0=1..8", "ids.1,mask.1=16..128"))
+    request = ScaleRequest(str(encoder), "litert", dimensions, runs=1, points=4, within_bytes=300 * MIB)
+    answer = scale.scale(request, Silent(), lambda line: None)
+    assert answer.law is not None and answer.law.planned
+    rows = [row for row in answer.within if row.confirmable]
+    assert rows
+    for row in rows:
+        assert answer.law.predict(row.place([each.label for each in dimensions])).bytes <= 300 * MIB

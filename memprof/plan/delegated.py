@@ -58,6 +58,9 @@ class Part:
 Arena = tuple[tuple[int, int, Amount], ...]
 
 
+_MOST_BYTES = 1 << 53  # no machine has as much, and what is far above any limit need not be placed
+
+
 @dataclass(frozen=True)
 class Delegated:
     """The activations at any place. between: the interpreter's arena; workspaces: XNNPACK's workspace as each part needs it."""
@@ -73,7 +76,8 @@ class Delegated:
 def _bytes(arena: Arena, at: At) -> int:
     known = {amount: amount.at(at) for amount in {amount for *_, amount in arena}}
     buffers = [Buffer(number, lower, upper, known[amount]) for number, (lower, upper, amount) in enumerate(arena)]
-    return greedy(buffers, _ALIGNMENT).size_bytes
+    together = sum(buffer.size for buffer in buffers)
+    return together if together > _MOST_BYTES else greedy(buffers, _ALIGNMENT).size_bytes
 
 
 def _between(graph: Graph, ran: Sequence[Part], amounts: Sequence[Amount]) -> Arena:

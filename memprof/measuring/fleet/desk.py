@@ -28,7 +28,7 @@ from . import message, worker
 from .message import RESOURCE, Said, Sent
 from .packing import Packed
 from .planning import Assignment, Labels, Offer, Planner
-from .scheduler import AWAY, TIMEOUTS, There, asked, described, offered_words, places_among
+from .scheduler import AWAY, TIMEOUTS, There, as_before, asked, described, offered_words, places_among
 
 _LOOK_S = 1.0  # between two looks at who is there; meanwhile the desk waits for messages
 _AGAIN_S = 0.2  # between two attempts to hear from a scheduler that is away
@@ -94,6 +94,7 @@ class Desk:
     _why: dict[str, list[str]] = field(default_factory=dict)
     _name: str = field(default_factory=lambda: secrets.token_hex(4))
     _scheduler: str | None = None  # the identity of its process
+    _names: dict[str, str] = field(default_factory=dict)  # of places, by their workers' addresses
     _gave: set[tuple[str, str]] = field(default_factory=set)  # small files by their worker and their hash
     _began: bool = False
     _stands_still_s: float | None = None  # since when no place fits what waits
@@ -164,7 +165,7 @@ class Desk:
             self._say_once(sentence)
         if not there and sentences and not self._running:
             raise InputError(sentences[0])
-        there = [place for place in there if self.kind in (None, place.labels_of_kind)]
+        there = [place for place in as_before(there, self._names) if self.kind in (None, place.labels_of_kind)]
         now = {place.name: place for place in there}
         for name in self._there.keys() - now.keys():
             self._gone(name)

@@ -160,3 +160,14 @@ def offered_words(there: Sequence[There]) -> str:
         return "there is no place at all: start `memprof worker` beside the machines"
     kinds = Counter(sorted(place.kind or "no labels" for place in there))
     return "it has " + "; ".join(f"{counted(count, 'place')} with {kind}" for kind, count in kinds.most_common(8))
+
+
+def as_before(there: Sequence[There], names: dict[str, str]) -> list[There]:
+    """The places under the names that they were seen under first: a name gets its worker's address when a second place has it, and must not change
+    while something is measured there. names: by the workers' addresses; new ones are added."""
+    kept: dict[str, There] = {}
+    for place in sorted(there, key=lambda place: place.address not in names):
+        name = names.get(place.address, place.name)
+        names[place.address] = name if name not in kept else place.name
+        kept[names[place.address]] = replace(place, name=names[place.address])
+    return list(kept.values())
