@@ -249,7 +249,7 @@ def test_a_program_has_no_section_of_plans():
     plans = {"sleep": (Measured("", (), None, "graphs are read from .onnx files"),), "net.onnx": (Measured("", (), None, "no"),)}
 
     assert 'id="planned"' not in page.render([program], plans=plans)
-    assert "A program has no graph to plan." in page.render([program, run("a")], plans=plans)
+    assert "Nothing is planned here: a program has no graph" in page.render([program, run("a")], plans=plans)
 
 
 def test_places_of_a_law_are_shown_by_their_size():

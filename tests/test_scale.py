@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import math
 import os
@@ -21,6 +22,7 @@ from test_laws import QUIET, SIX, line, measured
 from memprof import zoo
 from memprof.errors import InputError, MeasurementError, UsageError
 from memprof.judge import laws
+from memprof.judge.terms import Point, Term
 from memprof.measuring import limits, together
 from memprof.measuring.places.place import HERE
 from memprof.measuring.progress import Silent
@@ -159,7 +161,10 @@ def test_a_file_that_each_session_maps_again_lies_in_memory_once(scenario, tmp_p
 
     assert answer.mapped_again_bytes == pytest.approx(8 * MIB, abs=NEAR)
     assert coefficients(answer)["sessions"] == pytest.approx(12 * MIB, abs=NEAR)
-    (takes,) = re.findall(r"sessions map their file again.*What a session takes for itself is ([\d.]+) MiB", answer.findings[0])
+    (takes,) = re.findall(
+        r"sessions map [\d.]+ MiB of files again, which lie in memory once. What a session takes for itself is ([\d.]+) MiB",
+        answer.findings[0],
+    )
     assert float(takes) == pytest.approx(4, abs=NEAR / MIB)
     assert "PEAK is RSS, which counts a page once for each mapping" in tables.finding(answer, str)
 
@@ -213,15 +218,55 @@ def test_a_place_that_fits_and_is_refused_says_so_in_its_row_and_places_are_in_t
     assert {row.value for row in answer.within if row.dimension == "y"} == {laws.FARTHEST}
 
 
-def test_without_a_law_it_is_said_that_nothing_is_predicted(monkeypatch, scenario):
+def test_without_a_law_what_was_asked_is_measured_and_nothing_is_predicted(monkeypatch, scenario):
     def measure(orders, progress, keep):
         (order,) = orders
-        size = {1: 100, 2: 146, 3: 166}[order.job.at["sessions"]]
+        size = {1: 100, 2: 146, 3: 166, 9: 400}[order.job.at["sessions"]]
         yield replace(run(memory={"EXECUTE": (size, size)}), job=order.job)
 
     monkeypatch.setattr(scale_runs.campaign, "measure", measure)
     answer = asked(scenario(), "sessions=1..3", predictions=({"sessions": 9},), confirm=True)
     assert answer.law is None and "Nothing is predicted, for no simple law holds." in answer.remarks
+    assert answer.points[-1].at == {"sessions": 9} and answer.points[-1].sizes[PEAK] == 400 * MIB
+    assert "sessions=1..3 has 3 values, and no line goes through them: widen the range" in answer.undecided
+    assert ": undecided: sessions=1..3 has 3 values" in tables.finding(answer, str)
+
+
+def test_a_prediction_that_no_law_can_make_is_an_open_question(monkeypatch, scenario, memprof):
+    def measure(orders, progress, keep):
+        (order,) = orders
+        size = {1: 100, 2: 400, 4: 120, 8: 300}.get(order.job.at["sessions"], 110)
+        yield replace(run(memory={"EXECUTE": (size, size)}), job=order.job)
+
+    monkeypatch.setattr(scale_runs.campaign, "measure", measure)
+    assert asked(scenario(), "sessions=1..8").undecided == ""
+    answer = asked(scenario(), "sessions=1..8", predictions=({"sessions": 9},))
+    assert (answer.law, answer.undecided) == (None, "no simple law holds for PEAK")
+
+
+def test_no_more_are_said_to_fit_than_the_runtime_takes():
+    points = itertools.product((1, 4, 8), (1, 2, 4))
+    runs = [run(f"a={a},b={b}", memory={"EXECUTE": (80 + 2 * a + 4 * b,) * 2}, at={"a": a, "b": b}) for a, b in points]
+    refused = run("a=1,b=6", at={"a": 1, "b": 6}, outcome=Outcome("error", "MODEL_LOAD", message="too many"))
+    killed = run("a=8,b=6", at={"a": 8, "b": 6}, outcome=Outcome("timeout", "EXECUTE"))
+    (answer,) = scale_laws.of_runs(wanting([*runs, refused, killed], within_bytes=130 * MIB))
+    rows = {(row.dimension, tuple(row.others.items())): row for row in answer.within}
+    assert (rows["b", (("a", 1),)].value, rows["b", (("a", 1),)].refused) == (5, 6)
+    assert rows["b", (("a", 8),)].value == 8 and rows["b", (("a", 8),)].refused is None
+    assert "onnxruntime refuses b=6 with a=1, so that no more are said to fit there." in tables.render(answer)
+
+
+def test_a_law_depends_on_the_dimension_among_whose_parts_another_is_divided():
+    term = Term((("context", 1),), "pages", "context", 256, "slots")
+    assert term.names == {"context", "slots"}
+    law = laws.law(
+        [
+            Point({"context": c, "slots": s}, MIB * (80 + s * 256 * -(-c // (256 * s)) / 128))
+            for c, s in itertools.product((512, 1100, 2100, 4096), (1, 3))
+        ],
+        noise=(1000.0, 1e-5),
+    )
+    assert law.depends_on("slots") and term.words in {entry.term.words for entry in law.coefficients}
 
 
 def test_a_place_that_was_measured_above_the_limit_is_too_much():
@@ -294,6 +339,7 @@ def test_a_place_that_surely_does_not_fit_is_not_run(scenario, monkeypatch):
         (["--vary", "bach=1..4"], 2, "has such a dimension"),
         (["--vary", "sesions=1..4"], 2, "did you mean sessions"),
         (["--vary", "x"], 2, "write NAME=LOW..HIGH"),
+        (["--vary", "x=1..8:100"], 2, "a step of 100 leaves the range; 101 would be the second value"),
         (["--vary", "x=0..4"], 2, "LOW and STEP are at least 1"),
         (["--vary", "x=1..4:" + "9" * 5000], 2, "write NAME=LOW..HIGH"),
         (["--vary", "x=4"], 2, "nothing varies"),
@@ -559,7 +605,7 @@ def test_another_phase_may_make_the_peak_beyond_a_place():
     assert (change.before, change.after) == (MODEL_LOAD, "EXECUTE")
     assert change.value == pytest.approx(30, abs=2)
     answer = made(laws=named, changes=(change,), points=(Measured({"a": 1}, {PEAK: 120 * MIB}),))
-    assert "PEAK is the larger of MODEL_LOAD = " in pictures._said(answer)
+    assert "PEAK is the larger of MODEL_LOAD = " in pictures._drawn_as(answer)
     text = tables.render(answer)
     assert "PEAK is the larger of MODEL_LOAD = 120.0 MiB and EXECUTE = 60.0 MiB + 2.00 MiB x a\n" in text
     assert "the most of MODEL_LOAD and EXECUTE" in text
@@ -795,6 +841,19 @@ def test_points_that_are_on_no_curve_have_an_entry():
     (answer,) = scale_laws.of_runs(wanting(runs, predictions=({"a": 4, "b": 40},)))
     texts, _ = drawn(answer)
     assert {"b=1", "b=40", "at other values of b"} <= set(texts)
+    # Nothing was measured with b=40: its curve is an assumption all along, without a mark of measured points.
+    assert "beyond the measured range" in texts
+
+
+def test_a_law_too_long_for_the_line_under_the_title_stands_below():
+    (answer,) = scale_laws.of_runs(at_places(slope=2.0))
+    assert drawn(answer)[0][1] == "onnxruntime · PEAK = 80.0 MiB + 2.00 MiB x a"
+    long = replace(answer, main="PEAK " + "of many words " * 9)
+    long = replace(
+        long, laws=(Named(long.main, answer.law),), points=[replace(point, sizes={long.main: point.sizes[PEAK]}) for point in answer.points]
+    )
+    texts = drawn(long)[0]
+    assert texts[1] == "onnxruntime · the law below" and "2.00 MiB x a." in " ".join(texts[2:])
 
 
 @pytest.mark.parametrize(
@@ -829,6 +888,8 @@ def test_processes_make_their_law_again(scenario, memprof, tmp_path):
 def test_the_page_has_what_was_asked():
     text = page.render(wanting(at_places(slope=2.0), predictions=({"a": 100},), within_bytes=180 * MIB))
     laws_part = text[text.index('id="laws"') :]
+    lead = text[text.index('id="finding"') : text.index('id="controls"')]
+    assert "PEAK = 80.0 MiB + 2.00 MiB x a" in lead and "peaks highest" not in lead
     assert "Predictions (MiB)" in laws_part and "beyond the measured a" in laws_part
     assert "Within 180.0 MiB" in laws_part and "largest that fits" in laws_part
 

@@ -255,3 +255,10 @@ def test_a_run_that_failed_before_it_said_its_version_stays_a_repeat(tmp_path):
     loaded = store.load([written(tmp_path / "a.jsonl", [run(), early])])
 
     assert {kept.job.variant for kept in loaded.runs} == {"a"}
+
+
+def test_runs_that_were_all_held_have_that_in_their_name_and_no_remark():
+    held = [replace(each, job=replace(each.job, hold=True)) for each in (run("a", repeat=1), run("a", repeat=2))]
+    apart, remarks = store.told_apart(held)
+    assert {each.job.variant for each in apart} == {"a (held)"} and remarks == []
+    assert store.told_apart([held[0], run("a", repeat=2)])[1] == ["net.onnx, a: runs that differ in hold are separate rows"]

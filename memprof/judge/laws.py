@@ -105,7 +105,7 @@ class Law:
 
     def depends_on(self, name: str) -> bool:
         """Whether one of its terms has the dimension."""
-        return any(name in dict(entry.term.powers) for entry in self.coefficients)
+        return any(name in entry.term.names for entry in self.coefficients)
 
     def coefficient(self, words: str) -> Coefficient | None:
         """The coefficient of the term of those words, None if the law has none."""

@@ -52,6 +52,11 @@ class Term:
         return sum(power for _, power in self.powers)
 
     @property
+    def names(self) -> set[str]:
+        """The dimensions that its value depends on."""
+        return {name for name, _ in self.powers} | ({self.each} if self.each else set())
+
+    @property
     def words(self) -> str:
         """The term as people read it: `batch x sequence²`. Empty for the constant."""
         return " x ".join(_factor(name, power, self) for name, power in self.powers)

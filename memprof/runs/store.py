@@ -66,8 +66,9 @@ def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
     for places in same.values():
         ways = {index: _way(runs[index]) for index in places}
         differing = sorted({name for way in ways.values() for name in way if _differs(name, list(ways.values()))})
-        if not differing and any(runs[index].job.hold for index in places):
-            differing = ["hold"]  # figures of a held run are not set beside those of a plain run, in this file or another
+        alike = not differing
+        if alike and any(runs[index].job.hold for index in places):
+            differing = ["hold"]  # figures of a held run are not set beside those of a plain run in another file
         if "command" in differing:
             shown = _shortest({runs[index].job.argv for index in places} - {()})
             for index in places:
@@ -78,7 +79,7 @@ def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
             words = ", ".join(ways[index].get(name, f"{name} {'unknown' if name in _REPORTED else 'default'}") for name in differing)
             apart[index] = replace(run, job=replace(run.job, variant=run.job.variant + _completion(words)))
         # Rounds of `memprof grow` differ in their number of units by design; reports on growth take the last: rounds_together.
-        if differing and not (differing == ["runs"] and all(runs[index].job.use is not None for index in places)):
+        if differing and not alike and not (differing == ["runs"] and all(runs[index].job.use is not None for index in places)):
             job = runs[places[0]].job
             remarks.append(f"{job.model.name}, {job.variant}: runs that differ in {', '.join(differing)} are separate rows")
     return tuple(apart), remarks

@@ -62,6 +62,8 @@ def parse(text: str) -> Dimension:
         raise wrong from None
     if low < 1 or high < low or step < 1:
         raise UsageError(f"--vary {text!r}: LOW and STEP are at least 1, and HIGH is not below LOW")
+    if low < high < low + step:
+        raise UsageError(f"--vary {text!r}: a step of {step} leaves the range; {low + step} would be the second value")
     return Dimension(tuple(names.split(",")), low, high, step)
 
 

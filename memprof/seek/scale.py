@@ -254,6 +254,7 @@ class _Scaler:
         if unsimulated and self._places.doubles and self._arena() is not None and not (answer.law is not None and answer.law.simulated):
             self._remark(f"The arena is not simulated: {unsimulated}.")
         if answer.law is None and (self._request.predictions or self._request.within_bytes):
+            answer = replace(answer, undecided=answer.undecided or f"no simple law holds for {answer.main}")
             self._remark("Nothing is predicted, for no simple law holds.")
         if answer.unplanned:
             self._remark(f"{answer.unplanned[0].upper()}{answer.unplanned[1:]}.")
@@ -279,12 +280,13 @@ class _Scaler:
 
     def _confirmed(self, answer: Scaled) -> Scaled:
         """The answer with its predictions measured, where they can be."""
-        if not self._request.confirm or answer.law is None:
+        if not self._request.confirm:
             return answer
-        wanted: list[Mapping[str, int]] = [{name: int(value) for name, value in prediction.at.items()} for prediction in answer.predictions]
         labels = [dimension.label for dimension in self._varying]
+        # Where no law holds, a run says what a prediction would have.
+        wanted: list[Mapping[str, int]] = [{label: at[label] for label in labels} for at in self._request.predictions]
         wanted += [row.place(labels) for row in answer.within if row.confirmable]
-        if not wanted:
+        if not wanted and answer.law is not None:
             place = design.next_place(
                 self._series_for_design(),
                 [at for at in self._candidates() if at not in self._skipped],

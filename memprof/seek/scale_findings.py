@@ -81,10 +81,10 @@ def _sessions(answer: Scaled, weight_bytes: int) -> list[str]:
     )
     if loaded < _SHARED * weight_bytes:
         return [f"{costs}: sessions share them."]
-    if answer.mapped_again_bytes < _SHARED * weight_bytes:
+    if not answer.mapped_again_bytes:
         return [f"{costs}: sessions do not share them."]
-    takes = format_bytes(grown - answer.mapped_again_bytes)
-    return [f"{costs}: sessions map their file again, which lies in memory once. What a session takes for itself is {takes}."]
+    again, takes = (format_bytes(size) for size in (answer.mapped_again_bytes, grown - answer.mapped_again_bytes))
+    return [f"{costs}: sessions map {again} of files again, which lie in memory once. What a session takes for itself is {takes}."]
 
 
 def mapped_again(answer: Scaled) -> float:
@@ -174,6 +174,8 @@ def undecided(answer: Scaled, noise: tuple[float, float]) -> str:
         possible = (dimension.high - dimension.low) // dimension.step + 1
         if len(values) < 3 and possible < _TOO_FEW_VALUES:
             return f"{_range(dimension)} has {counted(possible, 'value')}, and a line goes through any two: {_wider(dimension)}"
+        if law is None and possible < _TOO_FEW_VALUES:
+            return f"{_range(dimension)} has {counted(possible, 'value')}, and no line goes through them: {_wider(dimension)}"
         if len(values) < 3 and any(point.ended for point in answer.points):
             known = " and ".join(map(str, values))
             return (

@@ -200,7 +200,14 @@ def within(made: Scaled) -> tuple[Within, ...]:
         others = {name: ends for name, ends in ranges.items() if name != label}
         for fixed in itertools.product(*others.values()):
             at = dict(zip(others, fixed, strict=True))
-            rows.append(Within(label, at, *laws.largest(_Main(made), label, at, made.within_bytes, low)))
+            fit = laws.largest(_Main(made), label, at, made.within_bytes, low)
+            there = [point for point in made.points if point.refused and not point.held_out and point.at == {**at, label: point.at[label]}]
+            refused = min((point.at[label] for point in there), default=None)
+            if refused is not None and low < refused <= (fit[0] or 0):
+                value, surely, possibly = (None if each is None else min(each, refused - 1) for each in fit)
+                rows.append(Within(label, at, value, surely, refused - 1 if possibly is None else possibly, refused=refused))
+            else:
+                rows.append(Within(label, at, *fit))
     return tuple(rows)
 
 

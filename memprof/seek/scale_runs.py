@@ -313,7 +313,7 @@ def _failed(run: Run, sizes: dict[str, int], main: str = PEAK, charged: int | No
     """A run that failed. If it died of want of memory, it needs at least what it was last seen with."""
     at, outcome = run.job.at, run.outcome
     if not ran_out(outcome):
-        return Measured(at, {}, outcome.sentence)
+        return Measured(at, {}, outcome.sentence, refused=outcome.status in ("refused", "error"))
     seen = [outcome.rss_last_bytes or 0, charged or 0, *sizes.values()]
     if run.charged is not None:
         seen.append(run.charged.peak_bytes or 0)

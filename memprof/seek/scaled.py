@@ -53,14 +53,16 @@ class ScaleRequest:
 @dataclass(frozen=True)
 class Measured:
     """A run at a place. sizes: in bytes, by the law's name. ended: how it failed. least: it died of want of memory, and its sizes are at least so
-    much. planned_bytes: the planner's own peak there, None where there is no plan. held_out: no law was fitted to it. heap_used_bytes,
-    heap_free_bytes: at the end of PREPARE. shift_bytes: this run kept so much less freed memory than the run that kept the most, by chance; laws are
-    fitted to sizes with it. elsewhere_bytes: of the resident set at the end, what other processes or other mappings of the same pages share."""
+    much. refused: the runtime gave an error of its own. planned_bytes: the planner's own peak there, None where there is no plan. held_out: no law
+    was fitted to it. heap_used_bytes, heap_free_bytes: at the end of PREPARE. shift_bytes: this run kept so much less freed memory than the run that
+    kept the most, by chance; laws are fitted to sizes with it. elsewhere_bytes: of the resident set at the end, what other processes or other
+    mappings of the same pages share."""
 
     at: Mapping[str, int]
     sizes: Mapping[str, int]
     ended: str | None = None
     least: bool = False
+    refused: bool = False
     planned_bytes: int | None = None
     held_out: bool = False
     heap_used_bytes: int | None = None
@@ -92,7 +94,8 @@ class Change:
 class Within:
     """The largest value of a dimension that fits into a limit, with the others fixed: as predicted, surely, and possibly. None where none fits, and
     possibly where the law's interval does not bound it (value is a number then). confirmed_bytes: the size that was measured at the predicted
-    value, None where it was not run; ended: how that run failed, if it did."""
+    value, None where it was not run; ended: how that run failed, if it did. refused: the lowest value that the runtime refused with these
+    others; those that fit are below it."""
 
     dimension: str
     others: Mapping[str, int]
@@ -101,6 +104,7 @@ class Within:
     possibly: int | None
     confirmed_bytes: int | None = None
     ended: str = ""
+    refused: int | None = None
 
     def place(self, labels: Sequence[str]) -> dict[str, int]:
         """Its value among the others', in the order of these labels."""

@@ -50,6 +50,10 @@ def render(
     sound(runs)
     runs = _by_place(runs)
     models = by_model(runs)
+    laws = _laws(runs)
+    # Runs of a search are no rivals: what they found is their law. It stands beside the plan of each place already.
+    found = {law.model: [each.sentences[0] for each in laws if each.model == law.model] for law in laws}
+    found = {name: sentences for name, sentences in found.items() if all(run.job.at for run in models[name])}
     return standalone.render(
         __package__,
         "page",
@@ -58,12 +62,12 @@ def render(
         subtitle=words.subtitle(runs),
         sources=sources,
         notices=words.notices(runs, warnings),
-        models=[words.model(group) for group in models.values()],
-        plans=[planned.beside(group, (plans or {}).get(name, ())) for name, group in models.items()],
+        models=[words.model(group, found.get(name, ())) for name, group in models.items()],
+        plans=[None if name in found else planned.beside(group, (plans or {}).get(name, ())) for name, group in models.items()],
         plain_tables=[table.sections(group, _TABLES_WITHOUT_SCRIPT)[0] for group in models.values()],
         kept=[_kept(group) for group in models.values()],
         growth=_growth(runs),
-        laws=_laws(runs),
+        laws=laws,
         machines=conditions.machines(runs),
         exactness=words.exactness(runs),
         remarks=words.remarks(runs, warnings),
@@ -101,6 +105,7 @@ def _growth(runs: Sequence[Run]) -> _Growth | None:
 class _Law:
     """The picture of a law as base64 of an SVG, what it is of, the law and what is beside it in words, and what was asked: places and limits."""
 
+    model: str
     picture: str
     title: str
     sentences: Sequence[str]
@@ -114,14 +119,15 @@ def _laws(runs: Sequence[Run]) -> list[_Law]:
     from memprof.seek import scale_laws  # brings scipy along, which no other page needs
 
     from ..pictures import saving, scale
-    from ..tables.scale import asked, finding, notes
+    from ..tables.scale import answers, finding, notes
 
     return [
         _Law(
+            search.model,
             saving.embedded(scale.picture(search)),
             f"{search.model} in {scale.title(search)}",
             [*finding(search, plain).split("\n\n"), *notes(search)],
-            asked(search),
+            answers(search),
         )
         for search in scale_laws.of_runs(runs)
     ]

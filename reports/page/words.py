@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from memprof.runs import summary
 from memprof.runs.records import Outcome, Run
@@ -82,15 +82,15 @@ def subtitle(runs: Sequence[Run]) -> str:
     return "; ".join([", ".join(parts), *ran.heading(runs)])
 
 
-def model(runs: Sequence[Run]) -> Model:
-    """The words on the runs of a model."""
+def model(runs: Sequence[Run], found: Sequence[str] = ()) -> Model:
+    """The words on the runs of a model. found: what they found, where it is more than which variant peaks highest."""
     groups = summary.groups(runs)
     measured = [(label, conditions(group)) for label, group in _labelled(groups)]
     differing = [place for place in range(len(NAMES)) if len({texts[place] for _, texts in measured}) > 1]
     shared = [place for place in range(len(NAMES)) if place not in differing and measured[0][1][place]]
     return Model(
         runs[0].job.model.name,
-        tuple(findings(groups)),
+        tuple(map(escape, found)) or tuple(findings(groups)),
         tuple(failure for label, group in _labelled(groups) for failure in _failures(label, group)),
         tuple((NAMES[place], measured[0][1][place]) for place in shared),
         tuple(NAMES[place] for place in differing),

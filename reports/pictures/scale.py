@@ -35,10 +35,12 @@ from .sheet import Entry, Sheet
 _LEFT, _RIGHT, _ABOVE, _HIGH, _BELOW = 0.85, 0.25, 0.08, 3.6, 0.42
 _MOST_CURVES = 4
 _MOST_INCHES = 3.0  # of a name in the legend
+_MOST_INCHES_OF_LAW = 6.0  # in the line under the title, after the runtime and its settings
 _PLACES = 160
 # Farther than so many times the measured range a place leaves no room for all others, and so does a limit above all.
 _FARTHEST, _HIGHEST = 4, 3
 _SEEN = 0.02  # a share of the height that is more than a point's own
+_ROOM = 1.1  # of the law, for its interval; a wider one would leave no room for the law
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 _MARKERS = ("o", "s", "^", "D")
 _DASHED = (0, (4, 2.5))
@@ -47,6 +49,8 @@ _PREDICTED: dict[str, Any] = {"color": style.INK, "marker": "*", "markersize": 1
 _LARGEST: dict[str, Any] = {"color": style.INK, "marker": "v", "markersize": 6, "linestyle": "none"}
 _ELSEWHERE: dict[str, Any] = {"color": style.GREY, "marker": "P", "markersize": 6, "linestyle": "none"}
 _UNMEASURED: dict[str, Any] = {"color": style.FAILED, "marker": "x", "markersize": 7, "linestyle": "none"}
+# Large and open: a point that was fitted may be at the same place.
+_HELD_OUT: dict[str, Any] = {"markersize": 9, "markerfacecolor": "none"}
 _Others = tuple[tuple[str, int], ...]
 
 
@@ -155,7 +159,7 @@ def _picture(scaled: Scaled, points: Sequence[Measured]) -> Figure:
     size = grid.choose_unit(BYTES, [drawn.high_bytes, drawn.limit_bytes or 0])
     sheet = Sheet(
         f"{scaled.main} as a law: {scaled.model}",
-        f"{title(scaled)} · {_said(scaled)}",
+        f"{title(scaled)} · {_drawn_as(scaled)}",
         _ABOVE + _HIGH + _BELOW,
         legend=_legend(drawn),
         remarks=_remarks(drawn),
@@ -191,18 +195,32 @@ def _picture(scaled: Scaled, points: Sequence[Measured]) -> Figure:
     return sheet.figure
 
 
-def _said(scaled: Scaled) -> str:
+def _drawn_as(scaled: Scaled) -> str:
+    """Whose curve it is. The law stands here where there is room for it."""
     law = scaled.law
-    if law is None:
-        return "no simple law holds"
     if scaled.undecided:
         return "undecided"
-    said = formula(scaled, law)
+    if law is None:
+        return "no simple law holds"
     if law.planned:
-        return f"as the runtime's arenas are planned; the nearest law without that is {said}"
+        return "as the runtime's arenas are planned"
     if law.simulated:
-        return f"as the simulated arena has it; the nearest law without its steps is {said}"
-    return f"{said}, with the arena's steps around it" if law.steps else said
+        return "as the simulated arena has it"
+    return formula(scaled, law) if _short(formula(scaled, law)) else "the law below"
+
+
+def _law_below(scaled: Scaled) -> list[str]:
+    law = scaled.law
+    if law is None or scaled.undecided:
+        return []
+    said = formula(scaled, law)
+    if law.simulated:
+        return [f"The nearest law without {'these plans' if law.planned else 'steps'}: {said}."]
+    return ([] if _short(said) else [f"{said}."]) + (["The arena's steps are around the law."] if law.steps else [])
+
+
+def _short(text: str) -> bool:
+    return width(text, style.SMALL) <= _MOST_INCHES_OF_LAW
 
 
 def _said_of(prediction: Prediction, main: str) -> str:
@@ -213,7 +231,7 @@ def _said_of(prediction: Prediction, main: str) -> str:
 
 def _remarks(drawn: _Drawn) -> list[str]:
     scaled = drawn.scaled
-    said = [f"Undecided: {scaled.undecided}."] if scaled.undecided else []
+    said = [f"Undecided: {scaled.undecided}."] if scaled.undecided else _law_below(scaled)
     said += [f"Not measured: {words_of(point.at)}: {point.ended}." for point in drawn.unmeasured]
     said += drawn.left_out
     if scaled.within_bytes and not drawn.limit_bytes:
@@ -247,14 +265,13 @@ def _curve(axes: Axes, drawn: _Drawn, others: _Others, size: Unit, colour: str) 
     last = int(measured.sum())
     axes.plot(x[:last], middle[:last], color=colour, linewidth=1.3)
     axes.plot(x[max(last - 1, 0) :], middle[max(last - 1, 0) :], color=colour, linewidth=1.3, linestyle=_DASHED)
-    return max(prediction.bytes for prediction in predictions)
+    return max(max(prediction.bytes, min(prediction.high_bytes, _ROOM * prediction.bytes)) for prediction in predictions)
 
 
 def _point(axes: Axes, drawn: _Drawn, point: Measured, size: Unit) -> None:
     look = drawn.look(point.at)
     x, height = point.at[drawn.name], point.sizes[drawn.scaled.main]
-    filled = "white" if point.held_out else look["color"]
-    axes.plot([x], [height / size.size], markerfacecolor=filled, zorder=4, **look)
+    axes.plot([x], [height / size.size], zorder=4, **{**look, **(_HELD_OUT if point.held_out else {})})
     if drawn.shows_shift(point):
         axes.plot([x] * 2, [height / size.size, (height + point.shift_bytes) / size.size], color=look["color"], linewidth=0.9, zorder=3)
     if point.least:
@@ -281,18 +298,21 @@ def _legend(drawn: _Drawn) -> list[Entry]:
     entries = []
     for place, others in enumerate(drawn.curves):
         words = ", ".join(f"{name}={value}" for name, value in others) or "measured"
-        line = {"color": _COLOURS[place], "marker": _MARKERS[place], "markersize": 6, **({} if scaled.law else {"linestyle": "none"})}
+        measured = any(_others(point.at, drawn.name) == others for point in drawn.points)
+        line = {"color": _COLOURS[place], **({"marker": _MARKERS[place], "markersize": 6} if measured else {"linewidth": 1.3})}
+        line |= {} if scaled.law else {"linestyle": "none"}
         entries.append(Entry(shortened(readable(words), _MOST_INCHES, style.SMALL), line=line))
     if any(_others(point.at, drawn.name) not in drawn.curves for point in drawn.points):
         names = " and ".join(name for name, _ in drawn.curves[0])
         entries.append(Entry(f"at other values of {shortened(readable(names), _MOST_INCHES, style.SMALL)}", line=_ELSEWHERE))
     if any(point.held_out for point in drawn.points):
-        entries.append(Entry("not fitted", line={"linestyle": "none", "marker": "o", "markersize": 6, "markerfacecolor": "white"}))
+        entries.append(Entry("not fitted", line={"linestyle": "none", "marker": "o", **_HELD_OUT}))
     if drawn.unmeasured:
         entries.append(Entry("not measured", line=_UNMEASURED))
     if scaled.law is not None:
         entries.append(Entry("95% of the law", fill=style.Fill("#DCE9F4")))
-        if drawn.ends[1] > scaled.law.ranges[drawn.name][1] or drawn.ends[0] < scaled.law.ranges[drawn.name][0]:
+        corners = [{**dict(others), drawn.name: end} for others in drawn.curves for end in drawn.ends]
+        if any(prediction.beyond for prediction in scaled.predict(corners)):
             entries.append(Entry("beyond the measured range", line={"linestyle": _DASHED, "linewidth": 1.3}))
     if drawn.predictions:
         entries.append(Entry("predicted, with 95%", line=_PREDICTED))

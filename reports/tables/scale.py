@@ -11,7 +11,7 @@ from memprof.judge.laws import FARTHEST, Coefficient, Law, bounds
 from memprof.judge.terms import Point as LawPoint
 from memprof.plain import plain
 from memprof.runs.metrics import BYTES
-from memprof.seek.scaled import Measured, Scaled, Within
+from memprof.seek.scaled import Measured, Scaled, Within, words_of
 from memprof.units import BYTE_UNITS, counted, format_bytes
 
 from . import grid
@@ -31,15 +31,16 @@ def render(scaled: Scaled, *, unit: str | None = None, format: str = "markdown")
 def section(scaled: Scaled, unit: str | None = None) -> Section:
     """Tables of the coefficients, the points, the predictions and the limits, with notes."""
     size = grid.choose_unit(BYTES, [value for point in scaled.points for value in point.sizes.values()], unit)
-    tables = [_coefficients(scaled), _points(scaled, size), *asked(scaled, unit)]
-    tables += [_against(scaled)] if scaled.against else []
+    tables = [_coefficients(scaled), _points(scaled, size), *answers(scaled, unit)]
     return Section("", tuple(table for table in tables if table.rows), tuple(notes(scaled)))
 
 
-def asked(scaled: Scaled, unit: str | None = None) -> list[Table]:
-    """Tables of the predictions and of the largest values that fit, of those that were asked for."""
+def answers(scaled: Scaled, unit: str | None = None) -> list[Table]:
+    """Tables of the predictions and of the largest values that fit, of those that were asked for, and of the terms beside the planner's."""
     size = grid.choose_unit(BYTES, [value for point in scaled.points for value in point.sizes.values()], unit)
-    return [*([_predictions(scaled, size)] if scaled.predictions else []), *([_within(scaled)] if scaled.within else [])]
+    tables = [_predictions(scaled, size)] if scaled.predictions else []
+    tables += [_within(scaled)] if scaled.within else []
+    return tables + ([_against(scaled)] if scaled.against else [])
 
 
 def finding(scaled: Scaled, say: Say) -> str:
@@ -47,10 +48,10 @@ def finding(scaled: Scaled, say: Say) -> str:
     threads = counted(scaled.threads, "thread") if scaled.threads else ""
     job = ", ".join(say(text) for text in (scaled.model, scaled.runtime, scaled.settings, threads) if text)
     law = scaled.law
-    if law is None:
-        return f"{job}: no simple law holds for {scaled.main}; the table has the measured points and the bounds between them."
     if scaled.undecided:
         return f"{job}: undecided: {say(scaled.undecided)}."
+    if law is None:
+        return f"{job}: no simple law holds for {scaled.main}; the table has the measured points and the bounds between them."
     return "\n\n".join([f"{job}: {say(formula(scaled, law))}", *_beside(scaled, law)])
 
 
@@ -256,6 +257,10 @@ def notes(scaled: Scaled) -> list[str]:
         said.append(
             "Where it says not bounded, the law's interval is too wide beyond the measured range to say what is possible: measure more there."
         )
+    for row in scaled.within:
+        if row.refused is not None:
+            others = f" with {words_of(row.others)}" if row.others else ""
+            said.append(f"{scaled.runtime} refuses {row.dimension}={row.refused}{others}, so that no more are said to fit there.")
     if scaled.law is None:
         said.append("Bounds hold if memory grows with every dimension: a point lies between those below it and those above it.")
     return [*said, *scaled.remarks]
