@@ -62,8 +62,8 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def near_or_all(name: str, known: Collection[str]) -> str:
-    """`near`; if no name is close, `; there are X, Y`."""
-    return near(name, known) or f"; there are {', '.join(known)}"
+    """`near`; if no name is close, `; there are X, Y` or `; there is X`."""
+    return near(name, known) or f"; there {'is' if len(known) == 1 else 'are'} {', '.join(known)}"
 
 
 def out_of_memory(error: BaseException | None) -> bool:

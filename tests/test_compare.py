@@ -73,7 +73,7 @@ def test_rows_of_one_side_alone_are_named():
 def test_nothing_in_common_is_an_error():
     with pytest.raises(InputError, match="no model and variant in common"):
         compare.compare(runs("a"), runs("b"))
-    with pytest.raises(UsageError, match="there is no variant 'z'; there are a"):
+    with pytest.raises(UsageError, match="there is no variant 'z'; there is a"):
         compare.compare_variants(runs("a"), "a", "z")
 
 

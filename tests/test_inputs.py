@@ -280,7 +280,7 @@ def test_a_name_that_the_model_lacks_is_refused_before_anything_runs(memprof, tm
     model(tmp_path, ("n", 3))
     done = memprof(command, "open.onnx", "-r", "onnxruntime", "--shape", "weight=3")
     assert done.returncode == 2, done.stderr
-    assert done.stderr.splitlines()[-1] == "memprof: open.onnx has no input 'weight'; there are x"
+    assert done.stderr.splitlines()[-1] == "memprof: open.onnx has no input 'weight'; there is x"
     assert [path.name for path in tmp_path.iterdir()] == ["open.onnx"], "nothing was measured"
 
 
@@ -292,7 +292,7 @@ def test_a_name_in_a_file_of_inputs_that_the_model_lacks_is_refused(tmp_path: Pa
         variants=(Variant(runtime="onnxruntime"),),
         inputs=str(tmp_path / "in.npz"),
     )
-    with pytest.raises(UsageError, match=re.escape("a.onnx has no input 'images'; there are x")):
+    with pytest.raises(UsageError, match=re.escape("a.onnx has no input 'images'; there is x")):
         orders.plan(given)
 
 

@@ -244,6 +244,29 @@ def test_a_prediction_that_no_law_can_make_is_an_open_question(monkeypatch, scen
     assert (answer.law, answer.undecided) == (None, "no simple law holds for PEAK")
 
 
+@pytest.mark.parametrize(("sizes", "median"), [((300, 180, 181), 181), ((180,), 180), ((300, 301, 180), 300)])
+def test_a_place_that_is_confirmed_outside_its_interval_is_measured_twice_more(sizes, median, monkeypatch, scenario):
+    left, lines = list(sizes), []
+
+    def measure(orders, progress, keep):
+        (order,) = orders
+        size = left.pop(0) if order.job.verifies else 80 + order.job.at["x"]
+        yield (done := replace(run(memory={"EXECUTE": (size, size)}), job=order.job))
+        keep(store.encode(done))
+
+    monkeypatch.setattr(scale_runs.campaign, "measure", measure)
+    request = ScaleRequest(scenario(), "synthetic", (parse("x=1..64"),), predictions=({"x": 100},), confirm=True)
+    answer = scale.scale(request, Silent(), lines.append)
+
+    (again,) = scale_laws.of_runs([store.decode(line, "a run") for line in lines])
+    for made in (answer, again):
+        (point,) = (point for point in made.points if point.held_out)
+        assert point.sizes[PEAK] == median * MIB and left == []
+        assert point.again == (tuple(size * MIB for size in sizes) if len(sizes) > 1 else ())
+        text = tables.render(made)
+        assert ("median of 3 runs" in text) == (f"{sizes[0]}.0 MiB, " in text) == (len(sizes) > 1)
+
+
 def test_no_more_are_said_to_fit_than_the_runtime_takes():
     points = itertools.product((1, 4, 8), (1, 2, 4))
     runs = [run(f"a={a},b={b}", memory={"EXECUTE": (80 + 2 * a + 4 * b,) * 2}, at={"a": a, "b": b}) for a, b in points]

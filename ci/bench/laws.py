@@ -39,6 +39,7 @@ from memprof.measuring.progress import Silent
 from memprof.seek import scale
 from memprof.seek.dimensions import PROCESSES, parse
 from memprof.seek.scaled import ANONYMOUS, CHARGED, Scaled, ScaleRequest
+from memprof.units import counted
 
 MIB = 1 << 20
 Ranges = Mapping[str, tuple[int, int]]
@@ -263,6 +264,7 @@ def models(count: int, only: Sequence[str]) -> str:
     ]
     errors: list[float] = []
     covered: list[bool] = []
+    again = 0
     with tempfile.TemporaryDirectory() as folder:
         for case in CASES:
             if only and case.name not in only:
@@ -276,10 +278,12 @@ def models(count: int, only: Sequence[str]) -> str:
             seen, held = _held_out(answer)
             errors += seen
             covered += held
+            again += sum(bool(point.again) for point in answer.points)
             rows.append(_row(case, answer, seen, held))
             _say(rows[-1])
     if errors:
-        rows.append(f"| all | | | | {statistics.median(errors):.1%} | {max(errors):.1%} | {sum(covered) / len(covered):.0%} |")
+        rows.append(f"| all | | | | {statistics.median(errors):.1%} | {max(errors):.1%} | {sum(covered)} of {len(covered)} |")
+        rows += ["", f"{counted(again, 'place')} of {len(covered)} lay outside and had two runs more, of which the median counts."]
     return "\n".join(rows)
 
 

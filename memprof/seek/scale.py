@@ -27,6 +27,8 @@ from .scale_requests import Simulation
 from .scale_runs import Places
 from .scaled import Measured, Scaled, ScaleRequest, against, words_of
 
+_MORE_OF_AN_ODD_ONE = 2  # runs at a place that was confirmed with a size outside its interval, which may be a chance
+
 # The most runs, by the number of dimensions that vary.
 _MOST_RUNS = {1: 6, 2: 6}
 _MOST_RUNS_BEYOND = 12
@@ -299,5 +301,15 @@ class _Scaler:
         for point in seen:
             if point.ended and not point.sizes:
                 self._remark(f"{words_of(point.at)} was not confirmed: {point.ended}.")
+        if self._main == PEAK and self._request.fleet is None:
+            odd = [point.at for point in seen if not point.ended and not _expected(answer, point)]
+            self._measure([at for at in odd for _ in range(_MORE_OF_AN_ODD_ONE)], held_out=True)
+        self._points = scale_laws.of_medians(self._points, self._main)
         answer = replace(answer, points=tuple(self._points), remarks=tuple(self._remarks))
         return replace(answer, within=scale_laws.confirmed(answer))
+
+
+def _expected(answer: Scaled, point: Measured) -> bool:
+    """Whether a point lies in the interval of its prediction, or has none."""
+    size = point.sizes[answer.main] + point.shift_bytes
+    return all(prediction.low_bytes <= size <= prediction.high_bytes for prediction in answer.predict([point.at]))

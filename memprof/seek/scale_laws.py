@@ -155,6 +155,7 @@ def _of_search(runs: Sequence[Run]) -> Scaled | None:
     if moved is not None:
         others = [kept(point, moved[1]) for point in points if point.held_out]
         points = [*moved[0], *others]
+    points = of_medians(points, main)
     by_plan = planned(points)
     whose = arena(runtimes.described(job.runtime).arena_doubles(job.knobs), job, dimensions, points)
     known = simulations(_requests(runs, varying), job.runs) if whose is not None else []
@@ -209,6 +210,20 @@ def within(made: Scaled) -> tuple[Within, ...]:
             else:
                 rows.append(Within(label, at, *fit))
     return tuple(rows)
+
+
+def of_medians(points: Sequence[Measured], main: str) -> list[Measured]:
+    """The points, of those that no law was fitted to the median of each place: a runtime's memory may come in modes, and a run meets one of them."""
+    places: dict[tuple[int, ...], list[Measured]] = {}
+    for point in points:
+        if point.held_out and not point.ended:
+            places.setdefault(tuple(point.at.values()), []).append(point)
+    kept = [point for point in points if not point.held_out or tuple(point.at.values()) not in places]
+    for runs in places.values():
+        middle = sorted(runs, key=lambda point: point.sizes[main])[(len(runs) - 1) // 2]
+        again = tuple(point.sizes[main] for point in runs) if len(runs) > 1 else ()
+        kept.append(replace(middle, again=again))
+    return kept
 
 
 def confirmed(made: Scaled) -> tuple[Within, ...]:

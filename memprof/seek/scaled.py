@@ -56,7 +56,7 @@ class Measured:
     much. refused: the runtime gave an error of its own. planned_bytes: the planner's own peak there, None where there is no plan. held_out: no law
     was fitted to it. heap_used_bytes, heap_free_bytes: at the end of PREPARE. shift_bytes: this run kept so much less freed memory than the run that
     kept the most, by chance; laws are fitted to sizes with it. elsewhere_bytes: of the resident set at the end, what other processes or other
-    mappings of the same pages share."""
+    mappings of the same pages share. again: the main figure of all runs at this place in their order, where it is the median of several."""
 
     at: Mapping[str, int]
     sizes: Mapping[str, int]
@@ -69,6 +69,7 @@ class Measured:
     heap_free_bytes: int | None = None
     shift_bytes: int = 0
     elsewhere_bytes: int | None = None
+    again: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

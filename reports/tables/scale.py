@@ -141,13 +141,17 @@ def _points(scaled: Scaled, size: Unit) -> Table:
         if scaled.planned:
             row.append("-" if point.planned_bytes is None else grid.number(point.planned_bytes / size.size))
         if remarks:
-            row.append(_shortened(point.ended) if point.ended else "not fitted" if point.held_out else "")
+            row.append(_shortened(point.ended) if point.ended else _held_out(point) if point.held_out else "")
         rows.append(tuple(row))
     if scaled.law is None:
         header, rows = [*header, "between"], [(*row, _between(scaled, point, size)) for row, point in zip(rows, points, strict=True)]
     if remarks:
         header.insert(len(header) - (scaled.law is None), "remark")
     return Table(size.caption("Measured"), tuple(header), tuple(rows), labels=len(labels))
+
+
+def _held_out(point: Measured) -> str:
+    return f"not fitted; median of {len(point.again)} runs" if point.again else "not fitted"
 
 
 def _shortened(text: str) -> str:
@@ -253,6 +257,10 @@ def notes(scaled: Scaled) -> list[str]:
         )
     if any(prediction.beyond for prediction in scaled.predictions):
         said.append("Beyond the measured range a law is an assumption; its interval is wider there.")
+    for point in scaled.points:
+        if point.again:
+            sizes = ", ".join(map(format_bytes, point.again))
+            said.append(f"Runs at {words_of(point.at)} had a {scaled.main} of {sizes}: the median counts.")
     if not all(row.bounded for row in scaled.within):
         said.append(
             "Where it says not bounded, the law's interval is too wide beyond the measured range to say what is possible: measure more there."
