@@ -63,7 +63,12 @@ def near(name: str, known: Iterable[str]) -> str:
 
 def near_or_all(name: str, known: Collection[str]) -> str:
     """`near`; if no name is close, `; there are X, Y` or `; there is X`."""
-    return near(name, known) or f"; there {'is' if len(known) == 1 else 'are'} {', '.join(known)}"
+    return near(name, known) or f"; {there_are(known)}"
+
+
+def there_are(names: Collection[str]) -> str:
+    """`there are X, Y`, or `there is X`."""
+    return f"there {'is' if len(names) == 1 else 'are'} {', '.join(names)}"
 
 
 def out_of_memory(error: BaseException | None) -> bool:

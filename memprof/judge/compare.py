@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..errors import InputError, UndecidedError, UsageError
+from ..errors import InputError, UndecidedError, UsageError, there_are
 from ..runs import metrics, settings, summary
 from ..runs.records import Run
 from ..runs.summary import Key, Row
@@ -88,7 +88,7 @@ def compare_variants(
     variants = list(dict.fromkeys(key.variant for key in groups))
     for name in (base, head):
         if name not in variants:
-            raise UsageError(f"there is no variant {name!r}; there are {', '.join(variants)}")
+            raise UsageError(f"there is no variant {name!r}; {there_are(variants)}")
     both = f"{base} → {head}"
     sides = [{(key.model, both, key.threads): group for key, group in groups.items() if key.variant == name} for name in (base, head)]
     return _compare(sides[0], sides[1], names, across_machines)

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
-from ...errors import InputError, UsageError
+from ...errors import InputError, UsageError, there_are
 
 _SERIAL = re.compile(r"[A-Za-z0-9_.:\[\]][A-Za-z0-9_.:\[\]-]*")
 _TIMEOUT_S = 30  # the first call starts adb's server
@@ -62,7 +62,7 @@ def parse(name: str) -> Adb:
             raise UsageError(f"--on {name}: there are {len(devices)} devices, {' and '.join(sorted(devices))}; write adb:SERIAL")
         (serial,) = devices
     if serial not in devices:
-        there = f"there are {', '.join(sorted(devices))}" if devices else "adb devices lists none"
+        there = there_are(sorted(devices)) if devices else "adb devices lists none"
         hint = f" (by network: adb connect {serial})" if ":" in serial else ""
         raise InputError(f"{name}: there is no such device; {there}{hint}")
     if devices[serial] != "device":
