@@ -250,7 +250,7 @@ def test_no_device_and_several(memprof, server, plugged, monkeypatch):
 
 def test_a_device_of_another_name(memprof, device):
     reason = refused(memprof("exec", "--on", "adb:three", "--", "true"))
-    assert reason.endswith(f"there is no such device; there are {device.serial}")
+    assert reason.endswith(f"there is no such device; there is {device.serial}")
     reason = refused(memprof("exec", "--on", "adb:10.1.2.3:5555", "--", "true"))
     assert reason.endswith(" (by network: adb connect 10.1.2.3:5555)")
     assert "write adb:SERIAL" in refused(memprof("exec", "--on", "adb:-x", "--", "true"), 2)
