@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,9 @@ from memprof.measuring.progress import Silent
 from memprof.plan import delegated
 from memprof.plan.graphs.read import read
 from memprof.reports.tables import scale as tables
-from memprof.seek import scale
+from memprof.runs import store
+from memprof.runs.records import Product
+from memprof.seek import scale, scale_laws
 from memprof.seek.dimensions import parse
 from memprof.seek.scaled import ScaleRequest
 
@@ -101,6 +104,38 @@ def test_predictions_follow_what_tflite_plans_and_the_report_says_so(encoder):
     # 12.5 MiB of it is one copy of attention's 640 x 640 for 8 inputs, which no term of the law has.
     assert 17 * MIB < grown < 21 * MIB
     assert "follow the arena of TFLite's interpreter and XNNPACK's workspace" in tables.render(answer, format="text")
+
+
+def test_runs_that_were_kept_plan_the_arenas_again_without_the_model(encoder):
+    pytest.importorskip("ai_edge_litert")
+    dimensions = tuple(parse(text) for text in ("ids.0,mask.0=1..8", "ids.1,mask.1=16..128"))
+    far = {"ids.0=mask.0": 8, "ids.1=mask.1": 640}
+    lines: list[bytes] = []
+    answer = scale.scale(
+        ScaleRequest(str(encoder), "litert", dimensions, runs=1, points=4, predictions=(far,), within_bytes=90 * MIB),
+        Silent(),
+        lines.append,
+    )
+    runs = [store.decode(line, "a run") for line in lines]
+
+    assert sum(run.search.arenas is not None for run in runs) == 1 and max(map(len, lines)) < 200_000
+    (again,) = scale_laws.of_runs(runs)
+    assert again.law is not None and again.law.planned
+    assert (again.predictions, again.within) == (answer.predictions, answer.within)
+
+    # What cannot be a graph's is left out, and the law is that of the points alone.
+    (known,) = (run.search.arenas for run in runs if run.search.arenas is not None)
+    for odd in (
+        replace(known, amounts=()),
+        replace(known, between=((5, 5, 0),)),
+        replace(known, between=((0, 1 << 60, 0),)),
+        replace(known, workspaces=(((0, 1, -1),),)),
+        replace(known, amounts=((Product({"other": 1}, 4),), *known.amounts[1:])),
+        replace(known, amounts=((Product({"ids.0=mask.0": 1 << 40}, 4),), *known.amounts[1:])),
+        replace(known, amounts=((Product({}, 4, 0),), *known.amounts[1:])),
+    ):
+        (plain,) = scale_laws.of_runs([replace(run, search=replace(run.search, arenas=odd)) for run in runs])
+        assert plain.law is None or not plain.law.planned
 
 
 def test_a_limit_is_searched_beyond_what_64_bits_can_count(encoder):

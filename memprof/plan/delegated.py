@@ -68,6 +68,12 @@ class Delegated:
     between: Arena
     workspaces: tuple[Arena, ...]
 
+    @property
+    def labels(self) -> list[str]:
+        """The dimensions that it depends on."""
+        amounts = {amount for arena in (self.between, *self.workspaces) for *_, amount in arena}
+        return sorted({name for amount in amounts for powers, _ in amount.terms for name, _ in powers})
+
     def resident_bytes(self, at: At) -> int:
         """The interpreter's arena and XNNPACK's workspace at a place."""
         return _bytes(self.between, at) + max((_bytes(each, at) for each in self.workspaces), default=0)

@@ -417,17 +417,43 @@ class Requests:
 
 
 @dataclass(frozen=True)
+class Product:
+    """A term of an amount: numerator / denominator bytes for each unit of a product of dimensions, each with its power."""
+
+    powers: Mapping[str, int]
+    numerator: int
+    denominator: int = 1
+
+
+Buffers = tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Arenas:
+    """A TFLite model's buffers as its interpreter and XNNPACK share them, from its graph: from them both arenas are planned anywhere.
+
+    amounts: sizes in bytes, each a sum of products. between: the buffers of the interpreter's arena: the first step, the step after the last, the
+    number of the amount. workspaces: those of XNNPACK's workspace, as each part of the graph needs it.
+    """
+
+    amounts: tuple[tuple[Product, ...], ...] = field(repr=False)
+    between: Buffers = field(repr=False)
+    workspaces: tuple[Buffers, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
 class Search:
     """What a search for a law of memory was asked, and what it knew beside its runs.
 
-    predictions: places to predict, a value for each dimension by its label. within_bytes: the limit that values were to fit into. requests: in one
-    run of the search alone, the first after they were recorded. sums: of processes that ran side by side, in one of their runs alone: what all had
-    together, in bytes by the name of the figure; what they had at least where they died of want of memory.
+    predictions: places to predict, a value for each dimension by its label. within_bytes: the limit that values were to fit into. requests, arenas:
+    in one run of the search alone, the first after they were known. sums: of processes that ran side by side, in one of their runs alone: what all
+    had together, in bytes by the name of the figure; what they had at least where they died of want of memory.
     """
 
     predictions: tuple[Mapping[str, int], ...] = ()
     within_bytes: int | None = None
     requests: Requests | None = None
+    arenas: Arenas | None = None
     sums: Mapping[str, int] = field(default_factory=dict)
 
 

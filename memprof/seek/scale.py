@@ -14,14 +14,14 @@ from pathlib import Path
 from ..errors import InputError, MeasurementError, UsageError
 from ..judge import design, laws
 from ..judge.doubling import Arena
-from ..judge.terms import Point, Term
+from ..judge.terms import Point
 from ..measuring.order import Order
 from ..measuring.progress import Progress, Silent
 from ..runs import store
-from ..runs.records import EXECUTE, PEAK, Requests, Search
+from ..runs.records import EXECUTE, PEAK, Search
 from ..units import format_bytes
 from . import scale_laws
-from .dimensions import SESSIONS, Dimension, parse, space
+from .dimensions import Dimension, parse, space
 from .scale_findings import findings, of_token
 from .scale_requests import Simulation
 from .scale_runs import Places
@@ -86,7 +86,7 @@ class _Scaler:
         self._skipped: list[Mapping[str, int]] = []
         self._remarks: list[str] = []
         self._simulations: Sequence[Simulation] = []
-        self._unkept: Requests | None = None  # what was recorded, until a run has kept it
+        self._unkept = Search()  # what simulations are made of, until a run has kept it
         self._kept: int | None = None  # the most freed memory that a run kept, where laws are of such runs
 
     def check(self) -> None:
@@ -160,11 +160,13 @@ class _Scaler:
         return bool(others) and all(point.ended and not point.least for point in others)
 
     def _keep_with_search(self, line: bytes) -> None:
-        """Keep a run with what was asked, and what was recorded since the last one."""
+        """Keep a run with what was asked, and what simulations are made of since the last one."""
         run = store.decode(line, "a run")
         known = run.search or Search()
-        asked = replace(known, predictions=tuple(self._request.predictions), within_bytes=self._request.within_bytes, requests=self._unkept)
-        self._unkept = None
+        asked = replace(
+            self._unkept, predictions=tuple(self._request.predictions), within_bytes=self._request.within_bytes, sums=known.sums
+        )
+        self._unkept = Search()
         self._keep(line if asked == known else store.encode(replace(run, search=asked)))
 
     def _series_for_design(self) -> list[list[Point]]:
@@ -268,8 +270,7 @@ class _Scaler:
         if self._places.doubles:
             assert self._places.job is not None
             return scale_laws.arena(True, self._places.job, self._places.space.dimensions, self._points)
-        beside = tuple(Term(((name, 1),)) for name in self._lowest() if name == SESSIONS)
-        return Arena(doubles=False, beside=beside) if self._simulations else None
+        return scale_laws.planned_arena(list(self._lowest())) if self._simulations else None
 
     def _main_arena(self) -> Arena | None:
         return scale_laws.simulated(self._arena(), self._main, self._simulations)

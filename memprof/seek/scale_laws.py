@@ -13,13 +13,13 @@ from typing import Any
 from ..errors import InputError
 from ..judge import laws
 from ..judge.doubling import Arena
-from ..judge.terms import At, Point
+from ..judge.terms import At, Point, Term
 from ..programs import runtimes
 from ..runs.records import EXECUTE, MODEL_LOAD, PEAK, WARMUP, Job, Requests, Run
 from ..runs.settings import in_a_line
 from .dimensions import OWN, PROCESSES, SESSIONS, THREADS, Dimension
 from .scale_findings import findings, mapped_again, undecided
-from .scale_requests import Simulation, simulations
+from .scale_requests import Simulation, planned_again, simulations
 from .scale_runs import measured, measured_together, noise
 from .scaled import ALL, ANONYMOUS, CHARGED, Measured, Named, Scaled, Within, against, changes
 
@@ -76,6 +76,11 @@ def arena(doubles: bool, job: Job, dimensions: Sequence[Dimension], points: Sequ
     if not doubles or SESSIONS in varying or all(name in OWN or name in job.knobs for name in varying):
         return None
     return Arena(laws.growth_of(planned(points)))
+
+
+def planned_arena(labels: Sequence[str]) -> Arena:
+    """The arenas of a runtime that plans them, with these dimensions: each session has its own, and what else it takes beside."""
+    return Arena(doubles=False, beside=tuple(Term(((name, 1),)) for name in labels if name == SESSIONS))
 
 
 def simulated(arena: Arena | None, name: str, simulations: Sequence[Simulation]) -> Arena | None:
@@ -158,7 +163,11 @@ def _of_search(runs: Sequence[Run]) -> Scaled | None:
     points = of_medians(points, main)
     by_plan = planned(points)
     whose = arena(runtimes.described(job.runtime).arena_doubles(job.knobs), job, dimensions, points)
-    known = simulations(_requests(runs, varying), job.runs) if whose is not None else []
+    known: Sequence[Simulation] = simulations(_requests(runs, varying), job.runs) if whose is not None else []
+    arenas = next((run.search.arenas for run in reversed(runs) if run.search is not None and run.search.arenas is not None), None)
+    again = planned_again(arenas, varying)
+    if again is not None:
+        whose, known = planned_arena(varying), [again]
     made = replace(answer(job, dimensions, points, main, bounds, whose, known), planned=by_plan)
     made = replace(made, against=against(made), **_asked(made, runs))
     made = replace(made, within=within(made))

@@ -12,6 +12,7 @@ import itertools
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Protocol
 
@@ -22,11 +23,11 @@ from ..measuring.order import Order
 from ..measuring.progress import Silent
 from ..plan.arenas import requests
 from ..plan.arenas.heap import MAPPED_BYTES, Heap
-from ..plan.arenas.requests import Recording
-from ..plan.delegated import Delegated
+from ..plan.arenas.requests import Amount, Recording
+from ..plan.delegated import Arena, Delegated
 from ..programs import native
 from ..programs.runtimes import runners_path
-from ..runs.records import EXECUTE, PREPARE, WARMUP, Asked, Job, Requests
+from ..runs.records import EXECUTE, PREPARE, WARMUP, Arenas, Asked, Buffers, Job, Product, Requests
 from ..units import counted
 from .dimensions import SESSIONS, Dimension
 
@@ -37,6 +38,7 @@ _USUAL = {"arena_shrink": "off", "mode": "sequential", "provider": "cpu", "prelo
 _LEAST_CHUNK_BYTES = 4096
 _LOOKS = 3
 _MOST_BYTES = 1 << 53  # no machine has as much
+_MOST_BUFFERS, _HIGHEST_POWER = 20_000, 8  # of a graph that anybody runs
 # Settings under which XNNPACK has what it takes of a graph, in parts as large as can be, and tensors share memory.
 _DELEGATING = {"xnnpack": "on", "kernels": "optimized", "preserve_all_tensors": "off", "node_fusion": "on", "api": "interpreter"}
 
@@ -66,15 +68,15 @@ class Replayed:
 class Planned:
     """The arenas of every session at any place, from a graph and its parts."""
 
-    def __init__(self, known: Delegated, axes: Sequence[Dimension]) -> None:
-        self._delegated, self._axes = known, [each.label for each in axes]
+    def __init__(self, known: Delegated) -> None:
+        self._delegated, self._labels = known, known.labels
         self._known: dict[tuple[int, ...], int] = {}
 
     def resident_bytes(self, at: Mapping[str, int]) -> tuple[int, int]:
         """See Simulation."""
-        key = tuple(at[label] for label in self._axes)
+        key = tuple(at[label] for label in self._labels)
         if key not in self._known:
-            self._known[key] = self._delegated.resident_bytes(dict(zip(self._axes, key, strict=True)))
+            self._known[key] = self._delegated.resident_bytes(at)
         bytes = self._known[key] * at.get(SESSIONS, 1)
         return bytes, bytes
 
@@ -204,6 +206,47 @@ def simulations(known: Requests | None, runs: int) -> list[Replayed]:
     bound = known.mapped_from_bytes or MAPPED_BYTES
     seen = [Replayed(told, known.heap_free_bytes, bound, runs)] if known.heap_free_bytes is not None else []
     return [*seen, Replayed(told, (), bound, runs)]
+
+
+def kept_arenas(known: Delegated) -> Arenas:
+    """The buffers of a graph, as a run keeps them."""
+    numbers: dict[Amount, int] = {}
+
+    def buffers(arena: Arena) -> Buffers:
+        return tuple((lower, upper, numbers.setdefault(amount, len(numbers))) for lower, upper, amount in arena)
+
+    between, workspaces = buffers(known.between), tuple(map(buffers, known.workspaces))
+    return Arenas(tuple(map(_products, numbers)), between, workspaces)
+
+
+def _products(amount: Amount) -> tuple[Product, ...]:
+    return tuple(Product(dict(powers), *Fraction(factor).as_integer_ratio()) for powers, factor in amount.terms)
+
+
+def planned_again(kept: Arenas | None, labels: Sequence[str]) -> Planned | None:
+    """The arenas at any place of these dimensions, from what a run keeps; None where that cannot be a graph's."""
+    if kept is None or not _fit(kept, labels):
+        return None
+    amounts = [
+        Amount(tuple((tuple(product.powers.items()), Fraction(product.numerator, product.denominator)) for product in products))
+        for products in kept.amounts
+    ]
+
+    def arena(buffers: Buffers) -> Arena:
+        return tuple((lower, upper, amounts[number]) for lower, upper, number in buffers)
+
+    return Planned(Delegated(arena(kept.between), tuple(map(arena, kept.workspaces))))
+
+
+def _fit(kept: Arenas, labels: Sequence[str]) -> bool:
+    products = [product for products in kept.amounts for product in products]
+    buffers = [buffer for arena in (kept.between, *kept.workspaces) for buffer in arena]
+    return (
+        len(buffers) <= _MOST_BUFFERS
+        and all(0 <= lower < upper <= _MOST_BUFFERS and 0 <= number < len(kept.amounts) for lower, upper, number in buffers)
+        and all(abs(product.numerator) <= _MOST_BYTES and 1 <= product.denominator <= _MOST_BYTES for product in products)
+        and all(name in labels and 1 <= power <= _HIGHEST_POWER for product in products for name, power in product.powers.items())
+    )
 
 
 def _sound(known: Requests) -> bool:

@@ -25,6 +25,7 @@ from ..measuring.together import Shared, Together
 from ..models.identity import identify
 from ..plan import delegated
 from ..plan.analysis import describe
+from ..plan.delegated import Delegated
 from ..plan.graphs.graph import Graph
 from ..plan.graphs.read import read
 from ..plan.graphs.reduced import problem
@@ -106,36 +107,37 @@ class Places:
             point = self._alone(order, count)
         return replace(point, at=at, planned_bytes=planned, held_out=held_out)
 
-    def simulate(self) -> tuple[Requests | None, Sequence[Simulation]]:
-        """The arenas at any place, by different assumptions, and what was recorded for them, from runs that are no measurements; nothing where they
-        cannot be simulated."""
+    def simulate(self) -> tuple[Search, Sequence[Simulation]]:
+        """The arenas at any place, by different assumptions, and what they are made of: what was recorded in runs that are no measurements, or the
+        buffers of a graph. Nothing where they cannot be simulated."""
         if not self._request.simulates:
-            return None, []
+            return Search(), []
         if not self.doubles:
-            return None, self._planned_arenas()
+            known = self._delegated()
+            return (Search(), []) if known is None else (Search(arenas=scale_requests.kept_arenas(known)), [scale_requests.Planned(known)])
         try:
-            return self._replayed(scale_requests.places(self.space.varying))
+            recorded, simulations = self._replayed(scale_requests.places(self.space.varying))
+            return Search(requests=recorded), simulations
         except MemprofError as error:
             self.unsimulated = str(error)
-            return None, []
+            return Search(), []
 
-    def _planned_arenas(self) -> list[Simulation]:
-        """By the graph and its parts: for TFLite's runtimes."""
+    def _delegated(self) -> Delegated | None:
+        """The arenas by the graph and its parts: for TFLite's runtimes."""
         axes = [dimension for dimension in self.space.varying if all(name in self.space.axes for name in dimension.names)]
         others = {dimension.label for dimension in self.space.varying} - {dimension.label for dimension in axes}
         here = self._request.place is HERE and self._request.fleet is None
         if not here or not axes or not others <= {SESSIONS}:
-            return []
+            return None
         places = scale_requests.places(axes)
         order = self._order(self._lowest(places[0]))
         if self._planned(self._lowest(places[0])) is None or not scale_requests.delegates(order):
-            return []
+            return None
         try:
             graphs = [(at, self._graph(self._lowest(at))) for at in places]
         except MemprofError:
-            return []
-        known = delegated.delegated(order.job.runtime, order.python or sys.executable, graphs)
-        return [scale_requests.Planned(known, axes)] if known is not None else []
+            return None
+        return delegated.delegated(order.job.runtime, order.python or sys.executable, graphs)
 
     def _lowest(self, at: Mapping[str, int]) -> dict[str, int]:
         """A place with all other dimensions low."""
