@@ -28,6 +28,7 @@ import importlib  # noqa: E402
 import json  # noqa: E402
 from functools import lru_cache  # noqa: E402
 
+from constant_path import constant, real  # noqa: E402
 from marks import Marks, trim  # noqa: E402
 from runtimes import NAMES, Options, Refused, all_knobs, created  # noqa: E402
 
@@ -98,6 +99,8 @@ class Running:
     def _import(self):
         job = self._job
         self._class = find(job["runtime"])
+        if job["runtime"] in NAMES:  # a user's own may hand the path to other processes, or keep it
+            job["model"] = constant(job["model"])
         count = job.get("sessions", 1)
         self._runtime = several(self._class, count, job["model"]) if count > 1 else created(self._class, job["model"])
         self.kind = "error"
@@ -446,7 +449,7 @@ def words(error):
     """A runtime's error as one line: its type and message, without runs of white space."""
     name = type(error).__name__
     try:
-        message = " ".join(str(error).split())
+        message = real(" ".join(str(error).split()))
     except Exception:
         return name  # a type whose own words fail
     if isinstance(error, Refused):

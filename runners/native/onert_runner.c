@@ -112,7 +112,7 @@ int main(int argc, char **argv) {
         (int (*)(void *, uint32_t, const struct nnfw_info *))runner_function(library, "nnfw_set_input_tensorinfo");
     int (*set_input)(void *, uint32_t, int, const void *, size_t) =
         (int (*)(void *, uint32_t, int, const void *, size_t))runner_function(library, "nnfw_set_input");
-    const char *version = runner_word("version", ""), *model = argv[2];
+    const char *version = runner_word("version", ""), *model = runner_model();
     int ruy = runner_set("backend", "ruy");
     struct runner_shape shape;
     struct nnfw_info info;

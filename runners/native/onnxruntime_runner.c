@@ -178,7 +178,7 @@ int main(int argc, char **argv) {
 
     runner_begin("MODEL_LOAD");
     options = settings();
-    check(((void *(*)(const void *, const char *, const void *, void **))api[CREATE_SESSION])(environment, argv[2], options, &session), "CreateSession");
+    check(((void *(*)(const void *, const char *, const void *, void **))api[CREATE_SESSION])(environment, runner_model(), options, &session), "CreateSession");
     runner_end();
 
     runner_begin("PREPARE");

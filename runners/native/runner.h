@@ -16,6 +16,7 @@
 #define MEMPROF_RUNNER_H
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -25,12 +26,16 @@
 #define RUNNER_RANK 16
 #define RUNNER_NOTES 8
 #define RUNNER_TEXT 600
+#define RUNNER_PATH 4096
+#define RUNNER_NUMBER 100
+#define RUNNER_FOLDER "/proc/self/fd/100/"
 
 static int runner_count;
 static char **runner_words;
 static const char *runner_phase = "STARTUP";
 static char runner_notes[RUNNER_NOTES][RUNNER_TEXT];
 static int runner_noted;
+static char runner_folder[RUNNER_PATH]; /* of the model, as it was given, with its slash */
 
 /* -- lines */
 
@@ -44,6 +49,21 @@ static void runner_quote(char *to, size_t size, const char *from) {
     to[at] = 0;
 }
 
+/* A text of the runtime, with the model's folder as it was given. */
+static void runner_real(char *to, size_t size, const char *from) {
+    size_t at = 0, length = strlen(RUNNER_FOLDER);
+    while (*from != 0 && at + 1 < size) {
+        if (strncmp(from, RUNNER_FOLDER, length) == 0) {
+            at += (size_t)snprintf(to + at, size - at, "%s", runner_folder);
+            if (at >= size) at = size - 1;
+            from += length;
+        } else {
+            to[at++] = *from++;
+        }
+    }
+    to[at] = 0;
+}
+
 static void runner_write(const char *line, int length) {
     if (memprof_enter()) {
         memprof_write(line, length);
@@ -53,11 +73,12 @@ static void runner_write(const char *line, int length) {
 
 /* Write why the job ends here, and end it. kind: import, refused or error. */
 static void runner_fail(const char *kind, const char *format, ...) {
-    char message[RUNNER_TEXT], quoted[2 * RUNNER_TEXT], line[MEMPROF_LINE];
+    char text[RUNNER_TEXT], message[RUNNER_TEXT], quoted[2 * RUNNER_TEXT], line[MEMPROF_LINE];
     va_list words;
     va_start(words, format);
-    vsnprintf(message, sizeof message, format, words);
+    vsnprintf(text, sizeof text, format, words);
     va_end(words);
+    runner_real(message, sizeof message, text);
     runner_quote(quoted, sizeof quoted, message);
     fprintf(stderr, "%s: %s\n", runner_phase, message);
     runner_write(line, snprintf(line, sizeof line, "{\"mark\":\"error\",\"pid\":%ld,\"phase\":\"%s\",\"kind\":\"%s\",\"message\":\"%s\"}\n",
@@ -121,6 +142,23 @@ static int runner_number(const char *name, int otherwise) {
 static int runner_set(const char *knob, const char *value) {
     const char *text = runner_word("set.", knob);
     return text != NULL && strcmp(text, value) == 0;
+}
+
+/* The model's path through its open folder, which is as long wherever the model lies, for the reason that constant_path.py gives; the path as it was given
+ * where that does not lead to it. */
+static const char *runner_model(void) {
+    static char path[RUNNER_PATH];
+    const char *given = runner_words[2], *slash = strrchr(given, '/');
+    size_t length = slash != NULL ? (size_t)(slash - given) + 1 : 0;
+    int opened;
+    if (length >= sizeof runner_folder) return given;
+    memcpy(runner_folder, given, length);
+    opened = open(length ? runner_folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (opened < 0) return given;
+    snprintf(path, sizeof path, RUNNER_FOLDER "%s", given + length);
+    if (dup2(opened, RUNNER_NUMBER) != RUNNER_NUMBER || access(path, F_OK) != 0) return given;
+    close(opened);
+    return path;
 }
 
 static void *runner_open(int count, char **words) {

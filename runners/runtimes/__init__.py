@@ -6,7 +6,7 @@
         knobs = (Knob(...), ...)            # what can change its memory
 
         def __init__(self): ...             # imports the runtime; the end of this is the baseline
-        def load(self, model, options): ... # MODEL_LOAD; model is a path
+        def load(self, model, options): ... # MODEL_LOAD; model is a path (see constant_path.py)
         def prepare(self): ...              # PREPARE
         def execute(self): ...              # one iteration of WARMUP or EXECUTE
 

@@ -61,7 +61,7 @@ class Runtime:
             raise Refused(
                 f"{os.path.basename(model)} is not a scenario: load, prepare, execute and release are known, not {sorted(unknown)[0]}"
             )
-        self._folder = os.path.dirname(os.path.abspath(model))
+        self._folder = os.path.realpath(os.path.dirname(model))  # a step may close the files that its path leads through
         self._scenario = scenario
         self._held = {}
         self._numbers = {name: options.knobs[name] for name in ("x", "y", "z")}
