@@ -164,7 +164,8 @@ def _shard(suite: Any, text: str) -> Any:
     number, count = parts.parse_shard(text)
     part = parts.shard(suite, number, count)
     if part is None:
-        talk(f"shard {number} of {count} has nothing to measure: there are {counted(len(parts.comparisons(suite)), 'model')}")
+        there = len(parts.comparisons(suite))
+        talk(f"shard {number} of {count} has nothing to measure: there {'is' if there == 1 else 'are'} {counted(there, 'model')}")
     return part
 
 
