@@ -25,7 +25,7 @@ if importlib.util.find_spec("distributed") is None:  # it takes half a second to
     pytest.skip("distributed is not installed", allow_module_level=True)
 
 from memprof.cache import cache_folder
-from memprof.measuring.fleet import desk, message, scheduler
+from memprof.measuring.fleet import desk, message, scheduler, worker
 from memprof.measuring.fleet.security import Security
 from memprof.runs import store
 
@@ -151,7 +151,12 @@ def test_a_law_is_sought_on_several_machines_of_a_kind_at_once(memprof, scenario
     done = memprof(*words, *on(lab, "--machines", "kind=a"))
 
     assert several.returncode == 2
-    assert "a search measures on machines of one kind, and these are of several: arch=" in several.stderr
+    arch = os.uname().machine
+    words = "a search measures on machines of one kind, and these are of 2, as their labels say: --machines kind=a,pool=lab chooses 1 place with"
+    assert (
+        f"{words} arch={arch},kind=a,pool=lab; --machines kind=b,pool=lab chooses 1 place with arch={arch},kind=b,pool=lab"
+        in several.stderr
+    )
     assert done.returncode in (0, 3), done.stderr  # its law may be that it does not depend on it
     runs = store.load([tmp_path / "runs.jsonl"]).runs
     assert {run.attempt.labels["kind"] for run in runs} == {"a"}
@@ -470,6 +475,20 @@ def test_a_board_behind_a_worker_gets_a_model_once_and_is_waited_for(memprof, tm
     runs = store.load([tmp_path / "runs.jsonl"]).runs
     assert [(run.job.repeat, run.attempt.number, run.attempt.labels["place"]) for run in runs] == [(n, 2, server.place) for n in (1, 2)]
     assert [line["attempt"]["number"] for line in runs_in(tmp_path / "runs.jsonl")] == [1, 2, 2]
+
+
+def test_a_worker_says_that_it_waits_for_its_scheduler(memprof, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(worker, "_AGAIN_S", 1.0)
+    address = f"tcp://127.0.0.1:{free_port()}"
+
+    done = memprof("worker", address)
+
+    assert done.returncode == 5
+    assert done.stderr.splitlines() == [
+        f"memprof: waiting for the scheduler at {address}, for 1 s at most",
+        f"memprof: no scheduler answers at {address}; `dask scheduler` starts one",
+    ]
 
 
 def test_no_scheduler(memprof, scenario, monkeypatch):

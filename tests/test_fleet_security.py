@@ -102,6 +102,12 @@ def test_options_for_a_fleet_need_a_fleet(memprof):
     assert "its workers choose the folders" in folder.stderr
 
 
+@pytest.mark.parametrize("command", ["run", "scale", "tune", "bisect", "grow", "explain"])
+def test_the_help_of_on_names_a_fleet_where_one_can_measure(memprof, command):
+    on = memprof(command, "--help").stdout.partition("\n  --on ")[2].partition("\n  --")[0]
+    assert ("dask:ADDRESS" in on) == (command not in ("grow", "explain"))
+
+
 def test_growth_is_not_sought_on_a_fleet(memprof):
     done = memprof("grow", "m.onnx", "-r", "onnxruntime", "--on", "dask:tcp://127.0.0.1:1")
 
@@ -281,8 +287,35 @@ def test_a_machine_of_a_second_kind_that_joins_gets_no_point_of_a_search(tmp_pat
 
     assert needs == [{("kind", "x")}]
     assert [place.offered.labels["place"] for place in asks._there.values()] == ["a"]  # though c has all labels that are needed
-    with pytest.raises(UsageError, match="of several: fan=none,kind=x; kind=x; kind=y"):
-        searching.Machines(lab, frozenset()).pinned()
+    lab.told["workers"]["tcp://d"] = {"memprof": {**OFFERED, "place": "other", "labels": {"kind": "x", "place": "d"}}}
+    with pytest.raises(UsageError) as refused:
+        searching.Machines(lab, frozenset({("kind", "x")})).pinned()
+    assert str(refused.value).partition(": ")[2].split("; ") == [
+        "--machines fan=none,kind=x chooses 1 place with fan=none,kind=x",
+        "no --machines chooses 2 places with kind=x, because others have all that too: give the workers one more label (--labels)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "these", "others", "words"),
+    [
+        ({}, [{"arch": "x", "kind": "a", "host": "1"}], [{"arch": "x", "kind": "b", "host": "2"}], "kind=a"),
+        ({"pool": "p"}, [{"pool": "p", "kind": "a"}], [{"pool": "p", "kind": "b"}], "kind=a,pool=p"),
+        # Each label alone is another's too.
+        ({}, [{"arch": "x", "kind": "a"}], [{"arch": "x", "kind": "b"}, {"arch": "y", "kind": "a"}], "arch=x,kind=a"),
+        # Others have all labels of this kind, but it is one machine.
+        ({}, [{"kind": "a", "host": "1"}], [{"kind": "a", "host": "2", "fan": "none"}], "host=1"),
+    ],
+)
+def test_a_search_on_several_kinds_says_how_to_choose_each(given, these, others, words):
+    lab = Lab(
+        told={"workers": {f"tcp://{number}": {"memprof": {**OFFERED, "labels": labels}} for number, labels in enumerate(these + others)}}
+    )
+    with pytest.raises(UsageError) as refused:
+        searching.Machines(lab, frozenset(given.items())).pinned()
+    assert f"--machines {words} chooses 1 place with" in str(refused.value)
+    chosen = frozenset(parse_labels(words, "--machines").items())
+    assert searching.Machines(lab, chosen).pinned().width == 1
 
 
 def test_a_search_that_is_interrupted_has_a_law_of_the_points_that_came(tmp_path, monkeypatch):

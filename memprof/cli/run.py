@@ -17,7 +17,7 @@ from .measuring import (
     machines_option,
     measure_suite,
     phase_options,
-    place_options,
+    place_or_fleet_options,
     probe_option,
     reaching,
     security_options,
@@ -101,7 +101,7 @@ Examples:
 @click.option("--name", metavar="NAME", help="The model's name in tables.")
 @click.option("--suite", "suite_file", metavar="FILE.toml", help="Models, variants and defaults from a file. Options given here win.")
 @click.option("--shard", metavar="K/N", help="Measure only the K-th of N parts of the suite; `memprof merge` puts their runs together.")
-@place_options
+@place_or_fleet_options
 @machines_option
 @click.option("--each", metavar="LABEL", help="With --on dask: measure everything once on every kind of machine, by this label.")
 @click.option("--spread", is_flag=True, help="With --on dask: machines that fit are interchangeable, and repeats are divided among them.")
