@@ -190,7 +190,7 @@ def test_a_poisoned_comparison_is_reported_and_not_retried_for_ever(memprof, sce
     assert done.stderr.count("begins again elsewhere, whole") == 2
     # Two machines of the laboratory are tried, or three if an earlier test added others.
     assert re.search(r"poison\.json failed 3 times, on [23] machines and is given up", done.stderr)
-    assert "1 of 1 comparisons were given up" in done.stderr.splitlines()[-1]
+    assert "1 of 1 comparison was given up" in done.stderr.splitlines()[-1]
 
 
 def test_a_runtime_that_was_installed_meanwhile_is_found(memprof, scenario, lab, tmp_path):
@@ -239,6 +239,7 @@ def test_a_machine_that_is_lost_and_a_desk_that_is_interrupted(scenario, memprof
 
     assert process.returncode == 130, errors
     assert "long.json begins again elsewhere, whole: here of" in errors
+    assert f"2 runs of lost attempts stay in {path}, marked with the attempt; tables leave them out" in errors
     lines = runs_in(path)
     first, again = sorted(attempts(path))
     assert first == 1  # and the other is not always 2: a busy scheduler may still offer the place that was lost
@@ -249,6 +250,7 @@ def test_a_machine_that_is_lost_and_a_desk_that_is_interrupted(scenario, memprof
     done = memprof(*words, "-o", path, "--append")
 
     assert done.returncode == 0, done.stderr
+    assert re.findall(r"\[\d+/\d+\]", done.stderr) == [f"[{number}/8]" for number in range(1, 9)]
     runs = store.load([path]).runs
     assert [run.job.repeat for run in runs] == list(range(1, 9))
     ((number, _),) = {(run.attempt.number, run.attempt.place) for run in runs}  # all in one go and at one place
@@ -300,6 +302,15 @@ def test_a_worker_that_dies_and_two_desks(scenario, memprof, lab, tmp_path):
     assert {place["labels"]["kind"] for place in shown["places"]} >= {"a", "b", "extra", "spare"}
     assert {place["doing"]["title"] for place in shown["places"]} == {"one.json", "two.json", ""}
     assert extra.wait(60) == -signal.SIGKILL
+
+
+def test_a_desk_that_waits_leaves_no_errors_in_the_schedulers_log(memprof, lab, tmp_path):
+    before = lab.log("scheduler").stat().st_size
+
+    done = memprof("run", "--cmd", "app=sleep 1", "--repeats", 1, *on(lab, *POOL), "-o", "runs.jsonl")
+
+    assert done.returncode == 0, done.stderr
+    assert b"Exception" not in lab.log("scheduler").read_bytes()[before:]
 
 
 def test_versions_that_do_not_understand_one_another_are_named(memprof, scenario, lab, monkeypatch):
@@ -428,6 +439,7 @@ def test_a_scheduler_that_begins_anew_is_said_and_append_goes_on(scenario, mempr
         assert worker.poll() is None
         until(lambda: not measuring(worker))
 
+        assert b"queue_get" not in made.log("scheduler").read_bytes()
         until(lambda: f"{made.address} has here again".encode() in made.log("w").read_bytes())
         let(1000)
         done = memprof(*words, "--append")

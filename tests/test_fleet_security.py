@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import hashlib
 import io
@@ -636,13 +635,11 @@ class Incoming:
     def __init__(self, *messages):
         self.messages = list(messages)
 
-    def get(self, batch=False, timeout=None):
+    def get(self, batch=False):
         if batch:
             messages, self.messages = self.messages, []
             return messages
-        if self.messages:
-            return self.messages.pop(0)
-        raise asyncio.TimeoutError
+        return self.messages.pop(0)
 
 
 def asking():
@@ -720,7 +717,8 @@ def test_a_scheduler_that_is_lost_is_said(tmp_path, monkeypatch):
         raise OSError("nobody answers")
 
     monkeypatch.setattr(distributed, "Queue", lambda name, client: SimpleNamespace(name=name, get=away))
-    client = SimpleNamespace(status="closed", sync=away, scheduler=Lab.scheduler, cancel=lambda futures, force: None)
+    loop = SimpleNamespace(add_callback=lambda call: None)
+    client = SimpleNamespace(status="closed", sync=away, scheduler=Lab.scheduler, cancel=lambda futures, force: None, loop=loop)
     wanted = packed(Suite(models=(model(tmp_path),), runtimes=("synthetic",)), Wanted(), [])
     with pytest.raises(InputError, match=r"the connection to the scheduler broke .*--append goes on once it is back"):
         list(desk.Desk(client, wanted, SimpleNamespace(say=print), print).runs())
@@ -750,9 +748,9 @@ def test_a_desk_hears_from_the_worker_that_a_comparison_ended():
 def test_a_message_that_is_none_does_not_lose_the_others():
     asks, lines = asking()
     good = encode(Said("task", say="hello")).decode()
-    heard = list(asks._messages(Incoming("[", good, 7, '{"task": 7}', "\ud800"), 0))
+    heard = list(asks._messages(Incoming("[", good, 7, '{"task": 7}', "\ud800")))
     assert [said.say for said in heard] == ["hello"]
-    assert list(asks._messages(Incoming(), 0)) == []
+    assert list(asks._messages(Incoming(""))) == []
     assert lines and all(line.startswith("a worker sent what this memprof does not understand: ") for line in lines)
 
 
@@ -787,7 +785,6 @@ def test_a_machine_that_vanishes_takes_what_was_sent_ahead_with_it_which_has_not
 def test_every_run_arrives_once_however_often_it_is_sent():
     asks, _ = asking()
     asks.progress = SimpleNamespace(say=print, started=lambda job, index, total: None, finished=lambda run: None)
-    asks._planner.waiting = 0
     kept = []
     asks.keep = kept.append
 
@@ -803,6 +800,53 @@ def test_every_run_arrives_once_however_often_it_is_sent():
     assert once == [[(1, 1, "board")], [], [(2, 1, "board")], [], []]
     assert again == [[], [(1, 2, "other")], []]  # what a lost attempt still says is nobody's
     assert len(kept) == 3
+
+
+class Counted:
+    """A desk of two comparisons with one board, and all that it counts and says."""
+
+    def __init__(self, tmp_path):
+        self.counts, self.lines = [], []
+        progress = SimpleNamespace(say=self.lines.append, started=lambda job, *place: self.counts.append(place), finished=lambda run: None)
+        suite = Suite(models=(model(tmp_path), model(tmp_path, "n.json")), runtimes=("all",), repeats=2)
+        self.comparisons = {item.request.key: item for item in packed(suite, Wanted(), [])}
+        self.desk = desk.Desk(Lab(), [*self.comparisons.values()], progress, lambda line: None)
+        self.desk._want(self.comparisons)
+        self.desk._planner.offer(Offer("board"))
+
+    def measure(self, plan, came, how=None):
+        """The next comparison's name. It has `plan` Runs, and ends after those that came."""
+        (assigned,) = self.desk._planner.next()
+        item = self.comparisons[assigned.key]
+        self.desk._running["task"] = desk._Running(item, "board", assigned.attempt, "future")
+        said = [Said("task", plan=plan)]
+        for repeat in range(came):
+            made = replace(run(repeat=repeat), attempt=Attempt(assigned.key, assigned.attempt, plan))
+            said.append(Said("task", run=store.encode(made).decode()))
+        for words in (*said, Said("task", ended=Result(came, how, "full" if how else ""))):
+            list(self.desk._heard(words, None))
+        return item.task.title
+
+
+def test_the_counter_is_of_runs_that_are_kept_of_those_that_are_wanted(tmp_path):
+    counted = Counted(tmp_path)
+
+    names = [counted.measure(4, 1, "refused"), counted.measure(2, 2), counted.measure(4, 4)]  # by their words both have 2
+
+    assert names == ["m.json", "n.json", "m.json"]
+    assert counted.counts == [(1, 6), *((number, 6) for number in range(1, 7))]
+    assert counted.lines == ["m.json begins again elsewhere, whole: board: full; its 1 run stays aside"]
+    assert counted.desk.aside == 1
+
+
+def test_the_best_attempt_at_a_comparison_that_is_given_up_is_not_aside(tmp_path):
+    counted = Counted(tmp_path)
+
+    names = [counted.measure(*words) for words in ((4, 2, "refused"), (2, 2), (4, 1, "refused"), (4, 0, "usage"))]
+
+    assert names == ["m.json", "n.json", "m.json", "m.json"]
+    assert counted.counts == [(1, 6), (2, 6), (1, 6), (2, 6), (3, 6)]
+    assert (counted.desk._kept, counted.desk.aside) == (4, 1)
 
 
 def test_versions_may_differ_if_the_protocol_is_the_same():
