@@ -25,7 +25,7 @@ if importlib.util.find_spec("distributed") is None:  # it takes half a second to
     pytest.skip("distributed is not installed", allow_module_level=True)
 
 from memprof.cache import cache_folder
-from memprof.measuring.fleet import desk, message, scheduler
+from memprof.measuring.fleet import desk, message, scheduler, worker
 from memprof.measuring.fleet.security import Security
 from memprof.runs import store
 
@@ -151,7 +151,12 @@ def test_a_law_is_sought_on_several_machines_of_a_kind_at_once(memprof, scenario
     done = memprof(*words, *on(lab, "--machines", "kind=a"))
 
     assert several.returncode == 2
-    assert "a search measures on machines of one kind, and these are of several: arch=" in several.stderr
+    arch = os.uname().machine
+    words = "a search measures on machines of one kind, and these are of 2, as their labels say: --machines kind=a,pool=lab chooses 1 place with"
+    assert (
+        f"{words} arch={arch},kind=a,pool=lab; --machines kind=b,pool=lab chooses 1 place with arch={arch},kind=b,pool=lab"
+        in several.stderr
+    )
     assert done.returncode in (0, 3), done.stderr  # its law may be that it does not depend on it
     runs = store.load([tmp_path / "runs.jsonl"]).runs
     assert {run.attempt.labels["kind"] for run in runs} == {"a"}
@@ -185,7 +190,7 @@ def test_a_poisoned_comparison_is_reported_and_not_retried_for_ever(memprof, sce
     assert done.stderr.count("begins again elsewhere, whole") == 2
     # Two machines of the laboratory are tried, or three if an earlier test added others.
     assert re.search(r"poison\.json failed 3 times, on [23] machines and is given up", done.stderr)
-    assert "1 of 1 comparisons were given up" in done.stderr.splitlines()[-1]
+    assert "1 of 1 comparison was given up" in done.stderr.splitlines()[-1]
 
 
 def test_a_runtime_that_was_installed_meanwhile_is_found(memprof, scenario, lab, tmp_path):
@@ -234,6 +239,7 @@ def test_a_machine_that_is_lost_and_a_desk_that_is_interrupted(scenario, memprof
 
     assert process.returncode == 130, errors
     assert "long.json begins again elsewhere, whole: here of" in errors
+    assert f"2 runs of lost attempts stay in {path}, marked with the attempt; tables leave them out" in errors
     lines = runs_in(path)
     first, again = sorted(attempts(path))
     assert first == 1  # and the other is not always 2: a busy scheduler may still offer the place that was lost
@@ -244,6 +250,7 @@ def test_a_machine_that_is_lost_and_a_desk_that_is_interrupted(scenario, memprof
     done = memprof(*words, "-o", path, "--append")
 
     assert done.returncode == 0, done.stderr
+    assert re.findall(r"\[\d+/\d+\]", done.stderr) == [f"[{number}/8]" for number in range(1, 9)]
     runs = store.load([path]).runs
     assert [run.job.repeat for run in runs] == list(range(1, 9))
     ((number, _),) = {(run.attempt.number, run.attempt.place) for run in runs}  # all in one go and at one place
@@ -295,6 +302,15 @@ def test_a_worker_that_dies_and_two_desks(scenario, memprof, lab, tmp_path):
     assert {place["labels"]["kind"] for place in shown["places"]} >= {"a", "b", "extra", "spare"}
     assert {place["doing"]["title"] for place in shown["places"]} == {"one.json", "two.json", ""}
     assert extra.wait(60) == -signal.SIGKILL
+
+
+def test_a_desk_that_waits_leaves_no_errors_in_the_schedulers_log(memprof, lab, tmp_path):
+    before = lab.log("scheduler").stat().st_size
+
+    done = memprof("run", "--cmd", "app=sleep 1", "--repeats", 1, *on(lab, *POOL), "-o", "runs.jsonl")
+
+    assert done.returncode == 0, done.stderr
+    assert b"Exception" not in lab.log("scheduler").read_bytes()[before:]
 
 
 def test_versions_that_do_not_understand_one_another_are_named(memprof, scenario, lab, monkeypatch):
@@ -423,6 +439,7 @@ def test_a_scheduler_that_begins_anew_is_said_and_append_goes_on(scenario, mempr
         assert worker.poll() is None
         until(lambda: not measuring(worker))
 
+        assert b"queue_get" not in made.log("scheduler").read_bytes()
         until(lambda: f"{made.address} has here again".encode() in made.log("w").read_bytes())
         let(1000)
         done = memprof(*words, "--append")
@@ -470,6 +487,20 @@ def test_a_board_behind_a_worker_gets_a_model_once_and_is_waited_for(memprof, tm
     runs = store.load([tmp_path / "runs.jsonl"]).runs
     assert [(run.job.repeat, run.attempt.number, run.attempt.labels["place"]) for run in runs] == [(n, 2, server.place) for n in (1, 2)]
     assert [line["attempt"]["number"] for line in runs_in(tmp_path / "runs.jsonl")] == [1, 2, 2]
+
+
+def test_a_worker_says_that_it_waits_for_its_scheduler(memprof, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(worker, "_AGAIN_S", 1.0)
+    address = f"tcp://127.0.0.1:{free_port()}"
+
+    done = memprof("worker", address)
+
+    assert done.returncode == 5
+    assert done.stderr.splitlines() == [
+        f"memprof: waiting for the scheduler at {address}, for 1 s at most",
+        f"memprof: no scheduler answers at {address}; `dask scheduler` starts one",
+    ]
 
 
 def test_no_scheduler(memprof, scenario, monkeypatch):

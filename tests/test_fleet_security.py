@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import hashlib
 import io
@@ -100,6 +99,12 @@ def test_options_for_a_fleet_need_a_fleet(memprof):
     assert (done.returncode, folder.returncode) == (2, 2)
     assert "go with --on dask:ADDRESS" in done.stderr
     assert "its workers choose the folders" in folder.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "scale", "tune", "bisect", "grow", "explain"])
+def test_the_help_of_on_names_a_fleet_where_one_can_measure(memprof, command):
+    on = memprof(command, "--help").stdout.partition("\n  --on ")[2].partition("\n  --")[0]
+    assert ("dask:ADDRESS" in on) == (command not in ("grow", "explain"))
 
 
 def test_growth_is_not_sought_on_a_fleet(memprof):
@@ -281,8 +286,35 @@ def test_a_machine_of_a_second_kind_that_joins_gets_no_point_of_a_search(tmp_pat
 
     assert needs == [{("kind", "x")}]
     assert [place.offered.labels["place"] for place in asks._there.values()] == ["a"]  # though c has all labels that are needed
-    with pytest.raises(UsageError, match="of several: fan=none,kind=x; kind=x; kind=y"):
-        searching.Machines(lab, frozenset()).pinned()
+    lab.told["workers"]["tcp://d"] = {"memprof": {**OFFERED, "place": "other", "labels": {"kind": "x", "place": "d"}}}
+    with pytest.raises(UsageError) as refused:
+        searching.Machines(lab, frozenset({("kind", "x")})).pinned()
+    assert str(refused.value).partition(": ")[2].split("; ") == [
+        "--machines fan=none,kind=x chooses 1 place with fan=none,kind=x",
+        "no --machines chooses 2 places with kind=x, because others have all that too: give the workers one more label (--labels)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "these", "others", "words"),
+    [
+        ({}, [{"arch": "x", "kind": "a", "host": "1"}], [{"arch": "x", "kind": "b", "host": "2"}], "kind=a"),
+        ({"pool": "p"}, [{"pool": "p", "kind": "a"}], [{"pool": "p", "kind": "b"}], "kind=a,pool=p"),
+        # Each label alone is another's too.
+        ({}, [{"arch": "x", "kind": "a"}], [{"arch": "x", "kind": "b"}, {"arch": "y", "kind": "a"}], "arch=x,kind=a"),
+        # Others have all labels of this kind, but it is one machine.
+        ({}, [{"kind": "a", "host": "1"}], [{"kind": "a", "host": "2", "fan": "none"}], "host=1"),
+    ],
+)
+def test_a_search_on_several_kinds_says_how_to_choose_each(given, these, others, words):
+    lab = Lab(
+        told={"workers": {f"tcp://{number}": {"memprof": {**OFFERED, "labels": labels}} for number, labels in enumerate(these + others)}}
+    )
+    with pytest.raises(UsageError) as refused:
+        searching.Machines(lab, frozenset(given.items())).pinned()
+    assert f"--machines {words} chooses 1 place with" in str(refused.value)
+    chosen = frozenset(parse_labels(words, "--machines").items())
+    assert searching.Machines(lab, chosen).pinned().width == 1
 
 
 def test_a_search_that_is_interrupted_has_a_law_of_the_points_that_came(tmp_path, monkeypatch):
@@ -603,13 +635,11 @@ class Incoming:
     def __init__(self, *messages):
         self.messages = list(messages)
 
-    def get(self, batch=False, timeout=None):
+    def get(self, batch=False):
         if batch:
             messages, self.messages = self.messages, []
             return messages
-        if self.messages:
-            return self.messages.pop(0)
-        raise asyncio.TimeoutError
+        return self.messages.pop(0)
 
 
 def asking():
@@ -687,7 +717,8 @@ def test_a_scheduler_that_is_lost_is_said(tmp_path, monkeypatch):
         raise OSError("nobody answers")
 
     monkeypatch.setattr(distributed, "Queue", lambda name, client: SimpleNamespace(name=name, get=away))
-    client = SimpleNamespace(status="closed", sync=away, scheduler=Lab.scheduler, cancel=lambda futures, force: None)
+    loop = SimpleNamespace(add_callback=lambda call: None)
+    client = SimpleNamespace(status="closed", sync=away, scheduler=Lab.scheduler, cancel=lambda futures, force: None, loop=loop)
     wanted = packed(Suite(models=(model(tmp_path),), runtimes=("synthetic",)), Wanted(), [])
     with pytest.raises(InputError, match=r"the connection to the scheduler broke .*--append goes on once it is back"):
         list(desk.Desk(client, wanted, SimpleNamespace(say=print), print).runs())
@@ -717,9 +748,9 @@ def test_a_desk_hears_from_the_worker_that_a_comparison_ended():
 def test_a_message_that_is_none_does_not_lose_the_others():
     asks, lines = asking()
     good = encode(Said("task", say="hello")).decode()
-    heard = list(asks._messages(Incoming("[", good, 7, '{"task": 7}', "\ud800"), 0))
+    heard = list(asks._messages(Incoming("[", good, 7, '{"task": 7}', "\ud800")))
     assert [said.say for said in heard] == ["hello"]
-    assert list(asks._messages(Incoming(), 0)) == []
+    assert list(asks._messages(Incoming(""))) == []
     assert lines and all(line.startswith("a worker sent what this memprof does not understand: ") for line in lines)
 
 
@@ -754,7 +785,6 @@ def test_a_machine_that_vanishes_takes_what_was_sent_ahead_with_it_which_has_not
 def test_every_run_arrives_once_however_often_it_is_sent():
     asks, _ = asking()
     asks.progress = SimpleNamespace(say=print, started=lambda job, index, total: None, finished=lambda run: None)
-    asks._planner.waiting = 0
     kept = []
     asks.keep = kept.append
 
@@ -770,6 +800,53 @@ def test_every_run_arrives_once_however_often_it_is_sent():
     assert once == [[(1, 1, "board")], [], [(2, 1, "board")], [], []]
     assert again == [[], [(1, 2, "other")], []]  # what a lost attempt still says is nobody's
     assert len(kept) == 3
+
+
+class Counted:
+    """A desk of two comparisons with one board, and all that it counts and says."""
+
+    def __init__(self, tmp_path):
+        self.counts, self.lines = [], []
+        progress = SimpleNamespace(say=self.lines.append, started=lambda job, *place: self.counts.append(place), finished=lambda run: None)
+        suite = Suite(models=(model(tmp_path), model(tmp_path, "n.json")), runtimes=("all",), repeats=2)
+        self.comparisons = {item.request.key: item for item in packed(suite, Wanted(), [])}
+        self.desk = desk.Desk(Lab(), [*self.comparisons.values()], progress, lambda line: None)
+        self.desk._want(self.comparisons)
+        self.desk._planner.offer(Offer("board"))
+
+    def measure(self, plan, came, how=None):
+        """The next comparison's name. It has `plan` Runs, and ends after those that came."""
+        (assigned,) = self.desk._planner.next()
+        item = self.comparisons[assigned.key]
+        self.desk._running["task"] = desk._Running(item, "board", assigned.attempt, "future")
+        said = [Said("task", plan=plan)]
+        for repeat in range(came):
+            made = replace(run(repeat=repeat), attempt=Attempt(assigned.key, assigned.attempt, plan))
+            said.append(Said("task", run=store.encode(made).decode()))
+        for words in (*said, Said("task", ended=Result(came, how, "full" if how else ""))):
+            list(self.desk._heard(words, None))
+        return item.task.title
+
+
+def test_the_counter_is_of_runs_that_are_kept_of_those_that_are_wanted(tmp_path):
+    counted = Counted(tmp_path)
+
+    names = [counted.measure(4, 1, "refused"), counted.measure(2, 2), counted.measure(4, 4)]  # by their words both have 2
+
+    assert names == ["m.json", "n.json", "m.json"]
+    assert counted.counts == [(1, 6), *((number, 6) for number in range(1, 7))]
+    assert counted.lines == ["m.json begins again elsewhere, whole: board: full; its 1 run stays aside"]
+    assert counted.desk.aside == 1
+
+
+def test_the_best_attempt_at_a_comparison_that_is_given_up_is_not_aside(tmp_path):
+    counted = Counted(tmp_path)
+
+    names = [counted.measure(*words) for words in ((4, 2, "refused"), (2, 2), (4, 1, "refused"), (4, 0, "usage"))]
+
+    assert names == ["m.json", "n.json", "m.json", "m.json"]
+    assert counted.counts == [(1, 6), (2, 6), (1, 6), (2, 6), (3, 6)]
+    assert (counted.desk._kept, counted.desk.aside) == (4, 1)
 
 
 def test_versions_may_differ_if_the_protocol_is_the_same():

@@ -109,6 +109,8 @@ def test_an_unsized_tensor_makes_figures_least_ones(tmp_path: Path, memprof: Mem
     shown = memprof("plan", "show", path).stdout
     assert "at least 12" in shown
     assert "1 tensor of unknown size" in shown and "y (a string has no known size)" in shown
+    assert memprof("plan", "plot", path, "-o", "plan.html").returncode == 0
+    assert "1 tensor of unknown size counts nothing" in (tmp_path / "plan.html").read_text()
 
 
 def test_no_time_gives_the_order_s_costs_alone(founding: Path, memprof: Memprof) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 import click
 
 from ..errors import EXIT_OK, MeasurementError, UsageError
-from .measuring import security_options
+from ..units import counted
+from .measuring import security_options, unused_path
 
 _SHOWN = 2000  # runs whose tables are printed; the file has those of a larger campaign
 
@@ -93,8 +94,10 @@ def measure_on_fleet(
     load_distributed()
     security = secured(fleet.address, fleet.tls_ca, fleet.tls_cert, fleet.tls_key, fleet.insecure)
     wanted = packing.Wanted(fleet.labels, fleet.each, fleet.spread)
-    earlier = comparisons_in(Path(output), talk) if output and append and Path(output).exists() else {}
+    output = output or str(unused_path())
+    earlier = comparisons_in(Path(output), talk) if append and Path(output).exists() else {}
     failed: list[str] = []
+    aside = 0
     with scheduler.connected(fleet.address, security) as client:
         there, sentences = scheduler.places(client)
         for sentence in sentences:
@@ -102,6 +105,7 @@ def measure_on_fleet(
         packed = packing.packed(suite, wanted, [dict(place.offered.labels) for place in there])
 
         def measure(progress: Any, keep: Any) -> Any:
+            nonlocal aside
             name, beats = packing.desk_name(), count(1)
 
             def told(running: int, waiting: int, done: int) -> None:
@@ -113,10 +117,17 @@ def measure_on_fleet(
             finally:
                 watching.tell(client, name, None)
                 failed.extend(campaign.failed.values())
+                aside = campaign.aside
 
-        code = keep_runs(measure, output, append, as_json, above_baseline, brief)
+        try:
+            code = keep_runs(measure, output, append, as_json, above_baseline, brief)
+        finally:
+            if aside:
+                stay = "stays" if aside == 1 else "stay"
+                talk(f"{counted(aside, 'run')} of lost attempts {stay} in {output}, marked with the attempt; tables leave them out")
     if failed and code == 0:
-        raise MeasurementError(f"{len(failed)} of {len(packed)} comparisons were given up: {failed[0]}")
+        were = "was" if len(failed) == 1 else "were"
+        raise MeasurementError(f"{len(failed)} of {counted(len(packed), 'comparison')} {were} given up: {failed[0]}")
     return code
 
 

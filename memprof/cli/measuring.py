@@ -69,14 +69,21 @@ def condition_options(function: Any) -> Any:
 
 def place_options(function: Any) -> Any:
     """The options for the place where a command measures."""
+    return _place_options(function, "ssh:[USER@]HOST[:PORT], adb:[SERIAL] or labgrid:PLACE")
+
+
+def place_or_fleet_options(function: Any) -> Any:
+    """The same for a command that a fleet can measure too."""
+    return _place_options(function, "ssh:[USER@]HOST[:PORT], adb:[SERIAL] or labgrid:PLACE; on a fleet: dask:ADDRESS")
+
+
+def _place_options(function: Any, places: str) -> Any:
     function = click.option(
         "--remote-dir",
         metavar="FOLDER",
         help="Memprof's folder there.  [default: ~/.cache/memprof or /tmp/memprof-UID; by adb /data/local/tmp/memprof]",
     )(function)
-    return click.option("--on", metavar="PLACE", help="Measure on another machine: ssh:[USER@]HOST[:PORT], adb:[SERIAL] or labgrid:PLACE.")(
-        function
-    )
+    return click.option("--on", metavar="PLACE", help=f"Measure on another machine: {places}.")(function)
 
 
 def here_only(command: str, reason: str) -> Callable[[Any], Any]:

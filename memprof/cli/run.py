@@ -17,7 +17,7 @@ from .measuring import (
     machines_option,
     measure_suite,
     phase_options,
-    place_options,
+    place_or_fleet_options,
     probe_option,
     reaching,
     security_options,
@@ -101,7 +101,7 @@ Examples:
 @click.option("--name", metavar="NAME", help="The model's name in tables.")
 @click.option("--suite", "suite_file", metavar="FILE.toml", help="Models, variants and defaults from a file. Options given here win.")
 @click.option("--shard", metavar="K/N", help="Measure only the K-th of N parts of the suite; `memprof merge` puts their runs together.")
-@place_options
+@place_or_fleet_options
 @machines_option
 @click.option("--each", metavar="LABEL", help="With --on dask: measure everything once on every kind of machine, by this label.")
 @click.option("--spread", is_flag=True, help="With --on dask: machines that fit are interchangeable, and repeats are divided among them.")
@@ -164,7 +164,8 @@ def _shard(suite: Any, text: str) -> Any:
     number, count = parts.parse_shard(text)
     part = parts.shard(suite, number, count)
     if part is None:
-        talk(f"shard {number} of {count} has nothing to measure: there are {counted(len(parts.comparisons(suite)), 'model')}")
+        there = len(parts.comparisons(suite))
+        talk(f"shard {number} of {count} has nothing to measure: there {'is' if there == 1 else 'are'} {counted(there, 'model')}")
     return part
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ..errors import UndecidedError
-from .measuring import machines_option, place_options, reaching, security_options
+from .measuring import machines_option, place_or_fleet_options, reaching, security_options
 from .seeking import APPEND, OUTPUT, SETTINGS, Showing, answer, options
 
 _EPILOG = """\b
@@ -39,7 +39,7 @@ Examples:
     click.option("--confirm", is_flag=True, help="Measure the predictions too, where this machine can."),
     click.option("--points", type=click.IntRange(2), metavar="N", help="The most runs to fit to.  [default: 6; 12 for three dimensions]"),
     click.option("--runs", type=click.IntRange(1), default=2, show_default=True, metavar="N", help="Timed iterations of each run."),
-    place_options,
+    place_or_fleet_options,
     machines_option,
     security_options,
     OUTPUT,

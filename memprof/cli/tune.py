@@ -9,7 +9,7 @@ import click
 
 from ..errors import UsageError
 from ..units import parse_bytes, parse_duration_ns, parse_ratio
-from .measuring import machines_option, place_options, reaching, security_options
+from .measuring import machines_option, place_or_fleet_options, reaching, security_options
 from .seeking import Showing, answer, options
 
 _EPILOG = """\b
@@ -45,7 +45,7 @@ Examples:
         help="How far outputs may differ from the default's before they are marked.",
     ),
     click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="The same seed and figures give the same search."),
-    place_options,
+    place_or_fleet_options,
     machines_option,
     security_options,
     click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here. --append needs this file."),

@@ -87,8 +87,9 @@ class State:
                     self.runs.setdefault(label, []).append(run)
         if self.runs or self.failures or self.values:
             kept, word = (self.values, "figure") if self.values else (self.runs, "run")
-            many = counted(sum(map(len, kept.values())), word)
-            say(f"goes on where the search was stopped: {many} of {counted(len(kept), request.versions.noun)} are known")
+            count = sum(map(len, kept.values()))
+            known = f"{counted(count, word)} of {counted(len(kept), request.versions.noun)} {'is' if count == 1 else 'are'} known"
+            say(f"goes on where the search was stopped: {known}")
 
     def _under(self, now: Conditions, say: Callable[[str], None]) -> None:
         """Forget what was measured under other conditions: its figures must not be set beside new ones."""

@@ -143,7 +143,8 @@ def _blocks(names: Sequence[str]) -> list[tuple[int, int, str]]:
 
 def remarks(analysis: Analysis) -> list[str]:
     """The lines that a reader of the picture needs."""
-    unsized = [f"{counted(len(analysis.unsized), 'tensor')} of unknown size count nothing"] if analysis.unsized else []
+    count = len(analysis.unsized)
+    unsized = [f"{counted(count, 'tensor')} of unknown size {'counts' if count == 1 else 'count'} nothing"] if count else []
     return [remark for remark in (analysis.moved, analysis.source) if remark] + unsized + [_LEGEND]
 
 

@@ -28,7 +28,7 @@ from . import message, worker
 from .message import RESOURCE, Said, Sent
 from .packing import Packed
 from .planning import Assignment, Labels, Offer, Planner
-from .scheduler import AWAY, TIMEOUTS, There, as_before, asked, described, offered_words, places_among
+from .scheduler import AWAY, There, as_before, asked, described, offered_words, places_among
 
 _LOOK_S = 1.0  # between two looks at who is there; meanwhile the desk waits for messages
 _AGAIN_S = 0.2  # between two attempts to hear from a scheduler that is away
@@ -55,6 +55,11 @@ def _none(unmatched: Sequence[Labels], more: str = "") -> str:
     """That no place has one of these labels, without more words about it."""
     named = [labels for labels in unmatched if labels]
     return f"no place of the fleet has {'; '.join(map(described, named))}{more}" if named else f"the fleet has no place{more}"
+
+
+async def _put_empty(incoming: Any) -> None:
+    with suppress(Exception):  # the scheduler may be gone
+        await incoming.put("")
 
 
 class _Call:
@@ -97,9 +102,18 @@ class Desk:
     _names: dict[str, str] = field(default_factory=dict)  # of places, by their workers' addresses
     _gave: set[tuple[str, str]] = field(default_factory=set)  # small files by their worker and their hash
     _began: bool = False
+    _look_is_due: bool = True
     _stands_still_s: float | None = None  # since when no place fits what waits
-    _count: int = 0
-    _total: int = 0
+    _runs_of: dict[str, int] = field(default_factory=dict)  # how many each comparison has: as its suite says, then as its worker does
+    _wanted: int = 0  # the sum of these
+    _came: int = 0
+    _kept: int = 0  # of what came, without what is aside
+    _best: dict[str, int] = field(default_factory=dict)  # the most Runs of an attempt at a comparison that was lost
+
+    @property
+    def aside(self) -> int:
+        """How many Runs are of attempts that were lost, and that tables leave out. Of a comparison that was given up the best attempt stands."""
+        return self._came - self._kept
 
     def runs(self) -> Iterator[Run]:
         """Measure all comparisons; each Run is given to `keep` as a line of a runs file, and yielded.
@@ -107,6 +121,7 @@ class Desk:
         Raises InputError if the scheduler is lost, or if no place fits. What was measured until then is kept.
         """
         from distributed import Queue
+        from tornado.ioloop import PeriodicCallback
 
         by_key = {packed.request.key: packed for packed in self.packed}
         for key, (number, complete) in self.earlier.items():
@@ -117,26 +132,29 @@ class Desk:
         done = len(self.packed) - len(by_key)
         if done:
             self.progress.say(f"{counted(done, 'comparison')} of {len(self.packed)} {'is' if done == 1 else 'are'} in the file already")
-        self._planner.want(packed.request for packed in by_key.values())
+        self._want(by_key)
         incoming = Queue(f"memprof-{self._name}", client=self.client)
-        last, seen = 0.0, time.monotonic()
+        alarm = PeriodicCallback(lambda: self._ring(incoming), 1000 * _LOOK_S)
+        self.client.loop.add_callback(alarm.start)
+        seen = time.monotonic()
         with ThreadPoolExecutor(_SENDERS) as senders:
             try:
                 while self._planner.waiting or self._running:
-                    if time.monotonic() - last > _LOOK_S:
+                    if self._look_is_due:
+                        self._look_is_due = False
                         self._look()
-                        last = time.monotonic()
                     for assignment in self._planner.next():
                         self._start(by_key[assignment.key], assignment, incoming)
                     ended = list(self._ended)  # their last messages were put into the queue before they ended
                     try:
-                        for said in self._messages(incoming, last + _LOOK_S):
+                        for said in self._messages(incoming):
                             yield from self._heard(said, senders)
                         seen = time.monotonic()
                     except AWAY as error:
                         if time.monotonic() - seen > _PATIENCE_S or self.client.status not in ("running", "connecting"):
                             raise self._scheduler_lost(error) from None
                         time.sleep(_AGAIN_S)
+                        self._look_is_due = True  # another scheduler logs each question for a queue that it does not know as an error
                         continue
                     for key in ended:
                         self._ended.popleft()
@@ -146,7 +164,13 @@ class Desk:
                 self._running.clear()  # what sends files looks there
                 senders.shutdown(wait=False, cancel_futures=True)
                 with suppress(Exception):  # the scheduler may be gone
+                    self.client.loop.add_callback(alarm.stop)
                     self.client.cancel(futures, force=True)
+
+    def _want(self, by_key: Mapping[str, Packed]) -> None:
+        self._planner.want(packed.request for packed in by_key.values())
+        self._runs_of = {key: packed.runs for key, packed in by_key.items()}
+        self._wanted = sum(self._runs_of.values())
 
     # -- who is there
 
@@ -241,24 +265,20 @@ class Desk:
 
     def _wake(self, key: str, incoming: Any) -> None:
         """A task ended, and its worker did not say so, or is dead: the desk, which waits for messages, is sent an empty one."""
-
-        async def put() -> None:
-            with suppress(Exception):  # the scheduler may be gone
-                await incoming.put("")
-
         if key in self._running:
             self._ended.append(key)
             with suppress(Exception):  # the client may be closed
-                self.client.loop.add_callback(put)
+                self.client.loop.add_callback(_put_empty, incoming)
 
-    def _messages(self, incoming: Any, until: float) -> Iterator[Said]:
-        """What the workers have said. If that is nothing yet, what is said until a time of the clock that does not go back."""
-        first = ""
-        if not self._ended:
-            try:
-                first = incoming.get(timeout=max(0.0, until - time.monotonic()))
-            except TIMEOUTS:
-                return
+    async def _ring(self, incoming: Any) -> None:
+        """It is time for a look. The empty message ends the desk's wait: a wait with a time limit is an error in the scheduler's log each time that
+        nothing comes (distributed 2026.8)."""
+        self._look_is_due = True
+        await _put_empty(incoming)
+
+    def _messages(self, incoming: Any) -> Iterator[Said]:
+        """What the workers have said. If that is nothing yet, the next message is waited for; it may be an empty one."""
+        first = "" if self._ended else incoming.get()
         for data in filter(None, [first, *incoming.get(batch=True)]):
             try:
                 yield message.said(data.encode())
@@ -273,6 +293,9 @@ class Desk:
             self._planner.began(running.place, time.monotonic())
         if said.plan:
             running.plan = said.plan
+            key = running.packed.request.key
+            self._wanted += said.plan - self._runs_of[key]
+            self._runs_of[key] = said.plan
         if said.say:
             self._say_once(f"{running.place}: {said.say}")
         if said.outputs:
@@ -303,20 +326,14 @@ class Desk:
         place = self._there.get(running.place)
         labels = place.offered.labels if place else {}
         run = replace(run, attempt=replace(attempt, place=running.place, labels=labels), machine=self._told_apart(run, running.place))
-        self._count += 1
-        self.progress.started(run.job, self._count, max(self._count, self._expected()))
+        self._came += 1
+        self._kept += 1
+        self.progress.started(run.job, self._kept, self._wanted)
         try:
             self.keep(store.encode(run))
         finally:
             self.progress.finished(run)
         yield run
-
-    def _expected(self) -> int:
-        """How many Runs there will be: as many a comparison as those that are known have."""
-        known = [running.plan for running in self._running.values() if running.plan]
-        if known and not self._total:
-            self._total = max(known) * (self._planner.waiting + len(self._running))
-        return self._total
 
     def _told_apart(self, run: Run, place: str) -> Any:
         """The Run's machine. Two machines of one name are two machines all the same."""
@@ -345,6 +362,7 @@ class Desk:
             self._lost(running, result.why)
         elif result.how == "unmade":
             self._planner.failed(running.place, again=False)
+            self._put_aside(running, again=False)
             self.unmade[running.packed.request.key] = {label: f"{running.place}: {why}" for label, why in result.unmade.items()}
             self.failed[running.packed.request.key] = f"{running.place}: {result.why}"
             self.progress.say(f"{running.place}: {result.why}")
@@ -359,18 +377,27 @@ class Desk:
         reasons = self._why.setdefault(running.packed.request.key, [])
         reasons.append(f"{running.place}: {why}")
         benched = set(self._planner.benched)
-        kept = f"; its {counted(len(running.arrived), 'run')} stay aside" if running.arrived else ""
-        if self._planner.failed(running.place, again, ahead=not self._is_at_its_place(running)):
+        count = len(running.arrived)
+        kept = f"; its {counted(count, 'run')} {'stays' if count == 1 else 'stay'} aside" if count else ""
+        begins_again = self._planner.failed(running.place, again, ahead=not self._is_at_its_place(running))
+        self._put_aside(running, begins_again)
+        if begins_again:
             self.progress.say(f"{title} begins again elsewhere, whole: {reasons[-1]}{kept}")
         else:
             places = set(self._planner.failures(running.packed.request.key))
-            count = f"{counted(len(reasons), 'time')}, " if len(reasons) > 1 else ""
+            times = f"{counted(len(reasons), 'time')}, " if len(reasons) > 1 else ""
             where = counted(len(places), "machine") if len(places) > 1 else running.place
-            sentence = f"{title} failed {count}on {where} and is given up: {'; '.join(dict.fromkeys(reasons))}"
+            sentence = f"{title} failed {times}on {where} and is given up: {'; '.join(dict.fromkeys(reasons))}"
             self.failed[running.packed.request.key] = sentence
             self.progress.say(sentence)
         for place in self._planner.benched - benched:
             self.progress.say(f"{place} failed three times in a row and gets nothing more")
+
+    def _put_aside(self, running: _Running, again: bool) -> None:
+        """Count the Runs of an attempt that was lost no more. If the comparison is given up, those of its best attempt count."""
+        key = running.packed.request.key
+        self._best[key] = max(self._best.get(key, 0), len(running.arrived))
+        self._kept += (0 if again else self._best[key]) - len(running.arrived)
 
     # -- files
 

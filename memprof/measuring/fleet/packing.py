@@ -38,10 +38,12 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Packed:
-    """A comparison for the planner and for its worker. there: what a search asks of a place by its name, None if it asks the same of each."""
+    """A comparison for the planner and for its worker. runs: how many it has as far as its words say; only its worker knows that. there: what a
+    search asks of a place by its name, None if it asks the same of each."""
 
     request: Request
     task: Task
+    runs: int
     there: Callable[[str], Sought] | None = None
 
     def task_at(self, place: str) -> Task:
@@ -93,9 +95,9 @@ def packed(suite: Suite, wanted: Wanted, machines: Sequence[dict[str, str]]) -> 
             for share in repeats:
                 task = Task("", 0, title, desk_name(), words, files, model, share, names, kind)
                 key = _key(task, needs)
-                cost = _cost(part, model, len(share) or suite.repeats or 1)
-                request = Request(key, cost, frozenset(needs), apart if wanted.spread else "")
-                comparisons.append(Packed(request, replace(task, comparison=key)))
+                runs = (len(share) or suite.repeats or 1) * _rows(part)
+                request = Request(key, _cost(part, model, runs), frozenset(needs), apart if wanted.spread else "")
+                comparisons.append(Packed(request, replace(task, comparison=key), runs))
     return comparisons
 
 
@@ -123,15 +125,16 @@ def sought(asked: Asked, labels: Labels, twin: int = 0) -> Packed:
         there = Sent("reference.npz", asked.reference, sha256, size)
         task = replace(task, files=(*task.files, there), sought=replace(asked.sought, reference=there.name))
     key = _key(task, labels, twin)
-    return Packed(replace(plain.request, key=key), replace(task, comparison=key), asked.there)
+    return Packed(replace(plain.request, key=key), replace(task, comparison=key), plain.runs, asked.there)
 
 
 def _of_commits(asked: Asked, labels: Labels) -> Packed:
     """A comparison of commits, whose suite is a file of theirs."""
     title = ", ".join(label for label, numbers in asked.sought.repeats.items() if numbers)
-    cost = float(_PER_RUN * sum(map(len, asked.sought.repeats.values())))
+    runs = sum(map(len, asked.sought.repeats.values()))
     names = {sent.name: sent.path for sent in asked.sent}
-    return Packed(Request("", cost, frozenset(labels)), Task("", 0, title, desk_name(), {}, asked.sent, None, names=names), asked.there)
+    task = Task("", 0, title, desk_name(), {}, asked.sent, None, names=names)
+    return Packed(Request("", float(_PER_RUN * runs), frozenset(labels)), task, runs, asked.there)
 
 
 def check_phases(suite: Suite) -> None:
@@ -172,11 +175,15 @@ def _key(task: Task, needs: Labels | set[tuple[str, str]], twin: int = 0) -> str
     return hashlib.sha256(msgspec.json.encode(facts, order="deterministic")).hexdigest()[:32]
 
 
-def _cost(suite: Suite, model: Model | None, repeats: int) -> float:
+def _rows(suite: Suite) -> int:
+    """How many Runs a repeat has."""
+    return sum(len(variant.threads or suite.threads) or 1 for variant in variants_of(suite))
+
+
+def _cost(suite: Suite, model: Model | None, runs: int) -> float:
     """How long a comparison may take, in bytes of models that are loaded and run through."""
-    rows = sum(len(variant.threads or suite.threads) or 1 for variant in variants_of(suite))
     turns = 1 + (suite.warmup or 0) + (suite.runs or 0)
-    return float(repeats * rows * (_PER_RUN + turns * (model.bytes if model is not None else 0)))
+    return float(runs * (_PER_RUN + turns * (model.bytes if model is not None else 0)))
 
 
 def sent_of(model: Model, folder: str) -> list[Sent]:

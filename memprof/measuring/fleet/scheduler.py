@@ -25,6 +25,7 @@ from .planning import Labels
 from .security import Security, unreachable
 
 _CONNECT_S = 10
+OWN = frozenset({"host", "machine", "place"})  # labels that name one place
 TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # the same from Python 3.11 on
 # All that Dask's client raises while its scheduler is away, or is another.
 AWAY = (OSError, *TIMEOUTS, CancelledError, RuntimeError, AttributeError, LookupError, ValueError)
@@ -68,8 +69,7 @@ class There:
     @property
     def labels_of_kind(self) -> Labels:
         """Its labels without those that name this one place."""
-        own = {"host", "place", "machine"}
-        return frozenset((label, value) for label, value in self.offered.labels.items() if label not in own)
+        return frozenset((label, value) for label, value in self.offered.labels.items() if label not in OWN)
 
 
 @contextmanager

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import InputError, MemprofError, UsageError
 from ...runs.records import Run
+from ...units import counted
 from ..progress import Progress
 from . import packing, scheduler
 from .desk import Desk
 from .packing import Asked
 from .planning import Labels
+from .scheduler import OWN
 
 
 class _Stopped(Exception):
@@ -80,12 +82,23 @@ class Machines:
         fitting = [place for place in there if self.labels <= place.offered.labels.items() and self.kind in (None, place.labels_of_kind)]
         if not fitting:
             raise InputError(sentences[0] if sentences and not there else self._none(there))
-        kinds = sorted({place.kind or "no labels" for place in fitting})
+        kinds = Counter(place.kind for place in fitting)
         if len(kinds) > 1:
             raise UsageError(
-                f"a search measures on machines of one kind, and these are of several: {'; '.join(kinds)}; choose with --machines"
+                f"a search measures on machines of one kind, and these are of {len(kinds)}, as their labels say: "
+                + "; ".join(self._how_chosen(kind, fitting) for kind in sorted(kinds))
             )
         return fitting
+
+    def _how_chosen(self, kind: str, fitting: Sequence[scheduler.There]) -> str:
+        """What to write for the places of one kind among others."""
+        these = [place.offered.labels.items() for place in fitting if place.kind == kind]
+        words = _choosing(these, [place.offered.labels.items() for place in fitting if place.kind != kind])
+        named = f"{counted(len(these), 'place')} with {kind or 'no labels'}"
+        if words is None:
+            return f"no --machines chooses {named}, because others have all that too: give the workers one more label (--labels)"
+        chosen = ",".join(f"{label}={value}" for label, value in sorted(self.labels | words))
+        return f"--machines {chosen} chooses {named}"
 
     def _none(self, there: Sequence[scheduler.There]) -> str:
         return f"no place of the fleet has {scheduler.described(self.labels)}: {scheduler.offered_words(there)}"
@@ -137,6 +150,17 @@ class Machines:
                 yield number, Answer(mine, complete, why, outputs, last.get(key, 0.0), unmade)
         if ended is not None:
             raise ended
+
+
+def _choosing(these: Sequence[Set[tuple[str, str]]], others: Sequence[Set[tuple[str, str]]]) -> Labels | None:
+    """Labels that all of these places have, and that none of the others has all of: none could be left out. None if there are no such."""
+    words = frozenset.intersection(*map(frozenset, these))
+    if any(words <= labels for labels in others):
+        return None
+    for word in sorted(words, key=lambda word: (word[0] not in OWN, word)):  # what names a kind tells more than what names a machine
+        if not any(words - {word} <= labels for labels in others):
+            words -= {word}
+    return words
 
 
 def _last_attempt(runs: Sequence[Run], comparison: str) -> tuple[tuple[Run, ...], int]:

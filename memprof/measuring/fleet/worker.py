@@ -111,6 +111,7 @@ async def serve(scheduler: str, stands: Sequence[Stand], security: Security, say
         raise refusals[0]
     for refusal in refusals:
         say(f"{refusal}; it is tried again every {_AGAIN_S:.0f} s")
+    say(f"waiting for the scheduler at {scheduler}, for {_AGAIN_S:.0f} s at most")
     try:
         await asyncio.gather(*(_offer(scheduler, number, stand, security, say) for number, stand in enumerate(stands)))
     finally:
