@@ -245,7 +245,7 @@ def test_a_place_keeps_its_name_while_others_come_and_go():
     names: dict[str, str] = {}
 
     def seen(*addresses: str) -> dict[str, str]:
-        facts = dict(place="here", host="vm", machine="vm", labels={}, protocol=PROTOCOL, version="1")
+        facts = {"place": "here", "host": "vm", "machine": "vm", "labels": {}, "protocol": PROTOCOL, "version": "1"}
         there, sentences = places_among({address: {FACTS: facts} for address in addresses})
         assert sentences == []
         named = as_before(there, names)
