@@ -111,11 +111,19 @@ def format_bound(count: float) -> str:
     return f"{math.ceil(count / (1 << 20) * 100) / 100:.2f} MiB"
 
 
+def format_number(value: float, digits: int = 6) -> str:
+    """A number as people read it, in so many significant digits, and in all those before its point: `0.25`, `1048576`.
+
+    `:g` alone would write 1.04858e+06.
+    """
+    return f"{value:.{digits}g}" if abs(value) < 10**digits - 0.5 else f"{value:.0f}"
+
+
 def format_duration(nanoseconds: float) -> str:
-    """A duration as people read it: `1.25 ms`, `3.1 s`."""
+    """A duration as people read it, in the unit that leaves one to three digits before its point: `1.25 ms`, `3.1 s`."""
     for name, size in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
-        if abs(nanoseconds) >= size:
-            return f"{nanoseconds / size:.3g} {name}" if abs(nanoseconds) < 1000 * size else f"{nanoseconds / size:.0f} {name}"
+        if abs(nanoseconds) >= 0.9995 * size:  # what three digits round up to 1
+            return f"{format_number(nanoseconds / size, 3)} {name}"
     return f"{nanoseconds:.0f} ns"
 
 

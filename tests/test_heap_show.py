@@ -18,7 +18,7 @@ from rich.cells import cell_len
 from memprof.errors import InputError
 from memprof.heap import diff as judging
 from memprof.heap.profile import PhaseSpan
-from memprof.heap.wording import share
+from memprof.heap.wording import format_time, share
 from memprof.reports.heap import diff as report
 from memprof.reports.heap import page, plot, series, show
 from memprof.reports.heap.show import Look
@@ -37,6 +37,14 @@ HOSTILE = (
 
 def hostile():
     return profile((0, {(name, "main"): 10 + place for place, name in enumerate(HOSTILE)}), command=HOSTILE[2], path=HOSTILE[3])
+
+
+@pytest.mark.parametrize(
+    ("time", "unit", "expected"),
+    [(999.7, "s", "1000 s"), (1250, "ms", "1.25 s"), (1.25e9, "i", "1.25 G instructions"), (1.2345e12, "i", "1234 G instructions")],
+)
+def test_a_moment_is_written_without_an_exponent(time, unit, expected):
+    assert format_time(time, unit) == expected
 
 
 # -- show

@@ -344,6 +344,26 @@ def test_what_is_not_simulated_is_not_recorded(words, reason, monkeypatch):
     assert (places.simulate(), places.unsimulated) == ((None, []), reason)
 
 
+def test_without_the_package_that_reads_the_graph_nothing_is_recorded_and_that_is_said_first(monkeypatch):
+    pytest.importorskip("onnxruntime")
+    folder = once("a small LSTM", lambda folder: zoo.make("lstm", folder / "net.onnx", format="onnx", size_bytes=MIB))
+    monkeypatch.setattr(scale_requests, "record", lambda *words: pytest.fail("recorded"))
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    said = []
+    progress = Silent()
+    progress.say = said.append
+    request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", (parse("sequence=64..512"), parse("batch=8")), points=3, runs=1)
+
+    answer = scale.scale(request, progress, lambda line: None)
+
+    missing = "reading an ONNX graph needs onnx, not installed here: pip install 'ml-memprof[plan]'"
+    first = next(number for number, sentence in enumerate(said) if ": PEAK " in sentence)
+    assert [number < first for number, sentence in enumerate(said) if missing in sentence] == [True]
+    assert [remark for remark in answer.remarks if missing in remark] == [
+        f"The arena is not simulated, and there is no plan to hold it against: {missing}."
+    ]
+
+
 def test_a_size_beyond_all_memory_is_a_number():
     class Endless:
         def resident_bytes(self, at):

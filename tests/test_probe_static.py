@@ -6,6 +6,8 @@ import ctypes
 import fcntl
 import importlib.util
 import json
+import mmap
+import os
 import platform
 import re
 import shutil
@@ -133,6 +135,24 @@ def test_a_line_that_is_no_message_is_refused(kind, line):
 
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.startswith(b"not understood: ")
+
+
+# -- the page cache
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fault_in_a_file_that_was_read_through_brings_in_its_neighbours_and_no_large_folio(kind, tmp_path):
+    """So that as much of a mapped model is resident with either probe. With read-ahead, a fault may map a folio of a MiB."""
+    model = tmp_path / "model"
+    model.write_bytes(os.urandom(16 * MIB))
+    message = Message(job(), Start(("true",), command={}), 600 * 10**9, {"": 10**6}, [str(model)], "warm", cache_drop=True)
+
+    assert asked(kind, message).outcome.ok
+
+    with model.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        touched = [mapped[at] for at in range(0, 16 * MIB, MIB)]
+        (resident,) = (found.rss for found in psutil.Process().memory_maps() if found.path == str(model))
+    assert len(touched) * mmap.PAGESIZE <= resident <= len(touched) * (64 << 10)  # the kernel's fault_around_bytes
 
 
 # -- a program that no poll saw

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memprof.errors import UsageError
-from memprof.units import counted, exact_bytes, format_bytes, format_duration, parse_bytes, parse_duration_ns
+from memprof.units import counted, exact_bytes, format_bytes, format_duration, format_number, parse_bytes, parse_duration_ns
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,37 @@ def test_sizes_are_written_so_that_they_are_read_as_the_same(count, expected):
     assert parse_bytes(expected) == count
 
 
-@pytest.mark.parametrize(("count", "expected"), [(0, "0 ns"), (1_250_000, "1.25 ms"), (3_100_000_000, "3.1 s"), (2000 * 10**9, "2000 s")])
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (0, "0 ns"),
+        (999.7, "1 us"),
+        (999_400, "999 us"),
+        (999_600, "1 ms"),
+        (1_250_000, "1.25 ms"),
+        (999_700_000, "1 s"),
+        (3_100_000_000, "3.1 s"),
+        (999_700_000_000, "1000 s"),
+        (2000 * 10**9, "2000 s"),
+    ],
+)
 def test_durations_are_written(count, expected):
     assert format_duration(count) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "expected"),
+    [
+        (0.25, 6, "0.25"),
+        (1_048_576, 6, "1048576"),
+        (999_999.7, 6, "1000000"),
+        (-1_048_576.0, 6, "-1048576"),
+        (12.345, 3, "12.3"),
+        (999.7, 3, "1000"),
+    ],
+)
+def test_numbers_are_written_without_an_exponent(value, digits, expected):
+    assert format_number(value, digits) == expected
 
 
 @pytest.mark.parametrize(("number", "expected"), [(0, "0 tensors"), (1, "1 tensor"), (2, "2 tensors"), (1200, "1,200 tensors")])

@@ -13,6 +13,7 @@ from .frames import NO_MODULE, UNKNOWN, Frame
 from .massif import EXPORTED
 from .profile import HeapProfile, Snapshot
 from .trees import Tree
+from .wording import format_time
 
 _HEAP_ROOT = "(heap allocation functions) malloc/new/new[], --alloc-fns, etc."
 
@@ -41,7 +42,7 @@ def speedscope(profile: HeapProfile, snapshot: Snapshot | None = None) -> Iterat
     tree = _tree(profile, shown)
     frames = [_without_none({"name": _label(frame), "file": frame.file or frame.module, "line": frame.line}) for frame in profile.frames]
     yield '{"$schema":"https://www.speedscope.app/file-format-schema.json","exporter":"memprof","activeProfileIndex":0,'
-    yield '"name":' + json.dumps(f"{profile.command}: heap at {shown.time:g} {profile.time_unit}") + ',"shared":{"frames":'
+    yield '"name":' + json.dumps(f"{profile.command}: heap at {format_time(shown.time, profile.time_unit)}") + ',"shared":{"frames":'
     yield json.dumps(frames, separators=(",", ":")) + "},"
     yield f'"profiles":[{{"type":"sampled","name":{json.dumps(f"snapshot {shown.index}")},"unit":"bytes","startValue":0,'
     weights, comma = [], ""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from ..errors import InputError, UsageError, near
-from ..units import format_bytes
+from ..units import format_bytes, format_number
 from .frames import NO_MODULE, is_python
 from .profile import HeapProfile, Snapshot, TimeUnit
 
@@ -28,10 +28,10 @@ def format_time(time: float, unit: TimeUnit) -> str:
         return f"{format_bytes(time)} allocated"
     if unit in ("s", "ms"):
         seconds = time / 1000 if unit == "ms" else time
-        return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:.0f} s"
+        return f"{format_number(seconds, 3)} s"
     for name, size in _STEPS:
         if time >= size:
-            return f"{time / size:.3g} {name} instructions"
+            return f"{format_number(time / size, 3)} {name} instructions"
     return f"{time:.0f} instructions"
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..units import format_number
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -79,8 +81,8 @@ def _factor(name: str, power: int, term: Term) -> str:
         if term.kind == "doubling":
             return f"({name} rounded up to a power of two)"
         if term.kind == "pages":
-            return f"({name} rounded up to a multiple of {term.size:g}{f' x {term.each}' if term.each else ''})"
-        return f"({name} beyond {term.size:g})"
+            return f"({name} rounded up to a multiple of {format_number(term.size)}{f' x {term.each}' if term.each else ''})"
+        return f"({name} beyond {format_number(term.size)})"
     return name + ("²" if power == 2 else f"^{power}" if power > 2 else "")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..errors import UsageError, near_or_all
-from ..units import format_bytes, format_duration
+from ..units import format_bytes, format_duration, format_number
 from .records import PEAK, STARTUP, Mark, Run
 
 BYTES, NS, COUNT = "bytes", "ns", "count"
@@ -180,7 +180,7 @@ def with_swap(run: Run, phase: str, wanted: Metric) -> float | None:
 def amount(metric: str, value: float) -> str:
     """A metric's value as people read it."""
     unit = described(metric).unit
-    return format_bytes(value) if unit == BYTES else format_duration(value) if unit == NS else f"{value:g}"
+    return format_bytes(value) if unit == BYTES else format_duration(value) if unit == NS else format_number(value)
 
 
 def signed(metric: str, value: float, beside: float) -> str:

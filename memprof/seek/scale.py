@@ -118,6 +118,8 @@ class _Scaler:
         if assumed:
             self._progress.say(f"{self._places.model.name}: {assumed}")
             self._remark(f"{assumed[0].upper()}{assumed[1:]}.")
+        if self._places.missing:
+            self._progress.say(f"{self._places.model.name}: {self._places.missing}")
         self._measure(design.first_places(self._ranges()))
         fixed = "; ".join(self._fixed())
         if all(point.ended for point in self._points):
@@ -254,14 +256,18 @@ class _Scaler:
         except InputError as error:
             token_costs = []
             self._remark(f"{error}.")
+        unplanned = answer.unplanned
         unsimulated = self._places.unsimulated or ("it is not near the measured points" if self._simulations else "")
         if unsimulated and self._places.doubles and self._arena() is not None and not (answer.law is not None and answer.law.simulated):
-            self._remark(f"The arena is not simulated: {unsimulated}.")
+            if unsimulated == unplanned:
+                unplanned = f"the arena is not simulated, and {unplanned}"
+            else:
+                self._remark(f"The arena is not simulated: {unsimulated}.")
         if answer.law is None and (self._request.predictions or self._request.within_bytes):
             answer = replace(answer, undecided=answer.undecided or f"no simple law holds for {answer.main}")
             self._remark("Nothing is predicted, for no simple law holds.")
-        if answer.unplanned:
-            self._remark(f"{answer.unplanned[0].upper()}{answer.unplanned[1:]}.")
+        if unplanned:
+            self._remark(f"{unplanned[0].upper()}{unplanned[1:]}.")
         model = self._places.model
         told = findings(answer, model.weight_bytes or model.bytes, token_costs, self._places.noise[0])
         return replace(answer, findings=told, remarks=tuple(self._remarks))

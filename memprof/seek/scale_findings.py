@@ -13,7 +13,7 @@ from ..judge import laws
 from ..judge.laws import Coefficient
 from ..models.gguf import kv_cache
 from ..runs.records import EXECUTE, PREPARE
-from ..units import counted, format_bytes
+from ..units import counted, format_bytes, format_number
 from .dimensions import PROCESSES, SESSIONS, Dimension
 from .scaled import ANONYMOUS, CHARGED, Measured, Scaled, words_of
 
@@ -190,7 +190,8 @@ def undecided(answer: Scaled, noise: tuple[float, float]) -> str:
         step = laws.single_step(law, dimension.label) if law is not None and not law.simulated and law.depends_on(dimension.label) else None
         if step is not None:
             return (
-                f"over {_range(dimension)} {answer.main} makes a single step, between {step[0]:g} and {step[1]:g}, and a step tells no slope: "
+                f"over {_range(dimension)} {answer.main} makes a single step, between {format_number(step[0])} and "
+                f"{format_number(step[1])}, and a step tells no slope: "
                 f"{_wider(dimension)}"
             )
     sizes = [point.sizes[answer.main] for point in whole if answer.main in point.sizes]

@@ -27,7 +27,7 @@ from ..plan import delegated
 from ..plan.analysis import describe
 from ..plan.delegated import Delegated
 from ..plan.graphs.graph import Graph
-from ..plan.graphs.read import read
+from ..plan.graphs.read import check_installed, read
 from ..plan.graphs.reduced import problem
 from ..programs import runtimes
 from ..runs import store
@@ -50,6 +50,7 @@ class Places:
 
     noise: what two runs at the same place differ by, in bytes and as a share. job: of the last run. unplanned: why there is no plan, empty if
     there is one. doubles: the runtime's memory is an arena whose regions double; unsimulated: why it is not simulated, once it was tried.
+    missing: a sentence on the package without which there is neither a plan nor a simulated arena, empty if it is installed.
     shared: files whose pages processes share. assumed: a sentence on open dimensions of the model that run as 1, empty for none.
     Raises UsageError and InputError for a fault of the request.
     """
@@ -70,6 +71,7 @@ class Places:
         self.job: Job | None = None
         self.doubles = runtime.arena_doubles(request.knobs)
         self.unplanned = self.unsimulated = ""
+        self.missing = _missing(Path(self.model.path))
         self.shared: tuple[Shared, ...] = ()
         self._guard = _guard(request.place) if request.fleet is None else None
         self.assumed = "" if runtime.name.endswith(".py") else _assumed(self.space.forgotten(request.shapes, request.inputs))
@@ -152,8 +154,9 @@ class Places:
         unusual = " and ".join(others) or scale_requests.unusual(self._order(places[0]))
         if unusual:
             raise InputError(f"not with {unusual}{' in --vary' if others else ''}")
+        inputs = [self._inputs(at) for at in places]  # before any run: without them a recording tells nothing
         self._progress.say(f"{self.model.name}: recording what is asked of the arena, in {len(places)} runs without it")
-        recorded = [(at, scale_requests.record(self._guarded(self._order(at)), self._inputs(at))) for at in places]
+        recorded = [(at, scale_requests.record(self._guarded(self._order(at)), sizes)) for at, sizes in zip(places, inputs, strict=True)]
         kept = scale_requests.kept(recorded, scale_requests.heap(self._guarded(self._order(places[0]))))
         simulations = scale_requests.simulations(kept, self._request.runs)
         if kept is None or not simulations:
@@ -253,6 +256,14 @@ class Places:
 
     def _graph(self, at: Mapping[str, int]) -> Graph:
         return read(Path(self.model.path), self.space.shapes(at, self._request.shapes))
+
+
+def _missing(path: Path) -> str:
+    try:
+        check_installed(path)
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def _assumed(names: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ from memprof.runs.metrics import BYTES
 from memprof.runs.records import Run
 from memprof.seek import scale_laws
 from memprof.seek.scaled import Measured, Scaled, Within, words_of
-from memprof.units import counted, format_bytes, parse_bytes
+from memprof.units import counted, format_bytes, format_number, parse_bytes
 
 from ..tables import grid
 from ..tables.grid import Unit
@@ -224,7 +224,7 @@ def _short(text: str) -> bool:
 
 
 def _said_of(prediction: Prediction, main: str) -> str:
-    place = ", ".join(f"{name}={value:g}" for name, value in prediction.at.items())
+    place = ", ".join(f"{name}={format_number(value)}" for name, value in prediction.at.items())
     low, high = format_bytes(prediction.low_bytes), format_bytes(prediction.high_bytes)
     return f"{main} at {place}, predicted as {format_bytes(prediction.bytes)}, with 95% {low} to {high}"
 

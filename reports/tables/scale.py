@@ -12,7 +12,7 @@ from memprof.judge.terms import Point as LawPoint
 from memprof.plain import plain
 from memprof.runs.metrics import BYTES
 from memprof.seek.scaled import Measured, Scaled, Within, words_of
-from memprof.units import BYTE_UNITS, counted, format_bytes
+from memprof.units import BYTE_UNITS, counted, format_bytes, format_number
 
 from . import grid
 from .grid import Say, Section, Table, Unit
@@ -102,7 +102,7 @@ def per(amount: float) -> str:
                 value = size / BYTE_UNITS[name]
                 shown = f"{value:.2f} {name}" if value < 10 else f"{value:.1f} {name}"
     else:
-        shown = f"{size:.3g} B"
+        shown = f"{format_number(size, 3)} B"
     return f"-{shown}" if amount < 0 else shown
 
 
@@ -181,7 +181,7 @@ def _predictions(scaled: Scaled, size: Unit) -> Table:
         seen = next((point for point in scaled.points if point.held_out and dict(point.at) == dict(prediction.at)), None)
         rows.append(
             (
-                ", ".join(f"{name}={value:g}" for name, value in prediction.at.items()),
+                ", ".join(f"{name}={format_number(value)}" for name, value in prediction.at.items()),
                 grid.number(prediction.bytes / size.size),
                 f"{grid.number(prediction.low_bytes / size.size)} to {grid.number(prediction.high_bytes / size.size)}",
                 f"beyond the measured {' and '.join(prediction.beyond)}" if prediction.beyond else "within",
@@ -242,7 +242,9 @@ def notes(scaled: Scaled) -> list[str]:
         )
     for named in scaled.laws:
         if named.law is not None and not (scaled.changes and named.name == scaled.main):
-            said += [f"The law of {named.name} changes at about {dimension}={place:g}." for dimension, place in named.law.changes]
+            said += [
+                f"The law of {named.name} changes at about {dimension}={format_number(place)}." for dimension, place in named.law.changes
+            ]
     planned = [named.name for named in scaled.laws if named.law is not None and named.law.planned]
     if planned:
         said.append(

@@ -19,7 +19,7 @@ RANDOM = frozenset(("RandomNormal", "RandomNormalLike", "RandomUniform", "Random
 
 def load(path: Path) -> Any:
     """The model as onnx's ModelProto without the values of large tensors. Raises InputError."""
-    onnx = _onnx()
+    onnx = package()
     content = skeleton(path)
     try:
         model = onnx.ModelProto.FromString(content)
@@ -53,7 +53,8 @@ def _texts(graph: Any) -> Iterator[object]:
             yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
 
 
-def _onnx() -> Any:
+def package() -> Any:
+    """The package onnx. Raises InputError if it, or what it imports, is not installed."""
     try:
         import onnx
     except ModuleNotFoundError as error:

@@ -25,6 +25,14 @@ def given_shapes(shapes: Iterable[str]) -> dict[str, tuple[int, ...]]:
     return given
 
 
+def check_installed(path: Path) -> None:
+    """Raises InputError if the package that reads a file of this name is not installed."""
+    if path.suffix == ".onnx":
+        from . import onnx_proto
+
+        onnx_proto.package()
+
+
 def read(path: Path, shapes: dict[str, tuple[int, ...]] | None = None, batch: int | None = None, inline: bool = True) -> Graph:
     """The graph of an ONNX, TFLite or circle file.
 

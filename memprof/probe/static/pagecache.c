@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#define BLOCK 65536
+#define BLOCK ((size_t)1 << 20)
 #define PART ((size_t)64 << 20) /* of a file, mapped at a time: a board's address space may be small */
 
 static int resident(int descriptor) {
@@ -25,6 +25,16 @@ static int resident(int descriptor) {
     return 1;
 }
 
+/* Without read-ahead, so that each page is a folio of its own. */
+static void read_through(int descriptor) {
+    char *block = take_memory(BLOCK);
+    off_t at = 0;
+    ssize_t length;
+    posix_fadvise(descriptor, 0, 0, POSIX_FADV_RANDOM);
+    while ((length = pread(descriptor, block, BLOCK, at)) > 0) at += length;
+    free(block); /* the child's first memory is a copy of this process's */
+}
+
 void pagecache_prepare(const struct json *paths, const char *state, int drop_first) {
     const struct json *path;
     if (strcmp(state, "asis") == 0) return;
@@ -32,12 +42,7 @@ void pagecache_prepare(const struct json *paths, const char *state, int drop_fir
         int descriptor = path->zero ? -1 : open(path->text, O_RDONLY | O_CLOEXEC);
         if (descriptor < 0) continue; /* left to the runtime to complain about */
         if ((strcmp(state, "cold") == 0 || drop_first) && fsync(descriptor) == 0) posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
-        if (strcmp(state, "warm") == 0 && !resident(descriptor)) {
-            static char block[BLOCK];
-            off_t at = 0;
-            ssize_t length;
-            while ((length = pread(descriptor, block, sizeof block, at)) > 0) at += length;
-        }
+        if (strcmp(state, "warm") == 0 && !resident(descriptor)) read_through(descriptor);
         close(descriptor);
     }
 }

@@ -45,18 +45,22 @@
     return `${text}%`;
   }
 
+  // In three digits, and in all those before the point.
+  function digits(number) {
+    return number < 999.5 ? `${Number(number.toPrecision(3))}` : number.toFixed(0);
+  }
+
   function moment(time, unit) {
     if (unit === "B") return `${bytes(time)} allocated`;
     if (unit === "s" || unit === "ms") {
-      const seconds = unit === "ms" ? time / 1000 : time;
-      return `${seconds < 1000 ? Number(seconds.toPrecision(3)) : seconds.toFixed(0)} s`;
+      return `${digits(unit === "ms" ? time / 1000 : time)} s`;
     }
     for (const [name, size] of [
       ["G", 1e9],
       ["M", 1e6],
       ["k", 1e3],
     ])
-      if (time >= size) return `${Number((time / size).toPrecision(3))} ${name} instructions`;
+      if (time >= size) return `${digits(time / size)} ${name} instructions`;
     return `${time} instructions`;
   }
 
