@@ -186,6 +186,17 @@ def test_the_next_process_costs_what_it_has_for_itself_alone(scenario):
 
 
 @pytest.mark.usefixtures("nothing_left")
+def test_the_page_tables_of_each_process_count(scenario, monkeypatch):
+    texts = together._texts
+    monkeypatch.setattr(
+        together, "_texts", lambda place, paths: [re.sub(r"VmPTE:.*", f"VmPTE: {50 << 10} kB", text) for text in texts(place, paths)]
+    )
+    answer = asked(scenario(load=[{"allocate": "w", "bytes": 30 * MIB}]), "processes=1..2", points=2)
+    one, two = sorted(point.sizes[answer.main] for point in answer.points)
+    assert 80 * MIB < two - one < 90 * MIB
+
+
+@pytest.mark.usefixtures("nothing_left")
 def test_pages_of_a_file_that_only_the_first_run_had_to_read_are_not_charged(scenario, tmp_path):
     weights = tmp_path / "weights"
     weights.write_bytes(os.urandom(20 * MIB))

@@ -1,10 +1,11 @@
 """Several processes of one job at once, side by side: what all of them need together, and what the next one costs.
 
 Each process has a probe, and stands still at the end of each phase until all have come there; then all are looked at. Their shares of anonymous and
-shared memory add up (Pss_Anon and Pss_Shmem of proc_pid_smaps(5)); the pages of files, which they have in common, count once, as many as the
-process with the most of them has. Their proportional share is no measure of those: processes of others may map the same libraries. Where a control
-group can be made, all run in one group, whose charge is the kernel's own sum, with the kernel's page tables. Its pages of files are left out: a group
-is charged only for those that no other process read first, so that a first run would seem to need more than later ones.
+shared memory add up (Pss_Anon and Pss_Shmem of proc_pid_smaps(5)), and the page tables that the kernel keeps for each (VmPTE of
+proc_pid_status(5)); the pages of files, which they have in common, count once, as many as the process with the most of them has. Their proportional
+share is no measure of those: processes of others may map the same libraries. Where a control group can be made, all run in one group, whose charge is
+the kernel's own sum. Its pages of files are left out: a group is charged only for those that no other process read first, so that a first run would
+seem to need more than later ones.
 """
 
 from __future__ import annotations
@@ -163,11 +164,12 @@ class _Side:
     def _look(self) -> None:
         """All stand still: add them up."""
         group = self._group.counters if self._group is not None else ()
-        paths = [*(f"/proc/{pid}/smaps_rollup" for pid in self._pids.values()), f"/proc/{self._pids[0]}/smaps", *group]
-        texts = _texts(self._order.place, paths)
-        rollups, mappings, charges = texts[: self._count], texts[self._count], texts[self._count + 1 :]
-        sums = [_rollup(text) for text in rollups]
-        together = sum(own for own, _ in sums) + max(files for _, files in sums)
+        each = [f"/proc/{pid}/{name}" for name in ("smaps_rollup", "status") for pid in self._pids.values()]
+        texts = _texts(self._order.place, [*each, f"/proc/{self._pids[0]}/smaps", *group])
+        mappings, *charges = texts[2 * self._count :]
+        sums = [_rollup(text) for text in texts[: self._count]]
+        tables = sum(_sizes(text).get("VmPTE", 0) for text in texts[self._count : 2 * self._count])
+        together = sum(own for own, _ in sums) + max(files for _, files in sums) + tables
         self.sums[self._phase] = Sum(together, self._group.charged(*charges) if self._group is not None else None)
         if self._count > 1:
             self.shared = _shared_files(mappings)
@@ -233,9 +235,14 @@ def _number(text: str) -> int | None:
     return int(text) if text.strip().isdigit() else None
 
 
+def _sizes(text: str) -> dict[str, int]:
+    """The rows of a file of /proc that are sizes, in bytes."""
+    return {row.split(":")[0]: int(row.split()[1]) * 1024 for row in text.splitlines() if row.endswith("kB")}
+
+
 def _rollup(text: str) -> tuple[int, int]:
     """A process's share of memory without a file, and its resident pages of files, in bytes, from its smaps_rollup; 0 for one that has ended."""
-    sizes = {row.split(":")[0]: int(row.split()[1]) * 1024 for row in text.splitlines() if row.endswith("kB")}
+    sizes = _sizes(text)
     files = sizes.get("Rss", 0) - sizes.get("Anonymous", 0)
     if "Pss_Anon" not in sizes:  # before 5.4
         return sizes.get("Anonymous", 0), files

@@ -119,7 +119,7 @@ def _processes(answer: Scaled) -> list[str]:
     text = f"The next process costs {format_bytes(slope.bytes)} ({format_bytes(slope.low_bytes)} to {format_bytes(slope.high_bytes)})"
     charged = _slope(answer, PROCESSES, CHARGED)
     if charged is not None:
-        text += f"; the control group is charged {format_bytes(charged.bytes)} for it, page tables included"
+        text += f"; the control group is charged {format_bytes(charged.bytes)} for it"
     findings = [f"{text}."]
     if answer.shared:
         files = ", ".join(f"{Path(entry.path).name} {format_bytes(entry.bytes)}" for entry in answer.shared)
