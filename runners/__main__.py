@@ -350,6 +350,7 @@ def _described(name):
         "always_builds": bool(getattr(runtime_class, "always_builds", False)),
         "default_threads": getattr(runtime_class, "default_threads", None),
         "threads_env": getattr(runtime_class, "threads_env", None),
+        "env": dict(getattr(runtime_class, "env", {})),
         "native": getattr(runtime_class, "native", None),
         "bytes": _installed_bytes(distribution),
         "prefix": sys.prefix,
@@ -364,7 +365,9 @@ def _described(name):
 def check(name):
     """Import a runtime, and say its version or why that failed."""
     try:
-        answer = {"version": str(find(name)().version)}
+        runtime_class = find(name)
+        os.environ.update(getattr(runtime_class, "env", {}))
+        answer = {"version": str(runtime_class().version)}
     except Exception as error:
         answer = {"error": words(error)}
     sys.stdout.write(json.dumps(answer) + "\n")

@@ -110,7 +110,7 @@ def test_a_knob_that_is_a_variable_does_not_change_how_many_there_are(memprof, t
         names = ast.literal_eval(run.about.notes[0])
         assert sum(name.startswith("MORE") for name in names) == more
         counts[len(names)] = sum(name.startswith("MEMPROF_PAD_") for name in names)
-    assert len(counts) == 1 and next(iter(counts)) % 32 == 0, counts
+    assert len(counts) == 1 and next(iter(counts)) % 128 == 0, counts
 
 
 def test_texts_that_follow_figures_are_seen(watch, tmp_path):

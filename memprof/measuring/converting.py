@@ -102,7 +102,7 @@ def _message(order: Order, work: Path, space: Path, token: str) -> Message:
     }
     start = Start(
         argv=(order.python, str(runtimes.runners_path()), "build"),
-        env={"TMPDIR": str(space), **order.job.env, TOKEN: token},
+        env={"TMPDIR": str(space), **order.runtime.env, **order.job.env, TOKEN: token},
         stdin=json.dumps(child) + "\n",
     )
     return Message(order.job, start, _BUILD_TIMEOUT_NS, {"": _BUILD_INTERVAL_NS})

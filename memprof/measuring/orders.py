@@ -193,7 +193,7 @@ def _orders(suite: Suite, model: Model, variant: Variant, runtime: Runtime) -> l
 
 
 def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, knobs: dict[str, str], threads: int | None) -> Order:
-    env: dict[str, str | None] = {}
+    env: dict[str, str | None] = {**runtime.env}
     if suite.deterministic:
         env.update({"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1"})
     for key, value in knobs.items():

@@ -30,6 +30,7 @@ _LONGEST_S = 600
 _CHILD = """
 import json, os, sys
 job = json.load(sys.stdin)
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 try:
     import numpy
     import onnxruntime as ort

@@ -9,7 +9,7 @@ from . import libc, procfs
 from .listening import Listener
 
 ADDR_NO_RANDOMIZE = 0x0040000
-_PAD, _VARIABLES = "MEMPROF_PAD_", 32  # variables without a meaning, and by how many the number of all can be divided
+_PAD, _VARIABLES = "MEMPROF_PAD_", 128  # variables without a meaning, and by how many the number of all can be divided
 _PR_SET_PDEATHSIG = 1
 _PR_SET_PTRACER, _PR_SET_PTRACER_ANY = 0x59616D61, -1
 

@@ -150,8 +150,8 @@ def record(order: Order, inputs: tuple[int, ...]) -> Recording:
 def heap(order: Order) -> tuple[tuple[int, ...], int] | None:
     """The sizes of the heap's free chunks as PREPARE leaves them, and the size from which on a request is mapped; None where they are not seen.
 
-    A process that is stopped has its memory where one that is measured has it, but ONNX Runtime's own loading differs in one process of twenty: what
-    two processes have is taken, of three at most.
+    A process that is stopped has its memory where one that is measured has it, but what a runtime's threads do meanwhile may differ: what two
+    processes have is taken, of three at most.
     """
     seen: list[tuple[tuple[int, ...], int]] = []
 

@@ -29,7 +29,8 @@ kinds that it heeds, and with `always_builds` it is called with any settings, or
 `converter` is then the module that it needs and a sentence for when that is missing, and `converts_operators` the operators of ONNX that the
 conversion knows, if it is not a converter of the runtime's own that knows them. `imports(model)` imports what this kind of model needs
 beyond `__init__`, and belongs to the baseline too. `default_threads` is how many threads the runtime uses unasked (None: every CPU), and
-`threads_env` the variable that carries the number if no argument does. `notes` and `version` are shown with the results. `needs` names
+`threads_env` the variable that carries the number if no argument does. `env` are variables that its processes are started with, such as one that
+turns off what it sends to its makers. `notes` and `version` are shown with the results. `needs` names
 packages, as pip takes them, that an environment made for this runtime gets beside the distribution; `without_wheels` those among all it
 brings along that have no wheel, so that pip may build them. `doubling` names the knob whose `off` ends it, if the runtime takes its memory as
 an arena whose regions double: then a law of its memory has steps. `reshapes = False` says that it runs a model in no other shapes than those that

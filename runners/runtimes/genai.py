@@ -19,6 +19,7 @@ class Runtime:
     needs = ("numpy",)
     formats = ("/genai_config.json",)
     default_threads = None
+    env = {"ORT_DISABLE_TELEMETRY": "1"}
     knobs = (
         Knob(
             "chunk",

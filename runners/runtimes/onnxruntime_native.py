@@ -14,6 +14,7 @@ class Runtime:
     native = "onnxruntime_runner.c"
     library = "onnxruntime/capi/libonnxruntime.so.*"
     formats = onnxruntime.Runtime.formats
+    env = onnxruntime.Runtime.env
     doubling = onnxruntime.Runtime.doubling
     reshapes = onnxruntime.Runtime.reshapes
     default_threads = onnxruntime.Runtime.default_threads

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 
 #define PAD "MEMPROF_PAD_" /* variables without a meaning */
-#define VARIABLES 32       /* by how many the number of all can be divided */
+#define VARIABLES 128      /* by how many the number of all can be divided */
 
 extern char **environ;
 

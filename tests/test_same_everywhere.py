@@ -1,7 +1,8 @@
-"""Runtimes get a model under a path that is as long wherever the model lies."""
+"""What must not move a runtime's memory: the path of its model, and what it sends to its makers."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -83,3 +84,20 @@ def test_a_users_own_runtime_gets_the_path_as_it_is(memprof, tmp_path):
     (run,) = store.load([tmp_path / "runs.jsonl"]).runs
     (given,) = run.about.notes
     assert tmp_path.joinpath(given) == tmp_path / "net.bin"
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "onnxruntime-native"])
+def test_onnx_runtime_sends_nothing_and_keeps_no_database(runtime, memprof, tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    need_tool("gcc")
+    zoo.make("mlp", tmp_path / "mlp.onnx", format="onnx", size_bytes=1 << 20)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("CI", raising=False)
+    seen = []
+    for words in ((), ("--env", "ORT_DISABLE_TELEMETRY=0")):
+        done = memprof("run", "mlp.onnx", "-r", runtime, "--repeats", "1", "--runs", "1", *words)
+        assert done.returncode == 0, done.stderr
+        seen.append(list((tmp_path / "cache").rglob("onnxruntime.db")))
+    assert seen[0] == []
+    if tuple(map(int, importlib.metadata.version("onnxruntime").split(".")[:2])) >= (1, 29):
+        assert seen[1], "it is memprof that keeps it from that"
