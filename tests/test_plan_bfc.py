@@ -23,7 +23,7 @@ from memprof.plan.arenas.requests import Recording
 from memprof.programs import native
 from memprof.reports.tables import scale as tables
 from memprof.runs import store
-from memprof.runs.records import MODEL_LOAD, PEAK
+from memprof.runs.records import MODEL_LOAD, PEAK, Search
 from memprof.seek import scale, scale_laws, scale_requests, scale_runs
 from memprof.seek.dimensions import parse
 from memprof.seek.scaled import ScaleRequest
@@ -341,7 +341,7 @@ def test_what_is_not_simulated_is_not_recorded(words, reason, monkeypatch):
     asked = {"dimensions": (parse("batch=1..8"), parse("sequence=16..128")), **words}
     request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", **asked)
     places = scale_runs.Places(request, Silent(), lambda line: None)
-    assert (places.simulate(), places.unsimulated) == ((None, []), reason)
+    assert (places.simulate(), places.unsimulated) == ((Search(), []), reason)
 
 
 def test_without_the_package_that_reads_the_graph_nothing_is_recorded_and_that_is_said_first(monkeypatch):
@@ -385,5 +385,5 @@ def test_where_requests_cannot_be_recorded_nothing_is_simulated(monkeypatch, tmp
     progress.say = said.append
     request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", (parse("batch=1..8"), parse("sequence=16..128")))
     places = scale_runs.Places(request, progress, lambda line: None)
-    assert places.simulate() == (None, []) and "there is no C compiler here" in places.unsimulated
+    assert places.simulate() == (Search(), []) and "there is no C compiler here" in places.unsimulated
     assert said == ["net.onnx: recording what is asked of the arena, in 5 runs without it"]
