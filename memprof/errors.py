@@ -62,13 +62,13 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def near_or_all(name: str, known: Collection[str]) -> str:
-    """`near`; if no name is close, `; there are X, Y` or `; there is X`."""
+    """`near`; if no name is close, `; ` and `there_are`."""
     return near(name, known) or f"; {there_are(known)}"
 
 
 def there_are(names: Collection[str]) -> str:
-    """`there are X, Y`, or `there is X`."""
-    return f"there {'is' if len(names) == 1 else 'are'} {', '.join(names)}"
+    """`there are X, Y`, `there is X` or `there are none`."""
+    return f"there {'is' if len(names) == 1 else 'are'} {', '.join(names) or 'none'}"
 
 
 def out_of_memory(error: BaseException | None) -> bool:

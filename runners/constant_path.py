@@ -28,4 +28,4 @@ def constant(path):
 
 def real(text):
     """A text of the runtime, with the folder as it was given."""
-    return text.replace(*_real) if _real[0] else text
+    return text.replace(*_real)  # "" by "" before there is a stand-in

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import toml
-from ..errors import UsageError, near
+from ..errors import UsageError, near, near_or_all
 from ..runs.metrics import BYTES, GROWTH, METRICS, NS, amount
 from ..runs.records import PEAK
 from ..runs.summary import Key, Row, whole
@@ -164,8 +164,9 @@ def check(budgets: Iterable[Budget], spots: Sequence[Spot]) -> None:
             known = dict.fromkeys(spot[place] for spot in left if len(spot) > place)
             left = [spot for spot in left if len(spot) <= place or fnmatchcase(spot[place], glob)]
             if not left:
-                there = near(glob, known) or f"; there {'is' if len(known) == 1 else 'are'} {', '.join(known) or 'none'}"
-                raise UsageError(f"budgets {budget.file}: {budget.words} guards nothing: no {name} that is measured matches {glob}{there}")
+                raise UsageError(
+                    f"budgets {budget.file}: {budget.words} guards nothing: no {name} that is measured matches {glob}{near_or_all(glob, known)}"
+                )
 
 
 def judge(budgets: Sequence[Budget], head: Sequence[Entry]) -> list[Judged]:

@@ -115,9 +115,10 @@ def _limit(folder: Path, top: Path, version: int) -> int | None:
 
 def meminfo(root: Path) -> dict[str, int]:
     """The sizes of /proc/meminfo in bytes. Raises OSError."""
-    sizes = {}
-    for line in _read(root, "/proc/meminfo").splitlines():
-        name, _, value = line.partition(":")
-        if value.endswith("kB"):
-            sizes[name] = int(value.split()[0]) * 1024
-    return sizes
+    return sizes_in(_read(root, "/proc/meminfo"))
+
+
+def sizes_in(text: str) -> dict[str, int]:
+    """The rows of a file of /proc that are sizes, in bytes."""
+    rows = (line.partition(":") for line in text.splitlines())
+    return {name: int(value.split()[0]) * 1024 for name, _, value in rows if value.endswith("kB")}

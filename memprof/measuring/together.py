@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from ..errors import InputError, MeasurementError
 from ..runs.records import Run
 from . import groups
-from .cgroups import GROUP_FILES, GroupFiles
+from .cgroups import GROUP_FILES, GroupFiles, sizes_in
 from .converting import converted
 from .leftovers import end_leftovers, new_token
 from .message import Message
@@ -168,7 +168,7 @@ class _Side:
         texts = _texts(self._order.place, [*each, f"/proc/{self._pids[0]}/smaps", *group])
         mappings, *charges = texts[2 * self._count :]
         sums = [_rollup(text) for text in texts[: self._count]]
-        tables = sum(_sizes(text).get("VmPTE", 0) for text in texts[self._count : 2 * self._count])
+        tables = sum(sizes_in(text).get("VmPTE", 0) for text in texts[self._count : 2 * self._count])
         together = sum(own for own, _ in sums) + max(files for _, files in sums) + tables
         self.sums[self._phase] = Sum(together, self._group.charged(*charges) if self._group is not None else None)
         if self._count > 1:
@@ -235,14 +235,9 @@ def _number(text: str) -> int | None:
     return int(text) if text.strip().isdigit() else None
 
 
-def _sizes(text: str) -> dict[str, int]:
-    """The rows of a file of /proc that are sizes, in bytes."""
-    return {row.split(":")[0]: int(row.split()[1]) * 1024 for row in text.splitlines() if row.endswith("kB")}
-
-
 def _rollup(text: str) -> tuple[int, int]:
     """A process's share of memory without a file, and its resident pages of files, in bytes, from its smaps_rollup; 0 for one that has ended."""
-    sizes = _sizes(text)
+    sizes = sizes_in(text)
     files = sizes.get("Rss", 0) - sizes.get("Anonymous", 0)
     if "Pss_Anon" not in sizes:  # before 5.4
         return sizes.get("Anonymous", 0), files

@@ -118,8 +118,9 @@ class _Scaler:
         if assumed:
             self._progress.say(f"{self._places.model.name}: {assumed}")
             self._remark(f"{assumed[0].upper()}{assumed[1:]}.")
-        if self._places.missing:
-            self._progress.say(f"{self._places.model.name}: {self._places.missing}")
+        missing = self._places.missing()
+        if missing:
+            self._progress.say(f"{self._places.model.name}: {missing}")
         self._measure(design.first_places(self._ranges()))
         fixed = "; ".join(self._fixed())
         if all(point.ended for point in self._points):

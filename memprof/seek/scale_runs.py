@@ -50,7 +50,6 @@ class Places:
 
     noise: what two runs at the same place differ by, in bytes and as a share. job: of the last run. unplanned: why there is no plan, empty if
     there is one. doubles: the runtime's memory is an arena whose regions double; unsimulated: why it is not simulated, once it was tried.
-    missing: a sentence on the package without which there is neither a plan nor a simulated arena, empty if it is installed.
     shared: files whose pages processes share. assumed: a sentence on open dimensions of the model that run as 1, empty for none.
     Raises UsageError and InputError for a fault of the request.
     """
@@ -71,7 +70,6 @@ class Places:
         self.job: Job | None = None
         self.doubles = runtime.arena_doubles(request.knobs)
         self.unplanned = self.unsimulated = ""
-        self.missing = _missing(Path(self.model.path))
         self.shared: tuple[Shared, ...] = ()
         self._guard = _guard(request.place) if request.fleet is None else None
         self.assumed = "" if runtime.name.endswith(".py") else _assumed(self.space.forgotten(request.shapes, request.inputs))
@@ -80,6 +78,14 @@ class Places:
         """Say now what is wrong with the request's words. Raises UsageError and InputError."""
         self.space.check_shapes(self._request.shapes)
         self._order(at)
+
+    def missing(self) -> str:
+        """A sentence on the package without which there is neither a plan nor a simulated arena, empty if it is installed. It is imported."""
+        try:
+            check_installed(Path(self.model.path))
+        except InputError as error:
+            return str(error)
+        return ""
 
     def measure_at_once(self, places: Sequence[Mapping[str, int]], count: int, *, held_out: bool = False) -> Iterator[Measured]:
         """As `measure` for each of several places, on the request's fleet."""
@@ -256,14 +262,6 @@ class Places:
 
     def _graph(self, at: Mapping[str, int]) -> Graph:
         return read(Path(self.model.path), self.space.shapes(at, self._request.shapes))
-
-
-def _missing(path: Path) -> str:
-    try:
-        check_installed(path)
-    except InputError as error:
-        return str(error)
-    return ""
 
 
 def _assumed(names: Sequence[str]) -> str:
