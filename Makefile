@@ -43,7 +43,7 @@ wheel-test: $(VENV)/.for-tests
 bench: $(VENV)/.for-tests $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python ci/bench.py
 
-# Measuring elsewhere: by the probe in C, over ssh and on QEMU's boards; PARTS="probe jobs same ladder sent cable" for some of it.
+# Measuring elsewhere: by the recorder in C, over ssh and on QEMU's boards; PARTS="recorder jobs same ladder sent cable" for some of it.
 bench-boards: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/boards.py $(PARTS)
 

@@ -38,8 +38,8 @@ with pytest.MonkeyPatch.context() as _environment:
 
 from memprof import cli
 from memprof.measuring import bundle, probing
-from memprof.measuring.bundle import Probe
-from memprof.programs import static_probe
+from memprof.measuring.bundle import RecorderKind
+from memprof.programs import recorder_build
 
 # How long an example takes says how busy the machine is, and nothing of what it shows. The examples are the same in each session: a change fails
 # by what it did, and not by an example that nobody had met before. `pytest --hypothesis-profile=drawn` draws others.
@@ -227,20 +227,20 @@ def _caught(number: int) -> Iterator[Callable[[], str]]:
             text = file.read().decode(errors="replace").replace("\r\n", "\n")
 
 
-def _make_static_probe(_: Path) -> None:
-    static_probe.built()  # in the cache that the workers share
+def _make_recorder_build(_: Path) -> None:
+    recorder_build.built()  # in the cache that the workers share
 
 
-@pytest.fixture(params=["python", "static"])
-def probe(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The test runs twice, and whatever is measured in its own process is looked at by the one probe, then by the other."""
-    kind: Probe = request.param
-    if kind == "static":
+@pytest.fixture(params=["python", "c"])
+def recorder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The test runs twice, and whatever is measured in its own process is looked at by the one recorder, then by the other."""
+    kind: RecorderKind = request.param
+    if kind == "c":
         need_tool("cc")
         if request.config.getoption("--quick"):
             pytest.skip(_LEFT_OUT)  # the compiler, before anything else
-        once("the probe in C", _make_static_probe)
-    monkeypatch.setattr(probing, "probe_command", lambda *_: bundle.probe_command(kind))
+        once("the recorder in C", _make_recorder_build)
+    monkeypatch.setattr(probing, "recorder_command", lambda *_: bundle.recorder_command(kind))
     return kind
 
 

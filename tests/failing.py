@@ -1,4 +1,4 @@
-"""What the tests of failures share: one job through a real probe, memprof in the background, and a look at what still runs."""
+"""What the tests of failures share: one job through a real recorder, memprof in the background, and a look at what still runs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ import pytest
 
 from memprof.measuring import campaign
 from memprof.measuring.orders import plan
+from memprof.measuring.places.machine import this_machine
 from memprof.measuring.suite import Suite
-from memprof.probe import procfs
 from memprof.runs.records import Run
 
 MIB = 1 << 20
 # How far a peak can lie from what a program is known to hold: the kernel's bound, and what the program itself needs meanwhile (a line of output, a
 # frame, a page of a library that is touched for the first time).
-NEAR = int(procfs.machine()["peak_bound_bytes"] + 0.15 * MIB)  # type: ignore[operator]
+NEAR = int(this_machine().peak_bound_bytes + 0.15 * MIB)
 NEAR_MIB = NEAR / MIB
 PYTHON = shlex.quote(sys.executable)  # as a word of a shell script
 MARK = "MEMPROF_TEST"  # in the environment of everything that a test starts
@@ -41,8 +41,8 @@ class Knob:
     def value(self, text):
         return text
 """
-# For a test that shows nothing of the probe, in a module whose tests run with both.
-WITHOUT_PROBE = pytest.mark.parametrize("probe", ["python"], indirect=True)
+# For a test that shows nothing of the recorder, in a module whose tests run with both.
+WITHOUT_PROBE = pytest.mark.parametrize("recorder", ["python"], indirect=True)
 QUICK = {"load": [{"allocate": "weights", "bytes": 4 * MIB}]}
 HANG = {"load": [{"hang": True}]}
 
@@ -62,7 +62,7 @@ class Silent:
 
 
 def measured(model: Path, runtime: str | Path = "synthetic", **words: object) -> Run:
-    """One job through a real probe, without the command around it: no warm-up, one iteration and no RELEASE unless `words` say otherwise."""
+    """One job through a real recorder, without the command around it: no warm-up, one iteration and no RELEASE unless `words` say otherwise."""
     suite = Suite(models=(str(model),), runtimes=(str(runtime),), repeats=1, **{"warmup": 0, "runs": 1, "release": False, **words})
     (run,) = campaign.measure(plan(suite).orders, Silent(), lambda line: None)
     return run
@@ -150,6 +150,11 @@ def script(path: Path, text: str) -> Path:
     return path
 
 
+def unobserved(command: str) -> str:
+    """Lines of shell that run a command while the recorder that has started the shell stands still, as where a busy machine has no CPU for it."""
+    return f"kill -STOP $PPID\n{command}\ncode=$?\nkill -CONT $PPID\nexit $code\n"
+
+
 def runs_in(path: Path) -> list[dict]:
     """What a runs file holds, every line of it whole."""
     data = path.read_bytes()
@@ -216,8 +221,8 @@ def children() -> list[psutil.Process]:
     return processes("runners", "run")
 
 
-def probes() -> list[psutil.Process]:
-    """The probes."""
+def recorders() -> list[psutil.Process]:
+    """The recorders."""
     return processes("-I", "-S")
 
 

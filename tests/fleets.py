@@ -134,7 +134,7 @@ def tenders(worker: subprocess.Popen[bytes]) -> list[psutil.Process]:
 
 
 def measuring(*workers: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """Those of the workers' tending processes that measure: they have a probe."""
+    """Those of the workers' tending processes that measure: they have a recorder."""
     busy: list[psutil.Process] = []
     for tender in (tender for worker in workers for tender in tenders(worker)):
         with suppress(psutil.Error):

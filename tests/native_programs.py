@@ -1,4 +1,4 @@
-"""What the tests of commands share: small C programs with marks, compiled once, and one command through a real probe."""
+"""What the tests of commands share: small C programs with marks, compiled once, and one command through a real recorder."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from failing import Silent, with_patience
 from memprof.measuring import campaign
 from memprof.measuring.order import Order
 from memprof.measuring.orders import plan
+from memprof.measuring.places.machine import this_machine
 from memprof.measuring.suite import Suite, Variant
 from memprof.programs import commands
 from memprof.programs.runtimes import runners_path
-from memprof.runs.records import COMMAND, Run
+from memprof.recording import order as recording_order
+from memprof.recording.fold import Fold
+from memprof.recording.order import Header, Message
+from memprof.runs.records import COMMAND, Machine, Run
 
 MIB = 1 << 20
 HEADER = runners_path() / "native" / "memprof.h"
@@ -87,7 +91,7 @@ def order(*words: object, env: dict[str, str] | None = None, **settings: object)
 
 
 def ran(*words: object, **settings: object) -> Run:
-    """The Run of a command through a real probe."""
+    """The Run of a command through a real recorder."""
     (run,) = campaign.measure([order(*words, **settings)], Silent(), lambda line: None)  # type: ignore[arg-type]
     return run
 
@@ -95,7 +99,7 @@ def ran(*words: object, **settings: object) -> Run:
 class _Noticing(Silent):
     """Makes a file when a program and what it has started have been seen at this size together, twice.
 
-    The probe tells of it ten times a second at most. In between it has gone round its loop: by the second time it has read all marks that were
+    The recorder tells of it ten times a second at most. In between it has gone round its loop: by the second time it has read all marks that were
     written before the first.
     """
 
@@ -116,13 +120,24 @@ def ran_until_seen(mib: float, file: Path, path: str, *words: object) -> Run:
 
 
 def ran_in_time(came_so_far: Callable[[Run], bool], *words: object, **settings: object) -> Run:
-    """The Run of a command in which {us} and {s} are how long it waits: long enough for the probe to see what it must; at first 0.25 s."""
+    """The Run of a command in which {us} and {s} are how long it waits: long enough for the recorder to see what it must; at first 0.25 s."""
 
     def attempt(limit_ns: int) -> Run:
         timed = (str(word).replace("{us}", str(limit_ns // 4000)).replace("{s}", str(limit_ns / 4e9)) for word in words)
         return ran(*timed, **settings)
 
     return with_patience(attempt, came_so_far)
+
+
+def folded(message: Message, recording: bytes, machine: Machine | None = None) -> Run:
+    """The Run of what a recorder wrote for this message, on this machine or another."""
+    first, *lines = recording.splitlines()
+    fold = Fold()
+    fold.take(first)
+    fold.take(b"order 0 " + recording_order.encode(Header(message, machine or this_machine(), 0)))
+    for line in lines:
+        fold.take(line)
+    return fold.run()
 
 
 def phases(run: Run) -> list[str]:

@@ -125,7 +125,7 @@ def test_a_command_there_writes_marks(memprof, words, scenario, tmp_path):
     assert {mark["phase"] for mark in first["marks"]} == {mark["phase"] for mark in second["marks"]}
 
 
-def test_the_probe_in_python_measures_there_too(memprof, words, scenario, tmp_path):
+def test_the_recorder_in_python_measures_there_too(memprof, words, scenario, tmp_path):
     model = scenario(load=[{"allocate": "weights", "bytes": 8 << 20}])
     done = memprof("run", model, "-r", "synthetic", *words, "--python", sys.executable, "--repeats", "1", "--warmup", "0", "-o", "r.jsonl")
     assert done.returncode == 0, done.stderr

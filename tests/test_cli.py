@@ -166,26 +166,13 @@ def test_importing_the_package_imports_none_of_its_parts():
     assert not {name for name in modules_of("import memprof") if name.startswith("memprof.")}
 
 
-def test_the_probe_and_the_measured_side_import_only_the_stdlib(tmp_path):
-    loaded = modules_of("import memprof.probe.child, memprof.probe.pagecache, memprof.probe.procfs")
+def test_the_recorder_and_the_measured_side_import_only_the_stdlib(tmp_path):
+    loaded = modules_of("import memprof.recorder.__main__, memprof.recorder.launch, memprof.recorder.loop, memprof.recorder.pagecache")
 
     outside = {name.split(".")[0] for name in loaded} - set(sys.stdlib_module_names) - {"memprof", "__main__", "sitecustomize"}
     assert not {name for name in outside if not name.startswith(("_", "pyximport", "distutils"))}
-    assert "dataclasses" not in loaded
-    assert {name for name in loaded if name.startswith("memprof.")} == {
-        "memprof.probe",
-        "memprof.probe.child",
-        "memprof.probe.kills",
-        "memprof.probe.launching",
-        "memprof.probe.libc",
-        "memprof.probe.listening",
-        "memprof.probe.pagecache",
-        "memprof.probe.procfs",
-        "memprof.probe.swapping",
-        "memprof.probe.timeline",
-        "memprof.probe.wire",
-        "memprof.probe.work",
-    }
+    assert not loaded & {"dataclasses", "json", "re", "subprocess", "ctypes"}
+    assert not {name for name in loaded if name.startswith("memprof.") and not name.startswith("memprof.recorder")}
 
 
 def test_every_public_name_can_be_had():
@@ -312,7 +299,7 @@ def test_without_a_writable_home_a_temporary_folder_serves(memprof, scenario, tm
     assert done.returncode == 0, done.stderr
     (own,) = (tmp_path / "tmp").iterdir()
     assert own.name == f"memprof-{os.geteuid()}" and own.stat().st_mode & 0o077 == 0
-    assert list((own / ".cache/probe").glob("*.zip")) and (own / "state/key").exists()
+    assert list((own / ".cache/recorder").glob("*.zip")) and (own / "state/key").exists()
     assert package.load(tmp_path / "new.jsonl")[0].signature
 
     own.chmod(0o755)  # as somebody else might have made it

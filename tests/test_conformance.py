@@ -22,7 +22,7 @@ from memprof.programs import runtimes
 CASES = {"onnxruntime": "onnx", "tflite": "tflite", "litert": "tflite", "onert": "tflite", "tvm": "onnx", "openvino": "onnx"}
 CASES.update({"onnxruntime-native": "onnx", "onert-native": "tflite", "llamacpp": "gguf"})
 CASES.update({"ncnn": "param", "mnn": "mnn", "tflite_micro": "tflite", "ctranslate2": "folder"})
-# One for each kind of lines that a probe reads: of a runtime in Python, with figures of its own, of a model that generates, and of programs in C.
+# One for each kind of lines that a recorder reads: of a runtime in Python, with figures of its own, of a model that generates, and of programs in C.
 RUNNERS = ("onnxruntime", "tflite_micro", "llamacpp", "onnxruntime-native", "onert-native")
 # The phases after PREPARE: of a model that generates, and of all others.
 GENERATING, EXECUTING = ["WARMUP", "PROMPT", "GENERATE"], ["WARMUP", "EXECUTE"]
@@ -49,9 +49,9 @@ def make_nets(folder):
 
 
 @pytest.mark.parametrize(
-    ("probe", "name"), [*(("python", name) for name in CASES), *(("static", name) for name in RUNNERS)], indirect=["probe"]
+    ("recorder", "name"), [*(("python", name) for name in CASES), *(("c", name) for name in RUNNERS)], indirect=["recorder"]
 )
-def test_a_runtime_speaks_the_contract(nets, probe, name):
+def test_a_runtime_speaks_the_contract(nets, recorder, name):
     try:
         runtimes.find(name, sys.executable)
     except InputError as error:

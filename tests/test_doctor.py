@@ -26,9 +26,8 @@ from memprof.doctor.known import Known, Transient
 from memprof.doctor.machine import emulation, huge_pages, load, memory, processors, swap
 from memprof.doctor.report import Report, mirror
 from memprof.measuring import cgroups
+from memprof.measuring.places.machine import this_machine
 from memprof.measuring.places.place import HERE
-from memprof.probe import procfs
-from memprof.runs.records import Machine
 from memprof.runs.store import Columns
 
 MIB = 1 << 20
@@ -263,7 +262,7 @@ def test_the_verdict_names_the_larger_of_error_and_bound(errors: list[float | No
 
 
 def test_the_verdict_of_a_failure_is_its_reason() -> None:
-    assert doctor.verdict([], MIB, False, "no probe") == "nothing could be measured here: no probe"
+    assert doctor.verdict([], MIB, False, "no recorder") == "nothing could be measured here: no recorder"
 
 
 @pytest.mark.parametrize(
@@ -278,7 +277,7 @@ def test_the_verdict_by_a_program_compares_its_memory_with_what_was_measured(pea
     assert doctor.program_verdict(int(peak * MIB), 100 * MIB, MIB // 2, exact, None) == sentence
     by_thread = doctor.program_verdict(int(peak * MIB), 100 * MIB, MIB // 2, exact, None, by_thread=True)
     assert by_thread == sentence.replace(" MiB here", " MiB for each thread here")
-    assert doctor.program_verdict(0, MIB, MIB, False, "no probe") == "nothing could be measured here: no probe"
+    assert doctor.program_verdict(0, MIB, MIB, False, "no recorder") == "nothing could be measured here: no recorder"
 
 
 # -- looks
@@ -480,7 +479,7 @@ def test_a_busy_machine_is_a_limit() -> None:
 
 def test_nothing_can_be_read_and_everything_is_said_all_the_same(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    machine = msgspec.convert(procfs.machine(), Machine)
+    machine = this_machine()
     checks = {check.name: check for check in doctor.looks("/nowhere/python", machine, root({}))}
     for name in ("cgroup memory", "memory", "swap", "huge pages", "idle pages", "interpreter"):
         assert checks[name].state == "unknown"
@@ -528,7 +527,7 @@ def test_an_interpreter_that_fails_is_said_in_its_own_words(tmp_path: Path) -> N
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho no such thing >&2\nexit 3\n")
     broken.chmod(0o755)
-    machine = msgspec.convert(procfs.machine(), Machine)
+    machine = this_machine()
     checks = {check.name: check for check in doctor.looks(str(broken), machine)}
     assert checks["interpreter"].found == "cannot be told (ValueError: no such thing)"
 
@@ -554,7 +553,7 @@ def test_tools_by_their_own_words(root: Root, tmp_path: Path, monkeypatch: pytes
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    machine = msgspec.convert(procfs.machine(), Machine)
+    machine = this_machine()
     checks = {check.name: (check.state, check.found) for check in doctor.looks(sys.executable, machine, root({}))}
     assert checks["valgrind"] == ("ok", "3.99.1")
     assert checks["gdb"] == ("ok", "14.2")

@@ -144,7 +144,6 @@ def test_a_port_in_use_is_said_before_anything_is_asked(drive, port):
         (("--drive", "openai:70000"), "write openai:PORT"),
         (("--drive", "openai:80", "--prompts", "0"), "--prompts 0: it is at least 1"),
         (("--drive", "openai:80", "--phase-regex", "load=ready"), "give neither --phase nor --phase-regex"),
-        (("--drive", "openai:80", "--probe", "static"), "not with --probe static"),
         (("--drive", "openai:80", "-r", "synthetic"), "--drive is for servers, which are commands"),
         (("--parallel", "2"), "--parallel: that is for --drive, which is not given"),
     ],

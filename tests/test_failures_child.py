@@ -10,12 +10,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from failing import HANG, MIB, PYTHON, QUICK, WITHOUT_PROBE, measured, runs_in, runtime_file, script, wait_for, with_patience
+from failing import HANG, MIB, PYTHON, QUICK, WITHOUT_PROBE, measured, runs_in, runtime_file, script, unobserved, wait_for, with_patience
 
 from memprof.measuring import limits
-from memprof.probe import kills, procfs
+from memprof.recorder import kills, procfs
+from memprof.recording.kills import Kills
 
-pytestmark = pytest.mark.usefixtures("nothing_left", "probe")
+pytestmark = pytest.mark.usefixtures("nothing_left", "recorder")
 
 HELD = {"allocate": "weights", "bytes": 32 * MIB}
 WRITE = "number = int(os.environ['MEMPROF_MARKS'].split(':')[0])\nwrite = lambda data: os.write(number, data)\n"
@@ -100,9 +101,9 @@ def test_another_process_that_the_kernel_kills_for_want_of_memory_is_not_taken_f
     hog = f"{PYTHON} -c 'bytearray({256 * MIB})'"
     with cgroup_of(64 * MIB) as group:
         python = script(tmp_path / "python", f'#!/bin/sh\n(echo 0 > {group}/cgroup.procs; exec {hog})\nexec {PYTHON} "$@"\n')
-        before = procfs.oom_kills()
+        before = oom_kills()
         run = measured(scenario(load=[{"crash": "SIGKILL"}]), python=str(python))
-        assert procfs.oom_kills() > before
+        assert oom_kills() > before
 
     assert (run.outcome.phase, run.outcome.signal) == ("MODEL_LOAD", "SIGKILL")
     assert run.outcome.out_of_memory is (False if the_kernels_log_can_be_read() else None)
@@ -145,8 +146,7 @@ class Log:
         self._kills = self._inside = 0
         monkeypatch.setattr(kills, "_kernel_log", reading.detach)
         monkeypatch.setattr(kills, "_WITHIN_NS", 60 * 10**9)
-        monkeypatch.setattr(procfs, "oom_kills", lambda: self._kills)
-        monkeypatch.setattr(procfs, "oom_kills_inside", lambda: self._inside)
+        monkeypatch.setattr(procfs, "number", lambda path, name: b"%d" % (self._inside if "cgroup" in path else self._kills))
 
     def kill(self, pid, *, told=True, inside=True):
         self._kills += 1
@@ -167,43 +167,61 @@ def log(monkeypatch):
         yield log
 
 
+class Told:
+    """The kills that the recorder tells of, as the fold has them."""
+
+    def __init__(self):
+        self._fold = Kills()
+        self._recorder = kills.Kills(self)
+
+    def tell(self, kind, *fields):
+        """As the recorder's Writer."""
+        numbers = [None if field == b"-" else int(field) for field in fields]
+        if kind == b"kills":
+            self._fold.count(*numbers)
+        else:
+            self._fold.name(*numbers)
+
+    def ended(self, pids):
+        self._recorder.tell()
+        return self._fold.killed(pids)
+
+
+def oom_kills():
+    """How many processes the kernel has killed for want of memory."""
+    return int(procfs.number("/proc/vmstat", b"oom_kill"))
+
+
 @WITHOUT_PROBE
 def test_the_kernels_log_tells_whom_it_killed(log):
-    since = kills.Kills()
+    since = Told()
     log.write("oom-kill:constraint=CONSTRAINT_MEMCG,task=python,pid=77,uid=0")
     assert since.ended((77,)) is False, "nothing was killed"
     log.kill(78)
     assert since.ended((77,)) is False
-    log.kill(77)
-    assert since.ended((76, 77)) is True
-    since.close()
 
 
 @WITHOUT_PROBE
-def test_a_probe_that_was_held_up_reads_what_the_log_tells_by_now(log, monkeypatch):
-    monkeypatch.setattr(kills, "_WITHIN_NS", -1)
-    since = kills.Kills()
+def test_a_recorder_that_was_held_up_reads_what_the_log_tells_by_now(log):
+    since = Told()
     log.kill(78)
     log.kill(77)
-    assert since.ended((77,)) is True
-    since.close()
+    assert since.ended((76, 77)) is True
 
 
 @WITHOUT_PROBE
 def test_a_kill_that_the_log_does_not_tell_is_a_perhaps(log, monkeypatch):
     monkeypatch.setattr(kills, "_WITHIN_NS", 20_000_000)
-    since = kills.Kills()
+    since = Told()
     log.kill(77, told=False)
     assert since.ended((77,)) is None
-    since.close()
 
     monkeypatch.setattr(kills, "_kernel_log", lambda: None)
-    unread = kills.Kills()
+    unread = Told()
     log.kill(78, told=False, inside=False)
     assert unread.ended((77,)) is False, "it was in another container"
     log.kill(77, told=False)
     assert unread.ended((77,)) is None
-    unread.close()
 
 
 def test_an_exit_code_is_told_with_what_was_printed_last(scenario):
@@ -258,7 +276,7 @@ def test_a_hang_ends_at_the_time_limit_with_all_it_started(scenario):
 
 
 def test_a_time_limit_shorter_than_the_start_is_a_timeout_in_startup(scenario, tmp_path):
-    # A quick one may be through all its phases before a busy machine lets the probe look.
+    # A quick one may be through all its phases before a busy machine lets the recorder look.
     run = measured(scenario(**QUICK), python=str(wrapper(tmp_path, "sleep 600")), timeout_ns=1)
 
     assert (run.outcome.word, run.outcome.phase, run.marks) == ("timeout", "STARTUP", ())
@@ -442,6 +460,28 @@ def test_under_a_wrapper_the_process_that_speaks_first_is_measured(scenario, she
     assert run.mark("PREPARE").rss_peak_bytes > 48 * MIB
     assert run.timeline.rss_max_bytes > 48 * MIB
     assert run.warnings == ()
+
+
+@pytest.fixture
+def before_recorder(tmp_path):
+    """An interpreter that runs Python as its child before the recorder reads anything of it."""
+    return str(wrapper(tmp_path, "read -r job\n" + unobserved(f'printf "%s\\n" "$job" | {PYTHON} "$@"')))
+
+
+def test_marks_of_a_process_that_ended(scenario, before_recorder):
+    run = measured(scenario(load=[HELD]), python=before_recorder)
+
+    assert run.outcome.ok, (run.outcome, run.warnings)
+    assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "EXECUTE"]
+    assert run.mark("MODEL_LOAD").rss_peak_bytes > 32 * MIB
+    assert run.warnings == ()
+
+
+def test_failure_of_a_process_that_ended(model, tmp_path, before_recorder):
+    run = measured(model, runtime_file(tmp_path, load="raise OSError('no such device')"), python=before_recorder)
+
+    assert (run.outcome.status, run.outcome.phase) == ("error", "MODEL_LOAD")
+    assert "no such device" in run.outcome.message
 
 
 def test_under_a_wrapper_a_death_by_signal_is_told_as_one(scenario, shell):

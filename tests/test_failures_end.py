@@ -13,7 +13,21 @@ from pathlib import Path
 
 import psutil
 import pytest
-from failing import HANG, PYTHON, QUICK, all_gone, children, measured, probes, processes, runs_in, runtime_file, script, started, wait_for
+from failing import (
+    HANG,
+    PYTHON,
+    QUICK,
+    all_gone,
+    children,
+    measured,
+    processes,
+    recorders,
+    runs_in,
+    runtime_file,
+    script,
+    started,
+    wait_for,
+)
 
 from memprof import cli
 from memprof.runs import store
@@ -123,7 +137,7 @@ def test_an_interruption_while_a_long_result_waits_to_be_read(folder):
         (folder / "go").touch()
         wait_for(lambda: not children())
         # In the middle of its line: a pipe does not hold all of it.
-        wait_for(lambda: [probe for probe in probes() if probe.status() == psutil.STATUS_SLEEPING])
+        wait_for(lambda: [recorder for recorder in recorders() if recorder.status() == psutil.STATUS_SLEEPING])
         os.kill(process.pid, signal.SIGINT)
         os.kill(process.pid, signal.SIGCONT)
         _, err = process.communicate(timeout=120)
@@ -207,11 +221,11 @@ def test_a_killed_memprof_leaves_a_whole_file_and_no_process(folder):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_probe_is_one_failed_run_and_the_others_go_on(folder, number):
+def test_a_killed_recorder_is_one_failed_run_and_the_others_go_on(folder, number):
     with started(folder, "run", "forks.json", "quick.json", *ONCE) as process:
         wait_for(lambda: len(children()) == 3)
-        (probe,) = probes()
-        probe.send_signal(number)
+        (recorder,) = recorders()
+        recorder.send_signal(number)
         out, err = process.communicate(timeout=120)
 
     assert process.returncode == 4
@@ -219,31 +233,31 @@ def test_a_killed_probe_is_one_failed_run_and_the_others_go_on(folder, number):
     assert (lost["outcome"]["status"], good["outcome"]["status"]) == ("lost", "ok")
     assert lost["outcome"]["phase"] in ("STARTUP", "MODEL_LOAD")  # the last that it had told
     reason = "SIGKILL" if number == signal.SIGKILL else "exit code 3"
-    assert f"- synthetic: failed: the probe ended without a result ({reason})" in out
+    assert f"- synthetic: failed: the recorder ended before its recording did ({reason})" in out
     assert "Traceback" not in err
     store.unpack(store.load([folder / "runs.jsonl"]).runs[0].timeline)
 
 
-def test_under_a_wrapper_a_killed_probe_leaves_nothing_either(folder):
+def test_under_a_wrapper_a_killed_recorder_leaves_nothing_either(folder):
     shell = script(folder / "shell", f'#!/bin/sh\n{PYTHON} "$@"\nexit $?\n')
     with started(folder, "run", "hang.json", *ONCE, "--python", shell) as process:
         wait_for(lambda: any(child.name().startswith("python") for child in children()))
-        (probe,) = probes()
-        probe.kill()
+        (recorder,) = recorders()
+        recorder.kill()
         process.communicate(timeout=120)
 
     assert process.returncode == 4
     assert all_gone()
 
 
-def test_what_outlives_a_killed_memprof_and_its_killed_probe_is_ended_by_the_next_memprof(folder, memprof):
+def test_what_outlives_a_killed_memprof_and_its_killed_recorder_is_ended_by_the_next_memprof(folder, memprof):
     with started(folder, "run", "forks.json", *ONCE) as process:
         wait_for(lambda: len(children()) == 3)
-        (probe,) = probes()
-        probe.suspend()  # so that it cannot clean up when memprof ends
+        (recorder,) = recorders()
+        recorder.suspend()  # so that it cannot clean up when memprof ends
         process.kill()
         process.wait()
-        probe.kill()
+        recorder.kill()
     wait_for(lambda: len(children()) == 2)
 
     done = memprof("run", "quick.json", *NEXT)

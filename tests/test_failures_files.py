@@ -261,17 +261,17 @@ def test_a_full_disk_under_memprofs_own_folder_is_said(folder, memprof, small_di
     assert not list(folder.glob("memprof-*.jsonl"))
 
 
-def test_a_full_disk_where_the_probe_is_compiled_is_said(folder, memprof, small_disk):
-    # It writes another program, which is larger than the disk too: the probe would take seconds.
+def test_a_full_disk_where_the_recorder_is_compiled_is_said(folder, memprof, small_disk):
+    # It writes another program, which is larger than the disk too: the recorder would take seconds.
     (folder / "small.c").write_text("int main(void) { return 0; }")
     lines = f'[ "$1" = --version ] || {{ while [ "$1" != -o ]; do shift; done; set -- -static -o "$2" {shlex.quote(str(folder / "small.c"))}; }}'
     quick = script(folder / "quick-cc", f'#!/bin/sh\n{lines}\nexec {need_tool("cc")} "$@"\n')
     (small_disk / "filling").write_bytes(b"x" * 60_000)
 
-    done = memprof("exec", "--probe", "static", "--", "true", env={**os.environ, "XDG_CACHE_HOME": str(small_disk), "CC": str(quick)})
+    done = memprof("exec", "--recorder", "c", "--", "true", env={**os.environ, "XDG_CACHE_HOME": str(small_disk), "CC": str(quick)})
 
     assert done.returncode == INPUT
-    assert re.search("^memprof: .*probe-.* cannot be (compiled|written)", done.stderr.splitlines()[-1])
+    assert re.search("^memprof: .*recorder-.* cannot be (compiled|written)", done.stderr.splitlines()[-1])
     assert not list(folder.glob("memprof-*.jsonl"))
 
 

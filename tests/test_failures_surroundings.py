@@ -132,7 +132,7 @@ def test_a_terminal_that_cannot_show_a_sign_is_shown_another(folder, memprof):
 # -- what Python would take for its own
 
 
-def test_modules_in_the_working_folder_disturb_neither_probe_nor_child(folder):
+def test_modules_in_the_working_folder_disturb_neither_recorder_nor_child(folder):
     for name in ("json", "select", "array", "marks", "runtimes", "memprof", "sitecustomize"):
         (folder / f"{name}.py").write_text("raise SystemExit('the wrong file')\n")
     command = Path(sys.executable).with_name("memprof")  # with -m, Python itself would look into the working folder
@@ -162,7 +162,7 @@ def test_pythons_own_variables_disturb_nothing(folder, memprof, variables):
 
 
 def test_a_measured_memprof_is_not_taken_for_the_one_that_measures(folder, memprof):
-    """memprof in a program that memprof measures: its marks go to its own probe."""
+    """memprof in a program that memprof measures: its marks go to its own recorder."""
     command = [sys.executable, "-m", "memprof", *ONCE]
     runtime_file(folder, load=f"subprocess.run({command}, check=True)")
 

@@ -319,7 +319,7 @@ def test_a_note_on_groups_of_another_container_is_left_alone_and_one_on_a_folder
     assert note.read_text() == f"another/1\n{tmp_path}"
 
 
-def test_the_group_of_a_killed_probe_is_removed_at_once(scenario, tmp_path):
+def test_the_group_of_a_killed_recorder_is_removed_at_once(scenario, tmp_path):
     made = grouped().folder
 
     run = measured(scenario(), runtime_file(tmp_path, load="os.kill(os.getppid(), 9)"), no_swap=True)
@@ -554,7 +554,7 @@ def test_an_interruption_leaves_what_was_found(held, imagined, monkeypatch):
         fit.fit(fit.FitRequest(str(held(21)), "synthetic", parts=(PREPARE,), runs=1), Silent(), lambda line: None)
 
 
-@pytest.mark.usefixtures("probe", "clean")
+@pytest.mark.usefixtures("recorder", "clean")
 def test_pages_that_were_dropped_and_read_again_are_counted_in_a_group(tmp_path):
     groups, model = grouped(), tmp_path / "weights"
     with model.open("wb") as file:

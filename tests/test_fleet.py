@@ -229,7 +229,7 @@ def test_a_machine_that_is_lost_and_a_desk_that_is_interrupted(scenario, memprof
     with started(tmp_path, *words, "-o", path) as process:
         until(lambda: path.exists() and path.read_bytes().count(b"\n") == 2)
         until(lambda: begun() == 3)
-        # The process that tends the place and measures has a probe; the other has none, but for what an earlier test has just let go.
+        # The process that tends the place and measures has a recorder; the other has none, but for what an earlier test has just let go.
         (busy,) = until(lambda: len(some := measuring(*lab.workers)) == 1 and some)
         busy.kill()
         let(4)  # the first of the second attempt, and the next stands still

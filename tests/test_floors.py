@@ -14,11 +14,11 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # The ground first. A room may import the rooms of the floors below its own; `memprof` itself is the face that hands names on.
 FLOORS = (
-    ("errors", "plain", "probe"),
+    ("errors", "plain", "recorder"),
     ("units", "toml", "files", "cache", "bounded", "plan.orders"),
     ("runs", "plan.arenas"),
-    ("models", "importing", "judge", "reports", "reports.web"),
-    ("programs", "plan.graphs"),
+    ("models", "judge", "recording", "reports", "reports.web"),
+    ("programs", "plan.graphs", "importing"),
     ("measuring.places",),
     ("measuring",),
     ("plan", "installing", "zoo"),

@@ -428,7 +428,7 @@ def test_judging_files_imports_nothing_that_only_linux_has_or_that_is_heavy(file
         "import sys; absent = ('fcntl', 'resource', 'termios', 'pwd', 'grp', 'pty', 'numpy', 'pandas', 'scipy', 'matplotlib', 'psutil');"
         "sys.modules.update(dict.fromkeys(absent)); from memprof.cli import group;"
         "code = group.main(['gate', 'head.jsonl', '--baseline', 'base.json', '--also', 'junit=x.xml'], standalone_mode=False);"
-        "assert not {'memprof.measuring.campaign', 'memprof.measuring.suite', 'memprof.probe', "
+        "assert not {'memprof.measuring.campaign', 'memprof.measuring.suite', 'memprof.recorder', "
         "'memprof.installing.worktrees'} & set(sys.modules); sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=files, capture_output=True, text=True, check=False)

@@ -42,7 +42,7 @@ def values(run, name):
     return {value.phase: value.value for value in run.values if value.name == name}
 
 
-@pytest.mark.usefixtures("probe")
+@pytest.mark.usefixtures("recorder")
 def test_a_runtime_that_generates_has_prompt_and_generate_in_place_of_execute(counting):
     (run,) = library.measure([counting / "model.bin"], [str(counting / "counting.py")], warmup=2, runs=3, repeats=1)
 

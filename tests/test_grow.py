@@ -485,7 +485,6 @@ def test_a_log_that_is_rotated_is_followed(tmp_path, rotate):
     [
         (["--log", "log"], "--log and --phase go together"),
         (["--phase", "a=b"], "--log and --phase go together"),
-        (["--log", "log", "--phase", "a=b", "--probe", "static"], "--log is followed by the probe in Python alone"),
         (["--log", "none", "--phase", "a=b"], "none: No such file or directory"),
         (["--log", "log", "--phase", "a=b"], "no two lines that were added to log meanwhile match --phase"),
     ],
@@ -498,7 +497,7 @@ def test_a_log_that_tells_of_no_work_is_said(memprof, tmp_path, words, sentence)
     assert done.returncode in (2, 4) and sentence in done.stderr
 
 
-@pytest.mark.usefixtures("probe")
+@pytest.mark.usefixtures("recorder")
 def test_a_long_run_tells_how_far_it_has_come_and_ends_by_time(tmp_path):
     request = GrowRequest(None, command=commands.parse(program(ENDLESS)))
     for seconds in (3, 24, 120):  # a busy machine needs longer for enough units, and for a second report of one process

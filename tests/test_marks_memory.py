@@ -97,7 +97,7 @@ def test_marks_take_the_same_memory_whatever_their_figures_are(watch, tmp_path, 
     assert len(written[1]) > len(written[0]) > 1000
 
 
-@pytest.mark.usefixtures("probe")
+@pytest.mark.usefixtures("recorder")
 def test_a_knob_that_is_a_variable_does_not_change_how_many_there_are(memprof, tmp_path, monkeypatch):
     """glibc copies the array of variables into the heap when a library sets one: OpenBLAS does."""
     model, runtime = tmp_path / "net.bin", runtime_file(tmp_path, load=_COUNTS)

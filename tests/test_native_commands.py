@@ -17,10 +17,11 @@ import memprof as memprof_package
 from memprof.errors import InputError, UsageError
 from memprof.measuring import orders, suite
 from memprof.programs import commands, symbols
+from memprof.recording.order import Command
 from memprof.reports.tables import table
 from memprof.runs import store
 
-pytestmark = pytest.mark.usefixtures("probe")
+pytestmark = pytest.mark.usefixtures("recorder")
 
 # -- words
 
@@ -208,7 +209,7 @@ def test_a_suite_file_holds_commands_too(tmp_path):
     assert (first.job.variant, first.argv, first.cwd) == ("one", (str(app), "--runs", "3"), str(tmp_path / "build"))
     assert (dict(first.env), first.job.runs) == ({"A": "1", "B": "2"}, 3)
     assert second.argv == (str(app), "a b")
-    assert first.command == {"regexes": [("MODEL_LOAD", "loaded")], "alone": False, "driven": False}
+    assert first.command == Command((("MODEL_LOAD", "loaded"),))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from memprof.runs.records import PEAK
 
 PYTHON_MARKS = runners_path() / "memprof_marks.py"
 
-pytestmark = pytest.mark.usefixtures("probe")
+pytestmark = pytest.mark.usefixtures("recorder")
 
 # -- the header
 
@@ -238,7 +238,7 @@ def test_one_program_after_another_with_marks_are_phases_in_a_row(tmp_path):
     assert run.mark("B").rss_peak_exact
 
 
-def test_marks_of_a_program_that_has_ended_before_the_probe_reads_them_count(probe):
+def test_marks_of_a_program_that_has_ended_before_the_recorder_reads_them_count(recorder):
     first, second = (program(f'memprof_begin("{name}"); drop(hold(8 * MIB), 8 * MIB); memprof_end();') for name in "AB")
 
     run = ran("sh", "-c", f"kill -STOP $PPID; {quote(first)}; {quote(second)}; kill -CONT $PPID")

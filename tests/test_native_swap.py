@@ -204,7 +204,7 @@ def trained():
     shape = ("--layers", LAYERS, "--tensor-kib", TENSOR_KIB, "--epochs")
 
     def trained(name):
-        """A Run of four epochs, or of more where the probe was held up meanwhile."""
+        """A Run of four epochs, or of more where the recorder was held up meanwhile."""
         return with_patience(lambda limit_ns: ran(program, *shape, 4 * limit_ns // 10**9, *words[name]), lambda run: seen(run, name))
 
     runs = {name: trained(name) for name in words}
@@ -214,7 +214,7 @@ def trained():
 
 
 def seen(run, name):
-    """Whether the probe has looked while all was there that is to be."""
+    """Whether the recorder has looked while all was there that is to be."""
     if swap.run_extremes(run, "RSS", swap.window("EPOCH")) is None:
         return False
     anonymous, mapped = HOLDS[name]

@@ -13,7 +13,7 @@ from shlex import quote
 import pytest
 from compiled import compiled
 from conftest import need_tool
-from failing import NEAR_MIB, Silent, with_patience
+from failing import NEAR_MIB, Silent, script, unobserved, with_patience
 
 from memprof.errors import InputError, UsageError
 from memprof.measuring import campaign
@@ -63,7 +63,7 @@ def build(tmp_path: Path) -> Callable[..., Path]:
 
 
 def measured(argv: list[str | Path], *phases: str, **words: object) -> Run:
-    """The Run of a command with these phases, the whole way through a probe."""
+    """The Run of a command with these phases, the whole way through a recorder."""
     command = [str(word) for word in argv]
     job = Job(Model("program", command[0], (), 0, ""), "command", "a", 1, 0, 0, timeout_ns=240_000 * MS, cache="asis", **words)
     wrapped = symbols.wrap(command, [symbols.parse_phase(phase) for phase in phases])
@@ -225,6 +225,24 @@ def test_names_of_the_shell_that_starts_a_program_are_no_suggestions(build, tmp_
     assert far.outcome.status == "refused" and "did you mean" not in far.outcome.sentence, far.outcome
     close = measured([script], "load=model_laod")
     assert "did you mean model_load?" in close.outcome.sentence, close.outcome
+
+
+def test_refusal_of_a_gdb_that_ended(build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = build('extern "C" OUT void model_load() { spike(8); } int main() { model_load(); return 0; }')
+    gdb = need_tool("gdb")
+    follows = '[ "$5" = -x ]'  # else it is asked whether it has Python, by no recorder
+    script(tmp_path / "gdb", f'#!/bin/sh\n{follows} || exec {gdb} "$@"\n' + unobserved(f'{gdb} "$@"'))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    run = measured([need_tool("bash"), "-c", f"'{program}'; exit $?"], "load=model_laod")
+    assert run.outcome.status == "refused" and "did you mean model_load?" in run.outcome.sentence, (run.outcome, run.warnings)
+
+
+def test_words_of_gdb_are_no_output(build) -> None:
+    main = 'int main(int count, char **) { if (count > 1) fputs("mine", stderr); return model_load(); }'
+    program = build('extern "C" OUT int model_load() { return 3; }' + main)
+    silent = measured([program], "load=model_load")
+    assert (silent.outcome.exit_code, silent.output_tail or "") == (3, "")
+    assert measured([program, "speak"], "load=model_load").output_tail == "mine"
 
 
 def test_marks_of_the_programs_own_are_said_to_be_left_out(build) -> None:

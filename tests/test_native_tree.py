@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -10,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from shlex import quote
@@ -18,15 +16,16 @@ from shlex import quote
 import psutil
 import pytest
 from failing import MIB, NEAR_MIB, WITHOUT_PROBE, sentence, wait_for, with_patience
-from native_programs import peak_mib, phases, program, ran, ran_in_time, ran_until_seen
+from native_programs import folded, peak_mib, phases, program, ran, ran_in_time, ran_until_seen
 
 from memprof.measuring import bundle
-from memprof.probe import procfs
-from memprof.probe.tree import Tree
+from memprof.measuring.places.machine import this_machine
+from memprof.recording.order import Command, Message, Start, lines
 from memprof.reports.tables import table
 from memprof.runs import store
+from memprof.runs.records import COMMAND, Job, Model
 
-pytestmark = pytest.mark.usefixtures("nothing_left", "probe")
+pytestmark = pytest.mark.usefixtures("nothing_left", "recorder")
 
 
 def forks(count: int, child: str, before: str = "", after: str = "") -> str:
@@ -66,24 +65,6 @@ def test_pages_that_a_tree_shares_count_once():
     assert said.startswith(
         "up to 7 processes at once; peaks and the timeline are of their sum, pages they share counted once (PSS was read "
     )
-
-
-@WITHOUT_PROBE
-def test_what_a_parent_grew_by_before_it_forked_is_not_its_childrens(monkeypatch):
-    # All of it between two polls, as where the poller is held up, and without PSS to say better.
-    monkeypatch.setattr("memprof.probe.rounds._SHARE", 0)
-    monkeypatch.setattr("memprof.probe.rounds._ALLOWANCE_NS", -1)
-    waits = "char go; if (read(0, &go, 1) != 1) _exit(1); hold(100 * MIB);"
-    with subprocess.Popen([forks(3, "sleep(60)", before=waits)], stdin=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        tree = Tree(process.pid, time.monotonic_ns())
-        assert tree.poll(time.monotonic_ns())[0] < 50 * MIB
-        process.stdin.write(b"1")
-        process.stdin.flush()
-        wait_for(lambda: len(psutil.Process(process.pid).children()) == 3)
-        assert 100 * MIB <= tree.poll(time.monotonic_ns())[0] < 112 * MIB
-        for child in psutil.Process(process.pid).children():
-            child.kill()
 
 
 def test_what_a_process_shared_stays_when_it_ends():
@@ -266,7 +247,7 @@ def test_a_double_forked_daemon_belongs_to_the_tree_while_it_runs(tmp_path):
 
 
 def test_the_process_between_a_daemon_and_its_parent_counts_once():
-    # It ends at once and nobody waits for it, so it is seen as a zombie of its parent, and as one that has fallen to the probe.
+    # It ends at once and nobody waits for it, so it is seen as a zombie of its parent, and as one that has fallen to the recorder.
     body = """int us = atoi(words[1]);
         if (fork() == 0) { if (fork() == 0) { if (fork() == 0) { usleep(us); _exit(0); } _exit(0); } usleep(us / 5); _exit(0); }
         usleep(us + us / 3);"""
@@ -285,44 +266,6 @@ def test_a_tree_that_is_cut_off_at_its_time_limit_is_gone():
 
 
 @WITHOUT_PROBE
-def test_a_tree_is_followed_where_the_kernel_lists_no_children(monkeypatch):
-    opened = os.open
-
-    def without_lists(path, *rest, **more):
-        if str(path).endswith("/children"):
-            raise FileNotFoundError(path)
-        return opened(path, *rest, **more)
-
-    def unreadable(path, *rest, **more):
-        if str(path).endswith("/children"):
-            raise FileNotFoundError(path)
-        return open(path, *rest, **more)
-
-    with subprocess.Popen(["sh", "-c", "sleep 600 & sleep 600; true"]) as shell:
-        monkeypatch.setattr(os, "open", without_lists)
-        monkeypatch.setattr(procfs, "open", unreadable, raising=False)
-        tree = Tree(shell.pid, time.monotonic_ns())
-        wait_for(lambda: tree.poll(time.monotonic_ns()) and tree.most == 3)
-        for process in psutil.Process(shell.pid).children():
-            process.kill()
-        shell.kill()
-
-
-@WITHOUT_PROBE
-def test_files_run_out_before_processes_do(monkeypatch):
-    with subprocess.Popen(["sleep", "30"]) as process:
-
-        def full(pid):
-            raise OSError(24, "Too many open files")
-
-        monkeypatch.setattr(procfs, "Statm", full)
-        tree = Tree(process.pid, time.monotonic_ns())
-        assert tree.poll(time.monotonic_ns()) is None
-        assert tree.unfollowed == 1
-        process.kill()
-
-
-@WITHOUT_PROBE
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a program setuid and then be another user")
 def test_a_setuid_program_that_cannot_be_ended_is_said_and_holds_nothing_up():
     python = shutil.which("python3", path="/usr/bin:/bin")
@@ -332,14 +275,12 @@ def test_a_setuid_program_that_cannot_be_ended_is_said_and_holds_nothing_up():
         mine = folder / "setuid"
         shutil.copy(program("if (setuid(0)) return 9; sleep(600);"), mine)
         mine.chmod(0o4755)
-        probe = Path(shutil.copy(bundle.probe_zip(), folder / "probe.zip"))
-        probe.chmod(0o644)
-        start = {"argv": [str(mine)], "env": {}, "cwd": None, "stdin": "", "deterministic": False, "command": {}}
-        line = {"job": {}, "start": start, "intervals": {"": 10**6}, "files": [], "cache": "asis", "cache_drop": False}
+        recorder = Path(shutil.copy(bundle.recorder_zip(), folder / "recorder.zip"))
+        recorder.chmod(0o644)
 
         def attempt(limit_ns):
             with subprocess.Popen(
-                [python, "-I", "-S", "-c", bundle._START, str(probe)],
+                [python, "-I", "-S", "-c", bundle._START, str(recorder)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 user=65534,
@@ -347,19 +288,21 @@ def test_a_setuid_program_that_cannot_be_ended_is_said_and_holds_nothing_up():
                 extra_groups=[],
             ) as process:
                 assert process.stdin is not None and process.stdout is not None
-                process.stdin.write(json.dumps({**line, "timeout_ns": limit_ns // 2}).encode() + b"\n")
+                job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
+                message = Message(job, Start((str(mine),), command=Command()), limit_ns // 2, {"": 10**6})
+                process.stdin.write(lines(message, this_machine()))
                 process.stdin.flush()
-                said = process.stdout.read().splitlines()[-1]  # comes to its end though the program still runs
+                recording = process.stdout.read()  # comes to its end though the program still runs
             left = [process for process in psutil.process_iter(["exe"]) if process.info["exe"] == str(mine)]
             for running in left:
                 running.kill()
-            return json.loads(said.partition(b" ")[2]), left
+            return folded(message, recording), left
 
         run, left = with_patience(attempt, lambda result: result[1])  # it takes the program a moment to become the other user's
 
     assert len(left) == 1, "it could be ended after all"
-    assert run["outcome"]["status"] == "timeout"
-    assert run["warnings"] == ["processes of another user that could not be ended and may still run: 1 (setuid)"]
+    assert run.outcome.status == "timeout"
+    assert run.warnings == ("processes of another user that could not be ended and may still run: 1 (setuid)",)
 
 
 @contextmanager
@@ -376,6 +319,12 @@ def _open_folder():
 # -- attach
 
 
+def high_water(pid: int) -> int:
+    """VmHWM of a process, in bytes."""
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) << 10
+
+
 def attached(memprof, pid, *words):
     return memprof("attach", str(pid), "-o", "r.jsonl", *words)
 
@@ -389,7 +338,7 @@ def test_attach_looks_without_touching(memprof, tmp_path):
 
         assert done.returncode == 0, done.stderr
         assert process.poll() is None
-        assert procfs.high_water(process.pid) >= 64 * MIB  # never reset
+        assert high_water(process.pid) >= 64 * MIB  # never reset
         process.kill()
     (run,) = store.load([tmp_path / "r.jsonl"]).runs
     (mark,) = run.marks
@@ -426,9 +375,9 @@ def test_attach_follows_children_and_ends_with_the_process(memprof, tmp_path):
         def end_when_seen() -> None:
             try:
                 wait_for(lambda: all(looked_at(process.pid, psutil.Process().children()) for process in sleepers))
-                probe = looked_at(sleepers[0].pid, psutil.Process().children())
-                waits = probe.num_ctx_switches().voluntary
-                wait_for(lambda: probe.num_ctx_switches().voluntary > waits + 5)  # it waits for its next poll after each
+                recorder = looked_at(sleepers[0].pid, psutil.Process().children())
+                waits = recorder.num_ctx_switches().voluntary
+                wait_for(lambda: recorder.num_ctx_switches().voluntary > waits + 5)  # it waits for its next poll after each
             finally:
                 for process in sleepers:
                     process.kill()
@@ -444,7 +393,7 @@ def test_attach_follows_children_and_ends_with_the_process(memprof, tmp_path):
 
 
 def looked_at(pid, processes):
-    """The one of these that has a file of the process open, or None: the probe, which then polls it."""
+    """The one of these that has a file of the process open, or None: the recorder, which then polls it."""
     for process in processes:
         with suppress(OSError):
             files = Path(f"/proc/{process.pid}/fd")
@@ -461,7 +410,7 @@ def test_attach_is_ended_by_ctrl_c_with_what_it_saw(tmp_path):
             own = psutil.Process(memprof.pid)
             wait_for(
                 lambda: looked_at(process.pid, own.children()) and own.status() == psutil.STATUS_SLEEPING
-            )  # it waits for the probe's answer
+            )  # it waits for the recorder's answer
             memprof.send_signal(signal.SIGINT)
             out, err = memprof.communicate(timeout=120)
         assert process.poll() is None
@@ -477,7 +426,7 @@ def test_attach_is_ended_by_ctrl_c_with_what_it_saw(tmp_path):
     ("pid", "said"), [("0", "there is no process 0"), ("2", "process 2"), ("999999999", "there is no process 999999999")]
 )
 def test_attach_to_what_cannot_be_looked_at(memprof, pid, said):
-    if pid == "2" and (not os.path.exists("/proc/2") or "rss" in procfs.status(2)):
+    if pid == "2" and (not os.path.exists("/proc/2") or psutil.Process(2).memory_info().rss):
         pytest.skip("process 2 is not the kernel's here")
     done = memprof("attach", pid)
     assert done.returncode == 5

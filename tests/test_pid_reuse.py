@@ -16,8 +16,8 @@ from failing import Silent, wait_for
 
 from memprof.errors import MeasurementError
 from memprof.measuring import attach
+from memprof.measuring.places import processes
 from memprof.measuring.places.place import Running
-from memprof.probe import procfs
 from memprof.runs.records import Run
 
 _CLONE3 = 435  # on every architecture (linux/sched.h: struct clone_args, whose set_tid says the number)
@@ -45,7 +45,7 @@ class Numbered:
     def __init__(self) -> None:
         self._first = subprocess.Popen(["sleep", "600"])
         self.pid, self.reused = self._first.pid, False
-        begun = procfs.started(self.pid)
+        begun = processes.started(self.pid)
         wait_for(lambda: psutil.Process(self.pid).status() == psutil.STATUS_SLEEPING)
         wait_for(lambda: _ticks() > begun + 2)  # the second starts at another tick
 
@@ -55,7 +55,7 @@ class Numbered:
         self._first.wait()
         another(self.pid, sys.executable, "-c", "kept = bytearray(64 << 20); import time; time.sleep(600)")
         self.reused = True
-        wait_for(lambda: procfs.status(self.pid).get("rss", 0) > 64 << 20)
+        wait_for(lambda: psutil.Process(self.pid).memory_info().rss > 64 << 20)
 
     def end(self) -> None:
         """End whichever there is."""
@@ -92,7 +92,7 @@ def looked(process: Running, seconds: float = 0.2, began: Callable[[], None] = l
     return run
 
 
-def test_a_number_that_is_another_process_s_when_the_probe_looks_is_refused(probe, numbered):
+def test_a_number_that_is_another_process_s_when_the_recorder_looks_is_refused(recorder, numbered):
     process = attach.running(numbered.pid)
     assert looked(process).outcome.ok
     numbered.reuse()
@@ -100,7 +100,7 @@ def test_a_number_that_is_another_process_s_when_the_probe_looks_is_refused(prob
         looked(process)
 
 
-def test_a_number_that_is_another_process_s_at_the_end_has_no_figures_of_that(probe, numbered):
+def test_a_number_that_is_another_process_s_at_the_end_has_no_figures_of_that(recorder, numbered):
     run = looked(attach.running(numbered.pid), seconds=600, began=numbered.reuse)
 
     (mark,) = run.marks

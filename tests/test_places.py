@@ -300,14 +300,14 @@ def test_a_process_there_is_looked_at(memprof, board, tmp_path):
     assert f"there is no process {sleeper.pid} on ssh:" in refused(memprof("attach", str(sleeper.pid), *board))
 
 
-def test_without_python_there_the_probe_in_c_measures_programs(server, board, tmp_path):
+def test_without_python_there_the_recorder_in_c_measures_programs(server, board, tmp_path):
     need_tool("gcc")
     with reaching.remote(server.place, str(tmp_path / "there"), "no-such-python") as place:
-        assert place.probe == "static"
+        assert place.recorder == "c"
         suite = Suite(variants=(parse_cmd("/bin/sh -c 'sleep 0.1'"),), repeats=1, place=place)
         (run,) = campaign.measure(plan(suite).orders, failing.Silent(), lambda line: None)
     assert run.outcome.ok and run.machine.name == os.uname().nodename and run.mark("RUN").time_ns >= 10**8
-    assert [path for path in (tmp_path / "there" / "files").rglob("*") if path.is_file()], "the probe was sent"
+    assert [path for path in (tmp_path / "there" / "files").rglob("*") if path.is_file()], "the recorder was sent"
 
 
 def test_what_was_sent_is_removed(memprof, board, tmp_path):
@@ -325,7 +325,7 @@ def test_doctor_judges_the_machine_there(memprof, board, monkeypatch):
     report = json.loads(done.stdout)
     assert report["machine"]["name"] == os.uname().nodename and report["peak_exact"] and report["transients"]
     states = {check["name"]: check["state"] for check in report["checks"]}
-    assert states["probe"] == "ok" and states["memory"] in ("ok", "limited")
+    assert states["recorder"] == "ok" and states["memory"] in ("ok", "limited")
 
 
 def test_tune_searches_there_and_leaves_out_what_acts_here(memprof, board, scenario, tmp_path, monkeypatch):
@@ -642,7 +642,7 @@ def test_a_cable_that_is_pulled_leaves_an_outcome_and_no_process(memprof, board,
 
 @pytest.mark.long
 def test_a_connection_that_dies_without_an_end_ends_the_tree_too(server, place, tmp_path):
-    """The server's side is stopped: nothing closes the probe's input, and nothing comes there any more."""
+    """The server's side is stopped: nothing closes the recorder's input, and nothing comes there any more."""
     mark, sleep = tmp_path / "there" / "sleeper", f"sleep {10**6 + secrets.randbelow(10**8)}"  # of this test alone, on the whole machine
     failing.script(mark, f"#!/bin/sh\nexec {sleep}\n")
     thread = threading.Thread(target=_measured, args=(place, str(mark)))
@@ -668,7 +668,7 @@ def test_a_connection_that_dies_without_an_end_ends_the_tree_too(server, place, 
 
 
 def test_a_look_that_takes_long_does_not_look_like_a_connection_that_died(place):
-    place.beat_ns = 10**8  # so the probe there ends its child after 0.8 s of silence
+    place.beat_ns = 10**8  # so the recorder there ends its child after 0.8 s of silence
     looked = []
 
     def look(job: Job, phase: str, pid: int) -> None:

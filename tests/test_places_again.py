@@ -71,8 +71,8 @@ def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str, *options: 
         yield mounted.place
 
 
-@pytest.mark.parametrize("probe", ["python", "static"])
-def test_where_clear_refs_is_refused_peaks_are_marked_as_inexact(memprof, tmp_path, monkeypatch, probe):
+@pytest.mark.parametrize("recorder", ["python", "c"])
+def test_where_clear_refs_is_refused_peaks_are_marked_as_inexact(memprof, tmp_path, monkeypatch, recorder):
     """A phase that raises the high-water mark has its own peak all the same; for a smaller one after it only what polling saw is left."""
     (tmp_path / "phases.c").write_text(
         '#include "memprof.h"\nstatic void phase(const char *name, size_t size) { '
@@ -82,7 +82,7 @@ def test_where_clear_refs_is_refused_peaks_are_marked_as_inexact(memprof, tmp_pa
     )
     shutil.copy(built(tmp_path / "phases.c"), tmp_path / "app")
     with proc(tmp_path, monkeypatch, "-o remount,bind,ro /proc") as place:
-        words = ["--on", place, "--remote-dir", str(tmp_path / "there"), "--probe", probe]
+        words = ["--on", place, "--remote-dir", str(tmp_path / "there"), "--recorder", recorder]
         done = memprof("exec", *words, "-o", "r.jsonl", "--", "./app")
     assert done.returncode == 0, done.stderr
     (run,) = failing.runs_in(tmp_path / "r.jsonl")
@@ -103,7 +103,7 @@ def test_where_proc_hides_processes_a_user_measures_those_of_the_log_in(memprof,
         with proc(tmp_path, monkeypatch, "-t proc -o hidepid=2 proc /proc", as_nobody) as place:
             words = ["--on", place, "--remote-dir", str(folder / "there")]
             done = memprof(
-                "exec", *words, "--probe", "static", "-o", "r.jsonl", "--", "dd", "if=/dev/zero", "of=/dev/null", "bs=8M", "count=30"
+                "exec", *words, "--recorder", "c", "-o", "r.jsonl", "--", "dd", "if=/dev/zero", "of=/dev/null", "bs=8M", "count=30"
             )
             hidden = memprof("attach", os.getpid(), *words)
     finally:

@@ -22,8 +22,8 @@ from memprof.measuring.places.place import HERE, boot
 SCRIPT = groups._SCRIPT.read_text()
 
 
-@pytest.mark.parametrize("probe", ["python", "static"])
-def test_a_run_there_has_a_group_without_swap_that_is_gone_afterwards(memprof, board, tmp_path, probe):
+@pytest.mark.parametrize("recorder", ["python", "c"])
+def test_a_run_there_has_a_group_without_swap_that_is_gone_afterwards(memprof, board, tmp_path, recorder):
     limiter = grouped()
     need_tool("gcc")
     name, kept = ("memory.swappiness", "0") if limiter.version == 1 else ("memory.swap.max", "0")
@@ -32,7 +32,7 @@ def test_a_run_there_has_a_group_without_swap_that_is_gone_afterwards(memprof, b
     group = f"{limiter.folder}/$(basename $(grep -m 1 -E ':(memory|):' /proc/self/cgroup))"
     look = f'echo "{group}" > {tmp_path}/group; test "$(cat {group}/{name})" = {kept}'
 
-    done = memprof("exec", *board, "--probe", probe, "--no-swap", "-o", "r.jsonl", "--", "sh", "-c", look)
+    done = memprof("exec", *board, "--recorder", recorder, "--no-swap", "-o", "r.jsonl", "--", "sh", "-c", look)
 
     assert done.returncode == 0, done.stderr
     (run,) = failing.runs_in(tmp_path / "r.jsonl")
@@ -40,7 +40,7 @@ def test_a_run_there_has_a_group_without_swap_that_is_gone_afterwards(memprof, b
     assert not os.path.exists((tmp_path / "group").read_text().strip())
 
 
-def test_the_group_of_a_probe_that_was_killed_there_is_removed_at_once(memprof, board, scenario, tmp_path):
+def test_the_group_of_a_recorder_that_was_killed_there_is_removed_at_once(memprof, board, scenario, tmp_path):
     grouped()
     body = f"open({str(tmp_path / 'seen')!r}, 'w').write(open('/proc/self/cgroup').read())\nos.kill(os.getppid(), 9)"
     runtime = failing.runtime_file(tmp_path, load=body)
@@ -54,15 +54,15 @@ def test_the_group_of_a_probe_that_was_killed_there_is_removed_at_once(memprof, 
     assert not (grouped().folder / f"{limits.PREFIX}-{name}").exists()
 
 
-@pytest.mark.parametrize("probe", ["python", "static"])
-def test_a_connection_that_breaks_leaves_no_group(memprof, board, server, tmp_path, probe):
+@pytest.mark.parametrize("recorder", ["python", "c"])
+def test_a_connection_that_breaks_leaves_no_group(memprof, board, server, tmp_path, recorder):
     grouped()
     need_tool("gcc")
     words = [
         "exec",
         *board,
-        "--probe",
-        probe,
+        "--recorder",
+        recorder,
         "--no-swap",
         "-o",
         "r.jsonl",

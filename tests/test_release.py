@@ -41,7 +41,7 @@ def crashed(variant: str = "a", repeat: int = 1, **words: object) -> Run:
 # -- measured
 
 
-@pytest.mark.usefixtures("probe")
+@pytest.mark.usefixtures("recorder")
 def test_a_runtime_is_deleted_and_what_it_held_is_gone(scenario):
     model = scenario(load=[{"allocate": "weights", "bytes": 32 * MIB}], execute=[{"spike": 8 * MIB}])
 

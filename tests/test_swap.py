@@ -20,8 +20,8 @@ from test_summary import cells
 from memprof.errors import InputError, UsageError
 from memprof.judge import baseline, budgets, compare, verdicts
 from memprof.measuring import limits
+from memprof.measuring.places.machine import this_machine
 from memprof.measuring.suite import canonical_cpus
-from memprof.probe import procfs, swapping
 from memprof.reports import frame
 from memprof.reports.tables import table
 from memprof.runs import metrics, store
@@ -38,109 +38,6 @@ def swapped(made: Run, mib: float, phase: str = "EXECUTE", end_mib: float | None
         return replace(mark, swap_peak_bytes=int(mib * MIB), rss_swap_peak_bytes=mark.rss_peak_bytes + int(mib * MIB), swap_end_bytes=end)
 
     return replace(made, marks=tuple(change(mark) if mark.phase == phase else mark for mark in made.marks))
-
-
-# -- what the probe sees
-
-
-class Kernel:
-    """A made-up /proc: each reading of a process's swap is the next of these."""
-
-    def __init__(self, monkeypatch, readings, swap=True, release="6.18.0"):
-        self.readings, self.asked = list(readings), 0
-        monkeypatch.setattr(procfs, "swapped", self.swapped)
-        monkeypatch.setattr(procfs, "has_swap", lambda: swap)
-        monkeypatch.setattr(procfs, "late_by_thread", lambda release=release: tuple(map(int, release.split(".")[:2])) < (6, 2))
-
-    def swapped(self, pid):
-        self.asked += 1
-        return self.readings.pop(0) if self.readings else None
-
-
-def phase(begin_ms: float, end_ms: float, peak_mib: float = 100, **figures: int) -> dict[str, object]:
-    return {"begin_ns": int(begin_ms * 1e6), "end_ns": int(end_ms * 1e6), "rss_peak_bytes": int(peak_mib * MIB), **figures}
-
-
-def looked(readings: int, every_ms: float = 10) -> swapping.Swapped:
-    seen = swapping.Swapped()
-    for index in range(readings):
-        seen.look(1, int(index * every_ms * 1e6), lambda now: False)
-    return seen
-
-
-def test_the_peak_of_both_is_the_largest_sum_of_one_moment(monkeypatch):
-    Kernel(monkeypatch, [(100 * MIB, 0, 1), (80 * MIB, 60 * MIB, 1), (120 * MIB, 10 * MIB, 1), (90 * MIB, 0, 1)])
-    record = phase(0, 40, peak_mib=125)
-
-    looked(4).tell(record)
-
-    assert (record["swap_peak_bytes"], record["rss_swap_peak_bytes"]) == (60 * MIB, 140 * MIB)
-
-
-def test_a_phase_has_only_what_was_swapped_out_inside_it(monkeypatch):
-    Kernel(monkeypatch, [(100 * MIB, 0, 1), (80 * MIB, 60 * MIB, 1), (100 * MIB, 0, 1), (100 * MIB, 0, 1)])
-    seen = looked(4)
-
-    before, after = phase(0, 5), phase(15, 40)
-    seen.tell(before)
-    seen.tell(after)
-
-    assert "swap_peak_bytes" not in before and "rss_swap_peak_bytes" not in after
-
-
-def test_what_is_swapped_out_at_the_end_counts_without_a_reading(monkeypatch):
-    Kernel(monkeypatch, [])
-    record = phase(0, 40, 444, rss_end_bytes=438 * MIB, swap_end_bytes=175 * MIB)
-
-    looked(0).tell(record)
-
-    assert (record["swap_peak_bytes"], record["rss_swap_peak_bytes"]) == (175 * MIB, 613 * MIB)
-
-
-def test_it_is_read_every_10_ms_and_never_without_swap(monkeypatch):
-    kernel = Kernel(monkeypatch, [(MIB, MIB, 1)] * 1000)
-    looked(100, every_ms=1)
-    assert kernel.asked == 10
-
-    kernel = Kernel(monkeypatch, [(MIB, MIB, 1)] * 1000, swap=False)
-    looked(100, every_ms=1)
-    assert kernel.asked == 0
-
-
-def test_a_reading_that_came_late_is_dropped(monkeypatch):
-    Kernel(monkeypatch, [(MIB, MIB, 1)])
-    seen = swapping.Swapped()
-    seen.look(1, 0, lambda now: True)
-    assert not seen.timeline.count
-
-
-def test_threads_are_counted_where_the_counters_depend_on_them(monkeypatch):
-    kernel = Kernel(monkeypatch, [(MIB, 0, 3), (MIB, 0, 9), (MIB, 0, 2)], swap=False, release="6.1.0")
-    assert looked(3).threads == 9 and kernel.asked == 3
-
-
-@pytest.mark.parametrize(
-    ("release", "usable", "threads", "cpus", "pages"),
-    [
-        ("6.18.44", 2, 1, 2, 2 * 32 * 2),  # a part for each CPU, of two counters
-        ("6.18.44", 1, 64, 2, 2 * 32),
-        ("6.2.0", 64, 1, 64, 2 * 128 * 64),
-        ("6.2.0", 4, 8, 64, 2 * 128 * 4),
-        ("6.1.0-50-arm64", 8, 1, 8, 67 * 16),  # a part for each thread
-        ("5.10.1", 8, 9, 8, 9 * 67 * 16),
-        ("odd", 2, 1, 2, 2 * 32 * 2),
-    ],
-)
-def test_the_bound_of_the_high_water_mark(release, usable, threads, cpus, pages):
-    assert procfs.peak_bound(usable, threads, cpus, release) == pages * procfs.PAGE
-
-
-def test_an_end_is_that_of_smaps_rollup_where_status_lags():
-    status = {"rss": 100 * MIB, "anon": 90 * MIB, "file": 8 * MIB, "shmem": 2 * MIB}
-    page = procfs.PAGE
-    assert procfs.exact_end(status, 100 * MIB + page, 90 * MIB) == {}
-    assert procfs.exact_end(status, 103 * MIB, 92 * MIB) == {"rss": 103 * MIB, "anon": 92 * MIB, "file": 9 * MIB}
-    assert procfs.exact_end({}, 103 * MIB, 92 * MIB) == {}
 
 
 # -- what readers see
@@ -283,16 +180,16 @@ def test_runs_with_other_conditions_are_other_rows():
     ]
 
 
-def test_a_run_stays_on_its_cpus(probe):
+def test_a_run_stays_on_its_cpus(recorder):
     cpu = max(os.sched_getaffinity(0))
     run = ran("sh", "-c", 'test "$(sed -n s/Cpus_allowed_list:.//p /proc/self/status)" = ' + str(cpu), cpus=str(cpu))
 
     assert run.outcome.ok, run.outcome
     assert run.job.cpus == str(cpu)
-    assert run.machine.peak_bound_bytes == procfs.peak_bound(1)
+    assert run.machine.peak_bound_bytes * len(os.sched_getaffinity(0)) == this_machine().peak_bound_bytes
 
 
-def test_a_cpu_that_is_not_there_is_a_sentence(probe):
+def test_a_cpu_that_is_not_there_is_a_sentence(recorder):
     run = ran("true", cpus="8000")
     assert run.outcome.status == "start"
     assert run.outcome.message == "it may not run on exactly the CPUs 8000: one of them is not there, or not allowed to this process"
@@ -333,11 +230,11 @@ def zram() -> Iterator[None]:
                 (control / "hot_remove").write_text(number)
 
 
-def test_a_program_whose_pages_go_to_zram(probe, zram):
+def test_a_program_whose_pages_go_to_zram(recorder, zram):
     swapped_out(ran(program(SWAPPED_OUT)))
 
 
-def test_a_program_without_marks_is_seen_swapped_out_by_polling(probe, zram):
+def test_a_program_without_marks_is_seen_swapped_out_by_polling(recorder, zram):
     body = """
     char *first = hold(64 * MIB);
     madvise(first, 64 * MIB, 21 /* MADV_PAGEOUT */);

@@ -1,4 +1,4 @@
-"""Memory after each unit of work: what programs and scripts write of it, how both probes keep it, and the arrays that come out."""
+"""Memory after each unit of work: what programs and scripts write of it, how both recorders keep it, and the arrays that come out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from memprof.runs.records import Run
 FOLLOWED = {"MEMPROF_WORK": "1"}
 PAGE = 4096
 
-processes = pytest.mark.usefixtures("probe")
+processes = pytest.mark.usefixtures("recorder")
 
 
 def curve(run: Run, phase: str = "EXECUTE") -> work.Curve:

@@ -1,6 +1,6 @@
 """The kill matrix: `python ci/attack/kill.py [--repeats N] [ROLE...]`.
 
-memprof, its probe and its child are killed, with SIGKILL and with SIGTERM, memprof with SIGINT (Ctrl-C) too, in each phase of each command that
+memprof, its recorder and its child are killed, with SIGKILL and with SIGTERM, memprof with SIGINT (Ctrl-C) too, in each phase of each command that
 measures or writes. The child stands still in the phase, and has started another process, until the kill. Right is a kill after which
 
 - memprof ends with the right exit code and without a traceback,
@@ -39,10 +39,10 @@ PHASES = ("STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE")
 BUILD, CONVERT = "build", "convert"  # of a side of the gate, and of a model; both before anything is measured
 WRITE = "write"  # an output is whole, and not yet under its name
 ANY = "any"  # whichever phase a process without a place to stand still is in
-# The probe ignores Ctrl-C: it ends when memprof does.
+# The recorder ignores Ctrl-C: it ends when memprof does.
 SIGNALS = {
     "memprof": (signal.SIGKILL, signal.SIGTERM, signal.SIGINT),
-    "probe": (signal.SIGKILL, signal.SIGTERM),
+    "recorder": (signal.SIGKILL, signal.SIGTERM),
     "child": (signal.SIGKILL, signal.SIGTERM),
 }
 SOON_S = 20.0  # in which all that a kill ends must be gone, on a busy machine too
@@ -137,7 +137,7 @@ _RUN = ("run", sandbox.MODEL, "--repeats", "1", "--warmup", "1", "--runs", "1", 
 
 @dataclass(frozen=True)
 class Role:
-    """A command that measures. codes: its exit codes when the probe or the child was killed. number: which of its processes stands still.
+    """A command that measures. codes: its exit codes when the recorder or the child was killed. number: which of its processes stands still.
 
     first: whether it has measured a whole run before that, which is in the runs file.
     """
@@ -301,7 +301,7 @@ def tried(kill: Kill) -> Iterator[str]:
 
 
 def killed(place: sandbox.Place, memprof: int, kill: Kill) -> bool:
-    """Send the signal, if the phase is reached; whether it was sent. The probe is the process that runs isolated, from a zip."""
+    """Send the signal, if the phase is reached; whether it was sent. The recorder is the process that runs isolated, from a zip."""
     reached = place.folder / "reached"
     if kill.phase == ANY:
         children = [process.pid for process in place.processes("runners", "run")]
@@ -371,11 +371,11 @@ def readable(place: sandbox.Place, kill: Kill) -> Iterator[str]:
 
 
 def failed_in(run: Run, kill: Kill) -> Iterator[str]:
-    """Whether a run tells in which phase it failed. A killed probe has told no more than the last phase it heard of."""
+    """Whether a run tells in which phase it failed. A killed recorder has told no more than the last phase it heard of."""
     outcome = run.outcome
-    if kill.victim == "probe":
+    if kill.victim == "recorder":
         if outcome.status != "lost":
-            yield f"a run without its probe is {outcome.status!r}"
+            yield f"a run without its recorder is {outcome.status!r}"
     elif outcome.ok or outcome.phase != kill.phase:
         yield f"the killed run: {outcome.sentence}"
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import docs, table
 
 REPEATS = 200
-AT_ONCE = 20  # repeats of one memprof, each with a probe of its own; what it measured is kept before the next starts
+AT_ONCE = 20  # repeats of one memprof, each with a recorder of its own; what it measured is kept before the next starts
 FOR_DOCS = 20  # so many repeats of each case are a campaign, whose counts the manual keeps
 MIB = 1 << 20
 # The most MiB that are held at once, and the number of processes that share them.

@@ -2,7 +2,7 @@
 in time and in one process. Started by path, like runners/, and built on it.
 
 One line of JSON on standard input: {"runners": PATH, "runtime", "model", "threads", "iterations", "rounds", "blocks": [NAME, ...], "poller"}.
-Each round runs every block once, beginning with another one each time; a block is a phase of that name. The probe can poll each phase at
+Each round runs every block once, beginning with another one each time; a block is a phase of that name. The recorder can poll each phase at
 another period. For other pollers "poller" is true: they are this process's parent, and stand still (SIGSTOP) outside blocks called POLLED.
 """
 

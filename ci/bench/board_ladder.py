@@ -1,6 +1,6 @@
 """How far a recorded peak lies from the truth on a board: transient.c's 100 MiB in each phase, 0 to 100 ms long, by one thread and by eight.
 
-The board is QEMU's, with its kernel's split counters. Its probe in C measures where there is no Python, the probe in Python where there is.
+The board is QEMU's, with its kernel's split counters. Its recorder in C measures where there is no Python, the recorder in Python where there is.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _COMPILER = "aarch64-linux-gnu-gcc"
 
 
 def ladder(count: int) -> Part:
-    """The worst error of each probe, by length of the transient and number of threads."""
-    rows = [("transient", "target", "probe in C", "its bound", "probe in Python", "its bound", "")]
+    """The worst error of each recorder, by length of the transient and number of threads."""
+    rows = [("transient", "target", "recorder in C", "its bound", "recorder in Python", "its bound", "")]
     columns = []
     with tempfile.TemporaryDirectory(prefix="memprof-bench-") as folder:
         program = _compiled(Path(folder))
@@ -53,7 +53,7 @@ def _column(place: Remote, program: Path, count: int) -> dict[tuple[int, int], t
     there, worst = place.executable(str(program)), {}
     for threads in _THREADS:
         for hold_us in _HOLDS_US:
-            print(f"ladder, probe {place.probe}, {threads} thread(s), {hold_us / 1000:g} ms", file=sys.stderr)
+            print(f"ladder, recorder {place.recorder}, {threads} thread(s), {hold_us / 1000:g} ms", file=sys.stderr)
             runs = [
                 (phase, elsewhere.measured_well(order_of(there, phase, _BYTES, threads, hold_us, _SETTLE_US, place=place)))
                 for phase in _PHASES

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`make bench-boards`: how good measuring elsewhere is: `python ci/bench/boards.py [PART ...]`, all of it by default.
 
-    probe    the probe in C beside the probe in Python: CPU time and memory at 1 ms, how well the interval is kept, and its size for each architecture
+    recorder    the recorder in C beside that in Python: CPU time and memory at 1 ms, how well the interval is kept, and its sizes
     jobs     what a short job costs more over ssh than here
     same     whether peaks over ssh are those here
     ladder   how far the peaks of known transients on QEMU's boards lie from the truth
@@ -10,7 +10,7 @@
 
 Each part prints its Markdown table and writes it into docs/how-exact.md as soon as it has ended; after an interruption, name the parts that are
 left. A part that lacks something here, such as QEMU, is left out with the reason, and the exit code is 1. Progress goes to standard error.
-`--count N`: seconds for each probe, jobs or repeats a side, transients of a kind, bytes of the model, cuts in each phase.
+`--count N`: seconds for each recorder, jobs or repeats a side, transients of a kind, bytes of the model, cuts in each phase.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,25 +34,27 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import board_ladder, docs, elsewhere, over_ssh
 from bench.over_ssh import Part, verdict
 from bench.table import aligned
+from bench.tools import hwm_bytes
 from memprof.errors import InputError
-from memprof.measuring.bundle import Probe, probe_command
-from memprof.measuring.message import Message, Start, encode
+from memprof.measuring.bundle import RecorderKind, recorder_command
+from memprof.measuring.places.machine import this_machine
 from memprof.measuring.suite import MS
-from memprof.probe import procfs
-from memprof.programs import static_probe
-from memprof.runs import store
+from memprof.programs import recorder_build
+from memprof.recording import order
+from memprof.recording.fold import Fold
+from memprof.recording.order import Command, Header, Message, Start
 from memprof.runs.records import COMMAND, Job, Model
 
 _MIB = 1 << 20
 _ROUNDS = 3
-_COUNTS = {"probe": 10, "jobs": 200, "same": 10, "ladder": 3, "sent": 100_000_000, "cable": 10}
+_COUNTS = {"recorder": 10, "jobs": 200, "same": 10, "ladder": 3, "sent": 100_000_000, "cable": 10}
 # Its resident set changes all the time, so that each poll reads a new size.
 _PROGRAM = "import mmap, time\nwhile True:\n    area = mmap.mmap(-1, 1 << 20)\n    area[:] = bytes(1 << 20)\n    time.sleep(0.002)\n    area.close()"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """A probe while it polled. cpu: of one core; hwm: its VmHWM in bytes, when its Run was ready; p99: of the interval, in ns."""
+    """A recorder while it polled. cpu: of one core; hwm: its VmHWM in bytes, when its Run was ready; p99: of the interval, in ns."""
 
     cpu: float
     hwm: int
@@ -62,7 +65,7 @@ class Cost:
 def main() -> None:
     """Measure the parts that are named."""
     parts: dict[str, tuple[str, Callable[[int], Part]]] = {
-        "probe": ("boards-probe", _probes),
+        "recorder": ("boards-recorder", _recorders),
         "jobs": ("boards-jobs", over_ssh.jobs),
         "same": ("boards-same", over_ssh.same),
         "ladder": ("boards-ladder", board_ladder.ladder),
@@ -92,12 +95,12 @@ def main() -> None:
         sys.exit(1)
 
 
-def _probes(seconds: int) -> Part:
-    kinds: tuple[Probe, ...] = ("python", "static")
-    costs: dict[Probe, list[Cost]] = {kind: [] for kind in kinds}
+def _recorders(seconds: int) -> Part:
+    kinds: tuple[RecorderKind, ...] = ("python", "c")
+    costs: dict[RecorderKind, list[Cost]] = {kind: [] for kind in kinds}
     for number in range(_ROUNDS):
         for kind in kinds:
-            print(f"probe {kind}, {number + 1} of {_ROUNDS}", file=sys.stderr)
+            print(f"recorder {kind}, {number + 1} of {_ROUNDS}", file=sys.stderr)
             costs[kind].append(_cost(kind, seconds))
     python, static = ([statistics.median(figures) for figures in zip(*map(_figures, costs[kind]), strict=True)] for kind in kinds)
     rows = [
@@ -108,7 +111,7 @@ def _probes(seconds: int) -> Part:
         ("interval at 1 ms, 99th percentile", "-", f"{python[3] / MS:.2f} ms", f"{static[3] / MS:.2f} ms", ""),
         *(row for architecture in ("x86_64", "aarch64", "armv7l", "riscv64") for row in _size(architecture)),
     ]
-    note = f"Medians of {_ROUNDS} times {seconds} s each, the probes in turn, on a program whose resident set changes every 2 ms."
+    note = f"Medians of {_ROUNDS} times {seconds} s each, the recorders in turn, on a program whose resident set changes every 2 ms."
     return aligned(rows), (note,)
 
 
@@ -116,29 +119,36 @@ def _figures(cost: Cost) -> tuple[float, float, float, float]:
     return cost.cpu, cost.hwm, cost.median_ns, cost.p99_ns
 
 
-def _cost(kind: Probe, seconds: float) -> Cost:
+def _cost(kind: RecorderKind, seconds: float) -> Cost:
     job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
-    message = Message(job, Start((sys.executable, "-c", _PROGRAM), command={}), int((seconds + 1) * 1000) * MS, {"": MS})
-    with subprocess.Popen(probe_command(kind), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
+    message = Message(job, Start((sys.executable, "-c", _PROGRAM), command=Command()), int((seconds + 1) * 1000) * MS, {"": MS})
+    lines: list[bytes] = []
+    with subprocess.Popen(recorder_command(kind), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(encode(message))
+        process.stdin.write(order.lines(message, this_machine()))
         process.stdin.flush()
+        drained = threading.Thread(target=lambda: lines.extend(process.stdout or ()))  # as memprof does: the recorder waits for nobody
+        drained.start()
         time.sleep(1)  # started, and the program too
-        probe = psutil.Process(process.pid)
-        before, begin = sum(probe.cpu_times()[:2]), time.monotonic()
+        recorder = psutil.Process(process.pid)
+        before, begin = sum(recorder.cpu_times()[:2]), time.monotonic()
         time.sleep(seconds - 1)
-        cpu = (sum(probe.cpu_times()[:2]) - before) / (time.monotonic() - begin)
-        hwm = procfs.status(process.pid)["hwm"]
-        for line in process.stdout:
-            if line.startswith(b"run "):
-                polling = store.decode(line[4:].rstrip(b"\n"), "the probe's answer").polling
+        cpu = (sum(recorder.cpu_times()[:2]) - before) / (time.monotonic() - begin)
+        hwm = hwm_bytes(process.pid)
+        drained.join()
+    fold = Fold()
+    for line in lines:
+        fold.take(line.rstrip(b"\n"))
+        if not fold.started:
+            fold.take(b"order 0 " + order.encode(Header(message, this_machine(), 0)))
+    polling = fold.run().polling
     assert polling is not None
     return Cost(cpu, hwm, polling.median_ns, polling.p99_ns)
 
 
 def _size(architecture: str) -> list[tuple[str, ...]]:
     try:
-        size = static_probe.built(architecture).stat().st_size
+        size = recorder_build.built(architecture).stat().st_size
     except InputError as error:
         print(error, file=sys.stderr)
         return []

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from memprof.probe import procfs
+from memprof.measuring.places.machine import this_machine
 
 PAGES = Path(__file__).resolve().parents[2] / "docs"
 
@@ -42,12 +42,12 @@ def rows(name: str, pages: Path = PAGES) -> list[tuple[str, ...]]:
 
 def stamp() -> str:
     """When and on which machine."""
-    machine = procfs.machine()
+    machine = this_machine()
     where = [
-        machine["cpu"] or machine["arch"],
-        f"{machine['cpus_usable']} of {machine['cpus']} CPUs",
-        f"Linux {machine['kernel']}",
-        machine["libc"],
+        machine.cpu or machine.arch,
+        f"{machine.cpus_usable} of {machine.cpus} CPUs",
+        f"Linux {machine.kernel}",
+        machine.libc,
         f"Python {platform.python_version()}",
     ]
     return f"Measured on {time.strftime('%Y-%m-%d')}: {', '.join(part for part in where if part)}."

@@ -48,7 +48,7 @@ from simulated_fleet import simulate
 from bench import docs, tools
 from bench.table import aligned
 from memprof.judge import baseline, verdicts
-from memprof.programs import static_probe
+from memprof.programs import recorder_build
 from memprof.runs import metrics, store
 from memprof.runs.records import PEAK, Run
 from memprof.units import counted, format_bytes
@@ -60,7 +60,7 @@ _MEMPROF = str(Path(sys.executable).with_name("memprof"))  # the installed one, 
 _NET = "10.213.77"
 _SLEEP_S = 1.0
 _JOBS, _EACH = 64, 4  # jobs, and how many of them are a comparison
-_TAKERS = ("probe and program", "place's process", "worker", "scheduler")  # of CPU time
+_TAKERS = ("recorder and program", "place's process", "worker", "scheduler")  # of CPU time
 _LAB = {
     "ideal (s)": "{:.1f}",
     "campaign (s)": "{:.1f}",
@@ -130,7 +130,7 @@ class Lab:
         env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
         native = folder / "cache" / "memprof" / "native"
         native.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(static_probe.built(), native)  # it is compiled on first use, which is no part of a campaign
+        shutil.copy2(recorder_build.built(), native)  # it is compiled on first use, which is no part of a campaign
         words = [*_inside(netns), _MEMPROF, "worker", self.address, "--insecure", "--labels", f"name={name}"]
         if name in self.boards:
             env["PATH"] = f"{folder / 'board' / 'bin'}{os.pathsep}{env['PATH']}"
@@ -170,7 +170,7 @@ class Lab:
         return json.loads(done.stdout)["places"] if done.returncode == 0 else []
 
     def cpu_ms(self) -> Counter[str]:
-        """The CPU time that the fleet has taken; of probes and programs, of those that have ended."""
+        """The CPU time that the fleet has taken; of recorders and programs, of those that have ended."""
         taken: Counter[str] = Counter()
         if self.scheduler is not None:
             taken["scheduler"] = _cpu_ms(psutil.Process(self.scheduler.pid).cpu_times())
@@ -179,11 +179,11 @@ class Lab:
             for tender in _tenders(worker.pid):
                 times = tender.cpu_times()
                 taken["place's process"] += _cpu_ms(times)
-                taken["probe and program"] += round(1000 * (times.children_user + times.children_system))
+                taken["recorder and program"] += round(1000 * (times.children_user + times.children_system))
         return taken
 
     def measuring(self) -> list[psutil.Process]:
-        """The probes, and what they started, below all workers."""
+        """The recorders, and what they started, below all workers."""
         tenders = [child for worker in self.workers.values() if worker.poll() is None for child in _tenders(worker.pid)]
         below: list[psutil.Process] = []
         for tender in tenders:
@@ -352,7 +352,7 @@ def real(count: int) -> None:
     jobs = {
         "runtime in Python": _SHORT,
         "program": program,
-        "program, probe in C": (*program, "--probe", "static"),
+        "program, recorder in C": (*program, "--recorder", "c"),
     }
     rows: list[tuple[str, ...]] = []
     cpu: list[tuple[str, ...]] = []
@@ -378,17 +378,17 @@ def real(count: int) -> None:
         [
             f"Medians of {counted(count, 'campaign')}. Each job sleeps {_SLEEP_S:g} s; {_EACH} jobs are a comparison. Load of the machine: "
             f"{os.getloadavg()[0]:.0f}.",
-            "Between two jobs: the end of the probe, the way to the next job, and the start of the next probe. At the ends: the first jobs of "
+            "Between two jobs: the end of the recorder, the way to the next job, and the start of the next recorder. At the ends: the first jobs of "
             "the workers do not begin at once, and their last ones do not end at once.",
             "Without a fleet: as many `memprof run` at once, each with its share of the jobs. Workers that share a CPU wait for one another when "
-            "probes and programs start: their jobs begin at the same moments.",
+            "recorders and programs start: their jobs begin at the same moments.",
         ],
     )
     _show(
         "fleet-cpu",
         aligned([("what sleeps", "workers", *(f"{name} (ms)" for name in _TAKERS), "desk, all of it (ms)"), *cpu]),
         [
-            "The CPU time a job, of the same campaigns. The probe looks 200 times a second at a runtime that runs, and 1,000 times a second at a "
+            "The CPU time a job, of the same campaigns. The recorder looks 200 times a second at a runtime that runs, and 1,000 times a second at a "
             "program without phases."
         ],
     )
@@ -494,7 +494,7 @@ def with_boards(count: int) -> None:
         "fleet-boards",
         aligned([header, *rows]),
         [
-            f"{_WORKERS} workers, {_BOARDS} of them with a board of tests/board: QEMU without a hypervisor, busybox, the probe in C. Each job is a "
+            f"{_WORKERS} workers, {_BOARDS} of them with a board of tests/board: QEMU alone, busybox, the recorder in C. Each job is a "
             f"program that sleeps {_SLEEP_S:g} s. Load of the machine: {os.getloadavg()[0]:.0f}.",
         ],
     )

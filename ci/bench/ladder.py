@@ -62,7 +62,7 @@ def _order(folder: Path, phase: str, threads: int, hold_ms: float) -> Order:
 
 
 def _by_memprof(order: Order, phase: str) -> float:
-    mark = tools.probed(order).run.mark(_PHASES[phase])
+    mark = tools.recorded(order).run.mark(_PHASES[phase])
     assert mark is not None and mark.rss_begin_bytes is not None
     return mark.rss_peak_bytes - (mark.rss_begin_bytes + _BYTES)
 

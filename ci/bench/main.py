@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from memprof.probe import procfs
+from memprof.measuring.places.machine import this_machine
 from memprof.units import format_bytes
 
 from . import docs, heap, heap_page, ladder, native, poller, scale, slowdown, startup, symbols, tools
@@ -102,7 +102,7 @@ def _model(say: Callable[[str], None]) -> Path:
 def _surroundings() -> dict[str, Any]:
     packages = ("ml-memprof", "memory-profiler", "psrecord", "psutil", "onnxruntime")
     return {
-        "machine": procfs.machine(),
+        "machine": asdict(this_machine()),
         "python": sys.version.split()[0],
         "versions": {name: _version(name) for name in packages},
         "busy_percent": {},

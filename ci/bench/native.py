@@ -1,7 +1,7 @@
 """Users' programs: how far the peak of a C program with marks lies from the truth, and the cost of following a tree.
 
 The ladder is that of ladder.py, by transient.c in place of transient.py. The tree is 50 processes that sleep, under one that holds memory which
-they share, polled at 10 ms; the cost is the probe's CPU time, from its start to its end. No peer counts the shared pages of a
+they share, polled at 10 ms; the cost is the recorder's CPU time, from its start to its end. No peer counts the shared pages of a
 tree once: mprof and psrecord add the resident sets up (with --include-children); that sum is shown beside.
 """
 
@@ -55,12 +55,12 @@ def measure_ladder(setting: Setting) -> Section:
 
 
 def measure_tree(setting: Setting) -> Section:
-    """The probe's CPU while it follows a tree of 50 processes at 10 ms, and how far the sum is from the memory they share."""
+    """The recorder's CPU while it follows a tree of 50 processes at 10 ms, and how far the sum is from the memory they share."""
     seconds = setting.count(20, 3)
     script = setting.folder / "tree.py"
     script.write_text(_TREE)
     words = (sys.executable, "-I", "-S", script, _PROCESSES, _SHARED_MIB, seconds)
-    seen = tools.probed(order_of(*words, interval_ns=10_000_000), look=True)
+    seen = tools.recorded(order_of(*words, interval_ns=10_000_000), look=True)
     setting.say(f"a tree of {_PROCESSES} processes")
     assert seen.cost is not None
     run = seen.run
@@ -108,7 +108,7 @@ def ladder(setting: Setting, program: Path, words: Mapping[str, str], title: str
             for phase, word in words.items():
                 order = order_of(program, word, _BYTES, threads, hold_us, _SETTLE_US, **settings)
                 for _ in range(setting.count(3, 1)):
-                    errors[threads, hold_us].append((phase, _error(tools.probed(order).run, phase)))
+                    errors[threads, hold_us].append((phase, _error(tools.recorded(order).run, phase)))
             setting.say(f"ladder, {title}, {threads} thread(s), {hold_us / 1000:g} ms")
     rows = tuple(_ladder_row(title, threads, hold_us, [error for _, error in values]) for (threads, hold_us), values in errors.items())
     return Section(rows, (note,), {f"{threads} threads, {hold_us} us": values for (threads, hold_us), values in errors.items()})

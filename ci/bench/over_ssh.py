@@ -36,7 +36,7 @@ def jobs(count: int) -> Part:
             for name, where in (("here", HERE), ("there", place))
         }
         for order in orders.values():
-            elsewhere.measured_well(order)  # the probe is sent, and its shell started
+            elsewhere.measured_well(order)  # the recorder is sent, and its shell started
         for number in range(count):
             for name in list(orders)[:: 1 if number % 2 else -1]:
                 begin = time.perf_counter()
@@ -55,7 +55,7 @@ def jobs(count: int) -> Part:
     )
     rows.append(("a short job, least", "-", *_ms(map(min, times.values())), f"{min(times['there']) - min(times['here']):.1f} ms", ""))
     return aligned(rows), (
-        f"{count} jobs a side, in turn, of `/bin/true` by the probe in Python, over OpenSSH on loopback; more: the median of the pairs.",
+        f"{count} jobs a side, in turn, of `/bin/true` by the recorder in Python, over OpenSSH on loopback; more: the median of the pairs.",
     )
 
 
@@ -112,7 +112,7 @@ def sent(size: int) -> Part:
             rate = f"{moved / seconds / 1e6:.0f} MB/s" if moved else "-"
             rows.append((str(number), target, f"{seconds:.2f} s", f"{(moved + later) / 1e6:.1f} MB", rate, verdict(met)))
     return aligned(rows), (
-        "From the log-in on, hashing included, over OpenSSH on loopback; the first campaign also sends the probe. Random bytes: nothing to compress.",
+        "From the log-in on, hashing included, over OpenSSH on loopback; the first campaign sends the recorder too. Random bytes do not compress.",
     )
 
 

@@ -1,7 +1,7 @@
 """The cost of polling at 1 ms: CPU and memory of the poller, and how well it keeps the interval while a progress bar is drawn.
 
 The program is the same for all: onnxruntime on inception_v3 with one thread. memprof's interval is that of the command `memprof run` on a
-terminal; its memory is read at the very end of a probe, when the Run is ready and only waits to be read.
+terminal; its memory is read at the very end of a recorder, when the Run is ready and only waits to be read.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def measure(setting: Setting) -> Section:
     runs = setting.count(40, 6)
     (order,) = tools.orders([setting.model()], "onnxruntime", threads=(1,), warmup=1, runs=runs, repeats=1, interval_ns=MS)
     setting.say("poller, memprof with its bar")
-    polling, probe, bar = _on_a_terminal(setting, runs)
-    setting.say("poller, the probe alone")
-    alone = tools.probed(order, look=True).cost
+    polling, recorder, bar = _on_a_terminal(setting, runs)
+    setting.say("poller, the recorder alone")
+    alone = tools.recorded(order, look=True).cost
     assert alone is not None
     peer_costs: list[tuple[tools.Cost, float]] = []
     for peer in _PEERS:
@@ -62,11 +62,11 @@ def measure(setting: Setting) -> Section:
         assert seen.cost is not None
         peer_costs.append((seen.cost, _p99_ms(seen.t_s)))
     least = float(subprocess.run([sys.executable, "-I", "-S", "-c", _LEAST], check=True, capture_output=True).stdout)
-    raw = {"least": least, "polling": polling, "probe": probe, "memprof run": bar, "probe at its end": alone, "peers": peer_costs}
+    raw = {"least": least, "polling": polling, "recorder": recorder, "memprof run": bar, "recorder at its end": alone, "peers": peer_costs}
     shares = [cost.cpu_share for cost, _ in peer_costs]
     rows = (
-        _cpu("the poller's CPU at 1 ms, of one core", f"<= {_CPU_LIMIT:.0%}", probe.cpu_share, shares),
-        _cpu("the same with memprof's bar", "", probe.cpu_share + bar.cpu_share, shares),
+        _cpu("the poller's CPU at 1 ms, of one core", f"<= {_CPU_LIMIT:.0%}", recorder.cpu_share, shares),
+        _cpu("the same with memprof's bar", "", recorder.cpu_share + bar.cpu_share, shares),
         _memory(alone.hwm_bytes, [cost.hwm_bytes for cost, _ in peer_costs]),
         _interval(polling, [p99_ms for _, p99_ms in peer_costs]),
     )
@@ -111,7 +111,7 @@ def _p99_ms(t_s: tuple[float, ...]) -> float:
 
 
 def _on_a_terminal(setting: Setting, runs: int) -> tuple[Polling, tools.Cost, tools.Cost]:
-    """The polling that `memprof run` achieved with its bar drawn, the cost of its probe, and its own cost."""
+    """The polling that `memprof run` achieved with its bar drawn, the cost of its recorder, and its own cost."""
     output = setting.folder / "bar.jsonl"
     words = ["run", str(setting.model()), "-r", "onnxruntime", "--threads", "1", "--interval", "1ms", "--warmup", "1", "--runs", str(runs)]
     own_end, their_end = os.openpty()
@@ -127,17 +127,17 @@ def _on_a_terminal(setting: Setting, runs: int) -> tuple[Polling, tools.Cost, to
     )
     os.close(their_end)
     with tools.ended(process):
-        drawn, (probe, bar) = tools.watched(process, [_probe_of(process), process.pid], own_end)
+        drawn, (recorder, bar) = tools.watched(process, [_recorder_of(process), process.pid], own_end)
     os.close(own_end)
     if b"EXECUTE" not in drawn:
         raise SystemExit(f"bench: memprof drew no bar: {drawn[-500:]!r}")
     polling = store.load([output]).runs[0].polling
     assert polling is not None
-    return polling, probe, bar
+    return polling, recorder, bar
 
 
-def _probe_of(process: subprocess.Popen[bytes]) -> int:
-    """The process id of the probe that a memprof has started, once it has; describing the runtimes comes before."""
+def _recorder_of(process: subprocess.Popen[bytes]) -> int:
+    """The process id of the recorder that a memprof has started, once it has; describing the runtimes comes before."""
     while process.poll() is None:
         for child in psutil.Process(process.pid).children():
             try:
@@ -149,4 +149,4 @@ def _probe_of(process: subprocess.Popen[bytes]) -> int:
             process.wait(timeout=0.02)
         except subprocess.TimeoutExpired:
             continue
-    raise SystemExit("bench: memprof ended without a probe")
+    raise SystemExit("bench: memprof ended without a recorder")

@@ -113,7 +113,7 @@ def _template(setting: Setting) -> Run:
     scenario = setting.folder / "scale.json"
     scenario.write_text(json.dumps({"load": [{"allocate": "weights", "bytes": 20 * _MIB}], "execute": [{"sleep_s": 0.01}]}))
     (order,) = tools.orders([scenario], "synthetic", threads=(1,), warmup=1, runs=20, repeats=1)
-    run = tools.probed(order).run
+    run = tools.recorded(order).run
     if not run.outcome.ok:
         sys.exit(f"the run to copy failed: {run.outcome.sentence}")
     return run

@@ -57,7 +57,7 @@ def _with_threads(setting: Setting, threads: int) -> dict[str, tuple[list[float]
     setting.say(f"slow-down, {threads} threads, memprof")
     child = _child(order, [_NONE, _DEFAULT, _FORCED], rounds, iterations, poller=False)
     intervals = {"": 0, _DEFAULT: order.job.iterations_interval_ns, _FORCED: MS}
-    marks = [(mark.phase, mark.times_ns) for mark in tools.probed(order, child=child, intervals=intervals).run.marks]
+    marks = [(mark.phase, mark.times_ns) for mark in tools.recorded(order, child=child, intervals=intervals).run.marks]
     pairs_of = {block: _paired(marks, block) for block in (_DEFAULT, _FORCED)}
     child = _child(order, [_NONE, _POLLED], rounds, iterations, poller=True)
     for peer in (*_AT_DEFAULTS, *_AT_1MS):

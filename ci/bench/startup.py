@@ -57,7 +57,7 @@ def measure_job(setting: Setting) -> Section:
     setting.say("job")
     for _ in range(setting.count(25, 4)):
         before_ns = tools.alone(child)
-        wall_ns = {"memprof": tools.probed(order).wall_ns}
+        wall_ns = {"memprof": tools.recorded(order).wall_ns}
         wall_ns |= {peer.tool: tools.under(peer, child).wall_ns for peer in (tools.MPROF, tools.PSRECORD)}
         alone_ns = (before_ns + tools.alone(child)) / 2
         for tool, taken_ns in wall_ns.items():

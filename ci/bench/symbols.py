@@ -34,7 +34,7 @@ def measure_calls(setting: Setting) -> Section:
         alone_ns = _own_ns([str(program), "calls", str(count), str(beside)])
         target = setting.folder / f"calls-{beside}"
         words = ("sh", "-c", f'exec "$0" calls {count} {beside} >"$1"', program, target)
-        run = tools.probed(native.order_of(*words, phases={"EXECUTE": "nothing"})).run
+        run = tools.recorded(native.order_of(*words, phases={"EXECUTE": "nothing"})).run
         mark = run.mark("EXECUTE")
         assert mark is not None and len(mark.times_ns) == count + 1, run.outcome.sentence
         added_ms = (float(target.read_text()) - alone_ns) / 1e6

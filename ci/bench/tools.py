@@ -1,4 +1,4 @@
-"""Runs a program under memprof's probe, under mprof, under psrecord, or alone; the result is the record of each tool, and its cost.
+"""Runs a program under memprof's recorder, under mprof, under psrecord, or alone; the result is the record of each tool, and its cost.
 
 All four start the very same command with the same job on its standard input; without memprof the program's marks (runners/marks.py) go to a
 file, so that phases and iteration times are known everywhere.
@@ -6,7 +6,6 @@ file, so that phases and iteration times are known everywhere.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shlex
@@ -19,16 +18,19 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from memprof.measuring import message, probing
-from memprof.measuring.bundle import probe_command
+from memprof.measuring import probing
+from memprof.measuring.bundle import recorder_command
 from memprof.measuring.order import Order
 from memprof.measuring.orders import plan
+from memprof.measuring.places.machine import this_machine
 from memprof.measuring.suite import Suite
-from memprof.runs import store
+from memprof.recording import order as recording_order
+from memprof.recording.fold import Fold
+from memprof.recording.order import Header
 from memprof.runs.records import Run
 
 LONGEST_S = 120
@@ -36,8 +38,6 @@ _WATCH_S = 0.05
 _START_NS = 500_000_000
 _MIB = 1 << 20
 _MARKS_FD = 7
-# Longer than a pipe of one page and what was read of it, so that the probe still waits to be rid of it when it is looked at.
-_PADDING = "." * 20_000
 
 
 @dataclass(frozen=True)
@@ -95,39 +95,37 @@ def orders(models: Sequence[Path], runtime: str | Path, **words: Any) -> tuple[O
 
 def program(order: Order) -> Program:
     """The child that memprof starts for an order."""
-    start = _message(order)["start"]
-    return Program(tuple(start["argv"]), start["stdin"].encode(), {key: value for key, value in start["env"].items() if value is not None})
+    start = probing.message(order, set(), "bench").start
+    return Program(tuple(start.argv), start.stdin.encode(), {key: value for key, value in start.env.items() if value is not None})
 
 
 # -- memprof
 
 
 @dataclass(frozen=True)
-class Probed:
-    """A Run, the time from the probe's start until all of it was read, and, with look, the probe's cost."""
+class Recorded:
+    """A Run, the time from the recorder's start until all of it was read, and, with look, the recorder's cost."""
 
     run: Run
     wall_ns: int
     cost: Cost | None = None
 
 
-def probed(order: Order, *, child: Program | None = None, intervals: Mapping[str, int] | None = None, look: bool = False) -> Probed:
-    """Measure as memprof.measuring.campaign does, in a separate probe.
+def recorded(order: Order, *, child: Program | None = None, intervals: Mapping[str, int] | None = None, look: bool = False) -> Recorded:
+    """Measure as memprof.measuring.campaign does, in a separate recorder.
 
-    child: another program than the order's. intervals: other polling periods. look: read the probe's cost at its very end, when the Run is
-    ready and only waits to be read.
+    child: another program than the order's. intervals: other polling periods. look: read the recorder's cost as long as it runs.
     """
-    message = _message(order)
+    message = probing.message(order, set(), "bench")
     if child is not None:
-        message["start"].update(argv=child.argv, stdin=child.stdin.decode(), env=dict(child.env))
+        message = replace(message, start=replace(message.start, argv=child.argv, stdin=child.stdin.decode(), env=dict(child.env)))
     if intervals is not None:
-        message["intervals"] = dict(intervals)
-    if look:
-        message["job"] = {**message["job"], "padding": _PADDING}
-    line = json.dumps(message).encode() + b"\n"
+        message = replace(message, intervals=dict(intervals))
+    machine = this_machine()
+    header = b"order 0 " + recording_order.encode(Header(message, machine, time.time_ns()))
     begin_ns = time.monotonic_ns()
     process = subprocess.Popen(
-        probe_command(),
+        recorder_command(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         bufsize=0,
@@ -135,37 +133,31 @@ def probed(order: Order, *, child: Program | None = None, intervals: Mapping[str
     )
     with ended(process):
         assert process.stdin is not None and process.stdout is not None
-        if look:
-            fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
-        process.stdin.write(line)
-        text, cost = _answer(process.pid, process.stdout.fileno(), begin_ns, look)
+        process.stdin.write(recording_order.lines(message, machine))
+        fold, cost = _followed(process.pid, process.stdout.fileno(), header, begin_ns, look)
         wall_ns = time.monotonic_ns() - begin_ns
         process.stdin.close()
-    run = store.decode(text, "the probe's answer")
+    run = fold.run()
     if not run.outcome.ok:
         raise SystemExit(f"bench: {order.job.model.name}: {run.outcome.sentence}\n{run.output_tail or ''}")
-    return Probed(run, wall_ns, cost)
+    return Recorded(run, wall_ns, cost)
 
 
-def _answer(pid: int, descriptor: int, begin_ns: int, look: bool) -> tuple[bytes, Cost | None]:
-    """The probe's last line, `run JSON`, as soon as it is complete, without its first word."""
-    data, cost = b"", None
-    while True:
+def _followed(pid: int, descriptor: int, header: bytes, begin_ns: int, look: bool) -> tuple[Fold, Cost | None]:
+    """The fold of a recording, as soon as it is complete, and the recorder's cost up to the last piece of it."""
+    fold, cost, rest = Fold(), None, b""
+    while not fold.over:
         chunk = os.read(descriptor, 1 << 16)
         if not chunk:
-            raise SystemExit("bench: a probe ended without a result")
-        data += chunk
-        last = data[data.rfind(b"\n", 0, len(data) - 1) + 1 :]
-        if not last.startswith(b"run "):
-            continue
-        if look and cost is None:
-            cost = Cost(_cpu_ns(pid) / (time.monotonic_ns() - begin_ns), _hwm_bytes(pid))
-        if last.endswith(b"\n"):
-            return last.removeprefix(b"run "), cost
-
-
-def _message(order: Order) -> dict[str, Any]:
-    return json.loads(message.encode(probing.message(order, set(), "bench")))  # type: ignore[no-any-return]
+            raise SystemExit("bench: a recorder ended without a result")
+        if look and (hwm := hwm_bytes(pid)):
+            cost = Cost(_cpu_ns(pid) / (time.monotonic_ns() - begin_ns), hwm)
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            fold.take(line)
+            if not fold.started:
+                fold.take(header)
+    return fold, cost
 
 
 # -- its peers
@@ -293,7 +285,7 @@ def watched(process: subprocess.Popen[bytes], pids: Sequence[int], also: int | N
             data += _drained(also)
         time.sleep(_WATCH_S)
         try:
-            looks.append([(time.monotonic_ns(), _cpu_ns(pid), _hwm_bytes(pid)) for pid in pids])
+            looks.append([(time.monotonic_ns(), _cpu_ns(pid), hwm_bytes(pid)) for pid in pids])
         except (OSError, StopIteration, IndexError):
             continue  # a process has ended: the others poll no more
     return data, [_cost([look[index] for look in looks]) for index in range(len(pids))]
@@ -321,9 +313,10 @@ def _cpu_ns(pid: int) -> int:
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
 
 
-def _hwm_bytes(pid: int) -> int:
+def hwm_bytes(pid: int) -> int:
+    """VmHWM of a process, 0 if it has ended."""
     rows = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(row.split()[1]) * 1024 for row in rows if row.startswith("VmHWM"))
+    return next((int(row.split()[1]) * 1024 for row in rows if row.startswith("VmHWM")), 0)
 
 
 @contextmanager
@@ -346,7 +339,7 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
         alarm.cancel()
         if process.poll() is None:
             if process.stdin is not None:
-                process.stdin.close()  # a probe then ends its own tree
+                process.stdin.close()  # a recorder then ends its own tree
             try:
                 process.wait(timeout=5)
             except subprocess.TimeoutExpired:

@@ -13,7 +13,7 @@ from ..runs.records import Run
 from ..units import parse_duration_ns
 from . import report
 from .grow import EXIT_CODES
-from .measuring import keep_runs, place_options, probe_option, reaching, say_compiling
+from .measuring import keep_runs, place_options, reaching, recorder_option, recording_option, recordings_of, say_compiling
 
 _EPILOG = """\b
 Examples:
@@ -41,11 +41,12 @@ With --grow the exit code is that of memprof grow: 0 steady or bounded, 1 grows,
     help="Each line that is added to the log and matches ends a unit of its work (repeatable).",
 )
 @click.option("--interval", default="1ms", show_default=True, metavar="TIME", help="The polling period.")
-@probe_option
+@recorder_option
 @click.option("--name", metavar="NAME", help="The model's name in tables.  [default: the program's name]")
 @place_options
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the run goes.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file.")
+@recording_option
 @click.option("--json", "as_json", is_flag=True, help="Print one row as JSON instead of tables.")
 def command(
     pid: int,
@@ -54,12 +55,13 @@ def command(
     log: str | None,
     phase_regexes: tuple[str, ...],
     interval: str,
-    probe: Any,
+    recorder: Any,
     name: str | None,
     on: str | None,
     remote_dir: str | None,
     output: str | None,
     append: bool,
+    keep_recording: bool,
     as_json: bool,
 ) -> int:
     """Poll a running process, and the processes that it starts, without touching them. There is one phase, RUN."""
@@ -74,12 +76,13 @@ def command(
             path = os.path.abspath(log) if place.beside else log
             followed = attach.Log(path, commands.parse_regexes(phase_regexes))
         process = attach.running(pid, place)
-        say_compiling(place, probe)
+        say_compiling(place, recorder)
         job = attach.job(process, parse_duration_ns(duration), parse_duration_ns(interval), name)
         measured: list[Run] = []
+        recordings = recordings_of(output, keep_recording)
 
         def measure(progress: Any, keep: Any) -> Iterator[Run]:
-            for run in attach.measure(job, process, progress, keep, probe or place.probe, place, followed):
+            for run in attach.measure(job, process, progress, keep, recorder or place.recorder, place, followed, recordings):
                 measured.append(run)
                 yield run
 

@@ -8,7 +8,17 @@ from typing import Any
 import click
 
 from ..units import parse_celsius, parse_duration_ns
-from .measuring import condition_options, cooling_option, measure_suite, phase_options, place_options, probe_option, reaching
+from .measuring import (
+    condition_options,
+    cooling_option,
+    measure_suite,
+    phase_options,
+    place_options,
+    reaching,
+    recorder_option,
+    recording_option,
+    recordings_of,
+)
 
 _EPILOG = """\b
 Examples:
@@ -40,16 +50,24 @@ be read twice: standard input is then empty.
 @click.option("--deterministic", is_flag=True, default=None, help="No address randomisation, one malloc arena, and {threads} is 1.")
 @condition_options
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the program (repeatable).")
-@probe_option
+@recorder_option
 @click.option("--timeout", metavar="TIME", help="The longest time that a run may take.  [default: 10min]")
 @place_options
 @cooling_option
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file. If it holds a part of these runs, measure only the others.")
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the program before its first phase.")
+@recording_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables: one row per run and phase.")
 def command(
-    on: str | None, remote_dir: str | None, output: str | None, append: bool, above_baseline: bool, as_json: bool, **words: Any
+    on: str | None,
+    remote_dir: str | None,
+    output: str | None,
+    append: bool,
+    above_baseline: bool,
+    keep_recording: bool,
+    as_json: bool,
+    **words: Any,
 ) -> int:
     """Measure a program and all that it starts: memory and time of its phases.
 
@@ -57,7 +75,8 @@ def command(
     output is kept in the runs file.
     """
     with reaching(on, remote_dir) as place:
-        return measure_suite(_suite(place=place, **words), output, append, above_baseline, as_json)
+        suite, recordings = _suite(place=place, **words), recordings_of(output, keep_recording)
+        return measure_suite(suite, output, append, above_baseline, as_json, recordings=recordings)
 
 
 def _suite(

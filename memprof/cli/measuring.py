@@ -13,11 +13,11 @@ import click
 
 from ..errors import EXIT_INTERRUPTED, MeasurementError, MemprofError
 
-probe_option = click.option(
-    "--probe",
-    type=click.Choice(["python", "static"]),
-    help="What looks at the processes; static is a small C program, compiled on first use.  "
-    "[default: python; with --on static where there is no Python 3.8]",
+recorder_option = click.option(
+    "--recorder",
+    type=click.Choice(["python", "c"]),
+    help="What looks at the processes; c is a small C program, compiled on first use.  "
+    "[default: python; with --on c where there is no Python 3.8]",
 )
 
 
@@ -127,22 +127,41 @@ def reaching(on: str | None, remote_dir: str | None, python: str | None = None, 
         yield place
 
 
-def say_compiling(place: Any, probe: str | None = None) -> None:
-    """Say that the probe in C will be compiled now, if it will. probe: that the user chose, None for the place's own."""
+def say_compiling(place: Any, recorder: str | None = None) -> None:
+    """Say that the recorder in C will be compiled now, if it will. recorder: that the user chose, None for the place's own."""
     from ..errors import InputError
-    from ..programs import static_probe
+    from ..programs import recorder_build
     from . import talk
 
-    with suppress(InputError):  # no compiler, which is said where the probe is needed
-        if (probe or place.probe) == "static" and not static_probe.is_built(place.machine().arch):
-            talk(f"compiling the probe for {place.machine().arch}; this is needed once, and may take minutes")
+    with suppress(InputError):  # no compiler, which is said where the recorder is needed
+        if (recorder or place.recorder) == "c" and not recorder_build.is_built(place.machine().arch):
+            talk(f"compiling the recorder for {place.machine().arch}; this is needed once, and may take minutes")
+
+
+recording_option = click.option(
+    "--keep-recording", is_flag=True, help="Keep the recording of each run in a folder beside the runs file; `memprof import` reads them."
+)
+
+
+def recordings_of(output: str | None, keep_recording: bool) -> Path | None:
+    """The folder for the recordings of all runs, if they are wanted."""
+    if not keep_recording:
+        return None
+    return (Path(output) if output else unused_path()).with_suffix(".recordings")
 
 
 VERBOSE = click.option("--verbose", is_flag=True, help="Show all output of a failed run, not only the line that says why.")
 
 
 def measure_suite(
-    suite: Any, output: str | None, append: bool, above_baseline: bool, as_json: bool, verbose: bool = False, brief: bool = False
+    suite: Any,
+    output: str | None,
+    append: bool,
+    above_baseline: bool,
+    as_json: bool,
+    verbose: bool = False,
+    brief: bool = False,
+    recordings: Path | None = None,
 ) -> int:
     """Measure a suite, write its runs as they come and print its tables; the exit code."""
     from ..measuring import campaign, resuming
@@ -156,12 +175,12 @@ def measure_suite(
         if output is not None and append:
             orders, there = resuming.unfinished(orders, Path(output), progress.say)
         if orders:
-            say_compiling(suite.place, suite.probe)
+            say_compiling(suite.place, suite.recorder)
         state = campaign.surroundings(max(order.job.model.bytes for order in orders), suite.place) if orders else ()
         for remark in (*planned.remarks, *state):
             progress.say(remark)
         yield from there  # the tables are those of the whole campaign
-        yield from campaign.measure(orders, progress, showing_output(keep, progress) if verbose else keep)
+        yield from campaign.measure(orders, progress, showing_output(keep, progress) if verbose else keep, recordings=recordings)
 
     return keep_runs(measure, output, append, as_json, above_baseline, brief, wanted=len(planned.orders))
 

@@ -18,8 +18,10 @@ from .measuring import (
     measure_suite,
     phase_options,
     place_or_fleet_options,
-    probe_option,
     reaching,
+    recorder_option,
+    recording_option,
+    recordings_of,
     security_options,
 )
 
@@ -89,7 +91,7 @@ Examples:
 @click.option("--python", metavar="PATH", help="The interpreter that has the runtime.  [default: memprof's own]")
 @condition_options
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the child (repeatable).")
-@probe_option
+@recorder_option
 @click.option("--timeout", metavar="TIME", help="The longest time that a run may take.  [default: 10min]")
 @click.option(
     "--release/--no-release",
@@ -111,6 +113,7 @@ Examples:
 @click.option("--append", is_flag=True, help="Add to an existing file. If it holds a part of these runs, measure only the others.")
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the runtime with no model loaded.")
 @click.option("--all", "everything", is_flag=True, help="Print every table, not only the peak, the latency and what is kept after release.")
+@recording_option
 @VERBOSE
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables: one row per run and phase.")
 def command(
@@ -121,6 +124,7 @@ def command(
     above_baseline: bool,
     everything: bool,
     as_json: bool,
+    keep_recording: bool,
     verbose: bool,
     shard: str | None,
     machines: str | None,
@@ -153,7 +157,8 @@ def command(
             suite = _shard(suite, shard)
             if suite is None:
                 return EXIT_OK
-        return measure_suite(suite, output, append, above_baseline, as_json, verbose, brief=not everything)
+        recordings = recordings_of(output, keep_recording)
+        return measure_suite(suite, output, append, above_baseline, as_json, verbose, brief=not everything, recordings=recordings)
 
 
 def _shard(suite: Any, text: str) -> Any:

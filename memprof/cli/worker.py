@@ -38,7 +38,7 @@ def command(
 ) -> int:
     """Offer machines to the fleet of the Dask scheduler at ADDRESS, until it is ended.
 
-    Each machine measures one comparison at a time. Nothing but the probe and what it measures runs on a board.
+    Each machine measures one comparison at a time. Nothing but the recorder and what it measures runs on a board.
     """
     import asyncio
 

@@ -20,7 +20,7 @@ def counters(release: str) -> Finding:
     """How exactly the kernel of that release keeps a process's memory counters, which statm and status show.
 
     6.17 made statm and status sum all parts (and some stable kernels took that over). 6.2 replaced the counters of each thread, folded in every
-    64 faults, by counters of each CPU (mm/memory.c, lib/percpu_counter.c). See peak_bound of memprof.probe.procfs.
+    64 faults, by counters of each CPU (mm/memory.c, lib/percpu_counter.c). See peak_bound of memprof.recording.bounds.
     """
     version = tuple(int(part) for part in re.findall(r"\d+", release)[:2])
     if not version:

@@ -1,6 +1,6 @@
 """The judgement behind `memprof doctor`: which figures can be measured on this machine, and how exactly.
 
-Allocations of known size go the way of every model (synthetic runtime, campaign, probe), and the peaks that each source gives are put beside the
+Allocations of known size go the way of every model (synthetic runtime, campaign, recorder), and the peaks that each source gives are put beside the
 true ones. All else is a look at /proc and /sys or a system call without effect. Each look is guarded, because a container may hide or refuse
 anything: a look that fails finds "unknown", and the others go on. Looks at files take the root of the file system.
 """
@@ -19,8 +19,8 @@ from ..errors import MeasurementError, MemprofError, os_reason
 from ..measuring.leftovers import scratch
 from ..measuring.places.place import HERE, Place, Weather
 from ..measuring.progress import Progress
-from ..probe import procfs
 from ..programs import runtimes
+from ..recording.bounds import late_by_thread
 from ..runs.records import RUN, Machine, Polling, Run
 from ..units import format_bound, format_bytes
 from .checks import CHILD, FIGURES, MACHINE, MIB, MS, ROOT, TOOLS, Check, Finding, guarded
@@ -62,7 +62,7 @@ def examine(python: str | None, progress: Progress, place: Place = HERE) -> Repo
         with scratch("doctor") as work:
             mirror(place, work.folder)
             interpreter, checks, size = python or place.python or "", far_looks(place, machine, work.folder), transient_bytes(work.folder)
-        if place.probe == "static" and python is None:
+        if place.recorder == "c" and python is None:
             return _by_a_program(machine, checks, size, progress, place)
     known: list[Known] = []
     failure = None
@@ -131,13 +131,13 @@ _A_THREAD = " for each thread"  # as a run states its bound for all threads that
 
 
 def _by_thread(machine: Machine) -> bool:
-    return bool(procfs.late_by_thread(machine.kernel))  # type: ignore[no-untyped-call]
+    return late_by_thread(machine.kernel)
 
 
 def program_verdict(peak: int, size: int, bound: int, exact: bool, failure: str | None, by_thread: bool = False) -> str:
     """A sentence on how exact a program's peak is, by a program that held a block of this size, and little else; all in bytes.
 
-    by_thread: see memprof.probe.procfs.late_by_thread; the bound is then that of one thread.
+    by_thread: see memprof.recording.bounds; the bound is then that of one thread.
     """
     if failure is not None:
         return f"nothing could be measured here: {failure}"
@@ -244,7 +244,7 @@ def far_looks(place: Place, machine: Machine, root: Path) -> tuple[Check, ...]:
         (MACHINE, "swap", lambda: swap(root)),
         (MACHINE, "huge pages", lambda: huge_pages(root)),
         (MACHINE, "temperature", lambda: _weather(place.weather())),
-        (CHILD, "probe", lambda: _probe(place)),
+        (CHILD, "recorder", lambda: _recorder(place)),
     )
     return tuple(Check(topic, name, *guarded(look)) for topic, name, look in table)
 
@@ -255,8 +255,8 @@ def _weather(weather: Weather) -> Finding:
     return "ok", f"{weather.celsius:g} °C", "kept with each run; --max-temperature waits for a lower one"
 
 
-def _probe(place: Place) -> Finding:
-    if place.probe == "python":
+def _recorder(place: Place) -> Finding:
+    if place.recorder == "python":
         return "ok", f"Python, {place.python}", "runtimes and programs can be measured"
     return "limited", "in C: there is no Python 3.8 or later", "programs can be measured, runtimes only with --python"
 

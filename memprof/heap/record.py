@@ -1,6 +1,6 @@
 """Runs a model's job, or any program, under massif, heaptrack or memray, and keeps the tool's files with the phases beside them.
 
-The run goes through the same probe as every measurement, so the phases are those of `memprof run`, on CLOCK_MONOTONIC. Its memory
+The run goes through the same recorder as every measurement, so the phases are those of `memprof run`, on CLOCK_MONOTONIC. Its memory
 figures are the tool's doing and are not kept: the folder gets phases.json (see phases.py), never a runs file.
 """
 
@@ -21,11 +21,11 @@ from .. import files
 from ..errors import InputError, MeasurementError, UsageError, os_reason
 from ..measuring import campaign
 from ..measuring.leftovers import end_leftovers, scratch
-from ..measuring.message import Start
 from ..measuring.order import Order
 from ..measuring.orders import plan
 from ..measuring.progress import Progress, Quiet
 from ..measuring.suite import Suite
+from ..recording.order import Start
 from ..runs.phases import WORDS
 from ..runs.records import WARMUP, Job, Model, Outcome, Run
 from . import heaptrack, phases
@@ -127,9 +127,9 @@ def _missing(tool: Tool, python: str | None) -> str | None:
         return None if shutil.which("heaptrack") else "heaptrack is not installed: on Debian, apt-get install heaptrack"
     if python is None:
         return "memray records programs of Python only"
-    probe = [python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('memray') is None)"]
+    check = [python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('memray') is None)"]
     try:
-        if subprocess.run(probe, stdin=subprocess.DEVNULL, capture_output=True, timeout=60).returncode == 0:
+        if subprocess.run(check, stdin=subprocess.DEVNULL, capture_output=True, timeout=60).returncode == 0:
             return None
     except (OSError, subprocess.TimeoutExpired):
         pass

@@ -16,7 +16,7 @@ from ..files import content
 from ..runs import store
 from ..runs.records import SCHEMA, About, Job, Machine, Model, Outcome, Run
 from ..runs.store import NOTHING_SEEN
-from . import mprof, onert_csv, onert_log, onnxruntime_profile, psrecord, tflite_benchmark
+from . import mprof, onert_csv, onert_log, onnxruntime_profile, psrecord, recording, tflite_benchmark
 from .measurement import Measurement
 
 FORMATS = (onnxruntime_profile, mprof, psrecord, tflite_benchmark, onert_csv, onert_log)
@@ -63,6 +63,9 @@ def runs(files: Iterable[tuple[str | None, Path]], *, name: str | None = None, m
     numbered: list[Run] = []
     counts: dict[tuple[str, str, int | None], int] = {}
     for variant, path in files:
+        if _is_recording(path):
+            numbered.append(_again(path, variant, name, machine))
+            continue
         measurements = read(path)
         for index, measurement in enumerate(measurements, 1):
             apart = f" {index}" if len(measurements) > 1 else ""
@@ -73,6 +76,23 @@ def runs(files: Iterable[tuple[str | None, Path]], *, name: str | None = None, m
             counts[key] = counts.get(key, 0) + 1
             numbered.append(replace(run, job=replace(run.job, repeat=counts[key])))
     return numbered
+
+
+def _is_recording(path: Path) -> bool:
+    try:
+        return recording.knows(path)
+    except OSError as error:
+        raise InputError(f"{path}: {os_reason(error)}") from None
+
+
+def _again(path: Path, variant: str | None, name: str | None, machine: str | None) -> Run:
+    """The Run of a recording, made anew."""
+    try:
+        run = recording.read(path)
+    except OSError as error:
+        raise InputError(f"{path}: {os_reason(error)}") from None
+    job = replace(run.job, variant=variant or run.job.variant, model=replace(run.job.model, name=name or run.job.model.name))
+    return replace(run, job=job, machine=replace(run.machine, name=machine or run.machine.name))
 
 
 def _run(measurement: Measurement, variant: str, name: str | None, machine: str | None) -> Run:

@@ -1,6 +1,6 @@
 """A process that already runs, as a job and its Run, for `memprof attach`.
 
-The process is not touched: the probe only reads /proc (see memprof.probe.attach). A Ctrl-C ends the looking and leaves a Run of what was seen.
+The process is not touched: the recorder only reads /proc (see memprof.recorder.attach). A Ctrl-C ends the looking and leaves a Run of what was seen.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..errors import InputError, MeasurementError, UsageError
+from ..recording.order import Command, Message, Start
 from ..runs.records import COMMAND, Job, Model, Run
-from .message import Message, Start
-from .places.place import HERE, Place, Probe, Running, Started
+from .places.place import HERE, Place, RecorderKind, Running, Started
 from .probing import ask
 from .progress import Progress
 
@@ -62,22 +63,21 @@ def measure(
     process: Running,
     progress: Progress,
     keep: Callable[[bytes], None],
-    probe: Probe = "python",
+    recorder: RecorderKind = "python",
     place: Place = HERE,
     log: Log | None = None,
+    recordings: Path | None = None,
 ) -> Iterator[Run]:
     """Look at the process for as long as the job says, or until Ctrl-C or SIGTERM; yields its one Run.
 
-    Raises MeasurementError if it ended before it could be looked at, or if the log cannot be read, and UsageError for a log and the probe in C.
+    Raises MeasurementError if it ended before it could be looked at, or if the log cannot be read.
     """
-    if log is not None and probe == "static":
-        raise UsageError("--log is followed by the probe in Python alone")
     progress.started(job, 1, 1)
-    command = {"regexes": list(log.regexes.items()), "log": log.path} if log is not None else None
+    command = Command(tuple(log.regexes.items()), log=log.path) if log is not None else None
     message = Message(
         job, Start(attach=process.pid, attach_started=process.started, command=command), job.timeout_ns, {"": job.interval_ns}
     )
-    run, line = ask(job, message, "", progress.live, began=_end_on_signal, place=place, probe=probe)
+    run, line = ask(job, message, "", progress.live, began=_end_on_signal, place=place, recorder=recorder, recordings=recordings)
     if run.outcome.status == "start":
         raise MeasurementError(run.outcome.message or f"process {process.pid} has ended")
     try:
@@ -87,13 +87,13 @@ def measure(
         yield run
 
 
-def _end_on_signal(probe: Started) -> None:
-    """From here on a Ctrl-C asks the probe for its samples so far."""
+def _end_on_signal(recorder: Started) -> None:
+    """From here on a Ctrl-C asks the recorder for its samples so far."""
 
     def end(*_: object) -> None:
-        assert probe.stdin is not None
+        assert recorder.stdin is not None
         with suppress(OSError, ValueError):
-            os.write(probe.stdin.fileno(), b"end\n")
+            os.write(recorder.stdin.fileno(), b"end 0\n")
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)

@@ -1,6 +1,6 @@
-"""From Orders to Runs: each in a fresh process under a probe, one after another, each Run handed over as soon as it exists.
+"""From Orders to Runs: each in a fresh process beside a recorder, one after another, each Run handed over as soon as it exists.
 
-The place where a probe runs could vary; today it is this machine. Processes of an earlier memprof that was killed with its probe are found by the
+Processes of an earlier memprof that was killed with its recorder are found by the
 token in their environment, and ended before anything is measured.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..models import inputs
+from ..recording.order import Message, Start
 from ..runs import failures, store
 from ..runs.records import MODEL_LOAD, RELEASE, STARTUP, Conditions, Job, Run
 from ..units import format_bytes
@@ -21,7 +22,6 @@ from . import groups
 from .converting import converted
 from .driving import Driving, check_free
 from .leftovers import TOKEN, end_leftovers, new_token
-from .message import Message, Start
 from .order import Order, intervals
 from .orders import offset
 from .places.place import HERE, Place, Weather
@@ -37,15 +37,18 @@ def measure(
     keep: Callable[[bytes], None],
     look: Callable[[Job, str, int], None] | None = None,
     so_far: Callable[[bytes], None] = lambda line: None,
+    recordings: Path | None = None,
 ) -> Iterator[Run]:
     """Convert what must be converted, then measure the orders one after another; each Run is given to `keep` as a line of a runs file.
 
     Raises InputError when the disk refuses, after yielding the Run that could not be kept, and OSError when no process can be started.
     KeyboardInterrupt passes through. In each case no child is left. An order with an error is a failed Run at once. look: called with (job,
     phase, pid) while the child of a job that holds stands still at the end of a phase, or inside it: near its peak (PHASE/peak), or at so many
-    units of work (PHASE/COUNT). Its errors end the child and pass through. so_far: see `ask`.
+    units of work (PHASE/COUNT). Its errors end the child and pass through. so_far, recordings: see `ask`.
     """
     without_swap = {place: groups.without_swap(place) for place in {order.place for order in orders if order.job.no_swap}}
+    # Where there is swap, a reading can miss what a control group knows.
+    counting = {place: groups.counting(place) for place in {order.place for order in orders} if place.machine().swap_bytes}
     ended = end_leftovers()
     if ended:
         progress.say(f"an earlier memprof was killed; processes that it left behind were ended: {ended}")
@@ -60,6 +63,9 @@ def measure(
                 kept: dict[str, Any] = without_swap[order.place]()
                 kept["wrap"] = (*kept.get("wrap", ()), *order.wrap)
                 order = replace(order, **kept)
+            elif order.group is None and (count := counting.get(order.place)) is not None:
+                grouped: dict[str, Any] = count()
+                order = replace(order, **grouped)
             before = _cooled(order, progress)
             if order.max_celsius is not None and before.celsius is None and order.place not in without_sensor:
                 without_sensor.add(order.place)
@@ -78,8 +84,9 @@ def measure(
                     say=progress.say,
                     so_far=so_far,
                     place=order.place,
-                    probe=order.probe,
+                    recorder=order.recorder,
                     driving=Driving(order.drive, order.job) if order.drive is not None else None,
+                    recordings=recordings,
                 )
             if order.outputs and run.complete:
                 order.place.bring(order.outputs)

@@ -11,6 +11,7 @@ from ..errors import MemprofError, UsageError
 from ..programs import commands, runtimes
 from ..programs.commands import Command
 from ..programs.runtimes import Knob
+from ..recording import order as recording_order
 from ..runs.records import COMMAND, Model, ModelFile
 from .order import Order, asked, at_least
 from .suite import Suite, Variant, variants_of
@@ -48,8 +49,6 @@ def check_drive(suite: Suite, programs: Sequence[Variant]) -> None:
         raise UsageError("--drive is for servers, which are commands: --cmd NAME='PROGRAM WORD...'")
     if suite.phases or suite.phase_regexes:
         raise UsageError("--drive says where the server's phases end: give neither --phase nor --phase-regex")
-    if (suite.probe or suite.place.probe) == "static":
-        raise UsageError("--drive works with the probe in Python, and not with --probe static")
     suite.place.only_here("--drive")
 
 
@@ -111,7 +110,7 @@ def _command_order(suite: Suite, variant: Variant, command: Command, model: Mode
         phase_regexes=suite.phase_regexes,
         drive=suite.drive.words if suite.drive else None,
     )
-    about = {"regexes": list(suite.phase_regexes.items()), "alone": bool(suite.phases), "driven": suite.drive is not None}
+    watched = recording_order.Command(tuple(suite.phase_regexes.items()), bool(suite.phases), suite.drive is not None)
     reads = suite.stdin and error is None and suite.place.inherits
     return Order(
         job,
@@ -121,7 +120,7 @@ def _command_order(suite: Suite, variant: Variant, command: Command, model: Mode
         None,
         argv=started,
         cwd=job.cwd,
-        command=about,
+        command=watched,
         stdin=reads,
         error=error,
         place=suite.place,

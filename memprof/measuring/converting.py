@@ -13,13 +13,13 @@ from pathlib import Path
 
 from ..models import inputs
 from ..programs import runtimes
+from ..recording.order import Message, Start
 from ..runs import store
 from ..runs.records import STARTUP, Outcome, Run
 from . import built
 from .leftovers import TOKEN, scratch
-from .message import Message, Start
 from .order import Order
-from .probing import ask, without_probe
+from .probing import ask, without_recorder
 from .progress import Progress
 
 _BUILD_TIMEOUT_NS = 3600 * 10**9
@@ -32,7 +32,7 @@ def converted(orders: Sequence[Order], token: str, progress: Progress) -> list[t
     ready: list[tuple[Order, tuple[Run, bytes] | None]] = []
     for order in orders:
         if order.error is not None:
-            ready.append((order, without_probe(order.job, time.time_ns(), Outcome("start", STARTUP, str(order.error)), order.place)))
+            ready.append((order, without_recorder(order.job, time.time_ns(), Outcome("start", STARTUP, str(order.error)), order.place)))
             continue
         if order.build is None:
             ready.append((order, None))

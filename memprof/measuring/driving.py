@@ -1,8 +1,8 @@
-"""Requests for a server that is measured: `--drive openai:PORT`. A small client in this process asks it while the probe looks at its memory.
+"""Requests for a server that is measured: `--drive openai:PORT`. A small client in this process asks it while the recorder looks at its memory.
 
-The server answers to OpenAI's `/v1/completions`. Its phases are MODEL_LOAD, from its start until `/v1/models` answers, WARMUP and REQUEST. The client
-tells the probe where a phase ends, on the probe's standard input, and goes on when the probe has read the server's memory; no request is open
-meanwhile. A prompt is a list of token ids, so that its length is known.
+The server answers to OpenAI's `/v1/completions`. Its phases are MODEL_LOAD, from its start until `/v1/models` answers, WARMUP and REQUEST. Where a
+phase ends, the client has the recorder look at the server (the command `look`, with what was asked), and goes on when that has been read; no request
+is open meanwhile. A prompt is a list of token ids, so that its length is known.
 
 Answers are asked for as a stream (`stream`, server-sent events), so that the first token has a time. A server that does not stream, or whose stream
 has no count of tokens (`stream_options`), is asked for whole answers from then on.
@@ -27,7 +27,8 @@ from .places.place import Started
 _LOOPBACK = "127.0.0.1"
 _LOOK_S = 0.02  # between two looks whether the server answers
 _SPARE_S = 2.0  # of the time limit, for what is said when it does not
-_DEATH_S = 2.0  # a server whose connection broke has ended, as the probe will say within this
+_STOP_NS = 5_000_000_000  # from SIGTERM to SIGKILL
+_DEATH_S = 2.0  # a server whose connection broke has ended, as the recorder will say within this
 # Ids that every vocabulary has and that end no text: the bytes and the commonest pieces.
 _FIRST_TOKEN, _TOKENS, _STEP = 3, 251, 97
 
@@ -74,7 +75,7 @@ class _Failed(Exception):
 
 
 class _Broken(_Failed):
-    """A connection broke: the server may have ended, which the probe says better."""
+    """A connection broke: the server may have ended, which the recorder says better."""
 
 
 class _NotHttp(Exception):
@@ -96,7 +97,7 @@ class _Answer(NamedTuple):
 
 
 class Driving:
-    """One run of a server under a load. `start` is called with its probe, `heard` when the probe has ended a phase, `end` when it is over."""
+    """One run of a server under a load. `start` is called with its recorder, `heard` when the recorder has ended a phase, `end` when it is over."""
 
     def __init__(self, drive: Drive, job: Job) -> None:
         self._drive, self._job = drive, job
@@ -108,13 +109,13 @@ class Driving:
         self._thread = threading.Thread(target=self._run, name="drive", daemon=True)
 
     def start(self, process: Started) -> None:
-        """Begin to ask the server that this probe starts."""
+        """Begin to ask the server that this recorder starts."""
         self._process = process
         self._end_s = time.monotonic() + self._job.timeout_ns / 1e9
         self._thread.start()
 
     def heard(self) -> None:
-        """The probe has ended the phase."""
+        """The recorder has ended the phase."""
         self._heard.set()
 
     def end(self) -> None:
@@ -133,10 +134,10 @@ class Driving:
                 first = 0 if phase == WARMUP else self._job.warmup
                 if count and not self._over.is_set():
                     self._phase_ends(phase, self._ask_for(range(first, first + count)))
-            self._tell("stop")
+            self._stop(word="stop")
         except _Failed as error:
             if not self._over.wait(_DEATH_S if isinstance(error, _Broken) else 0):
-                self._tell("failed", phase=phase, message=str(error))
+                self._stop(word="failed", phase=phase, message=str(error))
 
     def _wait_for_answer(self) -> None:
         why = "nothing listens there"
@@ -236,7 +237,7 @@ class Driving:
         firsts = [answer.first_ns for answer in answers if answer.first_ns is not None]
         self._heard.clear()
         self._tell(
-            "ended",
+            word="ended",
             phase=phase,
             times_ns=[answer.time_ns for answer in answers],
             units=counted if answers else {},
@@ -247,11 +248,19 @@ class Driving:
         while not self._heard.wait(1) and not self._over.is_set():
             pass
 
-    def _tell(self, word: str, **content: Any) -> None:
-        """A line for the probe."""
+    def _stop(self, **content: Any) -> None:
+        """End the server: all is done, or it failed."""
+        self._tell(**content)
+        self._write(b"end %d\n" % _STOP_NS)
+
+    def _tell(self, **content: Any) -> None:
+        """A word that the recorder writes beside a look at the server, for the fold."""
+        self._write(b"look %s\n" % json.dumps(content).encode())
+
+    def _write(self, line: bytes) -> None:
         assert self._process.stdin is not None
         with suppress(OSError, ValueError):  # it is gone
-            self._process.stdin.write(f"{word} {json.dumps(content)}\n".encode())
+            self._process.stdin.write(line)
             self._process.stdin.flush()
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..errors import InputError
+from ..recording.order import Group
 from . import limits
 from .places.place import Place
 
@@ -45,6 +46,19 @@ def common(place: Place) -> tuple[str, int] | None:
     return None
 
 
+def counting(place: Place) -> Callable[[], dict[str, object]] | None:
+    """What gives the fields of an Order whose child gets a new group that limits nothing: its own peaks tell what a reading can miss where pages are
+    swapped out. None where none can be made."""
+    if place.beside:
+        limiter = limits.find("auto")
+        return (lambda: {"group": Group(str(limiter.new_folder()))}) if isinstance(limiter, limits.Groups) else None
+    with suppress(InputError):
+        groups = _Groups(place)
+        if groups.path() is not None:
+            return groups.without_limit
+    return None
+
+
 def remove(place: Place, path: str) -> None:
     """End what is in a group, and remove it. Raises InputError."""
     if place.beside:
@@ -73,6 +87,11 @@ class _Groups:
             self._look()
         path = self.path()
         return limits.scope(None) if path is None else limits.group(*path, None)
+
+    def without_limit(self) -> dict[str, object]:
+        """The same, with a group that limits nothing."""
+        path = self.path()
+        return {} if path is None else {"group": Group(path[0])}
 
     def path(self) -> tuple[str, int] | None:
         """The path of a new group and its version; None where there are only scopes of the user's systemd."""

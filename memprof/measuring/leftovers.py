@@ -27,9 +27,9 @@ import psutil
 from .. import files
 from ..cache import cache_folder
 from ..errors import InputError, os_reason
-from ..probe import procfs
 from ..programs import lasting
 from . import limits
+from .places import processes
 
 TOKEN = "MEMPROF_TOKEN"
 
@@ -96,7 +96,7 @@ def half_made(place: Path, name: str, subject: str) -> Iterator[Scratch]:
 def _noted(token: str, folder: Path | None) -> Iterator[None]:
     note = cache_folder("running") / token
     pid = os.getpid()
-    words = f"{pid} {procfs.started(pid)} {limits.pid_namespace()}" + (f"\n{folder}" if folder is not None else "")
+    words = f"{pid} {processes.started(pid)} {limits.pid_namespace()}" + (f"\n{folder}" if folder is not None else "")
     try:
         # Whole from the first moment on: another memprof that starts now takes a note without an owner for a dead memprof's.
         with files.replacing(note) as (file,):
@@ -173,7 +173,7 @@ def _owner_lives(note: Path) -> bool:
     """Whether the memprof that wrote a note still runs. A memprof on another machine or in another container is taken to run."""
     try:
         pid, started, place = note.read_bytes().split(b"\n", 1)[0].decode().split()
-        return place != limits.pid_namespace() or str(procfs.started(int(pid))) == started
+        return place != limits.pid_namespace() or str(processes.started(int(pid))) == started
     except OSError:
         return True  # it has just ended
     except ValueError:

@@ -23,8 +23,9 @@ from typing import Literal, Protocol
 from .. import files
 from ..cache import cache_folder
 from ..errors import InputError
-from ..probe import procfs
+from ..recording.order import Group
 from .cgroups import GROUP_FILES, Hierarchy, hierarchies
+from .places import processes
 from .places.place import HERE, boot
 
 PREFIX = "memprof"
@@ -110,8 +111,8 @@ _SCOPE = ("systemd-run", "--user", "--scope", "--quiet", "--collect")
 def group(path: str, version: int, limit: int | None) -> dict[str, object]:
     """The fields of an Order whose child gets a group of this path, without swap: it would only hide the memory that does not fit."""
     files = GROUP_FILES[version]
-    swap = ["memory.swappiness", "0"] if version == 1 else ["memory.swap.max", "0"]
-    return {"group": {"path": path, "settings": [swap, [files.limit, files.none if limit is None else str(limit)]]}}
+    swap = ("memory.swappiness", "0") if version == 1 else ("memory.swap.max", "0")
+    return {"group": Group(path, (swap, (files.limit, files.none if limit is None else str(limit))))}
 
 
 def scope(limit: int | None) -> dict[str, object]:
@@ -255,7 +256,7 @@ def remove_orphans(folder: Path) -> None:
         if not (len(words) == 5 and words[2].isdigit()):
             continue
         _, since, pid, started, _ = words
-        if since != boot() or str(procfs.started(int(pid))) != started:
+        if since != boot() or str(processes.started(int(pid))) != started:
             remove(group)
 
 

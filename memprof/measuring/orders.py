@@ -12,12 +12,12 @@ from ..errors import InputError, UsageError, near_or_all
 from ..files import mapped
 from ..models import Torn, check_extents, inputs, onnx_file
 from ..models.identity import identify
-from ..programs import commands, native, runtimes, static_probe
+from ..programs import commands, native, runtimes
 from ..programs.runtimes import Runtime
 from ..runs.records import Model
 from ..units import counted
 from . import command_orders, parts
-from .bundle import probe_command
+from .bundle import recorder_command
 from .order import Order, asked, at_least
 from .suite import ALL, DEFAULTS, MS, Suite, Variant, variants_of
 
@@ -79,12 +79,11 @@ def plan(suite: Suite) -> Plan:
     repeats = at_least(suite.repeats, 1, "repeats")
     if repeats < 5 and not (programs and repeats == len(orders) == 1):  # one look at one program is no comparison
         remarks.append(f"{counted(repeats, 'repeat')}: too few to decide a comparison, which takes at least 5")
-    probe = suite.probe or suite.place.probe
-    if probe == "static":
-        static_probe.check_regexes(suite.phase_regexes)
-        probe_command(probe, suite.place)  # what is wrong with it is said before anything is measured
+    recorder = suite.recorder or suite.place.recorder
+    if recorder == "c":
+        recorder_command(recorder, suite.place)  # what is wrong with it is said before anything is measured
     repeated = [
-        replace(order, job=replace(order.job, repeat=repeat), probe=probe, max_celsius=suite.max_celsius)
+        replace(order, job=replace(order.job, repeat=repeat), recorder=recorder, max_celsius=suite.max_celsius)
         for repeat in range(1, repeats + 1)
         for order in orders
     ]
@@ -148,7 +147,7 @@ def order(suite: Suite, model: Model, variant: Variant) -> Order:
     suite = suite.over(DEFAULTS)
     ((named, runtime),) = _variants(replace(suite, runtimes=(), variants=(variant,)))
     first = _orders(suite, model, named, runtime)[0]
-    return replace(first, job=replace(first.job, repeat=1), probe=suite.place.probe)
+    return replace(first, job=replace(first.job, repeat=1), recorder=suite.place.recorder)
 
 
 def _models(suite: Suite) -> list[Model]:

@@ -1,4 +1,4 @@
-"""One Order in, one Run out: a probe is started, given its line and listened to."""
+"""One Order in, one Run out: a recorder is started, given its order and listened to; what it writes is folded as it comes."""
 
 from __future__ import annotations
 
@@ -9,24 +9,44 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 from ..errors import InputError
 from ..programs import native
+from ..recording import order as recorder_order
+from ..recording.fold import Fold, Notice
+from ..recording.order import Header, Hold, Message, Start
 from ..runs import signing, store
 from ..runs.records import SCHEMA, STARTUP, Job, Outcome, Run
 from . import built, groups
-from .bundle import probe_command
+from .bundle import recorder_command
 from .driving import Driving
 from .leftovers import TOKEN, end_marked
-from .message import Hold, Message, Start, encode
 from .order import Order, intervals
-from .places.place import HERE, Place, Probe, Started
+from .places.place import HERE, Place, RecorderKind, Started
+from .recordings import Spool
 from .suite import parse_cpus
 
 HOLD_LIMIT_NS = 300 * 10**9
 _LINE_BYTES = 4096
-_SILENCES = 8  # beats that a probe may miss before it takes memprof for gone
+_SILENCES = 8  # beats that a recorder may miss before it takes memprof for gone
+_LIVE_S = 0.1
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """Who hears of a run while it goes on.
+
+    live: the phase and what is resident in bytes, ten times a second at most. look: see `campaign.measure`. began: the recorder, as soon as it has
+    its order. say: each sentence that the child has for the user. so_far: the line of a Run that has not ended, as often as the message wants it.
+    """
+
+    live: Callable[[str, int], None] = lambda phase, rss: None
+    look: Callable[[Job, str, int], None] | None = None
+    began: Callable[[Started], None] = lambda process: None
+    say: Callable[[str], None] = lambda sentence: None
+    so_far: Callable[[bytes], None] = lambda line: None
 
 
 def ask(
@@ -40,69 +60,104 @@ def ask(
     say: Callable[[str], None] = lambda sentence: None,
     so_far: Callable[[bytes], None] = lambda line: None,
     place: Place = HERE,
-    probe: Probe = "python",
+    recorder: RecorderKind = "python",
     driving: Driving | None = None,
+    recordings: Path | None = None,
 ) -> tuple[Run, bytes]:
-    """A probe's Run, and its line. A probe that ends without one, whoever killed it, makes a Run that says so.
+    """The Run of a message, and its line. A recorder that ends before its recording does, whoever killed it, makes a Run that says so.
 
-    look: see `campaign.measure`. began: called with the probe as soon as it has its line. input_descriptor: the child's standard input, which
-    the probe must inherit. say: called with each sentence that the child has for the user while it runs. so_far: called
-    with the line of a Run that has not ended, as often as the message asks. driving: asks the child for work.
+    look, so_far, ...: see `Listeners`. input_descriptor: the child's standard input, which the recorder must inherit. driving: asks the child for
+    work. recordings: the folder where the recording is kept, None for the cache, if the run goes wrong.
     """
-    started_ns, phase, rss, answer = time.time_ns(), STARTUP, 0, b""
+    started_ns = time.time_ns()
     if place.beat_ns:
         message = replace(message, silence_ns=_SILENCES * place.beat_ns)
-    with _probe(place, probe, input_descriptor) as process:
+    try:
+        lines = recorder_order.lines(message, place.machine())
+    except ValueError as error:
+        return without_recorder(job, started_ns, Outcome("start", STARTUP, f"{next(iter(message.start.argv), '')}: {error}"), place)
+    follower = _Follower(job, message, Header(message, place.machine(), started_ns), Listeners(live, look, began, say, so_far), driving)
+    with _recorder(place, recorder, input_descriptor) as process:
         assert process.stdin is not None
-        with suppress(BrokenPipeError):
-            process.stdin.write(encode(message))
-            process.stdin.flush()
+        _tell(process, lines)
         began(process)
         if driving is not None:
             driving.start(process)
-        for line in place.lines(process):
-            word, _, content = line.rstrip(b"\n").partition(b" ")
-            if word == b"run":
-                answer = content
-            elif word == b"live":
-                name, _, size = content.rpartition(b" ")
-                phase, rss = (phase if name == b"-" else name.decode()), int(size)
-                live(name.decode(), rss)
-            elif word == b"sofar":
-                so_far(content + b"\n")
-            elif word == b"say":
-                say(content.decode("utf-8", "replace"))
-            elif word == b"ended" and driving is not None:
-                driving.heard()
-            elif word == b"held":
-                name, _, pid = content.rpartition(b" ")
-                if look is not None:
-                    look(job, name.decode(), int(pid))
-                with suppress(BrokenPipeError):
-                    process.stdin.write(b"go\n")
-                    process.stdin.flush()
-        if driving is not None:
-            driving.end()
-        errors = process.stderr.read().decode("utf-8", "replace").strip()
-    try:
-        return store.decode(answer, "its answer"), answer + b"\n"
-    except InputError as error:
-        end_marked({token})  # the child ended with its probe, but not the processes that it had started
-        if message.start.group is not None and not place.broken(process):  # a probe there that lives removes it
-            with suppress(InputError):
-                groups.remove(place, str(message.start.group["path"]))
-        reason = str(error) if answer else errors.splitlines()[-1] if errors else _exit(process.returncode or 0)
-    words = _broke(place) if place.broken(process) else f"the probe ended without a result ({reason})"
-    return without_probe(job, started_ns, Outcome("lost", phase, words, rss_last_bytes=rss or None), place)
+        with Spool(recordings) as spool:
+            for line in place.lines(process):
+                follower.take(process, line, spool)
+            if driving is not None:
+                driving.end()
+            errors = process.stderr.read().decode("utf-8", "replace").strip()
+            run = follower.fold.run() if follower.fold.started else None
+            if run is not None and follower.fold.over:
+                spool.keep_if_wanted(run)
+                return run, store.encode(run)
+            end_marked({token})  # the child ended with its recorder, but not the processes that it had started
+            if message.start.group is not None and not place.broken(process):  # a recorder there that lives removes it
+                with suppress(InputError):
+                    groups.remove(place, message.start.group.path)
+            reason = errors.splitlines()[-1] if errors else _exit(process.returncode or 0)
+            broke = place.broken(process)
+            words = f"the connection to {place.name} broke" if broke else f"the recorder ended before its recording did ({reason})"
+            phase, rss = follower.fold.phase or STARTUP, follower.fold.rss or None
+            outcome = Outcome("lost", phase, words, rss_last_bytes=rss, cut="connection" if broke else "recorder")
+            if run is None:
+                return without_recorder(job, started_ns, outcome, place)
+            run = replace(run, outcome=outcome)
+            spool.keep_if_wanted(run)
+            return run, store.encode(run)
 
 
-def _broke(place: Place) -> str:
-    return f"the connection to {place.name} broke"
+class _Follower:
+    """Folds a recording line by line, and does what is to be done while the run goes on."""
+
+    def __init__(self, job: Job, message: Message, header: Header, listeners: Listeners, driving: Driving | None) -> None:
+        self.fold = Fold("the recording")
+        self._job, self._message, self._header = job, message, header
+        self._listeners, self._driving = listeners, driving
+        self._live_s = self._report_s = time.monotonic()
+
+    def take(self, process: Started, line: bytes, spool: Spool) -> None:
+        """Take a line of the recorder's output."""
+        fold = self.fold
+        spool.write(line)
+        fold.take(line)
+        if not fold.started:
+            header = b"order %d %s" % (time.monotonic_ns(), recorder_order.encode(self._header))
+            spool.write(header)
+            fold.take(header)
+        while fold.notices:
+            self._heed(process, fold.notices.popleft())
+        now_s = time.monotonic()
+        if now_s - self._live_s >= _LIVE_S:
+            self._live_s = now_s
+            self._listeners.live(fold.phase or "-", fold.rss)
+        if self._message.report_ns and now_s - self._report_s > self._message.report_ns / 1e9:
+            self._report_s = now_s
+            self._listeners.so_far(store.encode(fold.run()))
+
+    def _heed(self, process: Started, notice: Notice) -> None:
+        if notice.kind == "say":
+            self._listeners.say(notice.text)
+        elif notice.kind == "stop":
+            _tell(process, b"stop %d\n" % notice.pid)
+        elif notice.kind == "ended" and self._driving is not None:
+            self._driving.heard()
+        elif notice.kind == "done" and self._message.start.grace_ns:
+            _tell(process, b"leave %d\n" % self._message.start.grace_ns)
+        elif notice.kind == "held":
+            if self._listeners.look is not None:
+                self._listeners.look(self._job, notice.text, notice.pid)
+            _tell(process, b"continue %d\n" % notice.pid)
 
 
-def connection_broke(run: Run, place: Place) -> bool:
-    """Whether a Run was lost with the way to its place."""
-    return run.outcome.status == "lost" and run.outcome.message == _broke(place)
+def _tell(process: Started, text: bytes) -> None:
+    """Write to a recorder, which may be gone."""
+    assert process.stdin is not None
+    with suppress(OSError, ValueError):
+        process.stdin.write(text)
+        process.stdin.flush()
 
 
 def signed(run: Run, line: bytes) -> tuple[Run, bytes]:
@@ -110,12 +165,12 @@ def signed(run: Run, line: bytes) -> tuple[Run, bytes]:
     signature = signing.signature(run.job)
     if signature is None:
         return run, line
-    body = line.rstrip(b"\n").removesuffix(b"}").removesuffix(b',"signature":null')  # the last field: the probe leaves it out
+    body = line.rstrip(b"\n").removesuffix(b"}").removesuffix(b',"signature":null')  # the last field: the recorder leaves it out
     return replace(run, signature=signature), body + b',"signature":"%s"}\n' % signature.encode()
 
 
-def without_probe(job: Job, started_ns: int, outcome: Outcome, place: Place = HERE) -> tuple[Run, bytes]:
-    """A failed Run that no probe has measured, and its line."""
+def without_recorder(job: Job, started_ns: int, outcome: Outcome, place: Place = HERE) -> tuple[Run, bytes]:
+    """A failed Run that no recorder has measured, and its line."""
     run = Run(SCHEMA, job, place.machine(), started_ns, outcome, store.NOTHING_SEEN)
     return run, store.encode(run)
 
@@ -136,10 +191,10 @@ def input_copy(order: Order, at: int | None) -> Iterator[int | None]:
 
 
 @contextmanager
-def _probe(place: Place, kind: Probe, input_descriptor: int | None) -> Iterator[Started]:
-    """A probe that waits for its line. At the end of the block it is gone, with all that it started. input_descriptor: see `ask`."""
-    command = probe_command(kind, place)
-    # An interruption inside Popen would leave a probe that nobody knows of. Inside the block the probe is known, and ended.
+def _recorder(place: Place, kind: RecorderKind, input_descriptor: int | None) -> Iterator[Started]:
+    """A recorder that waits for its line. At the end of the block it is gone, with all that it started. input_descriptor: see `ask`."""
+    command = recorder_command(kind, place)
+    # An interruption inside Popen would leave a recorder that nobody knows of. Inside the block the recorder is known, and ended.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         process = place.start(command, () if input_descriptor is None else (input_descriptor,))
@@ -157,7 +212,7 @@ def _exit(code: int) -> str:
 
 
 def message(order: Order, dropped: set[str], token: str, input_descriptor: int | None = None) -> Message:
-    """The probe's message for an order. dropped: the files that were dropped from the page cache before; this order's are added to it.
+    """The recorder's message for an order. dropped: the files that were dropped from the page cache before; this order's are added to it.
     input_descriptor: the child's standard input.
     """
     job, place = order.job, order.place

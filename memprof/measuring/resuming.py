@@ -18,7 +18,7 @@ from .order import Order
 def unfinished(orders: tuple[Order, ...], path: Path, say: Callable[[str], None]) -> tuple[tuple[Order, ...], list[Run]]:
     """The orders whose runs a runs file lacks, and the runs that it has of the others: the last of each, if it was measured several times.
 
-    A run whose probe was lost has no figures: the file lacks it.
+    A run whose recorder was lost has no figures: the file lacks it.
     Raises InputError for a line that is no run.
     """
     if not path.is_file() or not path.stat().st_size:

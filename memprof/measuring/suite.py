@@ -41,7 +41,7 @@ from ..programs.commands import Command
 from ..runs.records import COMMAND, Cache
 from ..units import parse_bytes, parse_duration_ns
 from .driving import Drive
-from .places.place import HERE, Place, Probe
+from .places.place import HERE, Place, RecorderKind
 
 MS = 1_000_000
 ALL = "all"  # in place of a runtime's name: every one that is installed
@@ -105,7 +105,7 @@ class Suite:
     over that for all, and a variant's over both.
     cwd, phases (function by phase) and phase_regexes are for commands: the folder they run in, and their phases if they do not mark them.
     stdin: whether they read memprof's standard input. cpus: the CPUs that a run may use, as `canonical_cpus` writes them. no_swap: keep its
-    pages out of swap. probe: which probe measures, the place's own if None. place: where all is measured.
+    pages out of swap. recorder: which recorder measures, the place's own if None. place: where all is measured.
     release: whether runs of runtimes end with the phase RELEASE.
     max_celsius: the temperature to which the machine must have cooled down before each run. drive: the load for commands that are servers.
     """
@@ -136,7 +136,7 @@ class Suite:
     no_swap: bool | None = None
     place: Place = HERE
     max_celsius: float | None = None
-    probe: Probe | None = None
+    recorder: RecorderKind | None = None
     release: bool | None = None
     growth: tuple[GrowthWish, ...] = ()
     laws: tuple[LawWish, ...] = ()

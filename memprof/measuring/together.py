@@ -1,7 +1,7 @@
 """Several processes of one job at once, side by side: what all of them need together, and what the next one costs.
 
-Each process has a probe, and stands still at the end of each phase until all have come there; then all are looked at. Their shares of anonymous and
-shared memory add up (Pss_Anon and Pss_Shmem of proc_pid_smaps(5)), and the page tables that the kernel keeps for each (VmPTE of
+Each process has a recorder, and stands still at the end of each phase until all have come there; then all are looked at. Their shares of
+anonymous and shared memory add up (Pss_Anon and Pss_Shmem of proc_pid_smaps(5)), and the page tables that the kernel keeps for each (VmPTE of
 proc_pid_status(5)); the pages of files, which they have in common, count once, as many as the process with the most of them has. Their proportional
 share is no measure of those: processes of others may map the same libraries. Where a control group can be made, all run in one group, whose charge is
 the kernel's own sum. Its pages of files are left out: a group is charged only for those that no other process read first, so that a first run would
@@ -17,12 +17,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from ..errors import InputError, MeasurementError
+from ..recording.order import Message
 from ..runs.records import Run
 from . import groups
 from .cgroups import GROUP_FILES, GroupFiles, sizes_in
 from .converting import converted
 from .leftovers import end_leftovers, new_token
-from .message import Message
 from .order import Order
 from .places.place import Place, Started
 from .probing import ask, message, signed
@@ -101,7 +101,7 @@ class _Side:
         self._pids: dict[int, int] = {}
         self._phase = ""
         self._all_here = threading.Barrier(count, action=self._look)
-        self._probes: list[Started] = []
+        self._recorders: list[Started] = []
         self._results: list[tuple[Run, bytes] | None] = [None] * count
         self._errors: list[BaseException] = []
 
@@ -137,9 +137,9 @@ class _Side:
                 self._token,
                 self._live,
                 lambda job, phase, pid: self._held(number, phase, pid),
-                began=self._probes.append,
+                began=self._recorders.append,
                 place=self._order.place,
-                probe=self._order.probe,
+                recorder=self._order.recorder,
             )
             self._results[number] = signed(run, line)
             if not run.outcome.ok:
@@ -175,12 +175,12 @@ class _Side:
             self.shared = _shared_files(mappings)
 
     def _end(self) -> None:
-        """End all probes, and with them their children."""
+        """End all recorders, and with them their children."""
         self._all_here.abort()
-        for probe in self._probes:
+        for recorder in self._recorders:
             with suppress(OSError, ValueError):
-                if probe.stdin is not None:
-                    probe.stdin.close()
+                if recorder.stdin is not None:
+                    recorder.stdin.close()
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Which of several attempts to measure the same stands, and when two runs are the same run.
 
 On a fleet, a comparison whose machine was lost begins again elsewhere, whole. The runs that were there already stay in the file as part of their
-attempt, and are never mixed with those of another. Elsewhere a run alone is lost, with its connection or its probe, and measured again by --append.
+attempt, and are never mixed with those of another. Elsewhere a run alone is lost, with its connection or recorder, and measured again by --append.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def standing(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
 
 
 def was_lost(run: Run) -> bool:
-    """Whether a run's probe was lost, with its connection or without: such a run says nothing of its job.
+    """Whether a run's recorder was lost, with its connection or without: such a run says nothing of its job.
 
-    A run that is lost because its marks are not complete is a result. A probe has seen its memory.
+    A run that is lost because its marks are not complete is a result: its memory was seen. Files of before `cut` have no samples of the others.
     """
-    return run.attempt is None and run.outcome.status == "lost" and not run.timeline.samples
+    return run.attempt is None and (run.outcome.cut is not None or (run.outcome.status == "lost" and not run.timeline.samples))
 
 
 def measured(job: Job, machine: str) -> str:

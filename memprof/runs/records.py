@@ -1,6 +1,6 @@
 """The types that cross a wall: a request (Job), observations (Mark, Timeline), and all that is known afterwards (Run).
 
-Frozen, with the unit in every field's name; a figure that could not be had is None, never 0. The probe writes a Run as JSON with the stdlib
+Frozen, with the unit in every field's name; a figure that could not be had is None, never 0. The recorder writes a Run as JSON with the stdlib
 alone and so does not import this module; memprof.runs.store decodes strictly what it wrote, which keeps the two in step.
 """
 
@@ -18,7 +18,8 @@ from ..units import counted, format_bytes
 #       Timeline.rss_max_high_bytes (bounds of the sum of several processes); Value.note, with no value beside it; Outcome.out_of_memory
 #       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
 #       no_swap; Mark.units, Run.work and Job.use (memory by units of work); Run.attempt (of a fleet); Job.sessions, processes, release, drive,
-#       at and planned_bytes; Mark.refaults and first_token_ns; Run.search (of `memprof scale`)
+#       at and planned_bytes; Mark.refaults and first_token_ns; Run.search (of `memprof scale`);
+#       Outcome.cut; Charged.with_swap_peak_bytes
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, RELEASE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"
@@ -287,7 +288,7 @@ class Polling:
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine of a run. peak_bound_bytes: how far a high-water mark of the run can lie from the truth (see memprof.probe.procfs)."""
+    """The machine of a run. peak_bound_bytes: how far a high-water mark of the run can lie from the truth (see memprof.recording.bounds)."""
 
     name: str
     arch: str
@@ -356,11 +357,12 @@ class Process:
 
 @dataclass(frozen=True)
 class Charged:
-    """The charges of a control group: its peak, which holds only pages that the run itself brought in, and how many of its processes were
-    killed for want of memory. None for a figure that this kernel's version lacks."""
+    """The charges of a control group: its peak, which holds only pages that the run itself brought in, the peak of memory and swap together, and how
+    many of its processes were killed for want of memory. None for a figure that this kernel's version lacks."""
 
     peak_bytes: int | None = None
     oom_kills: int | None = None
+    with_swap_peak_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -463,9 +465,10 @@ class Outcome:
 
     status: ok; import, refused or error (reported by the child: the runtime could not be imported, memprof's side refused, the runtime raised);
     exit (with a code other than 0), signal, timeout; start (it could not be started); lost (it ended well, but its marks are not complete;
-    or its probe was ended). phase: the phase in which it ended. rss_last_bytes: its resident set when it was last seen.
+    or its recorder was ended). phase: the phase in which it ended. rss_last_bytes: its resident set when it was last seen.
     out_of_memory: whether the kernel killed it for want of memory, None if it killed a process meanwhile and does not say which. hints: other
-    possible reasons, each a piece of a sentence: the reason that it printed, shapes that were assumed.
+    possible reasons, each a piece of a sentence: the reason that it printed, shapes that were assumed. cut: why its recording has no end, of a run
+    that is lost: its recorder was ended, or the connection to that broke. Such a run says nothing of its job.
     """
 
     status: Status
@@ -476,6 +479,7 @@ class Outcome:
     rss_last_bytes: int | None = None
     out_of_memory: bool | None = False
     hints: tuple[str, ...] = ()
+    cut: Literal["recorder", "connection"] | None = None
 
     @property
     def ok(self) -> bool:
@@ -564,7 +568,7 @@ class Run:
 
     @property
     def imported(self) -> bool:
-        """Whether the run comes from another tool's log: a probe always knows the kernel it runs on."""
+        """Whether the run comes from another tool's log: a recorder always knows the kernel it runs on."""
         return not self.machine.kernel
 
     @property

@@ -372,7 +372,7 @@ def _mend(path: Path) -> bool:
         raise InputError(f"{path} cannot be written: {os_reason(error)}") from None
 
 
-# A timeline without a sample, for a Run whose probe was ended.
+# A timeline without a sample, for a Run whose recorder was ended.
 _NO_COLUMN = base64.b64encode(zlib.compress(b"")).decode()
 NOTHING_SEEN = Timeline(_NO_COLUMN, _NO_COLUMN, _NO_COLUMN, _NO_COLUMN, 0, 0, 0, 0)
 
@@ -387,7 +387,7 @@ class Columns:
     vms: Sequence[int]
 
 
-# The most rows that the probe keeps of a run. Imported logs have more, but then no two rows are alike: packed they take their room.
+# The most rows that the recorder keeps of a run. Imported logs have more, but then no two rows are alike: packed they take their room.
 _USUAL_ROWS = 20_000
 _MOST_TIMES = 100
 

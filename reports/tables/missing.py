@@ -40,7 +40,7 @@ def why_inexact(runs: Sequence[Run], phase: str = PEAK) -> list[str]:
     why = dict.fromkeys(_why_inexact(run, mark) for run, mark in unsure if mark.rss_peak_high_bytes is None)
     for several, what in (
         (True, "several processes had together for certain"),
-        (False, "polling saw of a program smaller than memprof's probe"),
+        (False, "polling saw of a program smaller than memprof's recorder"),
     ):
         those = [mark for run, mark in unsure if bool(run.processes) == several]
         bounds = [mark.rss_peak_high_bytes / mark.rss_peak_bytes for mark in those if mark.rss_peak_high_bytes and mark.rss_peak_bytes]

@@ -41,7 +41,7 @@ _SETTINGS = (
     "suppress-cli-notifications on",  # gdb 12 and later
     "print thread-events off",
     "print inferior-events off",
-    "disable-randomization off",  # the probe's affair
+    "disable-randomization off",  # the recorder's affair
     "backtrace past-main on",  # main returns too
     "breakpoint pending on",
     "breakpoint always-inserted on",
@@ -72,6 +72,7 @@ def main(order):
     tracer = Tracer(order["phases"])
     note_arrival(gdb.selected_inferior())
     gdb.events.new_inferior.connect(lambda event: note_arrival(event.inferior))
+    gdb.events.new_thread.connect(silence)
     try:
         gdb.execute("starti", to_string=True)
         root = gdb.selected_inferior().pid
@@ -80,7 +81,6 @@ def main(order):
     except gdb.error as error:
         tracer.refuse("gdb could not start the program: %s" % error, os.getpid())
         return 1
-    silence()
     tracer.marks.write({"mark": "program", "pid": root})
     gdb.events.exited.connect(lambda event: exit_codes.setdefault(event.inferior.num, getattr(event, "exit_code", None)))
     entries = [Entry(tracer, phase, symbol) for phase in tracer.phases for symbol in phase.known]
@@ -205,8 +205,12 @@ def measure_handling(tracer):
         step.delete()
 
 
-def silence():
-    """Drop gdb's output from here on; the program has its own copies of the descriptors."""
+def silence(_):
+    """Drop gdb's output from the program's first thread on: the program has been forked, and has its own copies of the descriptors.
+
+    Of the first stop gdb 13.1 says `Program stopped.`, whatever it is asked to leave out, and that would be taken for the program's last words.
+    """
+    gdb.events.new_thread.disconnect(silence)
     gdb.flush()
     empty = os.open(os.devnull, os.O_WRONLY)
     os.dup2(empty, 1)

@@ -13,7 +13,7 @@ from conftest import Memprof, Scenario
 from test_adb import plugged, server, tools  # noqa: F401  (the fixtures)
 
 from memprof.errors import InputError
-from memprof.programs import static_probe
+from memprof.programs import recorder_build
 
 from .booting import Board
 from .making import CACHE
@@ -47,7 +47,7 @@ def device(board: Board, plugged: Callable[..., adbd.Device], monkeypatch: pytes
     """The board as adb's client sees it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(CACHE / "programs"))
     try:
-        static_probe.built("aarch64")
+        recorder_build.built("aarch64")
     except InputError as reason:
         pytest.skip(str(reason))
     yield plugged(lambda text: [*board.ssh, text])

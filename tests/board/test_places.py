@@ -13,8 +13,8 @@ import pytest
 from conftest import Memprof, Scenario
 
 from memprof.errors import InputError
-from memprof.probe import procfs
-from memprof.programs import static_probe
+from memprof.programs import recorder_build
+from memprof.recording.bounds import peak_bound
 
 from .booting import Board
 from .making import CACHE
@@ -27,7 +27,7 @@ Words = list[str]
 def reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Board], Words]]:
     """reach(board) -> the words of a command that measures there, in a folder of the test's own. The ssh of the PATH knows the board's key."""
     reached = []
-    monkeypatch.setenv("XDG_CACHE_HOME", str(CACHE / "programs"))  # where the probe for the board is kept once it is compiled
+    monkeypatch.setenv("XDG_CACHE_HOME", str(CACHE / "programs"))  # where the recorder for the board is kept once it is compiled
 
     def words(there: Board) -> Words:
         there.run("true")  # the client takes the board's key
@@ -52,7 +52,7 @@ def on(board: Board, reach: Callable[[Board], Words]) -> Words:
     """The words of a command that measures on the board without Python."""
     words = reach(board)
     try:
-        static_probe.built("aarch64")
+        recorder_build.built("aarch64")
     except InputError as reason:
         pytest.skip(str(reason))
     return words
@@ -109,10 +109,10 @@ def test_doctor_judges_a_machine_without_python_by_a_program(memprof: Memprof, o
 
     report = json.loads(done.stdout)
     checks = {check["name"]: check["state"] for check in report["checks"]}
-    assert (checks["high-water mark"], checks["smaps_rollup"], checks["probe"]) == ("ok", "ok", "limited")
+    assert (checks["high-water mark"], checks["smaps_rollup"], checks["recorder"]) == ("ok", "ok", "limited")
     assert report["peak_exact"] and report["polling"]["polls"] > 0 and report["failure"] is None
     # the bound of its kernel, which is not this machine's
-    assert report["machine"]["peak_bound_bytes"] == procfs.peak_bound(2, 1, 2, "6.1.0")
+    assert report["machine"]["peak_bound_bytes"] == peak_bound("6.1.0", 4096, 2, 2)
     # 8 MiB if other tests have taken most of its memory
     exact = r"^peaks of programs are exact to 4\.19 MiB for each thread here"
     assert re.search(exact + r" \(a program that holds (100|8)\.0 MiB was measured with", report["verdict"])

@@ -1,20 +1,22 @@
-"""The probe in C on a board without Python, whose kernel keeps memory counters by thread and whose swap is zram."""
+"""The recorder in C on a board without Python, whose kernel keeps memory counters by thread and whose swap is zram."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from compiled import once_compiled
 from conftest import Memprof
-from native_programs import HEAD, HEADER, SWAPPED_OUT, swapped_out
+from native_programs import HEAD, HEADER, SWAPPED_OUT, folded, swapped_out
 
 from memprof.errors import InputError
-from memprof.measuring.message import Hold, Message, Start, encode
-from memprof.probe import procfs
-from memprof.programs import static_probe
+from memprof.measuring.places.machine import this_machine
+from memprof.programs import recorder_build
+from memprof.recording.bounds import peak_bound
+from memprof.recording.order import Command, Hold, Message, Start, lines
 from memprof.runs import store
 from memprof.runs.records import COMMAND, Job, Model, Run
 
@@ -23,6 +25,7 @@ from .making import CACHE
 from .test_places import Words, on, reach  # noqa: F401  (the fixtures)
 
 MIB = 1 << 20
+BOARD = replace(this_machine(), name="board", arch="aarch64", kernel="6.1.0", cpus=2, swap_bytes=0)
 Measured = Callable[..., Run]
 
 
@@ -34,29 +37,29 @@ def compiled(body: str) -> bytes:
 
 @pytest.fixture(scope="session")
 def program() -> bytes:
-    """The probe, compiled once and kept beside the board."""
+    """The recorder, compiled once and kept beside the board."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("XDG_CACHE_HOME", str(CACHE / "programs"))
         try:
-            return static_probe.built("aarch64").read_bytes()
+            return recorder_build.built("aarch64").read_bytes()
         except InputError as reason:
             pytest.skip(str(reason))
 
 
 @pytest.fixture
 def measured(board: Board, program: bytes) -> Measured:
-    """measured("/bin/program", "word") -> its Run by the probe on the board; `body` is a program that is put there first."""
+    """measured("/bin/program", "word") -> its Run by the recorder on the board; `body` is a program that is put there first."""
 
     def measure(*argv: str, body: str = "", **start: object) -> Run:
         if body:
             it = f"/tmp/it-{secrets.token_hex(4)}"  # other workers have the same board
             board.put(compiled(body), it)
             argv = (it, *argv)
-        board.put(program, "/tmp/probe")
+        board.put(program, "/tmp/recorder")
         job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
-        begin = Start(argv=argv, command={"regexes": [], "alone": False}, **start)  # type: ignore[arg-type]
-        out = board.answer("/tmp/probe", encode(Message(job, begin, 60 * 10**9, {"": 10**6})))
-        return store.decode(out[out.rindex(b"run {") + 4 :].rstrip(), "its answer")
+        begin = Start(argv=argv, command=Command(), **start)  # type: ignore[arg-type]
+        message = Message(job, begin, 60 * 10**9, {"": 10**6})
+        return folded(message, board.answer("/tmp/recorder", lines(message, BOARD)), BOARD)
 
     return measure
 
@@ -65,8 +68,7 @@ def test_it_answers_and_tells_the_board_s_facts(measured: Measured) -> None:
     run = measured("/bin/busybox", "true")
 
     assert run.outcome.ok, run
-    assert (run.machine.name, run.machine.arch, run.machine.cpus) == ("board", "aarch64", 2)
-    assert run.machine.peak_bound_bytes == procfs.peak_bound(2, 1, 2, run.machine.kernel) == 67 * 16 * 4096
+    assert run.machine.peak_bound_bytes == peak_bound(run.machine.kernel, 4096, 2, 2) == 67 * 16 * 4096
 
 
 def test_a_transient_is_seen_within_the_bound_of_its_thread(measured: Measured) -> None:
@@ -106,25 +108,25 @@ def test_a_run_stays_on_a_cpu(measured: Measured) -> None:
     assert refused.outcome.status == "start" and "one of them is not there" in (refused.outcome.message or "")
 
 
-def looked_at(there: Board, probe: str, held: bool) -> bool:
-    """Whether a process that this probe there measures may be looked at by a process of the same user that is not above it, where Yama is strict."""
+def looked_at(there: Board, recorder: str, held: bool) -> bool:
+    """Whether a process that this recorder there measures may be looked at by one of the same user that is not above it, where Yama is strict."""
     look = "at=$(sed -n 's/-.*//; 1p' /proc/$$/maps); dd if=/proc/$$/mem of=/dev/null bs=1 count=1 skip=$((0x$at)); exit $?"  # one below it
-    start = Start(argv=("/bin/sh", "-c", look), command={"regexes": [], "alone": False})
+    start = Start(argv=("/bin/sh", "-c", look), command=Command())
     job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
     message = Message(job, start, 60 * 10**9, {"": 10**6}, hold=Hold(10**9, {}, {}) if held else None)
     with there.memory():  # one test at a time has this setting
         there.run("echo 1 > /proc/sys/kernel/yama/ptrace_scope")
         try:
-            out = there.answer(f"su nobody -s /bin/sh -c '{probe}'", encode(message))
+            out = there.answer(f"su nobody -s /bin/sh -c '{recorder}'", lines(message, BOARD))
         finally:
             there.run("echo 0 > /proc/sys/kernel/yama/ptrace_scope")
-    return store.decode(out[out.rindex(b"run {") + 4 :].rstrip(), "its answer").outcome.ok
+    return folded(message, out, BOARD).outcome.ok
 
 
 def test_a_process_that_is_held_may_be_looked_at_where_yama_forbids_it(board: Board, program: bytes) -> None:
-    board.put(program, "/tmp/probe")
-    assert looked_at(board, "/tmp/probe", held=True)
-    assert not looked_at(board, "/tmp/probe", held=False)
+    board.put(program, "/tmp/recorder")
+    assert looked_at(board, "/tmp/recorder", held=True)
+    assert not looked_at(board, "/tmp/recorder", held=False)
 
 
 @pytest.fixture
@@ -212,6 +214,6 @@ def test_status_lags_by_thread_whatever_the_number_of_cpus(kind: str, request: p
     there.put(lags, "/tmp/lags")
     anon, file = map(int, there.run("dd if=/dev/zero of=/tmp/lag.data bs=1M count=24 2> /dev/null; /tmp/lags; rm /tmp/lag.data").split())
 
-    most = procfs.peak_bound(threads=5, release="6.1.0") // 4096
+    most = peak_bound("6.1.0", 4096, 2, 2, threads=5) // 4096
     assert 4 * 60 < anon < file
     assert 4 * 800 < file <= most

@@ -30,12 +30,11 @@ from ...runs import store
 from ...runs.records import Attempt, Job, Model, Run
 from ...units import format_bytes
 from .. import campaign
-from ..bundle import probe_command
+from ..bundle import recorder_command
 from ..order import Order
 from ..orders import plan
 from ..outputs import Outputs
 from ..places.place import HERE, Place
-from ..probing import connection_broke
 from ..progress import Silent
 from ..reaching import reached
 from ..suite import Suite
@@ -80,9 +79,9 @@ def main() -> int:
 
 
 def _prepare(place: Place) -> None:
-    """Have what a first comparison would wait for: the probe's file and, if the place is this machine, what its interpreter says of its runtimes."""
+    """Have what a first comparison would wait for: the recorder and, if the place is this machine, what its interpreter says of its runtimes."""
     with suppress(MemprofError):  # a comparison that needs it is told
-        probe_command(place.probe, place)
+        recorder_command(place.recorder, place)
         if place is HERE:
             runtimes.describe(place.interpreter(None), None, place)
 
@@ -166,7 +165,7 @@ def _run(orders: list[Order], task: Task, folder: Path, place: Place) -> None:
     if sought.outputs:
         orders = outputs.asked(orders)
     for run in campaign.measure(orders, _Teller(), lambda line: None):
-        if connection_broke(run, place):
+        if run.outcome.cut == "connection":
             raise _Lost(run.outcome.message)
         if sought.outputs:
             run = outputs.compared(run, run.job.variant == orders[0].job.variant)

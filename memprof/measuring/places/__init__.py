@@ -1,1 +1,1 @@
-"""Where a probe runs: here, or on another machine that is reached by ssh, adb or labgrid."""
+"""Where a recorder runs: here, or on another machine that is reached by ssh, adb or labgrid."""

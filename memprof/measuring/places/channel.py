@@ -160,7 +160,7 @@ class _Output:
 
 
 class Program:
-    """A program that a Channel started: as much of a Popen as a probe needs."""
+    """A program that a Channel started: as much of a Popen as a recorder needs."""
 
     def __init__(self, channel: Channel, stdin: IO[bytes], stdout: _Output, stderr: _Output) -> None:
         self.channel, self.stdin, self.stdout, self.stderr = channel, stdin, stdout, stderr

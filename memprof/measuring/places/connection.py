@@ -30,7 +30,7 @@ _OPEN_S = 40  # for a connection, its log-in and the facts, on a slow board too
 _SHORT_S = 120
 _ENDING_S = 30  # 2 s on an idle board
 _BEAT_S = 10.0  # how often the holder of a lease says that it is there
-_LEASE_S = 60  # without a word of its holder, a lease may be taken over; a probe has ended its tree long before
+_LEASE_S = 60  # without a word of its holder, a lease may be taken over; a recorder has ended its tree long before
 _FAR = Path(__file__).with_name("far.sh")
 
 

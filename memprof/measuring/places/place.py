@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, Protocol
 
-import msgspec
 import psutil
 
 from ...errors import InputError, UsageError, os_reason
-from ...probe import procfs
 from ...programs import commands
 from ...programs.commands import Command
 from ...programs.runtimes import Asked, ThisMachine
 from ...runs.records import Machine, Model, ModelFile
+from . import processes
+from .machine import this_machine
 
-Probe = Literal["python", "static"]
+RecorderKind = Literal["python", "c"]
 
 TEMPERATURES = "/sys/class/thermal/thermal_zone*/temp"
 FREQUENCIES = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq"
@@ -69,10 +69,10 @@ class Started(Protocol):
 
 
 class Place(Asked, Protocol):
-    """Where a probe runs.
+    """Where a recorder runs.
 
-    python: the interpreter of the probe, None if there is none. cpus: how many a program may use there. beat_ns:
-    how often a probe there hears from memprof, 0 for never. inherits: whether a program there can inherit descriptors of memprof's. beside:
+    python: the interpreter of the recorder, None if there is none. cpus: how many a program may use there. beat_ns:
+    how often a recorder there hears from memprof, 0 for never. inherits: whether a program there can inherit descriptors of memprof's. beside:
     whether memprof itself may look at the processes there.
     """
 
@@ -82,8 +82,8 @@ class Place(Asked, Protocol):
     beside: bool
 
     @property
-    def probe(self) -> Probe:
-        """The probe that measures unless the user says otherwise: Python's, if that can be had."""
+    def recorder(self) -> RecorderKind:
+        """The recorder that measures unless the user says otherwise: Python's, if that can be had."""
 
     @property
     def cpus(self) -> int: ...
@@ -128,12 +128,13 @@ class Place(Asked, Protocol):
         """Start a program there, its input and output as pipes; a program here inherits the descriptors. Raises OSError and InputError."""
 
     def lines(self, program: Started) -> Iterable[bytes]:
-        """The lines that a program of `start` writes, as they come. Meanwhile it hears from memprof at the beat."""
+        """The lines that a program of `start` writes, as they come, without their ends; a last one that was cut off is left out. Meanwhile it hears
+        from memprof at the beat."""
 
     def end(self, program: Started) -> None:
         """End a program that `start` gave, if it has not ended yet.
 
-        At the end of its input a probe ends its tree. Its output is closed too, or a line that nobody reads would hold it up.
+        At the end of its input a recorder ends its tree. Its output is closed too, or a line that nobody reads would hold it up.
         """
 
     def broken(self, program: Started) -> bool:
@@ -159,7 +160,7 @@ class Here(ThisMachine):
     beat_ns = 0
     inherits = True
     beside = True
-    probe: Probe = "python"
+    recorder: RecorderKind = "python"
 
     @property
     def cpus(self) -> int:
@@ -193,9 +194,9 @@ class Here(ThisMachine):
     def running(self, pid: int) -> Running:
         if not os.path.isdir(f"/proc/{pid}"):
             raise InputError(f"there is no process {pid}")
-        started: Any = procfs.started(pid)  # first: what is read afterwards may be a later process's, and then the probe says so
-        name = str(procfs.name(pid))
-        if "rss" not in procfs.status(pid):
+        started = processes.started(pid)  # first: what is read afterwards may be a later process's, and then the recorder says so
+        name = processes.name(pid)
+        if not processes.has_memory(pid):
             raise InputError(f"process {pid} ({name}) has ended, or is one of the kernel's own: it has no memory to look at")
         try:
             words = split_words(Path(f"/proc/{pid}/cmdline").read_bytes())
@@ -216,8 +217,7 @@ class Here(ThisMachine):
         return piped(words, descriptors)
 
     def lines(self, program: Started) -> Iterable[bytes]:
-        lines: Iterable[bytes] = program.stdout
-        return lines
+        return (line[:-1] for line in program.stdout if line.endswith(b"\n"))
 
     def end(self, program: Started) -> None:
         assert isinstance(program, subprocess.Popen)
@@ -228,7 +228,7 @@ class Here(ThisMachine):
         return False
 
     def machine(self) -> Machine:
-        return msgspec.convert(procfs.machine(), Machine)
+        return this_machine()
 
     def busy(self) -> tuple[float, int]:
         return psutil.cpu_percent(interval=0.3), psutil.virtual_memory().available
@@ -244,7 +244,7 @@ class Here(ThisMachine):
 
     def owner(self) -> str:
         pid = os.getpid()
-        return f"{boot()}-{pid}-{procfs.started(pid)}"
+        return f"{boot()}-{pid}-{processes.started(pid)}"
 
 
 HERE = Here()

@@ -5,7 +5,7 @@ All that memprof keeps there lies in one folder:
     lease            who uses the place
     files/HASH/NAME  a file by the hash of its content; NAME.part as long as it is not complete
     models/HASH/...  a model of several files, by the hash of their names and contents
-    sources/HASH/    Python sources: the probe, runners/
+    sources/HASH/    Python sources: the recorder, runners/
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from pathlib import Path
 from ...errors import InputError, os_reason
 from ...files import sha256_of
 from ...models import beside
-from ...probe import elf, procfs
 from ...programs import commands
 from ...programs.commands import Command
+from ...recording import machines
+from ...recording.bounds import peak_bound
 from ...runs.records import Machine, Model, ModelFile
 from . import sending
 from .connection import Connection, why_failed
-from .place import FREQUENCIES, TEMPERATURES, Probe, Running, Weather, refuse_elsewhere, split_words, weather
+from .place import FREQUENCIES, TEMPERATURES, RecorderKind, Running, Weather, refuse_elsewhere, split_words, weather
 from .sources import runners_zip
 
 _LEAST_PYTHON = (3, 8)
@@ -216,10 +217,10 @@ class Remote(Connection):
         """Refuse a program for another architecture before it is sent, unless something there translates such programs. Raises InputError."""
         needed = _MACHINES.get(self._facts["arch"])
         with path.open("rb") as file:
-            number = elf.machine(file.read(elf.HEAD))
+            number = machines.machine(file.read(machines.HEAD))
         if needed is None or number is None or number in needed or self.sh(_TRANSLATES) == "yes":
             return
-        raise InputError(f"{path.name} is a program for {elf.name(number)}; {self.name} is {self._facts['arch']}, so it was not sent")
+        raise InputError(f"{path.name} is a program for {machines.name(number)}; {self.name} is {self._facts['arch']}, so it was not sent")
 
     def _with_file(self, word: str, cwd: str | None, model: Model) -> str:
         option, equals, value = word.partition("=")
@@ -274,9 +275,9 @@ class Remote(Connection):
             self.sh('rm -f "$1"', there)
 
     @property
-    def probe(self) -> Probe:
+    def recorder(self) -> RecorderKind:
         """See Place."""
-        return "python" if self._python_version() >= _LEAST_PYTHON else "static"
+        return "python" if self._python_version() >= _LEAST_PYTHON else "c"
 
     @property
     def cpus(self) -> int:
@@ -299,7 +300,7 @@ class Remote(Connection):
             swap_bytes=sizes.get("SwapTotal", 0),
             page_bytes=int(facts.get("page") or 4096),
             huge_pages=facts.get("huge", "").partition("[")[2].partition("]")[0],
-            peak_bound_bytes=procfs.peak_bound(self.cpus, 1, cpus, facts["kernel"]),  # type: ignore[no-untyped-call]
+            peak_bound_bytes=peak_bound(facts["kernel"], int(facts.get("page") or 4096), cpus, self.cpus),
         )
 
     def busy(self) -> tuple[float, int]:

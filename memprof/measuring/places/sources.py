@@ -23,7 +23,7 @@ def runners_zip() -> Path:
 
 def zipped(name: str, texts: Mapping[str, bytes]) -> Path:
     """The path of the zip file of these sources by their paths inside, written on first use. Raises InputError."""
-    path = cache_folder("probe") / f"{name}-{hashlib.sha256(repr(texts).encode()).hexdigest()[:16]}.zip"
+    path = cache_folder("recorder") / f"{name}-{hashlib.sha256(repr(texts).encode()).hexdigest()[:16]}.zip"
     if not path.exists():
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w") as archive:

@@ -1,0 +1,141 @@
+/* /proc/PID/maps (proc_pid_maps(5)): BEGIN-END PERMISSIONS OFFSET DEVICE INODE NAME, the first three numbers in hexadecimal. Shared
+ * anonymous memory is a file too: /dev/zero (deleted), with an inode for each piece. */
+#include "maps.h"
+#include "recording.h"
+#include "tree.h"
+
+#define PAUSE_NS 4000000 /* between two readings */
+#define LEAST 1048576    /* bytes of file-backed pages that have come or gone since the last reading */
+#define SLOTS 8192       /* of files, half of which have a number at the same time */
+#define BEGIN_HASH 14695981039346656037u
+
+struct part { i64 file, page, count; };
+
+static struct {
+    struct budget budget;
+    i64 next_ns;
+    struct motion read; /* when it was read */
+    int again;          /* read once, and to be read again at the next poll */
+    struct { struct part *items; size_t count, room; } parts; /* of one process */
+} maps = {.budget = {0.004, 20000000, 0, 0}};
+
+/* The numbers of files by hashes of what they are told apart by. number: 0 for a free slot. */
+static struct {
+    struct { uint64_t hash; i64 number; } slots[SLOTS];
+    i64 count, newest;
+} files;
+
+static uint64_t hashed(uint64_t hash, const void *bytes, size_t length) {
+    size_t at;
+    for (at = 0; at < length; ++at) hash = (hash ^ ((const unsigned char *)bytes)[at]) * 1099511628211u;
+    return hash;
+}
+
+/* The place of a hash in the table, or that of a free slot. */
+static size_t slot_of(uint64_t hash) {
+    size_t at = (size_t)(hash % SLOTS);
+    while (files.slots[at].number && files.slots[at].hash != hash) at = (at + 1) % SLOTS;
+    return at;
+}
+
+static i64 number_of(uint64_t hash, const char *device, const char *inode, const char *name) {
+    size_t at = slot_of(hash);
+    if (files.slots[at].number) return files.slots[at].number;
+    if (files.count == SLOTS / 2) { /* those that are still mapped get another number */
+        memset(files.slots, 0, sizeof files.slots);
+        files.count = 0;
+        at = slot_of(hash);
+    }
+    ++files.count;
+    files.slots[at].hash = hash;
+    files.slots[at].number = ++files.newest;
+    line("file %l %s %s %e\n", files.newest, device, inode, name);
+    return files.newest;
+}
+
+/* Cut the next word off. */
+static char *word(char **at) {
+    char *begin = *at + strspn(*at, " ");
+    *at = begin + strcspn(begin, " ");
+    if (**at) *(*at)++ = 0;
+    return begin;
+}
+
+static int is_device(const char *name) { return begins(name, "/dev/") && !begins(name, "/dev/zero") && !begins(name, "/dev/shm/"); }
+
+/* A device can put different memory at the same place of each mapping, and so can what has only a name in brackets or an inode that many
+ * things share (anon_inode:[io_uring]): the file is then this process's own, told apart by its id and the address. Inodes of two volumes
+ * of one btrfs can have the same device and number, so that the name tells files apart too. */
+static void take_line(char *text, int pid) {
+    char *end, *address = word(&text), *offset = (word(&text), word(&text)), *device = word(&text), *inode = word(&text);
+    const char *name = text + strspn(text, " ");
+    uint64_t begin = strtoull(address, &end, 16), size = strtoull(end + (*end == '-'), NULL, 16) - begin, hash;
+    struct part part, *last = maps.parts.count ? &maps.parts.items[maps.parts.count - 1] : NULL;
+    i64 page = sysconf(_SC_PAGESIZE);
+    if (strcmp(inode, "0") == 0 && *name != '/' && !begins(name, "[v")) return; /* [vdso] and the like count as file-backed */
+    hash = hashed(hashed(BEGIN_HASH, device, strlen(device) + 1), inode, strlen(inode) + 1);
+    hash = hashed(hash, name, strlen(name));
+    if (*name != '/' || is_device(name)) hash = hashed(hashed(hash, &pid, sizeof pid), &begin, sizeof begin);
+    part.file = number_of(hash, device, inode, name);
+    part.page = (i64)strtoull(offset, NULL, 16) / page;
+    part.count = (i64)size / page;
+    if (last != NULL && last->file == part.file && last->page + last->count == part.page) last->count += part.count;
+    else ADD(&maps.parts, part);
+}
+
+static void read_parts(const struct process *process) {
+    static char text[65536]; /* a name has 4,096 bytes, some of them four letters here */
+    int descriptor = open_of(process->statm.task, "maps");
+    size_t filled = 0;
+    ssize_t length;
+    maps.parts.count = 0;
+    while (descriptor >= 0 && (length = read(descriptor, text + filled, sizeof text - filled)) > 0) {
+        char *begin = text, *end;
+        for (filled += (size_t)length; (end = memchr(begin, '\n', filled - (size_t)(begin - text))) != NULL; begin = end + 1) {
+            *end = 0;
+            take_line(begin, process->pid);
+        }
+        filled -= (size_t)(begin - text);
+        memmove(text, begin, filled);
+    }
+    if (descriptor >= 0) close(descriptor);
+}
+
+static void tell_maps(struct process *process) {
+    i64 now = now_ns();
+    uint64_t hash;
+    size_t at;
+    read_parts(process);
+    hash = hashed(BEGIN_HASH, maps.parts.items, maps.parts.count * sizeof *maps.parts.items);
+    if (hash == process->parts) return;
+    process->parts = hash;
+    line("maps %l %d", now, process->pid);
+    for (at = 0; at < maps.parts.count; ++at) {
+        const struct part *part = &maps.parts.items[at];
+        line(" %l:%l:%l", part->file, part->page, part->count);
+    }
+    line("\n");
+}
+
+static int is_worth_it(i64 now) {
+    i64 moved = (tree_motion()->moved_shared - maps.read.moved_shared) * sysconf(_SC_PAGESIZE);
+    return moved >= LEAST && now >= maps.next_ns && budget_is_left(&maps.budget, now);
+}
+
+void maps_step(i64 now) {
+    int again = maps.again && maps.read.changes == tree_motion()->changes; /* else the first reading was of other processes */
+    i64 before_ns;
+    size_t at;
+    maps.again = 0;
+    if (tree_count_members() < 2 || (!again && !is_worth_it(now))) return;
+    before_ns = cpu_ns();
+    if (!again) {
+        maps.again = 1;
+        maps.read = *tree_motion();
+        maps.next_ns = now + PAUSE_NS;
+    }
+    for (at = 0; at < tree_count(); ++at)
+        if (!tree_at(at)->twin) tell_maps(tree_at(at));
+    line("mapped %l\n", now_ns());
+    budget_spend(&maps.budget, before_ns);
+}

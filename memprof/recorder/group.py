@@ -1,0 +1,87 @@
+"""A control group with a memory limit for one child: made before it starts, joined before its exec, removed when it has ended.
+
+The recorder makes and removes it, because the recorder outlives memprof when that is killed.
+
+    version 1 (Documentation/admin-guide/cgroup-v1/memory.rst)   memory.max_usage_in_bytes, memory.memsw.max_usage_in_bytes, memory.oom_control
+    version 2 (Documentation/admin-guide/cgroup-v2.rst)          memory.peak, memory.events; no peak of memory and swap together
+    both                                                         memory.stat
+"""
+
+import os
+import time
+
+from . import procfs
+
+_REMOVE_WITHIN_NS = 2_000_000_000
+
+
+class Group:
+    """The folder of a control group. settings: (file, text) pairs to write into it, in this order; a file that is missing is left out.
+
+    Raises OSError if it cannot be made.
+    """
+
+    def __init__(self, path, settings):
+        self._path = path
+        os.mkdir(path)
+        try:
+            for name, text in settings:
+                if os.path.exists(os.path.join(path, name)):
+                    self._write(name, text)
+        except OSError:
+            self.remove()
+            raise
+        # From Linux 6.12 on memory.peak can be reset, for the descriptor that it was reset through.
+        self._peak, self._both = self._open(b"memory.max_usage_in_bytes", b"memory.peak"), self._open(b"memory.memsw.max_usage_in_bytes")
+
+    def join(self):
+        """Move this process into it; for a child between fork and exec."""
+        self._write(b"cgroup.procs", b"0")
+
+    def tell(self, writer, reset):
+        """Write its figures. reset: the peaks begin anew from here on, if the kernel lets them."""
+        peaks = [_pread(self._peak), _pread(self._both)]
+        # Before 5.9 there is one field, of files alone.
+        refaults = self._number((b"memory.stat", b"workingset_refault_file"), (b"memory.stat", b"workingset_refault"))
+        kills = self._number((b"memory.oom_control", b"oom_kill"), (b"memory.events", b"oom_kill"))
+        anew = reset and _reset(self._peak) and (self._both is None or _reset(self._both))
+        writer.tell(b"group", *peaks, refaults, kills, anew)
+
+    def remove(self):
+        """Remove the group. Its processes have ended; the kernel lets go of them a moment later."""
+        end_ns = time.monotonic_ns() + _REMOVE_WITHIN_NS
+        while time.monotonic_ns() < end_ns:  # else the next memprof finds its name and removes it
+            try:
+                os.rmdir(self._path)
+            except FileNotFoundError:
+                break
+            except OSError:
+                time.sleep(0.005)
+
+    def _write(self, name, text):
+        descriptor = os.open(os.path.join(self._path, name), os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, text)
+        finally:
+            os.close(descriptor)
+
+    def _open(self, *names):
+        """A descriptor of the first of these files that is there: the others are of the other version, or of other kernels."""
+        paths = [os.path.join(self._path, name) for name in names]
+        found = [path for path in paths if os.path.exists(path)]
+        return os.open(found[0], (os.O_RDWR if os.access(found[0], os.W_OK) else os.O_RDONLY) | os.O_CLOEXEC) if found else None
+
+    def _number(self, *places):
+        numbers = [procfs.number(os.path.join(self._path, file), field) for file, field in places]
+        return next((number for number in numbers if number != b"-"), b"-")
+
+
+def _pread(descriptor):
+    return os.pread(descriptor, 64, 0).strip() if descriptor is not None else b"-"
+
+
+def _reset(descriptor):
+    try:
+        return descriptor is not None and os.pwrite(descriptor, b"0", 0) > 0
+    except OSError:
+        return False

@@ -1,0 +1,220 @@
+"""One measurement as memprof asks for it: what the recorder needs, in its own lines (memprof/recorder/__init__.py has them), and what the fold needs
+besides, in the recording's line `order`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ..runs.records import Cache, Job, Machine
+from .bounds import late_by_thread
+from .events import escaped
+
+_PAD = 128  # see `_environment`
+
+
+@dataclass(frozen=True)
+class Command:
+    """A user's program, which owes memprof nothing: its phases come from marks, else from lines that it prints; else it has one phase, RUN.
+
+    regexes: (phase, pattern); a line of output that matches ends that phase, which began where the one before ended, or with the program. alone: the
+    process that was started only starts another (a debugger): the process whose marks come first is the root of the tree. driven: memprof
+    asks the program for work, and says where its phases end. log: of a process that runs already, the file whose new lines count as output.
+    """
+
+    regexes: Sequence[tuple[str, str]] = ()
+    alone: bool = False
+    driven: bool = False
+    log: str | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """A control group to make, join and remove. settings: (file, text), in this order."""
+
+    path: str
+    settings: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True)
+class Start:
+    """How the child is started: the file and its words, its environment (None removes a variable), folder and standard input.
+
+    stdin: text for the child to read; input: the descriptor that it reads from instead. grace_ns: how long it may take to end, 0 for no limit.
+    rlimits: in bytes by name. writers: see heap.record. command: None for memprof's own side. attach: the process to look at, if nothing is
+    started; attach_started: when it started (proc_pid_stat(5), 22), None if unknown. cpus: the numbers of the CPUs that it may run on, none for all.
+    """
+
+    argv: Sequence[str] = ()
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    cwd: str | None = None
+    stdin: str = ""
+    input: int | None = None
+    deterministic: bool = False
+    grace_ns: int = 0
+    group: Group | None = None
+    rlimits: Mapping[str, int] | None = None
+    writers: Sequence[str] | None = None
+    command: Command | None = None
+    attach: int | None = None
+    attach_started: int | None = None
+    cpus: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Hold:
+    """How long the child may be held in nanoseconds, and where it is held inside a phase, by phase: the RSS in bytes, and how much of the
+    phase's first unit of work, which needs a command. With units it does not stand still at the ends of phases, as no program can that lacks
+    memprof's marks."""
+
+    limit_ns: int
+    at: Mapping[str, int] = field(default_factory=dict)
+    units: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Message:
+    """One measurement. intervals: polling periods in nanoseconds by phase, "" for all others. files: whose page cache is treated as `cache` says;
+    cache_drop: drop it first. silence_ns: the recorder ends the child if no line came for so long, 0 for never.
+    report_ns: how far the Run has come is told each time so much has passed, 0 for never."""
+
+    job: Job
+    start: Start
+    timeout_ns: int
+    intervals: Mapping[str, int]
+    files: Sequence[str] = ()
+    cache: Cache = "asis"
+    cache_drop: bool = False
+    hold: Hold | None = None
+    silence_ns: int = 0
+    report_ns: int = 0
+
+    @property
+    def follows(self) -> bool:
+        """Whether memory after each unit of work is wanted."""
+        return self.start.attach is not None or self.start.env.get("MEMPROF_WORK") == "1"
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the fold is told: the measurement, the machine as it was known before, and when memprof asked for it, in ns since 1970."""
+
+    message: Message
+    machine: Machine
+    started_ns: int
+
+
+_decoder = msgspec.json.Decoder(Header)
+
+
+def encode(header: Header) -> bytes:
+    """The text of a recording's line `order`."""
+    return escaped(msgspec.json.encode(header))
+
+
+def decode(text: bytes) -> Header:
+    """Raises msgspec.ValidationError for a field of another type."""
+    return _decoder.decode(text)
+
+
+def lines(message: Message, machine: Machine) -> bytes:
+    """The order that a recorder reads. Raises ValueError for a text that no program can be given, as it holds a 0."""
+    text = b"".join(b"%s %s\n" % (name.encode(), escaped(os.fsencode(value))) for name, value in _facts(message, machine))
+    if b"\0" in text:
+        raise ValueError("a word with a zero in it")
+    return text + b"\n"
+
+
+def _facts(message: Message, machine: Machine) -> Iterator[tuple[str, str]]:
+    start, hold = message.start, message.hold
+    followed = start.command is not None or start.attach is not None
+    yield "interval", str(message.intervals[""])
+    yield "timeout", str(message.timeout_ns)
+    yield "silence", str(message.silence_ns)
+    if machine.swap_bytes or late_by_thread(machine.kernel):
+        yield "swap", "1"
+    if followed:
+        yield "tree", "1"
+    if start.command is not None and start.command.regexes:
+        yield "output", "1"
+        if start.attach is None:
+            yield "reset", "1"
+            yield "terminal", "1"
+    if start.attach is not None:
+        yield "attach", f"{start.attach} {start.attach_started or 0}"
+        if start.command is not None and start.command.log is not None:
+            yield "log", start.command.log
+        return
+    if hold is not None:
+        yield "hold", str(hold.limit_ns)
+        if hold.units or hold.at:
+            yield "eager", "1"
+        if "" in hold.at:
+            yield "size", str(hold.at[""])
+    for words in _rules(message):
+        yield "rule", words
+    yield from _start_facts(message)
+
+
+def _start_facts(message: Message) -> Iterator[tuple[str, str]]:
+    start = message.start
+    for word in start.argv:
+        yield "argv", word
+    yield from _environment(message)
+    if start.cwd:
+        yield "cwd", start.cwd
+    if start.input is not None:
+        yield "input", str(start.input)
+    else:
+        yield "stdin", start.stdin
+    if start.deterministic:
+        yield "personality", "1"
+    if start.cpus:
+        yield "cpus", ",".join(map(str, start.cpus))
+    if start.group is not None:
+        yield "group", start.group.path
+        for file, text in start.group.settings:
+            yield "setting", f"{file} {text}"
+    for name, size in (start.rlimits or {}).items():
+        yield "rlimit", f"{name} {size}"
+    yield "grace", str(start.grace_ns)
+    for name in start.writers or ():
+        yield "writer", name
+    for path in message.files:
+        yield "file", path
+    yield "cache", message.cache
+    if message.cache_drop:
+        yield "drop", "1"
+
+
+def _environment(message: Message) -> Iterator[tuple[str, str]]:
+    start, hold = message.start, message.hold
+    for name, value in start.env.items():
+        if value is None:
+            yield "unset", name
+        else:
+            yield "env", f"{name}={value}"
+    if start.command is not None and start.command.regexes and "TERM" not in start.env:
+        yield "env", "TERM=dumb"
+    # A process that will be stopped shall have its memory where one that will not has it, so that one of them tells of the other.
+    yield "env", "MEMPROF_HOLD=1" if hold is not None and not hold.units else "MEMPROF_GOES=1"
+    if start.command is None:
+        # glibc copies the environment's array into the heap where a library sets a variable, as OpenBLAS does. A knob that is a variable
+        # would change that array's size, and with it where all later memory lies.
+        yield "pad", str(_PAD)
+
+
+def _rules(message: Message) -> Iterator[str]:
+    """What the recorder does where a phase begins or ends, which it knows by the line's text: json's and printf's lines differ in their spaces."""
+    hold, usual = message.hold, message.intervals[""]
+    sizes = hold.at if hold is not None else {}
+    stops = int(hold is not None and not hold.units)
+    for phase in dict.fromkeys((*message.intervals, *sizes)):
+        if phase:
+            yield f'{message.intervals.get(phase, usual)} {sizes.get(phase, 0)} 0 "begin" "t_ns": "{phase}"'
+    yield f'{usual} 0 0 "begin" "t_ns":'
+    yield f'{usual} 0 {stops} "end" "end_ns":'

@@ -1,0 +1,1 @@
+"""Tests that start the recorder and look at what it writes."""

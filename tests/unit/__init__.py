@@ -1,0 +1,1 @@
+"""Tests of pure functions: no process is started, and nothing waits."""

@@ -1,0 +1,1 @@
+"""The fold: recordings that are written by hand, and the Runs that they make."""

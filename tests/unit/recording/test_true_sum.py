@@ -1,0 +1,57 @@
+"""Whatever processes do, the true sum of their memory lies between the bounds of each poll."""
+
+from __future__ import annotations
+
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .world import World
+from .written import PAGE, mark
+
+EVENTS = ["poll", "poll", "look", "round", "maps", "fork", "spawn", "grow", "copy", "drop", "map", "unmap", "end", "waited"]
+HISTORIES = st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 7), st.sampled_from([1, 5, 30, 100, 400])), max_size=60)
+
+
+def told(history: list[tuple[str, int, int]]) -> World:
+    """The world after these events."""
+    world = World()
+    for event, number, size in history:
+        process = world.one(number)
+        if event in ("poll", "look"):
+            world.poll(stats=event == "look")
+        elif event == "round":
+            world.step_round()
+        elif event == "maps":
+            world.read_maps()
+        elif event == "fork" and len(world.alive) < 6:
+            world.fork(process)
+        elif event == "spawn" and len(world.alive) < 6:
+            world.spawn(process)
+        elif event == "grow":
+            world.grow(process, size, number)
+        elif event == "copy":
+            world.copy(process, size)
+        elif event == "drop":
+            world.drop(process, size)
+        elif event == "map":
+            world.map(process, size % 3, size)
+        elif event == "unmap":
+            world.unmap(process, size % 3)
+        else:
+            world.end(process, waited=event == "waited")
+    world.poll()
+    return world
+
+
+@given(HISTORIES)
+@examples(300)
+def test_true_sum_lies_within_bounds(history: list[tuple[str, int, int]]) -> None:
+    world = told(history)
+
+    run = world.run()
+
+    for place, pages in enumerate(world.truth):
+        found = mark(run, f"P{place}")
+        low, high = found.rss_peak_bytes, found.rss_peak_high_bytes or found.rss_peak_bytes
+        assert low is not None and high is not None and low <= pages * PAGE <= high, (place, low / PAGE, pages, high / PAGE)

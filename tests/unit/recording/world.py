@@ -1,0 +1,200 @@
+"""A made-up machine whose processes fork, grow, copy, map files and end, page by page, and a recorder that looks at it as the real one does.
+
+Of each poll the true sum is known: how many different pages the processes have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+
+from memprof.runs.records import Run
+
+from .written import ROOT, Process, Recording
+
+_AROUND = 16  # pages that a fault in a mapped file brings in
+_KB = 4  # of a page
+
+File = tuple[int, int]  # a file's number, and a page of it
+
+
+@dataclass
+class Living:
+    """A process. anon: the names of its anonymous pages, which stay the same in a child until one of both writes to them."""
+
+    pid: int
+    parent: int
+    stack: int
+    anon: set[int]
+    files: set[File]
+    faults: int = 0
+    child_faults: int = 0
+    listed: bool = False
+    waited: bool = False  # its parent has waited for it
+
+    @property
+    def pages(self) -> set[int | File]:
+        return {*self.anon, *self.files}
+
+
+@dataclass
+class World:
+    """alive: by process id. truth: the true sum at each poll, in pages."""
+
+    recording: Recording = field(default_factory=lambda: Recording(rss=None))
+    alive: dict[int, Living] = field(default_factory=dict)
+    truth: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._names, self._pids, self._stacks = count(), count(ROOT), count(1 << 40)
+        self._ended: list[Living] = []
+        self._waiting: list[Living] | None = None  # of a round that is under way
+        self.recording.tell(f"start %d {ROOT}")
+        self._begin(0, {next(self._names) for _ in range(50)}, {(0, page) for page in range(20)}, next(self._stacks))
+        self.poll()
+
+    def one(self, number: int) -> Living:
+        """Any of the living."""
+        return list(self.alive.values())[number % len(self.alive)]
+
+    # -- what happens
+
+    def fork(self, parent: Living) -> None:
+        self._begin(parent.pid, set(parent.anon), set(parent.files), parent.stack)
+
+    def _begin(self, parent: int, anon: set[int], files: set[File], stack: int) -> None:
+        process = Living(next(self._pids), parent, stack, anon, files)
+        self.alive[process.pid] = process
+
+    def spawn(self, parent: Living) -> None:
+        """A fork, and an exec at once."""
+        self._begin(parent.pid, {next(self._names) for _ in range(30)}, {(0, page) for page in range(20)}, next(self._stacks))
+
+    def grow(self, process: Living, size: int, extra: int = 0) -> None:
+        process.anon |= {next(self._names) for _ in range(size)}
+        process.faults += size + extra
+
+    def copy(self, process: Living, size: int) -> None:
+        """It writes to pages, some of which it shared."""
+        written = sorted(process.anon)[:size]
+        process.anon -= set(written)
+        self.grow(process, len(written))
+
+    def drop(self, process: Living, size: int) -> None:
+        """It gives memory back, though not in the moment between a fork and the look that finds the child: of that nobody can know."""
+        if not all(other.listed for other in self.alive.values()):
+            return
+        process.anon -= set(sorted(process.anon)[-size:])
+
+    def map(self, process: Living, file: int, size: int) -> None:
+        """It reads a file from its begin."""
+        process.files |= {(file, page) for page in range(size)}
+        process.faults += -(-size // _AROUND)
+
+    def unmap(self, process: Living, file: int) -> None:
+        process.files = {place for place in process.files if place[0] != file}
+
+    def end(self, process: Living, waited: bool) -> None:
+        """It ends. waited: its parent has waited for it by the time that the recorder looks."""
+        if process.pid == ROOT:
+            return
+        del self.alive[process.pid]
+        parent = self.alive.get(process.parent)
+        process.waited = parent is not None and waited
+        if parent is not None and waited:
+            parent.child_faults += process.faults + process.child_faults
+        for child in self.alive.values():
+            if child.parent == process.pid:
+                child.parent = 0  # it falls to the recorder
+        if process.listed:
+            self._ended.append(process)
+
+    # -- how it is looked at
+
+    def poll(self, stats: bool = False) -> None:
+        """List, look and poll once, within a phase of its own. stats: read stat of all, which is read too where one has ended: what the others have
+        copied since it was read last would never be known if one process alone is left."""
+        self.recording.begin(f"P{len(self.truth)}")
+        self._list()
+        if stats or self._ended:
+            self._look_at_stats()
+        for process in self._ended:
+            self._tell_end(process)
+        turned, self._ended = bool(self._ended), []
+        self.recording.now_ns += 1_000_000
+        self.recording.polled(*(f"{pid} {self._reading(process).statm}" for pid, process in self.alive.items()))
+        self.truth.append(len(set().union(*(process.pages for process in self.alive.values()))))
+        self.recording.end(f"P{len(self.truth) - 1}")
+        if turned:
+            self._waiting = None
+
+    def _list(self) -> None:
+        for process in list(self.alive.values()):
+            if not process.listed:
+                process.listed, self._waiting = True, None
+                above = self.alive.get(process.parent)
+                readings = f"{self._reading(above).statm} {self._reading(above).stat}" if above is not None else "- -"
+                own = self._reading(process)
+                self.recording.tell(f"process %d 9000 {own.pid} {process.parent} 0 {own.statm} {own.stat} {readings} it")
+
+    def _look_at_stats(self) -> None:
+        for pid, process in self.alive.items():
+            self.recording.tell(f"stat %d {pid} {self._reading(process).stat} it")
+
+    def _tell_end(self, process: Living) -> None:
+        if not process.waited:
+            reading = self._reading(process)
+            reading.state, reading.stack = "Z", 0
+            self.recording.tell(f"stat %d {process.pid} {reading.stat} it")
+        else:
+            self._look_at_stats()
+        self.recording.tell(f"gone %d {process.pid}")
+
+    def _reading(self, process: Living) -> Process:
+        files = len(process.files)
+        sizes = {"rss": len(process.anon) + files, "file": files, "vms": 9999}
+        return Process(process.pid, **sizes, stack=process.stack, faults=process.faults, child_faults=process.child_faults)
+
+    def step_round(self) -> None:
+        """Poll, and begin a round of shares, or read one process's, or end it."""
+        self.poll()
+        if len(self.alive) < 2:
+            return
+        if self._waiting is None:
+            self._look_at_stats()
+            self._waiting = list(self.alive.values())
+            self.recording.tell("round %d begin")
+        elif self._waiting:
+            process = self._waiting.pop()
+            self.recording.tell(f"shares %d 9000 {process.pid} {self._rollup(process)}")
+        else:
+            self._look_at_stats()
+            self._waiting = None
+            self.recording.tell("round %d end")
+
+    def read_maps(self) -> None:
+        """Poll, and read maps."""
+        self.poll()
+        for pid, process in self.alive.items():
+            files = sorted({file for file, _ in process.files})
+            sizes = {file: 1 + max(page for number, page in process.files if number == file) for file in files}
+            self.recording.tell(" ".join(["maps %d", str(pid), *(f"{file}:0:{size}" for file, size in sizes.items())]))
+        self.recording.tell("mapped %d")
+
+    def run(self) -> Run:
+        """All processes end: the Run."""
+        for process in list(self.alive.values())[::-1]:
+            del self.alive[process.pid]
+            self._tell_end(process)
+        self.recording.ended()
+        return self.recording.run()
+
+    def _rollup(self, process: Living) -> str:
+        users = {page: sum(page in other.pages for other in self.alive.values()) for page in process.pages}
+        anon = [users[page] for page in process.anon]
+        file = [users[place] for place in process.files]
+        pss_anon, pss_file = (int(sum(_KB / number for number in part)) for part in (anon, file))
+        shared = [sum(number > 1 for number in part) for part in (file, anon)]
+        private = [sum(number == 1 for number in part) for part in (file, anon)]
+        sizes = (len(anon) + len(file)) * _KB, pss_anon + pss_file, pss_anon, len(anon) * _KB
+        return " ".join(map(str, (*sizes, *(_KB * number for number in (*shared, *private)))))
