@@ -131,7 +131,7 @@ def ran_in_time(came_so_far: Callable[[Run], bool], *words: object, **settings: 
 
 def folded(message: Message, recording: bytes, machine: Machine | None = None) -> Run:
     """The Run of what a recorder wrote for this message, on this machine or another."""
-    first, *lines = recording.splitlines()
+    first, *lines = recording.split(b"\n")[:-1]  # a carriage return ends no line
     fold = Fold()
     fold.take(first)
     fold.take(b"order 0 " + recording_order.encode(Header(message, machine or this_machine(), 0)))

@@ -280,7 +280,7 @@ def test_a_time_limit_shorter_than_the_start_is_a_timeout_in_startup(scenario, t
     run = measured(scenario(**QUICK), python=str(wrapper(tmp_path, "sleep 600")), timeout_ns=1)
 
     assert (run.outcome.word, run.outcome.phase, run.marks) == ("timeout", "STARTUP", ())
-    assert run.timeline.samples <= 1
+    assert run.timeline.samples <= 2  # the last of them finds it gone
 
 
 def test_a_program_that_never_reads_its_job_ends_at_the_time_limit(scenario, tmp_path):

@@ -107,11 +107,11 @@ def test_another_connection_makes_groups_of_another_name(server, board, tmp_path
     grouped()
     with reaching.remote(server.place, str(tmp_path / "there"), sys.executable) as place:
         following = groups.without_swap(place)
-        first, second = following()["group"]["path"], following()["group"]["path"]
+        first, second = following()["group"].path, following()["group"].path
         assert first.rpartition("-")[0] == second.rpartition("-")[0] and first != second
         server.cut()
         failing.wait_for(lambda: place._first.poll() is not None)
-        assert following()["group"]["path"].rpartition("-")[0] != first.rpartition("-")[0]
+        assert following()["group"].path.rpartition("-")[0] != first.rpartition("-")[0]
 
 
 # -- where none can be made

@@ -77,36 +77,27 @@ def ask(
     except ValueError as error:
         return without_recorder(job, started_ns, Outcome("start", STARTUP, f"{next(iter(message.start.argv), '')}: {error}"), place)
     follower = _Follower(job, message, Header(message, place.machine(), started_ns), Listeners(live, look, began, say, so_far), driving)
-    with _recorder(place, recorder, input_descriptor) as process:
-        assert process.stdin is not None
-        _tell(process, lines)
-        began(process)
-        if driving is not None:
-            driving.start(process)
-        with Spool(recordings) as spool:
+    with Spool(recordings) as spool:
+        with _recorder(place, recorder, input_descriptor) as process:
+            _tell(process, lines)
+            began(process)
+            if driving is not None:
+                driving.start(process)
             for line in place.lines(process):
                 follower.take(process, line, spool)
             if driving is not None:
                 driving.end()
             errors = process.stderr.read().decode("utf-8", "replace").strip()
-            run = follower.fold.run() if follower.fold.started else None
-            if run is not None and follower.fold.over:
-                spool.keep_if_wanted(run)
-                return run, store.encode(run)
+        if follower.fold.over:
+            run = follower.fold.run()
+        else:
             end_marked({token})  # the child ended with its recorder, but not the processes that it had started
             if message.start.group is not None and not place.broken(process):  # a recorder there that lives removes it
                 with suppress(InputError):
                     groups.remove(place, message.start.group.path)
-            reason = errors.splitlines()[-1] if errors else _exit(process.returncode or 0)
-            broke = place.broken(process)
-            words = f"the connection to {place.name} broke" if broke else f"the recorder ended before its recording did ({reason})"
-            phase, rss = follower.fold.phase or STARTUP, follower.fold.rss or None
-            outcome = Outcome("lost", phase, words, rss_last_bytes=rss, cut="connection" if broke else "recorder")
-            if run is None:
-                return without_recorder(job, started_ns, outcome, place)
-            run = replace(run, outcome=outcome)
-            spool.keep_if_wanted(run)
-            return run, store.encode(run)
+            run = follower.cut_off(place, process, errors.splitlines()[-1] if errors else _exit(process.returncode or 0))
+        spool.keep_if_wanted(run)
+    return run, store.encode(run)
 
 
 class _Follower:
@@ -136,6 +127,16 @@ class _Follower:
         if self._message.report_ns and now_s - self._report_s > self._message.report_ns / 1e9:
             self._report_s = now_s
             self._listeners.so_far(store.encode(fold.run()))
+
+    def cut_off(self, place: Place, process: Started, reason: str) -> Run:
+        """The Run of a recording that has no end; reason: what its recorder said last, or how that ended."""
+        broke = place.broken(process)
+        words = f"the connection to {place.name} broke" if broke else f"the recorder ended before its recording did ({reason})"
+        phase, rss = self.fold.phase or STARTUP, self.fold.rss or None
+        outcome = Outcome("lost", phase, words, rss_last_bytes=rss, cut="connection" if broke else "recorder")
+        if not self.fold.started:
+            return without_recorder(self._job, self._header.started_ns, outcome, place)[0]
+        return replace(self.fold.run(), outcome=outcome)
 
     def _heed(self, process: Started, notice: Notice) -> None:
         if notice.kind == "say":

@@ -28,14 +28,16 @@ class Reaper:
         except OSError:
             pass
 
-    def reap(self):
-        """Wait for all children that have ended; False if there are no others."""
+    def reap(self, sweeps=False):
+        """Wait for all children that have ended; False if there are no others. sweeps: those were left when the program had ended."""
         while True:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
                 if ended is None:
                     return True
                 self._processes.end(ended.si_pid)
+                if sweeps and ended.si_pid != self._root:
+                    self._writer.tell(b"left", ended.si_pid, escaped(procfs.name(ended.si_pid)))
                 pid, status, used = os.wait4(ended.si_pid, 0)
             except ChildProcessError:
                 return False
@@ -61,14 +63,12 @@ class Reaper:
         while patient and _clock() < end_ns and self.reap():
             time.sleep(0.002)
         self.send(signal.SIGKILL)
-        told = {self._root}
-        while self.reap():
+        refused = []
+        while self.reap(sweeps=True) and not refused:
             pids = procfs.children(os.getpid())
             refused = [pid for pid in pids if send(pid, signal.SIGKILL) is False]
-            for kind, some in ((b"left", set(pids) - told), (b"refused", refused if len(refused) == len(pids) else ())):
-                for pid in some:
-                    self._writer.tell(kind, pid, escaped(procfs.name(pid)))
-            told.update(pids)
-            if pids and len(refused) == len(pids):
-                break
+            if len(refused) < len(pids):
+                refused = []
             time.sleep(0.001)
+        for pid in refused:
+            self._writer.tell(b"refused", pid, escaped(procfs.name(pid)))

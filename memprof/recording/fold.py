@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +18,7 @@ from . import events
 from .events import decoded, number, unescaped
 from .kills import Kills
 from .life import Life, Usage
-from .line_phases import LinePhases, Look
+from .line_phases import LinePhases, Look, Word
 from .marks import Marks
 from .order import Header, decode
 from .outcome import End, Failure, judge
@@ -27,6 +26,7 @@ from .phases import Phases, read_record
 from .process import Process
 from .state import State
 
+_DAMAGE = (ArithmeticError, LookupError, TypeError, ValueError, re.error, msgspec.MsgspecError)  # what a line that is none may raise
 _LOST = {"status": "lost", "message": "it was ended, with memprof, while it ran", "cut": "recorder"}
 
 
@@ -94,7 +94,7 @@ class Fold:
                 self._view = _View(decode(unescaped(rest.partition(b" ")[2])), *self._scales, self.notices)
             else:
                 raise ValueError("a recording begins with the lines recording and order")
-        except (ValueError, IndexError, re.error, msgspec.MsgspecError) as error:
+        except _DAMAGE as error:
             raise InputError(f"{self._place}, line {self._count}: {error}") from None
 
     def _version(self, rest: bytes) -> tuple[int, int]:
@@ -104,10 +104,14 @@ class Fold:
         return page, ticks
 
     def run(self) -> Run:
-        """The Run of what was taken; if the recording is not complete, its outcome says so. More lines can be taken afterwards. Raises InputError."""
+        """The Run of what was taken; if the recording is not complete, its outcome says so. More lines can be taken afterwards, though they no longer
+        narrow the bounds of the samples up to here. Raises InputError."""
         if self._view is None:
             raise InputError(f"{self._place}: there is no recording")
-        return self._view.run()
+        try:
+            return self._view.run()
+        except _DAMAGE as error:
+            raise InputError(f"{self._place}, line {self._count}: {error}") from None
 
 
 class _View:
@@ -128,7 +132,6 @@ class _View:
         self._strangers: set[int] = set()
         self._charged: dict[str, int | None] | None = None
         self._periods: list[int] = []
-        self._period_count = 0
         self._tail, self._output_bytes = b"", 0
         self._left: list[str] = []
         self._refused: list[str] = []
@@ -191,7 +194,7 @@ class _View:
     def _start(self, fields: list[bytes]) -> None:
         self.state.root = self.state.measured = int(fields[1])
         if self.state.header.message.start.attach is not None:
-            self.state.begin_ns, self.phases.name = int(fields[0]), "RUN"
+            self.phases.name = "RUN"
         self._lines.start()
 
     def _layout(self, fields: list[bytes]) -> None:
@@ -315,21 +318,20 @@ class _View:
         look = Look(int(fields[0]), status, shares, stat, number(fields[at]), fields[3] == b"1")
         text = unescaped(b" ".join(fields[at + 1 :]))
         if text.startswith(b"{"):
-            self._take_word(look, json.loads(text))
+            self._take_word(look, msgspec.json.decode(text, type=Word))
         elif text in (b"begin", b"end"):
             self._looks[text.decode()] = look
         else:
             self._lines.look(look)
 
-    def _take_word(self, look: Look, word: dict[str, Any]) -> None:
-        """memprof's own word on the program that it asks for work."""
-        if word["word"] == "ended":
+    def _take_word(self, look: Look, word: Word) -> None:
+        if word.word == "ended":
             self._lines.end_driven(look, word)
-            self._notices.append(Notice("ended", word["phase"]))
+            self._notices.append(Notice("ended", word.phase))
             return
         self._end.stopped = True
-        if word["word"] == "failed":
-            self._marks.error = {"status": "error", "phase": word["phase"], "message": word["message"]}
+        if word.word == "failed":
+            self._marks.error = {"status": "error", "phase": word.phase, "message": word.message}
 
     # -- what came from the program
 
@@ -375,7 +377,7 @@ class _View:
         if why == b"size":
             self._held = f"{self.phases.name}/peak"
         elif why == b"itself":
-            self._held = self.phases.records[-1]["phase"] if self.phases.records else self.phases.name
+            self._held = self.phases.last or self.phases.name
         name, self._held = self._held, ""
         self._name_held = name
         self._notices.append(Notice("held", name, pid))
@@ -402,8 +404,7 @@ class _View:
         if what == b"held" and hold is not None:
             self.state.warnings.append(f"{self._name_held}: it was held for {hold.limit_ns // 10**9} s, its limit, and let go")
         elif what == b"free":
-            name = self._held or (self.phases.records[-1]["phase"] if self.phases.records else "")
-            self.state.warnings.append(f"{name}: it could not be held, for it did not stop")
+            self.state.warnings.append(f"{self._held or self.phases.last}: it could not be held, for it did not stop")
             self._held = ""
         elif what == b"mark":
             self._marks.foreign += 1
@@ -411,7 +412,7 @@ class _View:
             self._left_out += amount
 
     def _take_periods(self, fields: list[bytes]) -> None:
-        self._period_count, self._periods = int(fields[0]), [int(field) for field in fields[1:]]
+        self._periods = [int(field) for field in fields[1:]]
 
     def _finish(self, fields: list[bytes]) -> None:
         self.over = True
@@ -461,7 +462,7 @@ class _View:
         first = before.sizes(state.page) if before is not None else {}
         sizes = after.sizes(state.page) if after is not None else {}
         begin_ns, end_ns = state.begin_ns, after.t_ns if after is not None else state.end_ns
-        hwm, alone = sizes.pop("hwm", 0), state.tree.most == 1
+        hwm, alone = sizes.pop("hwm", 0), state.tree.most <= 1
         vms_peak = sizes.pop("vms_peak", 0)
         rose = alone and hwm > first.get("hwm", 0)
         own = (hwm if rose else 0, first.get("rss", 0), sizes.get("rss", 0)) if alone else (0,)
@@ -485,12 +486,14 @@ class _View:
     def run(self) -> Run:
         """The Run of what was taken so far."""
         state, header = self.state, self.state.header
+        if not self.over:
+            self.phases.settle_all()
         outcome = self._outcome if self.over else {**_LOST, "phase": self.phases.name or None}
         timeline = state.tree.whole.timeline
         columns: dict[str, Any] = {
             **timeline.encoded(),
             **state.swap.columns(),
-            "samples": state.polls - state.polls_before,
+            "samples": state.polls - state.polls_before if timeline else 0,
             "rss_min_bytes": timeline.rss_min,
             "rss_mean_bytes": timeline.mean(),
             "rss_max_bytes": timeline.rss_max,
@@ -554,7 +557,7 @@ class _View:
             remarks.append(f"up to {tree.most} processes at once; {what} of their sum, {how}")
             if any("anon_end_bytes" in mark and not mark["rss_peak_exact"] for mark in self.phases.records):
                 remarks.append(f"anonymous memory, VMS, HWM, PSS and all else but peaks are of {who} alone, without what it starts")
-        if tree.unseen and state.header.message.start.command is not None:
+        if tree.unseen and state.header.message.start.followed:
             remarks.append(f"processes that started and ended between two polls and are in no figure: at least {tree.unseen}")
         if tree.unfollowed:
             remarks.append(f"processes that were not followed, because too many files are open here: {tree.unfollowed}")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Literal
 
 from ..runs.records import MODEL_LOAD, REQUEST, WARMUP
 from .events import Shares, Stat
@@ -40,6 +40,19 @@ class Look:
             rss, anon = self.shares.rss, self.shares.anon
             sizes.update(rss=rss, anon=anon, file=max(0, rss - anon - sizes.get("shmem", 0)))
         return sizes
+
+
+@dataclass(frozen=True)
+class Word:
+    """memprof's own word on the program that it asks for work, in a look's TEXT: a phase has ended, it failed, or all is done. remark: a warning."""
+
+    word: Literal["ended", "failed", "stop"]
+    phase: str = ""
+    message: str = ""
+    times_ns: list[int] = field(default_factory=list)
+    units: dict[str, int] = field(default_factory=dict)
+    first_token_ns: list[int] = field(default_factory=list)
+    remark: str = ""
 
 
 class LinePhases:
@@ -111,20 +124,18 @@ class LinePhases:
         if self._pending:
             self._end_pending(look)
 
-    def end_driven(self, look: Look, driven: dict[str, Any]) -> None:
-        """memprof says that a phase has ended, and what it asked for in it: phase, times_ns, units, first_token_ns and remark."""
+    def end_driven(self, look: Look, word: Word) -> None:
+        """memprof says that a phase has ended, and what it asked for in it."""
         if not self.active:
             return
         self._hwm = max(self._hwm, look.status.get("hwm", 0))
-        record = self._record(driven["phase"], look.t_ns, look)
-        record.update(times_ns=driven["times_ns"], rss_peak_exact=self._before is None or self._before.reset)
-        for name in ("units", "first_token_ns"):
-            if driven[name]:
-                record[name] = driven[name]
-        if driven["remark"]:
-            self._state.warnings.append(driven["remark"])
+        record = self._record(word.phase, look.t_ns, look)
+        record.update(times_ns=word.times_ns, rss_peak_exact=self._before is None or self._before.reset)
+        record.update(units=word.units, first_token_ns=word.first_token_ns)
+        if word.remark:
+            self._state.warnings.append(word.remark)
         self._keep(record, look)
-        self._phases.name = REQUEST if driven["phase"] != MODEL_LOAD else WARMUP
+        self._phases.name = REQUEST if word.phase != MODEL_LOAD else WARMUP
 
     def finish(self) -> None:
         """The program has ended: its last line may lack an end."""
@@ -140,7 +151,7 @@ class LinePhases:
     @property
     def matched(self) -> bool:
         """Whether a phase has ended with a line."""
-        return len(self.unmatched) < len(self._regexes)
+        return not self._attached and len(self.unmatched) < len(self._regexes)
 
     def _end_pending(self, look: Look | None) -> None:
         pending, self._pending = self._pending, []

@@ -64,6 +64,11 @@ class Start:
     attach_started: int | None = None
     cpus: Sequence[int] = ()
 
+    @property
+    def followed(self) -> bool:
+        """Whether all that it starts is looked at too."""
+        return self.command is not None or self.attach is not None
+
 
 @dataclass(frozen=True)
 class Hold:
@@ -131,13 +136,12 @@ def lines(message: Message, machine: Machine) -> bytes:
 
 def _facts(message: Message, machine: Machine) -> Iterator[tuple[str, str]]:
     start, hold = message.start, message.hold
-    followed = start.command is not None or start.attach is not None
     yield "interval", str(message.intervals[""])
     yield "timeout", str(message.timeout_ns)
     yield "silence", str(message.silence_ns)
     if machine.swap_bytes or late_by_thread(machine.kernel):
         yield "swap", "1"
-    if followed:
+    if start.followed:
         yield "tree", "1"
     if start.command is not None and start.command.regexes:
         yield "output", "1"

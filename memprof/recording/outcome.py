@@ -103,8 +103,8 @@ def judge(state: State, phases: Phases, marks: Marks, lines: LinePhases, end: En
 
 
 def _next_phase(phases: Phases, command: bool) -> str:
-    if phases.records:
-        return f"after {phases.records[-1]['phase']}"
+    if phases.last:
+        return f"after {phases.last}"
     return "RUN" if command else "STARTUP"
 
 

@@ -12,16 +12,17 @@ _TIMES = 4096  # of a phase whose memory is followed; of hours the first are eno
 
 
 class Phases:
-    """records: of the phases that have ended. open: those that have begun, the innermost last. name: the one that runs, empty for none."""
+    """records: of the phases that have ended; last: the one that ended last. open: those that have begun, the innermost last. name: the one that
+    runs. Both names are empty for none."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self.records: list[Record] = []
         self.open: list[str] = []
-        self.name = ""
+        self.name = self.last = ""
         self.times: list[int] = []
         self._polls_before = 0
-        self._refaults_before: int | None = None
+        self._refaults_before = 0 if state.header.message.start.group is not None else None  # a new group begins with none
         self._spans: list[tuple[int, int, Callable[[int, int], None]]] = []  # whose sum is not settled yet
 
     def begin(self, phase: str) -> None:
@@ -48,6 +49,7 @@ class Phases:
     def keep(self, record: Record) -> None:
         """Keep the record of a phase that has ended; its samples, period, swap and refaults are added."""
         state, phase = self._state, record["phase"]
+        self.last = phase
         begin_ns, end_ns = record["begin_ns"], record["end_ns"]
         several = state.tree.had_others(begin_ns, end_ns)
         if several:
@@ -68,7 +70,8 @@ class Phases:
 
     def _bound(self, phase: str, low: int, high: int) -> None:
         record = self.record(phase)
-        assert record is not None
+        if record is None:  # it ended with a line, and marks have come since
+            return
         record["rss_peak_bytes"] = max(record["rss_peak_bytes"], low)
         record["rss_peak_high_bytes"] = max(record.get("rss_peak_high_bytes", 0), high, record["rss_peak_bytes"])
 

@@ -83,7 +83,7 @@ static void obey(const char *text, size_t length) {
     if (begins(text, "look ")) look_closer(text + 5, length - 5, !loop.order->pid, 1);
     if (rest == value || *rest || number < 0) return; /* `beat`, or what is not understood */
     if (begins(text, "leave ") || begins(text, "end ")) end_within(number, *text == 'e');
-    if (loop.order->pid || number > INT32_MAX) return;
+    if (loop.order->pid || number > INT32_MAX || tree_of((int)number) == NULL) return;
     if (begins(text, "stop ")) hold_stop((int)number, "told");
     if (begins(text, "continue ")) hold_let_go((int)number);
 }

@@ -59,7 +59,7 @@ static void take_line(const char *text, size_t length) {
     if (rule == end) return;
     marks.newest = rule;
     marks.pid = pid;
-    if (rule->hold) hold_expect(pid, "itself");
+    if (rule->hold && tree_of(pid) != NULL) hold_expect(pid, "itself");
 }
 
 static void close_marks(void) {

@@ -151,7 +151,7 @@ static int tell_lineage(int pid) {
         above.count = 0;
         for (next = pid; next && !known && (found = stat_read(next, &stat));) {
             next = stat.parent;
-            if (next) ADD(&above, next);
+            ADD(&above, next); /* 0 is above the first process of all */
             known = next && (next == getpid() || tree_of(next) != NULL);
         }
     }

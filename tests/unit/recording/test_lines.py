@@ -186,6 +186,16 @@ def test_marks_win_over_lines() -> None:
     assert run.warnings == ("its phases came by marks or by functions: its output was not searched for them",)
 
 
+def test_marks_win_over_lines_of_a_tree() -> None:
+    recording = lines()
+    recording.fork(101)
+    recording.poll()
+    recording.output("loaded\n")
+    recording.look(rss=10, hwm=10)
+    recording.phase("A", peak=10)
+    assert phases(recording.run()) == ["A"]
+
+
 def test_tree_has_bounds_by_lines() -> None:
     recording = lines(("A", "first"), ("B", "second"))
     recording.output("first\n")
