@@ -30,10 +30,15 @@ CONDITIONS = tuple(field.name for field in fields(Conditions))
 WORDS = tuple(name for name in (*KEYS, *DETAILS) if name not in ("threads", "repeat"))
 
 
+_KNOWN = ("rss_peak_exact", "rss_peak_at_least")
+
+
 def runs_frame(runs: Iterable[Run]) -> pandas.DataFrame:
     """One row a run and phase, with KEYS, every metric and DETAILS as columns; a failed run has a row for the phase it failed in.
 
     A run has a row for PEAK unless it failed before RELEASE.
+
+    rss_peak_at_least: pages were swapped out meanwhile, which are in no resident set; such a peak is not exact.
 
     outcome is `ok` in phases that ended well, else the run's status or the name of the signal that ended it. Bytes, nanoseconds
     (rounded) and counts are whole numbers. knobs and shapes: as they are written on the command line, with commas between.
@@ -41,10 +46,10 @@ def runs_frame(runs: Iterable[Run]) -> pandas.DataFrame:
     runs = list(runs)
     sound(runs)
     rows = [row for run in runs for row in _rows(run)]
-    frame = pandas.DataFrame(rows, columns=[*KEYS, *metrics.METRICS, "rss_peak_exact", "rss_peak_high_bytes", *DETAILS, *CONDITIONS])
+    frame = pandas.DataFrame(rows, columns=[*KEYS, *metrics.METRICS, *_KNOWN, "rss_peak_high_bytes", *DETAILS, *CONDITIONS])
     numbers = dict.fromkeys(["threads", *metrics.METRICS, "rss_peak_high_bytes"], "Int64")
     numbers.update({name: "Float64" if name.endswith("_celsius") else "Int64" for name in CONDITIONS})
-    return frame.astype({**numbers, "rss_peak_exact": "boolean"})
+    return frame.astype({**numbers, **dict.fromkeys(_KNOWN, "boolean")})
 
 
 def _rows(run: Run) -> Iterable[dict[str, object]]:
@@ -66,12 +71,19 @@ def _rows(run: Run) -> Iterable[dict[str, object]]:
     }
     for mark in run.marks:
         figures = {name: _whole(metric.of(mark)) for name, metric in metrics.METRICS.items()}
-        known = {"rss_peak_exact": mark.rss_peak_exact, "rss_peak_high_bytes": mark.rss_peak_high_bytes}
+        least = mark.swapped_bytes > 0
+        known = {
+            "rss_peak_exact": mark.rss_peak_exact and not least,
+            "rss_peak_at_least": least,
+            "rss_peak_high_bytes": mark.rss_peak_high_bytes,
+        }
         yield {**keys, "phase": mark.phase, "outcome": "ok", **figures, **known, **details}
     if run.complete:
         peak = metrics.METRICS["rss_peak_bytes"]
         figures = {name: _whole(metrics.value(run, PEAK, metrics.METRICS[name])) for name in metrics.PEAKS}
-        yield {**keys, "phase": PEAK, "outcome": "ok", **figures, "rss_peak_exact": metrics.exact(run, PEAK, peak), **details}
+        least = metrics.swapped(run, PEAK, peak) > 0
+        known = {"rss_peak_exact": metrics.exact(run, PEAK, peak) and not least, "rss_peak_at_least": least}
+        yield {**keys, "phase": PEAK, "outcome": "ok", **figures, **known, **details}
     if not run.outcome.ok:
         outcome = {"outcome": run.outcome.signal or run.outcome.status, "message": run.outcome.message}
         yield {**keys, "phase": run.outcome.phase, **outcome, **details}

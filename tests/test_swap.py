@@ -74,6 +74,13 @@ def test_rows_of_a_frame_have_both_peaks():
     assert rows.loc["PREPARE", "rss_swap_peak_bytes"] == rows.loc["PREPARE", "rss_peak_bytes"]
 
 
+def test_rows_of_a_frame_say_at_least():
+    rows = frame.runs_frame([swapped(runs()[0], 20)]).set_index("phase")
+
+    assert [bool(rows.loc[phase, "rss_peak_at_least"]) for phase in ("EXECUTE", PEAK, "PREPARE")] == [True, True, False]
+    assert not rows.loc["EXECUTE", "rss_peak_exact"] and not rows.loc[PEAK, "rss_peak_exact"] and rows.loc["PREPARE", "rss_peak_exact"]
+
+
 def test_a_run_of_an_older_memprof_is_understood():
     """It has what was swapped out at the end of a phase, and nothing else."""
     old = replace(run(), marks=tuple(replace(mark, swap_end_bytes=50 * MIB) for mark in run().marks))

@@ -200,11 +200,12 @@ class Tree:
         if parent is not None and parent_stat is not None:
             process.waited, parent.stack = parent_stat.child_faults, parent_stat.stack
         others = [other for other in self._processes.values() if other.twin is None and other is not process]
-        # A parent that is gone had its memory from its own parent: then any process may share it.
-        gone = parent is None or parent_statm is None
-        kin = others if parent is None or gone else [parent]
+        kin = others
         if stat is not None and stat.stack:  # after an exec nothing of its parent is left
-            kin = [other for other in kin if other.stack in (0, stat.stack)]
+            kin = [other for other in others if other.stack in (0, stat.stack)]
+        # Where the parent has gone, or exec'd meanwhile, it had its memory from its own parent, or gave it to others: then any of them may share it.
+        gone = parent is None or parent_statm is None or parent not in kin
+        kin = kin if parent is None or gone else [parent]
         between = 0  # faults of the parent, each of which may have been a copy
         if parent is not None and (gone or parent_stat is None):
             between = parent.faults

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
 from .world import World
-from .written import PAGE, mark
+from .written import PAGE, ROOT, mark
 
-EVENTS = ["poll", "poll", "look", "round", "maps", "fork", "spawn", "grow", "copy", "drop", "map", "unmap", "end", "waited"]
+EVENTS = ["poll", "poll", "look", "round", "maps", "fork", "vfork", "exec", "spawn", "grow", "copy", "drop", "map", "unmap", "end", "waited"]
 HISTORIES = st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 7), st.sampled_from([1, 5, 30, 100, 400])), max_size=60)
 
 
-def told(history: list[tuple[str, int, int]]) -> World:
+def told(history: list[tuple[str, int, int]], measured: int) -> World:
     """The world after these events."""
-    world = World()
+    world = World(measured)
     for event, number, size in history:
         process = world.one(number)
         if event in ("poll", "look"):
@@ -26,8 +27,12 @@ def told(history: list[tuple[str, int, int]]) -> World:
             world.read_maps()
         elif event == "fork" and len(world.alive) < 6:
             world.fork(process)
+        elif event == "vfork" and len(world.alive) < 6:
+            world.vfork(process)
         elif event == "spawn" and len(world.alive) < 6:
             world.spawn(process)
+        elif event == "exec":
+            world.execute(process)
         elif event == "grow":
             world.grow(process, size, number)
         elif event == "copy":
@@ -38,16 +43,17 @@ def told(history: list[tuple[str, int, int]]) -> World:
             world.map(process, size % 3, size)
         elif event == "unmap":
             world.unmap(process, size % 3)
-        else:
+        elif event in ("end", "waited"):
             world.end(process, waited=event == "waited")
     world.poll()
     return world
 
 
+@pytest.mark.parametrize("measured", [ROOT, 101])
 @given(HISTORIES)
 @examples(300)
-def test_true_sum_lies_within_bounds(history: list[tuple[str, int, int]]) -> None:
-    world = told(history)
+def test_true_sum_lies_within_bounds(measured: int, history: list[tuple[str, int, int]]) -> None:
+    world = told(history, measured)
 
     run = world.run()
 

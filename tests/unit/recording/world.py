@@ -20,7 +20,8 @@ File = tuple[int, int]  # a file's number, and a page of it
 
 @dataclass
 class Living:
-    """A process. anon: the names of its anonymous pages, which stay the same in a child until one of both writes to them."""
+    """A process. anon: the names of its anonymous pages, which stay the same in a child until one of both writes to them. twin: the process in whose
+    memory it runs, as a child of vfork. inside: it belongs to the process that has the phases."""
 
     pid: int
     parent: int
@@ -29,8 +30,11 @@ class Living:
     files: set[File]
     faults: int = 0
     child_faults: int = 0
+    twin: Living | None = None
     listed: bool = False
+    inside: bool = False
     waited: bool = False  # its parent has waited for it
+    separate: bool = False  # it ran in another's memory when it was polled last
 
     @property
     def pages(self) -> set[int | File]:
@@ -39,8 +43,10 @@ class Living:
 
 @dataclass
 class World:
-    """alive: by process id. truth: the true sum at each poll, in pages."""
+    """alive: by process id. measured: the process that has the phases; it does not end, and nor does the one that was started. truth: at each poll,
+    how many pages the measured process has with all below it; all processes, if it is the one that was started."""
 
+    measured: int = ROOT
     recording: Recording = field(default_factory=lambda: Recording(rss=None))
     alive: dict[int, Living] = field(default_factory=dict)
     truth: list[int] = field(default_factory=list)
@@ -51,6 +57,9 @@ class World:
         self._waiting: list[Living] | None = None  # of a round that is under way
         self.recording.tell(f"start %d {ROOT}")
         self._begin(0, {next(self._names) for _ in range(50)}, {(0, page) for page in range(20)}, next(self._stacks))
+        while self.measured not in self.alive:
+            self.fork(self.alive[ROOT])
+        self._list()
         self.poll()
 
     def one(self, number: int) -> Living:
@@ -62,6 +71,18 @@ class World:
     def fork(self, parent: Living) -> None:
         self._begin(parent.pid, set(parent.anon), set(parent.files), parent.stack)
 
+    def vfork(self, parent: Living) -> None:
+        self._begin(parent.pid, parent.anon, parent.files, parent.stack)
+        self.one(-1).twin = parent
+
+    def execute(self, process: Living) -> None:
+        """Its memory is all new."""
+        if self._is_held_up(process):
+            return
+        process.anon, process.files = {next(self._names) for _ in range(30)}, {(0, page) for page in range(20)}
+        process.stack, process.twin = next(self._stacks), None
+        process.faults += 50
+
     def _begin(self, parent: int, anon: set[int], files: set[File], stack: int) -> None:
         process = Living(next(self._pids), parent, stack, anon, files)
         self.alive[process.pid] = process
@@ -70,33 +91,44 @@ class World:
         """A fork, and an exec at once."""
         self._begin(parent.pid, {next(self._names) for _ in range(30)}, {(0, page) for page in range(20)}, next(self._stacks))
 
+    def _is_held_up(self, process: Living) -> bool:
+        """Whether a process waits until the child of its vfork has ended or has memory of its own."""
+        return any(other.twin is process for other in self.alive.values())
+
     def grow(self, process: Living, size: int, extra: int = 0) -> None:
-        process.anon |= {next(self._names) for _ in range(size)}
+        """It gets new pages, and some faults beside."""
+        if process.twin is not None:
+            return  # a child of vfork does next to nothing before its exec
+        process.anon.update({next(self._names) for _ in range(size)})
         process.faults += size + extra
 
     def copy(self, process: Living, size: int) -> None:
         """It writes to pages, some of which it shared."""
+        if process.twin is not None:
+            return
         written = sorted(process.anon)[:size]
-        process.anon -= set(written)
+        process.anon.difference_update(written)
         self.grow(process, len(written))
 
     def drop(self, process: Living, size: int) -> None:
         """It gives memory back, though not in the moment between a fork and the look that finds the child: of that nobody can know."""
         if not all(other.listed for other in self.alive.values()):
             return
-        process.anon -= set(sorted(process.anon)[-size:])
+        process.anon.difference_update(sorted(process.anon)[-size:])
 
     def map(self, process: Living, file: int, size: int) -> None:
         """It reads a file from its begin."""
-        process.files |= {(file, page) for page in range(size)}
+        if process.twin is not None:
+            return
+        process.files.update({(file, page) for page in range(size)})
         process.faults += -(-size // _AROUND)
 
     def unmap(self, process: Living, file: int) -> None:
-        process.files = {place for place in process.files if place[0] != file}
+        process.files.difference_update([place for place in process.files if place[0] == file])
 
     def end(self, process: Living, waited: bool) -> None:
         """It ends. waited: its parent has waited for it by the time that the recorder looks."""
-        if process.pid == ROOT:
+        if process.pid in (ROOT, self.measured) or self._is_held_up(process):
             return
         del self.alive[process.pid]
         parent = self.alive.get(process.parent)
@@ -114,7 +146,7 @@ class World:
     def poll(self, stats: bool = False) -> None:
         """List, look and poll once, within a phase of its own. stats: read stat of all, which is read too where one has ended: what the others have
         copied since it was read last would never be known if one process alone is left."""
-        self.recording.begin(f"P{len(self.truth)}")
+        self.recording.begin(f"P{len(self.truth)}", self.measured)
         self._list()
         if stats or self._ended:
             self._look_at_stats()
@@ -123,8 +155,8 @@ class World:
         turned, self._ended = bool(self._ended), []
         self.recording.now_ns += 1_000_000
         self.recording.polled(*(f"{pid} {self._reading(process).statm}" for pid, process in self.alive.items()))
-        self.truth.append(len(set().union(*(process.pages for process in self.alive.values()))))
-        self.recording.end(f"P{len(self.truth) - 1}")
+        self.truth.append(len(set().union(*(process.pages for process in self.alive.values() if process.inside))))
+        self.recording.end(f"P{len(self.truth) - 1}", self.measured)
         if turned:
             self._waiting = None
 
@@ -133,9 +165,17 @@ class World:
             if not process.listed:
                 process.listed, self._waiting = True, None
                 above = self.alive.get(process.parent)
+                process.inside = self.measured in (ROOT, process.pid) or (above is not None and above.inside)
                 readings = f"{self._reading(above).statm} {self._reading(above).stat}" if above is not None else "- -"
                 own = self._reading(process)
-                self.recording.tell(f"process %d 9000 {own.pid} {process.parent} 0 {own.statm} {own.stat} {readings} it")
+                same = int(process.twin is not None)
+                self.recording.tell(f"process %d 9000 {own.pid} {process.parent} {same} {own.statm} {own.stat} {readings} it")
+
+            elif process.twin is None and process.separate:
+                own = self._reading(process)
+                self.recording.tell(f"separate %d 9000 {own.pid} {own.statm} {own.stat}")
+                self._waiting = None
+            process.separate = process.twin is not None
 
     def _look_at_stats(self) -> None:
         for pid, process in self.alive.items():
@@ -162,7 +202,7 @@ class World:
             return
         if self._waiting is None:
             self._look_at_stats()
-            self._waiting = list(self.alive.values())
+            self._waiting = [process for process in self.alive.values() if process.twin is None]
             self.recording.tell("round %d begin")
         elif self._waiting:
             process = self._waiting.pop()
@@ -190,7 +230,8 @@ class World:
         return self.recording.run()
 
     def _rollup(self, process: Living) -> str:
-        users = {page: sum(page in other.pages for other in self.alive.values()) for page in process.pages}
+        others = [other.pages for other in self.alive.values() if other.twin is None]
+        users = {page: sum(page in pages for pages in others) for page in process.pages}
         anon = [users[page] for page in process.anon]
         file = [users[place] for place in process.files]
         pss_anon, pss_file = (int(sum(_KB / number for number in part)) for part in (anon, file))
