@@ -686,7 +686,9 @@ def test_a_function_that_is_called_very_often_says_so_while_it_runs(build, tmp_p
         f'extern "C" OUT void tiny() {{ asm volatile(""); }} int main() {{ while (access("{heard}", F_OK)) tiny(); return 0; }}'
     )
     job = Job(Model("program", str(program), (), 0, ""), "command", "a", 1, 0, 0, timeout_ns=240_000 * MS, cache="asis")
-    order = Order(job, Runtime("command"), "", {}, None, argv=symbols.wrap([str(program)], [("EXECUTE", "tiny")]), command=Command(alone=True))
+    order = Order(
+        job, Runtime("command"), "", {}, None, argv=symbols.wrap([str(program)], [("EXECUTE", "tiny")]), command=Command(alone=True)
+    )
     listening = Listening(heard)
     (run,) = campaign.measure([order], listening, lambda line: None)
     assert run.outcome.ok, "it ended when the sentence was heard"

@@ -136,7 +136,7 @@ class Loop:
         if self._polled_ns and self._period == self._order.interval:
             self._newest[self._periods % _PERIODS] = now - self._polled_ns
             self._periods += 1
-        self._polled_ns = now
+        self._polled_ns, self._held_ns = now, 0
 
     def _wait(self, now):
         """Leave out a poll: nobody takes what was read, or a process stands still, whose figures move where it is looked at."""

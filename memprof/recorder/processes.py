@@ -218,12 +218,13 @@ class Processes:
 
     def go(self, process):
         """No memory is left of a process."""
-        if not (process.statm.zombie and self.look_at_stat(process)):
-            above = process.above
-            while above is not None:
-                if self._by_pid.get(above.pid) is above:
-                    self.look_at_stat(above)
-                above = above.above
+        if process.statm.zombie:
+            self.look_at_stat(process)
+        above = process.above  # it may hold pages that this process shared, and tells of its faults if it has waited for it
+        while above is not None:
+            if self._by_pid.get(above.pid) is above:
+                self.look_at_stat(above)
+            above = above.above
         self._writer.tell(b"gone", process.pid)
         self._dealt.add(process.pid)
         del self._by_pid[process.pid]

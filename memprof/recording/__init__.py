@@ -36,8 +36,8 @@ ended, and for one that a mark named:
     command T PID TEXT                      its words with one space between them, the first 200 bytes; again where they have changed
     stat T PID STAT TEXT                    a reading of stat that differs from the last one of this process, or comes after its statm has
                                             changed; TEXT: its name
-    gone T PID                              no memory is left of it. Its stat stands before it, if that could be read; else, of the processes
-                                            above it, those that could be read
+    gone T PID                              no memory is left of it. Its stat stands before it, if that could be read, and those of the processes
+                                            above it
     ended T PID STATUS MINFLT MAJFLT CPU MAXRSS
                                             wait4 has told of it: its wait status, faults, CPU time in ns and ru_maxrss in kB. Its stat stands before
 
@@ -46,11 +46,12 @@ Memory. A reading that is the same as the last one of its kind and process is no
     . T D LAST COUNT [PID STATM]...         statm of all processes was read. LAST: when it was read before; COUNT: how often it was read by now;
                                             then the processes whose statm has changed since they were last written. Written too if nothing has
                                             changed: after each `process`, `separate` and `gone`; of the newest poll, if it has no line yet, before
-                                            each `mark`, `output`, `look` and `ended`; and now and then, so that a reader knows how far it went
+                                            each `process`, `mark`, `output`, `look` and `ended`; and now and then, to tell how far it went
     status T D PID STATUS                   every 10 ms at most; of several processes in turn
     round T begin, round T end              around the shares of all processes; stat of all was read right before
-    shares T D PID ROLLUP
-    file N DEVICE INODE TEXT                what `maps` calls N; TEXT: its name
+    shares T D PID ROLLUP                   in each round of all processes, also if nothing has changed
+    file N DEVICE INODE TEXT                what `maps` calls N; TEXT: its name. What may be other memory in each process (devices, [vdso])
+                                            has a number for each process
     maps T PID [N:PAGE:COUNT]...            the parts of files that a process has mapped, in pages
     mapped T                                maps of all processes were read; two of these stand around a poll
     huge T COUNT                            huge pages that page faults have brought in on this machine so far: once several processes are

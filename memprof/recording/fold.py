@@ -129,7 +129,6 @@ class _View:
         self._wanted = {phase: list(counts) for phase, counts in (header.message.hold.units if header.message.hold else {}).items()}
         self._held = self._name_held = ""  # at what it is, or is about to be, held; and was held last
         self._outcome: dict[str, Any] = {}
-        self._strangers: set[int] = set()
         self._charged: dict[str, int | None] | None = None
         self._periods: list[int] = []
         self._tail, self._output_bytes = b"", 0
@@ -137,6 +136,7 @@ class _View:
         self._refused: list[str] = []
         self._left_out = 0
         self.over = False
+        tree = state.tree
         self._takes: dict[bytes, Callable[[list[bytes]], None]] = {
             b"begin": self._begin,
             b"error": self._error,
@@ -145,28 +145,28 @@ class _View:
             b"process": self._process,
             b"separate": self._separate,
             b"lineage": self._lineage,
-            b"missed": self._missed,
-            b"command": self._command,
+            b"missed": lambda fields: tree.lose_sight(int(fields[1]), fields[2] != b"files"),
+            b"command": lambda fields: tree.see_command(int(fields[1]), decoded(b" ".join(fields[2:]))),
             b"stat": self._stat,
-            b"gone": self._gone,
+            b"gone": lambda fields: tree.go(int(fields[0]), int(fields[1])),
             b"ended": self._ended,
             b".": self._poll,
             b"status": self._status,
             b"huge": self._huge,
-            b"round": self._round,
-            b"shares": self._shares,
+            b"round": lambda fields: tree.begin_round() if fields[1] == b"begin" else tree.end_round(),
+            b"shares": lambda fields: tree.see_shares(int(fields[2]), events.shares_at(fields, 3)[0]),
             b"maps": self._maps,
-            b"mapped": self._mapped,
+            b"mapped": lambda fields: tree.complete_mappings(),
             b"group": self._group,
             b"look": self._look,
             b"mark": self._mark,
-            b"closed": self._closed,
+            b"closed": lambda fields: self._marks.close(fields[1] == b"1"),
             b"output": self._output,
             b"tail": self._take_tail,
             b"stopped": self._stopped,
             b"limit": self._limit,
-            b"kills": self._count_kills,
-            b"kernel": self._kernel,
+            b"kills": lambda fields: self._kills.count(number(fields[1]), number(fields[2])),
+            b"kernel": lambda fields: self._kills.name(number(fields[1])),
             b"left": self._leave,
             b"refused": self._refuse,
             b"fault": self._fault,
@@ -205,7 +205,7 @@ class _View:
 
     def _process(self, fields: list[bytes]) -> None:
         t_ns, pid, parent = int(fields[0]), int(fields[2]), int(fields[3])
-        if pid in self._strangers:
+        if pid in self._marks.strangers:
             return
         statm, at = self._sized(fields, 5)
         stat, at = events.stat_at(fields, at)
@@ -232,23 +232,13 @@ class _View:
     def _lineage(self, fields: list[bytes]) -> None:
         pid, above = int(fields[1]), [int(field) for field in fields[2:] if field != b"-"]
         belongs = any(self.state.tree.has(other) or other == self.state.recorder for other in above)
-        if pid == 1 or (above and not belongs):  # nothing is above the first process, nor above one that has ended by now
-            self._strangers.add(pid)
-            self._marks.refuse(pid)
-
-    def _missed(self, fields: list[bytes]) -> None:
-        self.state.tree.lose_sight(int(fields[1]), fields[2] != b"files")
-
-    def _command(self, fields: list[bytes]) -> None:
-        self.state.tree.see_command(int(fields[1]), decoded(b" ".join(fields[2:])))
+        if above and not belongs:  # nothing is above one that has ended by now
+            self._marks.strangers.add(pid)
 
     def _stat(self, fields: list[bytes]) -> None:
         stat, at = events.stat_at(fields, 2)
         if stat is not None:
             self.state.tree.see_stat(int(fields[0]), int(fields[1]), stat, decoded(b" ".join(fields[at:])))
-
-    def _gone(self, fields: list[bytes]) -> None:
-        self.state.tree.go(int(fields[0]), int(fields[1]))
 
     def _ended(self, fields: list[bytes]) -> None:
         t_ns, pid, status, minor, major, cpu_ns, largest = (int(field) for field in fields[:7])
@@ -269,7 +259,7 @@ class _View:
         changes = [(int(fields[at]), self._bytes(fields[at + 1], fields[at + 2], fields[at + 3])) for at in range(4, len(fields) - 3, 4)]
         state.polls = int(fields[3])
         state.tree.poll(begin_ns, begin_ns + int(fields[1]), int(fields[2]), state.polls, changes)
-        self.phases.settle()
+        self.phases.settle(self.state.tree.own.settled_ns)
 
     def _status(self, fields: list[bytes]) -> None:
         begin_ns = int(fields[0])
@@ -280,15 +270,6 @@ class _View:
         if count is not None:
             self.state.tree.see_huge(count)
 
-    def _round(self, fields: list[bytes]) -> None:
-        if fields[1] == b"begin":
-            self.state.tree.begin_round()
-        else:
-            self.state.tree.end_round()
-
-    def _shares(self, fields: list[bytes]) -> None:
-        self.state.tree.see_shares(int(fields[2]), events.shares_at(fields, 3)[0])
-
     def _maps(self, fields: list[bytes]) -> None:
         page = self.state.page
         parts = []
@@ -297,9 +278,6 @@ class _View:
                 file, first, count = (int(part) for part in field.split(b":"))
                 parts.append((file, first * page, (first + count) * page))
         self.state.tree.see_mappings(int(fields[1]), parts)
-
-    def _mapped(self, fields: list[bytes]) -> None:
-        self.state.tree.complete_mappings()
 
     def _group(self, fields: list[bytes]) -> None:
         peak, both, refaults, kills = (number(field) for field in fields[1:5])
@@ -360,9 +338,6 @@ class _View:
                 self._held = f"{phase}/{work.done}"
                 self._notices.append(Notice("stop", self._held, self.state.measured))
 
-    def _closed(self, fields: list[bytes]) -> None:
-        self._marks.close(fields[1] == b"1")
-
     def _output(self, fields: list[bytes]) -> None:
         self._lines.hear(int(fields[0]), unescaped(b" ".join(fields[1:])))
         self._want()
@@ -384,12 +359,6 @@ class _View:
 
     def _limit(self, fields: list[bytes]) -> None:
         self._end.timed_out = True
-
-    def _count_kills(self, fields: list[bytes]) -> None:
-        self._kills.count(number(fields[1]), number(fields[2]))
-
-    def _kernel(self, fields: list[bytes]) -> None:
-        self._kills.name(number(fields[1]))
 
     def _leave(self, fields: list[bytes]) -> None:
         self._life.outlived = True

@@ -34,7 +34,7 @@ class Life:
     def complete(self, state: State, phases: Phases, marks: Marks) -> None:
         """Add phases that were never ended, or RUN for a program without phases, up to the program's end."""
         for phase in phases.open:
-            begin_ns = marks.phase_begins[phase]
+            begin_ns = marks.begun[phase]
             state.warnings.append(f"{phase} was never ended: it is taken to last until the program's end")
             record = read_record(phase, begin_ns, state.end_ns, state.highest(begin_ns, state.end_ns))
             if record["rss_peak_bytes"]:

@@ -47,7 +47,7 @@ Line = dict[str, Any]
 class Marks:
     """begin: called when the first phase begins. came: whether any mark of a phase came. done: whether the program said that it is done;
     error: what it said of its failure. foreign: how many lines were not understood. work: memory after units of work, by phase. said: sentences for
-    the user.
+    the user. strangers: processes that do not belong to the program. begun: when each phase that has begun did so.
     """
 
     def __init__(self, state: State, phases: Phases, begin: Callable[[], None]) -> None:
@@ -61,8 +61,8 @@ class Marks:
         self.foreign = 0
         self.said: list[str] = []
         self._alone = _alone(state)
-        self._strangers: set[int] = set()  # processes that do not belong to the program
-        self._begun: dict[str, int] = {}  # when each phase began
+        self.strangers: set[int] = set()
+        self.begun: dict[str, int] = {}
         self._ended_in: dict[str, set[int]] = {}  # the processes in which each phase has ended
         self._others: dict[int, str] = {}  # processes whose marks do not count, by their names
         self._strays: list[str] = []
@@ -82,17 +82,13 @@ class Marks:
             "say": self._say,
         }
 
-    def refuse(self, pid: int) -> None:
-        """A mark that comes next is of a process that does not belong to the program."""
-        self._strangers.add(pid)
-
     def take(self, line: bytes) -> None:
         """Take a line."""
         try:
             mark = json.loads(line.decode("utf-8"))
             kind, pid = mark["mark"], count(mark["pid"])
             take = self._takes[kind]
-            if pid in self._strangers:
+            if pid in self.strangers:
                 raise ValueError("a mark of a process that does not belong to the program")
             if pid != self._state.measured and kind != "value":
                 if not self._takes_over(kind, pid):
@@ -107,11 +103,6 @@ class Marks:
         """Nobody has the descriptor any more; alive: the program still had memory."""
         if self._closed_early is None:
             self._closed_early = alive
-
-    @property
-    def phase_begins(self) -> dict[str, int]:
-        """When each phase that has begun did so."""
-        return self._begun
 
     # -- who is measured
 
@@ -139,7 +130,7 @@ class Marks:
         if phase in self._phases.open:
             self._strays.append(f"{phase} was begun again before it had ended: it is counted from there")
             self._phases.open.remove(phase)
-        self._begun[phase] = begin_ns
+        self.begun[phase] = begin_ns
         if not self._phases.open and self.outside.since_ns:
             self.outside.end_gap(begin_ns, phase)
         self._phases.begin(phase)
@@ -258,7 +249,7 @@ class Marks:
             most = max(len(self._ended_in[phase]) for phase in several)
             how = "each time is an iteration, the peak is the largest, all else is of the last"
             remarks.append(f"{', '.join(several)}: in {most} processes one after another; {how}")
-        if self._closed_early and self._begun and self._state.header.message.start.command is not None:
+        if self._closed_early and self.begun and self._state.header.message.start.command is not None:
             remarks.append("the program closed the descriptor of its marks: its later work is in no phase")
         return remarks
 

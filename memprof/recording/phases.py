@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .fields import NEVER
 from .state import State
 
 Record = dict[str, Any]  # memprof.runs.records.Mark, as long as it may change
@@ -78,24 +79,20 @@ class Phases:
     def when_settled(self, begin_ns: int, end_ns: int, tell: Callable[[int, int], None]) -> None:
         """Call `tell` with the bounds of the largest sum between the two times, once they are known."""
         self._spans.append((begin_ns, end_ns, tell))
-        self.settle()
+        self.settle(self._state.tree.own.settled_ns)
 
-    def settle(self) -> None:
-        """Tell the sum of the spans for which it is known by now."""
-        history = self._state.tree.own
-        if not self._spans or self._spans[0][1] > history.settled_ns:
-            return
-        known = [span for span in self._spans if span[1] <= history.settled_ns]
-        self._spans = [span for span in self._spans if span[1] > history.settled_ns]
+    def settle(self, until_ns: int) -> None:
+        """Tell the sum of the spans up to this time: it is known by now."""
+        known = [span for span in self._spans if span[1] <= until_ns]
+        if known:
+            self._spans = [span for span in self._spans if span[1] > until_ns]
         for begin_ns, end_ns, tell in known:
-            tell(*history.highest(begin_ns, end_ns))
+            tell(*self._state.tree.own.highest(begin_ns, end_ns))
 
     def settle_all(self) -> None:
         """Tell the sum of all spans, with what is known."""
         self._state.tree.settle()
-        spans, self._spans = self._spans, []
-        for begin_ns, end_ns, tell in spans:
-            tell(*self._state.tree.own.highest(begin_ns, end_ns))
+        self.settle(NEVER)
 
 
 def read_record(phase: str, begin_ns: int, end_ns: int, peak: int) -> Record:

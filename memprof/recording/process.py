@@ -23,7 +23,8 @@ class Process:
     at the newest poll; grown: by how much its anonymous memory has grown since then, for certain. ended: whether the newest stat is of its end.
 
     child_faults: its cminflt as last read, None before. waits: whether that has risen and it is not known yet for which child; departed: how many
-    of its children have gone that it has not waited for yet, at most. hwm: its high-water mark as last read; rose: whether that had risen since the last poll.
+    of its children have gone that it has not waited for yet, at most. hwm: its high-water mark as last read; rose: whether that had risen since
+    the last poll.
     """
 
     pid: int

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
+from .process import Process
 from .timeline import Timeline
 
 _WIDE = 0.005  # bounds this far apart wait for a reading that brings them closer
@@ -26,19 +26,6 @@ _READINGS = 3  # readings that a sample waits for at most
 _PENDING = 2000  # samples that wait for a reading of shares; beyond them the oldest have the bounds that are known without it
 
 Interval = tuple[int, int]
-
-
-class Member(Protocol):
-    """A process in a sum: its resident set, the file-backed part of it and its virtual memory, in bytes."""
-
-    @property
-    def rss(self) -> int: ...
-
-    @property
-    def file(self) -> int: ...
-
-    @property
-    def vms(self) -> int: ...
 
 
 @dataclass(slots=True)
@@ -123,7 +110,7 @@ class Sum:
         """A high-water mark was `size` above all samples of its process since the last reading."""
         self._missed = max(self._missed, size)
 
-    def sample(self, begin_ns: int, end_ns: int, members: Sequence[Member]) -> None:
+    def sample(self, begin_ns: int, end_ns: int, members: Sequence[Process]) -> None:
         """Take the members' resident sets as they were read between the two times; there is at least one member."""
         self._last_ns = begin_ns
         self.several = len(members) > 1
@@ -146,7 +133,7 @@ class Sum:
             self._pending = self._pending[_PENDING // 2 :]
         self.last = (max(most, total - self._anon - self._file), max(most_file, files - self._file), vms)
 
-    def _sample_one(self, begin_ns: int, end_ns: int, member: Member) -> None:
+    def _sample_one(self, begin_ns: int, end_ns: int, member: Process) -> None:
         """The resident set of one process is the sum; no later reading can tell more of the samples that wait."""
         if self._pending or self._anon or self._file:
             self.confirm(0, 0, 0)

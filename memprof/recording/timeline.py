@@ -21,9 +21,8 @@ class Timeline:
     """Columns of the time at which a reading began and ended, rss, file and vms (bytes), one row per change, times increasing."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        if capacity < _GROUP:
-            raise ValueError(f"a timeline needs room for {_GROUP} samples")
         self._capacity = capacity
+        self._thinned = 0  # rows up to here are not all that there were
         self.columns = tuple(array("q") for _ in range(5))
         self._last: tuple[int, int, int] | None = None
         self._last_ns = self._first_ns = self._area = 0
@@ -52,10 +51,6 @@ class Timeline:
             self._keep(begin_ns, end_ns, values)
         self._last, self._last_ns = values, begin_ns
 
-    def close(self) -> None:
-        """Take no more samples: the newest becomes a row."""
-        self._keep_repeat()
-
     @property
     def last(self) -> tuple[int, int, int]:
         """(rss, file, vms) of the newest sample, zeros before the first."""
@@ -77,7 +72,7 @@ class Timeline:
         best = 0
         for index in range(len(begins) - 1, -1, -1):
             value = values[index]
-            until_ns = next_ns if value == following else begins[index]
+            until_ns = next_ns if value == following and index >= self._thinned else begins[index]
             if ends[index] <= end_ns and until_ns >= begin_ns:
                 best = max(best, value)
             if begins[index] < begin_ns:
@@ -97,7 +92,7 @@ class Timeline:
 
     def encoded(self) -> dict[str, str]:
         """The columns as text, by name."""
-        self.close()
+        self._keep_repeat()
         return {name: packed(self.columns[place]) for name, place in (("t_ns", 0), ("rss", RSS), ("file", FILE), ("vms", VMS))}
 
     def _keep_repeat(self) -> None:
@@ -126,6 +121,7 @@ class Timeline:
             kept += sorted(chosen)
         for column in self.columns:
             column[:] = array("q", (column[index] for index in kept))
+        self._thinned = len(kept)
 
 
 def packed(column: Sequence[int] | Iterable[int]) -> str:

@@ -40,7 +40,8 @@ class Tree:
     """The tree below a process.
 
     whole: the History of all processes; own: that of the measured process and its descendants, the same if that is the process that was started.
-    swap: what was swapped out of the latter. most: how many processes there were at once. rounds: how many rounds of shares counted; refused: of how many processes they may not be read.
+    swap: what was swapped out of the latter. most: how many processes there were at once. unseen: how many at least are in no reading; unfollowed:
+    how many could not be read for want of files. rounds: how many rounds of shares counted; refused: of how many processes they may not be read.
     """
 
     def __init__(self, root: int, page: int) -> None:
@@ -198,31 +199,23 @@ class Tree:
             process.know_faults(t_ns, stat.minor_faults)
             process.stack = stat.stack
         if parent is not None and parent_stat is not None:
-            process.waited, parent.stack = parent_stat.child_faults, parent_stat.stack
+            process.waited, parent.stack = parent_stat.child_faults, parent_stat.stack or parent.stack
         others = [other for other in self._processes.values() if other.twin is None and other is not process]
         kin = others
         if stat is not None and stat.stack:  # after an exec nothing of its parent is left
             kin = [other for other in others if other.stack in (0, stat.stack)]
-        # Where the parent has gone, or exec'd meanwhile, it had its memory from its own parent, or gave it to others: then any of them may share it.
-        gone = parent is None or parent_statm is None or parent not in kin
-        kin = kin if parent is None or gone else [parent]
-        between = 0  # faults of the parent, each of which may have been a copy
-        if parent is not None and (gone or parent_stat is None):
-            between = parent.faults
-        elif parent is not None and parent_stat is not None:
-            between = parent_stat.minor_faults - parent.faults_polled
-        before = after = 0
+        certain, most = 0, _ANY
+        if parent is not None and parent in kin and parent_statm is not None:
+            kin, now = [parent], parent_statm[0] - parent_statm[1]
+            most = max(parent.anon, now)  # it may have grown since the last poll, and then forked
+            if stat is not None and stat.stack and parent_stat is not None:
+                faults = stat.minor_faults + parent_stat.minor_faults - parent.faults_polled  # each may have copied a page
+                certain = max(0, min(process.anon, now) - faults * self._page - max(0, process.anon - most))
+        # Else the parent has gone, or exec'd meanwhile: it had its memory from its own parent, or gave it to others, and any of them may share it.
         for other in kin:
-            # It may have grown since the last poll, and then forked; where it was not read again, nothing is certain.
-            now = parent_statm[0] - parent_statm[1] if other is parent and parent_statm is not None else 0
             other.own = 0
-            most = _ANY if gone else max(other.anon, now)
-            before, after = max(before, most), max(after, now)
             self._begin_to_share(t_ns, other, most, parent_stat if other is parent else None)
-        anon = process.anon
-        new_bytes = (process.faults + between) * self._page + max(0, anon - before)
-        certain = max(0, min(anon, after) - new_bytes) if stat is not None and stat.stack else 0
-        process.shared = min(anon, before)
+        process.shared = min(process.anon, most) if kin else 0
         process.own = process.rss - certain
         if others:
             inside = any(other.inside for other in kin)

@@ -33,9 +33,13 @@ static struct {
 /* How far apart the newest polls were that had the first period; last_ns: 0 if the last one had another, or was not made. */
 static struct { i64 newest[PERIODS], count, last_ns; } periods;
 
-static void read_all(i64 now) {
-    if (loop.left_out) line("fault %l behind %l\n", now, loop.left_out);
+static void tell_left_out(void) {
+    if (loop.left_out) line("fault %l behind %l\n", now_ns(), loop.left_out);
     loop.left_out = 0;
+}
+
+static void read_all(i64 now) {
+    tell_left_out();
     tree_list();
     looks_turn(now, (int)loop.order->tree, (int)loop.order->swap);
     tree_read();
@@ -265,6 +269,7 @@ static int in_order(const void *left, const void *right) {
 void loop_tell_rest(void) {
     i64 count = min64(periods.count, PERIODS), percent;
     tree_read();
+    tell_left_out();
     output_tell_tail();
     qsort(periods.newest, (size_t)count, sizeof *periods.newest, in_order);
     line("periods %l", periods.count);

@@ -11,8 +11,6 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
-enum { RECORDED = 0, NOT_UNDERSTOOD = 2, TOLD_TO_END = 3 };
-
 /* Start the program and follow it; 0 where it was told to end. */
 static int follow(const struct order *order, const char *early, size_t early_length) {
     struct child child;
@@ -62,16 +60,17 @@ int main(void) {
     const struct order *order;
     const char *reason, *early;
     size_t early_length;
-    int recorded;
+    int recorded, filled = 0; /* a number below 3 that is free would be that of what is opened first */
+    while (filled >= 0 && filled < 3) filled = open("/dev/null", O_RDONLY | O_CLOEXEC);
     order = order_read(&reason, &early, &early_length);
     if (order == NULL) {
         if (write(2, "not understood: ", 16) < 0 || write(2, reason, strlen(reason)) < 0 || write(2, "\n", 1) < 0) { /* nobody listens */ }
-        return NOT_UNDERSTOOD;
+        return 2;
     }
     loop_begin();
     line("recording 1 %l %l c\n", (i64)sysconf(_SC_PAGESIZE), (i64)sysconf(_SC_CLK_TCK));
     recorded = (order->pid ? attach : follow)(order, early, early_length);
     if (recorded) line("end %l\n", now_ns());
     recording_flush();
-    return recorded && loop_finish(order->silence) ? RECORDED : TOLD_TO_END;
+    return recorded && loop_finish(order->silence) ? 0 : 3;
 }

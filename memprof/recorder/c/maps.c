@@ -31,21 +31,12 @@ static uint64_t hashed(uint64_t hash, const void *bytes, size_t length) {
     return hash;
 }
 
-/* The place of a hash in the table, or that of a free slot. */
-static size_t slot_of(uint64_t hash) {
-    size_t at = (size_t)(hash % SLOTS);
-    while (files.slots[at].number && files.slots[at].hash != hash) at = (at + 1) % SLOTS;
-    return at;
-}
-
 static i64 number_of(uint64_t hash, const char *device, const char *inode, const char *name) {
-    size_t at = slot_of(hash);
+    size_t at = (size_t)(hash % SLOTS);
+    if (files.count == SLOTS / 2) memset(&files.slots, 0, sizeof files.slots); /* those that are still mapped get another number */
+    if (files.count == SLOTS / 2) files.count = 0;
+    while (files.slots[at].number && files.slots[at].hash != hash) at = (at + 1) % SLOTS;
     if (files.slots[at].number) return files.slots[at].number;
-    if (files.count == SLOTS / 2) { /* those that are still mapped get another number */
-        memset(files.slots, 0, sizeof files.slots);
-        files.count = 0;
-        at = slot_of(hash);
-    }
     ++files.count;
     files.slots[at].hash = hash;
     files.slots[at].number = ++files.newest;
@@ -117,17 +108,13 @@ static void tell_maps(struct process *process) {
     line("\n");
 }
 
-static int is_worth_it(i64 now) {
-    i64 moved = (tree_motion()->moved_shared - maps.read.moved_shared) * sysconf(_SC_PAGESIZE);
-    return moved >= LEAST && now >= maps.next_ns && budget_is_left(&maps.budget, now);
-}
-
 void maps_step(i64 now) {
     int again = maps.again && maps.read.changes == tree_motion()->changes; /* else the first reading was of other processes */
-    i64 before_ns;
+    i64 moved = (tree_motion()->moved_shared - maps.read.moved_shared) * sysconf(_SC_PAGESIZE), before_ns;
     size_t at;
     maps.again = 0;
-    if (tree_count_members() < 2 || (!again && !is_worth_it(now))) return;
+    if (!again && (moved < LEAST || now < maps.next_ns || !budget_is_left(&maps.budget, now))) return;
+    if (tree_count_members() < 2) return;
     before_ns = cpu_ns();
     if (!again) {
         maps.again = 1;

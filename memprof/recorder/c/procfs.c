@@ -3,8 +3,6 @@
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 
-#define KCMP_VM 1
-
 static const char *path_of(int pid, const char *name) {
     static char path[64];
     add_text(add_text(add_int(add_text(path, "/proc/"), pid), "/"), name);
@@ -91,7 +89,7 @@ void statm_close(struct statm *statm) {
 int stat_read(int pid, struct stat_reading *stat) {
     char text[1024], *end, *name, *to = stat->fields;
     const char *at;
-    i64 numbers[29];
+    i64 numbers[29] = {0};
     int field;
     memset(stat, 0, sizeof *stat);
     if (!read_whole(open_of(pid, "stat"), text, sizeof text) || (end = strrchr(text, ')')) == NULL || strlen(end) < 3) return 0;
@@ -180,7 +178,7 @@ void command_of(int pid, char command[COMMAND_ROOM]) {
 int same_memory(int task, int other) {
     char mine[FIELDS_ROOM], theirs[FIELDS_ROOM];
 #ifdef SYS_kcmp
-    long answer = syscall(SYS_kcmp, task, other, KCMP_VM, 0, 0);
+    long answer = syscall(SYS_kcmp, task, other, 1 /* KCMP_VM */, 0, 0);
     if (answer >= 0) return answer == 0; /* 1, 2 and 3 mean that they differ */
 #endif
     /* Without kcmp (CONFIG_KCMP, the right to trace): a fork leaves out the page tables of files, so that its resident set differs. */

@@ -83,6 +83,10 @@ void recording_flush(void) {
     while (out.begin < out.end && write_piece()) {}
     out.left = out.begin < out.end;
     if (!out.left) out.begin = out.end = 0;
+    if (out.left || out.room <= 4 * BATCH) return;
+    free(out.bytes); /* of a time when nobody took anything */
+    out.bytes = NULL;
+    out.room = 0;
 }
 
 int recording_waits(void) { return out.left; }

@@ -34,13 +34,9 @@ static void look_for_changes(i64 now) {
     shares.seen = *motion;
 }
 
-static int is_worth_it(i64 now) {
-    if ((shares.seen.moved - shares.moved) * sysconf(_SC_PAGESIZE) >= LEAST || now - shares.last_ns >= REFRESH_NS) return 1;
-    return shares.changed_ns && now - shares.changed_ns >= SOON_NS;
-}
-
 static int is_time_to_begin(i64 now) {
-    int worth = is_worth_it(now);
+    int worth = (shares.seen.moved - shares.moved) * sysconf(_SC_PAGESIZE) >= LEAST || now - shares.last_ns >= REFRESH_NS
+             || (shares.changed_ns && now - shares.changed_ns >= SOON_NS);
     if (!worth || !shares.wanted_ns) shares.wanted_ns = worth ? now : 0;
     if (!worth || now < shares.pause_until_ns || (now - shares.moved_ns < QUIET_NS && now - shares.wanted_ns < PATIENCE_NS)) return 0;
     return budget_is_left(&shares.budget, now) && !tree_has_leaving();

@@ -107,16 +107,25 @@ static void tell_process(struct process *process, struct process *parent) {
     line("%e\n", process->stat.name);
 }
 
+/* Whether two more files can be opened: the list of a process's children, and what is read of all. */
+static int has_room(void) {
+    int one = dup(1), other = dup(1);
+    if (one >= 0) close(one);
+    if (other >= 0) close(other);
+    return other >= 0;
+}
+
 static void add(int pid, struct process *parent, int is_ours) {
     struct process *process;
     struct statm statm;
-    int there;
+    int there, full;
     if (is_seen(pid)) return;
     tree_tell_poll(); /* the readings of now are not those of that time */
     see(pid);
     there = statm_open(&statm, pid);
-    if (!there || (!is_ours && !statm_read(&statm))) {
-        line("missed %l %d %s\n", now_ns(), pid, !there && (errno == EMFILE || errno == ENFILE) ? "files" : "ended");
+    full = there ? !has_room() : errno == EMFILE || errno == ENFILE;
+    if (!there || full || (!is_ours && !statm_read(&statm))) {
+        line("missed %l %d %s\n", now_ns(), pid, full ? "files" : "ended");
         if (there) statm_close(&statm);
         return;
     }
@@ -225,11 +234,11 @@ void process_list_threads(struct process *process) {
 }
 
 /* -- who goes */
-/* No memory is left of it. The faults of one that can be read no more are in the stat of the process that has waited for it, or above. */
+/* No memory is left of it. Those above it may hold pages that it shared, and tell of its faults if they have waited for it. */
 static void tell_gone(struct process *process) {
-    struct process *above = NULL;
+    struct process *above = tree_of(process->parent);
     size_t at = 0;
-    if (!statm_is_there(&process->statm) || process_tell_stat(process) == UNREADABLE) above = tree_of(process->parent);
+    if (statm_is_there(&process->statm)) process_tell_stat(process);
     for (; above != NULL; above = tree_of(above->parent)) process_tell_stat(above);
     line("gone %l %d\n", now_ns(), process->pid);
     if (tree.leaving.count == MOST_LEAVING) tree_has_leaving();

@@ -39,9 +39,11 @@ def rich() -> Recording:
     recording.command(101, "a worker")
     recording.separate(102, (5, 5))
     recording.stat(101, faults=900)
-    recording.round({ROOT: {"rss": 40, "pss": 25, "anon": 30, "private": 10}, 101: {"rss": 30, "pss": 20, "anon": 20, "private": 5}, 102: None})
+    recording.round(
+        {ROOT: {"rss": 40, "pss": 25, "anon": 30, "private": 10}, 101: {"rss": 30, "pss": 20, "anon": 20, "private": 5}, 102: None}
+    )
     recording.tell("file 1 fe:00 77 /lib/a b")
-    recording.maps(dict.fromkeys((ROOT, 101, 102), [(1, 0, 12)]))
+    recording.maps({pid: [(1, 0, 12)] for pid in (ROOT, 101, 102)})
     recording.poll({101: (31, 10)})
     recording.maps({})
     recording.missed(103)
@@ -127,7 +129,7 @@ def test_recording_cut_off_at_any_byte_makes_a_run(whole: bytes, data: st.DataOb
     size = data.draw(st.integers(0, len(whole) - 1))
     rest = whole[:size]
     if rest.count(b"\n") < 2:
-        with pytest.raises(InputError, match="^by hand: there is no recording$"):
+        with pytest.raises(InputError, match=r"^by hand: there is no recording$"):
             fold(rest.splitlines(keepends=True), "by hand")
     else:
         assert checked(fold(rest.splitlines(keepends=True))).outcome.status == "lost"
@@ -272,5 +274,5 @@ def test_damage_is_refused_or_harmless(whole: bytes, data: st.DataObject) -> Non
 @given(st.lists(st.binary(max_size=30), max_size=5))
 @examples(50)
 def test_any_bytes_are_refused(lines: list[bytes]) -> None:
-    with pytest.raises(InputError, match="^by hand"):
+    with pytest.raises(InputError, match=r"^by hand"):
         fold([line.replace(b"\n", b"") + b"\n" for line in lines], "by hand")

@@ -44,6 +44,8 @@ def test_status_is_in_bytes() -> None:
     ],
 )
 def test_shares_tell_files_from_anonymous(line: bytes, shares: Shares) -> None:
-    in_bytes = Shares(*(size << 10 for size in (shares.rss, shares.pss, shares.anon, shares.file_overlap, shares.shared_anon, shares.private)))
+    in_bytes = Shares(
+        *(size << 10 for size in (shares.rss, shares.pss, shares.anon, shares.file_overlap, shares.shared_anon, shares.private))
+    )
     assert events.shares_at(line.split(), 0) == (in_bytes, 8)
     assert events.shares_at([b"-"], 0) == (None, 1)

@@ -7,7 +7,9 @@ import pytest
 from .written import ROOT, Recording
 
 
-def killed(*counts: tuple[object, object], named: tuple[object, ...] = (), signal: int = 9, group: int | None = None, code: int = 0) -> object:
+def killed(
+    *counts: tuple[object, object], named: tuple[object, ...] = (), signal: int = 9, group: int | None = None, code: int = 0
+) -> object:
     """out_of_memory of a program that ended so. counts: of the machine and of the container, before it and after; named: by the kernel's log."""
     recording = Recording()
     recording.lines[3:3] = [b"kills 1 %s %s\n" % tuple(str(part).encode() for part in counts[0])] if counts else []

@@ -185,7 +185,7 @@ def test_process_below_the_recorder_belongs_to_it(above: tuple[int, ...]) -> Non
     assert phases(recording.run()) == ["A"]
 
 
-@pytest.mark.parametrize(("pid", "above"), [(101, (55, 1)), (1, ())])
+@pytest.mark.parametrize(("pid", "above"), [(101, (55, 1, 0)), (1, (0,))])
 def test_process_beside_the_recorder_is_not_believed(pid: int, above: tuple[int, ...]) -> None:
     recording = Recording()
     recording.lineage(pid, *above)
@@ -297,8 +297,28 @@ JSON = st.recursive(
     max_leaves=8,
 )
 KINDS = ["begin", "end", "times", "about", "error", "done", "value", "work", "anchor", "stray", "say", "program"]
-NAMES = ["phase", "t_ns", "begin_ns", "end_ns", "times_ns", "units", "rows", "kind", "message", "name", "value", "notes", "packages"]
-NAMES += ["hwm_phase_bytes", "hwm_reset", "rss_end_bytes", "minor_faults", "what", "text", "iteration", "seen", "rss", "swap", "runtime_version"]
+NAMES = [
+    "phase",
+    "t_ns",
+    "begin_ns",
+    "end_ns",
+    "times_ns",
+    "units",
+    "rows",
+    "kind",
+    "message",
+    "name",
+    "value",
+    "notes",
+    "packages",
+    "what",
+    "text",
+    "iteration",
+    "seen",
+    "rss",
+    "swap",
+]
+NAMES += ["hwm_phase_bytes", "hwm_reset", "rss_end_bytes", "minor_faults", "runtime_version", "python_version", "heap_used", "heap_free"]
 FIELDS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["A", 5, 1 << 61, [5]]) | JSON)
 
 

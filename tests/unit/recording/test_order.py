@@ -26,7 +26,9 @@ def facts(asked: Message, kernel: str = "6.18", swap: int = 0) -> list[str]:
 
 def test_header_survives_its_line() -> None:
     command = Command((("LOAD", r"^a\n"),), driven=True)
-    start = Start(("a", "b c\n"), {"X": "1", "Y": None}, "/tmp", "text\\n", 3, True, 5, Group("/g", (("f", "1"),)), {"RLIMIT_AS": 9}, ("w",), command)
+    start = Start(
+        ("a", "b c\n"), {"X": "1", "Y": None}, "/tmp", "text\\n", 3, True, 5, Group("/g", (("f", "1"),)), {"RLIMIT_AS": 9}, ("w",), command
+    )
     hold = Hold(4, {"EXECUTE": 10}, {"RUN": (1, 2)})
     header = Header(message(start, files=("f",), cache="cold", cache_drop=True, hold=hold, silence_ns=3), machine(), 5)
 

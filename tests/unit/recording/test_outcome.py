@@ -199,7 +199,10 @@ def elf(machine: int, little: bool = True) -> str:
             refused("exec", errno.ENOEXEC, "app", elf(183)),
             "app: Exec format error (a program for AArch64; this machine is x86_64)",
         ),
-        (refused("exec", errno.ENOEXEC, "app", elf(22, little=False)), "app: Exec format error (a program for S390; this machine is x86_64)"),
+        (
+            refused("exec", errno.ENOEXEC, "app", elf(22, little=False)),
+            "app: Exec format error (a program for S390; this machine is x86_64)",
+        ),
         (
             refused("exec", errno.ENOEXEC, "app", elf(999)),
             "app: Exec format error (a program for machine type 999; this machine is x86_64)",

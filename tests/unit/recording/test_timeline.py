@@ -120,6 +120,14 @@ def test_highest_knows_the_newest_level(begin_ns: int, end_ns: int, highest: int
     assert timeline.highest(begin_ns, end_ns) == highest
 
 
+def test_thinned_rows_are_no_level() -> None:
+    """Two rows of the same value, between which others were dropped, tell nothing of the time between."""
+    timeline = Timeline(10)
+    for t_ns, rss, vms in zip(range(10, 120, 10), (9, 3, 4, 5, 9, 9, 1, 2, 3, 4, 5), (0, 1, 2, 3, 99, 4, 5, 6, 7, 8, 9), strict=True):
+        timeline.add(t_ns, t_ns + 1, rss, 0, vms)
+    assert timeline.highest(15, 48) < 9
+
+
 def test_highest_of_another_column() -> None:
     timeline = Timeline()
     timeline.add(10, 11, 100, 7)

@@ -10,7 +10,24 @@ from hypothesis import strategies as st
 from .world import World
 from .written import PAGE, ROOT, mark
 
-EVENTS = ["poll", "poll", "look", "round", "maps", "fork", "vfork", "exec", "spawn", "grow", "copy", "drop", "map", "unmap", "end", "waited"]
+EVENTS = [
+    "poll",
+    "poll",
+    "look",
+    "round",
+    "maps",
+    "fork",
+    "vfork",
+    "exec",
+    "spawn",
+    "grow",
+    "copy",
+    "drop",
+    "map",
+    "unmap",
+    "end",
+    "waited",
+]
 HISTORIES = st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 7), st.sampled_from([1, 5, 30, 100, 400])), max_size=60)
 
 
@@ -25,12 +42,8 @@ def told(history: list[tuple[str, int, int]], measured: int) -> World:
             world.step_round()
         elif event == "maps":
             world.read_maps()
-        elif event == "fork" and len(world.alive) < 6:
-            world.fork(process)
-        elif event == "vfork" and len(world.alive) < 6:
-            world.vfork(process)
-        elif event == "spawn" and len(world.alive) < 6:
-            world.spawn(process)
+        elif event in ("fork", "vfork", "spawn"):
+            world.have_child(process, event)
         elif event == "exec":
             world.execute(process)
         elif event == "grow":

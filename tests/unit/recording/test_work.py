@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from memprof.recording.order import Command
 from memprof.runs import work
 from memprof.runs.records import Run
@@ -88,7 +90,7 @@ def test_long_phase_keeps_its_shape_in_few_rows() -> None:
     done = curve(recording.run()).counts["iteration"]
     assert done[-1] == 39_999
     assert 1 << 14 <= len(done) <= 1 << 15
-    assert max(later - earlier for earlier, later in zip(done, done[1:], strict=False)) == 2
+    assert max(later - earlier for earlier, later in pairwise(done)) == 2
 
 
 def test_one_row_is_no_curve() -> None:

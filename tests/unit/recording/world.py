@@ -1,6 +1,7 @@
 """A made-up machine whose processes fork, grow, copy, map files and end, page by page, and a recorder that looks at it as the real one does.
 
-Of each poll the true sum is known: how many different pages the processes have.
+Of each poll the true sum is known: how many different pages the processes have. What no recording can tell does not happen here: that a process
+gives memory back and gets other memory between two polls, or gives memory back between a fork and the look that finds the child.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from .written import ROOT, Process, Recording
 
 _AROUND = 16  # pages that a fault in a mapped file brings in
 _KB = 4  # of a page
+_MOST = 6  # processes
 
 File = tuple[int, int]  # a file's number, and a page of it
 
@@ -33,6 +35,7 @@ class Living:
     twin: Living | None = None
     listed: bool = False
     inside: bool = False
+    gives: bool | None = None  # whether it has given memory back since the last poll; None if its memory is what it was
     waited: bool = False  # its parent has waited for it
     separate: bool = False  # it ran in another's memory when it was polled last
 
@@ -58,7 +61,7 @@ class World:
         self.recording.tell(f"start %d {ROOT}")
         self._begin(0, {next(self._names) for _ in range(50)}, {(0, page) for page in range(20)}, next(self._stacks))
         while self.measured not in self.alive:
-            self.fork(self.alive[ROOT])
+            self.have_child(self.alive[ROOT], "fork")
         self._list()
         self.poll()
 
@@ -68,16 +71,21 @@ class World:
 
     # -- what happens
 
-    def fork(self, parent: Living) -> None:
-        self._begin(parent.pid, set(parent.anon), set(parent.files), parent.stack)
-
-    def vfork(self, parent: Living) -> None:
-        self._begin(parent.pid, parent.anon, parent.files, parent.stack)
-        self.one(-1).twin = parent
+    def have_child(self, parent: Living, how: str) -> None:
+        """It forks, or vforks, or starts another program."""
+        if len(self.alive) == _MOST or parent.gives or parent.twin is not None:
+            return
+        if how == "fork":
+            self._begin(parent.pid, set(parent.anon), set(parent.files), parent.stack)
+        elif how == "vfork":
+            self._begin(parent.pid, parent.anon, parent.files, parent.stack)
+            self.one(-1).twin = parent
+        else:
+            self._begin(parent.pid, {next(self._names) for _ in range(30)}, {(0, page) for page in range(20)}, next(self._stacks))
 
     def execute(self, process: Living) -> None:
         """Its memory is all new."""
-        if self._is_held_up(process):
+        if self._is_held_up(process) or (process.twin is None and not self._may_give(process)):
             return
         process.anon, process.files = {next(self._names) for _ in range(30)}, {(0, page) for page in range(20)}
         process.stack, process.twin = next(self._stacks), None
@@ -87,44 +95,49 @@ class World:
         process = Living(next(self._pids), parent, stack, anon, files)
         self.alive[process.pid] = process
 
-    def spawn(self, parent: Living) -> None:
-        """A fork, and an exec at once."""
-        self._begin(parent.pid, {next(self._names) for _ in range(30)}, {(0, page) for page in range(20)}, next(self._stacks))
-
     def _is_held_up(self, process: Living) -> bool:
         """Whether a process waits until the child of its vfork has ended or has memory of its own."""
         return any(other.twin is process for other in self.alive.values())
 
+    def _may_get(self, process: Living) -> bool:
+        if process.twin is not None or process.gives:  # a child of vfork does next to nothing before its exec
+            return False
+        process.gives = False
+        return True
+
+    def _may_give(self, process: Living) -> bool:
+        if process.twin is not None or process.gives is not None or not all(other.listed for other in self.alive.values()):
+            return False
+        process.gives = True
+        return True
+
     def grow(self, process: Living, size: int, extra: int = 0) -> None:
         """It gets new pages, and some faults beside."""
-        if process.twin is not None:
-            return  # a child of vfork does next to nothing before its exec
-        process.anon.update({next(self._names) for _ in range(size)})
-        process.faults += size + extra
+        if self._may_get(process):
+            process.anon.update({next(self._names) for _ in range(size)})
+            process.faults += size + extra
 
     def copy(self, process: Living, size: int) -> None:
         """It writes to pages, some of which it shared."""
-        if process.twin is not None:
-            return
-        written = sorted(process.anon)[:size]
-        process.anon.difference_update(written)
-        self.grow(process, len(written))
+        if self._may_get(process):
+            written = sorted(process.anon)[:size]
+            process.anon.difference_update(written)
+            self.grow(process, len(written))
 
     def drop(self, process: Living, size: int) -> None:
-        """It gives memory back, though not in the moment between a fork and the look that finds the child: of that nobody can know."""
-        if not all(other.listed for other in self.alive.values()):
-            return
-        process.anon.difference_update(sorted(process.anon)[-size:])
+        """It gives memory back."""
+        if self._may_give(process):
+            process.anon.difference_update(sorted(process.anon)[-size:])
 
     def map(self, process: Living, file: int, size: int) -> None:
         """It reads a file from its begin."""
-        if process.twin is not None:
-            return
-        process.files.update({(file, page) for page in range(size)})
-        process.faults += -(-size // _AROUND)
+        if self._may_get(process):
+            process.files.update({(file, page) for page in range(size)})
+            process.faults += -(-size // _AROUND)
 
     def unmap(self, process: Living, file: int) -> None:
-        process.files.difference_update([place for place in process.files if place[0] == file])
+        if self._may_give(process):
+            process.files.difference_update([place for place in process.files if place[0] == file])
 
     def end(self, process: Living, waited: bool) -> None:
         """It ends. waited: its parent has waited for it by the time that the recorder looks."""
@@ -144,15 +157,17 @@ class World:
     # -- how it is looked at
 
     def poll(self, stats: bool = False) -> None:
-        """List, look and poll once, within a phase of its own. stats: read stat of all, which is read too where one has ended: what the others have
-        copied since it was read last would never be known if one process alone is left."""
+        """List, look and poll once, within a phase of its own. stats: read stat of all, which is read too where memory was given back: what the
+        others have copied since it was read last would never be known if one process alone is left, and nor would it be seen who has exec'd."""
         self.recording.begin(f"P{len(self.truth)}", self.measured)
         self._list()
-        if stats or self._ended:
+        if stats or self._ended or any(process.gives for process in self.alive.values()):
             self._look_at_stats()
         for process in self._ended:
             self._tell_end(process)
         turned, self._ended = bool(self._ended), []
+        for process in self.alive.values():
+            process.gives = None
         self.recording.now_ns += 1_000_000
         self.recording.polled(*(f"{pid} {self._reading(process).statm}" for pid, process in self.alive.items()))
         self.truth.append(len(set().union(*(process.pages for process in self.alive.values() if process.inside))))

@@ -44,7 +44,6 @@ class Process:
     threads: int = 1
     state: str = "S"
     name: str = "program"
-    hidden: bool = False  # its statm cannot be read
 
     def size(self, size: Size) -> None:
         rss, file = size if isinstance(size, tuple) else (size, min(size, pages_mib(self.file)))
@@ -53,7 +52,7 @@ class Process:
 
     @property
     def statm(self) -> str:
-        return "-" if self.hidden else f"{self.vms} {self.rss} {self.file}"
+        return f"{self.vms} {self.rss} {self.file}"
 
     @property
     def stat(self) -> str:
@@ -76,7 +75,6 @@ class Recording:
         timeout_ms: float = 60_000,
         kernel: str = "6.18",
         recorder_hwm: float = 1,
-        page: int = PAGE,
     ) -> None:
         self.lines: list[bytes] = []
         self.now_ns = BEGIN_NS
@@ -88,7 +86,7 @@ class Recording:
         self._stacks = 7 << 40
         start = Start(("program",), env or {}, cpus=cpus, command=command, attach=attach)
         message = Message(job(), start, int(timeout_ms * MS), intervals or {"": MS}, hold=hold)
-        self._write(f"recording 1 {page} 100 c")
+        self._write(f"recording 1 {PAGE} 100 c")
         self._write(f"order {self.now_ns} ", encode(Header(message, machine(kernel=kernel), 7)))
         self._write(f"begin {self.now_ns} 2 {int(recorder_hwm * 1024)} {RECORDER}")
         if rss is not None:
@@ -184,19 +182,12 @@ class Recording:
 
     # -- memory
 
-    def poll(
-        self, sizes: Mapping[int, Size] | None = None, *, took_ms: float = _TOOK_NS / MS, vms: Mapping[int, float] | None = None
-    ) -> None:
+    def poll(self, sizes: Mapping[int, Size] | None = None, *, took_ms: float = _TOOK_NS / MS) -> None:
         """All is read. sizes: the resident sets that have changed."""
         self.now_ns += MS
-        fields = []
         for pid, size in (sizes or {}).items():
             self.processes[pid].size(size)
-        for pid, size in (vms or {}).items():
-            self.processes[pid].vms = pages(size)
-        for pid in {**(sizes or {}), **(vms or {})}:
-            fields.append(f"{pid} {self.processes[pid].statm}")
-        self.polled(*fields, took_ns=int(took_ms * MS))
+        self.polled(*(f"{pid} {self.processes[pid].statm}" for pid in sizes or ()), took_ns=int(took_ms * MS))
 
     def polled(self, *changes: str, took_ns: int = _TOOK_NS) -> None:
         """All is read now, and these are the fields of what has changed."""
