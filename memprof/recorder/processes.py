@@ -189,6 +189,9 @@ class Processes:
         """A mark has come from this process: find it if it belongs to what was started."""
         if pid in self._named or not 0 < pid <= _LARGEST_PID:
             return
+        if self._named:
+            self.tell_poll()
+            self.poll()  # the process whose marks came before may have ended: then this one takes over
         self._named[pid] = None
         if self.tree and pid not in self._by_pid:
             self.list_children()

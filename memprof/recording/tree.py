@@ -87,7 +87,7 @@ class Tree:
 
     def lives(self, pid: int) -> bool:
         """Whether a process of the tree has memory, as far as is known."""
-        return pid in self._processes
+        return pid in self._processes and not self._processes[pid].ended
 
     def had_others(self, begin_ns: int, end_ns: int) -> bool:
         """Whether the measured process had children between two times, also if both have passed a while ago."""

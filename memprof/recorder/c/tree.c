@@ -179,6 +179,7 @@ void tree_add_named(int pid) {
         stranger = pid;
         return;
     }
+    if (tree.named.count) tree_tell_poll(), tree_read(); /* the process whose marks came before may have ended: then this one takes over */
     add(pid, NULL, 0);
     if (tree.named.count < MOST_NAMED) ADD(&tree.named, pid);
 }
