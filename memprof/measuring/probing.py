@@ -73,10 +73,11 @@ def ask(
     if place.beat_ns:
         message = replace(message, silence_ns=_SILENCES * place.beat_ns)
     try:
-        lines = recorder_order.lines(message, place.machine())
+        machine = place.machine()
+        lines = recorder_order.lines(message, machine)
     except ValueError as error:
         return without_recorder(job, started_ns, Outcome("start", STARTUP, f"{next(iter(message.start.argv), '')}: {error}"), place)
-    follower = _Follower(job, message, Header(message, place.machine(), started_ns), Listeners(live, look, began, say, so_far), driving)
+    follower = _Follower(job, message, Header(message, machine, started_ns), Listeners(live, look, began, say, so_far), driving)
     with Spool(recordings) as spool:
         with _recorder(place, recorder, input_descriptor) as process:
             _tell(process, lines)
