@@ -96,6 +96,11 @@ class Recording:
             place = len(self.events)
             assert self._read(), f"the recording ended without {kind}: {self.events[-5:]}"
 
+    def read_until(self, true: Callable[[], bool]) -> None:
+        """Read on until this holds of the events so far."""
+        while not true():
+            assert self._read(), f"the recording ended before: {self.events[-5:]}"
+
     def wait_pid(self) -> int:
         """The process that was started."""
         return self.wait("start")[1]

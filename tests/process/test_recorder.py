@@ -391,13 +391,13 @@ def test_process_without_a_file_left(recorder: Recorder) -> None:
     with recorder.started(order(lines, tree=1), read, wrap=["sh", "-c", 'ulimit -n 30; exec "$0" "$@"']) as process:
         recording = Recording(process, write)
         missed = recording.wait("missed")
+        recording.read_until(lambda: len({event[2] for event in recording.of("process")} | {event[1] for event in recording.of("missed")}) == 21)
         recording.go()
         recording.finish()
     os.close(read)
     os.close(write)
 
     assert missed.fields[2] == "files"
-    assert len({event[2] for event in recording.of("process")} | {event[1] for event in recording.of("missed")}) == 21
 
 
 def test_command_again_after_an_exec(recorder: Recorder) -> None:
