@@ -1,5 +1,5 @@
 # make demo   sets up an environment with the runtimes and measures inception_v3 in them
-# make test   sets up what tests need and runs all of them;  make quick  those that start no process
+# make test   sets up what tests need and runs all of them;  make quick  those that start no process, with fewer examples
 # make check  ruff and mypy;  make wheel-test  the wheel, in a fresh environment;  make docs  the manual as a site;
 # make bench, and bench-NAME for boards, explain, fleet, gate, growth, history, plan, release, runtimes, scale  the claims of the manual, measured and written into it
 # make attack, fuzz  kills, odd surroundings, hostile and damaged files, trees of processes, counted; the counts are written into the manual
@@ -8,11 +8,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml README.md $(shell find memprof runners reports -name '*.py' -o -name '*.h' -o -name '*.c' -o -name '*.sh' -o -name '*.js' -o -name '*.css' -o -name '*.html')
 
-# Workers of pytest-xdist; one that has nothing left takes over tests of another. What measures also waits, so there are three more than CPUs,
-# but no more than eight: what the tests measure takes memory.
+# Workers of pytest-xdist, which take test after test in one order: those that take long first. What measures also waits, so there are three more
+# than CPUs, but no more than eight: what the tests measure takes memory.
 CPUS := $(shell nproc)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what they compile, wherever this is set
-BESIDE := --dist worksteal --maxprocesses 8 --numprocesses
+BESIDE := --dist load --maxschedchunk 1 --maxprocesses 8 --numprocesses
 
 .PHONY: demo test quick check docs wheel-test gate clean bench bench-boards bench-gate bench-plan bench-explain bench-generating bench-growth bench-scale
 .PHONY: atlas bench-history bench-release bench-runtimes bench-fleet fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz
@@ -25,7 +25,7 @@ test: $(VENV)/.for-tests $(VENV)/.installed
 	$(PYTEST) $(BESIDE) $$(( $(CPUS) + 3 ))
 
 quick: $(VENV)/.for-tests $(VENV)/.installed
-	$(PYTEST) --quick -r fE $(BESIDE) $$(( $(CPUS) + 1 ))
+	$(PYTEST) tests/unit --hypothesis-profile=quick -r fE $(BESIDE) $$(( $(CPUS) + 1 ))
 
 check: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/ruff check .

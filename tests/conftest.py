@@ -1,12 +1,7 @@
-"""What the tests share: a folder of scenarios for the synthetic runtime, memprof as a command, and tools that may be missing.
-
-`pytest --quick` leaves out every test that starts a process, at the moment when it would.
-"""
+"""What the tests share: a folder of scenarios for the synthetic runtime, memprof as a command, and tools that may be missing."""
 
 from __future__ import annotations
 
-import gc
-import importlib
 import io
 import json
 import logging
@@ -16,17 +11,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from itertools import islice
+from contextlib import contextmanager
 from pathlib import Path
 
-import failing
 import pytest
-from browsing import browser, chromium  # noqa: F401  (the fixtures)
-from once import SHARED, USERS_CACHE, once
-from sshd import board, server  # noqa: F401  (the fixtures)
+from support import recorder_runs
+from support.browser_page import browser, chromium  # noqa: F401  (the fixtures)
+from support.session_cache import SHARED, USERS_CACHE, once
+from support.sshd import board, server  # noqa: F401  (the fixtures)
 
 # BLAS reads this once, when numpy is imported. Its threads wait by spinning, and the CPUs are busy with other tests. What tests start is not told.
 with pytest.MonkeyPatch.context() as _environment:
@@ -52,70 +45,12 @@ hypothesis.settings.load_profile("memprof")
 Scenario = Callable[..., Path]
 Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
 
-_STARTS = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.system")
-_LEFT_OUT = "starts a process, and --quick leaves those out"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--quick", action="store_true", help="leave out the tests that start a process")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Each worker begins with its share of the tests that take long: whoever begins one when the others have nothing left is waited for.
-
-    pytest-xdist hands each worker an equal stretch of the tests, and moves only the last ones of a stretch to others.
-    """
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
-    long = [item for item in items if item.get_closest_marker("long")]
-    others = iter([item for item in items if not item.get_closest_marker("long")])
-    total, items[:] = len(items), []
-    for worker in range(workers):
-        share = long[worker::workers]
-        stretch = (total - len(items)) // (workers - worker)
-        items += [*share, *islice(others, stretch - len(share))]
-
-
-def pytest_collection_finish() -> None:
-    """What was imported and collected stays until the end: the collector of garbage need not look at it again and again."""
-    gc.enable()
-    gc.collect()
-    gc.freeze()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """A worker that is to run all tests imports their modules, each worker from another module on.
-
-    Each module is then compiled, with its assertions, by the worker that comes to it first; all workers would do it side by side for the same
-    module, 10 s of CPU time each.
-    """
-    gc.disable()
-    if config.getoption("--quick"):
-        hypothesis.settings.load_profile("quick")
-    worker: dict[str, object] = getattr(config, "workerinput", {})
-    if worker and config.args == config.getini("testpaths"):
-        names = sorted(path.stem for path in Path(__file__).parent.glob("test_*.py"))
-        first = len(names) * int(str(worker["workerid"]).removeprefix("gw")) // int(str(worker["workercount"]))
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            for name in names[first:] + names[:first]:
-                with suppress(Exception, pytest.skip.Exception):  # collecting it says why
-                    importlib.import_module(name)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _quick(pytestconfig: pytest.Config) -> Iterator[None]:
-    """Python announces every process before it starts it. The hook that hears it cannot be taken back, only told that the tests are over."""
-    leaves_out = bool(pytestconfig.getoption("--quick"))
-
-    def hear(event: str, words: object) -> None:
-        if leaves_out and event in _STARTS:
-            pytest.skip(_LEFT_OUT)
-
-    if leaves_out:
-        sys.addaudithook(hear)
-    yield
-    leaves_out = False
+    """Tests that take long begin first: whoever begins one when the others have nothing left is waited for."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -237,20 +172,17 @@ def recorder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     kind: RecorderKind = request.param
     if kind == "c":
         need_tool("cc")
-        if request.config.getoption("--quick"):
-            pytest.skip(_LEFT_OUT)  # the compiler, before anything else
         once("the recorder in C", _make_recorder_build)
     monkeypatch.setattr(probing, "recorder_command", lambda *_: bundle.recorder_command(kind))
     return kind
 
 
 @pytest.fixture
-def nothing_left(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever the test starts must have ended when the test ends."""
-    monkeypatch.setenv(failing.MARK, failing.new_mark())
+    monkeypatch.setenv(recorder_runs.MARK, recorder_runs.new_mark())
     yield
-    if not pytestconfig.getoption("--quick"):  # where nothing was started
-        failing.wait_for(failing.all_gone)
+    recorder_runs.wait_for(recorder_runs.all_gone)
 
 
 def need_tool(name: str) -> str:

@@ -114,5 +114,5 @@ def _written(folder: Path, module: str, last: str, words: Mapping[str, int | boo
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
     if not (folder / last).exists():
         shutil.rmtree(folder, ignore_errors=True)
-        import_module(module).make(folder, **words)
+        import_module(f"support.{module}").make(folder, **words)
     return folder

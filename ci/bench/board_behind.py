@@ -13,14 +13,14 @@ from pathlib import Path
 # The tests' folder is no package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-import once
+from support import session_cache
 from board import booting
 
 
 def main() -> None:
     """See the module's text."""
     folder, port = Path(sys.argv[1]), int(sys.argv[2])
-    os.environ[once.SHARED] = str(folder)
+    os.environ[session_cache.SHARED] = str(folder)
     with booting.shared(1, python=True, port=port) as board:
         client = folder / "bin" / "ssh"
         client.parent.mkdir(exist_ok=True)

@@ -20,9 +20,9 @@ from memprof.runs.records import Run
 # The tests' folder is no package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-import once
+from support import session_cache
 import pytest
-import sshd
+from support import sshd
 from board import booting, making
 
 # Why there is no such place here: the tests' server says so as to pytest.
@@ -52,7 +52,7 @@ def reached(server: sshd.Server, folder: str = "there") -> Iterator[Remote]:
 def board(python: bool) -> Iterator[Remote]:
     """A board with 2 CPUs as a place."""
     with tempfile.TemporaryDirectory(prefix="memprof-bench-") as top:
-        os.environ[once.SHARED] = top
+        os.environ[session_cache.SHARED] = top
         with booting.shared(2, python) as machine:
             client = Path(top) / "bin" / "ssh"
             client.parent.mkdir()

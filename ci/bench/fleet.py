@@ -43,7 +43,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-from simulated_fleet import simulate
+from support.simulated_fleet import simulate
 
 from bench import docs, tools
 from bench.table import aligned

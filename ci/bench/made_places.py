@@ -16,7 +16,7 @@ from typing import Any
 # The tests' folder is no package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-import made
+from support import sample_runs
 
 from memprof.measuring.fleet import message, worker
 from memprof.measuring.fleet.message import Offered, Result, Task
@@ -61,7 +61,7 @@ def _run() -> Run:
     for _ in range(_ROWS):
         rss += random.randrange(64) * 4096
         samples.append((samples[-1][0] + random.randrange(10**6, 2 * 10**6), rss, rss // 10, 2 * rss))
-    return made.run(samples=samples)
+    return sample_runs.run(samples=samples)
 
 
 _RUNS = [_run() for _ in range(_TIMELINES)]

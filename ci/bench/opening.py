@@ -17,10 +17,10 @@ def seconds(page: Path, repeats: int) -> float | None:
     if binary is None or driver_path is None:
         return None
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))  # which is no package
-    import browsing
+    from support import browser_page
 
     taken = []
-    with tempfile.TemporaryDirectory(prefix="memprof-bench-") as folder, browsing.driven(binary, driver_path, Path(folder)) as driver:
+    with tempfile.TemporaryDirectory(prefix="memprof-bench-") as folder, browser_page.driven(binary, driver_path, Path(folder)) as driver:
         for _ in range(repeats):
             driver.get("about:blank")
             driver.get(page.as_uri())

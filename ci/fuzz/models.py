@@ -170,7 +170,7 @@ def _profiled() -> tuple[Any, Any]:
 @cache
 def _models() -> dict[str, Path]:
     """The small models of the tests, by name."""
-    import plan_models
+    from support import plan_models
     from onnx import helper
 
     from memprof import zoo
@@ -233,7 +233,7 @@ def seeds(name: str) -> list[bytes]:
         return [b"0", b"1"]
     if name in ("onnx", "tflite", "weights"):
         models = [path.read_bytes() for path in _models().values()] if name != "tflite" else []
-        import plan_tflite
+        from support import plan_tflite
 
         if name != "onnx":
             models.append(plan_tflite.control_flow(harness.file(b"", "c.tflite")).read_bytes())

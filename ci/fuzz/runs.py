@@ -28,7 +28,7 @@ import harness
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-import made
+from support import sample_runs
 
 _STEADY = (0, 0.1, 0.2, 0.3, 0.4)
 _SUITE = b"""models = ["a.onnx"]
@@ -200,13 +200,13 @@ def seeds(name: str) -> list[bytes]:
     from memprof.judge import baseline
     from memprof.runs import store
 
-    good = b"".join(store.encode(run) for run in made.runs())
+    good = b"".join(store.encode(run) for run in sample_runs.runs())
     Path("good.jsonl").write_bytes(good)
-    Path("worse.jsonl").write_bytes(b"".join(store.encode(run) for run in made.runs(extra_mib=[10 + extra for extra in _STEADY])))
+    Path("worse.jsonl").write_bytes(b"".join(store.encode(run) for run in sample_runs.runs(extra_mib=[10 + extra for extra in _STEADY])))
     Path("good.toml").write_bytes(b'peak = "400 MiB"\n')
-    baseline.update(Path("good.json"), baseline.entries(made.runs()))
-    failed = store.encode(made.run(outcome=made.Outcome("signal", "PREPARE", signal="SIGSEGV")))
-    varied = [*made.runs(), *made.runs("b", threads=2, knobs={"arena": "off"}, env={"A": "b"}, shapes={"x": (1, 2)})]
+    baseline.update(Path("good.json"), baseline.entries(sample_runs.runs()))
+    failed = store.encode(sample_runs.run(outcome=sample_runs.Outcome("signal", "PREPARE", signal="SIGSEGV")))
+    varied = [*sample_runs.runs(), *sample_runs.runs("b", threads=2, knobs={"arena": "off"}, env={"A": "b"}, shapes={"x": (1, 2)})]
     several = b"".join(store.encode(run) for run in varied) + failed
     by_name = {
         "runs": [good, several],
@@ -231,8 +231,8 @@ def _history() -> list[bytes]:
     for words in (("init", "-q"), commit):
         subprocess.run(["git", *words], check=True)
     Path("history").mkdir(exist_ok=True)
-    Path("history/good.json").write_bytes(points.encoded(points.of(Commit("a" * 40, 7), baseline.entries(made.runs())))[1])
-    later = baseline.entries(made.runs(extra_mib=[10 + extra for extra in _STEADY]))
+    Path("history/good.json").write_bytes(points.encoded(points.of(Commit("a" * 40, 7), baseline.entries(sample_runs.runs())))[1])
+    later = baseline.entries(sample_runs.runs(extra_mib=[10 + extra for extra in _STEADY]))
     return [points.encoded(points.of(Commit("b" * 40, 8, ("a" * 40,), "subject", ("v1",)), later))[1]]
 
 

@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from failing import free_port
-from once import SHARED
+from support.recorder_runs import free_port
+from support.session_cache import SHARED
 
 from .making import Files, Missing, made
 

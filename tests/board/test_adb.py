@@ -6,11 +6,9 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import adbd
-import failing
 import pytest
 from conftest import Memprof, Scenario
-from test_adb import plugged, server, tools  # noqa: F401  (the fixtures)
+from support import adbd, recorder_runs
 
 from memprof.errors import InputError
 from memprof.programs import recorder_build
@@ -43,7 +41,7 @@ NNPACKAGE_RUN = """
 
 
 @pytest.fixture
-def device(board: Board, plugged: Callable[..., adbd.Device], monkeypatch: pytest.MonkeyPatch) -> Iterator[adbd.Device]:  # noqa: F811
+def device(board: Board, plugged: Callable[..., adbd.Device], monkeypatch: pytest.MonkeyPatch) -> Iterator[adbd.Device]:
     """The board as adb's client sees it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(CACHE / "programs"))
     try:
@@ -55,7 +53,7 @@ def device(board: Board, plugged: Callable[..., adbd.Device], monkeypatch: pytes
 
 
 @pytest.mark.long
-def test_a_model_is_run_by_a_program_of_the_device(
+def test_model_run_by_device_program(
     memprof: Memprof,
     board: Board,
     device: adbd.Device,
@@ -76,11 +74,11 @@ def test_a_model_is_run_by_a_program_of_the_device(
     done = memprof("run", scenario("a model.tflite", load="weights"), *words, "-o", "r.jsonl")
 
     assert done.returncode == 0, done.stderr
-    (run,) = failing.runs_in(tmp_path / "r.jsonl")
+    (run,) = recorder_runs.runs_in(tmp_path / "r.jsonl")
     assert (run["machine"]["name"], run["machine"]["arch"], run["outcome"]["status"]) == ("board", "aarch64", "ok")
     peaks = {mark["phase"]: mark["rss_peak_bytes"] for mark in run["marks"]}
     assert 24 * MIB <= peaks["MODEL_LOAD"] < 27 * MIB and 32 * MIB <= peaks["EXECUTE"] < 35 * MIB, peaks
 
     failed = memprof("exec", "--on", f"adb:{device.serial}", "-o", "f.jsonl", "--", there, "--nnpackage", "/none")
     assert failed.returncode == 4, failed.stderr
-    assert failing.runs_in(tmp_path / "f.jsonl")[0]["outcome"]["exit_code"] == 3
+    assert recorder_runs.runs_in(tmp_path / "f.jsonl")[0]["outcome"]["exit_code"] == 3

@@ -8,11 +8,11 @@ from .booting import Board
 
 
 @pytest.mark.long
-def test_it_is_an_aarch64_linux_without_python(board: Board) -> None:
+def test_board_aarch64_without_python(board: Board) -> None:
     assert board.run("uname -m; nproc; command -v python3 || echo none").split() == [b"aarch64", b"2", b"none"]
 
 
-def test_its_kernel_tells_what_peaks_need(board: Board) -> None:
+def test_board_kernel_supports_peaks(board: Board) -> None:
     """Exact peaks, their end, and swapped-out pages, with counters that are kept by thread."""
     assert float(b".".join(board.run("uname -r").split(b".")[:2])) < 6.2
     board.run("echo 5 > /proc/self/clear_refs")
@@ -20,7 +20,7 @@ def test_its_kernel_tells_what_peaks_need(board: Board) -> None:
     assert b"VmSwap:" in board.run("cat /proc/self/status")
 
 
-def test_files_and_failures_come_through(board: Board) -> None:
+def test_board_files_and_failures(board: Board) -> None:
     content = bytes(range(256)) * 1000
     board.put(content, "/tmp/it is 'here'".replace("'", ""), "644")
     assert board.run("cat '/tmp/it is here'") == content

@@ -8,9 +8,9 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import failing
 import pytest
 from conftest import Memprof, Scenario
+from support import recorder_runs
 
 from memprof.errors import InputError
 from memprof.programs import recorder_build
@@ -58,11 +58,11 @@ def on(board: Board, reach: Callable[[Board], Words]) -> Words:
     return words
 
 
-def test_a_program_there_is_measured_and_what_was_sent_is_removed(memprof: Memprof, board: Board, on: Words, tmp_path: Path) -> None:
+def test_program_measured_and_files_removed(memprof: Memprof, board: Board, on: Words, tmp_path: Path) -> None:
     done = memprof("exec", *on, "-o", "r.jsonl", "--", "dd", "if=/dev/zero", "of=/dev/null", "bs=8M", "count=30")
     assert done.returncode == 0, done.stderr
 
-    (run,) = failing.runs_in(tmp_path / "r.jsonl")
+    (run,) = recorder_runs.runs_in(tmp_path / "r.jsonl")
     assert (run["outcome"]["status"], run["machine"]["name"], run["machine"]["arch"]) == ("ok", "board", "aarch64")
     assert run["job"]["program"]["path"] == "/bin/dd" and run["job"]["program"]["sha256"]
     (mark,) = run["marks"]
@@ -73,7 +73,7 @@ def test_a_program_there_is_measured_and_what_was_sent_is_removed(memprof: Mempr
     assert board.run(f"ls -A {on[-1]}") == b""
 
 
-def test_a_model_is_sent_to_a_program_that_tells_phases(memprof: Memprof, scenario: Scenario, on: Words, tmp_path: Path) -> None:
+def test_model_sent_to_program_with_phases(memprof: Memprof, scenario: Scenario, on: Words, tmp_path: Path) -> None:
     app, model = tmp_path / "app", scenario("a model's.json", load="weights")
     app.write_text('#!/bin/sh\nsleep 0.4; echo loaded\nsleep 0.4; grep -q weights "$1" && echo ran\nsleep 0.2\n')
     app.chmod(0o755)
@@ -81,13 +81,13 @@ def test_a_model_is_sent_to_a_program_that_tells_phases(memprof: Memprof, scenar
     done = memprof("run", model, "--cmd", "./app {model}", *phases, *on, "--repeats", "1", "-o", "r.jsonl")
     assert done.returncode == 0, done.stderr
 
-    (run,) = failing.runs_in(tmp_path / "r.jsonl")
+    (run,) = recorder_runs.runs_in(tmp_path / "r.jsonl")
     told = [mark["phase"] for mark in run["marks"]]
     assert run["outcome"]["status"] == "ok" and told.index("MODEL_LOAD") < told.index("EXECUTE"), run
     assert "MODEL_LOAD" in done.stdout
 
 
-def test_a_process_there_is_looked_at(memprof: Memprof, board: Board, on: Words, tmp_path: Path) -> None:
+def test_attach_to_process_on_board(memprof: Memprof, board: Board, on: Words, tmp_path: Path) -> None:
     pid = board.run("sleep 300 > /dev/null 2>&1 < /dev/null & echo $!").decode().strip()
     try:
         done = memprof("attach", pid, "--for", "300ms", *on, "-o", "r.jsonl")
@@ -95,7 +95,7 @@ def test_a_process_there_is_looked_at(memprof: Memprof, board: Board, on: Words,
         board.run(f"kill {pid}")
     assert done.returncode == 0, done.stderr
 
-    (run,) = failing.runs_in(tmp_path / "r.jsonl")
+    (run,) = recorder_runs.runs_in(tmp_path / "r.jsonl")
     assert run["job"]["argv"] == ["sleep", "300"] and run["job"]["program"]["path"] == "/bin/busybox"
     (mark,) = run["marks"]
     # Its kernel adds a thread's pages to the sum late: statm and the high-water mark say 4 KiB of so small a process, smaps_rollup all of it.
@@ -103,7 +103,7 @@ def test_a_process_there_is_looked_at(memprof: Memprof, board: Board, on: Words,
     assert mark["rss_begin_bytes"] > 64 << 10  # so that its peak is told too if it is killed before its end can be read
 
 
-def test_doctor_judges_a_machine_without_python_by_a_program(memprof: Memprof, on: Words) -> None:
+def test_doctor_without_python(memprof: Memprof, on: Words) -> None:
     done = memprof("doctor", *on, "--json")
     assert done.returncode == 0, done.stderr
 
@@ -118,14 +118,14 @@ def test_doctor_judges_a_machine_without_python_by_a_program(memprof: Memprof, o
     assert re.search(exact + r" \(a program that holds (100|8)\.0 MiB was measured with", report["verdict"])
 
 
-def test_a_model_needs_an_interpreter_there(memprof: Memprof, scenario: Scenario, on: Words) -> None:
+def test_model_needs_interpreter_on_board(memprof: Memprof, scenario: Scenario, on: Words) -> None:
     for words in (("runtimes",), ("run", scenario(load=[]), "-r", "synthetic")):
         done = memprof(*words, *on)
-        assert done.returncode == 5 and "has no python3 on its PATH; --python names an interpreter there" in failing.sentence(done)
+        assert done.returncode == 5 and "has no python3 on its PATH; --python names an interpreter there" in recorder_runs.sentence(done)
 
 
 @pytest.mark.long
-def test_a_model_runs_in_the_interpreter_there(
+def test_model_runs_in_interpreter_on_board(
     memprof: Memprof, scenario: Scenario, wide_board: Board, reach: Callable[[Board], Words], tmp_path: Path
 ) -> None:
     on = [*reach(wide_board), "--python", "/usr/bin/python3.11"]
@@ -133,7 +133,7 @@ def test_a_model_runs_in_the_interpreter_there(
     done = memprof("run", model, "-r", "synthetic", *on, "--repeats", "1", "--runs", "2", "-o", "r.jsonl")
     assert done.returncode == 0, done.stderr
 
-    (run,) = failing.runs_in(tmp_path / "r.jsonl")
+    (run,) = recorder_runs.runs_in(tmp_path / "r.jsonl")
     assert (run["outcome"]["status"], run["machine"]["arch"], run["job"]["python"]) == ("ok", "aarch64", "/usr/bin/python3.11")
     load = next(mark for mark in run["marks"] if mark["phase"] == "MODEL_LOAD")
     assert load["rss_peak_exact"] and load["rss_end_bytes"] - load["rss_begin_bytes"] >= 8 * MIB

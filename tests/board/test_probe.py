@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from compiled import once_compiled
 from conftest import Memprof
-from native_programs import HEAD, HEADER, SWAPPED_OUT, folded, swapped_out
+from support.compiler import once_compiled
+from support.native_programs import HEAD, HEADER, SWAPPED_OUT, folded, swapped_out
 
 from memprof.errors import InputError
 from memprof.measuring.places.machine import this_machine
@@ -64,14 +64,14 @@ def measured(board: Board, program: bytes) -> Measured:
     return measure
 
 
-def test_it_answers_and_tells_the_board_s_facts(measured: Measured) -> None:
+def test_recorder_reports_board_facts(measured: Measured) -> None:
     run = measured("/bin/busybox", "true")
 
     assert run.outcome.ok, run
     assert run.machine.peak_bound_bytes == peak_bound(run.machine.kernel, 4096, 2, 2) == 67 * 16 * 4096
 
 
-def test_a_transient_is_seen_within_the_bound_of_its_thread(measured: Measured) -> None:
+def test_transient_peak_within_thread_bound(measured: Measured) -> None:
     run = measured(body='memprof_begin("SPIKE"); drop(hold(40 * MIB), 40 * MIB); memprof_end();')
 
     mark = run.mark("SPIKE")
@@ -80,7 +80,7 @@ def test_a_transient_is_seen_within_the_bound_of_its_thread(measured: Measured) 
     assert -67 * 4096 <= mark.rss_peak_bytes - 40 * MIB <= MIB
 
 
-def test_the_end_of_a_phase_is_exact_where_status_lags(measured: Measured) -> None:
+def test_phase_end_exact_despite_status_lag(measured: Measured) -> None:
     """512 pages of a file, which 32 faults bring in: status has none of them yet."""
     body = """
     int file = open("/proc/self/exe", O_RDONLY);
@@ -101,7 +101,7 @@ def test_the_end_of_a_phase_is_exact_where_status_lags(measured: Measured) -> No
     assert after.rss_end_bytes == (after.anon_end_bytes or 0) + after.file_end_bytes + (after.shmem_end_bytes or 0)
 
 
-def test_a_run_stays_on_a_cpu(measured: Measured) -> None:
+def test_run_pinned_to_cpu(measured: Measured) -> None:
     assert measured("/bin/sh", "-c", "test $(nproc) = 1", cpus=(1,)).outcome.ok
     assert measured("/bin/sh", "-c", "test $(nproc) = 2").outcome.ok
     refused = measured("/bin/true", cpus=(0, 7))
@@ -123,7 +123,7 @@ def looked_at(there: Board, recorder: str, held: bool) -> bool:
     return folded(message, out, BOARD).outcome.ok
 
 
-def test_a_process_that_is_held_may_be_looked_at_where_yama_forbids_it(board: Board, program: bytes) -> None:
+def test_held_process_inspectable_under_yama(board: Board, program: bytes) -> None:
     board.put(program, "/tmp/recorder")
     assert looked_at(board, "/tmp/recorder", held=True)
     assert not looked_at(board, "/tmp/recorder", held=False)
@@ -138,11 +138,11 @@ def zram(board: Board) -> Iterator[None]:
         board.run("swapoff /dev/zram0 && echo 1 > /sys/block/zram0/reset")
 
 
-def test_pages_in_zram_are_not_forgotten(measured: Measured, zram: None) -> None:
+def test_zram_pages_counted(measured: Measured, zram: None) -> None:
     swapped_out(measured(body=SWAPPED_OUT))
 
 
-def test_a_run_that_is_kept_out_of_zram_has_an_exact_peak(memprof: Memprof, on: Words, tmp_path: Path, zram: None) -> None:  # noqa: F811
+def test_no_swap_run_has_exact_peak(memprof: Memprof, on: Words, tmp_path: Path, zram: None) -> None:
     (tmp_path / "it").write_bytes(compiled(SWAPPED_OUT))
     (tmp_path / "it").chmod(0o755)
 
@@ -207,7 +207,7 @@ static void *touch(void *number) {
 
 @pytest.mark.parametrize("kind", ["board", "wide_board"])
 @pytest.mark.long
-def test_status_lags_by_thread_whatever_the_number_of_cpus(kind: str, request: pytest.FixtureRequest) -> None:
+def test_status_lag_by_thread_not_cpus(kind: str, request: pytest.FixtureRequest) -> None:
     there: Board = request.getfixturevalue(kind)
     source = HEAD + LAGS + "int main(void) { int at; (void)hold; (void)drop;\n" + LAG + "\nreturn 0; }"
     lags = once_compiled("aarch64-linux-gnu-gcc", "program.c", source, f"-I{HEADER.parent}", "-static").read_bytes()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from native_programs import folded
+from support.native_programs import folded
 
 from memprof.measuring.bundle import recorder_zip
 from memprof.recording.bounds import peak_bound
@@ -15,7 +15,7 @@ from .booting import Board
 from .test_probe import BOARD, looked_at
 
 
-def test_it_answers_there(wide_board: Board) -> None:
+def test_python_recorder_answers_on_board(wide_board: Board) -> None:
     wide_board.put(recorder_zip().read_bytes(), "/tmp/recorder.zip", "644")
     job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
     start = Start(argv=("/bin/sh", "-c", "test $(nproc) = 1 && sleep 1"), command=Command(), cpus=(0,))
@@ -30,7 +30,7 @@ def test_it_answers_there(wide_board: Board) -> None:
     assert mark is not None and (mark.rss_peak_bytes or 0) > 0
 
 
-def test_a_process_that_is_held_may_be_looked_at_where_yama_forbids_it(wide_board: Board) -> None:
+def test_held_process_readable_despite_yama(wide_board: Board) -> None:
     wide_board.put(recorder_zip().read_bytes(), "/tmp/recorder.zip", "644")
     assert looked_at(wide_board, "python3 -I -S /tmp/recorder.zip", held=True)
     assert not looked_at(wide_board, "python3 -I -S /tmp/recorder.zip", held=False)

@@ -7,9 +7,9 @@ import re
 from contextlib import suppress
 
 import pytest
-from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from memprof.errors import InputError
 from memprof.recording.fold import Fold, fold

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from made import job, machine
+from support.sample_runs import job, machine
 
 from memprof.recording import events, order
 from memprof.recording.order import Command, Group, Header, Hold, Message, Start

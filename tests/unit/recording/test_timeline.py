@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from memprof.recording.timeline import FILE, Timeline
 from memprof.runs import store

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from made import job, machine
+from support.sample_runs import job, machine
 
 from memprof.recording.events import escaped
 from memprof.recording.fold import Fold, Notice, fold

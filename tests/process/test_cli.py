@@ -1,0 +1,229 @@
+"""The command line: quick to answer, the main job from end to end, and nothing imported before it is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+
+import pytest
+from support.recorder_runs import NEAR
+
+import memprof as package
+from memprof.measuring import campaign
+from memprof.programs.runtimes import runners_path
+from memprof.runs.settings import SIZES
+
+STEPS = {"load": [{"allocate": "w", "bytes": 30 << 20}], "execute": [{"spike": 20 << 20}]}
+
+
+def test_run_tables_match_runs_file(memprof, scenario, tmp_path):
+    done = memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "2", "-o", "runs.jsonl", "--all")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("scenario.json, warming up 5 & running 5, 2 repeats\n\nLatency (ms)\n\n| variant ")
+    assert memprof("table", "runs.jsonl").stdout == done.stdout
+    assert "runs.jsonl holds the runs" in done.stderr
+    assert "too few to decide a comparison" in done.stderr
+
+
+class Told:
+    """A Progress that remembers the sentences."""
+
+    def __init__(self):
+        self.sentences = []
+
+    def started(self, job, index, total): ...
+    def live(self, phase, rss_bytes): ...
+    def finished(self, run): ...
+    def say(self, sentence):
+        self.sentences.append(sentence)
+
+
+def test_library_messages_match_command(scenario, tmp_path):
+    told = Told()
+    path = tmp_path / "runs.jsonl"
+
+    package.measure([scenario(**STEPS)], ["synthetic"], repeats=1, output=path, progress=told)
+
+    assert told.sentences == ["1 repeat: too few to decide a comparison, which takes at least 5", f"{path} holds the runs"]
+
+
+def test_library_error_leaves_no_file(scenario, tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(11, "no process can be started")
+
+    monkeypatch.setattr(campaign, "measure", refused)
+    told = Told()
+
+    with pytest.raises(OSError, match="no process"):
+        package.measure([scenario(**STEPS)], ["synthetic"], repeats=5, output=tmp_path / "runs.jsonl", progress=told)
+
+    assert not (tmp_path / "runs.jsonl").exists() and told.sentences == []
+
+
+def test_run_all_prints_readme_tables(memprof, scenario):
+    out = memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "1", "-o", "runs.jsonl", "--all").stdout
+
+    titles = [line for line in out.splitlines() if line and not line.startswith(("|", "-", "scenario"))]
+    assert [title.rsplit(" (", 1)[0] for title in titles] == [
+        "Latency",
+        "RSS peak",
+        "Anonymous memory at the end",
+        "File-backed memory at the end",
+        "VMS at the end",
+        "HWM, never reset",
+        "PSS at the end",
+        "USS at the end",
+        "EXECUTE, one iteration",
+        "Kept after release, above the baseline",
+    ]
+    assert "| variant   |  baseline | MODEL_LOAD | PREPARE | WARMUP | EXECUTE | PEAK |".replace(" ", "") in out.replace(" ", "")
+
+
+def test_json_row_per_run_and_phase(memprof, scenario):
+    out = memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "1", "-o", "runs.jsonl", "--json").stdout
+
+    rows = {row["phase"]: row for row in json.loads(out)}
+    assert list(rows) == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE", "PEAK"]
+    assert rows["EXECUTE"]["rss_peak_bytes"] - rows["MODEL_LOAD"]["rss_end_bytes"] == pytest.approx(20 << 20, abs=NEAR)
+
+
+def test_suite_file_variants_measured(memprof, scenario, tmp_path):
+    scenario(**STEPS)
+    (tmp_path / "suite.toml").write_text(
+        'models = ["scenario.json"]\nrepeats = 1\n[[variant]]\nname = "plain"\nruntime = "synthetic"\n'
+        '[[variant]]\nname = "more"\nruntime = "synthetic"\nset = { extra = "40MiB" }\n'
+    )
+
+    done = memprof("run", "--suite", "suite.toml", "-o", "runs.jsonl", "--json")
+
+    peaks = {row["variant"]: row["rss_peak_bytes"] for row in json.loads(done.stdout) if row["phase"] == "PEAK"}
+    assert peaks["more"] - peaks["plain"] == pytest.approx(40 << 20, abs=2 * NEAR)
+
+
+def test_output_named_by_time(memprof, scenario, tmp_path):
+    memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "1")
+
+    assert len(list(tmp_path.glob("memprof-*.jsonl"))) == 1
+
+
+def test_runtimes_lists_all_knobs(memprof):
+    text = memprof("runtimes").stdout
+    runtimes = {runtime["name"]: runtime for runtime in json.loads(memprof("runtimes", "--json").stdout)}
+
+    names = {path.stem.replace("_native", "-native") for path in (runners_path() / "runtimes").glob("[a-z]*.py")}
+    assert set(runtimes) == names
+    assert "runtimes install" in text or all(runtime["version"] for runtime in runtimes.values())
+    wanted = {"optimization", "prepacking", "constant_folding", "mem_pattern", "arena", "weights", "format", "order", "mode", "provider"}
+    wanted |= {"malloc_arenas", "malloc_mmap_threshold", "malloc_trim", "preload", "ballast"}
+    assert wanted <= {knob["name"] for knob in runtimes["onnxruntime"]["knobs"]}
+    assert all(knob["meaning"] for runtime in runtimes.values() for knob in runtime["knobs"])
+    sizes = [{knob["name"] for knob in runtime["knobs"] if knob["values"] == "bytes"} for runtime in runtimes.values()]
+    assert set.intersection(*sizes) == SIZES
+
+
+def modules_of(code):
+    done = subprocess.run([sys.executable, "-c", code + "; import sys; print(*sys.modules)"], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_measuring_imports_nothing_heavy():
+    loaded = modules_of("import memprof.measuring.campaign, memprof.measuring.suite, memprof.cli.run, memprof.cli.progress")
+
+    assert not loaded & {"pandas", "numpy", "matplotlib", "scipy", "onnx", "jinja2"}
+
+
+def test_package_import_loads_no_parts():
+    assert not {name for name in modules_of("import memprof") if name.startswith("memprof.")}
+
+
+def test_recorder_imports_only_stdlib(tmp_path):
+    loaded = modules_of("import memprof.recorder.__main__, memprof.recorder.launch, memprof.recorder.loop, memprof.recorder.pagecache")
+
+    outside = {name.split(".")[0] for name in loaded} - set(sys.stdlib_module_names) - {"memprof", "__main__", "sitecustomize"}
+    assert not {name for name in outside if not name.startswith(("_", "pyximport", "distutils"))}
+    assert not (loaded - modules_of("import memprof")) & {"dataclasses", "json", "re", "subprocess", "ctypes"}
+    assert not {name for name in loaded if name.startswith("memprof.") and not name.startswith("memprof.recorder")}
+
+
+def test_library_measures_and_summarises(scenario, tmp_path):
+    path = scenario(**STEPS)
+
+    runs = package.measure([path], ["synthetic"], repeats=2, output=tmp_path / "runs.jsonl")
+
+    assert package.load(tmp_path / "runs.jsonl") == runs
+    peaks = [row for row in runs.summarise() if row.metric == "rss_peak_bytes" and row.phase == "PEAK"]
+    assert len(peaks) == 1
+    assert len(peaks[0].values) == 2
+    assert {"MODEL_LOAD", "PEAK"} <= set(runs.to_frame()["phase"])
+    assert runs.timeline()["rss_bytes"].max() <= peaks[0].max
+
+
+@pytest.mark.parametrize("limit_kib", [20_000, 24_000, 30_000, 34_000])
+def test_run_in_small_address_space(memprof, scenario, tmp_path, limit_kib):
+    path = scenario(**STEPS)
+    words = shlex.join([sys.executable, "-m", "memprof", "run", str(path), "-r", "synthetic", "-o", "new.jsonl"])
+
+    done = subprocess.run(["sh", "-c", f"ulimit -v {limit_kib}; exec {words}"], cwd=tmp_path, capture_output=True, text=True)
+
+    assert done.returncode in (4, 5), done.stderr  # memprof itself has too little, or what it starts
+    assert done.stderr.splitlines()[-1].startswith("memprof: ") and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("limit_mib", [100, 130, 150])
+def test_plot_in_small_address_space(memprof, scenario, tmp_path, limit_mib):
+    """OpenBLAS, which numpy brings, looks for memory without end where there is none."""
+    assert memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "1", "-o", "runs.jsonl").returncode == 0
+    words = shlex.join([sys.executable, "-m", "memprof", "plot", "peaks", "runs.jsonl", "-o", "peaks.png"])
+
+    done = subprocess.run(
+        ["sh", "-c", f"ulimit -t 60; ulimit -v {limit_mib << 10}; exec {words}"], cwd=tmp_path, capture_output=True, text=True
+    )
+
+    assert done.returncode in (0, 5), done.stderr  # what matplotlib needs differs between its releases
+    assert done.stderr.splitlines()[-1].startswith("memprof: ") and (tmp_path / "peaks.png").exists() == (done.returncode == 0)
+
+
+@pytest.mark.parametrize("limit_mib", [150, 170, 300])
+def test_scipy_in_small_address_space(tmp_path, limit_mib):
+    words = "import os, sys\nfrom memprof import bounded\ntry:\n    bounded.load_numpy()\n    bounded.load_scipy()\n"
+    words += "except (OSError, ImportError, MemoryError):\n    os._exit(5)\nos._exit(0 if 'scipy.special' in sys.modules else 1)"
+
+    done = subprocess.run(
+        ["sh", "-c", f"ulimit -t 60; ulimit -v {limit_mib << 10}; exec {shlex.join([sys.executable, '-c', words])}"], cwd=tmp_path
+    )
+
+    assert done.returncode in (0, 5)
+
+
+def test_numpy_thread_limit_not_inherited(tmp_path):
+    words = "import os, resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 32, 1 << 32))\nfrom memprof import bounded\nbounded.load_numpy()\n"
+    words += "import sys; print('numpy' in sys.modules, len(os.listdir('/proc/self/task')), os.environ.get('OPENBLAS_NUM_THREADS'))"
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+
+    done = subprocess.run([sys.executable, "-c", words], env=environment, capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == ["True", "1", "None"]
+
+
+def test_home_unwritable_uses_temporary_folder(memprof, scenario, tmp_path):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+    environment.update(HOME="/proc/none", TMPDIR=str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    words = ("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "1", "-o", "new.jsonl")
+
+    done = memprof(*words, env=environment)
+
+    assert done.returncode == 0, done.stderr
+    (own,) = (tmp_path / "tmp").iterdir()
+    assert own.name == f"memprof-{os.geteuid()}" and own.stat().st_mode & 0o077 == 0
+    assert list((own / ".cache/recorder").glob("*.zip")) and (own / "state/key").exists()
+    assert package.load(tmp_path / "new.jsonl")[0].signature
+
+    own.chmod(0o755)  # as somebody else might have made it
+    refused = memprof(*words[:-1], "other.jsonl", env=environment)
+    assert refused.returncode == 5
+    assert f"{own} is not this user's alone" in refused.stderr and "Traceback" not in refused.stderr

@@ -1,0 +1,246 @@
+"""The scanner against processes that hold known copies, and what it must never call one."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.looks import told
+
+from memprof.explain import copies, small, snippets, taking, waterfall
+from memprof.explain.records import AGAIN, IN_USE, ONCE
+from memprof.models.tensors import StoredTensor
+
+BENCH = Path(__file__).resolve().parents[2] / "ci" / "bench" / "explain.py"
+RNG = np.random.default_rng(5)
+MIB = 1 << 20
+
+
+def _bench():
+    spec = importlib.util.spec_from_file_location("explain_bench", BENCH)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(BENCH.parent))  # it imports what lies beside it
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(BENCH.parent))
+    return module
+
+
+bench = _bench()
+
+
+@pytest.fixture(autouse=True)
+def _values_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test draws the same values whichever tests ran before it."""
+    monkeypatch.setattr(sys.modules[__name__], "RNG", np.random.default_rng(5))
+
+
+def written(path: Path, *arrays: np.ndarray, shift: int = 0) -> list[StoredTensor]:
+    stored = []
+    with path.open("wb") as file:
+        file.write(b"\1" * shift)
+        for number, array in enumerate(arrays):
+            stored.append(StoredTensor(f"w{number}", str(array.dtype), array.shape, array.nbytes, str(path), file.tell()))
+            file.write(array.tobytes())
+    return stored
+
+
+def held(tensors, kept, noise: int = 8 * MIB) -> list[copies.Copy]:
+    index = snippets.index(tensors)
+    with bench.holding(tensors, kept, noise) as pid:
+        seen = taking.take(pid, "x", index)
+    return list(waterfall.account(seen, None, index, ()).held)
+
+
+def normal(*shape: int, dtype: str = "f4") -> np.ndarray:
+    return (RNG.standard_normal(shape) * 0.05).astype(dtype)
+
+
+def test_copies_found_with_number_and_layout(tmp_path: Path) -> None:
+    tensors = bench.write_tensors(tmp_path / "w.bin", 60, mean_bytes=200_000)
+    draw = random.Random(2)
+    kept = [draw.choices((*bench.LAYOUTS, "near"), k=draw.randrange(5)) for _ in tensors]
+    index = snippets.index(tensors)
+    with bench.holding(tensors, kept, 16 * MIB) as pid:
+        seen = taking.take(pid, "x", index)
+    held_copies = waterfall.account(seen, None, index, ()).held
+    right, named, claimed, there = bench.score(index, held_copies, kept)
+    assert there > 60
+    assert right >= 0.99 * there
+    assert right >= 0.99 * claimed
+    assert named >= 0.97 * there
+
+
+@pytest.mark.parametrize("layout", bench.LAYOUTS)
+def test_copies_counted_in_each_layout(tmp_path: Path, layout: str) -> None:
+    counts = [1, 1, 2, 2, 4, 4]
+    tensors = written(tmp_path / "w.bin", *(normal(*shape) for _ in range(3) for shape in ((200, 333), (128, 64, 3, 3))))
+    held_copies = held(tensors, [[layout] * count for count in counts])
+    assert [sum(copy.weight == number for copy in held_copies) for number in range(6)] == counts
+    assert {bench.named(copy) for copy in held_copies} == {layout}
+    for copy in held_copies:
+        tensor = tensors[copy.weight]
+        size = tensor.bytes // (2 if layout == "float16" else 1)
+        if layout == "padded":  # the holder puts 12 elements behind each row
+            size = size // tensor.shape[-1] * (tensor.shape[-1] + 12)
+        assert abs(copy.bytes - size) <= (0.35 * size if layout == "block16" else 8192)
+
+
+def test_copies_exclude_close_values(tmp_path: Path) -> None:
+    assert held(written(tmp_path / "w.bin", normal(300, 300)), [["near", "near"]]) == []
+
+
+@pytest.mark.parametrize("shift", [0, 1, 2, 3, 5])
+def test_copy_of_file_at_any_alignment(tmp_path: Path, shift: int) -> None:
+    (tensor,) = written(tmp_path / "w.bin", normal(256, 400), shift=shift)
+    program = f"data = open({tensor.path!r}, 'rb').read(); print('ready', flush=True); input()"
+    with waiting(program) as pid:
+        seen = taking.take(pid, "x", index := snippets.index([tensor]))
+    held_copies = waterfall.account(seen, None, index, ()).held
+    assert [(copy.layout, copy.bytes) for copy in held_copies] == [(copies.STORED, tensor.bytes)]
+
+
+@pytest.mark.parametrize(("dtype", "target"), [("f2", "float32"), ("f4", "float16")])
+def test_copy_found_after_conversion(tmp_path: Path, dtype: str, target: str) -> None:
+    (tensor,) = written(tmp_path / "w.bin", normal(400, 300, dtype=dtype))
+    program = f"import numpy; x = numpy.fromfile({tensor.path!r}, {tensor.dtype!r}).astype({target!r}); print('ready', flush=True); input()"
+    with waiting(program) as pid:
+        seen = taking.take(pid, "x", index := snippets.index([tensor]))
+    kinds = {copy.converted for copy in waterfall.account(seen, None, index, ()).held}
+    assert target in kinds
+
+
+def test_copies_of_quantised_weights(tmp_path: Path) -> None:
+    tensors = written(tmp_path / "w.bin", RNG.integers(-60, 60, (400, 500), dtype=np.int8), normal(300, 400, dtype="f2"))
+    held_copies = held(tensors, [["stored", "transposed"], ["stored"]])
+    assert [sum(copy.weight == number for copy in held_copies) for number in (0, 1)] == [2, 1]
+
+
+def test_copies_exclude_constant_and_tiny_tensors(tmp_path: Path) -> None:
+    zeros, poor, tiny = np.zeros((300, 300), "f4"), RNG.integers(0, 2, (300, 300)).astype("f4"), normal(10, 10)
+    tensors = written(tmp_path / "w.bin", zeros, poor, tiny, normal(300, 300))
+    index = snippets.index(tensors)
+    assert [weight.why_not for weight in index.weights] == ["constant or of low entropy", "constant or of low entropy", "tiny", ""]
+    held_copies = held(tensors, [["stored"] * 3] * 4)
+    assert {copy.weight for copy in held_copies} == {3}
+    assert len(held_copies) == 3
+
+
+def test_duplicate_tensors_due_twice(tmp_path: Path) -> None:
+    same = normal(300, 300)
+    tensors = written(tmp_path / "w.bin", same, same, normal(200, 300))
+    index = snippets.index(tensors)
+    assert [weight.instances for weight in index.weights] == [2, 1]
+    with bench.holding(tensors, [["stored"], ["stored"], ["stored"]], MIB) as pid:
+        seen = waterfall.account(taking.take(pid, "x", index), None, index, ())
+    assert seen.phase.beyond_one_bytes == 0
+    with bench.holding(tensors, [["stored"], ["stored"], ["stored", "stored"]], MIB) as pid:
+        seen = waterfall.account(taking.take(pid, "x", index), None, index, ())
+    assert abs(seen.phase.beyond_one_bytes - tensors[2].bytes) <= 8192
+
+
+def test_tensor_without_copy_not_placed(tmp_path: Path) -> None:
+    tensors = written(tmp_path / "w.bin", normal(300, 300), normal(200, 300))
+    index = snippets.index(tensors)
+    with bench.holding(tensors, [["block8"], []], MIB) as pid:
+        seen = waterfall.account(taking.take(pid, "x", index), None, index, ())
+    assert (seen.phase.unplaced_bytes, seen.phase.unplaced_tensors) == (tensors[1].bytes, 1)
+
+
+def test_freed_weights_not_counted_as_held(tmp_path: Path) -> None:
+    (tensor,) = written(tmp_path / "w.bin", normal(50, 500))  # below the threshold of a mapping of its own
+    program = (
+        "import ctypes; c = ctypes.CDLL(None); c.malloc.restype = ctypes.c_void_p; c.free.argtypes = [ctypes.c_void_p]\n"
+        f"data = open({tensor.path!r}, 'rb', 0); kept = []; last = []\n"
+        "for number in range(3):\n"
+        f"    block = c.malloc({tensor.bytes}); data.seek(0); data.readinto((ctypes.c_char * {tensor.bytes}).from_address(block))\n"
+        "    last.append(c.malloc(4096)); kept.append(block)\n"
+        f"c.free(kept[1]); c.malloc({tensor.bytes // 4}); print('ready', flush=True); input()"  # a quarter of it is in use again
+    )
+    with waiting(program) as pid:
+        seen = taking.take(pid, "x", index := snippets.index([tensor]))
+    account = waterfall.account(seen, None, index, ())
+    assert len(account.held) == 2
+    assert [(copy.freed, copy.copies) for copy in account.phase.held] == [(False, 2), (True, 1)]
+    assert 0.6 * tensor.bytes < account.phase.kept_weight_bytes <= 0.75 * tensor.bytes < account.phase.held[1].bytes
+
+
+def test_look_moves_child_below_one_mebibyte(tmp_path: Path) -> None:
+    tensors = written(tmp_path / "w.bin", normal(600, 700))
+    program = (
+        "import mmap, numpy; big = mmap.mmap(-1, 512 << 20); big[: 1 << 20] = b'x' * (1 << 20)\n"
+        f"file = numpy.memmap({str(tmp_path / 'sparse')!r}, 'u1', 'w+', 0, 256 << 20); held = numpy.fromfile({tensors[0].path!r}, 'f4')\n"
+        "print('ready', flush=True); input()"
+    )
+    with waiting(program) as pid:
+        before = bench._rss(pid)
+        seen = taking.take(pid, "x", snippets.index(tensors))
+        moved = bench._rss(pid) - before
+    assert seen.hits is not None and len(seen.hits.addresses)
+    assert abs(moved) < MIB
+
+
+def test_small_weights_not_called_activations(tmp_path: Path) -> None:
+    tensors = written(tmp_path / "w.bin", *(normal(40, 100 + number) for number in range(100)), np.zeros((50, 50), "f4"), normal(3))
+    index = snippets.index(tensors)
+    tiny = small.choose([weight.tensor for weight in index.weights if weight.why_not])
+    assert len(tiny.contents) == 100 and tiny.unseen_bytes == 10_012
+    program = (
+        "import ctypes; c = ctypes.CDLL(None); c.malloc.restype = ctypes.c_void_p; kept = []\n"
+        f"data = open({str(tmp_path / 'w.bin')!r}, 'rb', 0)\n"
+        "def hold(offset, size):\n"
+        "    block = c.malloc(size); data.seek(offset); data.readinto((ctypes.c_char * size).from_address(block)); kept.append(block)\n"
+        "print('ready', flush=True); input()\n"
+        f"for offset, size in {[(tensor.offset, tensor.bytes) for tensor in tensors]!r}: hold(offset, size)\n"
+        f"for offset, size in {[(tensor.offset, tensor.bytes) for tensor in tensors[:10]]!r}: hold(offset, size)\n"
+        f"torn = c.malloc({tensors[20].bytes}); ctypes.memset(torn, 7, {tensors[20].bytes}); data.seek({tensors[20].offset})\n"
+        "data.readinto((ctypes.c_char * 4000).from_address(torn))\n"
+        "activations = c.malloc(600000); ctypes.memset(activations, 7, 600000); print('ready', flush=True); input()"
+    )
+    total, again = sum(tensor.bytes for tensor in tensors[:100]), sum(tensor.bytes for tensor in tensors[:10])
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            asleep(process)
+            base = taking.take(process.pid, "STARTUP", None)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            asleep(process)
+            seen = taking.take(process.pid, "x", index, tiny)
+        finally:
+            process.kill()
+    with_them = waterfall.account(seen, base, index, (), tiny).phase
+    without = waterfall.account(replace(seen, whole=()), base, index, ()).phase
+    assert abs(with_them.size(ONCE) - total) < 32 << 10, "of some tensors a page was there before"
+    assert abs(with_them.size(AGAIN) - again) < 16 << 10
+    assert abs(without.size(IN_USE) - with_them.size(IN_USE) - total - again) < 64 << 10
+    assert with_them.rss_bytes == without.rss_bytes == sum(part.bytes for part in with_them.slices)
+
+
+def test_index_empty_without_large_tensors() -> None:
+    index = snippets.index([])
+    assert len(index.keys) == 0
+
+
+def asleep(process: subprocess.Popen) -> None:
+    """Return once the program has said that it is ready, and waits."""
+    assert told(process) == "ready\n"
+
+
+@contextmanager
+def waiting(program: str):
+    """A program that says it is ready and waits."""
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            asleep(process)
+            yield process.pid
+        finally:
+            process.kill()

@@ -1,0 +1,190 @@
+"""The hold: a child that stands still at the end of each phase, is looked at, and goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import recorder_runs, sample_runs
+
+from memprof.measuring import campaign, probing
+from memprof.measuring.orders import plan
+from memprof.measuring.suite import Suite
+from memprof.runs import store
+from memprof.runs.records import Run
+
+MIB = 1 << 20
+PHASES = ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"]
+
+
+def order_of(model: Path, hold: bool = True, hold_at: dict[str, int] | None = None, runtime: str = "synthetic", **words: object):
+    (order,) = plan(
+        Suite(models=(str(model),), runtimes=(runtime,), repeats=1, **{"warmup": 1, "runs": 2, "release": False, **words})
+    ).orders
+    return replace(order, job=replace(order.job, hold=hold), hold_at=hold_at or {})
+
+
+def held(order, look=lambda job, phase, pid: None):
+    (run,) = campaign.measure([order], recorder_runs.Silent(), lambda line: None, look)
+    return run
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def stands_still(pid: int) -> bool:
+    try:
+        return state(pid) == "T"
+    except OSError:  # it has ended
+        return False
+
+
+# memprof, whose look at a child lasts until one of the two is ended.
+LOOKS_ON = """
+import pathlib, time
+from memprof import cli
+from memprof.explain import taking
+
+def look(*words):
+    pathlib.Path("looking").touch()
+    time.sleep(600)
+
+taking.take = look
+cli.main()
+"""
+
+
+@contextmanager
+def looking(folder: Path, *words: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """`memprof WORDS`, as soon as it looks at a child that stands still."""
+    command = [sys.executable, "-c", LOOKS_ON, *map(str, words)]
+    with subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            recorder_runs.wait_for((folder / "looking").exists)
+            assert any(stands_still(child.pid) for child in recorder_runs.children())
+            yield process
+        finally:
+            process.kill()
+
+
+def test_hold_at_end_of_each_phase(scenario, nothing_left) -> None:
+    seen = []
+    model = scenario(load=[{"allocate": "a", "bytes": 4 * MIB}])
+    run = held(order_of(model), lambda job, phase, pid: seen.append((phase, state(pid))))
+    assert seen == [(phase, "T") for phase in PHASES]
+    assert run.outcome.ok, run.outcome.sentence
+    assert run.job.hold
+    assert not run.warnings
+    assert [mark.phase for mark in run.marks] == PHASES
+
+
+def test_plain_job_never_held(scenario) -> None:
+    seen = []
+    run = held(order_of(scenario(), hold=False), lambda job, phase, pid: seen.append(phase))
+    assert run.outcome.ok
+    assert seen == []
+
+
+def test_hold_at_transient_inside_phase(scenario, tmp_path: Path, nothing_left) -> None:
+    sizes, seen = {}, tmp_path / "seen"
+
+    def look(job, phase: str, pid: int) -> None:
+        sizes[phase] = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+        if phase == "MODEL_LOAD/peak":
+            seen.touch()
+
+    size = "memory = mmap.mmap(-1, 60 << 20)\nfor place in range(0, len(memory), 4096):\n    memory[place] = 1\n"
+    load = f"{size}while not os.path.exists({str(seen)!r}):\n    time.sleep(0.01)\nmemory.close()"
+    runtime = recorder_runs.runtime_file(tmp_path, top="import mmap", load=load)
+    run = held(order_of(scenario(), hold_at={"MODEL_LOAD": 60 * MIB}, runtime=str(runtime)), look)
+    assert run.outcome.ok, run.outcome.sentence
+    assert list(sizes) == ["STARTUP", "MODEL_LOAD/peak", *PHASES[1:]]
+    assert sizes["MODEL_LOAD/peak"] - sizes["MODEL_LOAD"] > 30 * MIB
+
+
+def test_hold_outside_time_limit(scenario) -> None:
+    def attempt(limit_ns: int) -> Run:
+        return held(order_of(scenario(), timeout_ns=limit_ns), lambda job, phase, pid: time.sleep(limit_ns / 3e9))
+
+    run = recorder_runs.with_patience(attempt, lambda run: run.outcome.ok)
+    assert run.outcome.ok, run.outcome.sentence  # though it stood still for longer than its limit
+
+
+def test_hold_expires_at_its_limit(scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_left) -> None:
+    went_on = tmp_path / "went on"
+    runtime = recorder_runs.runtime_file(tmp_path, prepare=f"open({str(went_on)!r}, 'w').close()")
+
+    def look(job, phase: str, pid: int) -> None:
+        if phase == "MODEL_LOAD":
+            recorder_runs.wait_for(went_on.exists)
+
+    for limit_ms in (200, 2_000, 20_000):  # if it is over before STARTUP has been looked at, the answer to that lets MODEL_LOAD go
+        went_on.unlink(missing_ok=True)
+        monkeypatch.setattr(probing, "HOLD_LIMIT_NS", limit_ms * 10**6)
+        run = held(order_of(scenario(), runtime=str(runtime)), look)
+        if over := any("MODEL_LOAD: it was held" in warning for warning in run.warnings):
+            break
+    assert run.outcome.ok, run.outcome.sentence
+    assert over
+
+
+def test_held_child_killed(scenario, nothing_left) -> None:
+    run = held(order_of(scenario()), lambda job, phase, pid: os.kill(pid, signal.SIGKILL) if phase == "PREPARE" else None)
+    assert run.outcome.status == "signal"
+    assert run.outcome.signal == "SIGKILL"
+
+
+def test_look_exception_ends_child(scenario, nothing_left) -> None:
+    def look(job, phase: str, pid: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        held(order_of(scenario()), look)
+
+
+def test_killed_memprof_leaves_no_held_child(scenario, tmp_path: Path, nothing_left) -> None:
+    with looking(tmp_path, "explain", scenario(), "-r", "synthetic") as process:
+        process.kill()
+        process.wait()
+        recorder_runs.wait_for(recorder_runs.all_gone)
+
+
+def test_interrupt_during_hold_ends_everything(scenario, tmp_path: Path, nothing_left) -> None:
+    with looking(tmp_path, "explain", scenario(), "-r", "synthetic", "-o", "why.json", "--keep-runs", "runs.jsonl") as process:
+        process.send_signal(signal.SIGINT)
+        out, said = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert said.splitlines()[-1] == "memprof: interrupted"
+    assert out == ""
+    assert not (tmp_path / "why.json").exists()
+    assert len(recorder_runs.runs_in(tmp_path / "runs.jsonl")) == 1  # the plain run was measured
+
+
+def test_hold_of_wrapped_process(tmp_path: Path, scenario, nothing_left) -> None:
+    wrapper = recorder_runs.script(tmp_path / "python", f'#!/bin/sh\n{recorder_runs.PYTHON} "$@"\nexit $?\n')
+    seen = []
+    run = held(order_of(scenario(), python=str(wrapper)), lambda job, phase, pid: seen.append((phase, state(pid))))
+    assert run.outcome.ok, run.outcome.sentence
+    assert seen == [(phase, "T") for phase in PHASES]
+
+
+def test_held_runs_in_own_rows() -> None:
+    runs = [sample_runs.run("a", 1), sample_runs.run("a", 2, hold=True)]
+    apart, said = store.told_apart(runs)
+    assert [run.job.variant for run in apart] == ["a (plain)", "a (held)"]
+    assert said
+    (alone,), _ = store.told_apart(runs[1:])
+    assert alone.job.variant == "a (held)"
+    (plain,), said = store.told_apart(runs[:1])
+    assert (plain.job.variant, said) == ("a", [])

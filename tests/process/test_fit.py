@@ -1,0 +1,403 @@
+"""`memprof fit`: limits on what the synthetic runtime is known to need, and that no control group stays behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from support import sample_runs as made_up
+from support.fit_results import MIB, coarse, grouped, made  # noqa: F401  (the fixtures)
+from support.recorder_runs import measured, runtime_file, wait_for
+
+from memprof.errors import InputError
+from memprof.measuring import campaign, leftovers, limits, orders
+from memprof.measuring.places.place import HERE, boot
+from memprof.measuring.progress import Silent
+from memprof.measuring.suite import Suite
+from memprof.reports.tables.fit import render
+from memprof.runs import store
+from memprof.runs.records import EXECUTE, MODEL_LOAD, PREPARE, Outcome
+from memprof.seek import fit
+from memprof.seek.fit import PARTS
+
+
+def left():
+    """Groups that this test made: their owner, whose pid is in the name, is this process, was started by it, or has ended."""
+    ours = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    groups = [group.name.split("-") for group in grouped().folder.glob(f"{limits.PREFIX}-*-*-*-*")]
+    return {"-".join(words) for words in groups if int(words[2]) in ours or not psutil.pid_exists(int(words[2]))}
+
+
+@pytest.fixture
+def clean():
+    before = left()
+    yield
+    wait_for(lambda: not left() - before)
+
+
+@pytest.fixture
+def held(scenario):
+    def make(mib, **more):
+        return scenario(f"{mib}.json", load=[{"allocate": "w", "bytes": mib * MIB}], **more)
+
+    return make
+
+
+@pytest.fixture
+def imagined(monkeypatch):
+    """No trial is a process: each Run is of a model that works in 45 MiB and takes ten times as long in less than 70."""
+
+    def measure(orders, progress, keep, look):
+        (order,) = orders
+        limit = int(order.job.limit.split()[-2]) if order.job.limit else 100 * MIB
+        outcome = None if limit >= 45 * MIB else Outcome("signal", MODEL_LOAD, signal="SIGKILL", out_of_memory=True)
+        run = made_up.run(memory=dict.fromkeys((MODEL_LOAD, PREPARE, EXECUTE), (100, 100)), outcome=outcome)
+        time_ns = 10**7 if limit >= 70 * MIB else 10**8
+        yield replace(run, job=order.job, marks=tuple(replace(mark, times_ns=(time_ns,)) for mark in run.marks))
+
+    monkeypatch.setattr(fit.campaign, "measure", measure)
+
+
+@pytest.fixture
+def lucky(monkeypatch, imagined):
+    """A model that works in less than 50 MiB three times, and fails from then on. Gives the outcomes of its runs, by limit."""
+    outcomes = {}
+    whole = fit.campaign.measure
+
+    def measure(orders, progress, keep, look):
+        for run in whole(orders, progress, keep, look):
+            limit = int(run.job.limit.split()[-2]) if run.job.limit else None
+            before = outcomes.setdefault(limit, [])
+            if limit and limit < 50 * MIB and len(before) >= 3 and run.outcome.ok:
+                run = replace(run, outcome=Outcome("signal", EXECUTE, signal="SIGKILL", out_of_memory=True))
+            before.append(run.outcome.ok)
+            yield run
+
+    monkeypatch.setattr(fit.campaign, "measure", measure)
+    for name, value in (("CONFIRMATIONS", 3), ("_PLAIN_RUNS", 3), ("_CURVE", (1.0, 1.1))):
+        monkeypatch.setattr(fit, name, value)
+    return outcomes
+
+
+@pytest.fixture
+def coarser(coarse, monkeypatch):
+    """For tests to which the limit itself does not matter."""
+    monkeypatch.setattr(fit, "_NEAREST", 8 * MIB)
+
+
+def least(path, part=fit.WHOLE, **words):
+    fitted = fit.fit(fit.FitRequest(str(path), "synthetic", parts=(part,), runs=1, **words), Silent(), lambda line: None)
+    return fitted.parts[0].least_bytes
+
+
+def test_least_limit_within_2_mib(held, clean):
+    small, large = least(held(40)), least(held(90))
+
+    assert abs(large - small - 50 * MIB) <= 2 * MIB
+
+
+@pytest.mark.long
+def test_transient_limits_its_phase_alone(held, clean):
+    path = held(20, prepare=[{"spike": 60 * MIB, "hold_s": 0.0}])
+
+    fitted = fit.fit(fit.FitRequest(str(path), "synthetic", parts=PARTS[1:], runs=1), Silent(), lambda line: None)
+    load, prepare, execute = (part.least_bytes for part in fitted.parts)
+
+    assert abs(prepare - load - 60 * MIB) <= 2 * MIB
+    assert abs(execute - load) <= 2 * MIB
+
+
+@pytest.mark.long
+def test_fit_command_reports_limits_and_curve(held, memprof, tmp_path, monkeypatch, clean):
+    # Above the least limit, which two trials confirmed, a run may fail; 4 MiB above it none does.
+    monkeypatch.setattr(fit, "_CURVE", (1.0, 1.06))
+    monkeypatch.setattr(fit, "_NEAREST", 2 * MIB)
+    done = memprof(
+        "fit",
+        held(60),
+        "-r",
+        "synthetic",
+        "--phase",
+        "whole",
+        "--phase",
+        "load",
+        "--runs",
+        "2",
+        "-o",
+        "fit.jsonl",
+        "--plot",
+        "fit.png",
+        "--json",
+    )
+
+    assert done.returncode == 0, done.stderr
+    expected = next(line for line in done.stderr.splitlines() if line.startswith("about "))
+    count = int(expected.split()[1])
+    assert "runs will follow" in expected
+    assert " in all" in expected
+    fitted = json.loads(done.stdout)
+    whole, load = fitted["parts"]
+    assert (whole["name"], load["name"]) == ("whole run", "MODEL_LOAD")
+    assert 60 * MIB < whole["least_bytes"] < whole["rss_peak_bytes"] + MIB
+    assert load["touched_bytes"] >= 60 * MIB
+    assert fitted["curve"][-1]["limit_bytes"] is None
+    assert fitted["curve"][0]["limit_bytes"] == pytest.approx(whole["least_bytes"], abs=MIB)
+    assert (tmp_path / "fit.png").read_bytes().startswith(b"\x89PNG")
+    assert count / 2 < len(store.load([tmp_path / "fit.jsonl"]).runs) < count * 2
+    limited = [run for run in store.load([tmp_path / "fit.jsonl"]).runs if run.job.limit]
+    assert any(run.outcome.out_of_memory for run in limited)
+    assert all(run.charged is not None and run.charged.peak_bytes for run in limited if run.outcome.ok)
+
+
+def test_limit_too_slow_does_not_count(held, imagined):
+    path = held(40)
+
+    assert abs(least(path) - 45 * MIB) <= 2 * MIB
+    assert abs(least(path, max_time=2.0) - 70 * MIB) <= 2 * MIB
+
+
+def test_least_limit_without_later_failure(held, lucky):
+    fitted = fit.fit(fit.FitRequest(str(held(40)), "synthetic", parts=(fit.WHOLE,), runs=1), Silent(), lambda line: None)
+    least_bytes = fitted.parts[0].least_bytes
+
+    assert 50 * MIB <= least_bytes <= 52 * MIB
+    assert lucky[least_bytes] == [True] * 6
+    assert fitted.curve[0].limit_bytes == least_bytes
+    assert fitted.curve[0].time_ns
+    assert fitted.curve[0].ended is None
+    assert "; the least limit of the whole run has worked 6 times." in render(fitted)
+
+
+def test_search_ends_without_reliable_limit(held, lucky):
+    # Every second iteration is too slow by chance, whatever the limit.
+    said = []
+    fitter = fit._Fitter(fit.FitRequest(str(held(40)), "synthetic", parts=(fit.WHOLE,), runs=1), Silent(), lambda line: None)
+    turns = iter([None, True] * 1000)
+    fitter._worked = lambda limit, part: said.append(limit) or (next(turns) and object())
+
+    assert fitter._least(fit.WHOLE, 100 * MIB)[0] is None
+    assert max(said) < 200 * MIB
+    assert "no limit that was tried works 6 times in a row" in fitter._remarks[0]
+
+
+def test_runtime_failing_without_limit(scenario, memprof):
+    done = memprof("fit", scenario(load=[{"raise": "no weights"}]), "-r", "synthetic")
+
+    assert done.returncode == 4
+    assert "it fails without any limit: in MODEL_LOAD: RuntimeError: no weights" in done.stderr
+
+
+@pytest.mark.long
+def test_endless_run_under_limit_ended(scenario, coarser, monkeypatch, clean):
+    trial = fit._Fitter._trial
+
+    def stuck(self, limit, **rest):
+        # What thrashes makes no progress: stood in for by a scenario that hangs where the limit is low.
+        hangs = limit is not None and limit < 45 * MIB
+        Path(self._order.job.model.path).write_text(json.dumps(HANGING if hangs else HOLDING))
+        self._patience_ns = (1 if hangs else 60) * 10**9  # a busy machine may need long for a run that does not hang
+        return trial(self, None if hangs else limit, **rest)
+
+    monkeypatch.setattr(fit._Fitter, "_trial", stuck)
+
+    fitted = fit.fit(fit.FitRequest(str(scenario(**HOLDING)), "synthetic", parts=(fit.WHOLE,), runs=1), Silent(), lambda line: None)
+
+    assert "whole run: with too little memory runs took longer than 1 s; they were ended and count as failed." in fitted.remarks
+    assert fitted.parts[0].least_bytes >= 45 * MIB
+
+
+HOLDING = {"load": [{"allocate": "w", "bytes": 40 * MIB}]}
+HANGING = {"load": [{"hang": True}]}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_group_removed_after_signal(held, number, tmp_path, clean, nothing_left):
+    # The fifth run in a group, which is the second with a limit, and those after it hold until they are ended.
+    grouped_runs = tmp_path / "grouped runs"
+    load = f"""if "/{limits.PREFIX}-" in open("/proc/self/cgroup").read():
+    with open({str(grouped_runs)!r}, "a") as file:
+        file.write("x")
+    while os.path.getsize({str(grouped_runs)!r}) >= 5:
+        time.sleep(0.01)"""
+    runtime_file(tmp_path, load=load)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "memprof", "fit", held(20), "-r", "./mine.py"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert any("works" in line for line in process.stderr)
+    wait_for(lambda: grouped_runs.stat().st_size >= 5 and left())
+    process.send_signal(number)
+    process.communicate(timeout=120)
+
+    assert process.returncode == (-9 if number == signal.SIGKILL else 130)
+
+
+@pytest.fixture
+def folder():
+    """A folder for groups that no memprof beside this test cleans up."""
+    made = grouped().folder / f"{limits.PREFIX}-test-{os.getpid()}"
+    made.mkdir()
+    yield made
+    for group in (*made.glob("*/"), made):
+        wait_for(lambda: limits.remove(group) or not group.exists())  # noqa: B023  (called before the next)
+
+
+def test_orphaned_group_removed_and_others_kept(folder):
+    own = folder / f"{limits.PREFIX}-{HERE.owner()}-99"
+    gone = folder / f"{limits.PREFIX}-{boot()}-{os.getpid()}-1-1"
+    foreign = folder / f"{limits.PREFIX}-mine"
+    for group in (own, gone, foreign):
+        group.mkdir()
+    sleeper = subprocess.Popen(["sleep", "60"])
+    (gone / "cgroup.procs").write_text(str(sleeper.pid))
+    try:
+        limits.remove_orphans(folder)
+
+        assert not gone.exists()
+        assert sleeper.wait(timeout=120) == -signal.SIGKILL
+        assert own.exists()
+        assert foreign.exists()
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+def test_orphaned_group_removed_by_next_memprof(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    gone = folder / f"{limits.PREFIX}-{boot()}-{os.getpid()}-1-1"
+    gone.mkdir()
+    leftovers.end_leftovers()
+    assert gone.exists(), "nothing is noted, so nothing is looked at"
+
+    limits._usable(folder, grouped().version)  # what makes groups there, or tries to, notes the folder
+    leftovers.end_leftovers()
+
+    assert not gone.exists()
+
+
+def test_group_of_killed_recorder_removed(scenario, tmp_path):
+    made = grouped().folder
+
+    run = measured(scenario(), runtime_file(tmp_path, load="os.kill(os.getppid(), 9)"), no_swap=True)
+
+    assert run.outcome.status == "lost"
+    assert not list(made.glob(f"{limits.PREFIX}-{HERE.owner()}-*"))
+
+
+def test_limiter_without_control_group(held, coarser, monkeypatch):
+    monkeypatch.setattr(limits, "hierarchies", list)
+
+    with pytest.raises(InputError, match="no control group"):
+        limits.find("cgroup")
+    fitted = fit.fit(fit.FitRequest(str(held(40)), "synthetic", parts=(fit.WHOLE,), runs=1), Silent(), lambda line: None)
+
+    assert not fitted.exact
+    assert "which counts allocated and not resident memory" in fitted.limiter
+    assert fitted.parts[0].least_bytes > 40 * MIB
+
+
+def test_limiter_is_systemd_scope(held, coarser, monkeypatch, tmp_path):
+    # One that says what it was asked for, and becomes the program as the real one does.
+    fake = tmp_path / "systemd-run"
+    fake.write_text(f'#!/bin/sh\necho "$@" >> "{tmp_path}/asked"\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(limits, "hierarchies", lambda: [(2, tmp_path / "mount", tmp_path / "nothing")])
+    limiter = limits.find()
+    group = tmp_path / "mount" / Path("/proc/self/cgroup").read_text().rsplit("0::", 1)[1].strip().lstrip("/")
+    group.mkdir(parents=True, exist_ok=True)
+
+    limiter.change(os.getpid(), 64 * MIB)
+    low = (group / "memory.max").read_text()
+    limiter.change(os.getpid(), None)
+    fitted = fit.fit(fit.FitRequest(str(held(40)), "synthetic", parts=(fit.WHOLE,), runs=1), Silent(), lambda line: None)
+
+    assert limiter.exact
+    assert low == str(64 * MIB)
+    assert (group / "memory.max").read_text() == "max"
+    assert fitted.limiter == "the control group of a systemd scope"
+    assert f"-p MemoryMax={fitted.parts[0].least_bytes} -p MemorySwapMax=0 -- " in (tmp_path / "asked").read_text()
+
+
+def test_address_space_limit_of_one_phase(held, coarser):
+    assert least(held(40), fit.MODEL_LOAD, by="address-space") > 40 * MIB
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["fit", "none.json", "-r", "synthetic"], 5, "none.json"),
+        (["fit", "s.json", "-r", "synthetik"], 2, "did you mean synthetic?"),
+        (["fit", "s.json", "-r", "synthetic", "--max-latency", "2"], 2, "is not a ratio"),
+        (["fit", "s.json", "-r", "synthetic", "--append"], 2, "--append needs -o"),
+        (["fit", "s.json", "-r", "synthetic", "--plot", "x.bmp"], 2, "bmp"),
+        (["fit", "s.json", "-r", "synthetic", "--plot", "x.png", "--phase", "load"], 2, "add --phase whole"),
+        (["fit", "s.json", "-r", "synthetic", "--unit", "XiB"], 2, "'XiB' is not a unit"),
+    ],
+)
+def test_fit_command_refusals(words, code, said, memprof, tmp_path):
+    (tmp_path / "s.json").write_text("{}")
+
+    done = memprof(*words)
+
+    assert done.returncode == code
+    assert said in done.stderr
+
+
+def test_full_disk_ends_search(held):
+    def full(line):
+        raise InputError("no space left")
+
+    with pytest.raises(InputError, match="no space left"):
+        fit.fit(fit.FitRequest(str(held(20)), "synthetic", parts=(MODEL_LOAD,), runs=1, by="data"), Silent(), full)
+
+
+def test_interruption_keeps_limits_found(held, imagined, monkeypatch):
+    whole = fit._Fitter._part
+
+    def part(self, name, *more):
+        if name == PREPARE:
+            raise KeyboardInterrupt
+        return whole(self, name, *more)
+
+    monkeypatch.setattr(fit._Fitter, "_part", part)
+    fitted = fit.fit(fit.FitRequest(str(held(20)), "synthetic", runs=1), Silent(), lambda line: None)
+
+    assert [part.name for part in fitted.parts] == [fit.WHOLE, MODEL_LOAD] and all(part.least_bytes for part in fitted.parts)
+    assert "Interrupted: the search was not finished." in fitted.remarks and fitted.interrupted
+    with pytest.raises(KeyboardInterrupt):
+        fit.fit(fit.FitRequest(str(held(21)), "synthetic", parts=(PREPARE,), runs=1), Silent(), lambda line: None)
+
+
+@pytest.mark.usefixtures("recorder", "clean")
+def test_group_counts_refaults(tmp_path):
+    groups, model = grouped(), tmp_path / "weights"
+    with model.open("wb") as file:
+        file.write(os.urandom(48 * MIB))
+        os.fsync(file.fileno())
+    load = "self.pages = mmap.mmap(os.open(model, os.O_RDONLY), 0, prot=mmap.PROT_READ)"
+    runtime = runtime_file(tmp_path, top="import mmap", load=load, execute="sum(self.pages[:: mmap.PAGESIZE])")
+    suite = Suite(models=(str(model),), runtimes=(str(runtime),), warmup=1, runs=2, repeats=1, cache="cold")
+    (order,) = orders.plan(suite).orders
+
+    small, large, alone = (
+        next(iter(campaign.measure([replace(order, **start)], Silent(), lambda line: None)))
+        for start in (groups.start(24 * MIB), groups.start(None), {})
+    )
+
+    assert small.outcome.ok, small.outcome.sentence
+    # Two passes over the file, half of which has been dropped when it is needed again; the kernel counts in batches.
+    assert small.mark(EXECUTE).refaults > 2 * (48 - 24) * MIB / 4096 / 2
+    assert small.mark(MODEL_LOAD).refaults < small.mark(EXECUTE).refaults / 10
+    assert large.mark(EXECUTE).refaults < 100
+    assert alone.mark(EXECUTE).refaults is None
+    assert fit._at(24 * MIB, [small]).refaults == small.mark(EXECUTE).refaults
+    assert json.loads(store.encode(alone))["marks"][-1].get("refaults") is None

@@ -1,0 +1,154 @@
+"""Who may reach a fleet: TLS where the address is not this machine's, certificates that fit, and sentences where they do not."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from conftest import need_tool
+from support.fleet_messages import OFFERED, Lab, asked, kept  # noqa: F401  (the fixtures)
+from support.fleets import fleet
+from support.sample_runs import run
+
+from memprof.errors import InputError
+from memprof.judge import design
+from memprof.measuring.fleet import desk, scheduler, searching, stand
+from memprof.measuring.fleet.message import (
+    Result,
+)
+from memprof.runs.records import Attempt
+from memprof.seek import dimensions, scale, scale_runs
+from memprof.seek.scaled import ScaleRequest
+
+
+def test_search_survives_abandoned_point(tmp_path, monkeypatch):
+    path = tmp_path / "law.json"
+    path.write_text('{"weights": ["4MiB"], "activations": ["1MiB"]}')
+
+    class GivesUp(desk.Desk):
+        def runs(self):
+            for number, item in enumerate(self.packed):
+                if number == 1:
+                    self.failed[item.request.key] = "law.json, b failed 3 times, on 2 machines and is given up: x: full"
+                else:
+                    yield replace(run(), attempt=Attempt(item.request.key, 1, 1))
+
+    monkeypatch.setattr(searching, "Desk", GivesUp)
+    fleet = searching.Machines(Lab(OFFERED), frozenset())
+    request = ScaleRequest(str(path), "synthetic", (dimensions.parse("threads=1..4"),), fleet=fleet)
+    places = scale_runs.Places(request, SimpleNamespace(say=print), print)
+
+    points = list(places.measure_at_once([{"threads": 1}, {"threads": 2}, {"threads": 4}], 0))
+
+    assert [bool(point.sizes) for point in points] == [True, False, True]
+    assert points[1].at == {"threads": 2} and points[1].ended.endswith("is given up: x: full") and not points[1].least
+
+
+def test_points_kept_before_interruption(tmp_path, monkeypatch):
+    path = tmp_path / "law.json"
+    path.write_text('{"weights": ["4MiB"], "activations": ["1MiB"]}')
+
+    class Interrupted(desk.Desk):
+        def runs(self):
+            yield replace(run(), attempt=Attempt(self.packed[1].request.key, 1, 1))
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(searching, "Desk", Interrupted)
+    request = ScaleRequest(str(path), "synthetic", (dimensions.parse("threads=1..4"),), fleet=searching.Machines(Lab(OFFERED), frozenset()))
+    points = scale_runs.Places(request, SimpleNamespace(say=print), print).measure_at_once([{"threads": 1}, {"threads": 4}], 0)
+
+    assert next(points).at == {"threads": 4}
+    with pytest.raises(KeyboardInterrupt):
+        next(points)
+
+
+def test_scale_interrupted_has_law(tmp_path, monkeypatch):
+    path = tmp_path / "law.json"
+    path.write_text('{"weights": ["4MiB"], "activations": ["1MiB"]}')
+
+    class Interrupted(desk.Desk):
+        def runs(self):
+            for item in self.packed[1:]:
+                yield replace(run(), attempt=Attempt(item.request.key, 1, 1))
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(searching, "Desk", Interrupted)
+    fleet = searching.Machines(Lab(OFFERED), frozenset())
+    request = ScaleRequest(str(path), "synthetic", (dimensions.parse("threads=1..64"), dimensions.parse("sessions=1..8")), fleet=fleet)
+
+    answer = scale.scale(request, SimpleNamespace(say=print), print)
+
+    assert answer.interrupted
+    first, *rest = design.first_places({"threads": (1, 64), "sessions": (1, 8)})
+    assert [point.at for point in answer.points] == rest and first not in rest
+    assert all(point.sizes["PEAK"] for point in answer.points)
+
+
+def test_stand_of_unreachable_place(kept):
+    with pytest.raises(InputError, match=r"ssh:nobody@127\.0\.0\.1:1 cannot be offered: ssh:nobody@127\.0\.0\.1:1"):
+        stand.Stand("ssh:nobody@127.0.0.1:1", None, None, {}).open()
+
+
+@pytest.mark.parametrize("end", ["done", ""])
+def test_last_run_needs_comparison_end(end):
+    # What tends the place reads its Task, and without "done" dies after its last run.
+    words = ["sh", "-c", f"read task; printf 'plan 2\\nrun a\\nrun b\\n{end}\\n'"]
+    tending = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    place, told, unsaid = stand.Stand("here", None, None, {}, _process=tending), [], {}
+
+    def measure():
+        return place.measure(asked(), lambda **words: told.append(words), lambda: False, unsaid)
+
+    if end:
+        assert measure() == Result(2)
+    else:
+        with pytest.raises(stand.Gone):
+            measure()
+    place.close()
+    assert told == [{"plan": 2}, {"run": "a"}]
+    assert unsaid == {"run": "b"}
+
+
+def certificates(folder):
+    """An authority, and a certificate of it."""
+    openssl = need_tool("openssl")
+    words = [
+        openssl,
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=127.0.0.1",
+    ]
+    folder.mkdir()
+    subprocess.run([*words, "-keyout", str(folder / "key"), "-out", str(folder / "cert")], check=True, capture_output=True)
+    return folder / "cert", folder / "cert", folder / "key"
+
+
+def test_fleet_tls_with_foreign_certificate(memprof, tmp_path, monkeypatch):
+    pytest.importorskip("distributed")
+
+    own, strange = certificates(tmp_path / "own"), certificates(tmp_path / "strange")
+    (tmp_path / "fleet").mkdir()
+    with fleet(tmp_path / "fleet", own) as made:
+        words = [word for option, path in zip(("--tls-ca", "--tls-cert", "--tls-key"), own, strict=True) for word in (option, path)]
+        other = [word for option, path in zip(("--tls-ca", "--tls-cert", "--tls-key"), strange, strict=True) for word in (option, path)]
+        shown = memprof("fleet", made.address, *words)
+        monkeypatch.setattr(scheduler, "_CONNECT_S", 60)  # it is refused at once, but a busy machine needs a while to get there
+        refused = memprof("fleet", made.address, *other)
+        alone = memprof("fleet", made.address)
+
+    assert made.address.startswith("tls://")
+    assert shown.returncode == 0, shown.stderr
+    assert "There is no machine: memprof worker offers one." in shown.stdout
+    assert refused.returncode == 5
+    assert "the certificates do not fit" in refused.stderr
+    assert alone.returncode == 2

@@ -1,0 +1,59 @@
+"""The gate's limits on growth: in a suite, which measures it, and among budgets, for runs of `memprof grow` too."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from support.recorder_runs import runtime_file
+
+from memprof.judge import budgets
+from memprof.runs import store
+
+
+def limits(folder: Path, text: str) -> tuple[budgets.Budget, ...]:
+    (folder / "budgets.toml").write_text(text)
+    return budgets.read(folder / "budgets.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('variant = "x*"', "variant x* guards nothing: no model and variant of the suite match"),
+        ('variant = "program"', "guards nothing: the growth of a program is judged by memprof grow --cmd"),
+        ('budget = "3"', "--budget 3: 32 units are the least that can be judged"),
+    ],
+)
+def test_growth_unmeasurable_refused_first(memprof, scenario, tmp_path, text, said) -> None:
+    scenario()
+    (tmp_path / "suite.toml").write_text(
+        'models = ["scenario.json"]\nruntimes = ["synthetic"]\nrepeats = 1\nwarmup = 0\nruns = 1\n'
+        f'[[variant]]\nname = "program"\ncmd = "{sys.executable} -c pass"\n[[growth]]\nlimit = "0 B"\n{text}\n'
+    )
+    limits(tmp_path, 'peak = "1 GiB"\n')
+
+    done = memprof("gate", "--run", "suite.toml", "--budgets", "budgets.toml", "-o", "out.jsonl")
+
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_suite_growth_finds_leak(memprof, scenario, tmp_path, nothing_left) -> None:
+    scenario()
+    runtime_file(tmp_path, top="kept = []", execute="kept.append(bytearray(b'1') * 65536)")
+    (tmp_path / "suite.toml").write_text(
+        'models = ["scenario.json"]\nrepeats = 1\nwarmup = 0\nruns = 1\n'
+        '[[variant]]\nname = "leaks"\nruntime = "./mine.py"\n[[variant]]\nname = "fine"\nruntime = "synthetic"\n'
+        '[[growth]]\nper = "iteration"\nlimit = "0 B"\nbudget = "400"\n'
+    )
+    limits(tmp_path, 'peak = "1 GiB"\n[[budget]]\nvariant = "leaks"\ngrowth_bytes = "1 MiB"\n')
+
+    done = memprof("gate", "--run", "suite.toml", "--budgets", "budgets.toml", "-o", "out.jsonl", "--format", "json")
+
+    rows = {(row["variant"], row["budget"]): row for row in json.loads(done.stdout)["rows"] if row["metric"] == "growth_bytes"}
+    assert {place: row["verdict"] for place, row in rows.items()} == {("leaks", 0): "over", ("leaks", 1 << 20): "ok", ("fine", 0): "ok"}
+    assert done.returncode == 1
+    kept = store.load([tmp_path / "out.growth.jsonl"]).runs
+    assert {run.job.variant for run in kept} == {"leaks", "fine"} and len(kept) >= 6

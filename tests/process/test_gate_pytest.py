@@ -1,0 +1,386 @@
+"""The pytest plugin: a test in a process of its own, held to its limit; models and functions measured from a test."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def lean(monkeypatch):
+    """Every pytest that follows loads this plugin alone: hypothesis's takes a second of each. How an installed plugin is found, other tests show."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "memprof.pytest_plugin")
+
+
+TESTS = """
+import os, signal
+import pytest
+
+HELD = b"x" * (64 << 20)   # of the module: it is there before any test runs
+
+@pytest.fixture(scope="session")
+def made():
+    return {"pid": os.getpid()}
+
+@pytest.mark.peak_rss("40 MiB", above_baseline=True)
+def test_small(made):
+    assert made["pid"] == os.getpid() != int(os.environ["PARENT"])
+    bytearray(b"x" * (10 << 20))
+
+@pytest.mark.peak_rss("40 MiB", above_baseline=True)
+def test_large_and_freed():
+    len(b"x" * (50 << 20))
+
+@pytest.mark.peak_rss("60 MiB")
+def test_absolute():
+    pass
+
+@pytest.mark.peak_rss("1 GiB")
+@pytest.mark.parametrize("name", ["[c]", "d::e f"])
+def test_many(name):
+    assert name != "[c]", "not c"
+
+@pytest.mark.peak_rss("1 GiB")
+def test_crash():
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+@pytest.mark.peak_rss("1 GiB")
+def test_skipped():
+    pytest.skip("not today")
+
+@pytest.mark.peak_rss("1 GiB")
+@pytest.mark.xfail(strict=True)
+def test_expected():
+    raise ValueError
+
+@pytest.mark.peak_rss("lots")
+def test_unit():
+    pass
+
+@pytest.mark.peak_rss
+def test_nothing_said():
+    pass
+
+def test_unmarked():
+    assert str(os.getpid()) == os.environ["PARENT"]
+"""
+
+
+def test_marked_test_limited_in_own_process(pytester, lean):
+    pytester.makepyfile(TESTS)
+    pytester.makeconftest("import os\nos.environ.setdefault('PARENT', str(os.getpid()))\n")
+    pytester.makeini("[pytest]\naddopts = --strict-markers -x --maxfail=99\nfilterwarnings = error\n")
+
+    done = pytester.runpytest_subprocess("--junitxml=out.xml", "-v", "-rA")
+
+    done.assert_outcomes(passed=3, failed=4, errors=2, skipped=1, xfailed=1)  # a mark that says nothing is an error
+    done.stdout.fnmatch_lines_random(
+        [
+            "*test_small PASSED*",
+            "*test_large_and_freed FAILED*",
+            "*test_absolute FAILED*",
+            "*test_many??c?? FAILED*",
+            "*test_many?d::e f? PASSED*",
+            "*the test's own process was ended by SIGSEGV before the test was done*",
+            "*AssertionError: not c*",
+            "*'lots' is not a size*",
+            '*write @pytest.mark.peak_rss("120 MiB")*',
+        ]
+    )
+    done.stdout.re_match_lines_random(
+        [r".*the test's peak RSS is (49|50)\.\d MiB above the [\d.]+ MiB before it; the limit is 40\.0 MiB.*"]
+    )
+    cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
+    small = {figure.get("name"): int(figure.get("value")) for figure in cases["test_small"].iter("property")}
+    # bytes and bytearray are there together
+    assert small["peak_rss_bytes"] - small["rss_before_bytes"] == pytest.approx(20 << 20, abs=1 << 20)
+
+
+# A child holds its memory until memprof has seen it beside the test's: both have this much anonymous memory, less what the kernel sums late.
+CHILDREN = """
+import subprocess, sys
+import pytest
+
+HOLD = '''
+import os, pathlib, time
+
+def anonymous(pid):
+    pages = [int(word) for word in pathlib.Path(f"/proc/{pid}/statm").read_text().split()]
+    return (pages[1] - pages[2]) * os.sysconf("SC_PAGE_SIZE")
+
+held = b"x" * (96 << 20)
+draft, unseen = pathlib.Path("draft"), pathlib.Path("unseen")
+draft.write_text(str(anonymous("self") + anonymous(os.getppid()) - (1 << 20)))
+draft.rename(unseen)
+while unseen.exists():
+    time.sleep(0.01)
+'''
+
+@pytest.mark.peak_rss("40 MiB", above_baseline=True)
+def test_program():
+    subprocess.run([sys.executable, "-c", HOLD], check=True)
+
+@pytest.mark.peak_rss("300 MiB")
+def test_few():
+    subprocess.run([sys.executable, "-c", HOLD], check=True)
+
+@pytest.mark.peak_rss("40 MiB", above_baseline=True)
+@pytest.mark.xfail
+def test_expected():
+    subprocess.run([sys.executable, "-c", HOLD], check=True)
+    assert False
+"""
+
+NOTICING = """
+import os, pathlib
+
+def noticing(ask):
+    unseen = pathlib.Path("unseen").absolute()
+
+    def asking(job, message, token, live, *rest, **more):
+        def seen(phase, rss_bytes):
+            if unseen.exists() and rss_bytes >= int(unseen.read_text()):
+                unseen.unlink()
+            live(phase, rss_bytes)
+        return ask(job, message, token, seen, *rest, **more)
+    return asking
+
+if "MEMPROF_PYTEST_REPORTS" not in os.environ:  # not in a test's own process
+    from memprof.measuring import campaign
+    campaign.ask = noticing(campaign.ask)
+"""
+
+
+def test_marked_test_includes_child_processes(pytester, lean):
+    pytester.makepyfile(CHILDREN)
+    pytester.makeconftest(NOTICING)
+
+    done = pytester.runpytest_subprocess("--junitxml=out.xml", "-v")
+
+    done.assert_outcomes(passed=1, failed=1, xfailed=1)
+    done.stdout.fnmatch_lines_random(["*test_program FAILED*", "*test_few PASSED*"])
+    said = r"(?m)^the test's process tree's peak RSS is (\d+)\.\d MiB above .*; the limit is 40\.0 MiB"
+    (above,) = re.findall(said, done.stdout.str())
+    assert 60 <= int(above) < 120
+    few = next(case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase") if case.get("name") == "test_few")
+    peaks = {figure.get("name"): int(figure.get("value")) for figure in few.iter("property")}
+    assert peaks["peak_rss_bytes"] - peaks["rss_before_bytes"] > 60 << 20
+
+
+OPTIONS = """
+import pytest, sys
+
+@pytest.mark.peak_rss("1 GiB")
+def test_options(request):
+    assert request.config.getoption("mode") == "fast"
+    assert request.config.getoption("level") == "3"
+    assert "extra_plugin" in sys.modules
+    assert request.config.getoption("verbose") == 2
+    assert request.config.getoption("keyword") == "" and not request.config.getoption("xmlpath")
+    assert request.config.getini("python_functions") == ["test"]
+    assert str(request.config.rootpath).endswith("elsewhere")
+"""
+
+
+def test_marked_test_gets_command_line_options(pytester):
+    folder = pytester.mkdir("elsewhere")
+    (folder / "test_it.py").write_text(OPTIONS)
+    (folder / "mine.ini").write_text("[pytest]\naddopts = --level 3 -k test_options\npython_functions = test\n")
+    pytester.makepyfile(extra_plugin="")
+    options = "def pytest_addoption(parser):\n    parser.addoption('--mode')\n    parser.addoption('--level')\n"
+    (folder / "conftest.py").write_text(options)
+    pytester.syspathinsert()
+
+    words = [
+        "--mode",
+        "fast",
+        "-vv",
+        "-p",
+        "extra_plugin",
+        "-c",
+        "elsewhere/mine.ini",
+        "--rootdir",
+        "elsewhere",
+        "--junitxml",
+        "out.xml",
+        "--lf",
+    ]
+    done = pytester.runpytest_subprocess(*words, "-k", "options", "elsewhere/test_it.py")
+
+    done.assert_outcomes(passed=1)
+    assert "test_options" in (pytester.path / "out.xml").read_text()
+
+
+FIXTURE = """
+import json, os, pytest
+
+def hold(mib, times=1):
+    return [b"x" * (mib << 20) for _ in range(times)]
+
+def fail():
+    raise ValueError("of its own")
+
+def write(tmp_path):
+    path = tmp_path / "net.json"
+    path.write_text(json.dumps({"load": [{"allocate": "w", "bytes": 30 << 20}], "execute": [{"spike": 20 << 20}]}))
+    return path
+
+def test_model(memprof, tmp_path):
+    runs = memprof.model(write(tmp_path), "synthetic", repeats=2, set={"extra": "5MiB"})
+    assert len(runs.runs) == 2
+    assert runs.grown_bytes == pytest.approx(55 << 20, abs=1 << 20)
+    assert runs.phase_peak_bytes("EXECUTE") == pytest.approx(runs.peak_bytes, abs=1 << 20)
+    assert runs.phase_peak_bytes("MODEL_LOAD") < memprof.size("50 MiB")
+
+def test_function(memprof):
+    assert memprof.function(hold, 7, times=3).grown_bytes == pytest.approx(21 << 20, abs=1 << 20)
+
+@pytest.mark.peak_rss("30 MiB")
+def test_model_over(memprof, tmp_path):
+    memprof.model(write(tmp_path), "synthetic")
+
+@pytest.mark.peak_rss("30 MiB", above_baseline=True)
+def test_function_over(memprof):
+    memprof.function(hold, 10)
+    memprof.function(hold, 40)
+
+@pytest.mark.peak_rss("1 GiB")
+def test_limit_without_a_measurement(memprof):
+    pass
+
+@pytest.mark.peak_rss("1 GiB")
+def test_skipped_before_it_measures(memprof):
+    pytest.skip("not today")
+
+def test_function_that_grew(memprof):
+    assert memprof.function(hold, 7).grown_bytes < memprof.size("1 MiB")
+
+def test_function_fails(memprof):
+    memprof.function(fail)
+
+def test_lambda(memprof):
+    memprof.function(lambda: 1)
+
+def test_argument(memprof):
+    memprof.function(hold, open(os.devnull))
+"""
+
+
+@pytest.mark.parametrize("mode", ["prepend", "importlib"])
+def test_fixture_measures_models_and_functions(pytester, lean, mode):
+    pytester.makepyfile(FIXTURE)
+
+    words = ["-k", "test_function"] if mode == "importlib" else []
+    done = pytester.runpytest_subprocess(f"--import-mode={mode}", "-p", "no:cacheprovider", "--junitxml=out.xml", *words)
+
+    done.assert_outcomes(**({"passed": 1, "failed": 3} if words else {"passed": 2, "failed": 7, "skipped": 1}))
+    done.stdout.re_match_lines_random([r"hold's peak RSS is (39|40)\.\d MiB above .*; the limit is 30\.0 MiB"])
+    done.stdout.fnmatch_lines_random(["fail: in EXECUTE: ValueError: of its own"])
+    done.stdout.re_match_lines_random([r"E .*where \d+ = Measured\(peak_bytes=\d+, grown_bytes=\d+\)\.grown_bytes"])
+    cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
+    peaks = {name: [int(figure.get("value")) for figure in case.iter("property")] for name, case in cases.items()}
+    assert [len(peaks[name]) for name in ("test_function", "test_function_over", "test_function_fails")] == [1, 1, 0]
+    assert peaks["test_function_over"][0] - peaks["test_function"][0] == pytest.approx(19 << 20, abs=1 << 20)  # the larger of two
+    if not words:
+        done.stdout.re_match_lines_random([r"net\.json's peak RSS is [56]\d\.\d MiB; the limit is 30\.0 MiB"])
+        done.stdout.fnmatch_lines_random(["*cannot be imported by another process*", "*its arguments cannot be handed to another process*"])
+        done.stdout.fnmatch_lines_random(["*peak_rss guards nothing: the test measures nothing with its memprof fixture"])
+
+
+def test_plugin_unused_imports_nothing(pytester):
+    pytester.makepyfile(
+        "import sys\ndef test(): assert not {'memprof.api', 'memprof.measuring.campaign', 'psutil', 'msgspec'} & set(sys.modules)"
+    )
+
+    pytester.runpytest_subprocess("-p", "no:hypothesispytest").assert_outcomes(passed=1)
+
+
+GROWING = """
+import os
+import pytest
+
+KEPT = []
+
+@pytest.fixture
+def once():
+    return []
+
+@pytest.mark.no_growth(per_call="0 B")
+def test_steady(once):
+    once.append(1)   # set up once a process, and not kept beyond it
+    bytearray(b"x" * 65536)
+
+@pytest.mark.no_growth
+def test_leaks():
+    KEPT.append(bytearray(b"x" * 65536))
+
+@pytest.mark.no_growth(per_call="1 MiB")
+def test_leaks_less_than_it_may():
+    KEPT.append(bytearray(b"x" * 65536))
+
+@pytest.mark.no_growth
+def test_fails_later():
+    KEPT.append(1)
+    assert len(KEPT) < 5, "the fifth call"
+
+@pytest.mark.no_growth("0 B")
+def test_wrong_words(): ...
+
+@pytest.mark.no_growth
+@pytest.mark.peak_rss("1 GiB")
+def test_both_marks(): ...
+
+@pytest.mark.no_growth
+def test_with_the_fixture(memprof): ...
+"""
+
+
+@pytest.mark.long
+def test_no_growth_test_called_repeatedly(pytester, lean, monkeypatch):
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    pytester.makepyfile(GROWING)
+    pytester.makeconftest("from memprof.pytest_plugin import apart\napart._ROUNDS = (150, 600)\n")
+    pytester.makeini("[pytest]\naddopts = --strict-markers\n")
+
+    done = pytester.runpytest_subprocess("--junitxml=out.xml", "-v", "-rA", timeout=300)
+
+    done.assert_outcomes(passed=2, failed=2, errors=3)
+    done.stdout.fnmatch_lines_random(
+        [
+            "*test_steady PASSED*",
+            "*test_leaks FAILED*",
+            "*test_leaks_less_than_it_may PASSED*",
+            "*the test's memory: it grows by 6?.? KiB per call*; the limit is 0 B per call*",
+            "*AssertionError: the fifth call*",
+            '*test_wrong_words: write @pytest.mark.no_growth(per_call="0 B")*',
+            "*test_both_marks: peak_rss and no_growth are for a test each*",
+            "*test_with_the_fixture: with the memprof fixture write memprof.grows(FUNCTION)*",
+        ]
+    )
+    cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
+    rates = {figure.get("name"): float(figure.get("value")) for figure in cases["test_leaks"].iter("property")}
+    assert rates["growth_bytes_per_call"] == pytest.approx(65536, rel=0.1)
+
+
+def test_fixture_grows_of_functions(pytester, lean):
+    pytester.makepyfile(
+        work="KEPT = []\ndef leak(size):\n    KEPT.append(bytearray(b'x' * size))\ndef fine():\n    bytearray(b'x' * 65536)\n"
+        "def fail():\n    raise ValueError('not today')\n"
+    )
+    pytester.makepyfile(
+        test_it="import pytest\nimport work\nfrom memprof.pytest_plugin import fixture\nfrom memprof.seek import grow\ngrow._FIRST = 200\n"
+        "fixture._BUDGET_NS = 60 * 10**9\n"
+        "def test_leak(memprof):\n    grows = memprof.grows(work.leak, 65536)\n    assert 60000 < grows.verdict.slope < 70000\n    assert not grows\n"
+        "def test_fine(memprof):\n    assert not memprof.grows(work.fine)\n"
+        "def test_fails(memprof):\n    memprof.grows(work.fail)\n"
+    )
+
+    done = pytester.runpytest_subprocess("-v", timeout=300)
+
+    done.assert_outcomes(passed=1, failed=2)
+    done.stdout.fnmatch_lines_random(["*assert not Grows(reason='it grows by 6?.? KiB per call (95%: *", "*ValueError: not today*"])

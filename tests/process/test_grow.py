@@ -1,0 +1,322 @@
+"""`memprof grow`: rounds, budgets and what goes wrong, on simulated processes; then real programs and runtimes whose growth is known."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import sample_runs
+from support.leaks import LEAK
+from support.native_programs import program
+from support.recorder_runs import Silent, wait_for
+
+from memprof.errors import MeasurementError
+from memprof.judge.growth import Verdict
+from memprof.programs import commands
+from memprof.reports.pictures import growth as pictures
+from memprof.runs import store, work
+from memprof.seek import grow, why
+from memprof.seek.grow import GrowRequest, longest
+
+MIB, PAGE = 1 << 20, 4096
+
+ENDLESS = 'memprof_begin("EXECUTE"); for (;;) { hold(8192); usleep(2000); memprof_iteration(); }'
+
+
+def test_grow_leaking_c_program_by_token(memprof, tmp_path):
+    done = memprof(
+        "grow", "--cmd", f"engine={program(LEAK)} {{runs}}", "--budget", "1000", "-o", "runs.jsonl", "--plot", "growth.png", "--json"
+    )
+
+    assert done.returncode == 1, done.stderr
+    grown = json.loads(done.stdout)
+    verdict = grown["verdict"]
+    assert (verdict["word"], verdict["unit"]) == ("grows", "token")
+    assert 290 < verdict["slope"] < 330
+    assert verdict["where"] in ("in use", None)
+    assert "a token" in grown["sentence"]
+    assert len(verdict["processes"]) == 3 == len(grown["resident"])
+    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
+    runs = store.load([tmp_path / "runs.jsonl"]).runs
+    assert len(runs) == 3 and len(pictures.render(runs).axes) == 1
+    assert memprof("plot", "growth", "runs.jsonl", "-o", "again.svg").returncode == 0
+    assert "nothing to draw" in memprof("plot", "growth", _plain(tmp_path), "-o", "none.svg").stderr
+
+
+def _plain(folder: Path) -> str:
+    (folder / "plain.jsonl").write_bytes(store.encode(sample_runs.run("a")))
+    return "plain.jsonl"
+
+
+USER = """
+import mmap
+
+class Runtime:
+    formats = (".json",)
+    version = "1"
+    default_threads = 1
+    held = []
+
+    def load(self, model, options):
+        held = mmap.mmap(-1, 1 << 20)
+        for place in range(0, 1 << 20, 4096):
+            held[place] = 1
+        Runtime.held.append(held)
+
+    def prepare(self): ...
+
+    def signature(self):
+        return [("x", (None,), "float32")]
+
+    def set_inputs(self, arrays):
+        self.size = len(arrays["x"])
+
+    def execute(self):
+        self.cache = getattr(self, "cache", {})
+        self.cache.setdefault(self.size, b"1" * (1 << 20))
+        if self.size == 4:
+            raise ValueError("no kernel for it")
+"""
+
+
+@pytest.mark.long
+def test_grow_leaking_runtime_by_reload(memprof, tmp_path):
+    (tmp_path / "user.py").write_text(USER)
+    (tmp_path / "m.json").write_text("{}")
+
+    done = memprof("grow", "m.json", "-r", "./user.py", "--cycles", "reload", "--budget", "50", "--why")
+
+    assert done.returncode == 1, done.stderr + done.stdout
+    assert "m.json in ./user.py 1: grows. 1.0 MiB a reload" in done.stdout.replace(str(tmp_path), ".")
+    assert "between the ends of WARMUP and RELOAD: " in done.stdout
+    assert "Mappings that grew: " in done.stdout  # held by mmap, not by the allocator
+
+
+def test_grow_names_refused_shape(memprof, tmp_path):
+    (tmp_path / "user.py").write_text(USER)
+    (tmp_path / "m.json").write_text("{}")
+
+    done = memprof("grow", "m.json", "-r", "./user.py", "--shapes", "x=N; N in 1,4", "--budget", "50")
+
+    assert done.returncode == 4
+    assert "ValueError: with x=4: no kernel for it" in done.stderr
+
+
+def test_grow_names_memory_of_shapes(memprof, tmp_path):
+    (tmp_path / "user.py").write_text(USER)
+    (tmp_path / "m.json").write_text("{}")
+
+    done = memprof(
+        "grow", "m.json", "-r", "./user.py", "--shapes", "x=N; N in 1,2,3 (random, seed 1)", "--budget", "400", "--why", "--json"
+    )
+
+    assert done.returncode == 0, done.stderr
+    grown = json.loads(done.stdout)
+    assert grown["verdict"]["word"] == "bounded" and grown["shapes"] == 3
+    assert any("MiB came with 3 shapes, the last of them new in iteration" in remark for remark in grown["remarks"])
+    risen = {part["name"]: part["after"] - part["before"] for part in grown["why"]["parts"]}
+    assert 1.9 * MIB < risen["in use by the program"] < 2.5 * MIB  # the first shape came with the warm-up
+
+
+def test_attach_grow_judges_server_by_time(memprof, tmp_path):
+    body = "for (int i = 0; i < 30000; ++i) { hold(20000); usleep(10000); }"
+    server = subprocess.Popen([program(body)])
+    try:
+        # The kernel gives it its new name a moment after exec has let its parent go on.
+        wait_for(lambda: Path(f"/proc/{server.pid}/comm").read_text() == "program\n")
+        for duration in ("1500ms", "15s"):  # on a busy machine it stands still at times
+            output = f"{duration}.jsonl"
+            done = memprof("attach", "--grow", str(server.pid), "--for", duration, "--interval", "10ms", "-o", output, "--json")
+            if done.returncode == 1:
+                break
+    finally:
+        server.kill()
+        server.wait()
+
+    assert done.returncode in (1, 3), done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["unit"] == "second" and answer["sentence"].startswith("program: ")
+
+
+# It writes two lines of another unit for each that is served, and holds 8 KiB of each.
+SERVER = """signal(SIGPIPE, SIG_IGN); FILE *log = fopen(words[1], "a"); setvbuf(log, NULL, _IOLBF, 0);
+    for (int i = 0; ; ++i) {
+        if (i < 40000) hold(8192);
+        fprintf(log, "token\\nserved %d\\ntoken\\n", i); usleep(2000); }"""
+
+
+@pytest.mark.parametrize("make", [Path.touch, os.mkfifo], ids=["a file", "a FIFO"])
+def test_attach_grow_judges_server_by_log(memprof, tmp_path, make):
+    make(tmp_path / "log")
+    server = subprocess.Popen([program(SERVER), tmp_path / "log"])
+    try:
+        wait_for(lambda: Path(f"/proc/{server.pid}/comm").read_text() == "program\n")
+        words = ["attach", "--grow", str(server.pid), "--interval", "5ms", "--json", "--log", "log", "--phase", "request=^served"]
+        for duration in ("1s", "4s", "30s"):  # a busy machine needs longer for enough units
+            done = memprof(*words, "--phase", "token=^token", "--for", duration, "-o", f"{duration}.jsonl")
+            if done.returncode == 1:
+                break
+    finally:
+        server.kill()
+        server.wait()
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    answer = json.loads(done.stdout)
+    units = {answer["unit"], *answer["rivals"]}
+    assert units == {"request", "token"}
+    assert answer["slope"] == pytest.approx(8192 if answer["unit"] == "request" else 4096, rel=0.2)
+
+
+def _moved(log: Path) -> None:
+    log.rename(log.with_suffix(".1"))
+    log.touch()
+
+
+def _cut_off(log: Path) -> None:
+    os.truncate(log, 0)
+
+
+def _read_to_its_end(log: Path) -> bool:
+    """Whether a process holds it open and stands at its end."""
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            if os.readlink(descriptor) == str(log):
+                told = Path(str(descriptor).replace("/fd/", "/fdinfo/")).read_text()
+                return int(told.split()[1]) == log.stat().st_size
+    return False
+
+
+@pytest.mark.parametrize("rotate", [_moved, _cut_off])
+def test_attach_grow_follows_rotated_log(tmp_path, rotate):
+    log = tmp_path / "log"
+    log.write_text("served\n" * 7)  # from before
+    words = ["--for", "2min", "--interval", "5ms", "--log", "log", "--phase", "request=^served", "-o", "runs.jsonl"]
+    server = subprocess.Popen(["sleep", "600"])
+    with subprocess.Popen([sys.executable, "-m", "memprof", "attach", "--grow", str(server.pid), *words], cwd=tmp_path) as attached:
+        try:
+            wait_for(lambda: _read_to_its_end(log))
+            for lines in (30, 20):
+                with log.open("a") as file:
+                    file.write("served\n" * lines)
+                wait_for(lambda: _read_to_its_end(log))
+                rotate(log)
+        finally:
+            server.kill()
+            server.wait()
+        attached.wait(60)
+
+    (run,) = store.load([tmp_path / "runs.jsonl"]).runs
+    assert work.unpack(longest(run)).counts["request"][-1] == 50
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--log", "log"], "--log and --phase go together"),
+        (["--phase", "a=b"], "--log and --phase go together"),
+        (["--log", "none", "--phase", "a=b"], "none: No such file or directory"),
+        (["--log", "log", "--phase", "a=b"], "no two lines that were added to log meanwhile match --phase"),
+    ],
+)
+def test_attach_grow_refuses_log_without_work(memprof, tmp_path, words, sentence):
+    (tmp_path / "log").write_text("b\nb\nb\n")  # from before
+
+    done = memprof("attach", "--grow", str(os.getpid()), "--for", "100ms", *words)
+
+    assert done.returncode in (2, 4) and sentence in done.stderr
+
+
+@pytest.mark.usefixtures("recorder")
+def test_grow_reports_progress_until_time_limit(tmp_path):
+    request = GrowRequest(None, command=commands.parse(program(ENDLESS)))
+    for seconds in (3, 24, 120):  # a busy machine needs longer for enough units, and for a second report of one process
+        kept: list[bytes] = []
+        lines: list[bytes] = []
+        with suppress(MeasurementError):
+            grown = grow.grow(replace(request, soak_ns=seconds * 10**9), Silent(), kept.append, lines.append)  # type: ignore[arg-type]
+        known = [store.decode(line.rstrip(b"\n"), "what is known") for line in lines]
+        done = [[grow._done(run) for run in known if run.job.repeat == repeat] for repeat in (1, 2, 3)]
+        if len(kept) == 3 and all(done) and any(max(counts) > min(counts) for counts in done):
+            break
+
+    assert grown.verdict.word in ("grows", "undecided") and not grown.remarks  # on a busy machine there are few units
+    assert len(kept) == 3 and all(done)
+    assert {run.outcome.sentence for run in known} == {"it was ended, with memprof, while it ran"}
+    assert any(max(counts) > min(counts) for counts in done)
+    assert all(counts == sorted(counts) for counts in done)
+
+
+@pytest.mark.long
+def test_grow_killed_keeps_known_work(tmp_path):
+    # What is known comes four times a process, of which there are three.
+    part = tmp_path / "soak.jsonl.part"
+    words = [sys.executable, "-m", "memprof", "grow", "--cmd", program(ENDLESS), "--for", "60s", "-o", str(tmp_path / "soak.jsonl")]
+    process = subprocess.Popen(words, stderr=subprocess.DEVNULL, cwd=tmp_path)
+    try:
+        wait_for(lambda: part.exists() and (work := store.load([part]).runs[0].work) and work[0].rows > 32)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    (run,) = store.load([part]).runs
+    assert run.work and run.work[0].rows > 32
+
+
+KEEPS = """
+    memprof_begin("EXECUTE");
+    for (int i = 0; i < atoi(words[1]); ++i) {
+        memset(malloc(65536), 1, 65536); puts("served"); fflush(stdout); usleep(2000); memprof_iteration(); }
+    memprof_end();"""
+# It learns of the first look by the signal that lets it go on: until then it slows down, and it ends only when it is ended.
+KEEPS_ON = """
+    sigset_t go_on; sigemptyset(&go_on); sigaddset(&go_on, SIGCONT); sigprocmask(SIG_BLOCK, &go_on, NULL);
+    int looked = 0;
+    memprof_begin("EXECUTE");
+    for (int i = 0; ; ++i) {
+        if (!looked) { struct timespec at_once = {0, 0}; looked = sigtimedwait(&go_on, NULL, &at_once) == SIGCONT; }
+        if (i < 2000) memset(malloc(65536), 1, 65536);
+        puts("served"); fflush(stdout); usleep(looked || i < 100 ? 2000 : 100000); memprof_iteration(); }
+    memprof_end();"""
+PRINTS_ON = KEEPS_ON.replace('memprof_begin("EXECUTE");', "").replace("memprof_iteration();", "").replace("memprof_end();", "")
+
+
+def grew(unit: str, phase: str) -> grow.Grown:
+    """An answer of `memprof grow`: processes that grew by 64 KiB with each of 400 units."""
+    done = list(range(401))
+    work = replace(sample_runs.worked(done, [65536 * step for step in done], phase), units=(unit,))
+    verdict = Verdict("grows", unit, slope=65536.0, tail=400)
+    return grow.Grown("m", "r", "", "", verdict, (), runs=(replace(sample_runs.run(), work=(work,)),))
+
+
+@pytest.mark.parametrize(
+    ("body", "unit", "phase"),
+    [(KEEPS_ON, "iteration", "EXECUTE"), (PRINTS_ON, "request", "RUN")],
+    ids=["by its marks", "by what it prints"],
+)
+def test_grow_why_looks_twice(body, unit, phase, nothing_left):
+    regexes = {} if unit == "iteration" else {"request": "^served"}
+    request = GrowRequest(None, command=commands.parse(f"{program(body)} {{runs}}"), phase_regexes=regexes)
+
+    answer = why.explained(request, grew(unit, phase), Silent())
+
+    assert answer.why is not None and answer.why.cause == "in use by the program"
+    units = [int(name.removeprefix(f"{unit} ")) for name in (answer.why.first, answer.why.last)]
+    assert units[0] >= 1 and units[1] >= 257  # 16 MiB more
+    assert f"MiB from {answer.why.first} to {answer.why.last}: " in answer.remarks[0]
+    assert answer.why.grown_bytes > MIB  # it may have done some of the work before it stood still
+
+
+def test_grow_why_program_ended_too_early(nothing_left):
+    request = GrowRequest(None, command=commands.parse(f"{program(KEEPS)} 3"))
+
+    with pytest.raises(
+        MeasurementError, match=r"it ended before it stood still after (1 and )?205 iterations, so nothing is known of its growth"
+    ):
+        why.explained(request, grew("iteration", "EXECUTE"), Silent())

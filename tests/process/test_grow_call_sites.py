@@ -1,0 +1,75 @@
+"""`memprof grow --who`: which call sites hold what rose, told by the stacks of memray and heaptrack at several moments."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import need_tool
+from support import sample_runs
+from support.leaks import LEAK
+from support.native_programs import program
+from support.plan_models import wide
+from support.recorder_runs import Silent, runtime_file
+
+from memprof.judge.growth import Verdict
+from memprof.programs import commands
+from memprof.seek import who
+from memprof.seek.grow import Grown, GrowRequest
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def grows(units: int = 400, each: int = 64 * KIB, unit: str = "iteration") -> Grown:
+    """An answer of `memprof grow`: processes that grew by so much with each of so many units."""
+    run = replace(sample_runs.run(), work=(sample_runs.worked(range(units + 1), [each * done for done in range(units + 1)]),))
+    return Grown("m", "r", "", "", Verdict("grows", unit, slope=float(each), tail=units), (), runs=(run,))
+
+
+def test_leak_in_onnxruntime_wrapper_located(tmp_path: Path) -> None:
+    pytest.importorskip("memray")
+    runtime_file(
+        tmp_path,
+        top="import numpy, onnxruntime\nkept = []",
+        load="self.session = onnxruntime.InferenceSession(model)",
+        prepare="self.feed = {given.name: numpy.zeros([1 if not isinstance(n, int) else n for n in given.shape], numpy.float32)"
+        " for given in self.session.get_inputs()}",
+        execute="self.session.run(None, self.feed)\nkept.append(bytearray(65536))\ntime.sleep(0.002)",
+    )
+
+    answer = who.explained(GrowRequest(str(wide(tmp_path / "wide.onnx")), str(tmp_path / "mine.py")), grows(400, MIB), Silent())
+
+    assert answer.who is not None
+    (place, *_) = answer.who.places
+    assert place.each_bytes == pytest.approx(65536, rel=0.4)
+    line = (tmp_path / "mine.py").read_text().splitlines().index("        kept.append(bytearray(65536))") + 1
+    assert f"execute (mine.py:{line})" in place.sites
+    assert re.fullmatch(
+        rf"memray: about [\d.]+ KiB each iteration stay from \S+, called by execute \(mine.py:{line}\)\.", answer.remarks[0]
+    )
+
+
+def test_leak_per_token_found_by_heaptrack(memprof, tmp_path: Path) -> None:
+    need_tool("heaptrack")
+    leaks = LEAK.replace("memprof_iteration_of", "usleep(3000); memprof_iteration_of")  # slow enough for moments in between
+    request = GrowRequest(None, command=commands.parse(f"engine={program(leaks)} {{runs}}"))
+
+    answer = who.explained(request, grows(800, MIB, "token"), Silent())  # of 800 iterations
+
+    assert answer.who is not None
+    (place,) = answer.who.places
+    assert place.sites[0] == "main"
+    assert place.each_bytes == pytest.approx(300, rel=0.4)  # where the machine stalls, the clocks of heaptrack and of the marks differ
+    assert answer.remarks == (f"heaptrack: about {place.each_bytes:.0f} B each token stay from main.",)
+
+
+def test_call_sites_without_tool_refused(memprof, tmp_path, scenario, monkeypatch) -> None:
+    scenario()
+    monkeypatch.setattr("memprof.heap.record._missing", lambda tool, python: None if tool == "massif" else f"{tool} is not installed")
+
+    done = memprof("grow", "scenario.json", "-r", "synthetic", "--who", "-o", "runs.jsonl")
+
+    assert done.returncode == 5 and "--who needs memray" in done.stderr and "or heaptrack" in done.stderr
+    assert not (tmp_path / "runs.jsonl").exists()

@@ -1,0 +1,129 @@
+"""Recording under real tools: the files, the phases, what is partial, and what is said when it cannot be done."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Scenario, need_tool
+from support.heap_program import program  # noqa: F401  (the fixtures)
+from support.recorder_runs import with_patience
+from support.sample_profiles import top_by
+
+from memprof.heap import load, record, wording
+from memprof.heap.profile import HeapProfile
+from memprof.measuring import probing
+from memprof.measuring.orders import plan
+from memprof.measuring.suite import Suite, Variant
+
+Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("tool", ["massif", "heaptrack"])
+def test_heap_record_program_peak(memprof: Memprof, tmp_path: Path, program: Path, tool: str) -> None:
+    need_tool("valgrind" if tool == "massif" else tool)
+    done = memprof("heap", "record", "--tool", tool, "--timeout", "200s", "-o", tmp_path / "the profile", "--", program)
+    assert done.returncode == 0, done.stderr
+    assert "peak" not in done.stderr  # the resident set under a tool is none of the program's
+    profile = load(Path(done.stdout.strip()))
+    assert profile.tool == tool and profile.partial is None
+    assert 15 * MIB <= profile.peak.heap_bytes < 15.2 * MIB
+    peak = profile.peak_tree
+    assert peak is not None and peak[0].tree is not None and peak[1]
+    key, names = profile.keys("function")
+    assert names[top_by(peak[0].tree, key)[0][0]] == "grow"
+
+
+def test_massif_killed_leaves_no_files(memprof: Memprof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pipes of vgdb stayed there."""
+    need_tool("valgrind")
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    done = memprof("heap", "record", "--tool", "massif", "-o", tmp_path / "out", "--", "sh", "-c", "sh -c 'kill -9 $PPID'; true")
+    assert (done.returncode, "SIGKILL" in done.stderr) == (4, True), done.stderr
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_heaptrack_early_end_leaves_no_file(memprof: Memprof, tmp_path: Path, monkeypatch) -> None:
+    """heaptrack's own script leaves one, of two lines, which no tool reads."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "heaptrack").write_text(
+        '#!/bin/sh\nprintf "\\n# strings: 0\\n# ips: 0\\n" | gzip -c > "$2.gz"\nexec sleep 100\n',
+    )
+    (folder / "heaptrack").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    done = memprof("heap", "record", "--tool", "heaptrack", "--timeout", "1s", "-o", tmp_path / "out", "--", "true")
+    assert (done.returncode, done.stdout) == (4, ""), done.stderr
+    assert "heaptrack left no file: did not end in time" in done.stderr
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_massif_model_ends_after_prepare(memprof: Memprof, scenario: Scenario, tmp_path: Path) -> None:
+    need_tool("valgrind")
+
+    def attempt(limit_ns: int) -> HeapProfile:
+        model = scenario(load=[{"sleep_s": 0.3}], prepare=[{"sleep_s": 2 * limit_ns / 1e9}], execute=[{"crash": "SIGILL"}])
+        folder = tmp_path / f"out {limit_ns}"
+        done = memprof("heap", "record", model, "-r", "synthetic", "--tool", "massif", "--phases", "load,prepare", "-o", folder)
+        assert done.returncode == 0, done.stderr
+        assert not (folder / "runs.jsonl").exists()
+        return load(Path(done.stdout.strip()))
+
+    def ends_in_prepare(profile: HeapProfile) -> bool:
+        return profile.snapshots[-1].time > profile.phases[-1].begin
+
+    # A busy machine places the phases less well in the tool's time, by a second and more.
+    profile = with_patience(attempt, ends_in_prepare)
+    assert [span.name for span in profile.phases] == ["STARTUP", "MODEL_LOAD", "PREPARE"]
+    assert profile.phase_error is not None
+    assert profile.partial is None  # EXECUTE, which would have crashed, was not reached
+    ends = [snapshot.time for snapshot in profile.snapshots]
+    assert ends == sorted(ends) and ends_in_prepare(profile)
+
+
+def test_memray_records_model(memprof: Memprof, scenario: Scenario, tmp_path: Path) -> None:
+    pytest.importorskip("memray")
+    model = scenario(load=[{"allocate": "a", "bytes": 8 * MIB}], prepare=[{"allocate": "b", "bytes": 16 * MIB}], execute=[])
+    done = memprof("heap", "record", model, "-r", "synthetic", "--tool", "memray", "-o", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    profile = load(Path(done.stdout.strip()))
+    assert (profile.tool, profile.partial) == ("memray", None)
+    assert [span.name for span in profile.phases][:3] == ["STARTUP", "MODEL_LOAD", "PREPARE"]
+    assert profile.peak_tree is not None and profile.peak_tree[1]
+    assert all(profile.largest_tree(span.name) is not None for span in profile.phases)  # none of which lasts as long as memray's 10 ms
+    assert profile.command.startswith("python /") and wording.program(profile) == "out/memray.bin"
+    assert 24 * MIB <= profile.peak.heap_bytes < 60 * MIB
+
+
+def test_memray_converted_model_interpreter(scenario: Scenario, tmp_path: Path) -> None:
+    (order,) = plan(Suite(models=(str(scenario()),), variants=(Variant(runtime="synthetic", name="it"),), repeats=1)).orders
+
+    under = record._under(order, "memray", record.Request(tmp_path), ("python", "-m", "memray"), lambda text: None)
+
+    assert under.python == order.python
+    (program,) = probing._program(under)
+    assert program.endswith("runners/__main__.py")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["-o", "out"], 2, "name a model and a runtime, or a program behind --"),
+        (["-o", "out", "--", "no-such-program-anywhere"], 5, "no-such-program-anywhere: no such program"),
+        (["-o", "full", "--", "true"], 5, "full is not empty: name a new folder with -o"),
+        (["-o", "out", "--phases", "load", "--", "true"], 2, "--phases is for a model in a runtime"),
+        (["model.json", "-r", "synthetic", "--phases", "laod", "-o", "out"], 2, "there is no phase 'laod'; did you mean load?"),
+        (["model.json", "-r", "synthetic", "-o", "out"], 5, "model.json"),
+    ],
+)
+def test_heap_record_refusals(memprof: Memprof, tmp_path: Path, words: list[str], code: int, sentence: str) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    done = memprof("heap", "record", *words)
+    assert (done.returncode, sentence in done.stderr) == (code, True), done.stderr
+    assert "Traceback" not in done.stderr and done.stdout == ""

@@ -1,0 +1,189 @@
+"""`run --cmd ... --drive openai:PORT`: phases, tokens and memory of a server that memprof asks, and all that it may do instead."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from support import completion_server
+from support.recorder_runs import free_port
+
+from memprof.errors import UsageError
+from memprof.measuring import campaign, driving
+from memprof.runs import store
+
+SERVER = Path(__file__).parents[1] / "support" / "completion_server.py"
+KIB = 1 << 10
+
+
+@pytest.fixture
+def port():
+    return free_port()
+
+
+@pytest.fixture
+def drive(memprof, tmp_path, port, monkeypatch):
+    """drive(mode, word...) -> (result, run): a server of that mode under a load."""
+    monkeypatch.setattr(driving, "_DEATH_S", 60.0)  # a busy machine may say late that the server has died
+
+    def run(mode, *words, timeout="200s"):
+        runs = tmp_path / "runs.jsonl"
+        load = ["--drive", f"openai:{port}", "--prompts", "16", "--generate", "4", "--warmup", "1", "--runs", "4", "--repeats", "1"]
+        server = f"s={shlex.join([sys.executable, str(SERVER)])} {port} {mode}"
+        result = memprof("run", "--cmd", server, *load, "--timeout", timeout, "-o", str(runs), *words)
+        return result, store.load([runs]).runs[0] if runs.exists() and runs.stat().st_size else None
+
+    return run
+
+
+def test_server_measured_in_each_phase(drive, nothing_left):
+    result, run = drive("loading")
+
+    assert run.outcome.ok, run.outcome.sentence
+    assert [mark.phase for mark in run.marks] == ["MODEL_LOAD", "WARMUP", "REQUEST"]
+    load, warmup, request = run.marks
+    assert load.time_ns >= 500_000_000  # as long as it said that it loads
+    assert (load.units, warmup.units) == ({}, {"token": 4, "prompt_token": 16})
+    assert (len(request.times_ns), request.units) == (4, {"token": 16, "prompt_token": 64})
+    assert load.end_ns <= warmup.begin_ns <= warmup.end_ns <= request.begin_ns
+    assert all(mark.rss_peak_exact for mark in run.marks)
+    # Four requests, each held from then on; a thread's stack and arena come beside them.
+    assert request.rss_end_bytes - warmup.rss_end_bytes >= 4 * 256 * KIB - run.machine.peak_bound_bytes
+    assert "warming up 1 & running 4, 1 repeat, prompts of" in result.stdout
+    assert "prompts of 16 tokens, all different, 4 generated, 1 at once" in result.stdout
+    assert "REQUEST, tokens/s" in result.stdout
+    # The server waits between its first token and the others. On a busy machine the client may see a first token late, but not half that wait
+    # late in each of four requests.
+    waits_ns = [time_ns - first_ns for first_ns, time_ns in zip(request.first_token_ns, request.times_ns, strict=True)]
+    assert min(request.first_token_ns) > 0
+    assert min(request.times_ns) >= completion_server.LATE_S * 1e9
+    assert max(waits_ns) >= completion_server.LATE_S / 2 * 1e9
+    assert "REQUEST, first token" in result.stdout
+    assert not run.warnings
+
+
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [
+        ("whole", "the server does not stream: its first tokens have no time"),
+        ("strict", "whose first token has no time: it refused a stream (HTTP 400: stream: not known)"),
+        ("uncounted", "whose first token has no time: its stream has no usage with prompt_tokens and completion_tokens"),
+    ],
+)
+def test_server_without_streaming(drive, mode, why):
+    result, run = drive(mode)
+
+    assert run.outcome.ok, run.outcome.sentence
+    assert (run.mark("REQUEST").units, run.mark("REQUEST").first_token_ns) == ({"token": 16, "prompt_token": 64}, ())
+    assert [warning for warning in run.warnings if why in warning] == list(run.warnings)
+    assert len(run.warnings) == 1 and why in result.stdout + result.stderr
+    assert "first token" not in "".join(line for line in result.stdout.splitlines() if line.startswith("|"))
+
+
+def test_requests_parallel_with_repeated_prompts(drive):
+    _, run = drive("well", "--parallel", "3", "--distinct", "2")
+
+    assert run.outcome.ok, run.outcome.sentence
+    assert run.job.drive == "prompts of 16 tokens, 2 different, 4 generated, 3 at once"
+    assert run.marks[-1].units == {"token": 16, "prompt_token": 64}
+
+
+def test_server_ignoring_termination_is_ended(drive, nothing_left):
+    _, run = drive("stubborn", "--runs", "1", "--warmup", "0")
+    assert run.outcome.ok
+    assert [mark.phase for mark in run.marks] == ["MODEL_LOAD", "REQUEST"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "phase", "words"),
+    [
+        ("refusing", "REQUEST", "request 2 was refused: HTTP 400: the prompt is too long"),
+        ("failing", "REQUEST", "request 2 was refused: HTTP 200: the cache is full"),
+        ("vague", "WARMUP", "the answer to request 1 has no usage with prompt_tokens and completion_tokens"),
+        ("dying", "REQUEST", "ended by SIGKILL in REQUEST"),
+        ("leaving", "REQUEST", "it ended before all requests were made"),
+    ],
+)
+def test_server_failures(drive, nothing_left, mode, phase, words):
+    result, run = drive(mode)
+
+    assert result.returncode == 4
+    assert run.outcome.phase == phase
+    assert words in run.outcome.sentence
+    assert words in result.stdout + result.stderr
+
+
+def test_server_never_answers(drive, port, tmp_path, monkeypatch, nothing_left):
+    monkeypatch.setattr(driving, "_SPARE_S", 30.0)
+    for timeout in ("4s", "64s"):  # a busy machine may be late to say so, and then its time is up
+        (tmp_path / "runs.jsonl").unlink(missing_ok=True)
+        result, run = drive("mute", timeout=timeout)
+        if run.outcome.status != "timeout":
+            break
+    assert result.returncode == 4
+    assert f"in MODEL_LOAD: the server did not answer at http://127.0.0.1:{port}/v1/models in time" in run.outcome.sentence
+
+
+def test_port_in_use_refused(drive, port):
+    with socket.create_server(("127.0.0.1", port)):
+        result, run = drive("well")
+    assert result.returncode == 5
+    assert f"port {port} of 127.0.0.1 is in use: the program there would be asked in place of s" in result.stderr
+    assert run is None
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--drive", "openai"), "write openai:PORT"),
+        (("--drive", "vllm:80"), "write openai:PORT"),
+        (("--drive", "openai:70000"), "write openai:PORT"),
+        (("--drive", "openai:80", "--prompts", "0"), "--prompts 0: it is at least 1"),
+        (("--drive", "openai:80", "--phase-regex", "load=ready"), "give neither --phase nor --phase-regex"),
+        (("--drive", "openai:80", "-r", "synthetic"), "--drive is for servers, which are commands"),
+        (("--parallel", "2"), "--parallel: that is for --drive, which is not given"),
+    ],
+)
+def test_load_options_refused(memprof, tmp_path, words, says):
+    result = memprof("run", "--cmd", "s=sleep 1", *words, "-o", str(tmp_path / "r.jsonl"))
+    assert result.returncode == 2
+    assert says in result.stderr
+
+
+def test_host_defaults_to_loopback():
+    assert driving.parse("openai:8080", None, None, None, None).host == "127.0.0.1"
+    assert driving.parse("openai:board.local:8080", None, None, None, None).host == "board.local"
+    with pytest.raises(UsageError):
+        driving.parse("openai:", None, None, None, None)
+
+
+def test_prompts_differ_unless_repeated():
+    asked = []
+
+    class Asked(driving.Driving):
+        def _http(self, method, path, content=None):
+            asked.append(tuple(content["prompt"]))
+            return 200, {"usage": {"prompt_tokens": 8, "completion_tokens": 1}}, None
+
+    for distinct in (None, 3):
+        asking = Asked(driving.Drive("127.0.0.1", 1, prompts=8, distinct=distinct), None)
+        for number in range(600):
+            asking._request(number)
+    assert len(set(asked[:600])) == 600
+    assert len(set(asked[600:])) == 3
+
+
+def test_model_larger_than_memory():
+    (remark,) = [remark for remark in campaign.surroundings(1 << 50) if "the model has" in remark]
+    assert "1048576.00 GiB, more than the machine's memory of" in remark
+
+
+def test_record_of_load(drive, tmp_path):
+    _, run = drive("well", "--runs", "1", "--warmup", "0")
+    line = json.loads((tmp_path / "runs.jsonl").read_text())
+    assert line["job"].pop("drive") == run.job.drive
+    assert store.decode(json.dumps(line).encode(), "old").job.drive is None

@@ -1,0 +1,829 @@
+"""Phases from the functions of programs nobody has changed: what is measured, and what is said where that cannot be."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from shlex import quote
+
+import pytest
+from conftest import need_tool
+from support.compiler import compiled
+from support.recorder_runs import NEAR_MIB, Silent, script, unobserved, with_patience
+
+from memprof.errors import InputError, UsageError
+from memprof.measuring import campaign
+from memprof.measuring.order import Order
+from memprof.programs import elf, symbols
+from memprof.programs.runtimes import Runtime, runners_path
+from memprof.recording.order import Command
+from memprof.runs import store
+from memprof.runs.records import Job, Mark, Model, Run
+
+MIB = 1 << 20
+MS = 1_000_000
+
+HEAD = r"""
+#include <csetjmp>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <initializer_list>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#define OUT __attribute__((noinline))
+static const size_t MIB = 1 << 20;
+static void *hold(size_t mib) {
+  void *p = mmap(nullptr, mib * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  memset(p, 1, mib * MIB);
+  return p;
+}
+static void give(void *p, size_t mib) { munmap(p, mib * MIB); }
+static void spike(size_t mib, double ms = 0) { void *p = hold(mib); if (ms) usleep(ms * 1000); give(p, mib); }
+static void wait_ms(double ms) { usleep(ms * 1000); }
+"""
+# Together a quarter of a second of g++'s time.
+STD = {"std::runtime_error": "stdexcept", "std::string": "string", "std::thread": "thread", "std::vector": "vector"}
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Callable[..., Path]:
+    need_tool("gdb")
+
+    def build(source: str, *flags: str, **rest: str) -> Path:
+        headers = "".join(f"#include <{header}>\n" for name, header in STD.items() if name in source)
+        return compiled(tmp_path, headers + HEAD + source, *flags, **rest)
+
+    return build
+
+
+def measured(argv: list[str | Path], *phases: str, **words: object) -> Run:
+    """The Run of a command with these phases, the whole way through a recorder."""
+    command = [str(word) for word in argv]
+    job = Job(Model("program", command[0], (), 0, ""), "command", "a", 1, 0, 0, timeout_ns=240_000 * MS, cache="asis", **words)
+    wrapped = symbols.wrap(command, [symbols.parse_phase(phase) for phase in phases])
+    (run,) = campaign.measure([Order(job, Runtime("command"), "", {}, None, argv=wrapped)], Silent(), lambda line: None)
+    return run
+
+
+def ended_well(run: Run) -> Run:
+    assert run.outcome.ok, (run.outcome.sentence, run.output_tail)
+    assert not run.warnings
+    return run
+
+
+def phase(run: Run, name: str) -> Mark:
+    mark = run.mark(name)
+    assert mark is not None, [mark.phase for mark in run.marks]
+    return mark
+
+
+def above(mark: Mark) -> float:
+    """The peak above where the phase began, in MiB."""
+    assert mark.rss_begin_bytes is not None
+    return (mark.rss_peak_bytes - mark.rss_begin_bytes) / MIB
+
+
+def notes(run: Run) -> str:
+    assert run.about is not None
+    return " / ".join(run.about.notes)
+
+
+def test_phases_of_unchanged_program(build) -> None:
+    program = build("""
+        static void *kept;
+        extern "C" OUT void model_load() { spike(100); kept = hold(40); }
+        extern "C" OUT void model_prepare() { spike(60); }
+        extern "C" OUT void model_run() { spike(20); wait_ms(5); }
+        int main() { model_load(); spike(200); model_prepare(); for (int i = 0; i < 4; i++) model_run(); }
+    """)
+    run = ended_well(measured([program], "load=model_load", "prepare=model_prepare", "execute=model_run"))
+    assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "PREPARE", "EXECUTE"]
+    for name, peak, end in (("MODEL_LOAD", 100, 40), ("PREPARE", 60, 0), ("EXECUTE", 20, 0)):
+        mark = phase(run, name)
+        assert mark.rss_peak_exact
+        assert abs(above(mark) - peak) < NEAR_MIB, name
+        assert abs((mark.rss_end_bytes - mark.rss_begin_bytes) / MIB - end) < NEAR_MIB, name
+    assert phase(run, "STARTUP").rss_end_bytes < 8 * MIB, "that would be gdb's memory"
+    assert run.timeline.rss_max_bytes < 300 * MIB
+    times_ns = phase(run, "EXECUTE").times_ns
+    assert len(times_ns) == 4 and all(time_ns >= 5 * MS for time_ns in times_ns)
+    assert phase(run, "MODEL_LOAD").times_ns == ()
+    assert phase(run, "MODEL_LOAD").minor_faults >= 140 * MIB // run.machine.page_bytes * 0.9 or run.machine.huge_pages == "always"
+    assert phase(run, "MODEL_LOAD").cpu_ns > 0
+    assert phase(run, "MODEL_LOAD").pss_end_bytes > 40 * MIB
+    assert "were taken off" in notes(run)
+
+
+SCOPES = """
+    namespace ml {
+    struct Model {
+      OUT void load(const std::string &path) { spike(10 + path.size()); }
+      OUT void load(int mib) { spike(mib); }
+      OUT static void of(double) { spike(25); }
+    };
+    template <class T> OUT T prepare(T mib) { spike(mib); return mib; }
+    struct Big { OUT void operator()(int mib) { spike(mib); } };
+    }
+    namespace { OUT void hidden() { spike(45); } }
+    int main() {
+      ml::Model m;
+      m.load(30); m.load(std::string("12345")); m.of(1.0);
+      ml::prepare<int>(50); ml::prepare<long>(70); ml::Big()(80); hidden();
+    }
+"""
+
+NAMES = {
+    "ml::Model::load": (30, 2),
+    "Model::load(int)": (30, 1),
+    "ml::Model::of(double)": (25, 1),
+    "ml::prepare<int>": (50, 1),
+    "ml::prepare<long>": (70, 1),
+    "ml::Big::operator()": (80, 1),
+    "hidden": (45, 1),
+}
+
+
+@pytest.mark.parametrize("flags", [("-g",), ()])
+def test_names_written_as_in_source(build, flags: tuple[str, ...]) -> None:
+    run = ended_well(measured([build(SCOPES, *flags)], *(f"p{index}={name}" for index, name in enumerate(NAMES))))
+    for index, (name, (mib, calls)) in enumerate(NAMES.items()):
+        mark = phase(run, f"p{index}")
+        assert abs(above(mark) - mib) < NEAR_MIB, name
+        assert (len(mark.times_ns) or 1) == calls, name
+
+
+def test_names_match_functions(build) -> None:
+    symbols = elf.read(str(build(SCOPES, "-g", "-O0")))
+    assert symbols is not None
+    counts = {
+        "ml::Model::load": 2,
+        "Model::load": 2,
+        "load": 2,
+        "ml::Model::load( int )": 1,
+        "ml::Model::load(std::string const&)": 1,
+        "ml::Model::load(const std::string &)": 1,
+        "ml::prepare": 2,
+        "ml::prepare<int>(int)": 1,
+        "prepare< long >": 1,
+        "l::prepare": 0,
+        "repare": 0,
+        "main": 1,
+    }
+    assert {name: len(elf.matching(name, symbols.functions)) for name in counts} == counts
+
+
+def test_function_of_shared_library(build, tmp_path: Path) -> None:
+    compiled(tmp_path, HEAD + 'extern "C" void lib_load() { spike(33); }', "-shared", "-fPIC", name="libmodel.so")
+    program = build('extern "C" void lib_load(); int main() { lib_load(); }', f"-L{tmp_path}", "-l:libmodel.so", f"-Wl,-rpath,{tmp_path}")
+    assert abs(above(phase(ended_well(measured([program], "load=lib_load")), "MODEL_LOAD")) - 33) < NEAR_MIB
+
+
+OPENS = """
+    #include <dlfcn.h>
+    int main(int, char **words) {
+      void *library = dlopen(words[1], RTLD_NOW);
+      for (int i = 2; words[i]; i++) ((void (*)())dlsym(library, words[i]))();
+      _exit(0);
+    }
+"""
+
+
+def test_function_of_library_opened_later(build, tmp_path: Path) -> None:
+    source = 'extern "C" void lib_load() { spike(33); } namespace ml { template <class T> OUT void prepare() { spike(22); } }'
+    source += 'extern "C" void lib_prepare() { ml::prepare<int>(); }'
+    library = compiled(tmp_path, HEAD + source, "-shared", "-fPIC", name="libmodel.so")
+    program = build(OPENS, "-ldl")
+    run = ended_well(measured([program, library, "lib_load", "lib_prepare"], "load=lib_load", "prepare=ml::prepare<int>"))
+    assert abs(above(phase(run, "MODEL_LOAD")) - 33) < NEAR_MIB
+    assert abs(above(phase(run, "PREPARE")) - 22) < NEAR_MIB
+
+
+def test_function_missing_suggests_near_name(build, tmp_path: Path) -> None:
+    library = compiled(tmp_path, HEAD + 'extern "C" void lib_load_model() { spike(33); }', "-shared", "-fPIC", name="libmodel.so")
+    run = measured([build(OPENS, "-ldl"), library, "lib_load_model"], "load=lib_load_modle")
+    assert run.outcome.status == "refused"
+    assert "lib_load_modle" in run.outcome.sentence and "did you mean lib_load_model" in run.outcome.sentence
+
+
+def test_suggestions_exclude_names_of_shell(build, tmp_path: Path) -> None:
+    shell = need_tool("bash")
+    program = build('extern "C" OUT void model_load() { spike(8); } int main() { model_load(); return 0; }')
+    script = tmp_path / "run.sh"
+    script.write_text(f"#!{shell}\n'{program}'\nexit $?\n")
+    script.chmod(0o755)
+    far = measured([script], "load=load_histroy")  # bash has a load_history
+    assert far.outcome.status == "refused" and "did you mean" not in far.outcome.sentence, far.outcome
+    close = measured([script], "load=model_laod")
+    assert "did you mean model_load?" in close.outcome.sentence, close.outcome
+
+
+def test_refusal_survives_unobserved_gdb_end(build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = build('extern "C" OUT void model_load() { spike(8); } int main() { model_load(); return 0; }')
+    gdb = need_tool("gdb")
+    follows = '[ "$5" = -x ]'  # else it is asked whether it has Python, by no recorder
+    script(tmp_path / "gdb", f'#!/bin/sh\n{follows} || exec {gdb} "$@"\n' + unobserved(f'{gdb} "$@"'))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    run = measured([need_tool("bash"), "-c", f"'{program}'; exit $?"], "load=model_laod")
+    assert run.outcome.status == "refused" and "did you mean model_load?" in run.outcome.sentence, (run.outcome, run.warnings)
+
+
+def test_gdb_words_absent_from_output(build) -> None:
+    main = 'int main(int count, char **) { if (count > 1) fputs("mine", stderr); return model_load(); }'
+    program = build('extern "C" OUT int model_load() { return 3; }' + main)
+    silent = measured([program], "load=model_load")
+    assert (silent.outcome.exit_code, silent.output_tail or "") == (3, "")
+    assert measured([program, "speak"], "load=model_load").output_tail == "mine"
+
+
+def test_marks_of_program_reported_as_unheeded(build) -> None:
+    headers = f"-I{runners_path() / 'native'}"
+    body = '#include "memprof.h"\nextern "C" OUT void model_load() { spike(30); }'
+    marking = build(body + 'int main() { memprof_begin("OWN"); model_load(); memprof_end(); return 0; }', headers, name="marking")
+    run = ended_well(measured([marking], "load=model_load"))
+    assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD"]
+    assert "the program's own marks (memprof.h) were not heeded" in notes(run)
+    silent = build(body + "int main() { model_load(); return 0; }", headers, name="silent")
+    assert "not heeded" not in notes(ended_well(measured([silent], "load=model_load")))
+
+
+def test_phases_in_forked_child(build) -> None:
+    program = build("""
+        extern "C" OUT void model_load() { spike(64); }
+        extern "C" OUT void model_run() { spike(16); }
+        int main() {
+          void *parents = hold(150);
+          if (fork() == 0) { munmap(parents, 150 * MIB); model_load(); model_run(); model_run(); exit(0); }
+          int status; wait(&status); return WEXITSTATUS(status);
+        }
+    """)
+    run = ended_well(measured([program], "load=model_load", "execute=model_run"))
+    assert abs(above(phase(run, "MODEL_LOAD")) - 64) < NEAR_MIB
+    assert len(phase(run, "EXECUTE").times_ns) == 2
+    assert phase(run, "MODEL_LOAD").rss_begin_bytes < 20 * MIB, "the parent's memory is not the child's"
+
+
+KILLED_WHILE_HELD = """
+import os, sys, time
+import gdb
+sys.path[:0] = [{native!r}, os.path.dirname({native!r})]
+import traced
+for setting in ("breakpoint always-inserted on", "detach-on-fork off", "schedule-multiple on", "follow-fork-mode parent", "confirm off"):
+    gdb.execute("set " + setting, to_string=True)
+gdb.events.exited.connect(lambda event: traced.exit_codes.setdefault(event.inferior.num, getattr(event, "exit_code", None)))
+gdb.execute("break model_load", to_string=True)
+gdb.execute("run", to_string=True)
+held = {{inferior.num: inferior.pid for inferior in gdb.inferiors()}}
+assert sorted(held) == [1, 2], held
+for number in {killed}:
+    os.kill(held[number], 9)
+    while not traced._gone(held[number]):
+        time.sleep(0.001)
+stops = 0
+while traced.resume():
+    stops += 1
+print("ended", stops < 5, sorted(traced.exit_codes), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("killed", [[1], [2], [1, 2]])
+def test_process_ended_while_held_by_gdb(build, tmp_path: Path, killed) -> None:
+    program = build("""
+        extern "C" OUT void model_load() { spike(1); }
+        int main() { if (fork() == 0) { model_load(); exit(0); } int status; wait(&status); return 0; }
+    """)
+    script = tmp_path / "held.py"
+    script.write_text(KILLED_WHILE_HELD.format(native=str(runners_path() / "native"), killed=killed))
+    done = subprocess.run(
+        ["gdb", "-nx", "-batch", "-x", script, "--args", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "ended True [1, 2]" in done.stdout, done.stdout + done.stderr
+
+
+def test_helper_processes_do_not_disturb_program(build) -> None:
+    program = build("""
+        extern "C" OUT void model_load() { if (system("exit 0") != 0) _exit(9); spike(64); FILE *f = popen("echo hello", "r"); pclose(f); }
+        int main() { model_load(); return 0; }
+    """)
+    assert abs(above(phase(ended_well(measured([program], "load=model_load")), "MODEL_LOAD")) - 64) < NEAR_MIB
+
+
+def test_program_started_by_script(build, tmp_path: Path) -> None:
+    program = build('extern "C" OUT void model_load() { spike(64); } int main(int n, char **) { if (n != 2) return 9; model_load(); }')
+    script = tmp_path / "run it.sh"
+    script.write_text(f"#!/bin/sh\nexec '{program}' \"$1\"\n")
+    script.chmod(0o755)
+    assert abs(above(phase(ended_well(measured([script, "one word"], "load=model_load")), "MODEL_LOAD")) - 64) < NEAR_MIB
+
+
+def test_arguments_and_environment_reach_program_unchanged(build, tmp_path: Path) -> None:
+    program = build("""
+        extern "C" OUT void model_load() { spike(8); }
+        int main(int, char **words) {
+          model_load();
+          FILE *f = fopen(words[1], "w");
+          for (int i = 2; words[i]; i++) fprintf(f, "[%s]", words[i]);
+          for (const char *n : {"LINES", "COLUMNS", "MEMPROF_MARKS"}) fprintf(f, "%s", getenv(n) ? n : "");
+          fclose(f);
+        }
+    """)
+    target = tmp_path / "said"
+    words = ["two words", "a'b\"c", "$HOME", "*", "", "ü", "a\\b", ">x"]
+    ended_well(measured([program, target, *words], "load=model_load"))
+    assert target.read_text() == "".join(f"[{word}]" for word in words)
+
+
+def test_phase_spans_concurrent_threads(build) -> None:
+    program = build("""
+        #include <atomic>
+        std::atomic<int> holding;  // none gives its memory back before all have it, however late the last begins
+        extern "C" OUT void model_run() { void *p = hold(20); holding++; while (holding < 4) wait_ms(1); wait_ms(150); give(p, 20); }
+        int main() {
+          std::vector<std::thread> all;
+          for (int i = 0; i < 4; i++) all.emplace_back(model_run);
+          for (auto &thread : all) thread.join();
+        }
+    """)
+    run = ended_well(measured([program], "execute=model_run"))
+    mark = phase(run, "EXECUTE")
+    assert len(mark.times_ns) == 4
+    assert all(time_ns >= 150 * MS for time_ns in mark.times_ns)
+    assert abs(above(mark) - 80) < NEAR_MIB
+
+
+def test_recursive_function_is_one_call(build) -> None:
+    program = build("""
+        extern "C" OUT int model_load(int depth) { spike(5); if (depth) return model_load(depth - 1) + 1; wait_ms(20); return 0; }
+        int main() { return model_load(6) == 6 ? 0 : 1; }
+    """)
+    run = ended_well(measured([program], "load=model_load"))
+    mark = phase(run, "MODEL_LOAD")
+    assert mark.times_ns == () and mark.time_ns >= 20 * MS
+    assert abs(above(mark) - 5) < NEAR_MIB
+
+
+def test_function_beginning_with_inlined_one(build) -> None:
+    source = """
+        static inline __attribute__((always_inline)) int first(int n) { spike(30); return n + 1; }
+        extern "C" OUT int model_load(int n) { return first(n) * 3; }
+        int main(int n, char **) { return model_load(n) == 6 ? 0 : 1; }
+    """
+    for index, flags in enumerate((("-g", "-O2"), ("-O2", "-fomit-frame-pointer"))):
+        run = ended_well(measured([build(source, *flags, name=f"begins{index}")], "load=model_load"))
+        assert abs(above(phase(run, "MODEL_LOAD")) - 30) < NEAR_MIB and phase(run, "MODEL_LOAD").times_ns == ()
+
+
+def test_nested_phase_keeps_own_peak(build) -> None:
+    program = build("""
+        extern "C" OUT void inner() { spike(30); asm volatile(""); }
+        extern "C" OUT void outer() { spike(90); inner(); spike(10); asm volatile(""); }
+        int main() { outer(); }
+    """)
+    run = ended_well(measured([program], "train=outer", "step=inner"))
+    assert abs(above(phase(run, "train")) - 90) < NEAR_MIB, "the reset of the inner phase must not take the outer one's peak"
+    assert abs(above(phase(run, "step")) - 30) < NEAR_MIB
+    assert phase(run, "train").begin_ns < phase(run, "step").begin_ns < phase(run, "step").end_ns < phase(run, "train").end_ns
+
+
+def test_tail_call_ends_with_caller(build) -> None:
+    program = build(
+        """
+        extern "C" OUT int inner(int n) { spike(30); return n; }
+        extern "C" OUT int outer(int n) { spike(90); return inner(n); }
+        int main(int n, char **) { return outer(n - 1); }
+    """,
+        "-O2",
+    )
+    run = ended_well(measured([program], "train=outer", "step=inner"))
+    assert abs(above(phase(run, "train")) - 90) < NEAR_MIB
+    assert abs(above(phase(run, "step")) - 30) < NEAR_MIB
+
+
+def test_alternating_phases_added_up(build) -> None:
+    program = build("""
+        extern "C" OUT void forward() { spike(30); }
+        extern "C" OUT void backward() { spike(50); }
+        int main() { for (int i = 0; i < 5; i++) { forward(); backward(); } }
+    """)
+    run = ended_well(measured([program], "forward=forward", "backward=backward"))
+    assert [mark.phase for mark in run.marks] == ["STARTUP", "forward", "backward"]
+    for name, mib in (("forward", 30), ("backward", 50)):
+        assert len(phase(run, name).times_ns) == 5
+        assert abs(above(phase(run, name)) - mib) < NEAR_MIB
+
+
+def test_phase_left_by_longjmp(build) -> None:
+    program = build("""
+        static jmp_buf place;
+        extern "C" OUT void model_load() { spike(40); wait_ms(10); longjmp(place, 1); }
+        extern "C" OUT void model_run() { spike(20); }
+        int main() { if (!setjmp(place)) model_load(); wait_ms(300); spike(80); model_run(); model_run(); return 0; }
+    """)
+    run = ended_well(measured([program], "load=model_load", "execute=model_run"))
+    load = phase(run, "MODEL_LOAD")
+    assert load.time_ns >= 10 * MS
+    assert phase(run, "EXECUTE").begin_ns - load.end_ns >= 300 * MS, "it ended where it jumped, not where that was noticed"
+    assert abs(above(load) - 40) < NEAR_MIB
+    assert len(phase(run, "EXECUTE").times_ns) == 2
+    assert "MODEL_LOAD: model_load was left by longjmp" in notes(run)
+
+
+def test_phase_continues_after_inner_longjmp(build) -> None:
+    program = build("""
+        static jmp_buf place;
+        static OUT void deep() { longjmp(place, 1); }
+        extern "C" OUT void model_load() { spike(20); if (!setjmp(place)) deep(); spike(70); wait_ms(20); }
+        int main() { model_load(); return 0; }
+    """)
+    run = ended_well(measured([program], "load=model_load"))
+    assert phase(run, "MODEL_LOAD").time_ns >= 20 * MS
+    assert abs(above(phase(run, "MODEL_LOAD")) - 70) < NEAR_MIB
+    assert "longjmp" not in notes(run)
+
+
+def test_phase_left_by_exception(build) -> None:
+    program = build("""
+        extern "C" OUT void model_load(int n) { spike(40); if (n) throw std::runtime_error("no"); }
+        extern "C" OUT void model_run() { try { throw 1; } catch (int) { } spike(20); wait_ms(20); }
+        int main(int n, char **) { try { model_load(n); } catch (std::exception &) { } wait_ms(300); spike(90); model_run(); return 0; }
+    """)
+    run = ended_well(measured([program], "load=model_load", "execute=model_run"))
+    assert phase(run, "EXECUTE").begin_ns - phase(run, "MODEL_LOAD").end_ns >= 300 * MS, "it ended where it was thrown"
+    assert abs(above(phase(run, "MODEL_LOAD")) - 40) < NEAR_MIB
+    assert phase(run, "EXECUTE").time_ns >= 20 * MS, "an exception that is caught inside ends nothing"
+    assert "MODEL_LOAD: model_load was left by an exception" in notes(run)
+
+
+def test_program_exits_inside_phase(build) -> None:
+    program = build('extern "C" OUT void model_run() { spike(40); hold(10); exit(0); } int main() { model_run(); }')
+    run = ended_well(measured([program], "execute=model_run"))
+    mark = phase(run, "EXECUTE")
+    assert mark.rss_peak_exact and abs(above(mark) - 40) < NEAR_MIB
+    assert abs((mark.rss_end_bytes - mark.rss_begin_bytes) / MIB - 10) < NEAR_MIB
+    assert "never returned, the program ended inside it" in notes(run)
+
+
+def test_program_fails_inside_phase(build) -> None:
+    source = """
+        extern "C" OUT void model_load() { spike(9); }
+        extern "C" OUT void model_run() { spike(9); %s; }
+        int main() { model_load(); model_run(); }
+    """
+    for index, (end, status, word) in enumerate(
+        (("exit(3)", "exit", "exit code 3"), ("abort()", "signal", "SIGABRT"), ("*(volatile int *)0 = 1", "signal", "SIGSEGV"))
+    ):
+        run = measured([build(source % end, name=f"fails{index}")], "load=model_load", "execute=model_run")
+        assert (run.outcome.status, run.outcome.word, run.outcome.phase) == (status, word, "EXECUTE"), run.outcome
+        assert phase(run, "MODEL_LOAD").rss_peak_exact
+
+
+def test_thread_ends_inside_phase(build) -> None:
+    program = build("""
+        #include <pthread.h>
+        extern "C" OUT void model_load() { spike(40); pthread_exit(nullptr); }
+        extern "C" OUT void model_run() { spike(20); }
+        int main() { std::thread t([] { model_load(); }); t.join(); model_run(); return 0; }
+    """)
+    run = ended_well(measured([program], "load=model_load", "execute=model_run"))
+    assert abs(above(phase(run, "MODEL_LOAD")) - 40) < NEAR_MIB
+    assert abs(above(phase(run, "EXECUTE")) - 20) < NEAR_MIB
+
+
+def test_signals_reach_program(build) -> None:
+    program = build("""
+        #include <csignal>
+        static volatile int seen;
+        extern "C" OUT void model_run() { raise(SIGUSR1); raise(SIGINT); raise(SIGTERM); spike(20); }
+        int main() {
+          for (int n : {SIGUSR1, SIGINT, SIGTERM, SIGALRM}) signal(n, [](int) { seen = seen + 1; });
+          alarm(1); model_run(); while (seen < 4) usleep(1000); return 0;
+        }
+    """)
+    assert abs(above(phase(ended_well(measured([program], "execute=model_run")), "EXECUTE")) - 20) < NEAR_MIB
+
+
+def test_program_closing_all_descriptors_followed(build) -> None:
+    program = build("""
+        extern "C" OUT void model_run() { spike(20); }
+        int main() { for (int i = 0; i < 256; i++) close(i); model_run(); return 0; }
+    """)
+    assert abs(above(phase(ended_well(measured([program], "execute=model_run")), "EXECUTE")) - 20) < NEAR_MIB
+
+
+def test_phase_option_on_command_line(build, memprof) -> None:
+    program = build('extern "C" OUT void model_load() { spike(30); } int main() { model_load(); wait_ms(50); model_load(); return 0; }')
+    done = memprof("exec", "--phase", "load=model_load", "-o", "runs.jsonl", "--", program)
+    assert done.returncode == 0, done.stderr
+    (run,) = store.load([program.parent / "runs.jsonl"]).runs
+    ended_well(run)
+    assert all(mark.rss_peak_exact for mark in run.marks) and run.processes == ()
+    assert len(phase(run, "MODEL_LOAD").times_ns) == 2 and abs(above(phase(run, "MODEL_LOAD")) - 30) < NEAR_MIB
+    assert run.timeline.rss_max_bytes < 60 * MIB, "that would be gdb's memory"
+    missing = memprof("run", "--cmd", f"own={quote(str(program))}", "--phase", "load=model_laod", "-o", "none.jsonl")
+    assert missing.returncode == 2 and "did you mean model_load?" in missing.stderr
+    assert not (program.parent / "none.jsonl").exists()
+
+
+def test_time_limit_ends_program_and_gdb(build, nothing_left) -> None:
+    program = build("""
+        extern "C" OUT void model_load() { spike(1); }
+        extern "C" OUT void model_run() { for (;;) pause(); }
+        int main() { model_load(); model_run(); }
+    """)
+    command = [str(program)]
+    wrapped = symbols.wrap(command, [("MODEL_LOAD", "model_load"), ("EXECUTE", "model_run")])
+
+    def attempt(limit_ns: int) -> Run:
+        job = Job(Model("program", command[0], (), 0, ""), "command", "a", 1, 0, 0, timeout_ns=limit_ns, cache="asis")
+        (run,) = campaign.measure([Order(job, Runtime("command"), "", {}, None, argv=wrapped)], Silent(), lambda line: None)
+        return run
+
+    run = with_patience(attempt, lambda run: run.outcome.phase == "EXECUTE")
+    assert (run.outcome.status, run.outcome.phase) == ("timeout", "EXECUTE")
+    assert run.mark("MODEL_LOAD") is not None
+
+
+VERSIONS = 'extern "C" void lib_load(); int main() { lib_load(); return 0; }'
+
+
+def two_builds(tmp_path: Path) -> tuple[Path, Path]:
+    """Folders with two builds of one library."""
+    folders = tmp_path / "old", tmp_path / "new"
+    for folder, mib in zip(folders, (20, 30), strict=True):
+        folder.mkdir()
+        compiled(folder, HEAD + f'extern "C" void lib_load() {{ spike({mib}); }}', "-shared", "-fPIC", name="libmodel.so")
+    return folders
+
+
+def test_library_builds_compared(build, memprof, tmp_path: Path) -> None:
+    old, new = two_builds(tmp_path)
+    program = build(VERSIONS, f"-L{old}", "-l:libmodel.so")
+    cmds = [word for path in (old, new) for word in ("--cmd", f"{path.name}=LD_LIBRARY_PATH={quote(str(path))} {quote(str(program))}")]
+    done = memprof("run", *cmds, "--phase", "load=lib_load", "--repeats", "1", "-o", "runs.jsonl")
+    assert done.returncode == 0, done.stderr
+    peaks = {run.job.variant: above(phase(run, "MODEL_LOAD")) for run in store.load([program.parent / "runs.jsonl"]).runs}
+    assert abs(peaks["old"] - 20) < NEAR_MIB and abs(peaks["new"] - 30) < NEAR_MIB
+    wrong = memprof("run", *cmds, "--phase", "load=lib_laod", "--repeats", "1", "-o", "none.jsonl")
+    assert wrong.returncode == 2 and "did you mean lib_load?" in wrong.stderr
+    by_option = memprof("exec", "--env", f"LD_LIBRARY_PATH={new}", "--phase", "load=lib_load", "-o", "one.jsonl", "--", program)
+    assert by_option.returncode == 0, by_option.stderr
+
+
+def test_loader_folder_order_followed(build, tmp_path: Path) -> None:
+    old, new = two_builds(tmp_path)
+    (new / "libmodel.so").unlink()
+    compiled(new, HEAD + 'extern "C" void lib_load() { spike(1); } extern "C" void lib_more() {}', "-shared", "-fPIC", name="libmodel.so")
+    after = build(VERSIONS, f"-L{old}", "-l:libmodel.so", f"-Wl,--enable-new-dtags,-rpath,{old}")
+    symbols.wrap([str(after)], {"MODEL_LOAD": "lib_more"}, env={"LD_LIBRARY_PATH": str(new)})  # it comes before DT_RUNPATH
+    before = build(VERSIONS, f"-L{old}", "-l:libmodel.so", f"-Wl,--disable-new-dtags,-rpath,{old}")
+    with pytest.raises(UsageError, match="no function lib_more"):  # DT_RPATH comes before it
+        symbols.wrap([str(before)], {"MODEL_LOAD": "lib_more"}, env={"LD_LIBRARY_PATH": str(new)})
+
+
+def test_function_expected_in_missing_library(build, tmp_path: Path) -> None:
+    old, _ = two_builds(tmp_path)
+    program = build(VERSIONS, f"-L{old}", "-l:libmodel.so")
+    words = symbols.wrap([str(program)], {"MODEL_LOAD": "lib_load"})
+    assert '["MODEL_LOAD", "lib_load", []]' in " ".join(words)
+    run = measured([program], "load=lib_load")
+    said = "the program failed with exit code 127, and there is no function lib_load in what it had loaded until then"
+    assert (run.outcome.message or "").startswith(said), run.outcome
+
+
+VIRTUAL = """
+    #include <memory>
+    namespace api { struct Model { virtual int train(int mib) = 0; virtual int infer() = 0; virtual ~Model() = default; }; }
+"""
+NETWORK = """
+    namespace own {
+    struct Named { virtual void name() { wait_ms(0); } virtual ~Named() = default; };
+    struct Network : Named, api::Model { int train(int mib) override; int infer() override { wait_ms(1); return 0; } };
+    struct Deep : Network { int train(int mib) override; };
+    struct Other { virtual int train(int mib); virtual ~Other() = default; };
+    OUT int Network::train(int mib) { spike(mib); return 0; }
+    OUT int Deep::train(int mib) { spike(mib + 5); return 0; }
+    OUT int Other::train(int mib) { spike(mib); return 0; }
+    }
+"""
+
+
+@pytest.mark.parametrize("flags", [("-fPIE", "-pie"), ("-fno-pie", "-no-pie")])
+def test_virtual_function_found_by_overrides(build, flags: tuple[str, ...]) -> None:
+    calls = "int main() { own::Other().train(70); std::unique_ptr<api::Model> m(new own::Network), d(new own::Deep); m->train(20); d->train(30); }"
+    program = build(VIRTUAL + NETWORK + calls, *flags)
+    run = ended_well(measured([program], "train=api::Model::train", "one=Model::train(int)"))
+    assert len(phase(run, "train").times_ns) == 2
+    assert abs(above(phase(run, "train")) - 35) < NEAR_MIB, "not that of a class that only has a function of the same name"
+    with pytest.raises(UsageError, match=r"no function api::Model::trian.*did you mean own::"):
+        symbols.wrap([str(program)], {"p": "api::Model::trian"})
+
+
+def test_override_in_library_opened_later(build, tmp_path: Path) -> None:
+    source = VIRTUAL + NETWORK + 'extern "C" void lib_train() { api::Model *m = new own::Network; m->train(20); }'
+    library = compiled(tmp_path, HEAD + source, "-shared", "-fPIC", name="libmodel.so")
+    run = ended_well(measured([build(OPENS, "-ldl"), library, "lib_train"], "train=api::Model::train"))
+    assert abs(above(phase(run, "train")) - 20) < NEAR_MIB
+
+
+def test_main_as_phase(build) -> None:
+    run = ended_well(measured([build("int main() { spike(30); return 0; }")], "a=main"))
+    assert abs(above(phase(run, "a")) - 30) < NEAR_MIB
+    assert "never returned" not in notes(run)
+
+
+def test_thread_beginning_with_function(build) -> None:
+    program = build(
+        """
+        #include <pthread.h>
+        extern "C" OUT void *model_run(void *) { spike(30); return nullptr; }
+        int main() { pthread_t t; pthread_create(&t, nullptr, model_run, nullptr); pthread_join(t, nullptr); return 0; }
+    """,
+        "-pthread",
+    )
+    assert abs(above(phase(ended_well(measured([program], "execute=model_run")), "EXECUTE")) - 30) < NEAR_MIB
+
+
+class Listening(Silent):
+    """Keeps what is said, and in which order with the end of the run. Makes a file at the first sentence."""
+
+    def __init__(self, heard: Path) -> None:
+        self.said: list[str] = []
+        self._heard = heard
+
+    def say(self, sentence: str) -> None:
+        self.said.append(sentence)
+        self._heard.touch()
+
+    def finished(self, run: Run) -> None:
+        self.said.append("finished")
+
+
+def test_function_called_often_reported_during_run(build, tmp_path: Path) -> None:
+    heard = tmp_path / "heard"
+    program = build(
+        f'extern "C" OUT void tiny() {{ asm volatile(""); }} int main() {{ while (access("{heard}", F_OK)) tiny(); return 0; }}'
+    )
+    job = Job(Model("program", str(program), (), 0, ""), "command", "a", 1, 0, 0, timeout_ns=240_000 * MS, cache="asis")
+    order = Order(
+        job, Runtime("command"), "", {}, None, argv=symbols.wrap([str(program)], [("EXECUTE", "tiny")]), command=Command(alone=True)
+    )
+    listening = Listening(heard)
+    (run,) = campaign.measure([order], listening, lambda line: None)
+    assert run.outcome.ok, "it ended when the sentence was heard"
+    assert "EXECUTE: tiny was called" in listening.said[0] and "ms a call)" in listening.said[0], listening.said
+    assert listening.said[-1] == "finished"
+
+
+def test_function_called_rarely_not_reported(build) -> None:
+    program = build('extern "C" OUT void model_run() { wait_ms(20); } int main() { for (int i = 0; i < 5; i++) model_run(); return 0; }')
+    assert "held the program" not in notes(ended_well(measured([program], "execute=model_run")))
+
+
+def test_startup_excludes_symbol_reading_time(build, tmp_path: Path) -> None:
+    source = tmp_path / "many.s"
+    names = (f"f{number}_{'x' * 20}" for number in range(60_000))
+    source.write_text("".join(f".globl {name}\n.type {name},%function\n{name}:\n.byte 0\n" for name in names))
+    library = tmp_path / "libmany.so"
+    subprocess.run([need_tool("gcc"), "-shared", "-nostdlib", "-o", str(library), str(source)], check=True)
+    program = build(
+        'extern "C" OUT void model_load() { spike(8); } int main() { model_load(); return 0; }', "-Wl,--no-as-needed", str(library)
+    )
+
+    def stood_still_ns(run: Run) -> int:
+        return phase(run, "STARTUP").begin_ns - store.unpack(run.timeline).t_ns[0]
+
+    # The first sample may come late, and with it the begin of the time in which the program stood still.
+    run = with_patience(lambda _: ended_well(measured([program], "load=model_load")), lambda run: stood_still_ns(run) > 50 * MS)
+    startup = phase(run, "STARTUP")
+    # gdb needs more CPU time than this for so many names, on any machine; the program stood still meanwhile.
+    assert stood_still_ns(run) > 50 * MS
+    assert startup.end_ns <= phase(run, "MODEL_LOAD").begin_ns
+    assert "in which gdb read symbols" in notes(run)
+
+
+def test_function_misspelt_refused_before_start(build, tmp_path: Path) -> None:
+    target = tmp_path / "ran"
+    program = build(f'extern "C" OUT void model_prepare() {{ fopen("{target}", "w"); }} int main() {{ model_prepare(); }}')
+    with pytest.raises(UsageError, match=r"no function model_prepaer in program and the \d+ libraries.*did you mean model_prepare\?"):
+        symbols.wrap([str(program)], {"PREPARE": "model_prepaer"})
+    assert not target.exists()
+
+
+def test_near_names_written_as_in_source(build) -> None:
+    with pytest.raises(UsageError, match="did you mean ml::Model::load"):
+        symbols.wrap([str(build(SCOPES))], {"MODEL_LOAD": "ml::Model::lod(int)"})
+    with pytest.raises(UsageError, match=r"there is no function ml::Model::load\(float\).*did you mean ml::Model::load"):
+        symbols.wrap([str(build(SCOPES))], {"MODEL_LOAD": "ml::Model::load(float)"})
+
+
+def test_near_names_match_last_part() -> None:
+    names = ["_ZN2nn13NeuralNetwork5trainEv", "_ZN2nn14computeStridesERKNS_3DimE", "_ZN2nn9Optimizer5trainEv", "nnfw_train_step", "brain"]
+    assert elf.suggestions("NeuralNetwork::trian", names)[0] == "nn::NeuralNetwork::train"
+    assert "nn::computeStrides" not in elf.suggestions("NeuralNetwork::trian", names)
+    assert elf.suggestions("NeuralNetwerk::train", names)[0] == "nn::NeuralNetwork::train"
+    assert elf.suggestions("train_step", names) == ["nnfw_train_step"]
+    assert elf.suggestions("nothing_like_it", names) == []
+
+
+def test_stripped_program_is_named(build) -> None:
+    program = build('extern "C" OUT void model_load() { spike(9); } int main() { model_load(); }')
+    subprocess.run([need_tool("strip"), str(program)], check=True)
+    with pytest.raises(UsageError, match="is stripped, and only its exported functions have a name"):
+        symbols.wrap([str(program)], {"MODEL_LOAD": "model_load"})
+
+
+def test_function_inlined_everywhere(build) -> None:
+    source = "static inline __attribute__((always_inline)) void model_load() { spike(9); } int main() { model_load(); }"
+    with pytest.raises(UsageError, match="may have inlined it everywhere"):
+        symbols.wrap([str(build(source, "-g"))], {"MODEL_LOAD": "model_load"})
+
+
+def test_function_inlined_at_calls(build) -> None:
+    source = 'extern "C" inline __attribute__((always_inline, used)) void model_load() { spike(9); } int main() { model_load(); return 0; }'
+    run = measured([build(source)], "load=model_load")
+    assert (run.outcome.status, run.outcome.phase) == ("refused", "MODEL_LOAD")
+    assert "in MODEL_LOAD: model_load is there, but it was never entered" in run.outcome.sentence
+
+
+@pytest.mark.parametrize("text", ["load", "=f", "load=", "lo ad=f", "load= "])
+def test_parse_phase_refusals(text: str) -> None:
+    with pytest.raises(UsageError, match="write NAME=FUNCTION"):
+        symbols.parse_phase(text)
+
+
+def test_parse_phase_usual_names() -> None:
+    assert symbols.parse_phase("load=f") == ("MODEL_LOAD", "f")
+    assert symbols.parse_phase("EPOCH=ns::f( int )") == ("EPOCH", "ns::f( int )")
+
+
+def test_gdb_missing_suggests_alternative(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(InputError, match=r"gdb, which is not installed; marks \(memprof.h\) or --phase-regex"):
+        symbols.wrap(["true"], {"MODEL_LOAD": "f"})
+
+
+def test_gdb_without_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gdb = tmp_path / "gdb"
+    gdb.write_text("#!/bin/sh\necho 'Python scripting is not supported in this copy of GDB.'\n")
+    gdb.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(InputError, match=r"a gdb with Python, and .* has none; marks"):
+        symbols.wrap(["true"], {"MODEL_LOAD": "f"})
+
+
+def test_ptrace_forbidden_suggests_alternative(monkeypatch: pytest.MonkeyPatch) -> None:
+    need_tool("gdb")
+
+    class Refusing:
+        def ptrace(self, *words: object) -> int:
+            return -1
+
+    monkeypatch.setattr(symbols.ctypes, "CDLL", lambda *words, **rest: Refusing())
+    monkeypatch.setattr(symbols.ctypes, "get_errno", lambda: 1)
+    with pytest.raises(InputError, match=r"may not trace a program here .*Operation not permitted.*; marks"):
+        symbols.wrap(["true"], {"MODEL_LOAD": "f"})
+
+
+def test_command_cannot_be_started(tmp_path: Path) -> None:
+    need_tool("gdb")
+    text = tmp_path / "notes.txt"
+    text.write_text("no program")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for command, said in ((str(tmp_path / "nowhere"), "no such command"), (str(text), "not executable"), (str(folder), "not executable")):
+        with pytest.raises(InputError, match=said):
+            symbols.wrap([command], {"MODEL_LOAD": "f"})
+    text.chmod(0o755)
+    with pytest.raises(InputError, match="is not an ELF file"):
+        symbols.wrap([str(text)], {"MODEL_LOAD": "f"})
+
+
+def test_program_for_other_machine(build) -> None:
+    program = build("int main() {}")
+    data = bytearray(program.read_bytes())
+    data[18:20] = (22).to_bytes(2, "little")  # EM_S390
+    program.write_bytes(data)
+    with pytest.raises(InputError, match="is built for machine 22, and this is"):
+        symbols.wrap([str(program)], {"MODEL_LOAD": "main"})
+
+
+def test_setuid_program_refused(build) -> None:
+    program = build("int main() {}")
+    program.chmod(0o755 | stat.S_ISUID)
+    with pytest.raises(InputError, match=r"setuid.* without that right; marks"):
+        symbols.wrap([str(program)], {"MODEL_LOAD": "main"})
+
+
+@pytest.mark.parametrize("size", [0, 3, 20, 63, 64, 200, 1000, 5000])
+def test_torn_program_without_traceback(build, size: int) -> None:
+    program = build("int main() {}")
+    program.write_bytes(program.read_bytes()[:size])
+    with pytest.raises(InputError):
+        symbols.wrap([str(program)], {"MODEL_LOAD": "nothing_of_that_name"})

@@ -1,0 +1,436 @@
+"""Trees of processes: their sum with shared pages counted once, each one named, what was too short to be seen, and what must be ended."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from shlex import quote
+
+import psutil
+import pytest
+from support.native_programs import folded, peak_mib, phases, program, ran, ran_in_time, ran_until_seen
+from support.recorder_runs import MIB, NEAR_MIB, WITHOUT_PROBE, sentence, wait_for, with_patience
+
+from memprof.measuring import bundle
+from memprof.measuring.places.machine import this_machine
+from memprof.recording.order import Command, Message, Start, lines
+from memprof.reports.tables import table
+from memprof.runs import store
+from memprof.runs.records import COMMAND, Job, Model
+
+pytestmark = pytest.mark.usefixtures("nothing_left", "recorder")
+
+
+def forks(count: int, child: str, before: str = "", after: str = "") -> str:
+    """A program that forks so often; each child does this and ends, and then the parent waits for all."""
+    body = f"{before} for (int i = 0; i < {count}; ++i) if (fork() == 0) {{ {child}; _exit(0); }} {after} while (wait(NULL) > 0);"
+    return program(body)
+
+
+def processes_of(count):
+    """Whether a Run has seen so many processes."""
+    return lambda run: len(run.processes) == count
+
+
+def names_of(run):
+    return sorted(process.name for process in run.processes)
+
+
+def short_lived(run):
+    """How many processes a Run says it has not seen."""
+    return sum(int(said.split()[-1]) for said in run.warnings if "between two polls" in said)
+
+
+def test_tree_shared_pages_count_once():
+    run = ran_in_time(
+        lambda run: len(run.processes) == 7 and any("(PSS was read" in said for said in run.warnings),
+        forks(6, "usleep(atoi(words[1]))", before="hold(100 * MIB);"),
+        "{us}",
+    )
+
+    assert run.outcome.ok
+    assert 100 * MIB <= run.timeline.rss_max_bytes < 112 * MIB  # their resident sets together are 700 MiB
+    assert len(run.processes) == 7
+    assert all(process.rss_peak_bytes >= 90 * MIB for process in run.processes)
+    shares = [process.pss_peak_bytes for process in run.processes if process.pss_peak_bytes is not None]
+    assert shares and min(shares) < 60 * MIB
+    (said,) = run.warnings
+    assert said.startswith(
+        "up to 7 processes at once; peaks and the timeline are of their sum, pages they share counted once (PSS was read "
+    )
+
+
+def test_tree_shared_pages_after_process_end():
+    # The parent's 100 MiB are half the child's by PSS, and all its own again at once when the child has gone.
+    run = ran_in_time(
+        lambda run: len(run.processes) == 3 and ends(run)[0] < ends(run)[1],
+        forks(2, "usleep((i + 1) * atoi(words[1]))", before="hold(100 * MIB);"),
+        "{us}",
+    )
+
+    columns = store.unpack(run.timeline)
+    full = next(index for index, rss in enumerate(columns.rss) if rss >= 100 * MIB)
+    both = [rss for t_ns, rss in zip(columns.t_ns, columns.rss, strict=True) if columns.t_ns[full] <= t_ns <= ends(run)[1]]
+    assert min(both) >= 95 * MIB
+
+
+def ends(run):
+    """When the processes of a Run were last seen, the first that ended before the others."""
+    return sorted(process.end_ns for process in run.processes)
+
+
+def test_tree_sums_private_pages(tmp_path):
+    # The parent takes 16 MiB once the children have all of theirs.
+    pipe = "int full[2]; char byte; if (pipe(full)) return 9;"
+    last = "for (int i = 0; i < 4; ++i) if (read(full[0], &byte, 1) != 1) return 9; hold(16 * MIB);"
+    run = ran_until_seen(
+        108, tmp_path / "seen", forks(4, 'hold(24 * MIB); if (write(full[1], "", 1) == 1) until(words[1])', before=pipe, after=last)
+    )
+
+    assert 108 * MIB <= run.mark("RUN").rss_peak_bytes < 122 * MIB
+    assert not run.mark("RUN").rss_peak_exact
+    own = sorted(process.rss_peak_bytes for process in run.processes)
+    assert own[0] < 24 * MIB <= own[1] and own[-1] < 30 * MIB
+
+
+def test_processes_are_named_and_shown(tmp_path):
+    shutil.copy(shutil.which("sleep") or "", tmp_path / "worker")
+    worker = f"'{tmp_path}/worker' {{s}}"
+
+    def told(run):
+        root, *workers = sorted(run.processes, key=lambda process: process.name) or [None]
+        return names_of(run) == ["sh", "worker", "worker"] and all(
+            process.parent == root.pid and f"{tmp_path}/worker " in process.command for process in workers
+        )
+
+    run = ran_in_time(told, "sh", "-c", f"{worker} & {worker}; wait")
+
+    assert told(run), run.processes
+    text = table.render([run])
+    assert "Processes, the largest figures of each" in text
+    assert all(f"{process.name} ({process.pid})" in text for process in run.processes)
+
+
+def test_processes_of_one_name_share_row():
+    text = table.render([ran_in_time(processes_of(21), forks(20, "usleep(atoi(words[1]))"), "{us}")])
+    assert "| program x21 " in text
+
+
+def test_phase_with_children_is_inexact(tmp_path):
+    # A child is known to have been there from the poll that found it on.
+    body = """memprof_begin("ALONE"); drop(hold(48 * MIB), 48 * MIB); memprof_end();
+        memprof_begin("TOGETHER");
+        for (int i = 0; i < 2; ++i) if (fork() == 0) { hold(32 * MIB); until(words[1]); _exit(0); }
+        while (wait(NULL) > 0); memprof_end();
+        memprof_begin("AFTER"); memprof_end();"""
+    run = ran_until_seen(64, tmp_path / "seen", program(body))
+
+    exact = {mark.phase: mark.rss_peak_exact for mark in run.marks}
+    assert exact == {"STARTUP": True, "ALONE": True, "TOGETHER": False, "AFTER": True}
+    assert abs(peak_mib(run, "ALONE") - 48) <= NEAR_MIB
+    assert run.mark("TOGETHER").rss_peak_bytes >= 64 * MIB
+    assert peak_mib(run, "AFTER") <= 1 + NEAR_MIB
+
+
+def test_figures_besides_peak_exclude_children(tmp_path):
+    body = """memprof_begin("A"); if (fork() == 0) { hold(64 * MIB); until(words[1]); usleep(atoi(words[2])); _exit(0); } wait(NULL);
+        memprof_end();"""
+    run = with_patience(  # it takes a reading of PSS to be sure
+        lambda limit_ns: ran_until_seen(64, tmp_path / f"seen {limit_ns}", program(body), limit_ns // 10_000),
+        lambda run: run.mark("A").sure,
+    )
+
+    mark = run.mark("A")
+    assert mark.hwm_bytes < 16 * MIB < 64 * MIB <= mark.rss_peak_bytes
+    assert "anonymous memory, VMS, HWM, PSS and all else but peaks are of program alone, without what it starts" in run.warnings
+    assert mark.sure and not mark.rss_peak_exact
+    assert "not exact" not in table.render([run])
+
+
+def test_phase_of_two_successive_processes():
+    inner = program('memprof_begin("A"); drop(hold((words[1][0] - 48) * 10 * MIB), MIB); memprof_end(); usleep(atoi(words[2]));')
+    run = ran_in_time(
+        lambda run: names_of(run) == ["program", "program", "sh"], "sh", "-c", f"{quote(inner)} 4 {{us}}; {quote(inner)} 2 {{us}}; exit $?"
+    )
+
+    assert all(mark.rss_peak_exact for mark in run.marks)
+    assert len(run.mark("A").times_ns) == 2
+    said = "STARTUP, A: in 2 processes one after another; each time is an iteration, the peak is the largest, all else is of the last"
+    assert said in run.warnings
+    assert [
+        word for word in run.warnings if word.startswith("up to 2 processes at once; peaks are of program and what it starts, the timeline")
+    ]
+    assert not [word for word in run.warnings if "alone" in word]  # each phase was of one process: all its figures are of the same
+
+
+def test_program_under_shell_is_exact():
+    inner = program('memprof_begin("A"); drop(hold(40 * MIB), 40 * MIB); memprof_end(); usleep(atoi(words[1]));')
+    run = ran_in_time(processes_of(2), "sh", "-c", f"{quote(inner)} {{us}}; exit $?")
+
+    assert all(mark.rss_peak_exact for mark in run.marks)
+    assert abs(peak_mib(run, "A") - 40) <= NEAR_MIB
+    assert len(run.processes) == 2
+
+
+def test_child_started_by_thread_found(tmp_path):
+    source = """pthread_t thread; pthread_create(&thread, NULL,
+        ({ void *work(void *n) { if (fork() == 0) { hold(32 * MIB); until((char *)n); _exit(0); } wait(NULL); return n; } work; }), words[1]);
+        pthread_join(thread, NULL);"""
+    run = ran_until_seen(32, tmp_path / "seen", program(source))
+
+    assert run.timeline.rss_max_bytes >= 32 * MIB
+    assert len(run.processes) == 2
+
+
+def test_program_outliving_first_thread_followed(tmp_path):
+    source = """pthread_t thread; pthread_create(&thread, NULL,
+        ({ void *work(void *n) { usleep(100000); hold(32 * MIB); until((char *)n); exit(0); return n; } work; }), words[1]);
+        pthread_exit(NULL);"""
+    run = ran_until_seen(32, tmp_path / "seen", program(source))
+
+    assert run.outcome.ok
+    assert run.timeline.rss_max_bytes >= 32 * MIB
+
+
+def test_children_short_lived_are_counted():
+    after = "for (int i = 0; i < atoi(words[1]) / 10000; ++i) { if (fork() == 0) _exit(0); wait(NULL); usleep(10000); }"
+    run = ran_in_time(lambda run: short_lived(run) >= 5, forks(1, "", after=after), "{us}", interval_ns=25_000_000)
+
+    assert run.outcome.ok
+    # At least one in each of the polls that saw its parent's faults rise.
+    assert 5 <= short_lived(run) <= 1 + int(run.job.argv[-1]) // 10_000
+
+
+def test_program_without_short_lived_children():
+    run = ran_in_time(processes_of(4), forks(3, "usleep(atoi(words[1]))"), "{us}")
+    assert len(run.processes) == 4 and not short_lived(run)
+
+
+def test_daemon_ended_and_named():
+    begun = 'until [ "$(cat /proc/$!/comm)" = sleep ]; do sleep 0.05; done'
+    run = ran("sh", "-c", f"setsid sleep 600 & {begun}; setsid sleep 600 & {begun}; exit 0")
+
+    assert run.outcome.ok
+    assert "processes that outlived the measured one and were ended: 2 (sleep)" in run.warnings
+
+
+def test_cleanup_process_left_to_finish(tmp_path):
+    # As Python's resource tracker: it learns from the end of a pipe that its process has gone, and removes what that left.
+    body = """int ends[2]; char go; if (pipe(ends)) return 9;
+        if (fork() == 0) { close(ends[1]); if (read(ends[0], &go, 1) == 0) unlink(words[1]); _exit(0); }
+        usleep(50000);"""
+    for attempt in range(10):  # it is given 200 ms, in which a busy machine may not let it run
+        left = tmp_path / f"left {attempt}"
+        left.write_text("")
+        run = ran(program(body), left)
+        ended = [word for word in run.warnings if "outlived" in word]
+        if not left.exists() and not ended:
+            break
+
+    assert not left.exists() and not ended
+
+
+def test_daemon_double_forked_in_tree(tmp_path):
+    body = """if (fork() == 0) { setsid(); if (fork() == 0) { hold(32 * MIB); sleep(600); } _exit(0); }
+        wait(NULL); until(words[1]);"""
+    run = ran_until_seen(32, tmp_path / "seen", program(body))
+
+    assert run.timeline.rss_max_bytes >= 32 * MIB
+    assert any("outlived the measured one and were ended: 1 (program" in said for said in run.warnings)
+
+
+def test_daemon_intermediate_process_counts_once():
+    # It ends at once and nobody waits for it, so it is seen as a zombie of its parent, and as one that has fallen to the recorder.
+    body = """int us = atoi(words[1]);
+        if (fork() == 0) { if (fork() == 0) { if (fork() == 0) { usleep(us); _exit(0); } _exit(0); } usleep(us / 5); _exit(0); }
+        usleep(us + us / 3);"""
+    run = ran_in_time(lambda run: len(run.processes) + short_lived(run) >= 4, program(body), "{us}")
+
+    assert len(run.processes) + short_lived(run) == 4
+
+
+def test_tree_ended_at_time_limit():
+    run = with_patience(
+        lambda limit_ns: ran("sh", "-c", "sleep 600 & sleep 600 & wait", timeout_ns=limit_ns // 2),
+        lambda run: names_of(run) == ["sh", "sleep", "sleep"],
+    )
+    assert run.outcome.word == "timeout"
+    assert names_of(run) == ["sh", "sleep", "sleep"]
+
+
+@WITHOUT_PROBE
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a program setuid and then be another user")
+def test_setuid_program_does_not_block():
+    python = shutil.which("python3", path="/usr/bin:/bin")
+    if python is None:
+        pytest.skip("no interpreter here that another user may run")
+    with _open_folder() as folder:
+        mine = folder / "setuid"
+        shutil.copy(program("if (setuid(0)) return 9; sleep(600);"), mine)
+        mine.chmod(0o4755)
+        recorder = Path(shutil.copy(bundle.recorder_zip(), folder / "recorder.zip"))
+        recorder.chmod(0o644)
+
+        def attempt(limit_ns):
+            with subprocess.Popen(
+                [python, "-I", "-S", "-c", bundle._START, str(recorder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                user=65534,
+                group=65534,
+                extra_groups=[],
+            ) as process:
+                assert process.stdin is not None and process.stdout is not None
+                job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
+                message = Message(job, Start((str(mine),), command=Command()), limit_ns // 2, {"": 10**6})
+                process.stdin.write(lines(message, this_machine()))
+                process.stdin.flush()
+                recording = process.stdout.read()  # comes to its end though the program still runs
+            left = [process for process in psutil.process_iter(["exe"]) if process.info["exe"] == str(mine)]
+            for running in left:
+                running.kill()
+            return folded(message, recording), left
+
+        run, left = with_patience(attempt, lambda result: result[1])  # it takes the program a moment to become the other user's
+
+    assert len(left) == 1, "it could be ended after all"
+    assert run.outcome.status == "timeout"
+    assert run.warnings == ("processes of another user that could not be ended and may still run: 1 (setuid)",)
+
+
+@contextmanager
+def _open_folder():
+    """A folder that any user may read, on a file system that heeds setuid."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def high_water(pid: int) -> int:
+    """VmHWM of a process, in bytes."""
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) << 10
+
+
+def attached(memprof, pid, *words):
+    return memprof("attach", str(pid), "-o", "r.jsonl", *words)
+
+
+def test_attach_looks_without_touching(memprof, tmp_path):
+    body = 'drop(hold(64 * MIB), 64 * MIB); hold(16 * MIB); printf("ready\\n"); fflush(stdout); sleep(60);'
+    with subprocess.Popen([program(body)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+
+        done = attached(memprof, process.pid, "--for", "400ms")
+
+        assert done.returncode == 0, done.stderr
+        assert process.poll() is None
+        assert high_water(process.pid) >= 64 * MIB  # never reset
+        process.kill()
+    (run,) = store.load([tmp_path / "r.jsonl"]).runs
+    (mark,) = run.marks
+    assert (mark.phase, mark.rss_peak_exact) == ("RUN", False)
+    assert 16 * MIB <= mark.rss_peak_bytes < 24 * MIB  # what it had before is not of this window
+    assert mark.time_ns >= 400_000_000
+    assert run.job.model.name == "program"
+
+
+def test_attach_peak_in_window_exact(memprof, tmp_path):
+    def attempt(limit_ns):
+        done = memprof(
+            "attach", str(process.pid), "-o", f"{limit_ns}.jsonl", "--for", f"{limit_ns // (2 * 10**6)}ms", "--interval", "300ms"
+        )
+        assert done.returncode == 0, done.stderr
+        (mark,) = store.load([tmp_path / f"{limit_ns}.jsonl"]).runs[0].marks
+        return mark
+
+    body = "for (size_t size = 16 * MIB;; size += MIB) { usleep(100000); drop(hold(size), size); }"
+    with subprocess.Popen([program(body)]) as process:
+        try:
+            mark = with_patience(attempt, lambda mark: mark.rss_peak_exact)
+        finally:
+            process.kill()
+
+    assert mark.rss_peak_exact
+    assert mark.rss_peak_bytes > 16 * MIB
+
+
+def test_attach_follows_children_until_end(memprof, tmp_path):
+    with subprocess.Popen(["sh", "-c", "sleep 600 & sleep 600; wait"]) as shell:
+        sleepers = wait_for(lambda: len(both := psutil.Process(shell.pid).children()) == 2 and both)
+
+        def end_when_seen() -> None:
+            try:
+                wait_for(lambda: all(looked_at(process.pid, psutil.Process().children()) for process in sleepers))
+                recorder = looked_at(sleepers[0].pid, psutil.Process().children())
+                waits = recorder.num_ctx_switches().voluntary
+                wait_for(lambda: recorder.num_ctx_switches().voluntary > waits + 5)  # it waits for its next poll after each
+            finally:
+                for process in sleepers:
+                    process.kill()
+
+        thread = threading.Thread(target=end_when_seen)
+        thread.start()
+        done = attached(memprof, shell.pid, "--for", "120s")
+        thread.join()
+
+    assert done.returncode == 0, done.stderr
+    assert "the process ended while it was polled" in done.stdout
+    assert "up to 3 processes at once" in done.stdout
+
+
+def looked_at(pid, processes):
+    """The one of these that has a file of the process open, or None: the recorder, which then polls it."""
+    for process in processes:
+        with suppress(OSError):
+            files = Path(f"/proc/{process.pid}/fd")
+            if any(os.readlink(file).startswith(f"/proc/{pid}/") for file in files.iterdir()):
+                return process
+    return None
+
+
+@WITHOUT_PROBE
+def test_attach_interrupted_keeps_results(tmp_path):
+    with subprocess.Popen(["sleep", "600"]) as process:
+        command = [sys.executable, "-m", "memprof", "attach", str(process.pid), "--for", "500s", "-o", "r.jsonl"]
+        with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as memprof:
+            own = psutil.Process(memprof.pid)
+            wait_for(
+                lambda: looked_at(process.pid, own.children()) and own.status() == psutil.STATUS_SLEEPING
+            )  # it waits for the recorder's answer
+            memprof.send_signal(signal.SIGINT)
+            out, err = memprof.communicate(timeout=120)
+        assert process.poll() is None
+        process.kill()
+
+    assert memprof.returncode == 0, err
+    assert "RSS peak" in out
+    assert (tmp_path / "r.jsonl").exists()
+
+
+@WITHOUT_PROBE
+@pytest.mark.parametrize(
+    ("pid", "said"), [("0", "there is no process 0"), ("2", "process 2"), ("999999999", "there is no process 999999999")]
+)
+def test_attach_refusals(memprof, pid, said):
+    if pid == "2" and (not os.path.exists("/proc/2") or psutil.Process(2).memory_info().rss):
+        pytest.skip("process 2 is not the kernel's here")
+    done = memprof("attach", pid)
+    assert done.returncode == 5
+    assert said in sentence(done)
+
+
+def test_tree_phases_reported_once():
+    run = ran_in_time(processes_of(3), forks(2, "usleep(atoi(words[1]))"), "{us}")
+    assert phases(run) == ["RUN"]
+    assert len(run.warnings) == len(set(run.warnings))

@@ -1,0 +1,180 @@
+"""A runs file is data: what it names is measured again only where this user's own memprof wrote it here, or the user says so."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memprof import zoo
+from memprof.errors import InputError
+from memprof.plan import executed
+from memprof.plan.graphs.read import read
+from memprof.runs import signing, store
+
+# A runtime in a file, as a stranger might plant it: it leaves a trace when it is only looked at.
+PLANTED = """
+import pathlib
+pathlib.Path(__file__).with_name("executed").touch()
+class Runtime:
+    formats = (".bin",)
+    def load(self, model, options): pass
+    def prepare(self): pass
+    def execute(self): pass
+"""
+TUNED = ("model.bin", "-r", "./planted.py", "--try", "malloc_arenas=1", "--time", "1s")
+
+
+@pytest.fixture
+def mine(memprof, tmp_path):
+    """runs.jsonl: five runs of a runtime in a file, signed here; and `executed`, which the runtime leaves, is gone again."""
+    (tmp_path / "planted.py").write_text(PLANTED)
+    (tmp_path / "model.bin").write_bytes(b"model")
+    done = memprof("run", "model.bin", "-r", "./planted.py", "--warmup", "0", "--runs", "1", "--repeats", "1", "-o", "runs.jsonl")
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "executed").unlink()
+    path = tmp_path / "runs.jsonl"
+    (measured,) = store.load([path]).runs
+    jobs = [replace(measured.job, repeat=repeat) for repeat in range(1, 6)]
+    path.write_bytes(b"".join(store.encode(replace(measured, job=job, signature=signing.signature(job))) for job in jobs))
+    return path
+
+
+def rewritten(path: Path, **changes: object) -> None:
+    """The file as a stranger makes it: the same runs, but for these fields of each job."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        line["job"].update(changes)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def confirmed(memprof, *words):
+    # --prove measures again whatever the verdict.
+    return memprof("gate", "runs.jsonl", "--baseline", "runs.jsonl", "--prove", "-o", "new.jsonl", *words)
+
+
+def test_prove_own_runs_names_programs(memprof, mine, tmp_path):
+    done = confirmed(memprof)
+
+    assert done.returncode in (0, 3), done.stderr
+    assert (tmp_path / "executed").exists() and (tmp_path / "new.checks.jsonl").exists()
+    lines = done.stderr.splitlines()
+    (shown,) = [number for number, line in enumerate(lines) if "as the runs file says: runtime " in line]
+    assert f"{tmp_path}/planted.py, interpreter " in lines[shown]
+    assert shown < min(number for number, line in enumerate(lines) if line.startswith("[1/"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"env": {"LD_PRELOAD": "/tmp/evil.so\x1b]0;x\x07"}},
+        {"python": "/tmp/evil-python"},
+        {"runtime": "./planted.py"},
+        {"knobs": {"preload": "/tmp/evil.so"}},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_prove_refuses_foreign_runs(memprof, mine, tmp_path, changes):
+    rewritten(mine, **changes)
+
+    done = confirmed(memprof)
+
+    assert (done.returncode, done.stdout) == (5, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(
+        "memprof: --prove would execute what the runs file names for model.bin, planted, and memprof did not write that run here"
+    )
+    assert line.endswith("; --trust-runs allows it") and "\x1b" not in line and "\x07" not in line
+    assert not (tmp_path / "executed").exists() and not (tmp_path / "new.checks.jsonl").exists()
+
+
+def test_prove_shows_foreign_command(memprof, mine, tmp_path):
+    """It is what would be executed; the runtime of a program is only called `command`."""
+    rewritten(mine, argv=("/bin/sh", "-c", "touch executed \x1b[2K"), cwd="/tmp/theirs")
+
+    done = confirmed(memprof)
+
+    assert (
+        done.returncode == 5
+        and "run here: program /bin/sh -c 'touch executed \\x1b[2K', folder /tmp/theirs, no variables; --trust" in done.stderr
+    )
+    assert not (tmp_path / "executed").exists()
+
+
+def test_gate_unsigned_runs_without_execution(memprof, mine, tmp_path):
+    mine.write_bytes(b"".join(store.encode(replace(kept, signature=None)) for kept in store.load([mine]).runs))
+
+    assert confirmed(memprof).returncode == 5
+    assert memprof("gate", "runs.jsonl", "--baseline", "runs.jsonl").returncode == 0
+    assert not (tmp_path / "executed").exists()
+
+
+def test_confirm_refuses_signature_from_elsewhere(memprof, mine, tmp_path):
+    done = memprof(
+        "gate", "runs.jsonl", "--baseline", "runs.jsonl", "--confirm", env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "other")}
+    )
+
+    assert done.returncode == 5 and "--confirm would execute" in done.stderr
+
+
+def test_trust_runs_allows_foreign_runs(memprof, mine, tmp_path):
+    rewritten(mine, env={"HELLO": "1"})
+
+    done = confirmed(memprof, "--trust-runs")
+
+    assert done.returncode in (0, 3), done.stderr
+    assert "HELLO=1" in done.stderr and (tmp_path / "executed").exists()
+
+
+def test_trust_runs_needs_confirm_or_prove(memprof, mine):
+    done = memprof("gate", "runs.jsonl", "--baseline", "runs.jsonl", "--trust-runs")
+    assert (done.returncode, done.stderr) == (2, "memprof: --trust-runs goes with --confirm or --prove, of runs from a file\n")
+
+
+def test_tune_refuses_foreign_settings(memprof, mine, tmp_path):
+    rewritten(mine, knobs={"preload": "/tmp/evil.so"})
+
+    done = memprof("tune", *TUNED, "-o", "runs.jsonl", "--append")
+
+    assert done.returncode == 5
+    assert "memprof: --append would execute what the runs file names" in done.stderr and "knob preload=/tmp/evil.so" in done.stderr
+
+
+def test_function_from_foreign_file_refused(memprof, tmp_path):
+    (tmp_path / "evil.py").write_text(PLANTED)
+    asked = {"module": "evil", "file": str(tmp_path / "evil.py"), "name": "Runtime", "path": [], "call": "", "token": ""}
+    (tmp_path / "evil.json").write_text(json.dumps(asked))
+    runner = Path(__file__).parents[2] / "runners/function.py"
+
+    done = memprof("run", "evil.json", "-r", runner, "--repeats", "1", "-o", "new.jsonl")
+
+    assert done.returncode == 4
+    assert "was not written by the test that measures it" in done.stderr
+    assert not (tmp_path / "executed").exists()
+
+
+def test_run_without_signing_key(memprof, scenario, tmp_path):
+    (tmp_path / "file").touch()
+    words = ("run", scenario(), "-r", "synthetic", "--repeats", "1", "--runs", "1", "-o", "new.jsonl")
+    done = memprof(*words, env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "file")})
+
+    assert done.returncode == 0, done.stderr
+    (measured,) = store.load([tmp_path / "new.jsonl"]).runs
+    assert measured.signature is None
+    with pytest.raises(InputError, match="memprof did not write that run here"):
+        signing.refuse_strangers([measured], "--confirm")
+
+
+def test_planner_ignores_module_in_folder(tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    zoo.make("mnist", tmp_path / "m.onnx", format="onnx")
+    (tmp_path / "onnxruntime.py").write_text("import pathlib\npathlib.Path('executed').touch()\n")
+    monkeypatch.chdir(tmp_path)
+
+    order = executed.onnxruntime_order(read(Path("m.onnx")))
+
+    assert order.order and not (tmp_path / "executed").exists()

@@ -1,0 +1,376 @@
+"""`memprof tune` on a runtime of the test's own, whose knobs cost what the test says."""
+
+import json
+import os
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy
+import pytest
+from support import sample_runs
+from support.recorder_runs import wait_for
+from support.session_cache import once
+from support.tune_runtime import COMMON, RUNTIME
+
+from memprof.measuring.probing import signed
+from memprof.measuring.progress import Silent
+from memprof.reports.pictures import tune as report
+from memprof.reports.tables.tune import render
+from memprof.runs import store
+from memprof.runs.records import About, Outcome
+from memprof.seek import search, tune
+from memprof.seek.search import DEFAULT
+
+MIB = 1 << 20
+
+FIXED = ["--set", "copies=2", "--set", "bad=no", "--set", "slow=no", "--set", "rounding=exact"]  # all but idle
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "mine.py").write_text(RUNTIME)
+    (tmp_path / "model.bin").write_bytes(b"model")
+    return tmp_path
+
+
+@pytest.fixture
+def tuned(memprof, folder, monkeypatch):
+    """A search in which each proposal is measured twice more; `whole` shows the real count."""
+    monkeypatch.setattr(tune, "VERIFYING_REPEATS", 2)
+
+    def call(*words, time="60s", try_=("bad=raise,crash", "rounding=half"), **rest):
+        tries = [word for words in try_ for word in ("--try", words)]
+        return memprof("tune", "model.bin", "-r", "./mine.py", *COMMON, *tries, "--time", time, *words, cwd=folder, **rest)
+
+    return call
+
+
+@pytest.fixture
+def imagined(monkeypatch):
+    """No trial is a process: each Run has what RUNTIME would hold and take, for tests of what the search makes of that."""
+
+    def measure(orders, progress, keep):
+        for order in orders:
+            knobs = {"copies": "3", "slow": "no", "rounding": "exact", **order.job.knobs}
+            slow, low = knobs["slow"] == "yes", knobs["rounding"] == "low"
+            size = 20 + 10 * int(knobs["copies"]) - 8 * slow - 9 * low + 5 * (order.job.threads or 0)
+            run = sample_runs.run(memory={"MODEL_LOAD": (size, size), "EXECUTE": (size, size)})
+            marks = tuple(replace(mark, times_ns=(20_000_000 if slow else 5_000_000,) * order.job.runs) for mark in run.marks)
+            numpy.savez(order.outputs, numpy.array([1.0, 2.0, 4.0]) * (1 if knobs["rounding"] == "exact" else 1.01))
+            run = replace(run, job=order.job, marks=marks, about=About("1", "3.11"))
+            yield signed(run, store.encode(run))[0]
+
+    monkeypatch.setattr(tune.campaign, "measure", measure)
+
+
+@pytest.fixture
+def whole():
+    """One whole search, whose answer several tests look at: its answer and its folder."""
+    folder = once("a search of test_tune.py", search_wholly)
+    return json.loads((folder / "out.json").read_text()), folder
+
+
+def search_wholly(folder):
+    (folder / "mine.py").write_text(RUNTIME)
+    (folder / "model.bin").write_bytes(b"model")
+    fixed = [*COMMON, "--set", "slow=no", "--set", "idle=a"]  # what they do to the time no busy machine tells: see `imagined`
+    words = [*fixed, "--try", "bad=raise,crash", "--try", "rounding=half", "--time", "250s"]
+    words += ["--json", "-o", "runs.jsonl", "--plot", "front.png"]
+    command = [sys.executable, "-m", "memprof", "tune", "model.bin", "-r", "./mine.py", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=285, check=False)
+    assert done.returncode == 0, done.stderr
+    (folder / "out.json").write_text(done.stdout)
+
+
+@pytest.mark.long
+def test_tune_finds_least_peak(whole):
+    answer, folder = whole
+    best = next(proposal for proposal in answer["proposals"] if proposal["settings"] == answer["best"])
+    verifying = [run for run in store.load([folder / "runs.jsonl"]).runs if run.job.verifies and run.job.knobs.get("copies") == "1"]
+
+    assert answer["best"] == {"copies": "1"}
+    assert answer["default"]["rss_peak_bytes"] - best["rss_peak_bytes"] == pytest.approx(20 * MIB, abs=MIB)
+    assert best["time_ns_values"] == [statistics.median(run.mark("EXECUTE").times_ns) for run in verifying]
+    assert best["time_ns"] == statistics.median(best["time_ns_values"]) >= 5_000_000  # as long as an iteration sleeps
+    assert len(best["rss_peak_bytes_values"]) == 5
+    assert answer["verified"]
+
+
+def test_front_with_fast_without_idle_settings(tuned, imagined):
+    answer = json.loads(tuned("--json", "-o", "runs.jsonl", time="250s", try_=("bad=no", "rounding=exact")).stdout)
+
+    assert answer["best"] == {"copies": "1", "slow": "yes"}
+    settings = [proposal["settings"] for proposal in answer["proposals"]]
+    assert {"copies": "1"} in settings
+    assert not any("idle" in setting for setting in settings)
+    assert "idle=b" in answer["idle"]
+    best = next(proposal for proposal in answer["proposals"] if proposal["settings"] == answer["best"])
+    assert (answer["default"]["time_ns"], best["time_ns"]) == (5_000_000, 20_000_000)
+
+
+def test_failing_settings_and_exclusive_pairs_reported(whole):
+    answer, _ = whole
+
+    failed = {json.dumps(failure["settings"]): failure["message"] for failure in answer["failed"]}
+    assert "this setting is broken" in failed['{"bad": "raise"}']
+    assert "SIGABRT" in failed['{"bad": "crash"}']
+    assert "these two exclude each other" in failed.get('{"copies": "1", "rounding": "half"}', "these two exclude each other")
+
+
+def test_tune_file_runs_with_output_error(whole):
+    answer, folder = whole
+    runs = store.load([folder / "runs.jsonl"]).runs
+
+    assert len([run for run in runs if not run.job.variant.startswith("#")]) == answer["trials"]
+    errors = {run.job.knobs.get("rounding"): run.output_error for run in runs if run.outcome.ok}
+    assert errors["half"] == pytest.approx(0.01)
+    assert errors[None] == 0
+
+
+def test_front_drawn(whole):
+    assert (whole[1] / "front.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_proposal_command_reproduces_peak(whole, memprof):
+    answer, folder = whole
+    best = next(proposal for proposal in answer["proposals"] if proposal["settings"] == answer["best"])
+
+    words = shlex.split(best["command"])[1:]
+    done = memprof(*words, "--repeats", "1", "--json", cwd=folder)
+
+    assert done.returncode == 0, done.stderr
+    (peak,) = [row["rss_peak_bytes"] for row in json.loads(done.stdout) if row["phase"] == "PEAK"]
+    assert peak == pytest.approx(best["rss_peak_bytes"], abs=MIB)
+
+
+def test_setting_changing_outputs_marked(tuned):
+    done = tuned("--set", "copies=2", "--set", "bad=no", "--set", "idle=a", "--set", "slow=no", "--try", "rounding=half", try_=())
+
+    assert done.returncode == 0, done.stderr
+    assert "rounding=half: " in done.stderr
+    assert "outputs differ by 0.01" in done.stderr
+
+
+def test_setting_changing_outputs_never_best(tuned, imagined):
+    words = ("--set", "bad=no", "--set", "idle=a", "--set", "slow=no", "--try", "rounding=low", "--try", "copies=2", "--json")
+    done = tuned(*words, "-o", "runs.jsonl", try_=())
+
+    answer = json.loads(done.stdout)
+    assert answer["best"] == {"copies": "2"}
+    changing = [proposal for proposal in answer["proposals"] if proposal["changes_outputs"]]
+    assert changing and min(proposal["rss_peak_bytes"] for proposal in changing) < 28 * MIB + answer["default"]["rss_peak_bytes"] - 30 * MIB
+    again = tuned(*words, "--budget", f"{answer['default']['rss_peak_bytes'] - 15 * MIB}B", "--set", "copies=3", try_=())
+    assert json.loads(again.stdout)["best"] is None, "what keeps within the budget changes the outputs"
+
+
+def test_tune_searches_threads(tuned, imagined, memprof, folder):
+    fixed = [word for name in ("bad=no", "idle=a", "slow=no", "rounding=exact", "copies=2") for word in ("--set", name)]
+    done = tuned(*fixed, "--threads", "2,1,4", "--json", "-o", "runs.jsonl", try_=())
+
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert (answer["threads"], answer["best"]) == (2, {"threads": "1"})
+    assert "threads=4: " in done.stderr
+    (command,) = [proposal["command"] for proposal in answer["proposals"]]
+    assert command.split()[-2:] == ["--threads", "1"]
+    again = tuned(*fixed, "--threads", "2,1,4", "--json", "-o", "runs.jsonl", "--append", try_=())
+    assert again.returncode == 0, again.stderr
+    assert "going on after" in again.stderr and "] threads=" not in again.stderr, "what was measured is known"
+    assert json.loads(again.stdout)["best"] == {"threads": "1"}, again.stderr
+
+
+class Clock:
+    """A clock that only measuring moves."""
+
+    def __init__(self):
+        self.now_ns = 0
+
+    def monotonic_ns(self):
+        return self.now_ns
+
+
+@pytest.mark.parametrize("limit_s", [200, 400, 1000])
+def test_tune_keeps_time_limit(folder, monkeypatch, limit_s):
+    clock, runs = Clock(), []
+
+    def measure(orders, progress, keep):
+        for order in orders:
+            job = order.job
+            iteration_ns = 10**9 * (2 if job.knobs.get("slow") == "yes" else 1)
+            clock.now_ns += 2 * 10**9 + (job.warmup + job.runs) * iteration_ns
+            size = 10 * int(job.knobs.get("copies", "3")) + 40 - 8 * (job.knobs.get("slow") == "yes")
+            run = sample_runs.run(job.variant, job.repeat, memory={"EXECUTE": (size, size)})
+            runs.append(job.variant)
+            marks = tuple(replace(mark, times_ns=(iteration_ns,) * job.runs) for mark in run.marks)
+            yield replace(run, marks=marks, job=job)
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(tune, "time", clock)
+    monkeypatch.setattr(tune.campaign, "measure", measure)
+
+    answer = tune.tune(tune.TuneRequest("model.bin", "./mine.py", time_ns=limit_s * 10**9), Silent(), lambda line: None)
+
+    assert answer.verified
+    assert clock.now_ns <= limit_s * 10**9 or answer.repeats == 1, f"{clock.now_ns / 1e9:.0f} s"
+    assert answer.repeats == min(runs.count("#0 default"), tune.VERIFYING_REPEATS)
+    assert f"Medians of {answer.repeats} fresh runs" in render(answer) or answer.repeats == 1
+
+
+def proposal(number, peak):
+    settings = frozenset({("copies", str(number))}) if number else DEFAULT
+    return tune.Proposal(number, settings, peak, 1e6, (peak,), (1e6,), None, False, "memprof run", {})
+
+
+def test_max_latency_kept(tuned, imagined):
+    done = tuned("--max-latency", "1.5x", "--json", try_=("bad=no", "idle=a", "rounding=exact"))
+
+    assert json.loads(done.stdout)["best"] == {"copies": "1"}
+
+
+def test_budget_unreachable(tuned, imagined):
+    done = tuned("--budget", "1MiB", "--set", "bad=no", "--set", "idle=a", "--set", "slow=no", "--set", "rounding=exact", try_=())
+
+    assert done.returncode == 0
+    assert "no settings were found that stay within 1.0 MiB" in done.stdout
+
+
+@pytest.mark.long
+def test_search_resumed_after_interruption(tuned, folder):
+    # After four trials a child waits until it may go on: the search cannot end before it is interrupted.
+    runs, may_go_on = folder / "runs.jsonl", folder / "go on"
+    waits = f"""
+        while os.path.exists({str(runs)!r}) and open({str(runs)!r}).read().count("\\n") >= 4 and not os.path.exists({str(may_go_on)!r}):
+            time.sleep(0.01)
+        self.knobs_now = options.knobs
+"""
+    (folder / "mine.py").write_text(RUNTIME.replace("        self.knobs_now = options.knobs\n", waits.lstrip("\n")))
+    fixed = ["--set", "bad=no", "--set", "rounding=exact", "--set", "idle=a", "--set", "slow=no"]
+    words = [*COMMON, *fixed, "-o", "runs.jsonl", "--plot", "front.png"]
+    first = subprocess.Popen(
+        [sys.executable, "-m", "memprof", "tune", "model.bin", "-r", "./mine.py", *words],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(lambda: runs.exists() and runs.read_bytes().count(b"\n") >= 4)
+    first.send_signal(signal.SIGTERM)
+    out, err = first.communicate(timeout=120)
+    kept = runs.read_bytes().count(b"\n")
+    may_go_on.touch()
+
+    again = tuned(*fixed, "-o", "runs.jsonl", "--append", "--json", try_=())
+
+    assert first.returncode == 130, err
+    assert "Not verified" in out
+    assert (folder / "front.png").read_bytes().startswith(b"\x89PNG")
+    assert f"going on after {kept} trials" in again.stderr
+    assert again.stderr.count("] default: ") == 0
+    assert json.loads(again.stdout)["best"] == {"copies": "1"}
+
+
+def test_interrupted_search_leaves_out_idle(folder, monkeypatch):
+    idle, both = ("idle", "b"), frozenset({("copies", "1"), ("idle", "b")})
+    asked = iter([DEFAULT] * 3 + [frozenset({idle}), frozenset({("bad", "crash")}), both])
+
+    def ask(self, most):
+        if (settings := next(asked, None)) is None:
+            raise KeyboardInterrupt
+        return [settings]
+
+    def measured(self, settings, most_ns=None):
+        size, failed = 60 if ("copies", "1") in settings else 100, ("bad", "crash") in settings
+        outcome = Outcome("error", "EXECUTE", "<lambda> | is broken") if failed else None
+        return sample_runs.run(tune.shown(settings), memory={"EXECUTE": (size, size)}, outcome=outcome, knobs=dict(settings))
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(search.Search, "ask_several", ask)
+    monkeypatch.setattr(tune._Tuner, "_measured", measured)
+
+    answer = tune.tune(tune.TuneRequest("model.bin", "./mine.py", fixed={"malloc_mmap_threshold": "64KiB"}), Silent(), lambda line: None)
+
+    assert answer.idle == (idle,)
+    assert [proposal.settings for proposal in answer.proposals] == [both - {idle}]
+    assert {run.job.variant for run in answer.runs} == {"default", "copies=1", "bad=crash"}
+    assert not answer.verified and answer.interrupted
+    assert "malloc_mmap_threshold=64KiB" in answer.default.command
+    text, markdown = render(answer, format="text"), render(answer)
+    assert "left out: idle=b." in text
+    assert "bad=crash fails: in EXECUTE: <lambda> | is broken" in text
+    assert "bad=crash fails: in EXECUTE: &lt;lambda> \\| is broken" in markdown
+    assert report.picture(answer).axes
+
+
+def test_search_of_other_model_not_resumed(tuned, imagined, folder):
+    tuned("-o", "runs.jsonl", *FIXED, "--try", "idle=b", try_=())
+    (folder / "model.bin").write_bytes(b"another")
+
+    done = tuned("-o", "runs.jsonl", "--append", try_=())
+
+    assert done.returncode == 5
+    assert "are of another model" in done.stderr
+
+
+@pytest.mark.long
+def test_hanging_setting_fails(folder, monkeypatch):
+    measured = tune._Tuner._measured
+
+    def impatient(self, settings, most_ns=None):
+        # Only with what hangs: a busy machine may need long for a run that does not.
+        hangs = ("bad", "hang") in settings
+        monkeypatch.setattr(tune, "_PATIENCE", 1 if hangs else 20)
+        monkeypatch.setattr(tune, "_LEAST_PATIENCE_NS", (1 if hangs else 60) * 10**9)
+        return measured(self, settings, most_ns)
+
+    monkeypatch.setattr(tune._Tuner, "_measured", impatient)
+    monkeypatch.setattr(tune, "VERIFYING_REPEATS", 1)
+    monkeypatch.chdir(folder)
+    fixed = dict(words.split("=") for words in [*COMMON[1::2], "copies=2", "idle=a", "slow=no", "rounding=exact"])
+    request = tune.TuneRequest("model.bin", "./mine.py", fixed=fixed, tries={"bad": ["hang"]})
+
+    answer = tune.tune(request, Silent(), lambda line: None)
+
+    ((settings, said),) = answer.failed
+    assert settings == {("bad", "hang")}
+    assert "did not end in time" in said
+
+
+def test_default_settings_fail(tuned):
+    done = tuned("--set", "bad=raise", "-o", "runs.jsonl", try_=())
+    again = tuned("--set", "bad=raise", "-o", "runs.jsonl", "--append", try_=())
+
+    assert (done.returncode, again.returncode) == (4, 5)
+    assert "the default settings fail: in MODEL_LOAD: RuntimeError: this setting is broken" in done.stderr
+    assert "the default settings fail in the -o file: in MODEL_LOAD: RuntimeError: this setting is broken; name another" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--max-latency", "5"], "write +5% or 1.5x"),
+        (["--max-latency", "+5%", "--budget", "1GiB"], "two goals"),
+        (["--append"], "--append needs -o"),
+        (["--try", "nothing=1"], "nothing"),
+        (["--budget", "much"], "is not a size"),
+    ],
+)
+def test_tune_usage_errors(tuned, words, said):
+    done = tuned(*words, try_=())
+
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stdout == ""
+
+
+def test_tune_leaves_no_temporary_files(tuned, tmp_path, monkeypatch):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+
+    tuned(*FIXED, "--try", "idle=b", try_=())
+
+    assert os.listdir(scratch) == []

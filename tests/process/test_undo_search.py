@@ -1,0 +1,149 @@
+"""The setting that undoes a step of `memprof bisect`, on a runtime of the tests' own whose knobs cost what the test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.recorder_runs import KNOB, MIB, NEAR_MIB, Silent
+
+from memprof.history import bisecting, undoing
+from memprof.history.undoing import Undoing
+from memprof.history.versions import Versions
+from memprof.judge.verdicts import judge_row
+from memprof.measuring import campaign
+from memprof.measuring.orders import plan
+from memprof.measuring.suite import Suite, Variant
+from memprof.reports.tables import bisect as report
+from memprof.runs import metrics, store, summary
+from memprof.runs.records import COMMAND, PEAK, Run
+from memprof.runs.summary import Key, Row
+from memprof.seek.bisect import Question, Searched, Step
+
+KEY = Key("model.bin", "new", None, "here")
+RUNTIME = (
+    KNOB
+    + """
+class Runtime:
+    version = "1"
+    default_threads = 1
+    knobs = tuple(Knob(name, values, values[0]) for name, values in KNOBS.items())
+    def load(self, model, options):
+        self.set = {name: options.knobs.get(name, values[0]) for name, values in KNOBS.items()}
+        self.kept = bytearray(b"x") * int(MIB(self.set) * (1 << 20))
+    def prepare(self):
+        pass
+    def execute(self):
+        pass
+"""
+)
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Callable[[str, dict[str, tuple[str, ...]], str], Suite]:
+    """Writes a runtime with these knobs, and memory as an expression of `s`, the settings; gives its suite."""
+    (tmp_path / "model.bin").write_bytes(b"1")
+
+    def write(name: str, knobs: dict[str, tuple[str, ...]], mib: str) -> Suite:
+        head = f"KNOBS = {knobs!r}\ndef MIB(s): return {mib}\n"
+        path = tmp_path / f"{name}.py"
+        path.write_text(head + RUNTIME)
+        return Suite(models=(str(tmp_path / "model.bin"),), variants=(Variant(str(path), name),), warmup=0, runs=2, release=False)
+
+    return write
+
+
+def row_of(suite: Suite) -> tuple[Row, Run]:
+    """Five repeats of a suite's only variant."""
+    runs = list(campaign.measure(plan(Suite(**{**vars(suite), "repeats": 5})).orders, Silent(), lambda line: None))
+    wanted = metrics.metric("rss_peak_bytes")
+    values = tuple(value for run in runs if (value := metrics.value(run, PEAK, wanted)) is not None)
+    return summary.row(summary.key(runs[0]), PEAK, wanted.name, values, True), runs[0]
+
+
+def undone(old: Suite, new: Suite, kept: list[bytes] | None = None) -> tuple[Undoing | None, Row, Row]:
+    """The search between these two."""
+    (before, run), (after, _) = row_of(old), row_of(new)
+    question = Question(after.key, PEAK, "rss_peak_bytes", run.machine.peak_bound_bytes)
+    keep = (kept if kept is not None else []).append
+    return undoing.undo(new, new.variants[0], before, after, question, Silent(), keep), before, after
+
+
+def test_undo_picks_fastest_setting(runtime, tmp_path, nothing_left, monkeypatch) -> None:
+    measure = undoing.campaign.measure
+
+    def timed(*words) -> Iterator[Run]:
+        """What is measured, but for the latencies: those of a busy machine would say anything."""
+        for run in measure(*words):
+            execute = replace(run.marks[-1], times_ns=(200 if run.job.knobs.get("cache") == "off" else 1,))
+            yield replace(run, marks=(*run.marks[:-1], execute))
+
+    monkeypatch.setattr(undoing.campaign, "measure", timed)
+    knobs = {"cache": ("on", "off"), "pool": ("big", "small"), "idle": ("a", "b")}
+    old = runtime("old", {}, "4")
+    new = runtime("new", knobs, "20 if s['cache'] == 'on' and s['pool'] == 'big' else 4")
+    kept: list[bytes] = []
+
+    answer, before, after = undone(old, new, kept)
+
+    assert after.median - before.median == pytest.approx(16 * MIB, abs=NEAR_MIB * MIB)
+    assert answer is not None and dict(answer.settings) == {"pool": "small"}
+    assert answer.tried >= 3 and answer.median == pytest.approx(before.median, abs=NEAR_MIB * MIB)
+    path = tmp_path / "kept.jsonl"
+    path.write_bytes(b"".join(kept))
+    names = {run.job.variant for run in store.load([path]).runs}
+    assert names >= {"new", "new, cache=off", "new, pool=small", "new, idle=b"}
+
+
+def test_undo_by_two_settings_together(runtime, nothing_left) -> None:
+    knobs = {"cache": ("on", "off"), "pool": ("big", "small")}
+    old = runtime("old", {}, "4")
+    new = runtime("new", knobs, "20 - 8 * (s['cache'] == 'off') - 8 * (s['pool'] == 'small')")
+
+    answer, _, _ = undone(old, new)
+
+    assert answer is not None and dict(answer.settings) == {"cache": "off", "pool": "small"}
+
+
+def test_undo_without_matching_setting(runtime, nothing_left) -> None:
+    old, new = runtime("old", {}, "4"), runtime("new", {"cache": ("on", "off")}, "20 - 2 * (s['cache'] == 'off')")
+
+    answer, _, _ = undone(old, new)
+
+    assert answer is not None and answer.settings is None and answer.tried >= 1
+
+
+def test_undo_keeps_setting_within_noise(monkeypatch) -> None:
+    """Among 20 MiB a hundredth is less than what an interpreter itself moves from run to run."""
+    lab = undoing._Lab(Suite(), Variant(COMMAND, "new"), Question(KEY, PEAK, "rss_peak_bytes", 0), Silent(), lambda line: None)
+    monkeypatch.setattr(lab, "measured", lambda each, repeats: [undoing._Trial(each[0], (20.0 * MIB,) * repeats, 1.0)])
+    before = summary.row(KEY, PEAK, "rss_peak_bytes", (20.0 * MIB,) * 5, True)
+
+    for mib, expected in ((20.4, {"pool": "small"}), (21.0, None)):
+        best = lab.verified([undoing._Trial({"pool": "small"}, (mib * MIB,), 1.0)], before)
+        assert (best.settings if best else None) == expected
+
+
+def test_undo_of_program_without_settings(tmp_path) -> None:
+    suite = Suite(models=(str(tmp_path),), variants=(Variant(COMMAND, "program"),))
+    row = summary.row(KEY, PEAK, "rss_peak_bytes", (1.0,) * 5, True)
+    assert undoing.undo(suite, suite.variants[0], row, row, Question(KEY, PEAK, "rss_peak_bytes", 0), Silent(), lambda line: None) is None
+
+
+def told(answer: Undoing | None) -> str:
+    """The report's words on a step with this answer."""
+    before, after = (summary.row(KEY, PEAK, "rss_peak_bytes", (mib * MIB,) * 12, True) for mib in (20.0, 36.0))
+    judged = judge_row(before, after, 0)
+    step = Step(0, 1, judged)
+    versions = Versions("release", "engine", ("1.0", "1.1"), None, lambda number: f"1.{number}", "")  # type: ignore[arg-type]
+    question = Question(KEY, PEAK, "rss_peak_bytes", 0)
+    searched = Searched(judged, (step,), {0: before.values, 1: after.values}, {})
+    return report.render(bisecting.Bisected(versions, question, searched, ("MODEL_LOAD",), ((),), (), (answer,), 1.0))
+
+
+def test_report_gives_undo_and_price() -> None:
+    text = told(Undoing({"pool": "small"}, 3, 20 * MIB, 1.5))
+    assert "--set pool=small undoes it: 1.1 then has 20.0 MiB, at 1.50 times the latency (3 settings tried)." in text
+    assert "No setting undoes it: 1 setting of 1.1 was measured" in told(Undoing(None, 1))

@@ -1,0 +1,222 @@
+"""Memory after each unit of work: what programs and scripts write of it, how both recorders keep it, and the arrays that come out."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import sys
+import zlib
+from dataclasses import replace
+
+import pytest
+from support.native_programs import MIB, ran, ran_in_time
+from support.native_programs import program as compiled
+from support.sample_runs import worked
+
+from memprof.errors import InputError
+from memprof.programs.runtimes import runners_path
+from memprof.runs import work
+from memprof.runs.records import Run
+
+FOLLOWED = {"MEMPROF_WORK": "1"}
+PAGE = 4096
+
+processes = pytest.mark.usefixtures("recorder")
+
+
+def curve(run: Run, phase: str = "EXECUTE") -> work.Curve:
+    (record,) = (record for record in run.work if record.phase == phase)
+    return work.unpack(record)
+
+
+def script(folder, body: str) -> list[str]:
+    shutil.copy(runners_path() / "memprof_marks.py", folder)
+    (folder / "script.py").write_text(body)
+    return [sys.executable, str(folder / "script.py")]
+
+
+@processes
+def test_curve_of_leaking_c_program():
+    body = """memprof_begin("EXECUTE");
+        for (int i = 0; i < 500; ++i) { memset(malloc(40000), 1, 40000); memprof_iteration_of(7, i % 3 ? "a" : "b"); }
+        memprof_end();"""
+    run = ran(compiled(body), env=FOLLOWED)
+
+    seen = curve(run)
+    assert not run.warnings
+    assert list(seen.counts) == ["iteration", "token", "shape"]
+    assert list(seen.counts["iteration"]) == list(range(501))
+    assert seen.counts["token"][-1] == 3500 and seen.counts["shape"][-1] == 2
+    assert list(seen.t_ns) == sorted(seen.t_ns)
+    assert abs(seen.rss[-1] - seen.rss[0] - 500 * 40000) < MIB
+    assert seen.looks is not None
+    assert (seen.looks.iteration[0], seen.looks.iteration[-1]) == (0, 500)
+    assert abs(seen.looks.rss[-1] - seen.looks.rss[0] - 500 * 40000) < MIB
+    if seen.looks.heap_used:
+        assert abs(seen.looks.heap_used[-1] - seen.looks.heap_used[0] - 500 * 40000) < MIB
+    assert run.mark("EXECUTE").units == {"token": 3500, "shape": 2}
+    assert len(run.mark("EXECUTE").times_ns) == 500
+
+
+@processes
+def test_curve_of_leaking_python_script(tmp_path):
+    body = """
+from memprof_marks import iteration, phase
+held = [None] * 300
+with phase("EXECUTE"):
+    for at in range(300):
+        held[at] = bytes([1]) * 100_000
+        iteration(tokens=2, shape=(1, at % 4))
+"""
+    run = ran(*script(tmp_path, body), env=FOLLOWED)
+
+    seen = curve(run)
+    assert not run.warnings
+    assert list(seen.counts) == ["iteration", "token", "shape"]
+    assert [column[-1] for column in seen.counts.values()] == [300, 600, 4]
+    assert abs(seen.rss[-1] - seen.rss[0] - 300 * 100_000) < 2 * MIB
+    assert seen.looks is not None and seen.looks.iteration[-1] == 300 and not seen.looks.heap_used
+    assert run.mark("EXECUTE").units == {"token": 600, "shape": 4}
+
+
+@processes
+def test_meter_adds_no_page(tmp_path):
+    body = """
+from memprof_marks import iteration, phase
+with phase("EXECUTE"):
+    for at in range(9000):
+        iteration(tokens=1)
+"""
+    c = 'memprof_begin("EXECUTE"); for (int i = 0; i < 9000; ++i) memprof_iteration_of(1, NULL); memprof_end();'
+    for words in (script(tmp_path, body), [compiled(c)]):
+        seen = curve(ran(*words, env=FOLLOWED))
+
+        # Without pages of files: a slow moment may run code for the first time. 36 bytes an iteration would be 79 pages.
+        rows = zip(seen.rss, seen.file, seen.counts["iteration"], strict=True)
+        after_first = [rss - file for rss, file, done in rows if done >= 100]
+        assert len(after_first) > 4000
+        assert after_first[-1] - after_first[0] <= 4 * PAGE, words
+
+
+@processes
+def test_units_counted_without_curve(tmp_path):
+    body = """
+from memprof_marks import iteration, phase
+with phase("GENERATE"):
+    for at in range(3):
+        iteration(tokens=5, requests=1)
+"""
+    c = 'memprof_begin("GENERATE"); for (int i = 0; i < 3; ++i) { memprof_work("request", 1); memprof_iteration_of(5, NULL); } memprof_end();'
+    for words in (script(tmp_path, body), [compiled(c)]):
+        run = ran(*words)
+
+        assert run.mark("GENERATE").units == {"token": 15, "request": 3}
+        assert len(run.mark("GENERATE").times_ns) == 3
+        assert run.work == () and not run.warnings
+
+
+@processes
+def test_phase_repeated_continues_count():
+    body = """for (int turn = 0; turn < 3; ++turn) {
+        memprof_begin("EXECUTE");
+        for (int i = 0; i < 10; ++i) memprof_iteration_of(2, NULL);
+        memprof_end(); }
+        memprof_begin("OTHER"); memprof_end();"""
+    run = ran(compiled(body), env=FOLLOWED)
+
+    seen = curve(run)
+    assert [record.phase for record in run.work] == ["EXECUTE"]
+    assert seen.counts["iteration"][-1] == 30 and seen.counts["token"][-1] == 60
+    assert list(seen.counts["iteration"]) == sorted(seen.counts["iteration"])
+    assert seen.looks is not None and seen.looks.iteration[-1] == 30
+    assert run.mark("EXECUTE").units == {"token": 60}
+
+
+@processes
+def test_curve_of_long_phase_thinned():
+    body = """memprof_begin("EXECUTE");
+        for (int i = 0; i < 60000; ++i) { if (i == 30000) hold(8 * MIB); memprof_iteration(); }
+        memprof_end();"""
+    run = ran(compiled(body), env=FOLLOWED)
+
+    seen = curve(run)
+    done = seen.counts["iteration"]
+    assert done[0] == 0 and done[-1] == 60000
+    assert 4096 * 3 < len(done) < 4096 * 5
+    step = next(at for at, rss in enumerate(seen.rss) if rss > seen.rss[0] + 4 * MIB)
+    assert 30000 < done[step] <= 30000 + 16
+    assert len(run.mark("EXECUTE").times_ns) <= 4200
+
+
+@processes
+def test_curve_kept_after_kill():
+    body = """memprof_begin("EXECUTE");
+        for (int i = 0; i < 300; ++i) { hold(100000); usleep(1000); memprof_iteration(); }
+        raise(SIGKILL);"""
+    run = ran(compiled(body), env=FOLLOWED)
+
+    assert run.outcome.signal == "SIGKILL"
+    seen = curve(run)
+    assert seen.counts["iteration"][-1] > 30
+    assert seen.rss[-1] > seen.rss[0] + 30 * 100_000
+
+
+@processes
+def test_printed_lines_count_as_units():
+    body = """int us = atoi(words[1]);
+        for (int i = 0; i < 200; ++i) {
+            memset(malloc(20000), 1, 20000); usleep(us / 200); printf(i % 4 ? "served %d\\n" : "cached %d\\n", i); }
+        usleep(us);"""
+    run = ran_in_time(
+        lambda run: run.work and sum(column[-1] for column in curve(run, "RUN").counts.values()) == 200,
+        compiled(body),
+        "{us}",
+        env=FOLLOWED,
+        phase_regexes={"request": "^served", "hit": "^cached"},
+    )
+
+    assert run.outcome.ok, run.outcome.sentence
+    seen = curve(run, "RUN")
+    assert {unit: column[-1] for unit, column in seen.counts.items()} == {"hit": 50, "request": 150}
+    assert list(seen.t_ns) == sorted(seen.t_ns)
+    first = seen.counts["hit"][0] + seen.counts["request"][0]  # as many as were read at once
+    assert abs(seen.rss[-1] - seen.rss[0] - (200 - first) * 20000) < MIB
+
+
+@processes
+def test_mark_lines_malformed_left_out():
+    lines = [
+        '{"mark":"work","pid":%d,"phase":"A","units":["iteration"],"rows":[1,2,3]}',
+        '{"mark":"work","pid":%d,"phase":"A","units":["iteration","iteration"],"rows":[1,2,3,4,5,6]}',
+        '{"mark":"work","pid":%d,"phase":"A","units":[],"rows":[1,2,3,4]}',
+        '{"mark":"work","pid":%d,"phase":"A","units":["iteration"],"rows":[1,2,3,4,-5]}',
+        '{"mark":"work","pid":%d,"phase":"A","units":["a","b","c","d","e","f","g","h","i"],"rows":[]}',
+        '{"mark":"anchor","pid":%d,"phase":"A","iteration":1}',
+    ]
+    written = " ".join(f"dprintf(target, {_quoted(line)}, (int)getpid());" for line in lines)
+    body = f'memprof_begin("A"); int target = memprof_state_.descriptor; {written} memprof_iteration(); memprof_end();'
+    run = ran(compiled(body), env=FOLLOWED)
+
+    assert run.warnings == (f"{len(lines)} line(s) on the marks' descriptor were not understood and left out",)
+    assert list(curve(run, "A").counts["iteration"]) == [0, 1]
+
+
+def _quoted(line: str) -> str:
+    return '"' + line.replace('"', '\\"') + '\\n"'
+
+
+def test_curve_damaged_refused():
+    whole = worked([0, 1, 2], [PAGE, 2 * PAGE, 3 * PAGE])
+    assert list(work.unpack(whole).rss) == [PAGE, 2 * PAGE, 3 * PAGE]
+    bomb = base64.b64encode(zlib.compress(bytes(8 << 20))).decode()
+    for broken in (
+        replace(whole, rss=bomb),
+        replace(whole, rss="no"),
+        replace(whole, rows=4),
+        replace(whole, rows=0),
+        replace(whole, rows=1 << 40),
+        replace(whole, counts=()),
+        replace(whole, swap=whole.rss[:8]),
+    ):
+        with pytest.raises(InputError, match="a curve of memory by units is damaged"):
+            work.unpack(broken)

@@ -1,0 +1,152 @@
+"""A fleet on this machine's loopback: a real scheduler, and workers that each believe to be alone."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from support.recorder_runs import free_port, wait_for
+
+
+def _ends_with_us() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+@dataclass
+class Fleet:
+    """A scheduler by its address, in a folder for all that its processes write."""
+
+    folder: Path
+    address: str
+    scheduler: subprocess.Popen[bytes]
+    security: Sequence[str] = ()
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _begun: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _named: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def worker(self, name: str, *words: str) -> subprocess.Popen[bytes]:
+        """A worker whose places are offered; see `begin`."""
+        process = self.begin(name, *words)
+        self.wait_for_offers()
+        return process
+
+    def begin(self, name: str, *words: str) -> subprocess.Popen[bytes]:
+        """A worker with caches of its own, not yet ready; its words on standard error are in NAME.log."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
+        with self.log(name).open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "memprof", "worker", self.address, *words], env=env, stderr=log, preexec_fn=_ends_with_us
+            )
+        self.workers.append(process)
+        self._begun[name] = self._named[name] = process
+        return process
+
+    def wait_for_offers(self) -> None:
+        """Until each worker that was begun has offered its places, or has ended."""
+        for name, process in self._begun.items():
+            self._wait_for_offers_of(name, process)
+        self._begun.clear()
+
+    def _wait_for_offers_of(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        wait_for(lambda: process.poll() is not None or b"is offered at" in self.log(name).read_bytes())
+
+    def kill(self, name: str) -> None:
+        """End a worker without a word of its own. At the end the processes that tended its places are gone too, with what they had started."""
+        tending = tenders(self._named[name])
+        self._named[name].kill()
+        self._named[name].wait()
+        psutil.wait_procs(tending)
+
+    def restart(self) -> None:
+        """Another scheduler where the first one was, which knows nothing of it."""
+        self.scheduler.kill()
+        self.scheduler.wait()
+        self.scheduler, _ = _scheduler(self.folder, self.address, self.security)
+
+    def log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def kept(self, name: str) -> list[Path]:
+        """The files that a worker keeps by their content."""
+        return [path for path in (self.folder / name / "cache/memprof/fleet/files").glob("*") if path.is_file()]
+
+
+@contextmanager
+def fleet(folder: Path, certificates: Sequence[Path] = ()) -> Iterator[Fleet]:
+    """A scheduler without workers; all processes are gone at the end. certificates: of the authority, its own, and the key."""
+    options = ("--tls-ca-file", "--tls-cert", "--tls-key")
+    security = [word for option, path in zip(options, certificates, strict=False) for word in (option, str(path))]
+    process, address = _scheduler(folder, f"{'tls' if certificates else 'tcp'}://127.0.0.1:{free_port()}", security)
+    made = Fleet(folder, address, process, security)
+    try:
+        yield made
+    finally:
+        for process in (*made.workers, made.scheduler):
+            process.terminate()
+        for process in (*made.workers, made.scheduler):
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+# A scheduler may be anywhere, also where memprof is not installed.
+_BARE = "import sys; sys.modules['memprof'] = None; from distributed.cli.dask_scheduler import main; main()"
+
+
+def _scheduler(folder: Path, address: str, security: Sequence[str]) -> tuple[subprocess.Popen[bytes], str]:
+    """A scheduler that answers, and its address."""
+    facts = folder / "scheduler.json"
+    facts.unlink(missing_ok=True)
+    words = ["--host", address, "--no-dashboard", "--scheduler-file", str(facts), *security]
+    with (folder / "scheduler.log").open("ab") as log:
+        process = subprocess.Popen([sys.executable, "-c", _BARE, *words], stdout=log, stderr=log, preexec_fn=_ends_with_us)
+
+    def told() -> dict[str, str] | None:
+        with suppress(OSError, ValueError):  # it is not there, or not whole
+            return json.loads(facts.read_text())
+        return None
+
+    return process, wait_for(told)["address"]
+
+
+def tenders(worker: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """The processes that tend a worker's places."""
+    tending: list[psutil.Process] = []
+    with suppress(psutil.Error):  # the worker has ended
+        for child in psutil.Process(worker.pid).children():
+            with suppress(psutil.Error):  # it has ended since it was listed
+                tending += [child] if "tending.run()" in " ".join(child.cmdline()) else []
+    return tending
+
+
+def measuring(*workers: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """Those of the workers' tending processes that measure: they have a recorder."""
+    busy: list[psutil.Process] = []
+    for tender in (tender for worker in workers for tender in tenders(worker)):
+        with suppress(psutil.Error):
+            busy += [tender] if tender.children() else []
+    return busy
+
+
+def until(ready, seconds: float = 120) -> object:
+    """As `wait_for`, for what takes longer between two looks."""
+    end = time.monotonic() + seconds
+    while not (result := ready()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.2)
+    return result

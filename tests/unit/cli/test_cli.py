@@ -1,0 +1,91 @@
+"""The command line: quick to answer, the main job from end to end, and nothing imported before it is needed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from support import sample_runs
+
+import memprof as package
+from memprof import cli
+from memprof.cli import group, progress
+
+
+def test_progress_of_run_without_peak():
+    assert progress.ended(sample_runs.run()) == "peak 270.0 MiB"
+    assert progress.ended(sample_runs.run(exact=False)) == "peak ~270.0 MiB"
+    assert progress.ended(dataclasses.replace(sample_runs.run(), marks=())) == "no peak was seen"
+
+
+@pytest.mark.parametrize("name", group.listed)
+def test_command_help_has_example(memprof, name):
+    done = memprof(name, "--help")
+
+    assert done.returncode == 0
+    assert "Example" in done.stdout
+    assert f"memprof {name}" in done.stdout
+
+
+def test_command_unknown_suggests_near_name(memprof):
+    done = memprof("tabel")
+
+    assert done.returncode == 2
+    assert "did you mean table" in done.stderr
+
+
+def test_public_names_available():
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = package.nothing
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("of our own\nin two lines"), RecursionError("deep"), KeyError("k")])
+def test_defect_writes_report_file(tmp_path, monkeypatch, capsys, error):
+    def broken(*words, **rest):
+        raise error
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(cli.group, "main", broken)
+
+    with pytest.raises(SystemExit) as end:
+        cli.main(["run"])
+
+    assert end.value.code == 70
+    (line,) = capsys.readouterr().err.splitlines()
+    (report,) = (tmp_path / "memprof").glob("defect-*.txt")
+    assert line.startswith(f"memprof: this is a defect of memprof: {type(error).__name__}: ")
+    assert line.endswith(f"; {report} holds the details for a report")
+    assert "Traceback" in report.read_text() and "in broken" in report.read_text()
+
+
+def test_defect_with_unwritable_report(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(cli.group, "main", lambda *words, **rest: 1 / 0)
+
+    with pytest.raises(SystemExit) as end:
+        cli.main(["run"])
+
+    assert end.value.code == 70 and "no file for a report could be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), OSError(12, "Cannot allocate memory"), ImportError("x.so: failed to map segment from shared object")]
+)
+def test_memory_shortage_is_one_sentence(monkeypatch, capsys, error):
+    def broken(*words, **rest):
+        raise error
+
+    monkeypatch.setattr(cli.group, "main", broken)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["run"])
+    assert (end.value.code, capsys.readouterr().err) == (5, "memprof: there is too little memory; ulimit -v may limit it\n")
+
+
+def test_help_names_differences_on_other_machine(memprof):
+    shown = " ".join(memprof("exec", "--help").stdout.split())
+
+    assert "on another machine (--on) it reads nothing" in shown
+    assert "[default: python; with --on c where there is no Python 3.8]" in shown

@@ -1,0 +1,35 @@
+"""A unit test starts no process: it fails where it would."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_STARTS = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.system")
+
+
+class _Guard:
+    """Python announces every process before it starts it. The hook that hears it cannot be taken back, so it asks whether a unit test runs."""
+
+    runs = False
+
+    def hear(self, event: str, words: object) -> None:
+        if self.runs and event in _STARTS:
+            pytest.fail("a unit test starts a process: tests that do so are in tests/process")
+
+
+_guard = _Guard()
+sys.addaudithook(_guard.hear)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """The test and its fixtures. pytest calls this for every test, wherever it lies."""
+    _guard.runs = Path(__file__).parent in item.path.parents
+    try:
+        return (yield)
+    finally:
+        _guard.runs = False

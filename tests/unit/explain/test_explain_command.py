@@ -1,0 +1,172 @@
+"""`memprof explain` from its words to what it prints, draws and keeps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import recorder_runs, sample_runs
+from support.explanations import MIB, explanation
+
+from memprof.errors import InputError
+from memprof.explain import records, verify
+from memprof.explain.records import Measured, Proposal, Verified
+from memprof.measuring.orders import Plan
+from memprof.measuring.suite import Suite, Variant
+from memprof.reports.page.explained import page_piece
+from memprof.reports.pictures import waterfall
+
+
+def report():
+    from memprof.reports.tables import explain
+
+    return explain
+
+
+def test_verification_interrupted_keeps_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    (finding,) = explanation().findings
+    first, second = Proposal("do that", {"malloc_trim": "on"}), Proposal("or that", {"malloc_mmap_threshold": "64KiB"})
+    before = explanation(findings=(replace(finding, proposals=(first, second)),))
+
+    def measure(orders, progress, keep):
+        yield from (sample_runs.run("as it is"), sample_runs.run("malloc_trim=on"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(verify, "plan", lambda suite: Plan((None,) * 15, ()))
+    monkeypatch.setattr(verify.campaign, "measure", measure)
+    progress = recorder_runs.Silent()
+    verified = verify.verify(before, Suite(), Variant("onnxruntime"), progress, lambda line: None)
+    done, left = verified.findings[0].proposals
+    assert done.verified is not None
+    assert done.verified.repeats == 1
+    assert left.verified is None
+    assert progress.said == ["interrupted after 2 of 15 runs of --verify"]
+    assert verified.remarks[-1:] == tuple(progress.said)
+    assert "--set malloc_mmap_threshold=64KiB: or that" in report().render(verified)
+
+
+def test_proposals_ranked_with_latency_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    (finding,) = explanation().findings
+    wanted = ({"arena": "off"}, {"prepacking": "off"}, {"threads": "2"})
+    before = explanation(findings=(replace(finding, proposals=tuple(Proposal("do that", setting) for setting in wanted)),))
+    peaks = {"as it is": 100, "arena=off": 120, "prepacking=off": 60, "threads=2": 80}
+    planned = []
+
+    def plan(suite):
+        planned.append(suite.variants)
+        return Plan((), ())
+
+    def measure(orders, progress, keep):
+        for repeat in range(5):
+            for name, peak in peaks.items():
+                run = sample_runs.run(name, repeat, memory={"STARTUP": (40, 40), "PREPARE": (peak, peak), "EXECUTE": (peak, peak)})
+                execute = replace(run.marks[-1], times_ns=((10 + repeat) * 1_000_000,) * 3)
+                yield replace(run, marks=(*run.marks[:-1], execute))
+
+    monkeypatch.setattr(verify, "plan", plan)
+    monkeypatch.setattr(verify.campaign, "measure", measure)
+    verified = verify.verify(before, Suite(), Variant("onnxruntime", threads=(1,)), recorder_runs.Silent(), lambda line: None)
+    proposals = verified.findings[0].proposals
+    assert [dict(proposal.settings) for proposal in proposals] == [{"prepacking": "off"}, {"threads": "2"}, {"arena": "off"}]
+    assert [variant.threads for variant in planned[-1]] == [(1,), (1,), (1,), (2,)]
+    assert proposals[0].verified.iteration_spread_ns == (2_000_000, 2_000_000)
+    text = report().render(verified)
+    assert "an iteration 12 ms ± 2 ms -> 12 ms ± 2 ms (+0%)" in text
+    assert "it raises PEAK by 20.0 MiB" in text
+    assert "> --threads 2: do that" in text
+
+
+def test_explanation_file_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "why.json"
+    path.write_bytes(records.encode(explanation()))
+    assert records.load(path) == explanation()
+
+
+def test_explanation_newer_or_torn_refused(tmp_path: Path) -> None:
+    path = tmp_path / "why.json"
+    whole = records.encode(replace(explanation(), memprof_explain=99))
+    for data, said in (
+        (whole, "newer memprof"),
+        (whole[:200], "is not an explanation"),
+        (b'{"memprof_explain": 1}', "missing"),
+        (b"\xff", "is no"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(InputError, match=said):
+            records.load(path)
+
+
+def test_report_text_and_markdown() -> None:
+    for form in ("text", "markdown"):
+        text = report().render(explanation(), form)
+        for wanted in (
+            "net.onnx in onnxruntime 1.0",
+            "60.0 MiB",
+            "malloc_trim=on",
+            "it saves 95.4 MiB of PEAK",
+            "+100%",
+            "how three",
+            "98.9%",
+        ):
+            assert wanted in text, (form, wanted)
+        assert "because of `this`" in text.replace("\\`", "`")
+        assert ("freed & kept | <b>" in text) == (form == "text"), "only Markdown is escaped"
+    assert "PEAK 225.0 MiB" in report().render(explanation())
+
+
+def test_report_warnings_and_shapes_first() -> None:
+    doubtful = explanation(warnings=("15.8% is not explained",), shapes={"x": (1, 3, 48, 192), "y": (2,)}, assumed={"x": (1, 3, 48, 192)})
+    for form in ("text", "markdown"):
+        head = report().render(doubtful, form).partition("60.0 MiB")[0]
+        assert "warning: 15.8% is not explained" in head
+        assert "x 1x3x48x192 (open dimensions taken as 1: --shape), y 2" in head
+    assert "warning: 15.8% is not explained" in page_piece(doubtful)
+    assert any("warning: 15.8% is not explained" in text.get_text() for text in waterfall.draw(doubtful).texts)
+
+
+def test_report_failed_or_useless_proposal() -> None:
+    finding = explanation().findings[0]
+    for done, said in (
+        (Verified(1, error="ended by SIGSEGV in PREPARE"), "it does not run: ended by SIGSEGV"),
+        (Verified(5, (1e8, 1e8), (1e8, 1e8)), "it saves nothing"),
+        (Verified(2, (2e8, 1e8), (2e8, 1e8)), "too few runs to tell"),
+    ):
+        proposals = (replace(finding.proposals[0], verified=done),)
+        assert said in report().render(explanation(findings=(replace(finding, proposals=proposals),)))
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_waterfall_is_drawn(tmp_path: Path, ending: str) -> None:
+    from memprof.reports.pictures import saving
+
+    saving.save(waterfall.draw(explanation()), tmp_path / f"why.{ending}")
+    assert (tmp_path / f"why.{ending}").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("peak", [191, 200, 215, 225, 400])
+def test_waterfall_total_clear_of_bars(peak: int) -> None:
+    """The total of a bar whose peak is near the picture's edge is the widest, and once lay over the bar."""
+    figure = waterfall.draw(explanation(measured=(Measured("EXECUTE", peak * MIB, 191 * MIB, 10, 5),)))
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    bars = [patch.get_window_extent() for patch in axes.patches]
+    totals = [text.get_window_extent() for text in axes.texts if text.get_weight() == "bold"]
+    assert len(totals) == 3
+    for total in totals:
+        assert not any(total.overlaps(bar) for bar in bars)
+        assert total.x1 <= axes.get_window_extent().x1
+
+
+def test_explanation_without_look_draws_nothing() -> None:
+    empty = explanation(phases=(), findings=(), measured=())
+    assert "Nothing was found" in report().render(empty)
+    with pytest.raises(InputError, match="never looked at"):
+        waterfall.draw(empty)
+
+
+def test_page_piece_is_escaped() -> None:
+    piece = page_piece(explanation())
+    assert "<b>:" not in piece
+    assert "&lt;b&gt;" in piece
+    assert 'class="waterfall"' in piece

@@ -1,0 +1,291 @@
+"""Each rule on made-up looks: it speaks where its case is, with the right bytes, and not where it is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support import sample_runs
+
+from memprof.explain import engine, findings
+from memprof.explain.facts import Facts
+from memprof.explain.records import AGAIN, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, Held, Measured, Phase, Slice
+from memprof.programs.runtimes import Knob, Runtime
+
+MIB = 1 << 20
+ANON, FILE, LIBRARY = "private anonymous", "the model's file", "a mapped library"
+ON_OFF = ("on", "off")
+ORT = Runtime(
+    "onnxruntime",
+    knobs=(
+        Knob("prepacking", ON_OFF, "on", "load", ""),
+        Knob("constant_folding", ON_OFF, "on", "load", ""),
+        Knob("optimization", ("all", "extended"), "all", "load", ""),
+        Knob("arena", ON_OFF, "on", "load", ""),
+        Knob("malloc_trim", ON_OFF, "off", "load", ""),
+        Knob("malloc_mmap_threshold", "bytes", None, "env", ""),
+        Knob("malloc_arenas", "int", None, "env", ""),
+        Knob("weights", ("embedded", "separate"), None, "build", ""),
+    ),
+)
+TFLITE = Runtime(
+    "litert",
+    knobs=(
+        Knob("xnnpack", ON_OFF, "on", "load", ""),
+        Knob("source", ("file", "buffer"), "file", "load", ""),
+        Knob("preserve_all_tensors", ON_OFF, "off", "load", ""),
+        Knob("api", ("interpreter", "compiled_model"), "interpreter", "load", ""),
+        Knob("weight_cache", ON_OFF, "off", "build", ""),
+    ),
+)
+ONERT = Runtime("onert", knobs=(Knob("mmap", ON_OFF, "off", "env", ""),))
+TVM = Runtime("tvm", knobs=(Knob("weights", ("embedded", "separate"), "embedded", "build", ""),))
+
+
+def held(layout: str, where: str, mib: int, freed: bool = False) -> Held:
+    return Held(layout, "", where, 1, 1, mib * MIB, freed)
+
+
+def phase(name: str, *copies: Held, beyond: int = 0, **sizes: int) -> Phase:
+    names = {"kept": KEPT, "use": IN_USE, "file": MODEL_FILE, "once": ONCE, "again": AGAIN, "repacked": REPACKED, "rest": REST}
+    slices = [Slice(LIBRARIES, 40 * MIB, "")] + [Slice(names[key], size * MIB, "") for key, size in sizes.items() if key in names]
+    return Phase(name, sum(part.bytes for part in slices), tuple(slices), copies, beyond * MIB)
+
+
+def facts(
+    runtime: Runtime, *phases: Phase, knobs: dict[str, str] | None = None, peaks: dict[str, tuple[int, int]] | None = None, **rest
+) -> Facts:
+    defaults = {knob.name: knob.default for knob in runtime.knobs if knob.default is not None}
+    measured = [Measured(name, peak * MIB, end * MIB, 10) for name, (peak, end) in (peaks or {"EXECUTE": (150, 150)}).items()]
+    words = {"plan_bytes": None, "iterations": (), **rest}
+    return Facts(runtime, {**defaults, **(knobs or {})}, measured, (phase("STARTUP"), *phases), **words)
+
+
+def only(made: Facts):
+    (finding,) = findings.find(made)
+    return finding
+
+
+def settings(finding) -> list[dict[str, str]]:
+    return [dict(proposal.settings) for proposal in finding.proposals if proposal.settings]
+
+
+def test_tidy_run_without_findings() -> None:
+    tidy = phase("EXECUTE", held("as stored", ANON, 90), once=90, use=20, kept=1)
+    assert findings.find(facts(ORT, tidy, plan_bytes=10 * MIB)) == ()
+    mapped = phase("EXECUTE", held("as stored", FILE, 90), file=90, use=20)
+    assert findings.find(facts(ONERT, mapped)) == ()
+    assert findings.find(facts(ONERT)) == ()
+
+
+def test_load_holds_file_and_weights() -> None:
+    inside = phase("MODEL_LOAD/peak", held("as stored", ANON, 90), held("as stored", FILE, 66), beyond=66, once=90, file=66)
+    made = facts(
+        ONERT, inside, phase("MODEL_LOAD", held("as stored", ANON, 90), once=90), phase("EXECUTE", held("as stored", ANON, 90), once=90)
+    )
+    finding = only(made)
+    assert (finding.rule, finding.bytes, finding.phase) == ("load_twice", 66 * MIB, "MODEL_LOAD/peak")
+    assert settings(finding) == [{"mmap": "on"}]
+    assert settings(only(replace(made, knobs={"mmap": "on"}))) == []  # what is set already is not proposed
+
+
+def test_library_mapped_and_copied() -> None:
+    copies = (held("as stored", ANON, 270), held("as stored", LIBRARY, 90))
+    inside = phase("MODEL_LOAD/peak", *copies, beyond=270, once=90, again=270)
+    after = phase("EXECUTE", held("as stored", ANON, 90), held("as stored", LIBRARY, 90), beyond=90, once=90, again=90)
+    finding = only(facts(TVM, inside, after))
+    assert (finding.rule, finding.bytes) == ("library_copied", 270 * MIB)
+    assert settings(finding) == [{"weights": "separate"}]
+    assert len(finding.evidence) == 2
+
+
+def test_shared_weight_folded_and_prepacked() -> None:
+    copies = (held("as stored", ANON, 256), held("transposed", ANON, 256), held("in blocks of 16", ANON, 256))
+    finding = only(facts(ORT, phase("EXECUTE", *copies, beyond=512, once=256, repacked=512)))
+    assert (finding.rule, finding.bytes) == ("shared_repacked", 512 * MIB)
+    assert settings(finding)[:3] == [{"prepacking": "off"}, {"constant_folding": "off"}, {"prepacking": "off", "constant_folding": "off"}]
+    assert any(not proposal.settings for proposal in finding.proposals), "a change to the model"
+
+
+def test_repacked_weights_without_finding() -> None:
+    assert findings.find(facts(ORT, phase("EXECUTE", held("transposed", ANON, 90), repacked=90))) == ()
+
+
+def test_xnnpack_repacking() -> None:
+    copies = (held("as stored", FILE, 90), held("another order", ANON, 90))
+    finding = only(facts(TFLITE, phase("EXECUTE", *copies, beyond=90, file=90, repacked=90)))
+    assert (finding.rule, finding.bytes) == ("xnnpack", 90 * MIB)
+    assert settings(finding) == [{"api": "compiled_model", "weight_cache": "on"}, {"xnnpack": "off"}]
+
+
+def test_file_mapped_and_read() -> None:
+    copies = (held("as stored", FILE, 90), held("as stored", ANON, 90))
+    finding = only(facts(ONERT, phase("EXECUTE", *copies, beyond=90, file=90, once=90)))
+    assert (finding.rule, finding.bytes) == ("mapped_and_read", 90 * MIB)
+
+
+def test_tensors_partly_mapped_without_finding() -> None:
+    copies = (held("as stored", FILE, 8), held("transposed", ANON, 82))
+    assert findings.find(facts(ONERT, phase("EXECUTE", *copies, file=8, repacked=82))) == ()
+
+
+def test_buffer_holding_file() -> None:
+    copies = (held("as stored", ANON, 90), held("another order", ANON, 90))
+    made = facts(TFLITE, phase("EXECUTE", *copies, beyond=90, once=90, repacked=90), knobs={"source": "buffer"})
+    by_rule = {finding.rule: finding for finding in findings.find(made)}
+    assert by_rule["read_whole"].bytes == 90 * MIB
+    assert settings(by_rule["read_whole"]) == [{"source": "file"}]
+
+
+def test_allocator_kept_memory() -> None:
+    # Of the copy 105 MiB are resident, but a part of them is in use again: what is said of the kept memory is no more than that.
+    look = replace(phase("EXECUTE", held("as stored", ANON, 105, freed=True), kept=100), kept_weight_bytes=95 * MIB)
+    finding = only(facts(ORT, look))
+    assert (finding.rule, finding.bytes) == ("kept", 100 * MIB)
+    assert settings(finding) == [{"malloc_trim": "on"}, {"malloc_mmap_threshold": "64KiB"}, {"optimization": "extended"}]
+    assert "95.0 MiB of them still hold weights" in " ".join(finding.evidence)
+    as_read = facts(ORT, look, knobs={"malloc_mmap_threshold": "65536", "malloc_trim": "on", "optimization": "extended"})
+    assert settings(only(as_read)) == []
+
+
+def test_malloc_arena_per_thread() -> None:
+    look = replace(phase("EXECUTE"), arenas=8, arenas_kept_bytes=40 * MIB)
+    finding = only(facts(ORT, look))
+    assert (finding.rule, finding.bytes) == ("arena_a_thread", 40 * MIB)
+    assert {"malloc_arenas": "1"} in settings(finding)
+
+
+def test_arena_larger_than_plan() -> None:
+    finding = only(facts(ORT, phase("EXECUTE", use=60), plan_bytes=10 * MIB))
+    assert (finding.rule, finding.bytes) == ("arena", 50 * MIB)
+    assert {"arena": "off"} in settings(finding)
+    assert findings.find(facts(ORT, phase("EXECUTE", use=30), plan_bytes=10 * MIB)) == ()
+
+
+def test_kernel_scratch_memory() -> None:
+    runtime = replace(
+        TFLITE, default_threads=1, knobs=(*TFLITE.knobs, Knob("kernels", ("optimized", "reference"), "optimized", "load", ""))
+    )
+    made = facts(runtime, phase("PREPARE", use=1), phase("EXECUTE", use=160), plan_bytes=5 * MIB, shapes="x 1x4")
+    finding = only(made)
+    assert (finding.rule, finding.title, finding.bytes) == ("scratch", "scratch memory of kernels", 154 * MIB)
+    assert settings(finding) == [{"kernels": "reference"}, {"threads": "2"}]
+    assert "at x 1x4" in finding.evidence[0]
+    two = only(replace(made, threads=2, knobs={**made.knobs, "kernels": "reference"}))
+    assert settings(two) == [] and two.proposals, "words, where there is nothing to set"
+    small = facts(runtime, phase("PREPARE", use=1), phase("EXECUTE", use=34), plan_bytes=9 * MIB)
+    assert [finding.bytes for finding in findings.find(small)] == [24 * MIB], "less than twice the plan, and yet no activations"
+    assert findings.find(replace(small, plan_bytes=13 * MIB)) == (), "the arena may be somewhat larger than the plan"
+    (arena,) = findings.find(facts(ORT, phase("PREPARE", use=1), phase("EXECUTE", use=160), plan_bytes=5 * MIB))
+    assert arena.rule == "arena", "a runtime with an arena of its own keeps scratch in it"
+    early = only(facts(TFLITE, phase("PREPARE", use=150), phase("EXECUTE", use=152), plan_bytes=5 * MIB))
+    assert early.rule == "arena", "it was there before anything ran"
+
+
+def test_loop_copies_apart_from_folded() -> None:
+    folded = (held("as stored", ANON, 20), held("transposed", ANON, 18))
+    before = phase("PREPARE", *folded, beyond=18, once=20, repacked=18)
+    after = phase("EXECUTE", held("as stored", ANON, 60), folded[1], beyond=58, once=20, again=40, repacked=18)
+    by_rule = {finding.rule: finding for finding in findings.find(facts(ORT, before, after))}
+    assert {rule: finding.bytes for rule, finding in by_rule.items()} == {"loop_copies": 40 * MIB, "shared_repacked": 18 * MIB}
+    assert settings(by_rule["loop_copies"]) == []
+    turned = phase("EXECUTE", folded[0], held("transposed", ANON, 58), beyond=58, once=20, repacked=58)
+    by_rule = {finding.rule: finding.bytes for finding in findings.find(facts(ORT, before, turned))}
+    assert by_rule == {"loop_copies": 40 * MIB, "shared_repacked": 18 * MIB}
+    (only_folded,) = findings.find(facts(ORT, before, replace(before, name="EXECUTE")))
+    assert only_folded.rule == "shared_repacked"
+
+
+def test_unexplained_memory_warning() -> None:
+    (warning,) = findings.doubts(facts(ORT, phase("PREPARE", use=100), phase("EXECUTE", use=100, rest=20)))
+    assert warning.startswith("12.5% of the resident set at the end of EXECUTE (20.0 MiB) is not explained")
+    assert findings.doubts(facts(ORT, phase("EXECUTE", use=100, rest=7))) == ()
+
+
+@pytest.mark.parametrize(
+    ("told_mib", "looked_mib", "said"),
+    [
+        (112, 105, "peaked at 105.0 MiB; memory of the plain run beyond it is not explained"),
+        (105, 112, "peaked at 112.0 MiB, more than the plain run"),
+        (1000, 998, "peaked at 998.0 MiB; memory"),  # 0.2%, but 2 MiB
+        (80, 79, "peaked at 79.0 MiB; memory"),  # 1 MiB, but 1.25%
+        (112, 111.2, None),
+        (20, 19.6, None),  # 2%, but not beyond the kernel's own bound
+    ],
+)
+def test_look_with_other_peak_warning(told_mib, looked_mib, said) -> None:
+    told, looked = (
+        sample_runs.run(memory={"STARTUP": (10, 10), "EXECUTE": (10, peak), "RELEASE": (10, 2000)}) for peak in (told_mib, looked_mib)
+    )
+    warnings = engine._not_looked_at(told, looked)
+
+    assert (said is None) == (not warnings)
+    assert all(warning.startswith("the process that was looked at ") and said in warning for warning in warnings)
+
+
+def test_growth_visible_from_iterations() -> None:
+    assert "growth of at least 4.0 MiB over the 5 iterations of EXECUTE, if every late iteration" in findings.sight(
+        facts(ORT, iterations=(1, 1, 1, 1, 1), ran=5)
+    )
+    assert "needs at least 4 iterations of EXECUTE (--runs)" in findings.sight(facts(ORT, iterations=(1, 2, 3), ran=3))
+    too_short = findings.sight(facts(ORT, iterations=(), ran=10))
+    assert "the 10 iterations of EXECUTE are too short to be polled one by one; memprof grow looks at memory after each" in too_short
+
+
+def test_iterations_not_polled_left_out() -> None:
+    run = sample_runs.run(samples=((0, 1, 0, 1),))
+    assert [len(engine._iterations(replace(run, marks=[replace(mark, samples=polls) for mark in run.marks]))) for polls in (5, 4, 0)] == [
+        5,
+        0,
+        0,
+    ]
+
+
+def test_huge_pages_never_filled() -> None:
+    finding = only(facts(ORT, replace(phase("EXECUTE"), huge_bytes=64 * MIB, huge_empty_bytes=50 * MIB)))
+    assert (finding.rule, finding.bytes) == ("huge_pages", 50 * MIB)
+
+
+def test_outputs_kept() -> None:
+    growing = tuple((100 + 5 * number) * MIB for number in range(6))
+    finding = only(facts(ORT, phase("EXECUTE", use=30), iterations=growing))
+    assert (finding.rule, finding.bytes) == ("outputs_kept", 25 * MIB)
+    settling = tuple(size * MIB for size in (100, 120, 125, 125, 125, 125))
+    assert findings.find(facts(ORT, phase("EXECUTE", use=30), iterations=settling)) == ()
+    finding = only(facts(TFLITE, phase("EXECUTE", use=60), knobs={"preserve_all_tensors": "on", "xnnpack": "off"}, plan_bytes=10 * MIB))
+    assert (finding.rule, finding.bytes, settings(finding)) == ("outputs_kept", 50 * MIB, [{"preserve_all_tensors": "off"}])
+
+
+def test_swap_file() -> None:
+    finding = only(facts(ORT, replace(phase("EXECUTE"), moved_files=(("/data/swap", 70 * MIB),))))
+    assert (finding.rule, finding.bytes) == ("swap_file", 70 * MIB)
+    assert "/data/swap" in finding.evidence[0]
+
+
+def test_transient_sets_peak() -> None:
+    inside, end = phase("PREPARE/peak", use=60), phase("PREPARE", use=10)
+    finding = only(facts(ORT, inside, end, peaks={"PREPARE": (200, 150), "EXECUTE": (160, 160)}))
+    assert (finding.rule, finding.bytes) == ("transient", 40 * MIB)
+    assert "50.0 MiB activations" in " ".join(finding.evidence)
+
+
+def test_findings_worst_first_without_small() -> None:
+    assert findings.find(facts(ORT, phase("EXECUTE", kept=3))) == ()
+    copies = (held("as stored", ANON, 20), held("transposed", ANON, 20))
+    made = facts(ORT, phase("EXECUTE", *copies, beyond=20, once=20, repacked=20, kept=90))
+    assert [finding.rule for finding in findings.find(made)] == ["kept", "shared_repacked"]
+
+
+NCNN = Runtime("ncnn", knobs=(Knob("winograd", ON_OFF, "on", "load", ""),))
+MNN = Runtime("mnn", knobs=(Knob("winograd", ("0", "1", "2", "3"), "3", "load", ""),))
+
+
+@pytest.mark.parametrize(("runtime", "proposed"), [(NCNN, {"winograd": "off"}), (MNN, {"winograd": "0"}), (ONERT, None)])
+def test_transformed_weights_with_algorithm_proposal(runtime, proposed):
+    look = replace(phase("EXECUTE", held("in blocks of 16", ANON, 70), use=20), unplaced_bytes=20 * MIB, unplaced_tensors=11)
+    finding = only(facts(runtime, look))
+    assert (finding.rule, finding.bytes) == ("transformed", 20 * MIB)
+    assert "no copy of 11 tensors is found" in finding.evidence[0]
+    assert settings(finding) == ([proposed] if proposed else [])
+    assert not findings.find(facts(runtime, replace(look, unplaced_bytes=MIB // 2, unplaced_tensors=1)))
+    assert not findings.find(facts(runtime, replace(look, unplaced_bytes=None, unplaced_tensors=0)))

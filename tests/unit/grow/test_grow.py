@@ -1,0 +1,262 @@
+"""`memprof grow`: rounds, budgets and what goes wrong, on simulated processes; then real programs and runtimes whose growth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import sample_runs
+from support.recorder_runs import Silent
+
+from memprof.errors import MeasurementError, UsageError
+from memprof.programs import commands
+from memprof.reports.tables.growth import words
+from memprof.runs import store
+from memprof.runs.records import Outcome, Run
+from memprof.seek import grow
+from memprof.seek.grow import Budget, GrowRequest, parse_budget, parse_shapes
+
+MIB, PAGE = 1 << 20, 4096
+Size = Callable[[int], float]
+
+
+class Simulated:
+    """Processes whose memory after each unit is a function; the clock stands still but for `seconds` a process."""
+
+    def __init__(self, size: Size, monkeypatch: pytest.MonkeyPatch, *, seconds: float = 0.0, fails: Callable[[Run], Run] | None = None):
+        self.size, self.seconds, self.fails = size, seconds, fails
+        self.rounds: list[int] = []
+        self.now_ns = 10**12
+        monkeypatch.setattr(grow.campaign, "measure", self.measure)
+        monkeypatch.setattr(grow.time, "monotonic_ns", lambda: self.now_ns)
+
+    def measure(self, orders: Any, progress: Any, keep: Any, so_far: Any) -> Iterator[Run]:
+        (order,) = orders
+        assert so_far is not None
+        units = order.job.use.iterations
+        if order.job.repeat == 1:
+            self.rounds.append(units)
+        self.now_ns += int(self.seconds * 1e9)
+        done = list(range(units + 1))
+        rss = [int(60 * MIB + self.size(unit)) // PAGE * PAGE for unit in done]
+        run = replace(sample_runs.run("a"), job=order.job, work=(sample_runs.worked(done, rss),))
+        run = self.fails(run) if self.fails else run
+        keep(store.encode(run))
+        yield run
+
+
+def asked(tmp_path: Path, **fields: Any) -> GrowRequest:
+    """A request for a command that is never started."""
+    return GrowRequest(None, command=commands.parse("/bin/true {runs}"), **fields)
+
+
+def answered(request: GrowRequest) -> grow.Grown:
+    return grow.grow(request, Silent(), lambda line: None)  # type: ignore[arg-type]
+
+
+def test_flat_work_decided_in_one_round(tmp_path, monkeypatch):
+    simulated = Simulated(lambda unit: 0, monkeypatch)
+
+    grown = answered(asked(tmp_path))
+
+    assert (grown.verdict.word, simulated.rounds) == ("steady", [2000])
+    assert words(grown.verdict) == "steady. 0 B (95%: at most 3 B) an iteration over 2,000."
+
+
+def test_growth_confirmed_by_longer_round(tmp_path, monkeypatch):
+    simulated = Simulated(lambda unit: unit * 65536, monkeypatch)
+
+    grown = answered(asked(tmp_path))
+
+    assert (grown.verdict.word, simulated.rounds) == ("grows", [2000, 8000])
+    assert words(grown.verdict).startswith(
+        "grows. 64.0 KiB an iteration (95%: 64.0 KiB to 64.0 KiB), from the 1st iteration on; at this rate 1 GiB"
+    )
+
+
+def test_sawtooth_is_no_growth(tmp_path, monkeypatch):
+    simulated = Simulated(lambda unit: unit % 2600 * 4096, monkeypatch)
+
+    grown = answered(asked(tmp_path, budget=Budget(units=8000)))
+
+    assert simulated.rounds == [2000, 8000] and grown.verdict.word != "grows"
+
+
+def test_late_step_lengthens_rounds(tmp_path, monkeypatch):
+    simulated = Simulated(lambda unit: 20 * MIB * (unit > 1500), monkeypatch)
+
+    grown = answered(asked(tmp_path))
+
+    assert (grown.verdict.word, simulated.rounds) == ("bounded", [2000, 8000])
+    assert words(grown.verdict).startswith("bounded. 20.0 MiB in the first 1,501 iterations, then 0 B")
+
+
+def test_budget_of_units_leaves_undecided(tmp_path, monkeypatch):
+    simulated = Simulated(lambda unit: 20 * MIB * (unit > 1500), monkeypatch)
+
+    grown = answered(asked(tmp_path, budget=Budget(units=3000)))
+
+    assert (grown.verdict.word, simulated.rounds) == ("undecided", [2000])
+    assert "undecided after 2,000: it rose late, in few steps; 8,000 would decide it" in words(grown.verdict)
+
+
+def test_slow_iterations_leave_undecided(tmp_path, monkeypatch):
+    simulated = Simulated(lambda unit: 20 * MIB * (unit > 1500), monkeypatch, seconds=50)
+
+    grown = answered(asked(tmp_path, budget=Budget(time_ns=200 * 10**9)))
+
+    assert (grown.verdict.word, simulated.rounds) == ("undecided", [2000])
+    assert grown.verdict.needed == 8000
+
+
+@pytest.mark.parametrize(
+    ("done", "sentence"),
+    [
+        (9, "undecided after 9: 9 are too few; 128 would decide it."),
+        (2000, "undecided after 2,000: it rose late, in few steps; 8,000 would decide it. 20.0 MiB more by then."),
+    ],
+)
+def test_slow_program_judged_when_ended(tmp_path, monkeypatch, done, sentence):
+    def slow(run: Run) -> Run:
+        units = list(range(done + 1))
+        work = sample_runs.worked(units, [int(60 * MIB + 20 * MIB * (unit > 1500)) for unit in units])
+        return replace(run, work=(work,), outcome=Outcome("timeout", "EXECUTE"))
+
+    simulated = Simulated(lambda unit: 0, monkeypatch, fails=slow)
+    grown = answered(asked(tmp_path))
+
+    assert (words(grown.verdict), len(grown.verdict.processes)) == (sentence, 3)
+    assert simulated.rounds == [2000]
+    assert grown.remarks[0] == f"Process 1 was ended after {done:,} units: it had used its share of the budget's time."
+
+
+def test_large_leak_not_confirmed(tmp_path, monkeypatch):
+    simulated = Simulated(lambda unit: unit * (64 << 20), monkeypatch)
+
+    grown = answered(asked(tmp_path))
+
+    assert (grown.verdict.word, simulated.rounds) == ("grows", [2000])
+
+
+def ended(run: Run, **how: Any) -> Run:
+    return replace(run, outcome=Outcome(phase="EXECUTE", **how))
+
+
+def test_process_out_of_memory_judged(tmp_path, monkeypatch):
+    Simulated(lambda unit: unit * MIB, monkeypatch, fails=lambda run: ended(run, status="signal", signal="SIGKILL", out_of_memory=True))
+
+    grown = answered(asked(tmp_path))
+
+    assert grown.verdict.word == "grows"
+    (remark,) = grown.remarks
+    assert remark.startswith("Process 1 ended early, after 2000 units: ended by SIGKILL in EXECUTE")
+    assert "the kernel killed it for want of memory; this machine has 8.00 GiB" in remark
+
+
+def test_process_flat_early_death_undecided(tmp_path, monkeypatch):
+    Simulated(lambda unit: 0, monkeypatch, fails=lambda run: ended(run, status="signal", signal="SIGSEGV"))
+
+    verdict = answered(asked(tmp_path)).verdict
+
+    assert (verdict.word, verdict.reason) == ("undecided", "1 of 3 processes were measured")
+
+
+def test_process_death_at_once_fails(tmp_path, monkeypatch):
+    Simulated(lambda unit: 0, monkeypatch, fails=lambda run: ended(replace(run, work=()), status="exit", exit_code=3))
+
+    with pytest.raises(MeasurementError, match=r"true: ended with exit code 3 in EXECUTE"):
+        answered(asked(tmp_path))
+
+
+def test_program_without_units_refused(tmp_path, monkeypatch):
+    Simulated(lambda unit: 0, monkeypatch, fails=lambda run: replace(run, work=()))
+
+    with pytest.raises(MeasurementError, match=r"true: it counted no unit. Mark its iterations with memprof_iteration\(\)"):
+        answered(asked(tmp_path))
+    with pytest.raises(MeasurementError, match=r"no line that it printed matches '\^served', so that no unit was counted"):
+        answered(asked(tmp_path, phase_regexes={"request": "^served"}))
+
+
+def test_swap_moves_counted(tmp_path, monkeypatch):
+    def swapped(run: Run) -> Run:
+        done = list(range(run.job.use.iterations + 1))  # type: ignore[union-attr]
+        moved = [unit * PAGE for unit in done]
+        return replace(run, work=(sample_runs.worked(done, [64 * MIB - size for size in moved], swap=moved),))
+
+    Simulated(lambda unit: 0, monkeypatch, fails=swapped)
+    grown = answered(asked(tmp_path))
+
+    assert grown.verdict.word == "steady"
+    assert grown.remarks == ("Pages were swapped out or in meanwhile: resident and swapped pages are judged together.",)
+
+
+def test_interruption_keeps_earlier_rounds(tmp_path, monkeypatch):
+    def stops(run: Run) -> Run:
+        if run.job.use.iterations > 2000:  # type: ignore[union-attr]
+            raise KeyboardInterrupt
+        return run
+
+    Simulated(lambda unit: unit * 65536, monkeypatch, fails=stops)
+    grown = answered(asked(tmp_path))
+
+    assert grown.interrupted and grown.verdict.word == "grows" and len(grown.runs) == 3
+
+
+def test_shapes_of_all_size_combinations():
+    shapes, seed = parse_shapes("input=1,3,H,W; mask=1,H; H,W in 224,320 (random, seed 7)")
+
+    assert seed == 7 and len(shapes) == 4
+    assert {"input": (1, 3, 320, 224), "mask": (1, 320)} in shapes
+    assert parse_shapes("x=N; N in 1, 2,3") == (({"x": (1,)}, {"x": (2,)}, {"x": (3,)}), None)
+    assert parse_shapes("x=N; N in 1,2 (in turn)")[1] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("x=1,2", "no dimension varies"),
+        ("x=1,H", r"which sizes has H\? Write H in 224,320"),
+        ("x=1,H; H,W in 1,2", "no input has a dimension W"),
+        ("x=1,H; H in 0,1", "names no size of 1 or more"),
+        ("x; H in 1,2", "is neither INPUT=1,3,H,W nor H,W in 224,320"),
+        (f"x=1,H; H in 1,{1 << 63}", "a size of x is above 9223372036854775807, the most that a dimension can have"),
+        (f"x={1 << 63},H; H in 1,2", "a size of x is above 9223372036854775807"),
+        ("x=1,H; H in 1," + "9" * 5000, "a number of so many digits"),
+        ("x=1,H; H in 1,2 (random, seed " + "9" * 5000 + ")", "a number of so many digits"),
+        ("x=A,B; A,B in 1,2,3,4,5,6,7,8,9", "these are 81 shapes, and 64 is the most"),
+    ],
+)
+def test_shapes_invalid_refused(text, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        parse_shapes(text)
+
+
+def test_budget_in_units_or_time():
+    assert parse_budget("20000") == Budget(units=20000)
+    assert parse_budget("10min") == Budget(time_ns=600 * 10**9)
+    with pytest.raises(UsageError, match="32 units are the least"):
+        parse_budget("5")
+    with pytest.raises(UsageError, match="not a duration"):
+        parse_budget("soon")
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["-r", "onnxruntime"], "name a model, or a program with --cmd"),
+        (["s.json"], "name the runtime that executes it: -r NAME"),
+        (["--cmd", "true", "-r", "tflite"], "--cmd and -r: a program, or a runtime"),
+        (["s.json", "-r", "synthetic", "--phase", "a=b"], "--phase is for a program"),
+        (["--cmd", "true", "--set", "a=b"], "--set is for a runtime"),
+        (["--cmd", "true", "--cycles", "reload"], "a program does its own work"),
+    ],
+)
+def test_grow_conflicting_words_refused(memprof, tmp_path, given, sentence):
+    (tmp_path / "s.json").write_text("{}")
+
+    done = memprof("grow", *given)
+
+    assert done.returncode == 2 and sentence in done.stderr

@@ -1,0 +1,200 @@
+"""Recording under real tools: the files, the phases, what is partial, and what is said when it cannot be done."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import need_tool
+from support import sample_runs
+from support.examples import tried
+from support.heap_program import program  # noqa: F401  (the fixtures)
+from support.sample_profiles import usual
+
+from memprof.errors import InputError, MeasurementError, UsageError
+from memprof.heap import load, phases, record, wording
+from memprof.heap.phases import with_phases
+from memprof.heap.profile import PhaseSpan
+from memprof.measuring.progress import Silent
+from memprof.runs.records import Outcome
+
+Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
+MIB = 1 << 20
+
+
+def test_forked_children_own_files(memprof: Memprof, tmp_path: Path, program: Path) -> None:
+    need_tool("valgrind")
+    done = memprof("heap", "record", "--tool", "massif", "-o", tmp_path / "out", "--", program, "fork")
+    parent, child = [load(Path(line)) for line in done.stdout.split("\n") if line]
+    assert round(parent.peak.heap_bytes / MIB) == 15 and round(parent.snapshots[-1].heap_bytes / MIB) == 10
+    assert round(child.snapshots[-1].heap_bytes / MIB) == 13  # it goes on from what it was forked with
+
+
+def test_crash_leaves_partial_profile(memprof: Memprof, tmp_path: Path, program: Path) -> None:
+    need_tool("valgrind")
+    done = memprof("heap", "record", "--tool", "massif", "-o", tmp_path / "out", "--", program, "crash")
+    assert done.returncode == 4 and "the profile is partial: the program ended by SIGABRT" in done.stderr
+    assert "SIGABRT" in str(load(Path(done.stdout.strip())).partial)
+
+
+_VALGRIND_LACKS = (
+    "valgrind probably lacks an instruction that this CPU has (AVX-512, for example); --tool heaptrack runs the program on the CPU itself"
+)
+
+
+@pytest.mark.parametrize(
+    ("tool", "outcome", "said"),
+    [
+        ("massif", Outcome("signal", "EXECUTE", signal="SIGILL"), f"the program ended by SIGILL in EXECUTE; {_VALGRIND_LACKS}"),
+        ("massif", Outcome("exit", "RUN", exit_code=132), f"the program ended with exit code 132 in RUN; {_VALGRIND_LACKS}"),
+        ("massif", Outcome("signal", "EXECUTE", signal="SIGSEGV"), "the program ended by SIGSEGV in EXECUTE"),
+        ("heaptrack", Outcome("signal", "EXECUTE", signal="SIGILL"), "the program ended by SIGILL in EXECUTE"),
+    ],
+)
+@pytest.mark.parametrize("leaves", [True, False])
+def test_massif_illegal_instruction_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: record.Tool, outcome: Outcome, said: str, leaves: bool
+) -> None:
+    run = replace(sample_runs.run(outcome=outcome), output_tail="==1== valgrind: Unrecognised instruction at address 0x109171: an error")
+    monkeypatch.setattr(record, "_missing", lambda tool, python: None)
+    monkeypatch.setattr(record.campaign, "measure_program", lambda *_: run)
+    monkeypatch.setattr(record, "_kept", lambda tool, scratch, folder: [folder / "massif.out.1"] if leaves else [])
+    request = record.Request(tmp_path / "out", command=("true",), tool=tool)
+    if leaves:
+        assert record.record(request, Silent()).partial == said
+        assert json.loads((tmp_path / "out/phases.json").read_text())["partial"] == said
+    elif _VALGRIND_LACKS in said:
+        with pytest.raises(MeasurementError, match=re.escape(f"massif left no file: {said.removeprefix('the program ')}")):
+            record.record(request, Silent())
+
+
+def test_massif_avx512_program(memprof: Memprof, tmp_path: Path) -> None:
+    need_tool("valgrind"), need_tool("gcc")
+    if "avx512f" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("this CPU has no AVX-512")
+    source = "#include <stdlib.h>\nint main(void) { char *volatile p = malloc(9999);"
+    (tmp_path / "wide.c").write_text(source + ' __asm__ volatile(".byte 0x62,0xf1,0x7c,0x48,0x58,0xc0" ::: "xmm0"); return p == 0; }\n')
+    subprocess.run(["gcc", "-o", tmp_path / "wide", tmp_path / "wide.c"], check=True)
+    assert subprocess.run([tmp_path / "wide"], check=False).returncode == 0
+    done = memprof("heap", "record", "--tool", "massif", "-o", tmp_path / "out", "--", tmp_path / "wide")
+    assert done.returncode == 4 and _VALGRIND_LACKS in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("tool", ["massif", "heaptrack"])
+def test_hanging_program_file_kept(memprof: Memprof, tmp_path: Path, program: Path, tool: str) -> None:
+    need_tool("valgrind" if tool == "massif" else tool)
+    for limit in ("3s", "12s", "60s"):  # a busy machine may need longer until the tool has begun, and until the program has grown
+        done = memprof("heap", "record", "--tool", tool, "--timeout", limit, "-o", tmp_path / limit, "--", program, "hang")
+        assert done.returncode == 4 and "Traceback" not in done.stderr, done.stderr
+        profile = load(Path(done.stdout.strip())) if done.stdout else None
+        if profile is not None and profile.peak.heap_bytes >= 15 * MIB:
+            break
+    assert profile is not None
+    assert 15 * MIB <= profile.peak.heap_bytes < 15.2 * MIB
+    assert "did not end in time" in str(profile.partial), profile.partial
+
+
+@pytest.mark.parametrize("runner", ["/home/a b/memprof/runners run", "/home/a b/memprof/runners/__main__.py run"])
+def test_model_recording_named_by_file(runner: str) -> None:
+    recorded = usual(command=f"/home/a b/python {runner}", path="one/massif.out.7")
+    assert wording.program(recorded) == "one/massif.out.7"
+
+
+def test_uninstalled_tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    for tool, words in (("massif", "valgrind is not installed"), ("heaptrack", "heaptrack is not installed")):
+        with pytest.raises(InputError, match=words):
+            record.choose(record.Request(tmp_path, command=("true",), tool=tool), None)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"memray records programs of Python only; heaptrack is not .*; valgrind is not"):
+        record.choose(record.Request(tmp_path, command=("true",)), None)
+
+
+def test_fastest_usable_tool_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(record, "_missing", lambda tool, python: "no" if tool == "memray" and python is None else None)
+    request = record.Request(tmp_path, command=("true",))
+    assert record.choose(request, "/usr/bin/python3")[0] == "memray"
+    assert record.choose(request, None)[0] == "heaptrack"
+    tool, sentence = record.choose(record.Request(tmp_path, command=("true",), pages_as_heap=True), "/usr/bin/python3")
+    assert tool == "massif" and "--pages-as-heap" in sentence
+    with pytest.raises(UsageError, match=r"--threshold needs --tool massif"):
+        record.choose(record.Request(tmp_path, command=("true",), tool="heaptrack", threshold=1.0), None)
+
+
+@pytest.mark.parametrize(("text", "last"), [("load", "MODEL_LOAD"), ("load,prepare", "PREPARE"), ("load, prepare,execute", None)])
+def test_phases_option(text: str, last: str | None) -> None:
+    assert record.parse_phases(text) == last
+
+
+def test_phases_on_snapshot_clock(tmp_path: Path) -> None:
+    text = "desc: d\ncmd: c\ntime_unit: ms\n" + "".join(f"snapshot={n}\ntime={n * 10}\nmem_heap_B={n}\nheap_tree=empty\n" for n in range(6))
+    path = tmp_path / "massif.out.1"
+    path.write_text(text)
+    begin, ms = 5_000_000_000, 1_000_000
+    kept = {"memprof_heap": 1, "tool": "massif", "files": [path.name, "massif.out.2"], "begin_ns": begin, "wall_offset_ns": 0,
+            "partial": "the program ended by SIGILL in PREPARE", "phases": [
+                {"name": "MODEL_LOAD", "begin_ns": begin + 15 * ms, "end_ns": begin + 32 * ms},
+                {"name": "PREPARE", "begin_ns": begin + 40 * ms, "end_ns": None}]}  # fmt: skip
+    (tmp_path / "phases.json").write_text(json.dumps(kept))
+    profile = load(path)
+    assert [snapshot.phase for snapshot in profile.snapshots] == [None, None, "MODEL_LOAD", "MODEL_LOAD", "PREPARE", "PREPARE"]
+    assert profile.partial == "the program ended by SIGILL in PREPARE"
+    assert [(span.begin, span.end) for span in profile.phases] == [(15.0, 32.0), (40.0, None)]
+    largest = profile.largest_tree("PREPARE")
+    assert largest is None
+    (tmp_path / "massif.out.2").write_text(text)
+    assert load(tmp_path / "massif.out.2").partial is None  # a forked child's, whose end is its own
+    (tmp_path / "other").write_text(text)
+    assert load(tmp_path / "other").phases == ()
+    huge = json.dumps({**kept, "begin_ns": 10**400})
+    for text in ('{"memprof_heap": 1}', '{"two\\nlines": 1}', huge):
+        (tmp_path / "phases.json").write_text(text)
+        with pytest.raises(InputError, match="is not what `memprof heap record` writes") as caught:
+            with_phases(profile, path)
+        assert "\n" not in str(caught.value)
+
+
+def test_many_phases_named_in_seconds() -> None:
+    """A mebibyte of phases took 8 s for 3,000 snapshots: each phase was held against each."""
+    spans = [PhaseSpan(f"p{number}", number / 4, number / 4 + 20_000) for number in range(50_000)]
+
+    begin_ns = time.process_time_ns()
+    names = phases._names(range(20_000), spans)
+
+    assert time.process_time_ns() - begin_ns < 20 * 10**9
+    assert names[10_000] == "p40000" and names[0] == "p0" and len(names) == 20_000
+
+
+def test_overlapping_phases_last_wins() -> None:
+    for seed in tried(range(200)):
+        chance = random.Random(seed)
+        ends = [None, *range(12)]
+        spans = [PhaseSpan(str(number), chance.randrange(10), chance.choice(ends)) for number in range(chance.randrange(6))]
+        wanted = {
+            at: span.name
+            for at in range(12)
+            for span in spans  # the last one stays
+            if span.begin <= at and (span.end is None or at <= span.end)
+        }
+        assert phases._names(range(12), spans) == wanted
+
+
+def test_phases_file_bounded_and_regular(tmp_path: Path) -> None:
+    path = tmp_path / "massif.out.1"
+    path.write_text("desc: d\ncmd: c\ntime_unit: ms\nsnapshot=0\ntime=1\nmem_heap_B=1\nheap_tree=empty\n")
+    os.mkfifo(tmp_path / "phases.json")
+    assert load(path).phases == ()  # nobody writes into it
+    (tmp_path / "phases.json").unlink()
+    with open(tmp_path / "phases.json", "wb") as file:
+        file.truncate(64 << 30)  # it takes no room on the disk
+
+    with pytest.raises(InputError, match=r"it is larger than 16\.0 MiB"):
+        load(path)

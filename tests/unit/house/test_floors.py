@@ -1,0 +1,128 @@
+"""The house: a room of memprof imports only rooms on floors below its own, so no circle of imports can come back unseen."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+# The ground first. A room may import the rooms of the floors below its own; `memprof` itself is the face that hands names on.
+FLOORS = (
+    ("errors", "plain", "recorder"),
+    ("units", "toml", "files", "cache", "bounded", "plan.orders"),
+    ("runs", "plan.arenas"),
+    ("models", "judge", "recording", "reports", "reports.web"),
+    ("programs", "plan.graphs", "importing"),
+    ("measuring.places",),
+    ("measuring",),
+    ("plan", "installing", "zoo"),
+    ("measuring.fleet",),
+    ("api", "heap", "explain", "doctor"),
+    ("seek",),
+    ("gate",),
+    ("history",),
+    ("cli", "pytest_plugin", "reports.tables", "memprof"),
+    ("__main__", "reports.pictures"),
+    ("reports.heap", "reports.page", "reports.history"),
+    ("reports.heap.page",),
+)
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+
+
+def modules() -> dict[str, Path]:
+    """Every module of memprof by its name without `memprof.`; the package's own is `memprof`."""
+    paths = {}
+    for folder, head in ((ROOT / "memprof", ()), (ROOT / "reports", ("reports",))):
+        for path in sorted(folder.rglob("*.py")):
+            parts = (*head, *path.relative_to(folder).with_suffix("").parts)
+            paths[".".join(part for part in parts if part != "__init__") or "memprof"] = path
+    return paths
+
+
+def room(module: str, known: dict[str, Path]) -> str:
+    """The room in which a module lies: its folder, or itself at the root."""
+    if known[module].name == "__init__.py" or "." not in module:
+        return module
+    return module.rpartition(".")[0]
+
+
+def imported(module: str, known: dict[str, Path]) -> Iterator[str]:
+    """The modules that a module imports anywhere in it, inside functions and for types too."""
+    package = module if known[module].name == "__init__.py" else module.rpartition(".")[0]
+    here = [] if package in ("memprof", "") else package.split(".")
+    for node in statements(known[module]):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names if alias.name.startswith("memprof.")]
+            yield from (name.removeprefix("memprof.") for name in names if name.removeprefix("memprof.") in known)
+            continue
+        if node.level:
+            base = ".".join([*here[: len(here) - node.level + 1], *(node.module or "").split(".")]).strip(".")
+        elif node.module is not None and node.module.split(".")[0] == "memprof":
+            base = node.module.partition(".")[2]
+        else:
+            continue
+        for alias in node.names:
+            full = f"{base}.{alias.name}" if base else alias.name
+            yield full if full in known else base or "memprof"
+
+
+@cache
+def statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """The imports of a file, wherever they stand. Expressions, which hold none, are most of a file and are not looked into."""
+    imports = []
+    left: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports.append(node)
+        left += [inner for inner in ast.iter_child_nodes(node) if isinstance(inner, ast.stmt | ast.excepthandler | ast.match_case)]
+    return imports
+
+
+def arrows() -> dict[tuple[str, str], str]:
+    """(room, room it imports) -> one import that ties them, as `module -> module`."""
+    known = modules()
+    ties = {}
+    for module in known:
+        for other in imported(module, known):
+            pair = room(module, known), room(other, known)
+            if pair[0] != pair[1]:
+                ties.setdefault(pair, f"{module} -> {other}")
+    return ties
+
+
+def test_room_imports_only_below() -> None:
+    known = modules()
+    rooms = {room(module, known) for module in known}
+    assert rooms == set(FLOOR), "FLOORS names every room once"
+    ties = arrows()
+    ours = {name for name in rooms if name.split(".")[0] != "reports"}
+    inside = [pair for pair in ties if set(pair) <= ours]
+    print(f"memprof: {len(ours)} rooms, {len({FLOOR[name] for name in ours})} floors, {len(inside)} arrows; ", end="")
+    print(f"with reports: {len(rooms)} rooms, {len(FLOORS)} floors, {len(ties)} arrows")
+    up = [f"{tie} ({above} is not above {below})" for (above, below), tie in ties.items() if FLOOR[above] <= FLOOR[below]]
+    assert not up, "\n".join(up)
+
+
+def test_modules_without_import_circles() -> None:
+    known = modules()
+    graph = {module: {other for other in imported(module, known) if other != module} for module in known}
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+@pytest.mark.parametrize("folder", ["memprof", "reports", "runners"])
+def test_folders_all_packaged(folder: str) -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for path in (ROOT / folder).rglob("*.py"):
+        package = ".".join(path.parent.relative_to(ROOT).parts)
+        name = package if folder == "memprof" else f"memprof.{package}"
+        assert f'    "{name}",\n' in text, f"{name} is not listed in pyproject.toml"

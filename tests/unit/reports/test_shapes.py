@@ -1,0 +1,73 @@
+"""The shapes that ran stand in headings, and plans beside measurements are of what ran."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.sample_runs import run, runs
+
+pytest.importorskip("onnx")
+
+from memprof.judge import baseline, compare, inputs, verdicts
+from memprof.judge.verdicts import Report
+from memprof.reports import trace
+from memprof.reports.page import words
+from memprof.reports.pictures import choosing
+from memprof.reports.tables import comparison, gate, table
+
+LARGE = {"x": (1, 3, 640, 640)}
+
+
+def test_shapes_in_every_heading():
+    made = [*runs("a", shapes=LARGE), *runs("b", shapes=LARGE)]
+
+    assert table.render(made).startswith("net.onnx, warming up 5 & running 5, 5 repeats, x 1x3x640x640\n")
+    assert "- Inputs: x 1x3x640x640." in table.render(made, style="models")
+    assert "- Inputs: x 1x3x640x640." in table.render(made, style="swap")
+    assert "x 1x3x640x640" in choosing.conditions(made)
+    assert words.subtitle(made).endswith("; x 1x3x640x640")
+    assert ("shapes", "x 1x3x640x640") in words.model(made).common
+    assert json.loads(trace.render(made))["otherData"]["inputs"] == "x 1x3x640x640"
+    assert "- Inputs: x 1x3x640x640." in comparison.render(compare.compare_variants(made, "a", "b"))
+    entries = baseline.entries(made)
+    report = Report("head against base", tuple(verdicts.judge(entries, entries)), ran=inputs.beside_baseline((), (), inputs.by_place(made)))
+    assert "\n\nInputs: x 1x3x640x640.\n\n" in gate.render(report)
+
+
+def test_shapes_from_file_or_assumed():
+    made = [run(inputs="/data/big.npz", given={"x": (1, 3, 48, 320)})]
+    assert "x 1x3x48x320" in table.render(made)
+
+    made = [run(inputs="/data/big.npz")]
+    assert "inputs from big.npz" in table.render(made)
+
+    made = [run(assumed={"x": (1, 3, 1, 1)})]
+    assert "x 1x3x1x1 (open dimensions taken as 1: --shape)" in table.render(made)
+
+
+def test_shapes_differing_between_variants():
+    made = [*runs("a", shapes=LARGE), *runs("b", shapes={"x": (1, 3, 1, 1)})]
+
+    assert "x 1x3x640x640 (a), x 1x3x1x1 (b)" in table.render(made)
+    many = [run for size in range(1, 6) for run in runs(f"v{size}", shapes={"x": (size,)})]
+    assert "shapes that differ between variants" in table.render(many)
+    assert "shapes" in words.model(made).differing
+    of_models = [run(model="n.onnx"), run(model="m.onnx", shapes=LARGE)]
+    assert "- Inputs: m.onnx: x 1x3x640x640." in table.render(of_models, style="models")
+
+
+def test_shapes_differing_between_sides():
+    base, head = runs(given={"x": (1, 3, 48, 320)}, inputs="/a/in.npz"), runs(assumed={"x": (1, 3, 1, 1)})
+
+    text = comparison.render(compare.compare(base, head))
+    fields = json.loads(comparison.render(compare.compare(base, head), format="json"))["inputs"]
+
+    assert "- Inputs of base: x 1x3x48x320.\n- Inputs of head: x 1x3x1x1 (open dimensions taken as 1: --shape)." in text
+    assert [(row["side"], row["shapes"], row["assumed"], row["file"]) for row in fields] == [
+        ("base", {"x": [1, 3, 48, 320]}, [], "in.npz"),
+        ("head", {"x": [1, 3, 1, 1]}, ["x"], None),
+    ]
+    assert "Inputs of" not in comparison.render(compare.compare(base, base)) and "Inputs" not in comparison.render(
+        compare.compare(runs(), runs())
+    )

@@ -1,0 +1,119 @@
+"""From flags or a file to Jobs: order, words, and everything that is refused before a process starts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from memprof import toml
+from memprof.errors import InputError, UsageError
+from memprof.measuring import suite
+from memprof.measuring.suite import Suite, Variant
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "net.json"
+    path.write_text("{}")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x=onert,mmap=on", Variant("onert", "x", {"mmap": "on"})),
+        ("x=./my.py", Variant("./my.py", "x")),
+        (
+            "x=tvm,python=/p,threads=2,env.A=b=c,weights=separate",
+            Variant("tvm", "x", {"weights": "separate"}, (2,), "/p", {"A": "b=c"}),
+        ),
+    ],
+)
+def test_variant_from_word(text, expected):
+    assert suite.parse_variant(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "x", "x=", "=onert", "x=onert,mmap", "x=onert,=on", "x=onert,threads=0"])
+def test_variant_invalid(text):
+    with pytest.raises(UsageError):
+        suite.parse_variant(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("in=1,3,224,224", ("in", (1, 3, 224, 224))), ("a=b=1x2", ("a=b", (1, 2))), ("scalar=", ("scalar", ()))]
+)
+def test_shape_from_word(text, expected):
+    assert suite.parse_shape(text) == expected
+
+
+@pytest.mark.parametrize("text", ["1,2", "=1", "in=a", "in=1,-2"])
+def test_shape_invalid(text):
+    with pytest.raises(UsageError):
+        suite.parse_shape(text)
+
+
+def test_suite_file_overridden_by_flags(model, tmp_path):
+    path = tmp_path / "suite.toml"
+    path.write_text(
+        f"""
+        models = [{json.dumps(model)}]
+        repeats = 7
+        interval = "2ms"
+        threads = [1, 2]
+        [set]
+        malloc_arenas = 1
+        malloc_trim = true
+        [shape]
+        input = [1, 2]
+        [[variant]]
+        name = "more"
+        runtime = "synthetic"
+        set = {{ extra = "1MiB" }}
+        env = {{ A = "1" }}
+        """
+    )
+
+    merged = Suite(repeats=3, set={"malloc_arenas": "2"}).over(suite.read(path))
+
+    assert merged.models == (model,)
+    assert (merged.repeats, merged.interval_ns, merged.threads) == (3, 2_000_000, (1, 2))
+    assert merged.set == {"malloc_arenas": "2", "malloc_trim": "on"}
+    assert merged.variants == (Variant("synthetic", "more", {"extra": "1MiB"}, env={"A": "1"}),)
+    assert merged.shapes == {"input": (1, 2)}
+
+
+def test_suite_file_relative_paths(tmp_path):
+    (tmp_path / "suite.toml").write_text('models = ["net.json"]\nruntimes = ["mine.py"]')
+
+    wished = suite.read(tmp_path / "suite.toml")
+
+    assert wished.models == (str(tmp_path / "net.json"),)
+    assert wished.runtimes == (str(tmp_path / "mine.py"),)
+
+
+@pytest.mark.parametrize("content", ["models = 3", "modles = []", "x =", "[[variant]]\nname='a'", 'cache = "hot"', "\xff"])
+def test_suite_file_invalid(tmp_path, content):
+    (tmp_path / "suite.toml").write_bytes(content.encode("latin-1"))
+
+    with pytest.raises(InputError, match=r"suite .*suite\.toml"):
+        suite.read(tmp_path / "suite.toml")
+
+
+def test_runtime_without_package_for_python():
+    from memprof.programs.runtimes import Runtime
+
+    assert "no package for Python 3.13.0; the last one is for 3.12" in Runtime("onert", "onert", python="3.13.0").how_to_install
+    assert Runtime("onert", "onert", python="3.12.1").how_to_install == "pip install 'ml-memprof[onert]'"
+
+
+def test_toml_long_lists_not_deep_keys(tmp_path):
+    path = tmp_path / "suite.toml"
+    names = [f"m{number}.json" for number in range(2000)]
+    for quote in "\"'":
+        path.write_text(f"models = [{', '.join(f'{quote}{name}{quote}' for name in names)}]\n")
+        assert toml.read(path) == {"models": names}
+    for text in (".".join("a" * 1000) + " = 1", "x = " + '"\\"' + '", ' + ".".join("a" * 1000), "\"\"\"; ''' " + ".".join("a" * 1000)):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="nested too deeply"):
+            toml.read(path)

@@ -1,0 +1,94 @@
+"""`memprof tune` on a runtime of the test's own, whose knobs cost what the test says."""
+
+import numpy
+import pytest
+
+from memprof.errors import UsageError
+from memprof.measuring.outputs import output_error
+from memprof.programs.runtimes import Knob, Runtime
+from memprof.reports.tables.tune import render
+from memprof.seek import candidates, search, tune
+from memprof.seek.search import DEFAULT
+from memprof.seek.tuned import TuneRequest
+
+MIB = 1 << 20
+
+
+def test_sentence_agrees_with_table():
+    answer = tune.Tuned(
+        "net",
+        "mine",
+        search.Goal(),
+        *(proposal(0, 2000 * MIB), (proposal(1, 1234.4 * MIB),), proposal(1, 1234.4 * MIB), (), (), 9, True, True, 1e-3),
+        threads=2,
+        shapes={"x": (1, 3)},
+        assumed={"x": (1, 3)},
+    )
+    for unit, said in (
+        (None, "peaks at 1234 MiB, 61.7% of the default's 2000 MiB"),
+        ("GiB", "peaks at 1.21 GiB, 61.7% of the default's 1.95 GiB"),
+    ):
+        text = render(answer, unit=unit)
+        assert said in text
+        assert "61.7%" in text.partition("| #1")[2]
+    assert text.startswith("net, mine, 2 threads, x 1x3 (open dimensions taken as 1: --shape): ")
+
+
+def proposal(number, peak):
+    settings = frozenset({("copies", str(number))}) if number else DEFAULT
+    return tune.Proposal(number, settings, peak, 1e6, (peak,), (1e6,), None, False, "memprof run", {})
+
+
+def test_output_error(tmp_path):
+    def saved(name, *arrays):
+        numpy.savez(tmp_path / name, **{str(index): array for index, array in enumerate(arrays)})
+        return tmp_path / name
+
+    outputs = saved("one.npz", numpy.array([1.0, -4.0]), numpy.array(["a"]))
+    assert output_error(outputs, saved("same.npz", numpy.array([1.0, -4.0]), numpy.array(["a"]))) == 0
+    assert output_error(outputs, saved("near.npz", numpy.array([1.0, -3.0]), numpy.array(["a"]))) == 0.25
+    assert output_error(outputs, saved("shape.npz", numpy.array([[1.0, -4.0]]), numpy.array(["a"]))) == float("inf")
+    assert output_error(outputs, saved("nan.npz", numpy.array([1.0, numpy.nan]), numpy.array(["a"]))) == float("inf")
+    assert output_error(outputs, saved("text.npz", numpy.array([1.0, -4.0]), numpy.array(["b"]))) == float("inf")
+    assert output_error(outputs, saved("fewer.npz", numpy.array([1.0, -4.0]))) == float("inf")
+
+
+NEEDS = Runtime(
+    "litert",
+    knobs=(
+        Knob("api", ("old", "new"), "old", "load", ""),
+        Knob("cache", ("off", "on"), "off", "load", "", needs={"api": "new"}),
+        Knob("fusion", ("on", "off"), "on", "load", "", needs={"api": "old"}),
+    ),
+)
+
+
+def needing(fixed=None, tries=None):
+    request = TuneRequest(model="net.tflite", runtime="litert", fixed=fixed or {}, tries=tries or {})
+    values = candidates.candidates_of(NEEDS, request)
+    return values, {item: needs for item, needs in candidates.needs_of(NEEDS, values).items() if needs}
+
+
+def test_knob_searched_with_needs():
+    values, needs = needing()
+
+    assert values == {"api": ("new",), "cache": ("on",), "fusion": ("off",)}
+    assert needs == {("cache", "on"): {"api": "new"}, ("fusion", "off"): {"api": None}}
+
+
+@pytest.mark.parametrize(
+    ("fixed", "values", "needs"),
+    [
+        ({"api": "new"}, {"cache": ("on",)}, {}),
+        ({"api": "old"}, {"fusion": ("off",)}, {}),
+        ({"fusion": "off"}, {}, {}),
+        ({"cache": "on", "api": "new"}, {}, {}),
+    ],
+)
+def test_fixed_knobs_exclude_values(fixed, values, needs):
+    assert needing(fixed) == (values, needs)
+
+
+def test_tried_value_without_needs_refused():
+    with pytest.raises(UsageError, match=r"^litert: cache=on needs api=new$"):
+        needing({"api": "old"}, {"cache": ("on",)})

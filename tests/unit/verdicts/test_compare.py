@@ -1,0 +1,220 @@
+"""A comparison one can trust: what is beyond noise is said to be, and nothing else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.sample_runs import MIB, machine, run, runs
+
+from memprof.errors import InputError, UndecidedError, UsageError
+from memprof.judge import compare
+from memprof.reports.tables import comparison, table
+from memprof.runs import settings, store
+from memprof.runs.records import PEAK, Outcome
+
+STEADY = (0, 0.1, 0.2, 0.3, 0.4)
+
+
+def verdict(base, head, phase=PEAK, metric="rss_peak_bytes"):
+    result = compare.compare(base, head, [metric])
+    return next(row for row in result.differences if row.phase == phase)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "expected"),
+    [
+        (STEADY, tuple(5 + extra for extra in STEADY), "more"),
+        (tuple(5 + extra for extra in STEADY), STEADY, "less"),
+        (STEADY, STEADY, "noise"),
+        ((0,) * 5, (0,) * 5, "noise"),
+        ((0,) * 5, (3,) * 5, "more"),
+        ((3,) * 5, (0,) * 5, "less"),
+        ((0,) * 5, (0.1,) * 5, "noise"),  # below the peaks' own bound
+        (STEADY, (5, 5, 5, 5), "too few"),
+        (STEADY[:2], STEADY, "too few"),
+        (STEADY, (0.1, 5, 5, 5, 5), "noise"),  # one of five is no worse: p = 0.04 two-sided
+        ((0, 4, 0, 4, 0), (4, 0, 4, 0, 4), "noise"),  # two modes on both sides, with other medians
+        (STEADY, (5, 5.1, 5.2, 5.3, 5.4, 5.5, 5.6), "more"),  # groups of unequal size
+    ],
+)
+def test_verdict_only_beyond_noise(base, head, expected):
+    assert verdict(runs(extra_mib=base), runs(extra_mib=head)).verdict == expected
+
+
+def test_figures_of_medians():
+    result = verdict(runs(extra_mib=STEADY), runs(extra_mib=[27 + extra for extra in STEADY]))
+
+    assert result.difference == pytest.approx(27 * MIB, abs=1)
+    assert result.ratio == pytest.approx(297.2 / 270.2)
+    assert result.interval[0] <= result.difference <= result.interval[1]
+    assert result.interval[1] - result.interval[0] < MIB
+
+
+def test_interval_of_constant_sides():
+    assert verdict(runs(extra_mib=(0,) * 5), runs(extra_mib=(3,) * 5)).interval == (3 * MIB, 3 * MIB)
+
+
+def test_variants_of_same_file_compared():
+    result = compare.compare_variants([*runs("copied", STEADY), *runs("mapped", [-50 + extra for extra in STEADY])], "copied", "mapped")
+
+    peak = next(row for row in result.differences if (row.phase, row.metric) == (PEAK, "rss_peak_bytes"))
+    assert peak.verdict == "less"
+    assert peak.key.variant == "copied → mapped"
+
+
+def test_rows_only_on_single_side():
+    result = compare.compare([*runs("a"), *runs("gone")], [*runs("a"), *runs("new")])
+
+    assert [key.variant for key in result.only_base] == ["gone"]
+    assert [key.variant for key in result.only_head] == ["new"]
+
+
+def test_sides_without_common_rows_refused():
+    with pytest.raises(InputError, match="no model and variant in common"):
+        compare.compare(runs("a"), runs("b"))
+    with pytest.raises(UsageError, match="there is no variant 'z'; there is a"):
+        compare.compare_variants(runs("a"), "a", "z")
+
+
+def test_side_of_two_machines_refused():
+    with pytest.raises(InputError, match="one side has runs of here and there"):
+        compare.compare(runs(), [*runs(), *runs(where=machine("there"))])
+
+
+@pytest.mark.parametrize(
+    ("facts", "difference"),
+    [
+        ({"arch": "aarch64"}, "architecture x86_64 against aarch64"),
+        ({"kernel": "6.19.1"}, "kernel 6.18 against 6.19"),
+        ({"cpus": 8}, "CPUs 2 against 8"),
+        ({"memory_bytes": 1 << 30}, "memory 8.00 GiB against 1.00 GiB"),
+        ({"arch": "aarch64", "cpus": 4}, "architecture x86_64 against aarch64, CPUs 2 against 4"),
+        ({"kernel": "6.18.44-azure", "memory_bytes": (8 << 30) - (300 << 20), "cpu": "another", "libc": "musl"}, None),
+        ({"kernel": "", "cpus": 0, "memory_bytes": 0, "arch": ""}, None),  # an imported log
+    ],
+)
+def test_sides_of_different_machines_undecided(facts, difference):
+    there = machine("there", **facts)
+    assert settings.other_machine(machine(), there) == difference
+    if difference is None:
+        assert compare.compare(runs(), runs(where=there)).differences
+        return
+    for compared in (
+        lambda **asked: compare.compare(runs(), runs(where=there), **asked),
+        lambda **asked: compare.compare_variants([*runs(), *runs("b", where=there)], "a", "b", **asked),
+    ):
+        with pytest.raises(UndecidedError, match=f"the sides come from different machines \\({difference}\\); --across-machines"):
+            compared()
+        assert compared(across_machines=True).differences
+
+
+def test_remarks_on_machine_and_failures():
+    crash = Outcome("signal", phase="PREPARE", signal="SIGSEGV")
+    head = [
+        *runs(extra_mib=STEADY[:4], where=machine("there", kernel="5.4")),
+        run(repeat=5, where=machine("there", kernel="5.4"), outcome=crash),
+    ]
+
+    remarks = compare.compare(runs(), head, across_machines=True).remarks
+
+    assert any("machine differs: here" in remark for remark in remarks)
+    assert "kernel differs: 6.18 against 5.4" in remarks
+    assert any("1 of the head failed" in remark for remark in remarks)
+
+
+def test_remarks_on_changed_setting():
+    remarks = compare.compare(runs(), runs(knobs={"xnnpack": "off"})).remarks
+
+    assert "net.onnx, a: xnnpack differs: default against off" in remarks
+
+
+def test_geometric_means_over_models():
+    base = [*runs(model="one.onnx", extra_mib=(0,) * 5), *runs(model="two.onnx", extra_mib=(0,) * 5)]
+    head = [*runs(model="one.onnx", extra_mib=(270,) * 5), *runs(model="two.onnx", extra_mib=(0,) * 5)]
+
+    means = compare.compare(base, head, ["rss_peak_bytes"]).geometric_means()
+
+    assert means["rss_peak_bytes", PEAK] == pytest.approx(2**0.5)
+
+
+def test_table_folds_rows_within_noise():
+    result = compare.compare(runs(), [run("a", repeat, extra_mib=extra) for repeat, extra in enumerate((0, 0.1, 0.2, 0.3, 0.5), 1)])
+
+    folded, unfolded = comparison.render(result), comparison.render(result, all_rows=True)
+
+    assert "rows are within noise and left out" in folded
+    assert "| within noise |" not in folded
+    assert unfolded.count("within noise |") == len(result.differences)
+    assert "Geometric mean of the ratios" in folded
+
+
+def test_table_difference_ratio_interval():
+    text = comparison.render(compare.compare(runs(extra_mib=(0,) * 5), runs(extra_mib=(27,) * 5), ["rss_peak_bytes"]))
+
+    row = next(line for line in text.splitlines() if "| PEAK " in line)
+    assert [cell.strip() for cell in row.strip("|").split("|")] == [
+        "net.onnx", "a", "PEAK", "270.0", "297.0", "+27.0", "1.100", "+27.0 to +27.0", "more",
+    ]  # fmt: skip
+
+
+def test_table_too_few_repeats():
+    text = comparison.render(compare.compare(runs(extra_mib=(0, 1)), runs(extra_mib=(27, 29)), ["rss_peak_bytes"]))
+
+    row = next(line for line in text.splitlines() if "| PEAK " in line)
+    assert [cell.strip() for cell in row.strip("|").split("|")][-2:] == ["-", "too few repeats"]
+
+
+def test_table_inexact_side_with_tilde():
+    text = comparison.render(compare.compare(runs(extra_mib=(0,) * 5, exact=False), runs(extra_mib=(27,) * 5), ["rss_peak_bytes"]))
+
+    assert "| ~270.0 |" in text and "| 297.0 |" in text and "~297.0" not in text
+
+
+def test_table_exactness_ignores_failed_repeats():
+    """A repeat that failed has no peak of the run: its phases say nothing of the others'."""
+    failed = run(repeat=6, exact=False, outcome=Outcome("signal", "EXECUTE", signal="SIGSEGV"))
+    shown = table.render([*runs(extra_mib=(0,) * 5), failed], ["rss_peak_bytes"])
+    compared = comparison.render(compare.compare([*runs(extra_mib=(0,) * 5), failed], runs(extra_mib=(27,) * 5), ["rss_peak_bytes"]))
+
+    peaks = next(line for line in shown.splitlines() if line.startswith("| a "))
+    assert peaks.split("|")[-2].strip() == "270.0 ±0.0"
+    assert "|  270.0 |" in next(line for line in compared.splitlines() if "| PEAK " in line)
+
+
+def test_json_every_row_with_values():
+    shown = json.loads(comparison.render(compare.compare(runs(), runs()), format="json"))
+
+    assert {"base", "head", "difference", "ratio", "interval", "verdict", "phase", "metric"} <= set(shown["differences"][0])
+    assert all(row["verdict"] == "noise" for row in shown["differences"])
+
+
+def written(path, made):
+    writer = store.Writer(path, append=False)
+    for kept in made:
+        writer.write(store.encode(kept))
+    return path
+
+
+def test_command_with_files_or_variants(memprof, tmp_path):
+    written(tmp_path / "base.jsonl", runs(extra_mib=(0,) * 5))
+    written(tmp_path / "head.jsonl", [*runs(extra_mib=(27,) * 5), *runs("b", extra_mib=(0,) * 5)])
+
+    of_files = memprof("compare", "base.jsonl", "head.jsonl")
+    of_variants = memprof("compare", "head.jsonl", "--variant", "a", "--variant", "b", "--json")
+
+    assert "only in the head: net.onnx, b" in of_files.stdout
+    assert "more |" in of_files.stdout
+    assert json.loads(of_variants.stdout)["differences"][0]["variant"] == "a → b"
+
+
+@pytest.mark.parametrize(
+    "words", [["base.jsonl"], ["base.jsonl", "--variant", "a"], ["base.jsonl", "base.jsonl", "--variant", "a", "--variant", "b"]]
+)
+def test_command_usage(memprof, tmp_path, words):
+    written(tmp_path / "base.jsonl", runs())
+
+    done = memprof("compare", *words)
+
+    assert done.returncode == 2
+    assert done.stderr == "memprof: give two files, or one file and --variant twice\n"

@@ -1,0 +1,308 @@
+"""Does memory rise with use: verdicts on curves whose truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.examples import examples
+from support.sample_runs import worked
+
+from memprof.judge import growth
+from memprof.judge.growth import Growth, Series, judge, judge_one
+from memprof.runs import work
+
+PAGE, MIB = 4096, 1 << 20
+Shape = Callable[[np.ndarray, np.random.Generator], Any]
+
+
+def flat(x: np.ndarray, random: np.random.Generator) -> Any:
+    """A process at rest: now and then some pages of a library are used for the first time."""
+    steps = np.zeros(len(x))
+    for _ in range(random.poisson(3)):
+        steps[int(len(x) * random.random() ** 3) :] += PAGE * random.integers(1, 17)
+    return 50 * MIB + steps
+
+
+def warm_up(x: np.ndarray, random: np.random.Generator) -> Any:
+    return flat(x, random) + np.minimum(x / random.integers(1, len(x) // 5), 1) ** random.choice([0.5, 1, 2]) * random.uniform(1, 30) * MIB
+
+
+def cache(x: np.ndarray, random: np.random.Generator) -> Any:
+    keys = random.integers(0, random.integers(8, len(x) // 20), len(x))
+    seen: set[int] = set()
+    filled = []
+    for key in keys:
+        seen.add(int(key))
+        filled.append(len(seen))
+    return flat(x, random) + np.array(filled) * random.choice([4096, 65536])
+
+
+def saw_tooth(x: np.ndarray, random: np.random.Generator) -> Any:
+    return flat(x, random) + x % random.integers(5, len(x) // 20) * random.uniform(100, 3000)
+
+
+def fragmentation(x: np.ndarray, random: np.random.Generator) -> Any:
+    ends = 1 - np.exp(-x / (len(x) / random.uniform(24, 40)))
+    return flat(x, random) + ends * random.uniform(1, 20) * MIB + random.normal(0, 20e3, len(x))
+
+
+def leak(size: float, every: int = 1, beside: Shape = flat) -> Shape:
+    return lambda x, random: beside(x, random) + x // every * size * every
+
+
+def pool(x: np.ndarray, random: np.random.Generator) -> Any:
+    return flat(x, random) + PAGE * 2 ** np.ceil(np.log2((x + 1) / 1.5))
+
+
+def arenas(x: np.ndarray, random: np.random.Generator) -> Any:
+    return flat(x, random) + (x + random.integers(200)) // 220 * 64 * MIB
+
+
+def processes(shape: Shape, units: int, seed: int, count: int = 3) -> list[Series]:
+    random = np.random.default_rng(seed)
+    x = np.arange(units + 1)
+    return [Series({"iteration": x.tolist()}, (np.floor(shape(x, random) / PAGE) * PAGE).astype(int).tolist()) for _ in range(count)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("shape", [flat, warm_up, cache, saw_tooth, fragmentation])
+def test_bounded_shapes_do_not_grow(shape, seed):
+    verdict = judge(processes(shape, 2000, seed))
+
+    assert verdict.word != "grows"
+    if shape in (flat, warm_up, fragmentation):
+        assert verdict.word == ("steady" if shape is flat else "bounded") or verdict.rise_bytes < MIB
+        assert verdict.high * verdict.tail < 2 * MIB
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("shape", "units", "rate"),
+    [
+        (leak(4096), 2000, 4096),
+        (leak(65536), 2000, 65536),
+        (leak(4096, every=100), 2000, 4096),
+        (leak(4096, beside=warm_up), 2000, 4096),
+        (leak(4096, beside=saw_tooth), 2000, 4096),
+        (leak(256), 20000, 256),
+        (leak(256, beside=warm_up), 20000, 256),
+        (arenas, 2000, 64 * MIB / 220),
+    ],
+)
+def test_leak_grows_at_rate(shape, units, rate, seed):
+    verdict = judge(processes(shape, units, seed))
+
+    assert verdict.word == "grows", verdict.reason
+    assert 0.8 * rate < verdict.slope < 1.25 * rate
+    assert verdict.low <= verdict.slope <= verdict.high
+
+
+def test_doubling_pool_grows():
+    verdicts = [judge(processes(pool, 2000, seed)).word for seed in range(6)]
+
+    assert verdicts.count("grows") >= 4 and set(verdicts) <= {"grows", "undecided"}
+
+
+def test_warm_up_measured():
+    x = np.arange(4001)
+    size = (60 * MIB + np.minimum(x, 38) * 300_000).astype(int).tolist()
+
+    verdict = judge([Series({"iteration": x.tolist()}, size)] * 3)
+
+    assert (verdict.word, verdict.warmup, verdict.rise_bytes) == ("bounded", 38, 38 * 300_000)
+    assert verdict.tail == 4001 - 39 and 0 < verdict.high <= 3
+
+
+def test_late_step_decided_by_longer_run():
+    x = np.arange(2001)
+    size = (60 * MIB + (x > 1500) * 20 * MIB).tolist()
+    longer = np.arange(8001)
+
+    short = judge([Series({"iteration": x.tolist()}, size)] * 3)
+    assert (short.word, short.needed) == ("undecided", 8000)
+    long = judge([Series({"iteration": longer.tolist()}, (60 * MIB + (longer > 1500) * 20 * MIB).tolist())] * 3)
+    assert (long.word, long.warmup) == ("bounded", 1501)
+
+
+def test_filling_cache_undecided():
+    x = np.arange(2001)
+    size = (60 * MIB + (1 - np.exp(-x / 1500)) * 100 * MIB).astype(int).tolist()
+
+    verdict = judge([Series({"iteration": x.tolist()}, size)] * 3)
+
+    assert verdict.word == "undecided" and "more and more slowly" in verdict.reason
+
+
+def comes_down(x: np.ndarray, random: np.random.Generator) -> Any:
+    """Reloads of a runtime: some MiB rise for a while, the more the later, and are then given back in full."""
+    risen, sizes = 0.0, []
+    for share in x / x[-1]:
+        risen = 0.0 if random.random() < 0.04 else max(risen, random.choice([0.2, 0.7, 1 + share, 2 * share]))
+        sizes.append(risen * MIB)
+    return 66 * MIB + np.array(sizes)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_memory_returning_to_level_is_flat(seed):
+    verdict = judge(processes(comes_down, 800, seed))
+
+    assert verdict.word in ("steady", "bounded"), verdict.reason
+    assert verdict.high < 64
+
+
+def moves(*lows: int, units: int = 800) -> list[Series]:
+    """Memory that moves by some MiB and more and more, and is at its least, so many KiB, once in each quarter."""
+    x = np.arange(units)
+    sizes = 66 * MIB + (1200 << 10) * (1 + x / units) * (1 + np.sin(x)) + MIB
+    sizes[units // 8 :: units // 4] = 66 * MIB + 1024 * np.array(lows)
+    return [Series({"reload": x.tolist()}, (sizes // PAGE * PAGE).astype(int).tolist())] * 3
+
+
+@pytest.mark.parametrize("lows", [(0, 0, 0, 0), (396, 0, 0, 0), (0, 396, 0, 4), (396, 396, 0, 396)])
+def test_quarter_missing_level_is_no_rise(lows):
+    verdict = judge(moves(*lows))
+
+    assert verdict.word in ("steady", "bounded"), verdict.reason
+    assert verdict.high <= 2 * PAGE / 200
+
+
+@pytest.mark.parametrize("lows", [(0, 0, 0, 396), (0, 0, 396, 396), (0, 12, 24, 36), (396, 0, 396, 0)])
+def test_memory_without_common_level_not_flat(lows):
+    assert judge(moves(*lows)).word not in ("steady", "bounded")
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("size", [512, 4096])
+def test_slow_leak_under_moves_not_flat(size, seed):
+    assert judge(processes(leak(size, beside=comes_down), 800, seed)).word not in ("steady", "bounded")
+
+
+def test_verdict_needs_all_processes():
+    steady, growing = processes(flat, 2000, 1), processes(leak(4096), 2000, 1)
+
+    torn = judge([*steady[:2], growing[0]])
+    assert torn.reason == "growth in 1 of 3 processes" and torn.needed == 8000
+    assert judge(growing[:2]).word == "undecided"
+    fast = processes(leak(40960), 2000, 1)
+    assert "times as fast" in judge([*growing[:2], fast[0]]).reason
+
+
+def test_too_few_units_undecided():
+    verdict = judge(processes(flat, 20, 1))
+
+    assert verdict.word == "undecided" and verdict.needed == 128
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("cause", ["iteration", "token", "request"])
+def test_unit_of_leak_named(cause, seed):
+    random = np.random.default_rng(seed)
+    tokens = np.cumsum(random.integers(1, 100, 2001))
+    requests = np.cumsum(random.random(2001) < 0.3)
+    counts = {"iteration": np.arange(2001), "token": tokens, "request": requests}
+    size = (np.floor((50 * MIB + counts[cause] * 4000) / PAGE) * PAGE).astype(int).tolist()
+
+    verdict = judge([Series({name: column.tolist() for name, column in counts.items()}, size)] * 3)
+
+    assert (verdict.word, verdict.unit, verdict.rivals) == ("grows", cause, ())
+    assert 3900 < verdict.slope < 4100
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("cause", ["iteration", "token", "request"])
+def test_unit_of_doubling_pool_named(cause, seed):
+    random = np.random.default_rng(seed)
+    several = []
+    for _ in range(3):
+        tokens, requests = np.cumsum(random.integers(1, 100, 2001)), np.cumsum(random.random(2001) < 0.3)
+        counts = {"iteration": np.arange(2001), "token": tokens, "request": requests}
+        first = {"iteration": 24, "token": 1200, "request": 7}[cause]  # the steps come after twice as much each time
+        size = 50 * MIB + 8 * MIB * 2 ** np.floor(np.log2(np.maximum(counts[cause] / first, 1)))
+        several.append(Series({name: column.tolist() for name, column in counts.items()}, size.astype(int).tolist()))
+
+    verdict = judge(several)
+
+    assert (verdict.word, verdict.unit, verdict.rivals) == ("grows", cause, ())
+    assert {growth.unit for growth in verdict.processes} == {cause}
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_unit_stable_across_equal_processes(seed):
+    random = np.random.default_rng(seed)
+    tokens = np.cumsum(random.integers(1, 100, 2001))
+    counts = {"iteration": list(range(2001)), "token": tokens.tolist()}
+    several = []
+    for _ in range(3):
+        late = random.integers(0, 2, 2001)  # the kernel counts a page late at times
+        several.append(Series(counts, ((50 * MIB + 6 * tokens) // PAGE * PAGE - PAGE * late).astype(int).tolist()))
+
+    verdict = judge(several)
+
+    assert {judge_one(process).unit for process in several} == {"token"}
+    assert (verdict.word, verdict.unit) == ("grows", "token")
+
+
+def test_units_varying_together_are_rivals():
+    x = np.arange(2001)
+    size = (50 * MIB + x * 4096).tolist()
+
+    verdict = judge([Series({"iteration": x.tolist(), "token": (3 * x).tolist()}, size)] * 3)
+
+    assert (verdict.unit, verdict.rivals) == ("iteration", ("token",))
+
+
+def test_unit_once_per_iteration_replaces_iteration():
+    steps = list(range(100))
+    curve = work.unpack(worked(steps, [PAGE * step for step in steps], reload=steps))
+
+    assert list(growth.series(curve, PAGE).counts) == ["reload"]
+
+
+@pytest.mark.parametrize(
+    ("where", "columns"), [("in use", (1, 0, 0)), ("kept free", (0, 1, 0)), ("file-backed", (0, 0, 1)), ("other mappings", (0, 0, 0))]
+)
+def test_memory_kind_of_growth_named(where, columns):
+    x = np.arange(2001)
+    used, free, file = (((part * x * 4096) + MIB).tolist() for part in columns)
+    looked = x[::100].tolist()
+
+    grown = judge_one(Series({"iteration": x.tolist()}, (50 * MIB + x * 4096).tolist(), file, looked, used[::100], free[::100]))
+
+    assert (grown.word, grown.where) == ("grows", where)
+
+
+def test_swapped_pages_count_as_memory():
+    steps = list(range(200))
+    curve = work.unpack(worked(steps, [10 * MIB - PAGE * step for step in steps], swap=[PAGE * step for step in steps]))
+
+    assert set(growth.series(curve, PAGE).rss) == {10 * MIB}
+
+
+@examples(25)
+@given(st.integers(0, 10**6), st.sampled_from([flat, warm_up, cache, saw_tooth, leak(4096)]), st.integers(1, 1 << 40))
+def test_verdict_independent_of_level(seed, shape, level):
+    (process,) = processes(shape, 400, seed, 1)
+    level -= level % PAGE
+    lifted = Series(process.counts, [size + level for size in process.rss])
+
+    unlifted, other = judge_one(process), judge_one(lifted)
+
+    assert (unlifted.word, unlifted.warmup, unlifted.tail) == (other.word, other.warmup, other.tail)
+
+
+@examples(25)
+@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1 << 40)), min_size=1, max_size=200))
+def test_verdict_finite_for_any_curve(rows):
+    done = np.cumsum([step for step, _ in rows]).tolist()
+
+    verdict: Growth = judge([Series({"iteration": done}, [size for _, size in rows])] * 3)
+
+    assert verdict.word in ("steady", "bounded", "grows", "undecided")
+    assert verdict.tail >= 0 and verdict.warmup >= 0
+    if verdict.word != "undecided":
+        assert np.isfinite([verdict.slope, verdict.low, verdict.high]).all()
