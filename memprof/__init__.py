@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import Runs, Summary, load, measure, summarise
-    from .errors import InputError, MeasurementError, MemprofError, UndecidedError, UsageError
-    from .measuring.suite import Suite, Variant
-    from .runs.records import Job, Machine, Mark, Model, Outcome, Run, Timeline
-    from .runs.summary import Row
+    from .base.errors import InputError, MeasurementError, MemprofError, UndecidedError, UsageError
+    from .records.summary import Row
+    from .records.types import Job, Machine, Mark, Model, Outcome, Run, Timeline
+    from .subjects.suite import Suite, Variant
 
 _HOME = {
     **dict.fromkeys(("Runs", "Summary", "load", "measure", "summarise"), "api"),
-    **dict.fromkeys(("InputError", "MeasurementError", "MemprofError", "UndecidedError", "UsageError"), "errors"),
-    **dict.fromkeys(("Job", "Machine", "Mark", "Model", "Outcome", "Run", "Timeline"), "runs.records"),
-    **dict.fromkeys(("Suite", "Variant"), "measuring.suite"),
-    "Row": "runs.summary",
+    **dict.fromkeys(("InputError", "MeasurementError", "MemprofError", "UndecidedError", "UsageError"), "base.errors"),
+    **dict.fromkeys(("Job", "Machine", "Mark", "Model", "Outcome", "Run", "Timeline"), "records.types"),
+    **dict.fromkeys(("Suite", "Variant"), "subjects.suite"),
+    "Row": "records.summary",
 }
 
 __all__ = [

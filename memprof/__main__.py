@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from .errors import InputError, out_of_memory
+from .base.errors import InputError, out_of_memory
 
 
 def main() -> None:

@@ -12,15 +12,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from .errors import UsageError
-from .measuring import campaign, resuming, suite
-from .measuring.keeping import keeping
-from .measuring.orders import plan
-from .measuring.progress import Progress, Silent
-from .measuring.suite import Suite, Variant
-from .runs import metrics, store, summary
-from .runs.records import Cache, Run
-from .units import counted, parse_duration_ns
+from .base.errors import UsageError
+from .base.units import counted, parse_duration_ns
+from .campaign import campaign, resume
+from .campaign.progress import Progress, Silent
+from .campaign.runs_writer import keeping
+from .records import metrics, store, summary
+from .records.types import Cache, Run
+from .subjects import suite
+from .subjects.orders import plan
+from .subjects.suite import Suite, Variant
 
 if TYPE_CHECKING:
     import pandas
@@ -209,7 +210,7 @@ def measure(
             listener.say(remark)
         orders, there = planned.orders, list[Run]()
         if output is not None and append:
-            orders, there = resuming.unfinished(orders, Path(output), listener.say)
+            orders, there = resume.unfinished(orders, Path(output), listener.say)
         return Runs([*there, *campaign.measure(orders, listener, keep)])
 
 

@@ -1,6 +1,6 @@
 """Timelines as numpy arrays: unpacked at once, thinned for drawing without losing a maximum, and split into kinds of memory at a peak.
 
-memprof.runs.store.unpack does the first without numpy, for reports of a few timelines. This is for pictures of hundreds.
+memprof.records.store.unpack does the first without numpy, for reports of a few timelines. This is for pictures of hundreds.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy
 from numpy.typing import NDArray
 
-from memprof.errors import InputError
-from memprof.runs import store, summary
-from memprof.runs.records import Mark, Run, Timeline
+from memprof.base.errors import InputError
+from memprof.records import store, summary
+from memprof.records.types import Mark, Run, Timeline
 
 Array = NDArray[numpy.int64]
 

@@ -11,10 +11,10 @@ import numpy
 import pandas
 from numpy.typing import NDArray
 
-from memprof.errors import InputError
-from memprof.runs import metrics, summary
-from memprof.runs.records import PEAK, Conditions, Run
-from memprof.runs.settings import written
+from memprof.base.errors import InputError
+from memprof.records import metrics, summary
+from memprof.records.settings import written
+from memprof.records.types import PEAK, Conditions, Run
 
 from .columns import Array, Columns, columns
 from .soundness import sound

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from memprof.runs.records import Run
+from memprof.records.types import Run
 
 from .rows import by_model
 from .shapes import shaped

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from memprof.runs import summary
-from memprof.runs.metrics import HIGH_WATER_MARKS, NS, PEAKS, Metric
-from memprof.runs.records import PEAK, RELEASE, STARTUP, WARMUP, Run
-from memprof.runs.summary import Key
-from memprof.units import counted
+from memprof.base.units import counted
+from memprof.records import summary
+from memprof.records.metrics import HIGH_WATER_MARKS, NS, PEAKS, Metric
+from memprof.records.summary import Key
+from memprof.records.types import PEAK, RELEASE, STARTUP, WARMUP, Run
 
 BASELINE = "baseline"
 

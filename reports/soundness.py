@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 
-from memprof.errors import InputError
-from memprof.runs.records import Run
+from memprof.base.errors import InputError
+from memprof.records.types import Run
 
 _LARGEST = 2**62  # bytes or nanoseconds
 

@@ -20,7 +20,7 @@ import jinja2
 import msgspec
 from markupsafe import Markup
 
-from memprof.files import check_target
+from memprof.base.files import check_target
 
 _WEB = "memprof.reports.web"
 _SHARED = ("base.html", "words.html")

@@ -18,10 +18,10 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from memprof.errors import InputError
-from memprof.runs import summary
-from memprof.runs.records import Mark, Run
-from memprof.units import counted, format_bytes
+from memprof.base.errors import InputError
+from memprof.base.units import counted, format_bytes
+from memprof.records import summary
+from memprof.records.types import Mark, Run
 
 from . import ran
 from .columns import Columns, Peak, Span, columns, peak, spans, thin, typical, whole_peak

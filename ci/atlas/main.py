@@ -23,24 +23,23 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench import docs
-from memprof import files
-from memprof.cache import cache_folder
+from memprof.base import files
+from memprof.base.cache import cache_folder
+from memprof.base.errors import MemprofError
+from memprof.base.units import counted, format_duration
+from memprof.campaign import campaign
+from memprof.campaign.progress import Silent
+from memprof.campaign.runs_writer import keeping
 from memprof.cli.fleet import Fleet, searching
-from memprof.errors import MemprofError
-from memprof.history import folder as kept
-from memprof.history import lines
-from memprof.history.commits import Commit
-from memprof.installing import making, pip
-from memprof.judge import steps
-from memprof.measuring import campaign
-from memprof.measuring.fleet.searching import Machines
-from memprof.measuring.keeping import keeping
-from memprof.measuring.orders import plan
-from memprof.measuring.progress import Silent
-from memprof.measuring.suite import Suite, Variant
+from memprof.fleet.search_client import Machines
+from memprof.records import store
 from memprof.reports import history as page
-from memprof.runs import store
-from memprof.units import counted, format_duration
+from memprof.subjects.orders import plan
+from memprof.subjects.suite import Suite, Variant
+from memprof.verdicts import steps
+from memprof.versions import environments, history_file, pip
+from memprof.versions import history_folder as kept
+from memprof.versions.commits import Commit
 
 from . import releases, subjects, tables, there
 
@@ -103,7 +102,7 @@ def main() -> None:
 
 def _missing(place: Place, runtime: str, count: int, again: bool) -> list[Commit]:
     """The last releases of a runtime that are neither measured nor known to be impossible."""
-    distribution = making.known(runtime).distribution
+    distribution = environments.known(runtime).distribution
     assert distribution is not None
     versions = releases.chosen(pip.versions(sys.executable, distribution).versions, count)
     commits = [releases.commit(subjects.RUNTIMES.index(runtime), runtime, version) for version in versions]
@@ -151,8 +150,8 @@ def _runtime(place: Place, runtime: str, count: int, repeats: int, again: bool) 
     for release in _missing(place, runtime, count, again):
         began = time.monotonic()
         try:
-            python = making.ensure(runtime, release.tags[0], _say)
-            making.leave_page_cache(Path(python).parent.parent)
+            python = environments.ensure(runtime, release.tags[0], _say)
+            environments.leave_page_cache(Path(python).parent.parent)
             with tempfile.TemporaryDirectory() as folder:
                 runs = Path(folder) / "runs.jsonl"
                 for name, model in models.items():
@@ -184,7 +183,7 @@ def _without_torch() -> Iterator[None]:
 
 
 def _write(place: Place) -> None:
-    history = lines.read(kept.load(place.points), None, find=steps.between)
+    history = history_file.read(kept.load(place.points), None, find=steps.between)
     # In the order of the runtimes; the page shows the first line's model first.
     history = replace(history, lines=tuple(sorted(history.lines, key=lambda line: line.places)))
     atlas = tables.of(history, place.unable())

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from memprof.history.commits import Commit
 from memprof.programs import environments
+from memprof.versions.commits import Commit
 
 _MOST = 4  # numbers of a version: 2026.4.8672.1
 _DIGITS = 14  # hexadecimal, of a number, which may be a date and a time

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from memprof import files, zoo
-from memprof.errors import InputError
-from memprof.measuring.suite import Variant
+from memprof import zoo
+from memprof.base import files
+from memprof.base.errors import InputError
+from memprof.subjects.suite import Variant
 
 NETS = ("inception_v3", "mobilenet_v2", "mnist")
 _FORMATS: Mapping[str, str] = {

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from memprof.history.lines import History, Line
+from memprof.records.types import PEAK
 from memprof.reports.tables import grid
 from memprof.reports.tables.grid import Section, Table
-from memprof.runs.records import PEAK
+from memprof.versions.history_file import History, Line
 
 _METRIC = "rss_peak_bytes"
 _MIB = 1 << 20

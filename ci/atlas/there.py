@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from memprof.history.commits import Commit
-from memprof.measuring.fleet.message import Sought
-from memprof.measuring.fleet.packing import Asked
-from memprof.measuring.fleet.searching import Machines
-from memprof.measuring.progress import Progress
-from memprof.measuring.suite import Suite, Variant
-from memprof.runs.records import Run
+from memprof.campaign.progress import Progress
+from memprof.fleet.message import Sought
+from memprof.fleet.payload import Asked
+from memprof.fleet.search_client import Machines
+from memprof.records.types import Run
+from memprof.subjects.suite import Suite, Variant
+from memprof.versions.commits import Commit
 
 from . import subjects
 

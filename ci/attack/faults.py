@@ -37,8 +37,8 @@ from sandbox import MODEL, Place
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import docs, table
-from memprof.errors import MemprofError
-from memprof.runs import store
+from memprof.base.errors import MemprofError
+from memprof.records import store
 
 DATA = Path(__file__).resolve().parents[2] / "tests" / "data"
 FAILED, REFUSED = 4, 5

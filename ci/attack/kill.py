@@ -31,9 +31,9 @@ import sandbox
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import docs, table
-from memprof.errors import MemprofError
-from memprof.runs import store
-from memprof.runs.records import RUN, Run
+from memprof.base.errors import MemprofError
+from memprof.records import store
+from memprof.records.types import RUN, Run
 
 PHASES = ("STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE")
 BUILD, CONVERT = "build", "convert"  # of a side of the gate, and of a model; both before anything is measured

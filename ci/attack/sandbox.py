@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import psutil
 
-from memprof.measuring import limits
+from memprof.places import limits
 
 FOLDER = "MEMPROF_ATTACK"  # in the environment of all that is started: the place's folder
 MODEL = "quick.json"

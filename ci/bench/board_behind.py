@@ -13,8 +13,8 @@ from pathlib import Path
 # The tests' folder is no package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-from support import session_cache
 from board import booting
+from support import session_cache
 
 
 def main() -> None:

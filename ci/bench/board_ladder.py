@@ -10,9 +10,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from memprof.measuring.places.remote import Remote
+from memprof.places.remote import Remote
 from memprof.programs import runtimes
-from memprof.runs.records import Run
+from memprof.records.types import Run
 
 from . import elsewhere
 from .native import order_of

@@ -35,15 +35,15 @@ from bench import board_ladder, docs, elsewhere, over_ssh
 from bench.over_ssh import Part, verdict
 from bench.table import aligned
 from bench.tools import hwm_bytes
-from memprof.errors import InputError
-from memprof.measuring.bundle import RecorderKind, recorder_command
-from memprof.measuring.places.machine import this_machine
-from memprof.measuring.suite import MS
+from memprof.base.errors import InputError
+from memprof.places.machine import this_machine
+from memprof.places.recorder_bundle import RecorderKind, recorder_command
 from memprof.programs import recorder_build
 from memprof.recording import order
 from memprof.recording.fold import Fold
 from memprof.recording.order import Command, Header, Message, Start
-from memprof.runs.records import COMMAND, Job, Model
+from memprof.records.types import COMMAND, Job, Model
+from memprof.subjects.suite import MS
 
 _MIB = 1 << 20
 _ROUNDS = 3

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from memprof.measuring.places.machine import this_machine
+from memprof.places.machine import this_machine
 
 PAGES = Path(__file__).resolve().parents[2] / "docs"
 

@@ -9,21 +9,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from memprof.measuring import campaign, reaching
-from memprof.measuring.order import Order
-from memprof.measuring.orders import plan
-from memprof.measuring.places.remote import Remote
-from memprof.measuring.progress import Silent
-from memprof.measuring.suite import Suite
-from memprof.runs.records import Run
+from memprof.campaign import campaign
+from memprof.campaign.progress import Silent
+from memprof.places import parse
+from memprof.places.remote import Remote
+from memprof.records.types import Run
+from memprof.subjects.order import Order
+from memprof.subjects.orders import plan
+from memprof.subjects.suite import Suite
 
 # The tests' folder is no package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-from support import session_cache
 import pytest
-from support import sshd
 from board import booting, making
+from support import session_cache, sshd
 
 # Why there is no such place here: the tests' server says so as to pytest.
 LACKS = (making.Missing, pytest.skip.Exception, pytest.fail.Exception)
@@ -44,7 +44,7 @@ def loopback() -> Iterator[sshd.Server]:
 @contextmanager
 def reached(server: sshd.Server, folder: str = "there") -> Iterator[Remote]:
     """That server as a place, whose folder lies beside the server's and whose Python is this one."""
-    with reaching.remote(server.place, str(server.folder.parent / folder), sys.executable) as place:
+    with parse.remote(server.place, str(server.folder.parent / folder), sys.executable) as place:
         yield place
 
 
@@ -61,7 +61,7 @@ def board(python: bool) -> Iterator[Remote]:
                 ' -o StrictHostKeyChecking=accept-new "$@"\n'
             )
             client.chmod(0o755)
-            with _first_on_path(client.parent), reaching.remote(f"ssh:root@{machine.host}:{machine.port}") as place:
+            with _first_on_path(client.parent), parse.remote(f"ssh:root@{machine.host}:{machine.port}") as place:
                 yield place
 
 

@@ -35,9 +35,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import docs, tools
 from bench.table import aligned
-from memprof.explain import copies, records, snippets, taking, waterfall
+from memprof.base.units import format_bytes
+from memprof.explain import copies, records, snapshot, snippets, waterfall
 from memprof.models.tensors import StoredTensor
-from memprof.units import format_bytes
 
 FOLDER = Path(__file__).resolve().parents[2] / "bench"
 HOLDER = Path(__file__).with_name("holder.py")
@@ -161,7 +161,7 @@ def _copies(words: argparse.Namespace) -> Iterator[Row]:
         sums = [0, 0, 0, 0]
         for name, kept in tables.items():
             with holding(tensors, kept, 64 << 20) as pid:
-                seen = taking.take(pid, "x", index)
+                seen = snapshot.take(pid, "x", index)
             held = waterfall.account(seen, None, index, ()).held
             counts = score(index, held, kept)
             sums = [total + part for total, part in zip(sums, counts, strict=True)]
@@ -184,7 +184,7 @@ def _speed(words: argparse.Namespace) -> Iterator[Row]:
         chosen = time.monotonic() - begin
         with holding(tensors, [["stored", "transposed"] for _ in tensors], 512 << 20) as pid:
             before = _rss(pid)
-            looks = [taking.take(pid, "x", index) for _ in range(words.repeats)]
+            looks = [snapshot.take(pid, "x", index) for _ in range(words.repeats)]
             moved = _rss(pid) - before
         speeds = sorted(look.hits.bytes / look.hits.time_ns for look in looks if look.hits is not None)
         still = sorted(look.stood_still_ns / look.hits.bytes for look in looks if look.hits is not None)

@@ -47,11 +47,11 @@ from support.simulated_fleet import simulate
 
 from bench import docs, tools
 from bench.table import aligned
-from memprof.judge import baseline, verdicts
+from memprof.base.units import counted, format_bytes
 from memprof.programs import recorder_build
-from memprof.runs import metrics, store
-from memprof.runs.records import PEAK, Run
-from memprof.units import counted, format_bytes
+from memprof.records import metrics, store
+from memprof.records.types import PEAK, Run
+from memprof.verdicts import baseline, verdicts
 
 _COUNTS = {"plan": 3, "lab": 5, "desk": 1, "boards": 1, "same": 30, "kills": 20}
 _WORKERS, _BOARDS = 8, 2

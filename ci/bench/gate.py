@@ -22,14 +22,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from memprof.judge import baseline, ranks, verdicts
-from memprof.measuring import campaign
-from memprof.measuring.order import Order
-from memprof.measuring.orders import plan
-from memprof.measuring.progress import Silent
-from memprof.measuring.suite import Suite, Variant
-from memprof.runs import store
-from memprof.runs.records import Run
+from memprof.campaign import campaign
+from memprof.campaign.progress import Silent
+from memprof.records import store
+from memprof.records.types import Run
+from memprof.subjects.order import Order
+from memprof.subjects.orders import plan
+from memprof.subjects.suite import Suite, Variant
+from memprof.verdicts import baseline, ranks, verdicts
 
 from . import docs, tools
 from .table import aligned

@@ -25,15 +25,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import memprof
 from bench import docs
 from memprof import zoo
-from memprof.errors import InputError
-from memprof.measuring import campaign, limits, orders
-from memprof.measuring.driving import Drive
-from memprof.measuring.progress import Silent
-from memprof.measuring.suite import Suite, parse_cmd
+from memprof.base.errors import InputError
+from memprof.base.units import format_bytes, parse_bytes
+from memprof.campaign import campaign
+from memprof.campaign.load_generator import Drive
+from memprof.campaign.progress import Silent
 from memprof.models import gguf
-from memprof.runs.records import Run
-from memprof.seek.scale_findings import TABLE_OF_CELLS_BYTES
-from memprof.units import format_bytes, parse_bytes
+from memprof.places import limits
+from memprof.records.types import Run
+from memprof.scale.findings import TABLE_OF_CELLS_BYTES
+from memprof.subjects import orders
+from memprof.subjects.suite import Suite, parse_cmd
 
 MIB = 1 << 20
 _SHORT = {"prompt": "8", "generate": "2"}

@@ -29,19 +29,19 @@ from atlas import subjects
 
 from bench import docs
 from memprof import zoo
-from memprof.errors import MemprofError
-from memprof.judge.growing import RELOAD
-from memprof.measuring import campaign
-from memprof.measuring.orders import plan
-from memprof.measuring.progress import Silent
-from memprof.measuring.suite import Suite, Variant
-from memprof.plain import plain
+from memprof.base.errors import MemprofError
+from memprof.base.terminal_text import plain
+from memprof.campaign import campaign
+from memprof.campaign.progress import Silent
+from memprof.grow.grow import Budget, Grown, GrowRequest, grow, longest
 from memprof.programs import commands
 from memprof.programs.runtimes import runners_path
+from memprof.records import work
+from memprof.records.types import COMMAND, Run
 from memprof.reports.tables import growth as tables
-from memprof.runs import work
-from memprof.runs.records import COMMAND, Run
-from memprof.seek.grow import Budget, Grown, GrowRequest, grow, longest
+from memprof.subjects.orders import plan
+from memprof.subjects.suite import Suite, Variant
+from memprof.verdicts.growth_limits import RELOAD
 
 # kind: (units a process, what it grows with, which memory rises); no unit: it does not grow
 _KINDS: dict[str, tuple[int, str | None, str | None]] = {

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from memprof.units import format_bytes
+from memprof.base.units import format_bytes
 
 from . import tools
 from .table import Row, Section, Setting, middle

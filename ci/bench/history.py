@@ -23,17 +23,18 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from memprof.history import folder as folder_of
-from memprof.history import lines, points
-from memprof.history.commits import Commit
-from memprof.history.points import Measured, Point, Row
-from memprof.judge import steps
-from memprof.judge.verdicts import Limits
+from memprof.bisect import search
+from memprof.bisect.search import Question
+from memprof.records.summary import Key
+from memprof.records.types import Machine
 from memprof.reports import history as page
-from memprof.runs.records import Machine
-from memprof.runs.summary import Key
-from memprof.seek import bisect
-from memprof.seek.bisect import Question
+from memprof.verdicts import steps
+from memprof.verdicts.verdicts import Limits
+from memprof.versions import history_file as lines
+from memprof.versions import history_folder as folder_of
+from memprof.versions import series as points
+from memprof.versions.commits import Commit
+from memprof.versions.series import Measured, Point, Row
 
 from . import docs, opening
 from .history_series import BOUND, COMMITS, NOISES, REPEATS, SIZES, Series, series
@@ -159,8 +160,8 @@ def _searched(seed: int, size: float) -> tuple[int | None, int, int, int]:
     limits = Limits(share=min(0.01, size / 2))
     question = Question(Key("net.onnx", "a", None, "here"), "PEAK", "rss_peak_bytes", BOUND, limits)
     try:
-        steps_found = bisect.search(VERSIONS, look, question).steps
-    except bisect.Unanswered:
+        steps_found = search.search(VERSIONS, look, question).steps
+    except search.Unanswered:
         steps_found = ()
     very = steps_found[0].at if steps_found and not steps_found[0].between else None
     return very, at, sum(count > 0 for count in runs), sum(runs)

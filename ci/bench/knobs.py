@@ -28,15 +28,15 @@ import memprof
 from bench import docs
 from bench.table import aligned
 from memprof import zoo
-from memprof.errors import InputError
+from memprof.base.errors import InputError
+from memprof.base.units import counted
+from memprof.campaign.progress import Silent
 from memprof.explain import engine
-from memprof.measuring.orders import order
-from memprof.measuring.progress import Silent
-from memprof.measuring.suite import Suite, Variant
 from memprof.models.identity import identify
 from memprof.programs.runtimes import describe, located
-from memprof.runs.records import EXECUTE, GENERATE, MODEL_LOAD, PREPARE, WARMUP, Run
-from memprof.units import counted
+from memprof.records.types import EXECUTE, GENERATE, MODEL_LOAD, PREPARE, WARMUP, Run
+from memprof.subjects.orders import order
+from memprof.subjects.suite import Suite, Variant
 
 FOLDER = Path(__file__).resolve().parents[2] / "bench"
 MIB = 1 << 20

@@ -10,7 +10,7 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-from memprof.measuring.order import Order
+from memprof.subjects.order import Order
 
 from . import tools
 from .table import Row, Section, Setting, ratios

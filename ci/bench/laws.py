@@ -31,15 +31,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import docs
 from memprof import zoo
-from memprof.errors import MemprofError
-from memprof.judge import design, laws
-from memprof.judge.laws import Law
-from memprof.judge.terms import CONSTANT, Point, Term
-from memprof.measuring.progress import Silent
-from memprof.seek import scale
-from memprof.seek.dimensions import PROCESSES, parse
-from memprof.seek.scaled import ANONYMOUS, CHARGED, Scaled, ScaleRequest
-from memprof.units import counted
+from memprof.base.errors import MemprofError
+from memprof.base.units import counted
+from memprof.campaign.progress import Silent
+from memprof.laws import design, laws
+from memprof.laws.laws import Law
+from memprof.laws.terms import CONSTANT, Point, Term
+from memprof.scale import scale
+from memprof.scale.answer import ANONYMOUS, CHARGED, Scaled, ScaleRequest
+from memprof.subjects.dimensions import PROCESSES, parse
 
 MIB = 1 << 20
 Ranges = Mapping[str, tuple[int, int]]

@@ -18,12 +18,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 from support import sample_runs
 
-from memprof.measuring.fleet import message, worker
-from memprof.measuring.fleet.message import Offered, Result, Task
-from memprof.measuring.fleet.security import Security
-from memprof.measuring.fleet.stand import Stand
-from memprof.runs import store
-from memprof.runs.records import Attempt, Run
+from memprof.fleet import message, worker
+from memprof.fleet.message import Offered, Result, Task
+from memprof.fleet.security import Security
+from memprof.fleet.worker_slots import Stand
+from memprof.records import store
+from memprof.records.types import Attempt, Run
 
 _ROWS = 1000  # of a timeline
 _TIMELINES = 50  # that differ

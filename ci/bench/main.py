@@ -21,8 +21,8 @@ from typing import Any
 
 import psutil
 
-from memprof.measuring.places.machine import this_machine
-from memprof.units import format_bytes
+from memprof.base.units import format_bytes
+from memprof.places.machine import this_machine
 
 from . import docs, heap, heap_page, ladder, native, poller, scale, slowdown, startup, symbols, tools
 from .table import Section, Setting, markdown

@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from memprof.measuring.order import Order
-from memprof.measuring.orders import plan
-from memprof.measuring.suite import Suite, Variant
 from memprof.programs import commands, runtimes
-from memprof.runs.records import COMMAND, Run
+from memprof.records.types import COMMAND, Run
+from memprof.subjects.order import Order
+from memprof.subjects.orders import plan
+from memprof.subjects.suite import Suite, Variant
 
 from . import tools
 from .table import Row, Section, Setting

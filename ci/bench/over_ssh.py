@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psutil
 
-from memprof.judge.compare import compare
-from memprof.measuring.places.place import HERE
-from memprof.measuring.suite import Suite, Variant, parse_cmd
-from memprof.runs.records import STARTUP, Run
+from memprof.places.place import HERE
+from memprof.records.types import STARTUP, Run
+from memprof.subjects.suite import Suite, Variant, parse_cmd
+from memprof.verdicts.compare import compare
 
 from . import elsewhere, tools
 from .elsewhere import sshd

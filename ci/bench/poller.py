@@ -17,9 +17,9 @@ from pathlib import Path
 
 import psutil
 
-from memprof.measuring.suite import MS
-from memprof.runs import store
-from memprof.runs.records import Polling
+from memprof.records import store
+from memprof.records.types import Polling
+from memprof.subjects.suite import MS
 
 from . import tools
 from .table import Row, Section, Setting, ratios

@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
-from memprof.judge import choices, ranks
+from memprof.verdicts import rank_counts, ranks
 
 from .table import aligned
 
@@ -49,8 +49,8 @@ def _sides(count: int, step: float, seed: int = 1) -> tuple[Sequence[float], Seq
 
 
 def _seconds(work: Callable[[int, float], object], count: int, step: float) -> str:
-    choices.share_at_most.cache_clear()
-    choices._shared_halves.cache_clear()
+    rank_counts.share_at_most.cache_clear()
+    rank_counts._shared_halves.cache_clear()
     began = time.process_time()
     work(count, step)
     return f"{time.process_time() - began:.3f} s"

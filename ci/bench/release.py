@@ -11,13 +11,13 @@ from pathlib import Path
 
 import memprof
 from memprof import zoo
+from memprof.base.errors import InputError
+from memprof.base.units import format_bytes
 from memprof.cli import report
-from memprof.errors import InputError
 from memprof.programs import runtimes
-from memprof.runs import summary
-from memprof.runs.metrics import METRICS, value
-from memprof.runs.records import PEAK, Run
-from memprof.units import format_bytes
+from memprof.records import summary
+from memprof.records.metrics import METRICS, value
+from memprof.records.types import PEAK, Run
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from atlas import subjects

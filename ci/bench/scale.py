@@ -20,9 +20,9 @@ from itertools import accumulate
 from pathlib import Path
 from statistics import median
 
-from memprof.runs import store
-from memprof.runs.records import Run, Timeline
-from memprof.units import format_bytes
+from memprof.base.units import format_bytes
+from memprof.records import store
+from memprof.records.types import Run, Timeline
 
 from . import opening, tools
 from .table import Row, Section, Setting

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from memprof.measuring.order import Order
-from memprof.measuring.suite import MS
 from memprof.programs.runtimes import runners_path
+from memprof.subjects.order import Order
+from memprof.subjects.suite import MS
 
 from . import tools
 from .table import Row, Section, Setting, middle, ratios

@@ -22,16 +22,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from memprof.measuring import probing
-from memprof.measuring.bundle import recorder_command
-from memprof.measuring.order import Order
-from memprof.measuring.orders import plan
-from memprof.measuring.places.machine import this_machine
-from memprof.measuring.suite import Suite
+from memprof.campaign import recorder_client
+from memprof.places.machine import this_machine
+from memprof.places.recorder_bundle import recorder_command
 from memprof.recording import order as recording_order
 from memprof.recording.fold import Fold
 from memprof.recording.order import Header
-from memprof.runs.records import Run
+from memprof.records.types import Run
+from memprof.subjects.order import Order
+from memprof.subjects.orders import plan
+from memprof.subjects.suite import Suite
 
 LONGEST_S = 120
 _WATCH_S = 0.05
@@ -95,7 +95,7 @@ def orders(models: Sequence[Path], runtime: str | Path, **words: Any) -> tuple[O
 
 def program(order: Order) -> Program:
     """The child that memprof starts for an order."""
-    start = probing.message(order, set(), "bench").start
+    start = recorder_client.message(order, set(), "bench").start
     return Program(tuple(start.argv), start.stdin.encode(), {key: value for key, value in start.env.items() if value is not None})
 
 
@@ -112,11 +112,11 @@ class Recorded:
 
 
 def recorded(order: Order, *, child: Program | None = None, intervals: Mapping[str, int] | None = None, look: bool = False) -> Recorded:
-    """Measure as memprof.measuring.campaign does, in a separate recorder.
+    """Measure as memprof.campaign.campaign does, in a separate recorder.
 
     child: another program than the order's. intervals: other polling periods. look: read the recorder's cost as long as it runs.
     """
-    message = probing.message(order, set(), "bench")
+    message = recorder_client.message(order, set(), "bench")
     if child is not None:
         message = replace(message, start=replace(message.start, argv=child.argv, stdin=child.stdin.decode(), env=dict(child.env)))
     if intervals is not None:

@@ -80,7 +80,7 @@ class _Tried:
         signal.signal(signal.SIGPROF, _too_slow)
 
     def __call__(self, data: bytes) -> None:
-        from memprof.errors import MemprofError
+        from memprof.base.errors import MemprofError
 
         self.count += 1
         signal.setitimer(signal.ITIMER_PROF, _SLOWEST_S)
@@ -136,7 +136,7 @@ def _with_atheris(readers: Readers, name: str, seconds: float) -> _Tried:
     """Coverage-guided. atheris ends the process itself, so this one reports before that. libFuzzer's own limits stand in for those here."""
     import atheris
 
-    with atheris.instrument_imports(include=[*readers.modules, "memprof.errors"]):
+    with atheris.instrument_imports(include=[*readers.modules, "memprof.base.errors"]):
         for module in readers.modules:
             importlib.import_module(module)
     tried = _Tried(readers, name)

@@ -93,7 +93,7 @@ def weights(data: bytes) -> None:
 
 
 def _kv_cache(path: Path) -> None:
-    from memprof.errors import InputError
+    from memprof.base.errors import InputError
     from memprof.models import gguf
 
     try:
@@ -105,8 +105,8 @@ def _kv_cache(path: Path) -> None:
 
 def log(data: bytes) -> None:
     """Another tool's log, imported and written as a runs file."""
-    from memprof import importing
-    from memprof.runs import store
+    from memprof.recording import importing
+    from memprof.records import store
 
     for run in importing.runs([(None, harness.file(data))]):
         store.decode(store.encode(run), "input")
@@ -139,7 +139,7 @@ TARGETS = {reader.__name__: reader for reader in (onnx, nodes, tflite, weights, 
 
 
 def _plan(path: Path) -> None:
-    from memprof.errors import InputError
+    from memprof.base.errors import InputError
     from memprof.plan.analysis import Question, analyse, planned, rows
     from memprof.plan.graphs.read import read
     from memprof.plan.residency import residency
@@ -170,8 +170,8 @@ def _profiled() -> tuple[Any, Any]:
 @cache
 def _models() -> dict[str, Path]:
     """The small models of the tests, by name."""
-    from support import plan_models
     from onnx import helper
+    from support import plan_models
 
     from memprof import zoo
 
@@ -270,7 +270,7 @@ if __name__ == "__main__":
                 "memprof.models.gguf",
                 "memprof.plan.analysis",
                 "memprof.plan.graphs",
-                "memprof.importing",
+                "memprof.recording.importing",
             ],
             Path(__file__),
         ),

@@ -72,7 +72,7 @@ until = 2027-01-31
 
 def commands(*lines: Sequence[str]) -> None:
     """Commands of memprof in this process, their output dropped. Raises the first MemprofError once all were tried, any other error at once."""
-    from memprof.errors import MemprofError
+    from memprof.base.errors import MemprofError
 
     refusals: list[MemprofError] = []
     for words in lines:
@@ -165,8 +165,8 @@ def fleets(data: bytes) -> None:
     """What a worker, a desk and a client say to one another."""
     import msgspec
 
-    from memprof.measuring.fleet import message
-    from memprof.measuring.places.place import HERE
+    from memprof.fleet import message
+    from memprof.places.place import HERE
 
     for read in (message.said, message.result, message.task):
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
@@ -177,7 +177,7 @@ def fleets(data: bytes) -> None:
 
 def suites(data: bytes) -> None:
     """A suite, read."""
-    from memprof.measuring import suite
+    from memprof.subjects import suite
 
     Path("suite.toml").write_bytes(data)
     suite.read(Path("suite.toml"))
@@ -197,8 +197,8 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 
 def seeds(name: str) -> list[bytes]:
     """Small real inputs. The good files that the commands read beside them are written into the working folder."""
-    from memprof.judge import baseline
-    from memprof.runs import store
+    from memprof.records import store
+    from memprof.verdicts import baseline
 
     good = b"".join(store.encode(run) for run in sample_runs.runs())
     Path("good.jsonl").write_bytes(good)
@@ -223,22 +223,22 @@ def seeds(name: str) -> list[bytes]:
 
 def _history() -> list[bytes]:
     """A point, beside which `history/good.json` is one of an earlier commit. The working folder is a repository from here on."""
-    from memprof.history import points
-    from memprof.history.commits import Commit
-    from memprof.judge import baseline
+    from memprof.verdicts import baseline
+    from memprof.versions import series
+    from memprof.versions.commits import Commit
 
     commit = ("-c", "user.name=it", "-c", "user.email=it@localhost", "commit", "-q", "--allow-empty", "-m", "a commit")
     for words in (("init", "-q"), commit):
         subprocess.run(["git", *words], check=True)
     Path("history").mkdir(exist_ok=True)
-    Path("history/good.json").write_bytes(points.encoded(points.of(Commit("a" * 40, 7), baseline.entries(sample_runs.runs())))[1])
+    Path("history/good.json").write_bytes(series.encoded(series.of(Commit("a" * 40, 7), baseline.entries(sample_runs.runs())))[1])
     later = baseline.entries(sample_runs.runs(extra_mib=[10 + extra for extra in _STEADY]))
-    return [points.encoded(points.of(Commit("b" * 40, 8, ("a" * 40,), "subject", ("v1",)), later))[1]]
+    return [series.encoded(series.of(Commit("b" * 40, 8, ("a" * 40,), "subject", ("v1",)), later))[1]]
 
 
 def _messages() -> list[bytes]:
-    from memprof.measuring.fleet.message import Result, Said, Sent, Task, encode, words_of
-    from memprof.measuring.suite import Suite
+    from memprof.fleet.message import Result, Said, Sent, Task, encode, words_of
+    from memprof.subjects.suite import Suite
 
     files = (Sent("model/m.onnx", "/m.onnx", "ab" * 32, 7),)
     task = Task("ab" * 16, 1, "m", "me", words_of(Suite(models=("m.onnx",), repeats=2, threads=(1,))), files, None, (1, 2))

@@ -1,6 +1,6 @@
 """The command line: one file a command, each a pair of parser and call, imported when the command is called.
 
-Errors become their sentence and their exit code here and nowhere else (see memprof.errors).
+Errors become their sentence and their exit code here and nowhere else (see memprof.base.errors).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 
 import click
 
-from ..bounded import load_numpy
-from ..errors import EXIT_DEFECT, EXIT_INTERRUPTED, MemprofError, out_of_memory
-from ..plain import plain
+from ..base.errors import EXIT_DEFECT, EXIT_INTERRUPTED, MemprofError, out_of_memory
+from ..base.terminal_text import plain
+from ..base.thread_limits import load_numpy
 
 # section: name: (module of this folder, first line of its help), so that --help imports none of them.
 _COMMANDS = {
@@ -100,7 +100,7 @@ class Lazy(click.Group):
                 formatter.write_dl([(name.ljust(width), help) for name, (_, help) in section.items()])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        from ..errors import near
+        from ..base.errors import near
 
         if args and args[0] not in self.listed and not args[0].startswith("-"):
             raise click.UsageError(f"there is no command {args[0]!r}{near(args[0], self.listed)}", ctx)
@@ -109,7 +109,7 @@ class Lazy(click.Group):
 
 def load_runs(*files: str) -> Any:
     """The content of runs files; their warnings are said on standard error."""
-    from ..runs import store
+    from ..records import store
 
     loaded = store.load(files)
     for warning in loaded.warnings:
@@ -129,9 +129,9 @@ def write(target: str | None, writer: Callable[[Path], Any]) -> None:
 
     Raises UsageError without a target, InputError if it cannot be written or is a runs file.
     """
-    from .. import files
-    from ..errors import InputError, UsageError, os_reason
-    from ..runs.store import is_runs_file
+    from ..base import files
+    from ..base.errors import InputError, UsageError, os_reason
+    from ..records.store import is_runs_file
 
     if target is None:
         raise UsageError("name the file to write: -o FILE")
@@ -264,7 +264,7 @@ def _guarded(call: Callable[[], Any]) -> int:
         talk(f"{error.object!r} is not UTF-8")
         return MemprofError.exit_code
     except OSError as error:
-        from ..errors import os_reason
+        from ..base.errors import os_reason
 
         if out_of_memory(error):
             return _short_of_memory()
@@ -299,8 +299,8 @@ def _defect(error: Exception) -> int:
     import traceback
     from importlib import metadata
 
-    from .. import files
-    from ..cache import state_folder
+    from ..base import files
+    from ..base.cache import state_folder
 
     words = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     try:

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from ..errors import MeasurementError, UsageError
-from ..runs.records import Run
-from ..units import parse_duration_ns
+from ..base.errors import MeasurementError, UsageError
+from ..base.units import parse_duration_ns
+from ..records.types import Run
 from . import report
 from .grow import EXIT_CODES
-from .measuring import keep_runs, place_options, reaching, recorder_option, recording_option, recordings_of, say_compiling
+from .subject import keep_runs, place_options, reaching, recorder_option, recording_option, recordings_of, say_compiling
 
 _EPILOG = """\b
 Examples:
@@ -65,7 +65,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Poll a running process, and the processes that it starts, without touching them. There is one phase, RUN."""
-    from ..measuring import attach
+    from ..campaign import attach
     from ..programs import commands
 
     if (log is None) != (not phase_regexes) or (log is not None and not grow):
@@ -92,12 +92,12 @@ def command(
 
 def _growth(run: Run, log: str | None, as_json: bool) -> int:
     """Print whether the memory of a polled process rises with time, or with the work that its log tells of; the exit code."""
-    from ..bounded import load_numpy
+    from ..base.thread_limits import load_numpy
 
     load_numpy()
-    from ..judge import growth
-    from ..runs import work
-    from ..runs.store import unpack
+    from ..records import work
+    from ..records.store import unpack
+    from ..verdicts import growth
 
     if not run.timeline.samples:
         raise MeasurementError(f"{run.job.model.name}: nothing was polled")

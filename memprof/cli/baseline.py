@@ -34,10 +34,10 @@ def update(files: tuple[str, ...], output: str, names: tuple[str, ...], as_json:
 
     The baseline keeps the samples of each row, with the machine and the versions that they come from.
     """
-    from ..errors import UsageError
-    from ..judge import baseline
-    from ..runs import metrics
-    from ..units import counted
+    from ..base.errors import UsageError
+    from ..base.units import counted
+    from ..records import metrics
+    from ..verdicts import baseline
     from . import report, talk
 
     metric_names = tuple(metrics.metric(name).name for name in names) or baseline.DEFAULT_METRICS

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from ..errors import UsageError
-from .measuring import machines_option, security_options
+from ..base.errors import UsageError
+from .subject import machines_option, security_options
 
 _EPILOG = """\b
 Examples:
@@ -83,10 +83,10 @@ def command(
     when it is asked the same again. On a fleet the workers install the releases or build the commits. A turn then measures as many versions
     as there are machines of the kind, each beside both ends.
     """
-    from ..files import check_new
-    from ..history import asked, bisecting
-    from ..judge.verdicts import parse_limits
-    from ..runs import metrics
+    from ..base.files import check_new
+    from ..bisect import bisect, bisect_request
+    from ..records import metrics
+    from ..verdicts.verdicts import parse_limits
     from . import report, talk
     from .fleet import Fleet, searching
     from .progress import chosen
@@ -105,13 +105,13 @@ def command(
         raise UsageError(f"--on {on}: bisect makes its versions here, or on the workers of a fleet (--on dask:ADDRESS)")
     versions = _commits(suite, **words) if suite is not None else _releases(str(package), **words)
     with searching(fleet) as several, closing(chosen()) as progress:
-        request = asked.Request(versions, name, phase, wanted_model, variant, limits, every, not no_explain, vary, per, several)
-        answer = bisecting.bisect_versions(request, progress, Path(output) if output else None, talk)
+        request = bisect_request.Request(versions, name, phase, wanted_model, variant, limits, every, not no_explain, vary, per, several)
+        answer = bisect.bisect_versions(request, progress, Path(output) if output else None, talk)
     click.echo(report("tables.bisect").render(answer, "json" if as_json else "markdown"))
 
 
 def _commits(suite: str, good: str | None, bad: str, path: str | None, **others: Any) -> Any:
-    from ..history import versions
+    from ..bisect import version_range as versions
     from . import talk
 
     _unused(others, "--suite")
@@ -131,9 +131,9 @@ def _releases(
     bad: str,
     **others: Any,
 ) -> Any:
-    from ..history import versions
-    from ..measuring.suite import Suite, Variant
+    from ..bisect import version_range as versions
     from ..programs.runtimes import split_setting
+    from ..subjects.suite import Suite, Variant
     from . import talk
 
     _unused(others, "--package")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..units import format_bytes
+from ..base.units import format_bytes
 
 
 @click.command(epilog="Example: memprof clean --on ssh:pi@board")
@@ -12,7 +12,7 @@ from ..units import format_bytes
 @click.option("--remote-dir", metavar="FOLDER", help="Memprof's folder there, if it is not the usual one.")
 def command(on: str, remote_dir: str | None) -> None:
     """Remove the models, programs and sources that memprof has sent to another machine."""
-    from ..measuring.reaching import remote
+    from ..places.parse import remote
 
     with remote(on, remote_dir) as place:
         removed = place.clean()

@@ -35,9 +35,9 @@ def command(
     as_json: bool,
 ) -> None:
     """Compare two sets of runs: medians, difference, ratio, interval, and whether the difference is beyond noise."""
-    from ..errors import UsageError
-    from ..judge import compare
-    from ..runs import metrics
+    from ..base.errors import UsageError
+    from ..records import metrics
+    from ..verdicts import compare
     from . import load_runs, report
 
     if (head is None) != (len(variants) == 2):

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .measuring import place_options, reaching, say_compiling
+from .subject import place_options, reaching, say_compiling
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from ..campaign.progress import Silent
     from ..doctor.checks import Check
     from ..doctor.known import Transient
     from ..doctor.report import Report
-    from ..measuring.progress import Silent
     from .progress import Bar
 
 
@@ -31,8 +31,8 @@ def command(python: str | None, on: str | None, remote_dir: str | None, as_json:
     """
     import msgspec
 
+    from ..base.errors import MeasurementError
     from ..doctor.report import examine
-    from ..errors import MeasurementError
 
     with reaching(on, remote_dir, python) as place, closing(_progress()) as progress:
         say_compiling(place)
@@ -45,7 +45,7 @@ def command(python: str | None, on: str | None, remote_dir: str | None, as_json:
 
 
 def _progress() -> Bar | Silent:
-    from ..measuring.progress import Silent
+    from ..campaign.progress import Silent
     from .progress import Bar, chosen
 
     progress = chosen()
@@ -109,7 +109,7 @@ def _transients(report: Report, console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from ..units import format_bytes, format_duration
+    from ..base.units import format_bytes, format_duration
 
     size, repeats = format_bytes(report.transients[0].bytes), max(transient.repeats for transient in report.transients)
     console.print(Text(f"\nerror of a peak in MiB: {size} touched, held and freed, the worst of {repeats}", style="bold"))

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ..units import parse_celsius, parse_duration_ns
-from .measuring import (
+from ..base.units import parse_celsius, parse_duration_ns
+from .subject import (
     condition_options,
     cooling_option,
     measure_suite,
@@ -92,10 +92,10 @@ def _suite(
     max_temperature: str | None,
     **fields: Any,
 ) -> Any:
-    from ..measuring.suite import Suite, Variant, canonical_cpus, parse_phases, parse_threads
     from ..programs.commands import of_words, parse_regexes
     from ..programs.runtimes import split_setting
-    from ..runs.records import COMMAND
+    from ..records.types import COMMAND
+    from ..subjects.suite import Suite, Variant, canonical_cpus, parse_phases, parse_threads
 
     command = of_words(words)
     command = replace(command, name=variant or command.name)

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from ..units import parse_duration_ns
-from .measuring import VERBOSE, place_options, reaching
-from .seeking import INPUTS, PYTHON, SHAPES
+from ..base.units import parse_duration_ns
+from .answers import INPUTS, PYTHON, SHAPES
+from .subject import VERBOSE, place_options, reaching
 
 _EPILOG = """\b
 Examples:
@@ -68,7 +68,7 @@ def command(
     Shows copies of the weights, the resident set slice by slice, and findings with advice. --verify measures whether the advice helps. The
     model is measured twice: once plain, and once held and looked at.
     """
-    from ..errors import UsageError
+    from ..base.errors import UsageError
     from ..explain import records
     from . import report, write
 
@@ -107,14 +107,14 @@ def _measured(
     repeats: int,
     **fields: Any,
 ) -> Any:
-    from .. import files
-    from ..errors import UsageError
+    from ..base import files
+    from ..base.errors import UsageError
+    from ..campaign import campaign
+    from ..campaign.runs_writer import keeping
     from ..explain import engine, verify
-    from ..measuring import campaign
-    from ..measuring.keeping import keeping
-    from ..measuring.orders import plan
-    from ..measuring.suite import Suite, Variant, parse_shape
     from ..programs.runtimes import split_setting
+    from ..subjects.orders import plan
+    from ..subjects.suite import Suite, Variant, parse_shape
     from . import talk
     from .progress import chosen, showing_output
 

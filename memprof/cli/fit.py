@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from ..errors import UsageError
-from .measuring import here_only
-from .seeking import APPEND, OUTPUT, SETTINGS, THREADS, Showing, answer, options
+from ..base.errors import UsageError
+from .answers import APPEND, OUTPUT, SETTINGS, THREADS, Showing, answer, options
+from .subject import here_only
 
 _EPILOG = """\b
 Examples:
@@ -48,7 +48,7 @@ def command(
     Each trial starts in a control group, and memprof bisects the group's limit. A group is charged for the pages that the run brings in. The
     RSS peak beside it is the upper figure for a device.
     """
-    from ..seek import fit
+    from ..fit import fit
 
     if showing.picture is not None and phases and "whole" not in phases:
         raise UsageError("--plot draws the cost of a limit on the whole run: add --phase whole")
@@ -57,10 +57,10 @@ def command(
 
 
 def _request(settings: tuple[str, ...], max_latency: str | None, phases: tuple[str, ...], shapes: tuple[str, ...], **fields: Any) -> Any:
-    from ..measuring.suite import parse_shape
+    from ..base.units import parse_ratio
+    from ..fit.fit import PARTS, FitRequest
     from ..programs.runtimes import split_setting
-    from ..seek.fit import PARTS, FitRequest
-    from ..units import parse_ratio
+    from ..subjects.suite import parse_shape
 
     return FitRequest(
         knobs=dict(split_setting(text) for text in settings),

@@ -13,9 +13,9 @@ from typing import Any
 
 import click
 
-from ..errors import EXIT_OK, MeasurementError, UsageError
-from ..units import counted
-from .measuring import security_options, unused_path
+from ..base.errors import EXIT_OK, MeasurementError, UsageError
+from ..base.units import counted
+from .subject import security_options, unused_path
 
 _SHOWN = 2000  # runs whose tables are printed; the file has those of a larger campaign
 
@@ -49,7 +49,7 @@ class Fleet:
     @property
     def labels(self) -> frozenset[tuple[str, str]]:
         """Those that each machine must have. Raises UsageError."""
-        from ..measuring.fleet.packing import parse_labels
+        from ..fleet.payload import parse_labels
 
         return frozenset(parse_labels(self.machines, "--machines").items()) if self.machines else frozenset()
 
@@ -60,18 +60,18 @@ def searching(fleet: Fleet | None) -> Iterator[Any]:
     if fleet is None:
         yield None
         return
-    from ..measuring.fleet import scheduler, searching
-    from ..measuring.fleet.security import secured
+    from ..fleet import scheduler, search_client
+    from ..fleet.security import secured
 
     load_distributed()
     security, labels = secured(fleet.address, fleet.tls_ca, fleet.tls_cert, fleet.tls_key, fleet.insecure), fleet.labels
     with scheduler.connected(fleet.address, security) as client:
-        yield searching.Machines(client, labels).pinned()
+        yield search_client.Machines(client, labels).pinned()
 
 
 def load_distributed() -> None:
     """Raises InputError if Dask is not installed."""
-    from ..errors import InputError
+    from ..base.errors import InputError
 
     try:
         import distributed  # noqa: F401
@@ -83,17 +83,17 @@ def measure_on_fleet(
     suite: Any, fleet: Fleet, output: str | None, append: bool, above_baseline: bool, as_json: bool, verbose: bool, brief: bool
 ) -> int:
     """Measure a suite on a fleet, write its runs as they come and print their tables; the exit code."""
-    from ..measuring.fleet import packing, scheduler, watching
-    from ..measuring.fleet.desk import Desk
-    from ..measuring.fleet.earlier import comparisons_in
-    from ..measuring.fleet.security import secured
+    from ..fleet import monitor, payload, scheduler
+    from ..fleet.earlier_runs import comparisons_in
+    from ..fleet.scheduler_client import Desk
+    from ..fleet.security import secured
     from . import talk
-    from .measuring import keep_runs
     from .progress import showing_output
+    from .subject import keep_runs
 
     load_distributed()
     security = secured(fleet.address, fleet.tls_ca, fleet.tls_cert, fleet.tls_key, fleet.insecure)
-    wanted = packing.Wanted(fleet.labels, fleet.each, fleet.spread)
+    wanted = payload.Wanted(fleet.labels, fleet.each, fleet.spread)
     output = output or str(unused_path())
     earlier = comparisons_in(Path(output), talk) if append and Path(output).exists() else {}
     failed: list[str] = []
@@ -102,20 +102,20 @@ def measure_on_fleet(
         there, sentences = scheduler.places(client)
         for sentence in sentences:
             talk(sentence)
-        packed = packing.packed(suite, wanted, [dict(place.offered.labels) for place in there])
+        packed = payload.packed(suite, wanted, [dict(place.offered.labels) for place in there])
 
         def measure(progress: Any, keep: Any) -> Any:
             nonlocal aside
-            name, beats = packing.desk_name(), count(1)
+            name, beats = payload.desk_name(), count(1)
 
             def told(running: int, waiting: int, done: int) -> None:
-                watching.tell(client, name, watching.Waiting(name, running, waiting, done, next(beats)))
+                monitor.tell(client, name, monitor.Waiting(name, running, waiting, done, next(beats)))
 
             campaign = Desk(client, packed, progress, showing_output(keep, progress) if verbose else keep, earlier, told)
             try:
                 yield from slim(campaign.runs())
             finally:
-                watching.tell(client, name, None)
+                monitor.tell(client, name, None)
                 failed.extend(campaign.failed.values())
                 aside = campaign.aside
 
@@ -134,7 +134,7 @@ def measure_on_fleet(
 def slim(runs: Any) -> Any:
     """The runs without their timelines, which tables do not need: the desk of a large campaign would fill its memory with them. Of a campaign
     of more runs than can be looked at in a table, only the first are handed on, and the first that failed; the file has all."""
-    from ..runs.store import NOTHING_SEEN
+    from ..records.store import NOTHING_SEEN
     from . import talk
 
     failed = 0
@@ -155,16 +155,16 @@ def command(
     scheduler: str, watch: bool, as_json: bool, tls_ca: str | None, tls_cert: str | None, tls_key: str | None, insecure: bool
 ) -> int:
     """Show a fleet: which machines are there, what they measure, and who waits."""
-    from ..measuring.fleet import watching
-    from ..measuring.fleet.scheduler import connected
-    from ..measuring.fleet.security import secured
+    from ..fleet import monitor
+    from ..fleet.scheduler import connected
+    from ..fleet.security import secured
     from . import report
 
     load_distributed()
     security = secured(scheduler, tls_ca, tls_cert, tls_key, insecure)
     form = ("lines" if watch else "json") if as_json else "markdown"
     with connected(scheduler, security) as client, _shown_on(watch and not as_json) as show:
-        for fleet in watching.look(client, scheduler):
+        for fleet in monitor.look(client, scheduler):
             show(report("tables.fleet").render(fleet, format=form))
             if not watch:
                 break

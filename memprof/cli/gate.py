@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from .measuring import place_options, reaching
+from .subject import place_options, reaching
 
 _EPILOG = """\b
 Examples:
@@ -88,8 +88,8 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], on: str | 
 
     A regression must lie beyond a threshold, and an exact one-sided rank test at 0.01 must agree. That takes at least five repeats a side.
     """
-    from .. import files
-    from ..errors import UsageError
+    from ..base import files
+    from ..base.errors import UsageError
     from ..gate import decide
     from . import report, write_text
     from .progress import chosen
@@ -110,8 +110,8 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], on: str | 
 
 def _request(heads: tuple[str, ...], output: str | None, thresholds: tuple[str, ...], **fields: Any) -> Any:
     from ..gate.request import GateRequest
-    from ..judge.verdicts import parse_limits
-    from .measuring import unused_path
+    from ..verdicts.verdicts import parse_limits
+    from .subject import unused_path
 
     files: dict[str, Any] = {
         name: Path(path) if (path := fields.pop(name)) else None for name in ("base", "suite", "budgets", "acknowledged")
@@ -126,7 +126,7 @@ def _request(heads: tuple[str, ...], output: str | None, thresholds: tuple[str, 
 
 
 def _target(text: str) -> tuple[str, str]:
-    from ..errors import UsageError
+    from ..base.errors import UsageError
 
     name, equals, path = text.partition("=")
     if name not in _FORMATS or not equals or path in ("", "-"):

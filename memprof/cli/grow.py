@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from ..errors import EXIT_INTERRUPTED, EXIT_REGRESSION, UndecidedError, UsageError
-from .measuring import place_options, reaching
-from .seeking import APPEND, INPUTS, OUTPUT, PYTHON, SETTINGS, SHAPES, THREADS, Showing, answer, shown
+from ..base.errors import EXIT_INTERRUPTED, EXIT_REGRESSION, UndecidedError, UsageError
+from .answers import APPEND, INPUTS, OUTPUT, PYTHON, SETTINGS, SHAPES, THREADS, Showing, answer, shown
+from .subject import place_options, reaching
 
 _EPILOG = """\b
 Examples:
@@ -71,17 +71,17 @@ def command(showing: Showing, why: bool, who: bool, on: str | None, remote_dir: 
 
 
 def _grown(request: Any, showing: Showing, why: bool, who: bool) -> int:
-    from .. import files
-    from ..seek import grow
+    from ..base import files
+    from ..grow import grow
 
     answers: list[grow.Grown] = []
     lookers: list[Any] = []
     if why:
-        from ..seek import why as parts
+        from ..grow import cause as parts
 
         lookers.append(parts)
     if who:
-        from ..seek import who as call_sites
+        from ..grow import call_sites
 
         lookers.append(call_sites)
     for looker in lookers:
@@ -115,11 +115,11 @@ def _request(
     soak: str | None,
     **fields: Any,
 ) -> Any:
-    from ..measuring.suite import parse_shape
+    from ..base.units import parse_duration_ns
+    from ..grow.grow import Budget, GrowRequest, parse_budget, parse_shapes
     from ..programs import commands
     from ..programs.runtimes import split_setting
-    from ..seek.grow import Budget, GrowRequest, parse_budget, parse_shapes
-    from ..units import parse_duration_ns
+    from ..subjects.suite import parse_shape
 
     if command is not None and fields["runtime"] is not None:
         raise UsageError("--cmd and -r: a program, or a runtime")

@@ -31,9 +31,10 @@ def command(file: str, form: str, snapshot: int | None, phase: str | None, outpu
     """Write a profile as collapsed stacks, for speedscope, or as a massif file."""
     import json
 
-    from .. import files, heap
-    from ..errors import UsageError
-    from ..heap import export, wording
+    from .. import heap
+    from ..base import files
+    from ..base.errors import UsageError
+    from ..heap import export, phrases
     from . import talk, write
 
     if form == "massif" and (snapshot is not None or phase is not None):
@@ -45,7 +46,7 @@ def command(file: str, form: str, snapshot: int | None, phase: str | None, outpu
         pieces = export.massif(profile)
     else:
         written_as = export.collapsed if form == "collapsed" else export.speedscope
-        pieces = written_as(profile, wording.chosen(profile, snapshot, phase))
+        pieces = written_as(profile, phrases.chosen(profile, snapshot, phase))
     if output is None:
         for piece in pieces:
             click.echo(piece, nl=False)

@@ -28,7 +28,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print the same as 
 
 def _share(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
     """A share from `5%` or `5`."""
-    from ..errors import UsageError
+    from ..base.errors import UsageError
 
     try:
         number = float(value.strip().removesuffix("%"))
@@ -125,7 +125,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print the name and size of the page as JSON.")
 def view(files: tuple[str, ...], output: str | None, as_json: bool) -> None:
     """Make an interactive page: the heap over time and the tree of any snapshot. Several files stand side by side on one scale."""
-    from ..errors import UsageError
+    from ..base.errors import UsageError
     from . import talk
     from .view import in_browser
 
@@ -140,7 +140,7 @@ def view(files: tuple[str, ...], output: str | None, as_json: bool) -> None:
     size = _write_page(files, output)
     if as_json:
         click.echo(_json({"page": output, "bytes": size, "files": list(files)}))
-    from ..units import format_bytes
+    from ..base.units import format_bytes
 
     talk(f"{output} holds the page ({format_bytes(size)})")
 
@@ -183,7 +183,7 @@ Examples:
 def diff(before: str, after: str, phase: str | None, invert: bool, fold: bool, limit: float | None, as_json: bool, **look: Any) -> int:
     """Compare two profiles: growth and shrinkage by module, by function and by call path."""
     from .. import heap
-    from ..errors import EXIT_OK, EXIT_REGRESSION
+    from ..base.errors import EXIT_OK, EXIT_REGRESSION
     from ..heap import diff as judging
     from . import report, talk
 

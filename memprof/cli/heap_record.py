@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ..errors import MeasurementError
-from .measuring import here_only
+from ..base.errors import MeasurementError
+from .subject import here_only
 
 _EPILOG = """\b
 Examples:
@@ -90,11 +90,11 @@ def _request(
     timeout: str,
     **fields: Any,
 ) -> Any:
-    from ..errors import UsageError
+    from ..base.errors import UsageError
+    from ..base.units import parse_duration_ns
     from ..heap.record import Request, parse_phases
-    from ..measuring.suite import Suite
     from ..programs.runtimes import split_setting
-    from ..units import parse_duration_ns
+    from ..subjects.suite import Suite
 
     limits = {"timeout_ns": parse_duration_ns(timeout), **fields}
     if runtime is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..errors import EXIT_OK, EXIT_REGRESSION, InputError, MeasurementError, UndecidedError, UsageError
+from ..base.errors import EXIT_OK, EXIT_REGRESSION, InputError, MeasurementError, UndecidedError, UsageError
 
 _EPILOG = """\b
 Examples:
@@ -43,9 +43,9 @@ def add(files: tuple[str, ...], ref: str, names: tuple[str, ...], folder: str, a
     """Add what runs files hold as measurements of a commit. A run that is in the history already is not added again."""
     import json
 
-    from ..history import commits
-    from ..history import folder as kept
-    from ..runs import metrics
+    from ..records import metrics
+    from ..versions import commits
+    from ..versions import history_folder as kept
     from . import talk
 
     root = commits.here(Path.cwd())
@@ -99,11 +99,11 @@ def check(names: tuple[str, ...], folder: str, as_json: bool) -> int:
     A step is told once: by the commit with which it is first seen, which need not be the commit where it lies. Exit codes: 0 no step, or one
     for the better; 1 a step for the worse; 3 nothing to compare with; 4 a variant that fails now and did not before.
     """
-    from ..history import folder as kept
-    from ..history import lines
+    from ..versions import history_file
+    from ..versions import history_folder as kept
     from . import report
 
-    checked = lines.check(kept.load(Path(folder)), _root(), _known(names))
+    checked = history_file.check(kept.load(Path(folder)), _root(), _known(names))
     click.echo(report("tables.history").render_check(checked, "json" if as_json else "markdown"))
     if checked.worse:
         return EXIT_REGRESSION
@@ -118,9 +118,9 @@ def check(names: tuple[str, ...], folder: str, as_json: bool) -> int:
 @_folder
 def prune(gone: bool, keep: int | None, folder: str) -> None:
     """Remove files from a history."""
-    from ..history import commits, lines
-    from ..history import folder as kept
-    from ..units import counted
+    from ..base.units import counted
+    from ..versions import commits, history_file
+    from ..versions import history_folder as kept
 
     if not gone and keep is None:
         raise UsageError("say what to remove: --gone, --keep N, or both")
@@ -130,34 +130,34 @@ def prune(gone: bool, keep: int | None, folder: str) -> None:
     if gone and root is not None and commits.shallow(root):
         raise InputError("--gone: this clone is shallow, so commits that it lacks need not be gone; git fetch --unshallow brings them")
     loaded = kept.load(Path(folder))
-    paths = lines.surplus(loaded, root, gone, keep)
+    paths = history_file.surplus(loaded, root, gone, keep)
     kept.remove(paths)
     click.echo(f"{counted(len(paths), 'file')} of {len(loaded.points)} removed")
 
 
 def _read(folder: str, names: tuple[str, ...]) -> Any:
-    from ..history import folder as kept
-    from ..history import lines
+    from ..versions import history_file
+    from ..versions import history_folder as kept
 
-    return lines.read(kept.load(Path(folder)), _root(), _known(names))
+    return history_file.read(kept.load(Path(folder)), _root(), _known(names))
 
 
 def _root() -> Path | None:
-    from ..history import commits
+    from ..versions import commits
 
     return commits.here(Path.cwd())
 
 
 def _known(names: tuple[str, ...]) -> tuple[str, ...]:
-    from ..runs import metrics
+    from ..records import metrics
 
     return tuple(metrics.metric(name).name for name in names)
 
 
 def _shown(history: Any, names: tuple[str, ...], phase: str | None) -> tuple[str, str]:
     """The metric and phase of the table."""
-    from ..errors import near_or_all
-    from ..runs.records import PEAK
+    from ..base.errors import near_or_all
+    from ..records.types import PEAK
 
     if not history.lines:
         raise InputError("no run of this history ended well: there is nothing to show")
@@ -192,10 +192,10 @@ def _shown(history: Any, names: tuple[str, ...], phase: str | None) -> tuple[str
 @_folder
 def page(output: str, title: str | None, commit_url: str | None, run_url: str | None, names: tuple[str, ...], folder: str) -> None:
     """Write a page of the project's memory over time, which needs no server, and a badge with the newest peak."""
-    from .. import files
-    from ..errors import os_reason
-    from ..history import commits
-    from ..units import format_bytes
+    from ..base import files
+    from ..base.errors import os_reason
+    from ..base.units import format_bytes
+    from ..versions import commits
     from . import report, talk, write_html, write_text
 
     for name, url in (("--commit-url", commit_url), ("--run-url", run_url)):

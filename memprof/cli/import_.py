@@ -29,11 +29,11 @@ def command(files: tuple[str, ...], name: str | None, machine: str | None, outpu
 
     NAME is the variant, which is the row in tables. Without it, the file's name is taken. A figure that a log lacks is shown as -.
     """
-    from .. import importing
-    from ..measuring.keeping import keeping
-    from ..runs import store
+    from ..campaign.runs_writer import keeping
+    from ..recording import importing
+    from ..records import store
     from . import report, talk
-    from .measuring import unused_path
+    from .subject import unused_path
 
     runs = importing.runs([importing.words(text) for text in files], name=name, machine=machine)
     with keeping(Path(output) if output else unused_path(), talk, append=append) as keep:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..units import counted
+from ..base.units import counted
 
 _EPILOG = """\b
 Examples:
@@ -27,16 +27,16 @@ def command(files: tuple[str, ...], output: str, as_json: bool) -> None:
     """
     import json
 
-    from .. import files as writing
-    from ..errors import InputError, os_reason
-    from ..runs import merging
+    from ..base import files as writing
+    from ..base.errors import InputError, os_reason
+    from ..records import merge
     from . import talk
 
     target = Path(output)
     writing.check_new(target, instead="name another file")
     try:
         with writing.replacing(target) as (file,):
-            merged = merging.merge([Path(part) for part in files], file.write, talk)
+            merged = merge.merge([Path(part) for part in files], file.write, talk)
     except OSError as error:
         raise InputError(f"{target} cannot be written: {os_reason(error)}") from None
     if as_json:

@@ -31,9 +31,9 @@ def command(files: tuple[str, ...], output: str, explained: tuple[str, ...]) -> 
 
 def write_page(files: tuple[str, ...], output: str, explained: tuple[str, ...] = ()) -> str:
     """Write the page of these runs files, say their warnings, and return the page's size for people."""
+    from ..base.units import format_bytes
     from ..explain import records
     from ..plan.measured import by_model
-    from ..units import format_bytes
     from . import load_runs, report, write_html
 
     loaded = load_runs(*files)

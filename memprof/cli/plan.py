@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ..units import parse_bandwidth, parse_bytes, parse_duration_ns
+from ..base.units import parse_bandwidth, parse_bytes, parse_duration_ns
 
 _EPILOG = """\b
 Examples:
@@ -285,8 +285,8 @@ def pack(file: Path, capacity: str | None, limit: str, output: Path | None, forc
 
     The file is MiniMalloc's: id,lower,upper,size. The arena is the smallest that can be found.
     """
-    from ..errors import InputError, UndecidedError
-    from ..files import FORCE, check_new
+    from ..base.errors import InputError, UndecidedError
+    from ..base.files import FORCE, check_new
     from ..plan.arenas import packing
     from . import report, write
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..runs.metrics import METRICS
+from ..records.metrics import METRICS
 
 _EPILOG = """\b
 Examples:
@@ -52,7 +52,7 @@ _KNOWN = f"One of {', '.join(METRICS)}."
 def _draw(kind: str, files: tuple[str, ...], output: str, model: str | None, variants: tuple[str, ...], **words: Any) -> None:
     from pathlib import Path
 
-    from ..runs.store import unpacked
+    from ..records.store import unpacked
     from . import load_runs, report, talk
 
     # The runs first: matplotlib, which the rest imports, takes longer than to refuse a file.

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..plain import plain
-from ..runs import store
-from ..runs.metrics import METRICS, exact, swapped, value
-from ..runs.records import PEAK, Job, Run
-from ..units import counted, format_bytes, format_duration
+from ..base.terminal_text import plain
+from ..base.units import counted, format_bytes, format_duration
+from ..records import store
+from ..records.metrics import METRICS, exact, swapped, value
+from ..records.types import PEAK, Job, Run
 
 if TYPE_CHECKING:
-    from ..measuring.places.sending import Sending
+    from ..places.sending import Sending
 
 _REDRAW_S = 0.2
 _WORTH_A_LINE = 1 << 20  # bytes
@@ -116,7 +116,7 @@ class Transfers:
         self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     def tell(self, sending: Sending) -> None:
-        """See memprof.measuring.places.remote.Remote."""
+        """See memprof.places.remote.Remote."""
         if sending.total < _WORTH_A_LINE:
             return
         done = sending.sent >= sending.total

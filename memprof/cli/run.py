@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from ..errors import EXIT_OK, UsageError
-from ..units import counted, parse_celsius, parse_duration_ns
-from .measuring import (
+from ..base.errors import EXIT_OK, UsageError
+from ..base.units import counted, parse_celsius, parse_duration_ns
+from .subject import (
     VERBOSE,
     condition_options,
     cooling_option,
@@ -163,13 +163,13 @@ def command(
 
 def _shard(suite: Any, text: str) -> Any:
     """The suite's shard; None, and a sentence about it, if that has nothing to measure."""
-    from ..measuring import parts
+    from ..subjects import shards
     from . import talk
 
-    number, count = parts.parse_shard(text)
-    part = parts.shard(suite, number, count)
+    number, count = shards.parse_shard(text)
+    part = shards.shard(suite, number, count)
     if part is None:
-        there = len(parts.comparisons(suite))
+        there = len(shards.comparisons(suite))
         talk(f"shard {number} of {count} has nothing to measure: there {'is' if there == 1 else 'are'} {counted(there, 'model')}")
     return part
 
@@ -197,10 +197,10 @@ def _suite(
     distinct: int | None,
     **fields: Any,
 ) -> Any:
-    from ..measuring.driving import parse
-    from ..measuring.suite import Suite, canonical_cpus, parse_cmd, parse_phases, parse_shape, parse_threads, parse_variant, read
     from ..programs.commands import parse_regexes
     from ..programs.runtimes import split_setting
+    from ..subjects.drive import parse
+    from ..subjects.suite import Suite, canonical_cpus, parse_cmd, parse_phases, parse_shape, parse_threads, parse_variant, read
 
     load = {"--prompts": prompts, "--generate": generate, "--parallel": parallel, "--distinct": distinct}
     if drive is None and any(number is not None for number in load.values()):

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from . import talk
-from .measuring import place_options, reaching
+from .subject import place_options, reaching
 
 _EPILOG = """\b
 Examples:
@@ -32,9 +32,9 @@ def listing(names: tuple[str, ...], python: str | None, newer: bool, on: str | N
     """List the runtimes: version or how to install it, and the knobs with their values and meaning."""
     import msgspec
 
-    from ..errors import UsageError, near_or_all
-    from ..installing.listing import listed
+    from ..base.errors import UsageError, near_or_all
     from ..programs import runtimes
+    from ..versions.runtime_list import listed
 
     with reaching(on, remote_dir, python, leases=False) as place:
         interpreter = place.interpreter(python)
@@ -88,11 +88,11 @@ def install(name: str, beside: tuple[str, ...], python: str | None, yes: bool, a
     """
     import msgspec
 
-    from ..errors import InputError
-    from ..installing import making
-    from ..units import format_bytes
+    from ..base.errors import InputError
+    from ..base.units import format_bytes
+    from ..versions import environments
 
-    runtime, version = making.parse(name)
+    runtime, version = environments.parse(name)
 
     def agree(estimate: Any) -> None:
         if yes or estimate.bytes < _LARGE:
@@ -106,7 +106,7 @@ def install(name: str, beside: tuple[str, ...], python: str | None, yes: bool, a
             raise InputError(f"{estimate.subject}: {format_bytes(estimate.bytes)} to download: --yes installs it{advice}")
         click.confirm(f"Install it?{advice}", abort=True, err=True)
 
-    environment = making.install(making.Wish(runtime, version, beside, python), talk, agree)
+    environment = environments.install(environments.Wish(runtime, version, beside, python), talk, agree)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(environment), indent=1))
         return
@@ -117,10 +117,10 @@ def install(name: str, beside: tuple[str, ...], python: str | None, yes: bool, a
 @click.argument("name", metavar="NAME[@VERSION]")
 def remove(name: str) -> None:
     """Remove a runtime's environments, or that of a version."""
-    from ..installing import making
-    from ..units import format_bytes
+    from ..base.units import format_bytes
+    from ..versions import environments
 
-    for environment in making.remove(name):
+    for environment in environments.remove(name):
         click.echo(f"{environment.runtime} {environment.version}  {format_bytes(environment.bytes)} were removed")
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from ..errors import UndecidedError
-from .measuring import machines_option, place_or_fleet_options, reaching, security_options
-from .seeking import APPEND, OUTPUT, SETTINGS, Showing, answer, options
+from ..base.errors import UndecidedError
+from .answers import APPEND, OUTPUT, SETTINGS, Showing, answer, options
+from .subject import machines_option, place_or_fleet_options, reaching, security_options
 
 _EPILOG = """\b
 Examples:
@@ -62,7 +62,7 @@ def command(
     A few runs are measured where they tell most; the law is a sum of simple terms, each coefficient with an interval. Exit code 3: there was
     too little to tell.
     """
-    from ..seek import scale
+    from ..scale import scale
     from .fleet import Fleet, searching
 
     fleet = Fleet.given(on, remote_dir, machines, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, insecure=insecure)
@@ -90,11 +90,11 @@ def _request(
     within: str | None,
     **fields: Any,
 ) -> Any:
-    from ..measuring.suite import parse_shape
+    from ..base.units import parse_bytes
     from ..programs.runtimes import split_setting
-    from ..seek.dimensions import check_given_once, parse, parse_place
-    from ..seek.scaled import ScaleRequest
-    from ..units import parse_bytes
+    from ..scale.answer import ScaleRequest
+    from ..subjects.dimensions import check_given_once, parse, parse_place
+    from ..subjects.suite import parse_shape
 
     dimensions = tuple(parse(text) for text in ranges)
     knobs = dict(split_setting(text) for text in settings)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ..runs.metrics import METRICS
+from ..records.metrics import METRICS
 
 _EPILOG = """\b
 Examples:
@@ -59,7 +59,7 @@ def command(files: tuple[str, ...], names: tuple[str, ...], form: str, as_json: 
 
     There is one table per metric, with a row per variant and a column per phase. --style chooses other tables.
     """
-    from ..runs import metrics
+    from ..records import metrics
     from . import load_runs, report, write, write_text
 
     for name in names:

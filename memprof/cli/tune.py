@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from ..errors import UsageError
-from ..units import parse_bytes, parse_duration_ns, parse_ratio
-from .measuring import machines_option, place_or_fleet_options, reaching, security_options
-from .seeking import Showing, answer, options
+from ..base.errors import UsageError
+from ..base.units import parse_bytes, parse_duration_ns, parse_ratio
+from .answers import Showing, answer, options
+from .subject import machines_option, place_or_fleet_options, reaching, security_options
 
 _EPILOG = """\b
 Examples:
@@ -69,8 +69,8 @@ def command(
     A setting that fails is a result: it is learned and avoided. A setting that changes the model's outputs is marked. Let nothing else run
     meanwhile: trials run one after another, and their latencies are compared. On a fleet as many trials run at once as it has machines of the kind.
     """
-    from ..runs import store
-    from ..seek import tune
+    from ..records import store
+    from ..tune import tuner
     from .fleet import Fleet, searching
 
     fleet = Fleet.given(on, remote_dir, machines, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, insecure=insecure)
@@ -79,7 +79,7 @@ def command(
         earlier = store.load([showing.output]).runs if showing.output and showing.append and Path(showing.output).exists() else ()
 
         def seek(progress: Any, keep: Any) -> Any:
-            return tune.tune(request, progress, keep, earlier)
+            return tuner.tune(request, progress, keep, earlier)
 
         return answer("tune", seek, showing, place, several)
 
@@ -94,10 +94,10 @@ def _request(
     threads: str | None,
     **fields: Any,
 ) -> Any:
-    from ..measuring.suite import parse_shape, parse_threads
     from ..programs.runtimes import split_setting
-    from ..seek.search import Goal
-    from ..seek.tuned import TuneRequest
+    from ..subjects.suite import parse_shape, parse_threads
+    from ..tune.answer import TuneRequest
+    from ..tune.search import Goal
 
     goal = Goal(parse_ratio(max_latency) if max_latency else None, parse_bytes(budget) if budget else None)
     if goal.max_time is not None and goal.budget is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .measuring import security_options
+from .subject import security_options
 
 _EPILOG = """\b
 Examples:
@@ -42,10 +42,10 @@ def command(
     """
     import asyncio
 
-    from ..errors import EXIT_OK, UsageError
-    from ..measuring.fleet import stand, worker
-    from ..measuring.fleet.packing import parse_labels
-    from ..measuring.fleet.security import secured
+    from ..base.errors import EXIT_OK, UsageError
+    from ..fleet import worker, worker_slots
+    from ..fleet.payload import parse_labels
+    from ..fleet.security import secured
     from . import talk
     from .fleet import load_distributed
 
@@ -55,7 +55,7 @@ def command(
     named = offers or ("here",)
     if len(set(named)) < len(named):
         raise UsageError("--offer names a machine twice, and it can measure one comparison at a time")
-    stands = [stand.Stand(name, remote_dir if name != "here" else None, python if name != "here" else None, given) for name in named]
+    stands = [worker_slots.Stand(name, remote_dir if name != "here" else None, python if name != "here" else None, given) for name in named]
     try:
         asyncio.run(worker.serve(scheduler, stands, security, talk))
     except KeyboardInterrupt:

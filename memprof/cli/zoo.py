@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
-from .. import units, zoo
-from ..errors import UsageError
+from .. import zoo
+from ..base import units
+from ..base.errors import UsageError
 
 
 def _list(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..errors import os_reason
+from ..base.errors import os_reason
 
 State = Literal["ok", "limited", "missing", "unknown"]
 Finding = tuple[State, str, str]  # see Check: state, found, meaning

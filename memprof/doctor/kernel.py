@@ -10,9 +10,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from ..errors import os_reason
-from ..measuring.cgroups import MemoryGroup, memory_group, read_or_none
-from ..units import format_bytes
+from ..base.errors import os_reason
+from ..base.units import format_bytes
+from ..places.cgroups import MemoryGroup, memory_group, read_or_none
 from .checks import Finding
 
 

@@ -12,17 +12,18 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import MeasurementError
-from ..measuring import campaign, suite
-from ..measuring.cgroups import meminfo, memory_group
-from ..measuring.leftovers import scratch
-from ..measuring.order import Order
-from ..measuring.orders import plan
-from ..measuring.places.place import Place
-from ..measuring.progress import Progress
-from ..runs import store
-from ..runs.records import EXECUTE, PREPARE, RUN, Mark, Polling, Run
-from ..units import format_bytes
+from ..base.errors import MeasurementError
+from ..base.units import format_bytes
+from ..campaign import campaign
+from ..campaign.progress import Progress
+from ..places.cgroups import meminfo, memory_group
+from ..places.leftovers import scratch
+from ..places.place import Place
+from ..records import store
+from ..records.types import EXECUTE, PREPARE, RUN, Mark, Polling, Run
+from ..subjects import suite
+from ..subjects.order import Order
+from ..subjects.orders import plan
 from .checks import MIB, MS
 
 

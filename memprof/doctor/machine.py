@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..measuring.cgroups import meminfo, read_or_none
-from ..measuring.places.place import Place
-from ..units import format_bound, format_bytes
+from ..base.units import format_bound, format_bytes
+from ..places.cgroups import meminfo, read_or_none
+from ..places.place import Place
 from .checks import MIB, Finding
 from .kernel import HIDDEN, kernel_memory_shown
 

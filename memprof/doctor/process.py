@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ..measuring.cgroups import read_or_none
+from ..places.cgroups import read_or_none
 from .checks import Finding
 
 # Imports only modules that every child has imported already, so that no other is counted.

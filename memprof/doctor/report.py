@@ -15,14 +15,14 @@ from pathlib import Path
 
 import psutil
 
-from ..errors import MeasurementError, MemprofError, os_reason
-from ..measuring.leftovers import scratch
-from ..measuring.places.place import HERE, Place, Weather
-from ..measuring.progress import Progress
+from ..base.errors import MeasurementError, MemprofError, os_reason
+from ..base.units import format_bound, format_bytes
+from ..campaign.progress import Progress
+from ..places.leftovers import scratch
+from ..places.place import HERE, Place, Weather
 from ..programs import runtimes
 from ..recording.bounds import late_by_thread
-from ..runs.records import RUN, Machine, Polling, Run
-from ..units import format_bound, format_bytes
+from ..records.types import RUN, Machine, Polling, Run
 from .checks import CHILD, FIGURES, MACHINE, MIB, MS, ROOT, TOOLS, Check, Finding, guarded
 from .kernel import control_group, counters, idle_pages, pressure, soft_dirty
 from .known import Known, Transient, compared, known_allocations, known_program, measured_marks, transient_bytes, typical_polling, worst

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from ..measuring.cgroups import read_or_none
+from ..places.cgroups import read_or_none
 from .checks import Finding
 
 DISTRIBUTION, NAMESAKE = "ml-memprof", "memprof"

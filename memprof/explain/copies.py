@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .hashing import Places, Words
-from .look import PAGE, Mapping, Pages
+from .memory_map import PAGE, Mapping, Pages
 from .scan import Hits
 from .snippets import LEAST_SNIPPETS, Group, Index, snippet_count
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..runs.records import MODEL_LOAD
-from ..units import format_bytes
-from .facts import Facts, at, when
+from ..base.units import format_bytes
+from ..records.types import MODEL_LOAD
 from .records import MODEL_FILE, Finding, Held, Phase, Proposal
+from .rule_inputs import Facts, at, when
 from .waterfall import ANONYMOUS, IN_FILE, IN_LIBRARY, SHARED
 
 

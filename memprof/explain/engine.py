@@ -12,23 +12,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import MeasurementError
-from ..measuring import campaign
-from ..measuring.order import Order
-from ..measuring.progress import Progress, Quiet
+from ..base.errors import MeasurementError
+from ..base.units import counted, format_bytes
+from ..campaign import campaign
+from ..campaign.progress import Progress, Quiet
 from ..models import inputs
 from ..models.tensors import Unparsed, tensors
-from ..runs import store
-from ..runs.records import EXECUTE, STARTUP, Job, Run
-from ..units import counted, format_bytes
-from . import activations, elsewhere, findings, small, snippets, waterfall
-from .elsewhere import Looker
-from .facts import Facts
+from ..records import store
+from ..records.types import EXECUTE, STARTUP, Job, Run
+from ..subjects.order import Order
+from . import activations, findings, remote, small_weights, snippets, waterfall
 from .records import SCHEMA, Explanation, Measured, Phase, TensorCopies
+from .remote import Looker
+from .rule_inputs import Facts
+from .snapshot import Look
 from .snippets import Index
-from .taking import Look
 from .waterfall import Account
-from .wholes import Small
+from .whole_weights import Small
 
 _TRIP_SHARE = 0.97
 _TRIP_LEAST = 4 << 20
@@ -47,7 +47,7 @@ def explain(order: Order, progress: Progress, keep: Callable[[bytes], None]) -> 
     if order.job.assumed:
         progress.say(f"{order.job.model.name}: {inputs.remark(order.job.assumed, Path(order.job.model.path))}")
     index, tiny = choose_weights(order, remarks, progress)
-    looker = elsewhere.looker(order, index, tiny)
+    looker = remote.looker(order, index, tiny)
     # Iterations are polled as often as all else: their growth is looked at, and no latency is taken from this run.
     polled = replace(order, job=replace(order.job, iterations_interval_ns=order.job.interval_ns))
     progress.say(f"{order.job.model.name}: measuring it with these settings")
@@ -70,7 +70,7 @@ def choose_weights(order: Order, remarks: list[str], progress: Progress) -> tupl
         weights = tensors(path)
         progress.say(f"{order.job.model.name}: choosing what to look for in {counted(len(weights), 'tensor')}")
         index = snippets.index(weights)
-        tiny = small.choose([weight.tensor for weight in index.weights if weight.why_not])
+        tiny = small_weights.choose([weight.tensor for weight in index.weights if weight.why_not])
     except Unparsed as error:
         size = format_bytes(order.job.model.bytes)
         remarks.append(f"{error}; copies of weights are not counted, and none of the {size} of its files is placed")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError
+from ..base.errors import InputError
 
 _AT_ONCE = 1 << 19  # words; every call of numpy's costs as much as thousands of them
 _SOURCE = Path(__file__).with_name("filtering.c")
@@ -23,7 +23,7 @@ Filter = Callable[[Words, int, int], Places]
 @cache
 def ready() -> Filter:
     """(words, mask, constant) -> the places that pass, in order. Compiles on first use: call it before a process stands still."""
-    from ..programs import native  # here: on another machine numpy must do, and no compiler of memprof's is there (there.py)
+    from ..programs import native  # here: on another machine numpy must do, and no compiler of memprof's is there (remote_look.py)
 
     try:
         function = ctypes.CDLL(str(native.compiled(_SOURCE, library=True))).memprof_filter

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..units import format_bytes
+from ..base.units import format_bytes
 from . import copy_rules, memory_rules
-from .facts import LEAST_STEPS, Facts, at
 from .records import Finding
+from .rule_inputs import LEAST_STEPS, Facts, at
 
 # From this share of the resident set on, memory that no slice explains is a warning.
 _UNEXPLAINED = 0.05

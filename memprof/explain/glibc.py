@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .look import PAGE, Addresses, Mapping, Pages, open_memory
+from .memory_map import PAGE, Addresses, Mapping, Pages, open_memory
 
 _HEAP_BYTES = 64 << 20
 _WINDOW = 1 << 18

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..runs.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP
-from ..units import counted, format_bytes
-from .facts import LEAST_STEPS, Facts, at, when
+from ..base.units import counted, format_bytes
+from ..records.types import EXECUTE, MODEL_LOAD, PREPARE, STARTUP
 from .records import IN_USE, KEPT, Finding, Proposal
+from .rule_inputs import LEAST_STEPS, Facts, at, when
 
 # An arena is called too large from twice the plan on, and this much more for the runtime's own structures.
 _PLAN_TIMES, _PLAN_MORE = 2, 16 << 20

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from .. import files
-from ..errors import InputError, os_reason
-from ..runs.records import Model
-from ..runs.summary import first_highest
+from ..base import files
+from ..base.errors import InputError, os_reason
+from ..records.summary import first_highest
+from ..records.types import Model
 
 SCHEMA = 1
 

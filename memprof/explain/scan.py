@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from . import filtering
 from .filtering import Filter
 from .hashing import Places, Words, hashed
-from .look import PAGE, Memory, Pages
+from .memory_map import PAGE, Memory, Pages
 
 
 class Keys(Protocol):

@@ -9,7 +9,7 @@ Snippets are chosen by content: those whose first four bytes, under a mask, equa
 a type's exponent lies there, so that a copy is found at any alignment.
 
 A tensor is counted from 64 KiB on, if it has at least 8 snippets that have 4 different bytes or more and that no other snippet of the model
-equals. Constant, tiny and low-entropy tensors have no such snippets: their bytes are summed up apart, and never called copies (small.py finds
+equals. Constant, tiny and low-entropy tensors have no such snippets: their bytes are summed up apart, and never called copies (small_weights.py finds
 the tiny tensors whole).
 """
 

@@ -9,16 +9,16 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ..errors import MemprofError
-from ..judge import ranks
-from ..measuring import campaign
-from ..measuring.orders import plan
-from ..measuring.progress import Progress
-from ..measuring.suite import Suite, Variant
-from ..runs import metrics
-from ..runs.metrics import METRICS
-from ..runs.records import PEAK, PREPARE, Run
-from ..runs.summary import timed_phase
+from ..base.errors import MemprofError
+from ..campaign import campaign
+from ..campaign.progress import Progress
+from ..records import metrics
+from ..records.metrics import METRICS
+from ..records.summary import timed_phase
+from ..records.types import PEAK, PREPARE, Run
+from ..subjects.orders import plan
+from ..subjects.suite import Suite, Variant
+from ..verdicts import ranks
 from .records import Explanation, Finding, Proposal, Verified
 
 _ADDED = " + "

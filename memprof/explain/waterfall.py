@@ -1,4 +1,4 @@
-"""The account of one look at a stopped process (taking.py): the slice of the resident set that every page belongs to, byte by byte where pages
+"""The account of one look at a stopped process (snapshot.py): the slice of the resident set that every page belongs to, byte by byte where pages
 are shared.
 
 Slices are taken one after another from the bytes that are left of each page, so that they never overlap and their sum is the resident set:
@@ -16,16 +16,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.units import format_bytes
 from ..models.tensors import StoredTensor
-from ..units import format_bytes
 from . import copies, snippets
 from .copies import Copy
 from .glibc import Ranges, common, ranges
-from .look import PAGE, Mapping, Pages
+from .memory_map import PAGE, Mapping, Pages
 from .records import AGAIN, FILES, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, SLICES, STACKS, Held, Phase, Slice
+from .snapshot import Look
 from .snippets import Index
-from .taking import Look
-from .wholes import Small, Whole
+from .whole_weights import Small, Whole
 
 IN_FILE, IN_LIBRARY, IN_OTHER_FILE, ANONYMOUS, SHARED = (
     "the model's file",

@@ -1,6 +1,6 @@
 """A gate from end to end: from files, or from a suite that is measured now, to a Report.
 
-Files are judged on any system. memprof.gate.both_sides and memprof.gate.again measure, and are imported only where something is measured.
+Files are judged on any system. memprof.gate.two_builds and memprof.gate.confirmation measure, and are imported only where something is measured.
 """
 
 from __future__ import annotations
@@ -12,27 +12,28 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..errors import InputError, UsageError
-from ..judge import acknowledged, baseline, budgets, coefficients, growing, inputs, verdicts
-from ..judge.baseline import DEFAULT_METRICS, Entry, Place, Side
-from ..judge.budgets import Budget
-from ..judge.verdicts import Judged, Report
-from ..runs import signing, store, summary
-from ..runs.summary import Key
-from ..units import counted
+from ..base.errors import InputError, UsageError
+from ..base.units import counted
+from ..laws import coefficients
+from ..records import signing, store, summary
+from ..records.summary import Key
+from ..verdicts import acknowledgements, baseline, budgets, growth_limits, input_files, verdicts
+from ..verdicts.baseline import DEFAULT_METRICS, Entry, Place, Side
+from ..verdicts.budgets import Budget
+from ..verdicts.verdicts import Judged, Report
 from .request import HEAD, GateRequest, Known
 
 if TYPE_CHECKING:
-    from ..measuring.order import Order
-    from ..measuring.progress import Progress
-    from ..runs.records import Run
+    from ..campaign.progress import Progress
+    from ..records.types import Run
+    from ..subjects.order import Order
 
 
 def judge(request: GateRequest, progress: Progress) -> Report:
     """Run a gate. Raises UsageError and InputError as its parts do; runs that were measured until then are in the output files."""
     request.check()
     limits = budgets.read(request.budgets) if request.budgets else ()
-    accepted = acknowledged.read(request.acknowledged) if request.acknowledged else ()
+    accepted = acknowledgements.read(request.acknowledged) if request.acknowledged else ()
     names = tuple(dict.fromkeys((*(request.metrics or DEFAULT_METRICS), *budgets.metric_names(limits))))
     with ExitStack() as stack:
         known = stack.enter_context(_known(request, names, limits, progress))
@@ -50,14 +51,14 @@ def judge(request: GateRequest, progress: Progress) -> Report:
             rows += verdicts.judge(*_judged_metrics(request, known), request.limits, request.across_machines)
             rows += _not_in_both(known)
         rows += budgets.judge(limits, known.head.entries)
-        rows += growing.judge(known.growth, limits)
+        rows += growth_limits.judge(known.growth, limits)
         rows += coefficients.judge(known.laws)
         rows += _failures(rows, known.head.entries)
         if not rows:
             raise InputError("there is no row to judge")
         proof = None
         if request.confirm or request.prove:
-            from .again import Checks
+            from .confirmation import Checks
 
             checks = stack.enter_context(Checks.begun(request, known, progress))
             if request.heads:
@@ -69,7 +70,7 @@ def judge(request: GateRequest, progress: Progress) -> Report:
                 remarks += _unconfirmed(judged, rows)
             proof = checks.proof() if request.prove else None
             rows += [_no_proof(known.head.entries)] if request.prove and proof is None else []
-    rows, about = acknowledged.apply(accepted, rows, datetime.date.today())
+    rows, about = acknowledgements.apply(accepted, rows, datetime.date.today())
     remarks += about
     rows = verdicts.with_causes(rows)
     return Report(
@@ -84,8 +85,8 @@ def judge(request: GateRequest, progress: Progress) -> Report:
 
 
 def _ran(known: Known) -> dict[str, tuple[Run, ...]]:
-    base, head = (inputs.by_place(side.from_runs) for side in (known.base, known.head))
-    return inputs.of_sides(base, head) if base else inputs.beside_baseline(known.base.entries, known.head.entries, head)
+    base, head = (input_files.by_place(side.from_runs) for side in (known.base, known.head))
+    return input_files.of_sides(base, head) if base else input_files.beside_baseline(known.base.entries, known.head.entries, head)
 
 
 def _other_names(known: Known) -> list[str]:
@@ -180,14 +181,14 @@ def _known(request: GateRequest, names: Sequence[str], limits: Sequence[Budget],
         raise InputError(f"{request.base}: No such file or directory; memprof baseline update RUNS.jsonl -o {request.base} makes one")
     base = baseline.load([request.base], names) if request.base else Side(())  # before anything is measured
     if request.suite is not None:
-        from . import both_sides
+        from . import two_builds
 
-        with both_sides.measured(request, base, names, limits, progress) as known:
+        with two_builds.measured(request, base, names, limits, progress) as known:
             yield known
         return
 
     def again(side: str, place: Place) -> Sequence[Order]:
-        from .again import orders_again
+        from .confirmation import orders_again
 
         return orders_again(head.from_runs, place) if side == HEAD else ()
 
@@ -195,4 +196,4 @@ def _known(request: GateRequest, names: Sequence[str], limits: Sequence[Budget],
     if (request.confirm or request.prove) and not request.trust_runs:
         signing.refuse_strangers(head.from_runs, "--confirm" if request.confirm else "--prove")
     title = f"{', '.join(map(str, request.heads))} against {request.base or request.budgets}"
-    yield Known(title, base, head, again, growth=growing.of_runs(head.from_runs))
+    yield Known(title, base, head, again, growth=growth_limits.of_runs(head.from_runs))

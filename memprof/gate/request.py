@@ -7,17 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError
-from ..files import check_new
-from ..judge import coefficients, growing
-from ..judge.baseline import Place, Side
-from ..judge.verdicts import Limits
-from ..measuring.places import place as places
-from ..measuring.places.place import HERE
-from ..runs import metrics
+from ..base.errors import UsageError
+from ..base.files import check_new
+from ..laws import coefficients
+from ..places import place as places
+from ..places.place import HERE
+from ..records import metrics
+from ..verdicts import growth_limits
+from ..verdicts.baseline import Place, Side
+from ..verdicts.verdicts import Limits
 
 if TYPE_CHECKING:
-    from ..measuring.order import Order
+    from ..subjects.order import Order
 
 BASE, HEAD = "base", "head"
 
@@ -114,5 +115,5 @@ class Known:
     remarks: tuple[str, ...] = ()
     gone: tuple[Place, ...] = ()
     unmeasurable: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    growth: tuple[growing.Measured, ...] = ()
+    growth: tuple[growth_limits.Measured, ...] = ()
     laws: tuple[coefficients.Measured, ...] = ()

@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..errors import UndecidedError
-from ..units import format_bytes
-from . import wording
+from ..base.errors import UndecidedError
+from ..base.units import format_bytes
+from . import phrases
 from .frames import NO_MODULE, UNKNOWN, Frame
 from .names import is_allocator, module_name, nameless
 from .profile import HeapProfile, Snapshot
@@ -93,7 +93,7 @@ def diff(before: HeapProfile, after: HeapProfile, *, phase: str | None = None, i
 
     Raises UsageError or InputError for a phase that a profile does not have.
     """
-    sides = [_side(profile, wording.chosen(profile, None, phase)) for profile in (before, after)]
+    sides = [_side(profile, phrases.chosen(profile, None, phase)) for profile in (before, after)]
     names = _Names()
     tries = [_paths(side, names, identity, invert, fold) for side in sides]
     tree, parent = _joined(tries, names)
@@ -109,7 +109,7 @@ def verdict(difference: Diff, limit: float) -> bool:
 
     Raises UndecidedError if the profiles cannot tell: they count different things, or a partial profile could still have been larger.
     """
-    if reasons := wording.comparable([difference.before.profile, difference.after.profile]):
+    if reasons := phrases.comparable([difference.before.profile, difference.after.profile]):
         raise UndecidedError(f"whether the heap grew cannot be decided: {reasons[0][0].lower()}{reasons[0][1:]}")
     grew = difference.growth_bytes > limit * difference.before.peak_bytes
     unsure = difference.before.profile if grew else difference.after.profile
@@ -246,12 +246,12 @@ def _changes(sites: Sequence[dict[int, int]], names: _Names) -> tuple[Change, ..
 
 
 def _notes(before: Side, after: Side) -> list[str]:
-    notes = wording.comparable([before.profile, after.profile])
-    modules = [wording.modules(side.profile) for side in (before, after)]
+    notes = phrases.comparable([before.profile, after.profile])
+    modules = [phrases.modules(side.profile) for side in (before, after)]
     if modules[0] != modules[1]:
         notes += [f"{word}: {sentence}" for word, sentence in zip("AB", modules, strict=True) if sentence]
     for side, word in ((before, "A"), (after, "B")):
-        notes += [f"{word}: {remark}" for remark in wording.remarks(side.profile, side.shown)]
+        notes += [f"{word}: {remark}" for remark in phrases.remarks(side.profile, side.shown)]
         if side.limit_bytes:
             notes.append(
                 f"{word}: places that its tree does not list were too small for the tool, not gone: at most "

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 
-from ..errors import InputError
+from ..base.errors import InputError
 from .frames import NO_MODULE, UNKNOWN, Frame
 from .massif import EXPORTED
+from .phrases import format_time
 from .profile import HeapProfile, Snapshot
 from .trees import Tree
-from .wording import format_time
 
 _HEAP_ROOT = "(heap allocation functions) malloc/new/new[], --alloc-fns, etc."
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from ..errors import InputError, os_reason
+from ..base.errors import InputError, os_reason
 from . import heaptrack, massif
 from .phases import spans, with_phases
 from .profile import HeapProfile

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, cast
 
-from ..errors import InputError
+from ..base.errors import InputError
 from .frames import BELOW, UNKNOWN, Frame, FrameTable
 from .profile import HeapProfile, Kind, PhaseSpan, Snapshot
 from .trees import SMALLEST, Tree, Trie

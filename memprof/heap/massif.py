@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
-from ..errors import InputError
+from ..base.errors import InputError
 from .massif_trees import Columns, Numbers, Places
 from .profile import HeapProfile, Kind, Snapshot, TimeUnit
 from .trees import Tree

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from ..errors import InputError
+from ..base.errors import InputError
 from .frames import BELOW, NO_MODULE, UNKNOWN, Frame, FrameTable, is_python
 from .profile import HeapProfile, PhaseSpan, Snapshot
 from .trees import SMALLEST, Trie

@@ -20,11 +20,11 @@ from typing import Annotated
 
 import msgspec
 
-from ..errors import InputError
-from ..files import content
-from ..files import write as write_whole
-from ..runs.records import Run
-from ..units import format_bytes
+from ..base.errors import InputError
+from ..base.files import content
+from ..base.files import write as write_whole
+from ..base.units import format_bytes
+from ..records.types import Run
 from .profile import HeapProfile, PhaseSpan, TimeUnit
 
 NAME = "phases.json"

@@ -17,17 +17,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from .. import files
-from ..errors import InputError, MeasurementError, UsageError, os_reason
-from ..measuring import campaign
-from ..measuring.leftovers import end_leftovers, scratch
-from ..measuring.order import Order
-from ..measuring.orders import plan
-from ..measuring.progress import Progress, Quiet
-from ..measuring.suite import Suite
+from ..base import files
+from ..base.errors import InputError, MeasurementError, UsageError, os_reason
+from ..campaign import campaign
+from ..campaign.progress import Progress, Quiet
+from ..places.leftovers import end_leftovers, scratch
 from ..recording.order import Start
-from ..runs.phases import WORDS
-from ..runs.records import WARMUP, Job, Model, Outcome, Run
+from ..records.phases import WORDS
+from ..records.types import WARMUP, Job, Model, Outcome, Run
+from ..subjects.order import Order
+from ..subjects.orders import plan
+from ..subjects.suite import Suite
 from . import heaptrack, phases
 
 Tool = Literal["massif", "heaptrack", "memray"]
@@ -73,7 +73,7 @@ class Recorded:
 
 def parse_phases(text: str) -> str | None:
     """The last phase of `load,prepare`, None if it is the job's last. Raises UsageError for an unknown word, or for none at all."""
-    from ..errors import near
+    from ..base.errors import near
 
     words = [word.strip() for word in text.split(",") if word.strip()]
     for word in words:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 
 # A shape of more dimensions is no model's, and the product of a million extents takes minutes to multiply.
 MOST_DIMENSIONS = 1024

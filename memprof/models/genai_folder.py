@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from . import beside, manifest
+from . import companion_files, manifest
 
 NAME = "genai_config.json"
 
 
 def decoder(folder: Path) -> Path:
     """The decoder's file. Raises Torn where the configuration names none, OSError, InputError for one elsewhere."""
-    return beside.named(folder, manifest.text(folder / NAME, "model", "decoder", "filename"), "its decoder")
+    return companion_files.named(folder, manifest.text(folder / NAME, "model", "decoder", "filename"), "its decoder")

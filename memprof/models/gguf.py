@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError, near_or_all, os_reason
-from ..files import mapped
-from . import Torn, beside
+from ..base.errors import InputError, near_or_all, os_reason
+from ..base.files import mapped
+from . import Torn, companion_files
 
 MAGIC = b"GGUF"
 ALIGNMENT = 32
@@ -218,7 +218,7 @@ _SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 
 def parts(path: Path) -> list[Path]:
     """All files of a model, the named one first. Raises InputError if a part of a split model is missing or elsewhere."""
-    path = beside.place(path)
+    path = companion_files.place(path)
     match = _SPLIT.fullmatch(path.name)
     if match is None:
         return [path]
@@ -228,7 +228,7 @@ def parts(path: Path) -> list[Path]:
     for file in others:
         if not file.is_file():
             raise InputError(f"model {path}: its part {file.name} is missing")
-        files += [beside.inside(path, file)] if file.name != path.name else []
+        files += [companion_files.inside(path, file)] if file.name != path.name else []
     return files
 
 

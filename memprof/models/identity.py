@@ -12,10 +12,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError, UsageError, os_reason
-from ..files import mapped, sha256_of
-from ..runs.records import Model, ModelFile
-from . import Torn, beside, ctranslate2_file, flatbuffer, genai_folder, gguf, onnx_file, protobuf, pt2_file, pte_file, tflite_file
+from ..base.errors import InputError, UsageError, os_reason
+from ..base.files import mapped, sha256_of
+from ..records.types import Model, ModelFile
+from . import Torn, companion_files, ctranslate2_file, flatbuffer, genai_folder, gguf, onnx_file, protobuf, pt2_file, pte_file, tflite_file
 from .protobuf import Data, Field
 
 # A folder with one of these files is a model: an nnpackage, of onnxruntime-genai, of CTranslate2.
@@ -39,7 +39,7 @@ def identify(path: str | Path, name: str | None = None) -> Model:
     together = hashlib.sha256("".join(file.sha256 for file in files).encode()).hexdigest()
     return Model(
         name=name or path.name,
-        path=str(beside.place(path)),
+        path=str(companion_files.place(path)),
         files=tuple(files),
         bytes=sum(file.bytes for file in files),
         sha256=files[0].sha256 if len(files) == 1 else together,
@@ -56,12 +56,12 @@ def files_of(path: Path) -> list[Path]:
                 f"model {path}: this folder has no metadata/MANIFEST of an nnpackage, no genai_config.json of onnxruntime-genai, and no "
                 f"{ctranslate2_file.NAME} of CTranslate2"
             )
-        return sorted(beside.inside(path, file) for file in beside.place(path).rglob("*") if file.is_file())
+        return sorted(companion_files.inside(path, file) for file in companion_files.place(path).rglob("*") if file.is_file())
     if not path.exists():
         raise InputError(f"model {path}: no such file")
     if path.stat().st_size == 0:
         raise InputError(f"model {path}: the file is empty")
-    file = beside.place(path)
+    file = companion_files.place(path)
     if file.suffix == ".onnx":
         return [file, *_external_files(path)]
     if file.suffix == ".gguf":
@@ -71,7 +71,7 @@ def files_of(path: Path) -> list[Path]:
         if file.suffix == ".param":
             raise InputError(f"model {path}: its weights {weights.name} are missing")
         return [file]
-    return [file, beside.inside(path, weights)]
+    return [file, companion_files.inside(path, weights)]
 
 
 def _external_files(path: Path) -> list[Path]:
@@ -81,7 +81,7 @@ def _external_files(path: Path) -> list[Path]:
     ]
     for file in files:
         if not file.is_file():
-            raise InputError(f"model {path}: its external data {file.relative_to(beside.place(path).parent)} is missing")
+            raise InputError(f"model {path}: its external data {file.relative_to(companion_files.place(path).parent)} is missing")
     return files
 
 

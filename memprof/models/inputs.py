@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from ..errors import InputError
-from ..files import mapped
+from ..base.errors import InputError
+from ..base.files import mapped
 from . import MOST_DIMENSIONS, Torn, flatbuffer, protobuf, tflite_file
 from .nnpackage import first_model
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ..files import opened
+from ..base.files import opened
 from . import Torn
 
 _LARGEST = 16 << 20

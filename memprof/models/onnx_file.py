@@ -1,7 +1,7 @@
 """The tensors of an ONNX file, found by walking its protobuf: in the graph, in nodes, in graphs inside nodes, in functions.
 
 Message and field numbers are those of onnx.proto3, IR version 3 and later. External data (docs/ExternalData.md of onnx) is a path relative to the
-model's folder, see beside.py.
+model's folder, see companion_files.py.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from . import Torn, beside, protobuf
+from . import Torn, companion_files, protobuf
 from .protobuf import Data, Field
 
 # message: {field: the message in it}; other fields hold no tensors.
@@ -63,4 +63,4 @@ def external_entry(data: Data, part: Field) -> tuple[str, str]:
 
 def external_file(model: Path, location: str) -> Path:
     """The file that holds a model's external data. Raises InputError for a file outside the model's folder."""
-    return beside.named(model, location, "its external data")
+    return companion_files.named(model, location, "its external data")

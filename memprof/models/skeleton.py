@@ -10,8 +10,8 @@ import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..errors import InputError, os_reason
-from ..files import mapped
+from ..base.errors import InputError, os_reason
+from ..base.files import mapped
 from . import Torn, onnx_file, protobuf
 
 # Shape inference reads small constants (a Reshape's target, say); no weight worth leaving out is smaller.

@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError, os_reason
-from ..files import mapped
+from ..base.errors import InputError, os_reason
+from ..base.files import mapped
 from . import (
     MOST_DIMENSIONS,
     Torn,
-    beside,
+    companion_files,
     ctranslate2_file,
     flatbuffer,
     genai_folder,
@@ -284,7 +284,7 @@ _OPENVINO_TYPES = {
 def _openvino(path: Path) -> Iterator[StoredTensor]:
     from xml.etree import ElementTree
 
-    weights = beside.inside(path, beside.place(path).with_suffix(".bin"))
+    weights = companion_files.inside(path, companion_files.place(path).with_suffix(".bin"))
     try:
         for layer in ElementTree.parse(path).getroot().iter("layer"):
             data = layer.find("data")
@@ -317,7 +317,7 @@ def _ncnn(path: Path) -> Iterator[StoredTensor]:
     if unknown is not None:
         layer = f"{unknown.name} ({unknown.kind})"
         raise Unparsed(f"the weights of {path.name} cannot be told apart: memprof does not know how many its layer {layer} has")
-    weights = beside.inside(path, beside.place(path).with_suffix(".bin"))
+    weights = companion_files.inside(path, companion_files.place(path).with_suffix(".bin"))
     with mapped(weights) as data:
         for stored in ncnn_file.tensors(data, network):
             yield StoredTensor(stored.name, stored.dtype, stored.shape, stored.end - stored.begin, str(weights), stored.begin)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from .. import files
-from ..errors import InputError, UsageError, near, os_reason
+from ..base import files
+from ..base.errors import InputError, UsageError, near, os_reason
 from . import executed
 from .arenas import arena
 from .graphs.graph import Graph, Unknown

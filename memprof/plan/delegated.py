@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..errors import InputError
+from ..base.errors import InputError
 from .arenas.arena import greedy
 from .arenas.requests import Amount, Basis
 from .graphs.graph import Graph

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import InputError, MeasurementError, os_reason
-from ..importing import onnxruntime_profile
-from ..importing.measurement import count
-from ..models import beside
+from ..base.errors import InputError, MeasurementError, os_reason
+from ..models import companion_files
+from ..recording.importing import onnxruntime_profile
+from ..recording.importing.measurement import count
 from .graphs import onnx_proto
 from .graphs.graph import Graph
 
@@ -77,11 +77,11 @@ def onnxruntime_order(graph: Graph, order: str = "default") -> Executed:
     if graph.format != "onnx":
         raise InputError(f"{graph.path}: onnxruntime runs .onnx models")
     job = {
-        "model": str(beside.place(graph.path)),  # its external data lies there, and not where a link into a store leads
+        "model": str(companion_files.place(graph.path)),  # its external data lies there, and not where a link into a store leads
         "order": _ORDERS[order],
         "shapes": {graph.tensors[number].name: list(graph.tensors[number].shape or ()) for number in graph.inputs},
     }
-    from ..measuring.leftovers import end_leftovers, scratch
+    from ..places.leftovers import end_leftovers, scratch
 
     end_leftovers()
     with scratch("plan") as work:

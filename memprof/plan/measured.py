@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError, MemprofError, os_reason
+from ..base.errors import InputError, MemprofError, os_reason
 from ..models.identity import identify
-from ..runs.records import Model, Run
+from ..records.types import Model, Run
 from .analysis import Analysis, Question, analyse, planned
 from .graphs.read import read
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError, UsageError
+from ..base.errors import InputError, UsageError
 from .analysis import BEST, MODEL, AskedOrder, Planned, Question, asked_order
 from .graphs.read import read
 from .graphs.reduced import problem
-from .graphs.written import reorder
+from .graphs.rewrite import reorder
 from .orders.order import best_order
 from .orders.problem import peak
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError, UsageError
+from ..base.errors import InputError, UsageError
+from ..base.units import counted
 from ..models.identity import identify
-from ..runs import store
-from ..runs.records import Run
-from ..units import counted
+from ..records import store
+from ..records.types import Run
 from . import executed
 from .analysis import BEST, AskedOrder, Planned, asked_order
 from .measured import shapes_of, shapes_text, unknown_shapes

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..errors import InputError
+from ..base.errors import InputError
 from .graphs.graph import FLOATING, Graph, Operator, Unknown, words
 from .graphs.reduced import Mapped, problem
 from .orders.problem import Problem

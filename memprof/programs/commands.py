@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from ..errors import InputError, UsageError, os_reason
-from ..files import sha256_of
+from ..base.errors import InputError, UsageError, os_reason
+from ..base.files import sha256_of
 from ..models.identity import identify
-from ..runs import phases
-from ..runs.records import COMMAND, Model, ModelFile
+from ..records import phases
+from ..records.types import COMMAND, Model, ModelFile
 from .runtimes import Runtime
 
 WORDS = ("model", "threads", "runs", "warmup")

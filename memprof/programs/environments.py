@@ -1,4 +1,4 @@
-"""Environments of memprof's own: in its cache, a folder each (see lasting.py), with one runtime at one version and the packages that it needs.
+"""Environments of memprof's own: in its cache, a folder each (see cache_folders.py), with one runtime at one version and the packages that it needs.
 
 Here they are found, held and removed; memprof.installing makes them, by `python -m venv`.
 """
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from ..cache import cache_folder
-from . import lasting
+from ..base.cache import cache_folder
+from . import cache_folders
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Environment:
     @property
     def last_used(self) -> float:
         """When it was last used, in seconds since 1970."""
-        return lasting.last_used(self.folder)
+        return cache_folders.last_used(self.folder)
 
 
 def version_key(version: str) -> tuple[object, ...]:
@@ -71,7 +71,7 @@ def is_line(wanted: str) -> bool:
 def every() -> list[Environment]:
     """All whole environments, the newest version of each runtime first."""
     environments = []
-    for stamp in place().glob(f"*/{lasting.STAMP}"):
+    for stamp in place().glob(f"*/{cache_folders.STAMP}"):
         with suppress(OSError, msgspec.DecodeError):
             environment = msgspec.json.decode(stamp.read_bytes(), type=Environment)
             # A cache that was moved or copied has stamps of environments that do not work there.
@@ -95,9 +95,9 @@ def use(environment: Environment) -> str:
     """The interpreter of an environment, which nobody removes from now on until this memprof ends. Raises InputError if it is gone."""
     folder = environment.folder
     if folder in _held:
-        lasting.touch(folder)
+        cache_folders.touch(folder)
     else:
-        _held[folder] = lasting.hold(folder)
+        _held[folder] = cache_folders.hold(folder)
     return environment.interpreter
 
 
@@ -106,7 +106,7 @@ def remove(environment: Environment) -> bool:
     held = _held.pop(environment.folder, None)
     if held is not None:
         os.close(held)
-    return lasting.remove(environment.folder)
+    return cache_folders.remove(environment.folder)
 
 
 # -- making
@@ -114,16 +114,16 @@ def remove(environment: Environment) -> bool:
 
 def finish(environment: Environment) -> None:
     """From now on the environment is whole. Raises InputError."""
-    lasting.finish(environment.folder, msgspec.json.encode(environment))
+    cache_folders.finish(environment.folder, msgspec.json.encode(environment))
 
 
 @contextmanager
 def locked(runtime: str, say: Callable[[str], None]) -> Iterator[None]:
     """The block in which environments of a runtime are made, for one memprof at a time: the second says so and waits. Raises InputError."""
-    with lasting.locked(place() / f"{runtime}.lock", f"another memprof installs {runtime}", say):
+    with cache_folders.locked(place() / f"{runtime}.lock", f"another memprof installs {runtime}", say):
         yield
 
 
 def place() -> Path:
     """The folder of all environments. Raises InputError if it cannot be made."""
-    return cache_folder(lasting.ENVIRONMENTS)
+    return cache_folder(cache_folders.ENVIRONMENTS)

@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from .. import files
-from ..cache import cache_folder
-from ..errors import InputError, os_reason
-from ..files import sha256_of
-from ..runs.records import Job
-from . import lasting
+from ..base import files
+from ..base.cache import cache_folder
+from ..base.errors import InputError, os_reason
+from ..base.files import sha256_of
+from ..records.types import Job
+from . import cache_folders
 from .runtimes import Runtime, runners_path
 
 _COMPILERS = ("cc", "gcc", "clang")
@@ -128,13 +128,13 @@ def make(compiler: Sequence[str], sources: Sequence[Path], program: Path, librar
 def _arrays(path: str) -> dict[str, str]:
     """The arrays of an .npz file (a zip of .npy files) as separate files, by name. Raises InputError."""
     try:
-        folder = cache_folder(lasting.INPUTS) / sha256_of(Path(path))[0][:32]
+        folder = cache_folder(cache_folders.INPUTS) / sha256_of(Path(path))[0][:32]
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if name.endswith(".npy")]
             if sum(archive.getinfo(name).file_size for name in names) > _MOST_UNPACKED * os.path.getsize(path):
                 raise InputError(f"{path} cannot be read as .npz: its arrays are larger than what such a file can hold")
             if not folder.exists():
-                with lasting.whole(folder) as work:
+                with cache_folders.whole(folder) as work:
                     for index, name in enumerate(names):
                         with archive.open(name) as member, (work / f"{index}.npy").open("wb") as target:
                             shutil.copyfileobj(member, target)

@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 
 from .. import recorder
-from ..cache import cache_folder
-from ..errors import InputError, os_reason
+from ..base.cache import cache_folder
+from ..base.errors import InputError, os_reason
 from . import native
 
 # What `uname -m` says, and how compilers call that: with glibc, with musl.

@@ -20,8 +20,8 @@ from typing import Protocol
 
 import msgspec
 
-from ..errors import InputError, UsageError, near, near_or_all, os_reason
-from ..units import parse_bytes
+from ..base.errors import InputError, UsageError, near, near_or_all, os_reason
+from ..base.units import parse_bytes
 from . import environments
 
 # The extras of pyproject.toml, and the last Python (3.x) for which a runtime has a package; None if it has packages for all.

@@ -23,8 +23,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from ..errors import InputError, UsageError, os_reason
-from ..runs.phases import WORDS, own
+from ..base.errors import InputError, UsageError, os_reason
+from ..records.phases import WORDS, own
 from . import elf
 from .runtimes import runners_path
 

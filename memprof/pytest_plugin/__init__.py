@@ -23,10 +23,10 @@ from __future__ import annotations
 
 import pytest
 
-from .apart import pytest_runtest_protocol
 from .fixture import memprof
-from .inside import pytest_runtest_call, pytest_runtest_logreport, pytest_sessionstart
+from .isolation import pytest_runtest_protocol
 from .limit import NO_GROWTH, PEAK_RSS
+from .worker import pytest_runtest_call, pytest_runtest_logreport, pytest_sessionstart
 
 __all__ = ["memprof", "pytest_runtest_call", "pytest_runtest_logreport", "pytest_runtest_protocol", "pytest_sessionstart"]
 

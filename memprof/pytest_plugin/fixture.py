@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ..errors import MeasurementError, UsageError
-from ..units import parse_bytes
+from ..base.errors import MeasurementError, UsageError
+from ..base.units import parse_bytes
 from .limit import ONLY_LINUX, PEAK_RSS, Limit
 
 if TYPE_CHECKING:
     from ..api import Runs
-    from ..judge.growth import Verdict
-    from ..runs.records import Run
+    from ..records.types import Run
+    from ..verdicts.growth import Verdict
 
 _BUDGET_NS = 60 * 10**9  # of memprof.grows
 
@@ -48,7 +48,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Grows:
-    """Whether memory rises with the calls of a function: true if it does. verdict: memprof.judge.growth's, with the rate and its interval."""
+    """Whether memory rises with the calls of a function: true if it does. verdict: memprof.verdicts.growth's, with the rate and its interval."""
 
     reason: str
     verdict: Verdict = field(repr=False)
@@ -105,8 +105,8 @@ class Memprof:
         pickled.
         """
         from .. import api
-        from ..measuring.suite import Variant
         from ..programs.runtimes import runners_path
+        from ..subjects.suite import Variant
 
         name, path, environment = self._callable(function, args, kwargs)
         variant = Variant(str(runners_path() / "function.py"), env=environment)
@@ -118,11 +118,11 @@ class Memprof:
 
         Fails the test if that cannot be decided, or if the function fails. Raises UsageError as `function` does.
         """
-        from ..judge import growing
-        from ..measuring.progress import Silent
+        from ..campaign.progress import Silent
+        from ..grow import grow
         from ..programs.runtimes import runners_path
-        from ..runs.summary import Key
-        from ..seek import grow
+        from ..records.summary import Key
+        from ..verdicts import growth_limits
 
         name, path, environment = self._callable(function, args, kwargs)
         request = grow.GrowRequest(
@@ -132,7 +132,9 @@ class Memprof:
             verdict = grow.grow(request, Silent(), lambda line: None).verdict
         except MeasurementError as error:
             pytest.fail(str(error), pytrace=False)
-        row = growing.judged(growing.Measured(Key(name, name, None, ""), "iteration", verdict), growing.Limit("iteration", 0))
+        row = growth_limits.judged(
+            growth_limits.Measured(Key(name, name, None, ""), "iteration", verdict), growth_limits.Limit("iteration", 0)
+        )
         reason = row.reason.replace("iteration", "call").removesuffix("; the limit is 0 B per call")
         if verdict.word == "undecided":
             pytest.fail(f"{name}: {reason}", pytrace=False)

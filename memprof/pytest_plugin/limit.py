@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from ..errors import UsageError
-from ..units import format_bytes, parse_bytes
+from ..base.errors import UsageError
+from ..base.units import format_bytes, parse_bytes
 
 PEAK_RSS = "peak_rss"
 NO_GROWTH = "no_growth"

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..errors import InputError
-from ..runs.records import SCHEMA, Run
+from ..base.errors import InputError
+from ..records.types import SCHEMA, Run
 from . import events
 from .events import decoded, number, unescaped
 from .kills import Kills

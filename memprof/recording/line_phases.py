@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..runs.records import MODEL_LOAD, REQUEST, WARMUP
+from ..records.types import MODEL_LOAD, REQUEST, WARMUP
 from .events import Shares, Stat
 from .phases import Phases, Record, read_record
 from .state import State

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from ..runs.records import OUTSIDE
+from ..records.types import OUTSIDE
 from .fields import count, text, word
 from .outside import Outside
 from .phases import Phases, Record
@@ -18,7 +18,7 @@ from .state import State
 from .values import Values
 from .work import UNITS, Work
 
-_RESERVED = ("startup", "peak", "run", "baseline", OUTSIDE)  # as memprof.runs.phases compares them
+_RESERVED = ("startup", "peak", "run", "baseline", OUTSIDE)  # as memprof.records.phases compares them
 _PHASES_OF_WORK = 16
 _ERROR_KINDS = ("import", "refused", "error")
 _MOST_STRAYS = 5

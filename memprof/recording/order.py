@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ..runs.records import Cache, Job, Machine
+from ..records.types import Cache, Job, Machine
 from .bounds import late_by_thread
 from .events import escaped
 

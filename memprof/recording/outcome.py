@@ -8,14 +8,14 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
-from ..runs.records import Status
+from ..records.types import Status
 from . import machines
 from .line_phases import LinePhases
 from .marks import Marks
 from .phases import Phases
 from .state import State
 
-Outcome = dict[str, Any]  # memprof.runs.records.Outcome
+Outcome = dict[str, Any]  # memprof.records.types.Outcome
 
 _NO_START: Status = "start"
 

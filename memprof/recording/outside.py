@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..runs.records import OUTSIDE
+from ..records.types import OUTSIDE
 from .fields import count
 from .phases import Phases, Record, read_record
 from .state import State

@@ -8,7 +8,7 @@ from typing import Any
 from .fields import NEVER
 from .state import State
 
-Record = dict[str, Any]  # memprof.runs.records.Mark, as long as it may change
+Record = dict[str, Any]  # memprof.records.types.Mark, as long as it may change
 _TIMES = 4096  # of a phase whose memory is followed; of hours the first are enough, as in native/memprof.h
 
 

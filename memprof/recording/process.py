@@ -83,7 +83,7 @@ class Process:
         self.child_faults = stat.child_faults
 
     def record(self) -> dict[str, Any]:
-        """The process in the form of memprof.runs.records.Process."""
+        """The process in the form of memprof.records.types.Process."""
         record: dict[str, Any] = {
             "pid": self.pid,
             "name": self.name,

@@ -102,7 +102,7 @@ class Tree:
         return next((process.name for process in self._all() if process.pid == pid), "")
 
     def records(self) -> list[dict[str, Any]]:
-        """memprof.runs.records.Process of each process, in the order of their begin; the largest alone if there are too many."""
+        """memprof.records.types.Process of each process, in the order of their begin; the largest alone if there are too many."""
         processes = sorted(self._all(), key=lambda process: process.begin_ns)
         if len(processes) > _KEPT:
             largest = sorted(processes, key=lambda process: -process.rss_peak)[:_KEPT]

@@ -11,7 +11,7 @@ _MOST_VALUE = 1e100  # memprof refuses larger numbers; a file of JSON holds neit
 
 
 class Values:
-    """records: memprof.runs.records.Value of each figure."""
+    """records: memprof.records.types.Value of each figure."""
 
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []

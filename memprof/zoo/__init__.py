@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import InputError, UsageError, near, os_reason
-from ..files import FORCE, check_new, replacing, sha256_of
+from ..base.errors import InputError, UsageError, near, os_reason
+from ..base.files import FORCE, check_new, replacing, sha256_of
 from ..models import genai_folder
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def _make_ncnn(name: str, path: Path, overwrite: bool) -> tuple[Path, ...]:
 
 
 def _make_converted(name: str, path: Path, runtime: str, overwrite: bool) -> tuple[Path, ...]:
-    from ..measuring.leftovers import end_leftovers, scratch
+    from ..places.leftovers import end_leftovers, scratch
     from ..programs.runtimes import convert
 
     check_new(path, instead=FORCE, overwrite=overwrite)

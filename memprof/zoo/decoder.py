@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 from .graph import Weight
 
 HEAD = 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 
 _FLOAT_BYTES = 4
 

@@ -11,7 +11,7 @@ import math
 
 from onnx import GraphProto, NodeProto, TensorProto, helper
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 from .graph import Weight
 from .onnx_file import OnnxModel, assemble, weight_constant
 

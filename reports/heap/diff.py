@@ -9,11 +9,11 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from memprof.heap import wording
+from memprof.base.terminal_text import plain
+from memprof.base.units import counted, format_bytes
+from memprof.heap import phrases
 from memprof.heap.diff import Change, Diff, Side
 from memprof.heap.names import short
-from memprof.plain import plain
-from memprof.units import counted, format_bytes
 
 from . import labels, terminal
 
@@ -93,7 +93,7 @@ def headline(diff: Diff) -> str:
 
 def _share(growth: int, before: int) -> str:
     """A growth as a share, `+12.0%`; a share below a tenth of a percent in words, for a sign would stand before a zero."""
-    text = wording.share(abs(growth), before)
+    text = phrases.share(abs(growth), before)
     if text[0] in "<>":
         return f"{'less' if text[0] == '<' else 'more'} than {text[1:]}"
     return f"{'+' if growth > 0 else '-'}{text}"
@@ -108,8 +108,8 @@ class _Page(terminal.Page):
     def write(self) -> None:
         diff = self.diff
         for word, side in (("A", diff.before), ("B", diff.after)):
-            where = f", {wording.moment(side.profile, side.shown)}" if side.shown is not None else ""
-            self.prose(f"{word}: {side.profile.path or wording.program(side.profile)} ({side.profile.tool}{where})", "dim")
+            where = f", {phrases.moment(side.profile, side.shown)}" if side.shown is not None else ""
+            self.prose(f"{word}: {side.profile.path or phrases.program(side.profile)} ({side.profile.tool}{where})", "dim")
         self.prose(headline(diff), f"bold {_tone(diff.growth_bytes)}")
         for note in diff.notes:
             self.prose(f"! {note}", "yellow")

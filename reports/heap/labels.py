@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from memprof.base.terminal_text import plain
+from memprof.base.units import counted
 from memprof.heap.frames import NO_MODULE, By, Frame
 from memprof.heap.names import module_name, short
 from memprof.heap.profile import HeapProfile
 from memprof.heap.shape import BELOW, ROOT, Shape
-from memprof.plain import plain
-from memprof.units import counted
 
 WHOLE = "all of the heap"
 

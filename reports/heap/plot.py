@@ -17,12 +17,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from memprof.errors import InputError
-from memprof.heap import wording
+from memprof.base.errors import InputError
+from memprof.base.units import format_bytes
+from memprof.heap import phrases
 from memprof.heap.frames import By
 from memprof.heap.profile import HeapProfile, Snapshot, TimeUnit
-from memprof.runs.metrics import BYTES
-from memprof.units import format_bytes
+from memprof.records.metrics import BYTES
 
 from ..pictures import lettering, placing, style
 from ..pictures.sheet import Entry, PhaseName, Sheet, phase_name, phase_names_width
@@ -85,7 +85,7 @@ def facts(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> di
         "tool": profile.tool,
         "path": profile.path,
         "time_unit": profile.time_unit,
-        "remarks": wording.remarks(profile),
+        "remarks": phrases.remarks(profile),
         "peak": {"index": profile.peak.index, "total_bytes": profile.peak.total_bytes},
         "snapshots": [
             {"index": snapshot.index, "time": snapshot.time, "total_bytes": snapshot.total_bytes} for snapshot in profile.snapshots
@@ -109,8 +109,8 @@ def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
     paler = _estimated(everywhere.known.tolist(), edges, (right - first) * _SLIVER) if len(table.snapshots) > 1 else []
     phases = _phases(profile, first, right, time)
     sheet = Sheet(
-        f"Who held the heap: {wording.program(profile)}",
-        f"{profile.tool} · {wording.headline(profile)}",
+        f"Who held the heap: {phrases.program(profile)}",
+        f"{profile.tool} · {phrases.headline(profile)}",
         _NAMES + _HIGH + _TIME_AXIS,
         legend=_legend(snapshots, areas),
         remarks=_remarks(profile, phases, bool(paler)),
@@ -152,7 +152,7 @@ def _legend(snapshots: Sequence[Snapshot], areas: Sequence[Area]) -> list[Entry]
 
 
 def _remarks(profile: HeapProfile, phases: Sequence[Phase], paler: bool) -> list[str]:
-    remarks = [*wording.remarks(profile), wording.counting(profile), wording.between(profile)]
+    remarks = [*phrases.remarks(profile), phrases.counting(profile), phrases.between(profile)]
     if paler:
         remarks.append("Between snapshots with a tree only the total is known; the areas there, drawn paler, are estimated from it.")
     if numbered := [f"{phase.label} {phase.name}" for phase in phases if phase.label != phase.name]:
@@ -285,8 +285,8 @@ def _names(sheet: Sheet, profile: HeapProfile, areas: Sequence[Area], table: Ser
         sheet.box(left, top + 0.02, 0.28, _LINE * 1.5, area.fill)
         sheet.text(left + 0.36, top, lettering.escaped(text), size=style.SMALL)
         size = int(area.values[best])
-        share = f"{format_bytes(size)}, {wording.share(size, shown.total_bytes)}" if shown.total_bytes else format_bytes(size)
-        too_small = not size and wording.gathered(profile)
+        share = f"{format_bytes(size)}, {phrases.share(size, shown.total_bytes)}" if shown.total_bytes else format_bytes(size)
+        too_small = not size and phrases.gathered(profile)
         words = "too small to be listed there" if too_small else f"{share}{f' · {area.name.module}' if area.name.module else ''}"
         beside = lettering.shortened(lettering.readable(words), room - 0.36, style.SMALL)
         sheet.text(left + 0.36, top + _LINE, lettering.escaped(beside), size=style.SMALL, color=style.GREY)

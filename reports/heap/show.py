@@ -15,13 +15,13 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from memprof.errors import UsageError
-from memprof.heap import wording
+from memprof.base.errors import UsageError
+from memprof.base.terminal_text import plain
+from memprof.base.units import format_bytes
+from memprof.heap import phrases
 from memprof.heap.frames import By
 from memprof.heap.profile import HeapProfile, Snapshot
 from memprof.heap.shape import BELOW, Shape, shape, sums
-from memprof.plain import plain
-from memprof.units import format_bytes
 
 from . import labels, terminal
 
@@ -61,7 +61,7 @@ def render(profile: HeapProfile, look: Look = Look(), *, width: int = 100, colou
 
 def facts(profile: HeapProfile, look: Look = Look()) -> dict[str, Any]:
     """The same content as values that JSON can hold, sizes in bytes, times in `time_unit`."""
-    shown = wording.chosen(profile, look.snapshot, look.phase)
+    shown = phrases.chosen(profile, look.snapshot, look.phase)
     values: dict[str, Any] = {
         "tool": profile.tool,
         "command": profile.command,
@@ -69,7 +69,7 @@ def facts(profile: HeapProfile, look: Look = Look()) -> dict[str, Any]:
         "counts": profile.counts,
         "time_unit": profile.time_unit,
         "partial": profile.partial,
-        "remarks": wording.remarks(profile, shown),
+        "remarks": phrases.remarks(profile, shown),
         "phases": [{"name": span.name, "begin": span.begin, "end": span.end} for span in profile.phases],
         "peak": _snapshot_facts(profile.peak) if profile.snapshots else None,
         "peak_tree_is_peak": bool(profile.peak_tree and profile.peak_tree[1]),
@@ -136,7 +136,7 @@ class _Page(terminal.Page):
         super().__init__(console, unicode)
         self.profile, self.look = profile, look
         self.width = console.width
-        self.shown = wording.chosen(profile, look.snapshot, look.phase)
+        self.shown = phrases.chosen(profile, look.snapshot, look.phase)
         self.tones: dict[str, str] = {}
 
     def write(self) -> None:
@@ -165,9 +165,9 @@ class _Page(terminal.Page):
         command = labels.shortened(plain(profile.command), 3 * self.width)
         if command:
             self.prose(self._ascii(f"{profile.tool} of {command}"), "dim")
-        self.prose(wording.headline(profile), "bold")
-        self.prose(wording.counting(profile), "dim")
-        for remark in wording.remarks(profile, self.shown):
+        self.prose(phrases.headline(profile), "bold")
+        self.prose(phrases.counting(profile), "dim")
+        for remark in phrases.remarks(profile, self.shown):
             self.prose(f"! {remark}", "yellow")
 
     # -- the chart
@@ -208,7 +208,7 @@ class _Page(terminal.Page):
             line.append(mark, "red" if place == peak else "cyan" if place == shown else "dim")
         self.line(line)
         unit = self.profile.time_unit
-        begin, end = wording.format_time(first, unit), wording.format_time(last, unit)
+        begin, end = phrases.format_time(first, unit), phrases.format_time(last, unit)
         if first == 0:
             begin = "0"
         self.line(Text(" " * left + begin + end.rjust(max(wide - len(begin), 1)), "dim"))
@@ -247,8 +247,8 @@ class _Page(terminal.Page):
         if numbered:
             dash = "–" if self.unicode else "-"
             for number, (name, span) in enumerate(zip(names, spans, strict=True), 1):
-                end = "the end" if span.end is None else wording.format_time(span.end, unit)
-                text = f"{number} {labels.shortened(name, 30)} {wording.format_time(span.begin, unit)}{dash}{end}"
+                end = "the end" if span.end is None else phrases.format_time(span.end, unit)
+                text = f"{number} {labels.shortened(name, 30)} {phrases.format_time(span.begin, unit)}{dash}{end}"
                 if len(lines) > 1 and cell_len(lines[-1]) + 3 + cell_len(text) <= wide:
                     lines[-1] += f"   {text}"
                 else:
@@ -273,10 +273,10 @@ class _Page(terminal.Page):
                 self._node(tree, node, whole, guide)
         if tree.own()[0] > whole * look.least:
             self.line(
-                Text(f"{format_bytes(tree.own()[0]):>10} {wording.share(tree.own()[0], whole):>6}  (in no place the tool names)", "dim")
+                Text(f"{format_bytes(tree.own()[0]):>10} {phrases.share(tree.own()[0], whole):>6}  (in no place the tool names)", "dim")
             )
         notes = [f"nodes below {100 * look.least:g}% are gathered (--min)"] if look.least else []
-        if wording.gathered(self.profile):
+        if phrases.gathered(self.profile):
             notes.append("the tool had left out the smallest places before")
         if look.fold:
             notes.append("allocators' own frames are left out (--no-fold)")
@@ -287,7 +287,7 @@ class _Page(terminal.Page):
         size, above = tree.bytes[node], tree.parent[node]
         part = size / whole if whole else 0.0
         text = Text(f"{format_bytes(size):>10} ")
-        text.append(f"{wording.share(size, whole):>6} ", "bold red" if part >= 0.25 else "yellow" if part >= 0.05 else "dim")
+        text.append(f"{phrases.share(size, whole):>6} ", "bold red" if part >= 0.25 else "yellow" if part >= 0.05 else "dim")
         if above > 0 and tree.bytes[above] == size:
             text = Text(" " * 18)  # as much as the line above: all of it came this way
         text.append(guide, "dim")
@@ -323,8 +323,8 @@ class _Page(terminal.Page):
         whole = self.shown.tree.bytes[0]
         self.line(Text(f"{'self':>10} {'':5}  {'total':>12} {'':5}", "dim"))
         for row in rows:
-            text = Text(f"{format_bytes(row.own_bytes):>10} {wording.share(row.own_bytes, whole):>6}")
-            text.append(f" {format_bytes(row.total_bytes):>12} {wording.share(row.total_bytes, whole):>6}", "dim")
+            text = Text(f"{format_bytes(row.own_bytes):>10} {phrases.share(row.own_bytes, whole):>6}")
+            text.append(f" {format_bytes(row.total_bytes):>12} {phrases.share(row.total_bytes, whole):>6}", "dim")
             text.append("  ")
             self._named(text, row.label, "")
             self.line(text)

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from memprof.plain import plain
+from memprof.base.terminal_text import plain
 
 from . import labels
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from memprof.history.lines import Change, History
-from memprof.runs import metrics
-from memprof.runs.records import PEAK
-from memprof.units import counted
+from memprof.base.units import counted
+from memprof.records import metrics
+from memprof.records.types import PEAK
+from memprof.versions.history_file import Change, History
 
 from .. import standalone
 from ..standalone import check

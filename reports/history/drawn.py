@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from memprof.history.lines import History, Hit, Line
-from memprof.runs import metrics
+from memprof.records import metrics
+from memprof.versions.history_file import History, Hit, Line
 
 from .. import rows
 from ..tables import grid

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from memprof.errors import InputError
+from memprof.base.errors import InputError
+from memprof.base.terminal_text import plain
 from memprof.explain.records import Explanation
-from memprof.plain import plain
 from memprof.plan.measured import Measured
-from memprof.runs import summary
-from memprof.runs.records import Run
+from memprof.records import summary
+from memprof.records.types import Run
 
 from .. import standalone
 from ..rows import by_model, label_names, labels
@@ -116,7 +116,7 @@ def _laws(runs: Sequence[Run]) -> list[_Law]:
     """What runs of `memprof scale` tell."""
     if not any(run.job.at for run in runs):
         return []
-    from memprof.seek import scale_laws  # brings scipy along, which no other page needs
+    from memprof.scale import predictions  # brings scipy along, which no other page needs
 
     from ..pictures import saving, scale
     from ..tables.scale import answers, finding, notes
@@ -129,7 +129,7 @@ def _laws(runs: Sequence[Run]) -> list[_Law]:
             [*finding(search, plain).split("\n\n"), *notes(search)],
             answers(search),
         )
-        for search in scale_laws.of_runs(runs)
+        for search in predictions.of_runs(runs)
     ]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from memprof.runs.records import Machine, Run
-from memprof.runs.settings import written
-from memprof.units import format_bound, format_bytes
+from memprof.base.units import format_bound, format_bytes
+from memprof.records.settings import written
+from memprof.records.types import Machine, Run
 
 from .. import ran
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from memprof.runs import metrics, summary
-from memprof.runs.metrics import METRICS, Metric
-from memprof.runs.records import PEAK, STARTUP, Mark, Run
-from memprof.runs.summary import Key
+from memprof.records import metrics, summary
+from memprof.records.metrics import METRICS, Metric
+from memprof.records.summary import Key
+from memprof.records.types import PEAK, STARTUP, Mark, Run
 
 from .. import rows as naming
 from ..columns import columns as unpacked

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import html as escaping
 
+from memprof.base.units import format_bytes
 from memprof.explain.records import SLICES, Explanation
-from memprof.units import format_bytes
 
 from .. import soundness
 from ..tables.explain import FILLS, NOTHING, hows, lead, notes, settings, short, tables, title, verdict, warned, where

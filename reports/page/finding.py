@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from memprof.runs import metrics, summary
-from memprof.runs.metrics import METRICS
-from memprof.runs.records import PEAK, Run
-from memprof.runs.summary import Key
-from memprof.units import counted, format_bytes
+from memprof.base.units import counted, format_bytes
+from memprof.records import metrics, summary
+from memprof.records.metrics import METRICS
+from memprof.records.summary import Key
+from memprof.records.types import PEAK, Run
 
 from .. import rows
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from memprof.runs import summary
-from memprof.runs.records import Outcome, Run
-from memprof.runs.summary import Key
-from memprof.units import counted, format_bound, format_bytes, format_duration
+from memprof.base.units import counted, format_bound, format_bytes, format_duration
+from memprof.records import summary
+from memprof.records.summary import Key
+from memprof.records.types import Outcome, Run
 
 from .. import ran, rows
 from ..tables import missing

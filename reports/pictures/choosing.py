@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from memprof.errors import InputError, UsageError, near
-from memprof.plain import plain
-from memprof.runs import metrics, summary
-from memprof.runs.metrics import Metric
-from memprof.runs.records import PEAK, Machine, Run
-from memprof.runs.summary import Key
+from memprof.base.errors import InputError, UsageError, near
+from memprof.base.terminal_text import plain
+from memprof.records import metrics, summary
+from memprof.records.metrics import Metric
+from memprof.records.summary import Key
+from memprof.records.types import PEAK, Machine, Run
 
 from .. import ran
 from ..rows import named

@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from memprof.errors import InputError
-from memprof.runs.metrics import BYTES, NS
-from memprof.seek.fit import At, Fitted
-from memprof.units import format_bytes
+from memprof.base.errors import InputError
+from memprof.base.units import format_bytes
+from memprof.fit.fit import At, Fitted
+from memprof.records.metrics import BYTES, NS
 
 from ..tables import grid
 from ..tables.fit import whole

@@ -9,13 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from memprof.errors import InputError
-from memprof.judge import growth
-from memprof.judge.growth import Series, Verdict
-from memprof.runs import store, work
-from memprof.runs.metrics import BYTES
-from memprof.runs.records import COMMAND, Run
-from memprof.seek.grow import Grown, last_round, longest
+from memprof.base.errors import InputError
+from memprof.grow.grow import Grown, last_round, longest
+from memprof.records import store, work
+from memprof.records.metrics import BYTES
+from memprof.records.types import COMMAND, Run
+from memprof.verdicts import growth
+from memprof.verdicts.growth import Series, Verdict
 
 from ..tables import grid
 from ..tables.grid import Unit

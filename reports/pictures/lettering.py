@@ -16,7 +16,7 @@ from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.ft2font import FT2Font
 from matplotlib.text import Text
 
-from memprof.plain import plain
+from memprof.base.terminal_text import plain
 
 from .style import BODY, SMALL, families
 

@@ -19,11 +19,11 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from matplotlib.ticker import MaxNLocator
 
-from memprof.errors import InputError
-from memprof.runs import metrics, summary
-from memprof.runs.metrics import BYTES
-from memprof.runs.records import RELEASE, STARTUP, Mark, Run
-from memprof.runs.summary import Key
+from memprof.base.errors import InputError
+from memprof.records import metrics, summary
+from memprof.records.metrics import BYTES
+from memprof.records.summary import Key
+from memprof.records.types import RELEASE, STARTUP, Mark, Run
 
 from ..columns import Cache, Split, split
 from ..rows import named

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from memprof import files
-from memprof.errors import UsageError
+from memprof.base import files
+from memprof.base.errors import UsageError
 from memprof.plan.analysis import Analysis, Planned
 
 from .. import standalone

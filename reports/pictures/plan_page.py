@@ -8,27 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memprof.plain import plain
+from memprof.base.terminal_text import plain
+from memprof.base.units import format_bytes
 from memprof.plan.analysis import Analysis, Ordered, Planned
 from memprof.plan.orders.problem import Step
-from memprof.units import format_bytes
 
 from .. import standalone
 from ..tables.grid import Unit
 from ..tables.plan import order_name, unit_of
-from .plan_picture import (
-    BEST,
-    TENSORS,
-    arena_heights,
-    arena_size,
-    arena_text,
-    bound_text,
-    order_label,
-    orders,
-    remarks,
-    subtitle,
-    title,
-)
+from .plan_picture import BEST, TENSORS, arena_heights, arena_size, arena_text, bound_text, order_label, orders, remarks, subtitle, title
 
 # Pixels: of the largest arena, and of the smallest.
 _ARENA_HIGH, _ARENA_LEAST = 320, 90

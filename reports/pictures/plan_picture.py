@@ -15,11 +15,11 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from memprof.errors import InputError
+from memprof.base.errors import InputError
+from memprof.base.units import counted, format_bytes
 from memprof.plan.analysis import Analysis, Arena, Ordered, Planned
 from memprof.plan.graphs.reduced import Mapped
 from memprof.plan.orders.problem import Step, steps
-from memprof.units import counted, format_bytes
 
 from ..tables.grid import Unit
 from ..tables.plan import order_name, unit_of

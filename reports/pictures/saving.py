@@ -9,8 +9,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from memprof.errors import InputError, UsageError
-from memprof.files import check_target, write
+from memprof.base.errors import InputError, UsageError
+from memprof.base.files import check_target, write
 
 from .lettering import whole_letters
 from .style import DPI, look

@@ -15,14 +15,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from memprof.errors import InputError
-from memprof.judge.laws import Prediction
-from memprof.judge.terms import At
-from memprof.runs.metrics import BYTES
-from memprof.runs.records import Run
-from memprof.seek import scale_laws
-from memprof.seek.scaled import Measured, Scaled, Within, words_of
-from memprof.units import counted, format_bytes, format_number, parse_bytes
+from memprof.base.errors import InputError
+from memprof.base.units import counted, format_bytes, format_number, parse_bytes
+from memprof.laws.laws import Prediction
+from memprof.laws.terms import At
+from memprof.records.metrics import BYTES
+from memprof.records.types import Run
+from memprof.scale import predictions as scale_laws
+from memprof.scale.answer import Measured, Scaled, Within, words_of
 
 from ..tables import grid
 from ..tables.grid import Unit

@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from memprof.runs import metrics, summary
-from memprof.runs.metrics import Metric
-from memprof.runs.records import Run
-from memprof.runs.summary import Key
-from memprof.units import counted
+from memprof.base.units import counted
+from memprof.records import metrics, summary
+from memprof.records.metrics import Metric
+from memprof.records.summary import Key
+from memprof.records.types import Run
 
 from ..rows import named
 from ..tables.grid import Unit, number

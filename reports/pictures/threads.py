@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from memprof.errors import InputError
-from memprof.runs import metrics, summary
-from memprof.runs.metrics import Metric
-from memprof.runs.records import Run
+from memprof.base.errors import InputError
+from memprof.records import metrics, summary
+from memprof.records.metrics import Metric
+from memprof.records.types import Run
 
 from ..tables.grid import Unit
 from . import choosing, lettering, style

@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from memprof.errors import InputError, UsageError, near
-from memprof.runs import metrics, summary
-from memprof.runs.metrics import BYTES
-from memprof.runs.records import PEAK, PHASES, RELEASE, STARTUP, Run
+from memprof.base.errors import InputError, UsageError, near
+from memprof.records import metrics, summary
+from memprof.records.metrics import BYTES
+from memprof.records.types import PEAK, PHASES, RELEASE, STARTUP, Run
 
 from ..columns import Cache, Columns, Peak, Span, spans, thin, typical, whole_peak
 from ..rows import named

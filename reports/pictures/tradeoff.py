@@ -12,11 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, MaxNLocator, NullFormatter
 
-from memprof.errors import InputError
-from memprof.runs import metrics, summary
-from memprof.runs.metrics import Metric
-from memprof.runs.records import Run
-from memprof.runs.summary import Key
+from memprof.base.errors import InputError
+from memprof.records import metrics, summary
+from memprof.records.metrics import Metric
+from memprof.records.summary import Key
+from memprof.records.types import Run
 
 from ..rows import named
 from ..tables.grid import Unit, choose_unit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from memprof.seek.tuned import Tuned
+from memprof.tune.answer import Tuned
 
 from . import tradeoff
 

@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from memprof.errors import InputError
+from memprof.base.errors import InputError
 from memprof.explain.records import SLICES, Explanation, Phase
-from memprof.runs.metrics import BYTES
+from memprof.records.metrics import BYTES
 
 from ..fills import Fill
 from ..tables.explain import FILLS, headline, lead, short, title, warned

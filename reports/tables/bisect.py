@@ -7,14 +7,14 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
+from memprof.base.units import counted, format_bytes, format_duration
+from memprof.bisect.bisect import Bisected
+from memprof.bisect.bisect_request import Side
+from memprof.bisect.search import Step
+from memprof.bisect.undo_search import Undoing
 from memprof.explain.records import Explanation
-from memprof.history.asked import Side
-from memprof.history.bisecting import Bisected
-from memprof.history.undoing import Undoing
-from memprof.runs import metrics
-from memprof.runs.metrics import amount, signed
-from memprof.seek.bisect import Step
-from memprof.units import counted, format_bytes, format_duration
+from memprof.records import metrics
+from memprof.records.metrics import amount, signed
 
 from . import grid
 from .grid import Section, Table

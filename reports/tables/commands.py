@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from memprof.runs.metrics import BYTES
-from memprof.runs.records import Process, Run
-from memprof.runs.summary import Key
+from memprof.records.metrics import BYTES
+from memprof.records.summary import Key
+from memprof.records.types import Process, Run
 
 from . import grid
 from .grid import Table

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from memprof.judge.compare import Comparison, Difference
-from memprof.runs import metrics
-from memprof.units import counted
+from memprof.base.units import counted
+from memprof.records import metrics
+from memprof.verdicts.compare import Comparison, Difference
 
 from ..rows import key_fields, place
 from . import grid, inputs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from memprof.base.terminal_text import plain
+from memprof.base.units import counted, format_bytes, format_duration
 from memprof.explain import records
 from memprof.explain.records import (
     AGAIN,
@@ -21,11 +23,9 @@ from memprof.explain.records import (
     Proposal,
     Verified,
 )
-from memprof.plain import plain
-from memprof.runs.metrics import BYTES
-from memprof.runs.records import PEAK
-from memprof.runs.settings import written
-from memprof.units import counted, format_bytes, format_duration
+from memprof.records.metrics import BYTES
+from memprof.records.settings import written
+from memprof.records.types import PEAK
 
 from .. import soundness
 from ..fills import Fill

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from memprof.plain import plain
-from memprof.runs.metrics import BYTES, NS
-from memprof.seek.fit import WHOLE, Fitted, Part, confirmations
-from memprof.units import counted, format_bytes
+from memprof.base.terminal_text import plain
+from memprof.base.units import counted, format_bytes
+from memprof.fit.fit import WHOLE, Fitted, Part, confirmations
+from memprof.records.metrics import BYTES, NS
 
 from ..shapes import shaped
 from . import grid

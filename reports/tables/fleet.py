@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from memprof.measuring.fleet.watching import Fleet
-from memprof.units import counted, format_duration
+from memprof.base.units import counted, format_duration
+from memprof.fleet.monitor import Fleet
 
 from . import grid
 from .grid import Section, Table

@@ -9,12 +9,12 @@ from dataclasses import asdict
 from html import escape
 from typing import Any
 
-from memprof.judge.baseline import Updated
-from memprof.judge.verdicts import OUTCOME, WORST_FIRST, Judged, Report, Verdict, worst_first
-from memprof.plain import harmless
-from memprof.runs import metrics
-from memprof.runs.metrics import amount
-from memprof.units import counted
+from memprof.base.terminal_text import harmless
+from memprof.base.units import counted
+from memprof.records import metrics
+from memprof.records.metrics import amount
+from memprof.verdicts.baseline import Updated
+from memprof.verdicts.verdicts import OUTCOME, WORST_FIRST, Judged, Report, Verdict, worst_first
 
 from ..rows import key_fields, place
 from . import grid, inputs

@@ -6,10 +6,10 @@ import html as escaping
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from memprof.errors import UsageError
-from memprof.plain import plain
-from memprof.runs.metrics import BYTES, NS
-from memprof.units import BYTE_UNITS
+from memprof.base.errors import UsageError
+from memprof.base.terminal_text import plain
+from memprof.base.units import BYTE_UNITS
+from memprof.records.metrics import BYTES, NS
 
 _WIDEST = 100  # one long name must not push all other rows off the screen
 

@@ -6,12 +6,12 @@ import json
 from dataclasses import asdict, replace
 from typing import Any
 
-from memprof.judge.growth import Growth, Where
-from memprof.plain import plain
-from memprof.runs.metrics import BYTES
-from memprof.runs.records import Run
-from memprof.seek.grow import Grown
-from memprof.units import counted, format_bytes
+from memprof.base.terminal_text import plain
+from memprof.base.units import counted, format_bytes
+from memprof.grow.grow import Grown
+from memprof.records.metrics import BYTES
+from memprof.records.types import Run
+from memprof.verdicts.growth import Growth, Where
 
 from . import grid
 from .grid import Say, Section, Table

@@ -8,11 +8,11 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from memprof.history.lines import Change, Checked, History, Hit, Line
-from memprof.runs import metrics
-from memprof.runs.metrics import amount, signed
-from memprof.runs.records import PEAK
-from memprof.units import counted
+from memprof.base.units import counted
+from memprof.records import metrics
+from memprof.records.metrics import amount, signed
+from memprof.records.types import PEAK
+from memprof.versions.history_file import Change, Checked, History, Hit, Line
 
 from ..rows import key_fields, part
 from . import grid

@@ -1,13 +1,13 @@
-"""The shapes that ran in a report on two sides: see memprof.judge.inputs."""
+"""The shapes that ran in a report on two sides: see memprof.verdicts.input_files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from memprof.judge import inputs as judged
-from memprof.runs import summary
-from memprof.runs.records import Run
+from memprof.records import summary
+from memprof.records.types import Run
+from memprof.verdicts import input_files as judged
 
 from ..ran import heading, shapes
 from ..rows import key_fields

@@ -9,11 +9,11 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from memprof.runs import metrics
-from memprof.runs.metrics import METRICS
-from memprof.runs.records import MODEL_LOAD, PREPARE, Run
-from memprof.runs.summary import Key
-from memprof.units import BYTE_UNITS
+from memprof.base.units import BYTE_UNITS
+from memprof.records import metrics
+from memprof.records.metrics import METRICS
+from memprof.records.summary import Key
+from memprof.records.types import MODEL_LOAD, PREPARE, Run
 
 from .grid import Table
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memprof.runs import metrics, summary
-from memprof.runs.metrics import Metric
-from memprof.runs.records import OUTSIDE, PEAK, STARTUP, Mark, Run
-from memprof.units import format_bytes
+from memprof.base.units import format_bytes
+from memprof.records import metrics, summary
+from memprof.records.metrics import Metric
+from memprof.records.types import OUTSIDE, PEAK, STARTUP, Mark, Run
 
 from ..rows import BASELINE
 

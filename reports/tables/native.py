@@ -10,10 +10,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
-from memprof.runs import metrics, summary
-from memprof.runs.metrics import METRICS
-from memprof.runs.records import RELEASE, STARTUP, Mark, Run
-from memprof.runs.summary import Key
+from memprof.records import metrics, summary
+from memprof.records.metrics import METRICS
+from memprof.records.summary import Key
+from memprof.records.types import RELEASE, STARTUP, Mark, Run
 
 _SUFFIX = "-native"
 _MIB = 1 << 20

@@ -9,13 +9,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from memprof.errors import UsageError
+from memprof.base.errors import UsageError
+from memprof.base.units import BYTE_UNITS, counted
 from memprof.plan.analysis import Analysis, Ordered, Row
 from memprof.plan.arenas.packing import Packed
 from memprof.plan.graphs.weights import Account
 from memprof.plan.reordering import Reordered
-from memprof.runs import metrics
-from memprof.units import BYTE_UNITS, counted
+from memprof.records import metrics
 
 from . import grid
 from .grid import Section, Table, Unit

@@ -5,11 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 
+from memprof.base.units import format_bytes
 from memprof.plan.analysis import Analysis
 from memprof.plan.measured import Measured, Shapes, shapes_text
-from memprof.runs import metrics, summary
-from memprof.runs.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Run
-from memprof.units import format_bytes
+from memprof.records import metrics, summary
+from memprof.records.types import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Run
 
 from ..rows import named
 from . import grid

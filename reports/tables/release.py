@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from memprof.runs import metrics
-from memprof.runs.metrics import BYTES, METRICS
-from memprof.runs.records import RELEASE, Run
-from memprof.runs.summary import Key
+from memprof.records import metrics
+from memprof.records.metrics import BYTES, METRICS
+from memprof.records.summary import Key
+from memprof.records.types import RELEASE, Run
 
 from . import grid
 from .grid import Table

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from memprof.plan.residency import Residency
-from memprof.runs import metrics, summary
-from memprof.runs.records import EXECUTE, Run
+from memprof.records import metrics, summary
+from memprof.records.types import EXECUTE, Run
 
 from ..rows import named
 from . import grid, swap

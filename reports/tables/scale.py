@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from memprof.judge.laws import FARTHEST, Coefficient, Law, bounds
-from memprof.judge.terms import Point as LawPoint
-from memprof.plain import plain
-from memprof.runs.metrics import BYTES
-from memprof.seek.scaled import Measured, Scaled, Within, words_of
-from memprof.units import BYTE_UNITS, counted, format_bytes, format_number
+from memprof.base.terminal_text import plain
+from memprof.base.units import BYTE_UNITS, counted, format_bytes, format_number
+from memprof.laws.laws import FARTHEST, Coefficient, Law, bounds
+from memprof.laws.terms import Point as LawPoint
+from memprof.records.metrics import BYTES
+from memprof.scale.answer import Measured, Scaled, Within, words_of
 
 from . import grid
 from .grid import Say, Section, Table, Unit

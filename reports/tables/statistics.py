@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memprof.runs.metrics import METRICS
-from memprof.runs.summary import Row
+from memprof.records.metrics import METRICS
+from memprof.records.summary import Row
 
 from .. import rows
 from . import grid

@@ -17,13 +17,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from memprof.errors import UsageError, near
-from memprof.runs import store
-from memprof.runs.metrics import BYTES, NS
-from memprof.runs.phases import named as phase_named
-from memprof.runs.records import RELEASE, STARTUP, Run
-from memprof.runs.summary import Key
-from memprof.units import parse_duration_ns
+from memprof.base.errors import UsageError, near
+from memprof.base.units import parse_duration_ns
+from memprof.records import store
+from memprof.records.metrics import BYTES, NS
+from memprof.records.phases import named as phase_named
+from memprof.records.summary import Key
+from memprof.records.types import RELEASE, STARTUP, Run
 
 from ..rows import key_fields
 from . import grid

@@ -20,14 +20,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from memprof.errors import InputError, UsageError
-from memprof.judge.spread import deviating
-from memprof.plain import harmless
-from memprof.runs import metrics, summary
-from memprof.runs.metrics import BYTES, NS, PEAKS, Metric
-from memprof.runs.records import EXECUTE, PEAK, STARTUP, WARMUP, Run
-from memprof.runs.summary import Key
-from memprof.units import counted
+from memprof.base.errors import InputError, UsageError
+from memprof.base.terminal_text import harmless
+from memprof.base.units import counted
+from memprof.records import metrics, summary
+from memprof.records.metrics import BYTES, NS, PEAKS, Metric
+from memprof.records.summary import Key
+from memprof.records.types import EXECUTE, PEAK, STARTUP, WARMUP, Run
+from memprof.verdicts.machine_spread import deviating
 
 from .. import ran
 from ..rows import BASELINE, by_model, columns, label_names, labels, named, phases

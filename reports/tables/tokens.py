@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from memprof.runs.metrics import BYTES, NS, first_token
-from memprof.runs.records import GENERATE, PROMPT, REQUEST, Mark, Run
-from memprof.runs.summary import Key
+from memprof.records.metrics import BYTES, NS, first_token
+from memprof.records.summary import Key
+from memprof.records.types import GENERATE, PROMPT, REQUEST, Mark, Run
 
 from . import grid
 from .grid import Table, Unit

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from memprof.plain import plain
-from memprof.runs.metrics import BYTES, NS
-from memprof.seek.tuned import Proposal, Tuned, shown
-from memprof.units import counted, format_bytes
+from memprof.base.terminal_text import plain
+from memprof.base.units import counted, format_bytes
+from memprof.records.metrics import BYTES, NS
+from memprof.tune.answer import Proposal, Tuned, shown
 
 from ..shapes import shaped
 from . import grid

@@ -10,7 +10,7 @@ import pytest
 from conftest import Memprof, Scenario
 from support import adbd, recorder_runs
 
-from memprof.errors import InputError
+from memprof.base.errors import InputError
 from memprof.programs import recorder_build
 
 from .booting import Board

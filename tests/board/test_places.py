@@ -12,7 +12,7 @@ import pytest
 from conftest import Memprof, Scenario
 from support import recorder_runs
 
-from memprof.errors import InputError
+from memprof.base.errors import InputError
 from memprof.programs import recorder_build
 from memprof.recording.bounds import peak_bound
 

@@ -12,13 +12,13 @@ from conftest import Memprof
 from support.compiler import once_compiled
 from support.native_programs import HEAD, HEADER, SWAPPED_OUT, folded, swapped_out
 
-from memprof.errors import InputError
-from memprof.measuring.places.machine import this_machine
+from memprof.base.errors import InputError
+from memprof.places.machine import this_machine
 from memprof.programs import recorder_build
 from memprof.recording.bounds import peak_bound
 from memprof.recording.order import Command, Hold, Message, Start, lines
-from memprof.runs import store
-from memprof.runs.records import COMMAND, Job, Model, Run
+from memprof.records import store
+from memprof.records.types import COMMAND, Job, Model, Run
 
 from .booting import Board
 from .making import CACHE

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from support.native_programs import folded
 
-from memprof.measuring.bundle import recorder_zip
+from memprof.places.recorder_bundle import recorder_zip
 from memprof.recording.bounds import peak_bound
 from memprof.recording.order import Command, Message, Start, lines
-from memprof.runs.records import COMMAND, Job, Model
+from memprof.records.types import COMMAND, Job, Model
 
 from .booting import Board
 from .test_probe import BOARD, looked_at

@@ -17,10 +17,11 @@ from unittest.mock import Mock
 import pytest
 from support.recorder_runs import with_patience
 
-from memprof.measuring import campaign, suite
-from memprof.measuring.orders import plan
-from memprof.runs import store
-from memprof.runs.records import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Mark, Run
+from memprof.campaign import campaign
+from memprof.records import store
+from memprof.records.types import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP, Mark, Run
+from memprof.subjects import suite
+from memprof.subjects.orders import plan
 
 MIB = 1 << 20
 MS = 1_000_000

@@ -16,14 +16,13 @@ from support import adbd, recorder_runs
 from support.adb_device import connect, device, plugged, server, tools, words  # noqa: F401  (the fixtures)
 from support.ssh_files import sent_once
 
-from memprof.errors import InputError
-from memprof.measuring import reaching
-from memprof.measuring.places import adb
+from memprof.base.errors import InputError
+from memprof.places import adb, parse
 
 
 @pytest.fixture
 def place(device, tmp_path):
-    with reaching.remote(f"adb:{device.serial}", str(tmp_path / "there"), sys.executable) as place:
+    with parse.remote(f"adb:{device.serial}", str(tmp_path / "there"), sys.executable) as place:
         yield place
 
 

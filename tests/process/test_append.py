@@ -13,13 +13,13 @@ from support import sample_runs
 from support.recorder_runs import QUICK, Silent, held_runtime, runs_in, started, wait_for
 
 import memprof as library
-from memprof.errors import InputError
-from memprof.measuring import resuming
-from memprof.measuring.order import Order
-from memprof.measuring.places.place import HERE
+from memprof.base.errors import InputError
+from memprof.campaign import resume
+from memprof.places.place import HERE
 from memprof.programs import commands
-from memprof.runs import store
-from memprof.runs.records import Outcome, Run
+from memprof.records import store
+from memprof.records.types import Outcome, Run
+from memprof.subjects.order import Order
 
 MACHINE = HERE.machine()
 LOST = {"outcome": Outcome("lost", "EXECUTE", "the connection to ssh:tv broke"), "timeline": store.NOTHING_SEEN}
@@ -38,7 +38,7 @@ def orders(variants: str, repeats: int) -> tuple[Order, ...]:
 def left(wanted: tuple[Order, ...], runs: list[Run], path: Path) -> tuple[str, str]:
     """What is left to measure, and what is there, such as `a1 b1 a2`."""
     path.write_bytes(b"".join(map(store.encode, runs)))
-    some, there = resuming.unfinished(wanted, path, lambda sentence: None)
+    some, there = resume.unfinished(wanted, path, lambda sentence: None)
     return tuple(
         " ".join(f"{job.variant}{job.repeat}" for job in jobs) for jobs in ([order.job for order in some], [run.job for run in there])
     )
@@ -79,7 +79,7 @@ def test_unfinished_refuses_invalid_line(tmp_path):
     path.write_bytes(store.encode(A[0]) + b"{}\n" + store.encode(A[1]))
 
     with pytest.raises(InputError, match="line 2: not a run of memprof"):
-        resuming.unfinished(orders("a", 3), path, lambda sentence: None)
+        resume.unfinished(orders("a", 3), path, lambda sentence: None)
 
 
 def test_load_drops_remeasured_lost_run(tmp_path):

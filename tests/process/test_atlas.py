@@ -8,16 +8,16 @@ import pytest
 from support.atlas import atlas  # noqa: F401  (the fixtures)
 from support.sample_runs import runs
 
-from memprof.history import folder
-from memprof.installing.pip import Listed
-from memprof.measuring.fleet.searching import Answer
+from memprof.fleet.search_client import Answer
+from memprof.versions import history_folder as folder
+from memprof.versions.pip import Listed
 
 
 def test_atlas_runtimes_are_installable(atlas):
-    from memprof.installing import making
+    from memprof.versions import environments
 
     for runtime in atlas("subjects").RUNTIMES:
-        assert making.known(runtime).distribution
+        assert environments.known(runtime).distribution
 
 
 class Fleet:

@@ -15,11 +15,11 @@ import pytest
 from support.checkout import ENGINE, RUNTIME, SUITE, Checkout
 from support.sample_runs import MIB
 
-from memprof.errors import InputError, UsageError
-from memprof.history import versions
-from memprof.installing import worktrees
-from memprof.installing.pip import Listed
-from memprof.measuring.suite import Suite
+from memprof.base.errors import InputError, UsageError
+from memprof.bisect import version_range
+from memprof.subjects.suite import Suite
+from memprof.versions import worktrees
+from memprof.versions.pip import Listed
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def test_search_facts_follow_inputs(checkout, monkeypatch: pytest.MonkeyPatch, t
     checkout.commit(engine_dot_py="1")
 
     def facts() -> dict[str, str]:
-        return dict(versions.of_commits(checkout.folder / "bench/suite.toml", "HEAD~1", "HEAD", None, lambda sentence: None).facts)
+        return dict(version_range.of_commits(checkout.folder / "bench/suite.toml", "HEAD~1", "HEAD", None, lambda sentence: None).facts)
 
     first = facts()
     assert facts() == first and f"interpreter {sys.executable}" in first
@@ -47,34 +47,38 @@ def test_search_facts_follow_inputs(checkout, monkeypatch: pytest.MonkeyPatch, t
 
     model = tmp_path / "net.tflite"
     model.write_bytes(Path(_suite().models[0]).read_bytes())
-    monkeypatch.setattr(versions.pip, "versions", lambda python, name, pre: Listed(("1.9.0", "1.8.0")))
+    monkeypatch.setattr(version_range.pip, "versions", lambda python, name, pre: Listed(("1.9.0", "1.8.0")))
     asked = replace(_suite(), models=(str(model),))
-    then = versions.of_releases(asked, "onnxruntime", "1.8", "1.9", False, pytest.fail)
+    then = version_range.of_releases(asked, "onnxruntime", "1.8", "1.9", False, pytest.fail)
     model.write_bytes(b"another")
-    now = versions.of_releases(asked, "onnxruntime", "1.8", "1.9", False, pytest.fail)
+    now = version_range.of_releases(asked, "onnxruntime", "1.8", "1.9", False, pytest.fail)
     assert now.key == then.key and now.facts["model net.tflite"] != then.facts["model net.tflite"]
 
 
 def test_releases_in_pip_order(monkeypatch: pytest.MonkeyPatch) -> None:
     known = ["1.10.0", "1.9.2", "1.9.1", "1.9.0", "1.8.0"]
-    monkeypatch.setattr(versions.pip, "versions", lambda python, name, pre: Listed(("1.11.0rc1", *known) if pre else tuple(known)))
+    monkeypatch.setattr(version_range.pip, "versions", lambda python, name, pre: Listed(("1.11.0rc1", *known) if pre else tuple(known)))
     opened = []
-    monkeypatch.setattr(versions.making, "ensure", lambda name, version, say: opened.append((name, version)) or "/env/bin/python")
-    wanted = versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, pytest.fail)
+    monkeypatch.setattr(version_range.making, "ensure", lambda name, version, say: opened.append((name, version)) or "/env/bin/python")
+    wanted = version_range.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, pytest.fail)
     assert wanted.labels == ("1.8.0", "1.9.0", "1.9.1", "1.9.2", "1.10.0")
-    assert versions.of_releases(_suite(), "onnxruntime", "1.9", "1.11.0rc1", True, pytest.fail).labels == ("1.9.2", "1.10.0", "1.11.0rc1")
+    assert version_range.of_releases(_suite(), "onnxruntime", "1.9", "1.11.0rc1", True, pytest.fail).labels == (
+        "1.9.2",
+        "1.10.0",
+        "1.11.0rc1",
+    )
     with wanted.open(1, print) as suite:
         assert (suite.variants[0].python, opened) == ("/env/bin/python", [("onnxruntime", "1.9.0")])
-    again = versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, pytest.fail)
+    again = version_range.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, pytest.fail)
     assert again.key == wanted.key and " object at " not in wanted.key, "another process asks with the same key"
     asked = replace(_suite(), models=("nope.onnx",))
     with monkeypatch.context() as patch, pytest.raises(InputError, match=r"model nope\.onnx: no such file"):
-        patch.setattr(versions.pip, "versions", None)  # before pip is asked
-        versions.of_releases(asked, "onnxruntime", "1.8", "1.10", False, pytest.fail)
+        patch.setattr(version_range.pip, "versions", None)  # before pip is asked
+        version_range.of_releases(asked, "onnxruntime", "1.8", "1.10", False, pytest.fail)
     with pytest.raises(UsageError, match=r"--to 1\.12: pip knows no such version of onnxruntime .* the newest are 1.8.0"):
-        versions.of_releases(_suite(), "onnxruntime", "1.8", "1.12", False, pytest.fail)
+        version_range.of_releases(_suite(), "onnxruntime", "1.8", "1.12", False, pytest.fail)
     with pytest.raises(UsageError, match=r"--from 1\.9 must be an older version than --to 1.8"):
-        versions.of_releases(_suite(), "onnxruntime", "1.9", "1.8", False, pytest.fail)
+        version_range.of_releases(_suite(), "onnxruntime", "1.9", "1.8", False, pytest.fail)
 
 
 def test_yanked_release_skipped_or_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -86,15 +90,15 @@ def test_yanked_release_skipped_or_refused(monkeypatch: pytest.MonkeyPatch, tmp_
     _pip_sees(monkeypatch, INDEX_URL=(tmp_path / "simple").as_uri())
 
     _pip_is_asked_once(monkeypatch)
-    assert versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, pytest.fail).labels == ("1.8.0", "1.10.0")
+    assert version_range.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, pytest.fail).labels == ("1.8.0", "1.10.0")
     with pytest.raises(
         UsageError, match=r"--from 1\.9: onnxruntime 1\.9\.1 was yanked \(breaks <numpy>: see 12\), and a search passes over"
     ):
-        versions.of_releases(_suite(), "onnxruntime", "1.9", "1.10", False, pytest.fail)
+        version_range.of_releases(_suite(), "onnxruntime", "1.9", "1.10", False, pytest.fail)
     with pytest.raises(
         UsageError, match=r"--to 1\.11\.0: onnxruntime 1\.11\.0 was yanked, and .*; the newest others are 1\.8\.0, 1\.10\.0$"
     ):
-        versions.of_releases(_suite(), "onnxruntime", "1.8", "1.11.0", False, pytest.fail)
+        version_range.of_releases(_suite(), "onnxruntime", "1.8", "1.11.0", False, pytest.fail)
 
 
 def test_refusing_index_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -109,18 +113,18 @@ def test_refusing_index_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         pytest.raises(InputError, match=re.escape(f"pip cannot tell the versions of onnxruntime: {index}")),
     ):
         patch.delenv("PIP_FIND_LINKS")
-        versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, pytest.fail)
+        version_range.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, pytest.fail)
     _pip_is_asked_once(monkeypatch)
-    assert versions.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, said.append).labels == ("1.8.0", "1.10.0")
+    assert version_range.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, said.append).labels == ("1.8.0", "1.10.0")
     assert said == [f"{index}: releases that are only there are not searched"]
     with pytest.raises(UsageError, match=re.escape(f"; the newest are 1.8.0, 1.10.0; {index}")):
-        versions.of_releases(_suite(), "onnxruntime", "1.8", "1.12", False, pytest.fail)
+        version_range.of_releases(_suite(), "onnxruntime", "1.8", "1.12", False, pytest.fail)
 
 
 def _pip_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Because it takes half a second."""
-    listed = versions.pip.listed(sys.executable, "onnxruntime")
-    monkeypatch.setattr(versions.pip, "listed", lambda *words: listed)
+    listed = version_range.pip.listed(sys.executable, "onnxruntime")
+    monkeypatch.setattr(version_range.pip, "listed", lambda *words: listed)
 
 
 def _pip_sees(monkeypatch: pytest.MonkeyPatch, **words: str) -> None:
@@ -131,7 +135,7 @@ def _pip_sees(monkeypatch: pytest.MonkeyPatch, **words: str) -> None:
 
 
 def _suite() -> Suite:
-    from memprof.measuring.suite import Variant
+    from memprof.subjects.suite import Variant
 
     return Suite(models=(str(Path(__file__).parents[1] / "data" / "net.pt2"),), variants=(Variant("onnxruntime", "onnxruntime"),))
 
@@ -166,7 +170,7 @@ def test_bisect_builds_commits(memprof, checkout, monkeypatch) -> None:
     def refuse(*words: object) -> None:
         raise AssertionError("built before")
 
-    again = versions.of_commits(checkout.folder / "bench/suite.toml", "v1", "HEAD", None, pytest.fail)
+    again = version_range.of_commits(checkout.folder / "bench/suite.toml", "v1", "HEAD", None, pytest.fail)
     monkeypatch.setattr(worktrees, "built", refuse)
     for number in (0, 2, len(hashes) - 1):
         with again.open(number, pytest.fail) as kept:
@@ -234,7 +238,7 @@ def test_path_filter_and_uncommitted_changes(checkout, monkeypatch) -> None:
     said: list[str] = []
 
     def searched(path: str) -> tuple[str, ...]:
-        return versions.of_commits(checkout.folder / "bench/suite.toml", hashes[0], "HEAD", path, said.append).labels
+        return version_range.of_commits(checkout.folder / "bench/suite.toml", hashes[0], "HEAD", path, said.append).labels
 
     all_three, those_of_src = tuple(name[:9] for name in hashes), (hashes[0][:9], hashes[1][:9])
     for folder, path in ((".", "src"), ("bench", "../src"), ("src", "."), ("/", "src"), ("bench", str(checkout.folder / "src"))):

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from support.checkout import SUITE, Checkout
 
-from memprof.errors import InputError
-from memprof.installing import builds, worktrees
-from memprof.installing.worktrees import Repository
-from memprof.measuring.suite import Build, Suite
+from memprof.base.errors import InputError
+from memprof.subjects.suite import Build, Suite
+from memprof.versions import builds, worktrees
+from memprof.versions.worktrees import Repository
 
 LIMIT = "LIMIT_BYTES"
 

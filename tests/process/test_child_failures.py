@@ -25,7 +25,7 @@ from support.recorder_runs import (
     with_patience,
 )
 
-from memprof.measuring import limits
+from memprof.places import limits
 from memprof.recorder import kills, procfs
 from memprof.recording.kills import Kills
 

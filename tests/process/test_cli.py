@@ -12,9 +12,9 @@ import pytest
 from support.recorder_runs import NEAR
 
 import memprof as package
-from memprof.measuring import campaign
+from memprof.campaign import campaign
 from memprof.programs.runtimes import runners_path
-from memprof.runs.settings import SIZES
+from memprof.records.settings import SIZES
 
 STEPS = {"load": [{"allocate": "w", "bytes": 30 << 20}], "execute": [{"spike": 20 << 20}]}
 
@@ -131,7 +131,7 @@ def modules_of(code):
 
 
 def test_measuring_imports_nothing_heavy():
-    loaded = modules_of("import memprof.measuring.campaign, memprof.measuring.suite, memprof.cli.run, memprof.cli.progress")
+    loaded = modules_of("import memprof.campaign.campaign, memprof.subjects.suite, memprof.cli.run, memprof.cli.progress")
 
     assert not loaded & {"pandas", "numpy", "matplotlib", "scipy", "onnx", "jinja2"}
 

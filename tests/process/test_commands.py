@@ -13,10 +13,10 @@ from support.native_programs import HEAD, built, order, phases, program, ran, ra
 from support.recorder_runs import MIB, WITHOUT_PROBE, measured, runs_in, with_patience
 
 import memprof as memprof_package
-from memprof.errors import InputError, UsageError
-from memprof.measuring import orders, suite
+from memprof.base.errors import InputError, UsageError
+from memprof.records import store
 from memprof.reports.tables import table
-from memprof.runs import store
+from memprof.subjects import orders, suite
 
 pytestmark = pytest.mark.usefixtures("recorder")
 

@@ -15,8 +15,8 @@ from support import ct2_model
 from support.session_cache import once
 
 import memprof
-from memprof.errors import InputError
-from memprof.measuring.places.place import HERE
+from memprof.base.errors import InputError
+from memprof.places.place import HERE
 from memprof.programs import runtimes
 
 CASES = {"onnxruntime": "onnx", "tflite": "tflite", "litert": "tflite", "onert": "tflite", "tvm": "onnx", "openvino": "onnx"}
@@ -88,7 +88,7 @@ def test_interpreter_asked_once_for_runtimes(tmp_path, monkeypatch):
 
 
 def test_run_imports_no_rare_modules(tmp_path):
-    code = "import sys, memprof.cli.run, memprof.cli.progress, memprof.gate.decide, memprof.measuring.campaign, memprof.reports.tables.gate"
+    code = "import sys, memprof.cli.run, memprof.cli.progress, memprof.gate.decide, memprof.campaign.campaign, memprof.reports.tables.gate"
     words = [sys.executable, "-c", f"{code}; print(*sys.modules)"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
 

@@ -16,8 +16,8 @@ from memprof.doctor import process
 from memprof.doctor import report as doctor
 from memprof.doctor.machine import emulation
 from memprof.doctor.report import Report
-from memprof.measuring.places.machine import this_machine
-from memprof.measuring.places.place import HERE
+from memprof.places.machine import this_machine
+from memprof.places.place import HERE
 
 Memprof = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -22,12 +22,13 @@ from support import wheels
 from support.recorder_runs import wait_for
 from support.session_cache import once
 
-from memprof.errors import InputError, UsageError
-from memprof.installing import making, pip
-from memprof.measuring.leftovers import end_leftovers
-from memprof.programs import environments, lasting
+from memprof.base.errors import InputError, UsageError
+from memprof.places.leftovers import end_leftovers
+from memprof.programs import cache_folders, environments
 from memprof.programs.environments import Environment
-from memprof.runs import store
+from memprof.records import store
+from memprof.versions import environments as making
+from memprof.versions import pip
 
 ENOUGH = SimpleNamespace(total=1 << 40, used=0, free=1 << 40)
 
@@ -355,10 +356,10 @@ def test_cleanup_keeps_just_finished_environment(tmp_path, monkeypatch):
     folder.mkdir()
 
     def finished(token: str) -> bool:
-        lasting.finish(folder, b"{}")
+        cache_folders.finish(folder, b"{}")
         return False
 
-    lasting.remove_unfinished(finished)
+    cache_folders.remove_unfinished(finished)
 
     assert folder.exists()
 

@@ -12,7 +12,7 @@ import pytest
 from support import recorder_runs, sample_runs
 from support.explanations import MIB
 
-from memprof.units import format_bytes
+from memprof.base.units import format_bytes
 
 
 def test_explain_tidy_program_without_findings(memprof, scenario, tmp_path: Path, nothing_left) -> None:
@@ -144,7 +144,7 @@ def test_explain_exit_code_of_failed_child(memprof, scenario, nothing_left) -> N
 
 def test_explain_exit_code_of_unreadable_memory(scenario, monkeypatch: pytest.MonkeyPatch, capsys, nothing_left) -> None:
     from memprof import cli
-    from memprof.explain import look
+    from memprof.explain import memory_map as look
 
     def refused(pid: int, name: str) -> int:
         raise look._refused(pid, 1)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from support.looks import told
 
-from memprof.explain import copies, small, snippets, taking, waterfall
+from memprof.explain import copies, small_weights, snapshot, snippets, waterfall
 from memprof.explain.records import AGAIN, IN_USE, ONCE
 from memprof.models.tensors import StoredTensor
 
@@ -57,7 +57,7 @@ def written(path: Path, *arrays: np.ndarray, shift: int = 0) -> list[StoredTenso
 def held(tensors, kept, noise: int = 8 * MIB) -> list[copies.Copy]:
     index = snippets.index(tensors)
     with bench.holding(tensors, kept, noise) as pid:
-        seen = taking.take(pid, "x", index)
+        seen = snapshot.take(pid, "x", index)
     return list(waterfall.account(seen, None, index, ()).held)
 
 
@@ -71,7 +71,7 @@ def test_copies_found_with_number_and_layout(tmp_path: Path) -> None:
     kept = [draw.choices((*bench.LAYOUTS, "near"), k=draw.randrange(5)) for _ in tensors]
     index = snippets.index(tensors)
     with bench.holding(tensors, kept, 16 * MIB) as pid:
-        seen = taking.take(pid, "x", index)
+        seen = snapshot.take(pid, "x", index)
     held_copies = waterfall.account(seen, None, index, ()).held
     right, named, claimed, there = bench.score(index, held_copies, kept)
     assert there > 60
@@ -104,7 +104,7 @@ def test_copy_of_file_at_any_alignment(tmp_path: Path, shift: int) -> None:
     (tensor,) = written(tmp_path / "w.bin", normal(256, 400), shift=shift)
     program = f"data = open({tensor.path!r}, 'rb').read(); print('ready', flush=True); input()"
     with waiting(program) as pid:
-        seen = taking.take(pid, "x", index := snippets.index([tensor]))
+        seen = snapshot.take(pid, "x", index := snippets.index([tensor]))
     held_copies = waterfall.account(seen, None, index, ()).held
     assert [(copy.layout, copy.bytes) for copy in held_copies] == [(copies.STORED, tensor.bytes)]
 
@@ -114,7 +114,7 @@ def test_copy_found_after_conversion(tmp_path: Path, dtype: str, target: str) ->
     (tensor,) = written(tmp_path / "w.bin", normal(400, 300, dtype=dtype))
     program = f"import numpy; x = numpy.fromfile({tensor.path!r}, {tensor.dtype!r}).astype({target!r}); print('ready', flush=True); input()"
     with waiting(program) as pid:
-        seen = taking.take(pid, "x", index := snippets.index([tensor]))
+        seen = snapshot.take(pid, "x", index := snippets.index([tensor]))
     kinds = {copy.converted for copy in waterfall.account(seen, None, index, ()).held}
     assert target in kinds
 
@@ -141,10 +141,10 @@ def test_duplicate_tensors_due_twice(tmp_path: Path) -> None:
     index = snippets.index(tensors)
     assert [weight.instances for weight in index.weights] == [2, 1]
     with bench.holding(tensors, [["stored"], ["stored"], ["stored"]], MIB) as pid:
-        seen = waterfall.account(taking.take(pid, "x", index), None, index, ())
+        seen = waterfall.account(snapshot.take(pid, "x", index), None, index, ())
     assert seen.phase.beyond_one_bytes == 0
     with bench.holding(tensors, [["stored"], ["stored"], ["stored", "stored"]], MIB) as pid:
-        seen = waterfall.account(taking.take(pid, "x", index), None, index, ())
+        seen = waterfall.account(snapshot.take(pid, "x", index), None, index, ())
     assert abs(seen.phase.beyond_one_bytes - tensors[2].bytes) <= 8192
 
 
@@ -152,7 +152,7 @@ def test_tensor_without_copy_not_placed(tmp_path: Path) -> None:
     tensors = written(tmp_path / "w.bin", normal(300, 300), normal(200, 300))
     index = snippets.index(tensors)
     with bench.holding(tensors, [["block8"], []], MIB) as pid:
-        seen = waterfall.account(taking.take(pid, "x", index), None, index, ())
+        seen = waterfall.account(snapshot.take(pid, "x", index), None, index, ())
     assert (seen.phase.unplaced_bytes, seen.phase.unplaced_tensors) == (tensors[1].bytes, 1)
 
 
@@ -167,7 +167,7 @@ def test_freed_weights_not_counted_as_held(tmp_path: Path) -> None:
         f"c.free(kept[1]); c.malloc({tensor.bytes // 4}); print('ready', flush=True); input()"  # a quarter of it is in use again
     )
     with waiting(program) as pid:
-        seen = taking.take(pid, "x", index := snippets.index([tensor]))
+        seen = snapshot.take(pid, "x", index := snippets.index([tensor]))
     account = waterfall.account(seen, None, index, ())
     assert len(account.held) == 2
     assert [(copy.freed, copy.copies) for copy in account.phase.held] == [(False, 2), (True, 1)]
@@ -183,7 +183,7 @@ def test_look_moves_child_below_one_mebibyte(tmp_path: Path) -> None:
     )
     with waiting(program) as pid:
         before = bench._rss(pid)
-        seen = taking.take(pid, "x", snippets.index(tensors))
+        seen = snapshot.take(pid, "x", snippets.index(tensors))
         moved = bench._rss(pid) - before
     assert seen.hits is not None and len(seen.hits.addresses)
     assert abs(moved) < MIB
@@ -192,7 +192,7 @@ def test_look_moves_child_below_one_mebibyte(tmp_path: Path) -> None:
 def test_small_weights_not_called_activations(tmp_path: Path) -> None:
     tensors = written(tmp_path / "w.bin", *(normal(40, 100 + number) for number in range(100)), np.zeros((50, 50), "f4"), normal(3))
     index = snippets.index(tensors)
-    tiny = small.choose([weight.tensor for weight in index.weights if weight.why_not])
+    tiny = small_weights.choose([weight.tensor for weight in index.weights if weight.why_not])
     assert len(tiny.contents) == 100 and tiny.unseen_bytes == 10_012
     program = (
         "import ctypes; c = ctypes.CDLL(None); c.malloc.restype = ctypes.c_void_p; kept = []\n"
@@ -210,11 +210,11 @@ def test_small_weights_not_called_activations(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             asleep(process)
-            base = taking.take(process.pid, "STARTUP", None)
+            base = snapshot.take(process.pid, "STARTUP", None)
             process.stdin.write("\n")
             process.stdin.flush()
             asleep(process)
-            seen = taking.take(process.pid, "x", index, tiny)
+            seen = snapshot.take(process.pid, "x", index, tiny)
         finally:
             process.kill()
     with_them = waterfall.account(seen, base, index, (), tiny).phase

@@ -8,11 +8,11 @@ import pytest
 from support import recorder_runs
 from support.recorder_runs import runtime_file
 
-from memprof.errors import MeasurementError, UsageError
-from memprof.explain import grown
-from memprof.measuring.order import Order
-from memprof.measuring.orders import plan
-from memprof.measuring.suite import Suite
+from memprof.base.errors import MeasurementError, UsageError
+from memprof.explain import growth as grown
+from memprof.subjects.order import Order
+from memprof.subjects.orders import plan
+from memprof.subjects.suite import Suite
 
 
 def parts(growth: grown.Grown) -> dict[str, int]:
@@ -83,7 +83,7 @@ def test_growth_request_refusals(tmp_path, scenario) -> None:
 
 
 def failing_command():
-    from memprof.measuring.suite import parse_cmd
+    from memprof.subjects.suite import parse_cmd
 
     return parse_cmd("true")
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from support import recorder_runs, sample_runs
 
-from memprof.measuring import campaign, probing
-from memprof.measuring.orders import plan
-from memprof.measuring.suite import Suite
-from memprof.runs import store
-from memprof.runs.records import Run
+from memprof.campaign import campaign, recorder_client
+from memprof.records import store
+from memprof.records.types import Run
+from memprof.subjects.orders import plan
+from memprof.subjects.suite import Suite
 
 MIB = 1 << 20
 PHASES = ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE"]
@@ -131,7 +131,7 @@ def test_hold_expires_at_its_limit(scenario, tmp_path: Path, monkeypatch: pytest
 
     for limit_ms in (200, 2_000, 20_000):  # if it is over before STARTUP has been looked at, the answer to that lets MODEL_LOAD go
         went_on.unlink(missing_ok=True)
-        monkeypatch.setattr(probing, "HOLD_LIMIT_NS", limit_ms * 10**6)
+        monkeypatch.setattr(recorder_client, "HOLD_LIMIT_NS", limit_ms * 10**6)
         run = held(order_of(scenario(), runtime=str(runtime)), look)
         if over := any("MODEL_LOAD: it was held" in warning for warning in run.warnings):
             break

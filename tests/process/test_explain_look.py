@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.looks import told
 
-from memprof.explain import elsewhere, glibc, look, scan, small, snippets, taking, there, waterfall
+from memprof.explain import glibc, memory_map, remote, remote_look, scan, small_weights, snapshot, snippets, waterfall
 from memprof.explain.glibc import ranges
 from memprof.models.tensors import StoredTensor
 
@@ -39,29 +39,29 @@ READY = "print('ready', flush=True); input()"
 
 def test_look_at_ended_process() -> None:
     with waiting(READY) as process:
-        mappings = look.mappings(process.pid)
-        pages = look.present_pages(process.pid, mappings)
+        mappings = memory_map.mappings(process.pid)
+        pages = memory_map.present_pages(process.pid, mappings)
         process.kill()
         process.wait()
         for call in (
-            lambda: look.mappings(process.pid),
-            lambda: look.present_pages(process.pid, mappings),
-            lambda: list(look.Memory(process.pid).read(*pages.ranges())),
+            lambda: memory_map.mappings(process.pid),
+            lambda: memory_map.present_pages(process.pid, mappings),
+            lambda: list(memory_map.Memory(process.pid).read(*pages.ranges())),
             lambda: glibc.walk(process.pid, mappings, pages),
-            lambda: taking.take(process.pid, "x", None),
+            lambda: snapshot.take(process.pid, "x", None),
         ):
-            with pytest.raises(look.Gone, match="ended while it was looked at"):
+            with pytest.raises(memory_map.Gone, match="ended while it was looked at"):
                 call()
 
 
 def test_scan_of_ending_process() -> None:
     with waiting("x = bytearray(b'x') * (64 << 20); " + READY) as process:
-        pages = look.present_pages(process.pid, look.mappings(process.pid))
-        pieces = look.Memory(process.pid).read(*pages.ranges())
+        pages = memory_map.present_pages(process.pid, memory_map.mappings(process.pid))
+        pieces = memory_map.Memory(process.pid).read(*pages.ranges())
         next(pieces)
         process.kill()
         process.wait()
-        with pytest.raises(look.Gone, match="ended while it was looked at"):
+        with pytest.raises(memory_map.Gone, match="ended while it was looked at"):
             list(pieces)
 
 
@@ -76,10 +76,10 @@ def test_look_at_foreign_process_refused() -> None:
                 os.setgroups([])
                 os.setgid(NOBODY)
                 os.setuid(NOBODY)
-                memory = look.Memory(process.pid)
+                memory = memory_map.Memory(process.pid)
                 page = np.array([4096 * 100, 4096 * 101], np.uint64)
                 list(memory.read(page[:1], page[1:]))
-            except look.Unreadable as error:
+            except memory_map.Unreadable as error:
                 said = str(error).encode()
             except BaseException as error:
                 said = repr(error).encode()
@@ -100,25 +100,27 @@ def test_yama_named_in_refusal(monkeypatch: pytest.MonkeyPatch, tmp_path, scope:
     (tmp_path / "scope").write_bytes(scope)
     real = open
     monkeypatch.setattr("builtins.open", lambda path, *rest: real(tmp_path / "scope" if "yama" in str(path) else path, *rest))
-    assert said in str(look._refused(1, 1))
+    assert said in str(memory_map._refused(1, 1))
 
 
 def test_look_survives_transfer(tmp_path) -> None:
     values = np.random.default_rng(1).standard_normal(30_000).astype("f4")
     (tmp_path / "w").write_bytes(values.tobytes())
     large, tiny = (StoredTensor(name, "float32", (size,), 4 * size, str(tmp_path / "w"), 0) for name, size in (("l", 30_000), ("t", 500)))
-    index, chosen = snippets.index([large]), small.choose([tiny])
+    index, chosen = snippets.index([large]), small_weights.choose([tiny])
     with waiting(f"kept = bytearray(open({str(tmp_path / 'w')!r}, 'rb').read()); {READY}") as process:
-        looks = [taking.take(process.pid, "EXECUTE", *what) for what in ((index, chosen), there._what(there.sought(index, chosen)))]
-        bare = taking.take(process.pid, "STARTUP", *there._what(there.sought(None, None)))
-    came = elsewhere._look("EXECUTE", *there.unpacked(there.told(looks[1])))
+        looks = [
+            snapshot.take(process.pid, "EXECUTE", *what) for what in ((index, chosen), remote_look._what(remote_look.sought(index, chosen)))
+        ]
+        bare = snapshot.take(process.pid, "STARTUP", *remote_look._what(remote_look.sought(None, None)))
+    came = remote._look("EXECUTE", *remote_look.unpacked(remote_look.told(looks[1])))
 
     assert came.hits is not None and len(came.hits.addresses) and came.whole
     for seen in looks:
         assert (came.phase, came.mappings, came.whole, came.stack_pointers) == (seen.phase, seen.mappings, seen.whole, seen.stack_pointers)
         accounts = [waterfall.account(each, bare, index, (), chosen) for each in (came, seen)]
         assert accounts[0].held == accounts[1].held and accounts[0].phase.slices == accounts[1].phase.slices
-    assert elsewhere._look("STARTUP", *there.unpacked(there.told(bare))).hits is None
+    assert remote._look("STARTUP", *remote_look.unpacked(remote_look.told(bare))).hits is None
 
 
 def test_unreadable_mapping_skipped() -> None:
@@ -133,44 +135,44 @@ def test_unreadable_mapping_skipped() -> None:
     )
     with waiting(program) as process:
         first, second, third = (int(word) for word in process.line.split())
-        mappings = look.mappings(process.pid)
-        pages = look.present_pages(process.pid, mappings)
+        mappings = memory_map.mappings(process.pid)
+        pages = memory_map.present_pages(process.pid, mappings)
         process.stdin.write("\n")
         process.stdin.flush()
         told(process)
-        memory = look.Memory(process.pid)
+        memory = memory_map.Memory(process.pid)
         wanted = ranges([(start, start + (8 << 20)) for start in (first, second, third)])
         good = sum(int(np.count_nonzero(piece.data == ord("x"))) for piece in memory.read(wanted.starts, wanted.ends))
         assert good >= 8 * MIB  # all of the third
         assert memory.skipped >= 8 * MIB
         index = snippets.index([])
         scan.scan(index, process.pid, pages)  # pages that are no longer there
-        assert taking.take(process.pid, "x", index).pages.resident(third, third + (8 << 20)) == 8 * MIB
+        assert snapshot.take(process.pid, "x", index).pages.resident(third, third + (8 << 20)) == 8 * MIB
 
 
 def test_untouched_pages_stay_absent() -> None:
     with waiting("import mmap; x = mmap.mmap(-1, 256 << 20); x[:4096] = b'x' * 4096; " + READY) as process:
         before = _rss(process.pid)
-        mappings = look.mappings(process.pid)
-        pages = look.present_pages(process.pid, mappings)
-        read = sum(len(piece.data) for piece in look.Memory(process.pid).read(*pages.ranges()))
+        mappings = memory_map.mappings(process.pid)
+        pages = memory_map.present_pages(process.pid, mappings)
+        read = sum(len(piece.data) for piece in memory_map.Memory(process.pid).read(*pages.ranges()))
         glibc.walk(process.pid, mappings, pages)
         assert abs(_rss(process.pid) - before) < MIB
         assert read < 64 * MIB
-        assert abs(len(pages.address) * look.PAGE - sum(mapping.rss for mapping in mappings)) < MIB
+        assert abs(len(pages.address) * memory_map.PAGE - sum(mapping.rss for mapping in mappings)) < MIB
 
 
 def test_memory_pieces_match_addresses() -> None:
     block = np.random.default_rng(0).integers(0, 256, 5 * MIB, dtype=np.uint8)
-    start = (block.ctypes.data + look.PAGE - 1) // look.PAGE * look.PAGE
+    start = (block.ctypes.data + memory_map.PAGE - 1) // memory_map.PAGE * memory_map.PAGE
     pairs = [
         (start, start + 3 * MIB),
-        (start + 3 * MIB + look.PAGE, start + 3 * MIB + 2 * look.PAGE),
+        (start + 3 * MIB + memory_map.PAGE, start + 3 * MIB + 2 * memory_map.PAGE),
         (start + 4 * MIB, start + 4 * MIB + 8192),
     ]
     wanted = ranges(pairs)
     seen = np.zeros(5 * MIB, bool)
-    for piece in look.Memory(os.getpid()).read(wanted.starts, wanted.ends):
+    for piece in memory_map.Memory(os.getpid()).read(wanted.starts, wanted.ends):
         where = (piece.address_of(np.arange(len(piece.data))) - np.uint64(block.ctypes.data)).astype(np.int64)
         assert np.array_equal(block[where], piece.data)
         seen[where] = True
@@ -181,7 +183,7 @@ def test_stopped_process_stacks() -> None:
     with waiting("import threading, time; threading.Thread(target=time.sleep, args=(99,), daemon=True).start(); " + READY) as process:
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-        seen = taking.take(process.pid, "STARTUP", None)
+        seen = snapshot.take(process.pid, "STARTUP", None)
         phase = waterfall.account(seen, None, None, ()).phase
         assert len(seen.stack_pointers) == 2
         assert 0 < phase.size("stacks") < 2 * MIB
@@ -190,7 +192,7 @@ def test_stopped_process_stacks() -> None:
 
 def _rss(pid: int) -> int:
     with open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[1]) * look.PAGE
+        return int(file.read().split()[1]) * memory_map.PAGE
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(1, 60)), max_size=12), st.tuples(st.integers(0, 600), st.integers(0, 200)))
@@ -224,8 +226,8 @@ def test_glibc_walk_matches_mallinfo() -> None:
     program = _BLOCKS + "a = work(400, 100_000); b = work(3, 8 << 20); " + tell
     with waiting(program) as process:
         used, free, mapped = (int(word) for word in process.line.split())
-        mappings = look.mappings(process.pid)
-        walked = glibc.walk(process.pid, mappings, look.present_pages(process.pid, mappings))
+        mappings = memory_map.mappings(process.pid)
+        walked = glibc.walk(process.pid, mappings, memory_map.present_pages(process.pid, mappings))
     assert walked.complete
     assert abs(walked.free.bytes - free) < 256 << 10
     assert abs(walked.used.bytes - used) < 256 << 10
@@ -239,8 +241,8 @@ def test_glibc_walk_matches_mallinfo() -> None:
 )
 def test_glibc_mmap_threshold(before, bound) -> None:
     with waiting(_BLOCKS + before + "print('ready', flush=True); input()") as process:
-        mappings = look.mappings(process.pid)
-        assert glibc.mapped_from(process.pid, mappings, look.present_pages(process.pid, mappings)) == bound
+        mappings = memory_map.mappings(process.pid)
+        assert glibc.mapped_from(process.pid, mappings, memory_map.present_pages(process.pid, mappings)) == bound
 
 
 def test_glibc_thread_arenas() -> None:
@@ -251,7 +253,7 @@ def test_glibc_thread_arenas() -> None:
         "gate.wait(); gate.wait(); print('ready', flush=True); input()"
     )
     with waiting(program) as process:
-        mappings = look.mappings(process.pid)
-        walked = glibc.walk(process.pid, mappings, look.present_pages(process.pid, mappings))
+        mappings = memory_map.mappings(process.pid)
+        walked = glibc.walk(process.pid, mappings, memory_map.present_pages(process.pid, mappings))
     assert walked.arenas == 3
     assert walked.arenas_free.bytes > 3 * 2 * MIB

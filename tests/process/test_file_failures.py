@@ -21,7 +21,7 @@ from conftest import need_tool
 from support.recorder_runs import QUICK, runs_in, script, sentence, started
 from support.sample_runs import run
 
-from memprof.runs import store
+from memprof.records import store
 
 INPUT = 5
 ONCE = ["-r", "synthetic", "--repeats", "1"]

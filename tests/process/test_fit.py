@@ -14,16 +14,18 @@ from support import sample_runs as made_up
 from support.fit_results import MIB, coarse, grouped, made  # noqa: F401  (the fixtures)
 from support.recorder_runs import measured, runtime_file, wait_for
 
-from memprof.errors import InputError
-from memprof.measuring import campaign, leftovers, limits, orders
-from memprof.measuring.places.place import HERE, boot
-from memprof.measuring.progress import Silent
-from memprof.measuring.suite import Suite
+from memprof.base.errors import InputError
+from memprof.campaign import campaign
+from memprof.campaign.progress import Silent
+from memprof.fit import fit
+from memprof.fit.fit import PARTS
+from memprof.places import leftovers, limits
+from memprof.places.place import HERE, boot
+from memprof.records import store
+from memprof.records.types import EXECUTE, MODEL_LOAD, PREPARE, Outcome
 from memprof.reports.tables.fit import render
-from memprof.runs import store
-from memprof.runs.records import EXECUTE, MODEL_LOAD, PREPARE, Outcome
-from memprof.seek import fit
-from memprof.seek.fit import PARTS
+from memprof.subjects import orders
+from memprof.subjects.suite import Suite
 
 
 def left():

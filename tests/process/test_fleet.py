@@ -24,10 +24,10 @@ from support.recorder_runs import free_port, has_ended, held_runtime, runs_in, r
 if importlib.util.find_spec("distributed") is None:  # it takes half a second to import, in each worker
     pytest.skip("distributed is not installed", allow_module_level=True)
 
-from memprof.cache import cache_folder
-from memprof.measuring.fleet import desk, message, scheduler, worker
-from memprof.measuring.fleet.security import Security
-from memprof.runs import store
+from memprof.base.cache import cache_folder
+from memprof.fleet import message, scheduler, scheduler_client, worker
+from memprof.fleet.security import Security
+from memprof.records import store
 
 POOL = ("--machines", "pool=lab")
 SHORT = ("-r", "synthetic", "--warmup", 0, "--runs", 1, "--repeats", 2)
@@ -46,7 +46,7 @@ def lab(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def quiet_desk(monkeypatch):
-    monkeypatch.setattr(desk, "_LOOK_S", 0.2)
+    monkeypatch.setattr(scheduler_client, "_LOOK_S", 0.2)
 
 
 def on(lab, *words):
@@ -316,7 +316,7 @@ def test_desk_waiting_logs_no_errors(memprof, lab, tmp_path):
 def test_protocol_mismatch_named(memprof, scenario, lab, monkeypatch):
     scenarios(scenario, "m")
     monkeypatch.setattr(scheduler, "PROTOCOL", 99)
-    monkeypatch.setattr("memprof.measuring.fleet.message.version", lambda: "9.9")
+    monkeypatch.setattr("memprof.fleet.message.version", lambda: "9.9")
 
     done = memprof("run", "m.json", *SHORT, *on(lab), "-o", "runs.jsonl")
 
@@ -394,7 +394,7 @@ def test_machine_offered_by_one_worker(memprof, lab, monkeypatch):
 def test_tender_refusal_without_traceback(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     slow = "write = tending._write; tending._write = lambda *words: (write(*words), time.sleep(0.5))"
-    words = [sys.executable, "-c", f"import time; from memprof.measuring.fleet import tending; {slow}; tending.run()", "here", "", ""]
+    words = [sys.executable, "-c", f"import time; from memprof.fleet import tending; {slow}; tending.run()", "here", "", ""]
     with (cache_folder("fleet") / "here.lease").open("a") as lease:
         fcntl.flock(lease, fcntl.LOCK_EX)
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tender:

@@ -19,9 +19,10 @@ from support.tune_runtime import COMMON, RUNTIME
 if importlib.util.find_spec("distributed") is None:  # it takes half a second to import, in each worker
     pytest.skip("distributed is not installed", allow_module_level=True)
 
-from memprof.measuring.fleet import desk
-from memprof.runs import store
-from memprof.seek import bisect, tune
+from memprof.bisect import search
+from memprof.fleet import scheduler_client
+from memprof.records import store
+from memprof.tune import tuner
 
 FIXED = (*COMMON, "--set", "slow=no", "--set", "idle=a", "--set", "bad=no")
 
@@ -44,8 +45,8 @@ def twins(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(desk, "_LOOK_S", 0.2)
-    monkeypatch.setattr(tune, "VERIFYING_REPEATS", 2)
+    monkeypatch.setattr(scheduler_client, "_LOOK_S", 0.2)
+    monkeypatch.setattr(tuner, "VERIFYING_REPEATS", 2)
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_tune_across_machines_verified_on_one(memprof, twins, folder):
 
 def test_bisect_releases_on_worker(memprof, twins, tmp_path, monkeypatch):
     wheels.only(monkeypatch, twins.folder / "wheels", tmp_path / "cache")
-    monkeypatch.setattr(bisect, "ENDS", 5)  # as few as the gate decides with
+    monkeypatch.setattr(search, "ENDS", 5)  # as few as the gate decides with
     (tmp_path / "net.onnx").write_bytes(b"x")
     words = ("bisect", "net.onnx", "--package", "onnxruntime", "--from", "1.20", "--to", "1.22", "--on", f"dask:{twins.address}")
 
@@ -102,7 +103,7 @@ def test_bisect_releases_on_worker(memprof, twins, tmp_path, monkeypatch):
 
 
 def test_bisect_commits_after_worker_death(memprof, twins, tmp_path, monkeypatch):
-    monkeypatch.setattr(bisect, "ENDS", 5)
+    monkeypatch.setattr(search, "ENDS", 5)
     checkout = Checkout(tmp_path / "engine")
     noted, go = tmp_path / "noted", tmp_path / "go"
     wait = f"pwd >> '{noted}'; while [ ! -e '{go}' ]; do sleep 0.05; done; "

@@ -12,22 +12,22 @@ from support.fleet_messages import OFFERED, Lab, asked, kept  # noqa: F401  (the
 from support.fleets import fleet
 from support.sample_runs import run
 
-from memprof.errors import InputError
-from memprof.judge import design
-from memprof.measuring.fleet import desk, scheduler, searching, stand
-from memprof.measuring.fleet.message import (
-    Result,
-)
-from memprof.runs.records import Attempt
-from memprof.seek import dimensions, scale, scale_runs
-from memprof.seek.scaled import ScaleRequest
+from memprof.base.errors import InputError
+from memprof.fleet import scheduler, scheduler_client, search_client, worker_slots
+from memprof.fleet.message import Result
+from memprof.laws import design
+from memprof.records.types import Attempt
+from memprof.scale import runs as scale_runs
+from memprof.scale import scale
+from memprof.scale.answer import ScaleRequest
+from memprof.subjects import dimensions
 
 
 def test_search_survives_abandoned_point(tmp_path, monkeypatch):
     path = tmp_path / "law.json"
     path.write_text('{"weights": ["4MiB"], "activations": ["1MiB"]}')
 
-    class GivesUp(desk.Desk):
+    class GivesUp(scheduler_client.Desk):
         def runs(self):
             for number, item in enumerate(self.packed):
                 if number == 1:
@@ -35,8 +35,8 @@ def test_search_survives_abandoned_point(tmp_path, monkeypatch):
                 else:
                     yield replace(run(), attempt=Attempt(item.request.key, 1, 1))
 
-    monkeypatch.setattr(searching, "Desk", GivesUp)
-    fleet = searching.Machines(Lab(OFFERED), frozenset())
+    monkeypatch.setattr(search_client, "Desk", GivesUp)
+    fleet = search_client.Machines(Lab(OFFERED), frozenset())
     request = ScaleRequest(str(path), "synthetic", (dimensions.parse("threads=1..4"),), fleet=fleet)
     places = scale_runs.Places(request, SimpleNamespace(say=print), print)
 
@@ -50,13 +50,15 @@ def test_points_kept_before_interruption(tmp_path, monkeypatch):
     path = tmp_path / "law.json"
     path.write_text('{"weights": ["4MiB"], "activations": ["1MiB"]}')
 
-    class Interrupted(desk.Desk):
+    class Interrupted(scheduler_client.Desk):
         def runs(self):
             yield replace(run(), attempt=Attempt(self.packed[1].request.key, 1, 1))
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(searching, "Desk", Interrupted)
-    request = ScaleRequest(str(path), "synthetic", (dimensions.parse("threads=1..4"),), fleet=searching.Machines(Lab(OFFERED), frozenset()))
+    monkeypatch.setattr(search_client, "Desk", Interrupted)
+    request = ScaleRequest(
+        str(path), "synthetic", (dimensions.parse("threads=1..4"),), fleet=search_client.Machines(Lab(OFFERED), frozenset())
+    )
     points = scale_runs.Places(request, SimpleNamespace(say=print), print).measure_at_once([{"threads": 1}, {"threads": 4}], 0)
 
     assert next(points).at == {"threads": 4}
@@ -68,14 +70,14 @@ def test_scale_interrupted_has_law(tmp_path, monkeypatch):
     path = tmp_path / "law.json"
     path.write_text('{"weights": ["4MiB"], "activations": ["1MiB"]}')
 
-    class Interrupted(desk.Desk):
+    class Interrupted(scheduler_client.Desk):
         def runs(self):
             for item in self.packed[1:]:
                 yield replace(run(), attempt=Attempt(item.request.key, 1, 1))
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(searching, "Desk", Interrupted)
-    fleet = searching.Machines(Lab(OFFERED), frozenset())
+    monkeypatch.setattr(search_client, "Desk", Interrupted)
+    fleet = search_client.Machines(Lab(OFFERED), frozenset())
     request = ScaleRequest(str(path), "synthetic", (dimensions.parse("threads=1..64"), dimensions.parse("sessions=1..8")), fleet=fleet)
 
     answer = scale.scale(request, SimpleNamespace(say=print), print)
@@ -88,7 +90,7 @@ def test_scale_interrupted_has_law(tmp_path, monkeypatch):
 
 def test_stand_of_unreachable_place(kept):
     with pytest.raises(InputError, match=r"ssh:nobody@127\.0\.0\.1:1 cannot be offered: ssh:nobody@127\.0\.0\.1:1"):
-        stand.Stand("ssh:nobody@127.0.0.1:1", None, None, {}).open()
+        worker_slots.Stand("ssh:nobody@127.0.0.1:1", None, None, {}).open()
 
 
 @pytest.mark.parametrize("end", ["done", ""])
@@ -96,7 +98,7 @@ def test_last_run_needs_comparison_end(end):
     # What tends the place reads its Task, and without "done" dies after its last run.
     words = ["sh", "-c", f"read task; printf 'plan 2\\nrun a\\nrun b\\n{end}\\n'"]
     tending = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    place, told, unsaid = stand.Stand("here", None, None, {}, _process=tending), [], {}
+    place, told, unsaid = worker_slots.Stand("here", None, None, {}, _process=tending), [], {}
 
     def measure():
         return place.measure(asked(), lambda **words: told.append(words), lambda: False, unsaid)
@@ -104,7 +106,7 @@ def test_last_run_needs_comparison_end(end):
     if end:
         assert measure() == Result(2)
     else:
-        with pytest.raises(stand.Gone):
+        with pytest.raises(worker_slots.Gone):
             measure()
     place.close()
     assert told == [{"plan": 2}, {"run": "a"}]

@@ -21,10 +21,10 @@ from markdown_it import MarkdownIt
 from support.recorder_runs import NEAR
 from support.sample_runs import runs
 
-from memprof.judge import baseline, verdicts
-from memprof.judge.verdicts import Report
+from memprof.records import store
 from memprof.reports.tables import gate
-from memprof.runs import store
+from memprof.verdicts import baseline, verdicts
+from memprof.verdicts.verdicts import Report
 
 CI = Path(__file__).parents[2] / "ci"
 

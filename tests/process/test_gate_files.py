@@ -27,8 +27,8 @@ def test_gate_imports_nothing_heavy(files):
         "import sys; absent = ('fcntl', 'resource', 'termios', 'pwd', 'grp', 'pty', 'numpy', 'pandas', 'scipy', 'matplotlib', 'psutil');"
         "sys.modules.update(dict.fromkeys(absent)); from memprof.cli import group;"
         "code = group.main(['gate', 'head.jsonl', '--baseline', 'base.json', '--also', 'junit=x.xml'], standalone_mode=False);"
-        "assert not {'memprof.measuring.campaign', 'memprof.measuring.suite', 'memprof.recorder', "
-        "'memprof.installing.worktrees'} & set(sys.modules); sys.exit(code)"
+        "assert not {'memprof.campaign.campaign', 'memprof.subjects.suite', 'memprof.recorder', "
+        "'memprof.versions.worktrees'} & set(sys.modules); sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=files, capture_output=True, text=True, check=False)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from support.recorder_runs import runtime_file
 
-from memprof.judge import budgets
-from memprof.runs import store
+from memprof.records import store
+from memprof.verdicts import budgets
 
 
 def limits(folder: Path, text: str) -> tuple[budgets.Budget, ...]:

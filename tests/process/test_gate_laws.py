@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from memprof.runs import store
+from memprof.records import store
 
 KIB, MIB = 1024, 1024 * 1024
 

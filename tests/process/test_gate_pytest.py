@@ -294,7 +294,7 @@ def test_fixture_measures_models_and_functions(pytester, lean, mode):
 
 def test_plugin_unused_imports_nothing(pytester):
     pytester.makepyfile(
-        "import sys\ndef test(): assert not {'memprof.api', 'memprof.measuring.campaign', 'psutil', 'msgspec'} & set(sys.modules)"
+        "import sys\ndef test(): assert not {'memprof.api', 'memprof.campaign.campaign', 'psutil', 'msgspec'} & set(sys.modules)"
     )
 
     pytester.runpytest_subprocess("-p", "no:hypothesispytest").assert_outcomes(passed=1)

@@ -16,16 +16,17 @@ from support.checkout import ENGINE, QUICK, RUNTIME, SUITE, Checkout
 from support.recorder_runs import NEAR, processes, wait_for
 from support.sample_runs import MIB, job
 
-from memprof.cache import cache_folder
-from memprof.gate import interleaved
-from memprof.gate.again import orders_again
-from memprof.installing import worktrees
-from memprof.measuring import campaign, leftovers
-from memprof.measuring.order import Order
-from memprof.measuring.orders import plan
-from memprof.measuring.suite import Suite as Wanted
-from memprof.measuring.suite import Variant
-from memprof.runs import store
+from memprof.base.cache import cache_folder
+from memprof.campaign import campaign
+from memprof.gate import interleaving
+from memprof.gate.confirmation import orders_again
+from memprof.places import leftovers
+from memprof.records import store
+from memprof.subjects.order import Order
+from memprof.subjects.orders import plan
+from memprof.subjects.suite import Suite as Wanted
+from memprof.subjects.suite import Variant
+from memprof.versions import worktrees
 
 STEPS = {"load": [{"allocate": "w", "bytes": 30 << 20}], "execute": [{"spike": 20 << 20}]}
 
@@ -142,7 +143,7 @@ def test_sides_interleaved_in_turns():
 
     planned = [
         (name, order.job.env["side"], order.job.variant, order.job.repeat)
-        for name, order in interleaved.interleaved({"base": base, "head": head})
+        for name, order in interleaving.interleaved({"base": base, "head": head})
     ]
 
     assert planned == [

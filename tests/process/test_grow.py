@@ -17,13 +17,13 @@ from support.leaks import LEAK
 from support.native_programs import program
 from support.recorder_runs import Silent, wait_for
 
-from memprof.errors import MeasurementError
-from memprof.judge.growth import Verdict
+from memprof.base.errors import MeasurementError
+from memprof.grow import cause, grow
+from memprof.grow.grow import GrowRequest, longest
 from memprof.programs import commands
+from memprof.records import store, work
 from memprof.reports.pictures import growth as pictures
-from memprof.runs import store, work
-from memprof.seek import grow, why
-from memprof.seek.grow import GrowRequest, longest
+from memprof.verdicts.growth import Verdict
 
 MIB, PAGE = 1 << 20, 4096
 
@@ -304,7 +304,7 @@ def test_grow_why_looks_twice(body, unit, phase, nothing_left):
     regexes = {} if unit == "iteration" else {"request": "^served"}
     request = GrowRequest(None, command=commands.parse(f"{program(body)} {{runs}}"), phase_regexes=regexes)
 
-    answer = why.explained(request, grew(unit, phase), Silent())
+    answer = cause.explained(request, grew(unit, phase), Silent())
 
     assert answer.why is not None and answer.why.cause == "in use by the program"
     units = [int(name.removeprefix(f"{unit} ")) for name in (answer.why.first, answer.why.last)]
@@ -319,4 +319,4 @@ def test_grow_why_program_ended_too_early(nothing_left):
     with pytest.raises(
         MeasurementError, match=r"it ended before it stood still after (1 and )?205 iterations, so nothing is known of its growth"
     ):
-        why.explained(request, grew("iteration", "EXECUTE"), Silent())
+        cause.explained(request, grew("iteration", "EXECUTE"), Silent())

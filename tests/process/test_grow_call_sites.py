@@ -14,10 +14,10 @@ from support.native_programs import program
 from support.plan_models import wide
 from support.recorder_runs import Silent, runtime_file
 
-from memprof.judge.growth import Verdict
+from memprof.grow import call_sites
+from memprof.grow.grow import Grown, GrowRequest
 from memprof.programs import commands
-from memprof.seek import who
-from memprof.seek.grow import Grown, GrowRequest
+from memprof.verdicts.growth import Verdict
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -39,7 +39,7 @@ def test_leak_in_onnxruntime_wrapper_located(tmp_path: Path) -> None:
         execute="self.session.run(None, self.feed)\nkept.append(bytearray(65536))\ntime.sleep(0.002)",
     )
 
-    answer = who.explained(GrowRequest(str(wide(tmp_path / "wide.onnx")), str(tmp_path / "mine.py")), grows(400, MIB), Silent())
+    answer = call_sites.explained(GrowRequest(str(wide(tmp_path / "wide.onnx")), str(tmp_path / "mine.py")), grows(400, MIB), Silent())
 
     assert answer.who is not None
     (place, *_) = answer.who.places
@@ -56,7 +56,7 @@ def test_leak_per_token_found_by_heaptrack(memprof, tmp_path: Path) -> None:
     leaks = LEAK.replace("memprof_iteration_of", "usleep(3000); memprof_iteration_of")  # slow enough for moments in between
     request = GrowRequest(None, command=commands.parse(f"engine={program(leaks)} {{runs}}"))
 
-    answer = who.explained(request, grows(800, MIB, "token"), Silent())  # of 800 iterations
+    answer = call_sites.explained(request, grows(800, MIB, "token"), Silent())  # of 800 iterations
 
     assert answer.who is not None
     (place,) = answer.who.places

@@ -13,11 +13,11 @@ from support.heap_program import program  # noqa: F401  (the fixtures)
 from support.recorder_runs import with_patience
 from support.sample_profiles import top_by
 
-from memprof.heap import load, record, wording
+from memprof.campaign import recorder_client
+from memprof.heap import load, phrases, record
 from memprof.heap.profile import HeapProfile
-from memprof.measuring import probing
-from memprof.measuring.orders import plan
-from memprof.measuring.suite import Suite, Variant
+from memprof.subjects.orders import plan
+from memprof.subjects.suite import Suite, Variant
 
 Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
 MIB = 1 << 20
@@ -96,7 +96,7 @@ def test_memray_records_model(memprof: Memprof, scenario: Scenario, tmp_path: Pa
     assert [span.name for span in profile.phases][:3] == ["STARTUP", "MODEL_LOAD", "PREPARE"]
     assert profile.peak_tree is not None and profile.peak_tree[1]
     assert all(profile.largest_tree(span.name) is not None for span in profile.phases)  # none of which lasts as long as memray's 10 ms
-    assert profile.command.startswith("python /") and wording.program(profile) == "out/memray.bin"
+    assert profile.command.startswith("python /") and phrases.program(profile) == "out/memray.bin"
     assert 24 * MIB <= profile.peak.heap_bytes < 60 * MIB
 
 
@@ -106,7 +106,7 @@ def test_memray_converted_model_interpreter(scenario: Scenario, tmp_path: Path) 
     under = record._under(order, "memray", record.Request(tmp_path), ("python", "-m", "memray"), lambda text: None)
 
     assert under.python == order.python
-    (program,) = probing._program(under)
+    (program,) = recorder_client._program(under)
     assert program.endswith("runners/__main__.py")
 
 

@@ -13,9 +13,9 @@ import pytest
 from support.histories import commit, git, project  # noqa: F401  (the fixtures)
 from support.sample_runs import machine, run, runs
 
-from memprof.history import commits, folder, lines
-from memprof.runs import store
-from memprof.runs.records import Machine, Outcome
+from memprof.records import store
+from memprof.records.types import Machine, Outcome
+from memprof.versions import commits, history_file, history_folder
 
 MIB = 1 << 20
 
@@ -115,7 +115,7 @@ def test_add_later_repeats_to_commit(memprof, project):
     measured(project, more=0.3, repeats=3)
     memprof("history", "add", "runs.jsonl")
     assert len(list((project / "memprof-history").iterdir())) == 2
-    history = lines.read(folder.load(project / "memprof-history"), project)
+    history = history_file.read(history_folder.load(project / "memprof-history"), project)
     assert {len(samples) for line in history.lines for samples in line.samples} == {5}
 
 
@@ -131,7 +131,7 @@ def test_history_files_merge_across_branches(memprof, project):
         git(project, "commit", "-q", "-m", "figures")
     git(project, "merge", "-q", "-s", "recursive", "-X", "ours", "other")
     assert len(list((project / "memprof-history").iterdir())) == 2
-    assert len(lines.read(folder.load(project / "memprof-history"), project).commits) == 2
+    assert len(history_file.read(history_folder.load(project / "memprof-history"), project).commits) == 2
 
 
 def test_add_same_runs_twice(memprof, project):

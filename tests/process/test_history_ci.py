@@ -19,8 +19,8 @@ from conftest import need_tool
 from support.histories import commit, git
 from support.sample_runs import runs
 
-from memprof.history import commits, folder
-from memprof.runs import store
+from memprof.records import store
+from memprof.versions import commits, history_folder
 
 CI = Path(__file__).resolve().parents[2] / "ci"
 
@@ -60,7 +60,7 @@ def test_history_adds_commits_alerts_once(project, tmp_path):
     git(kept, "init", "-q", "-b", "memprof-history")
     for name in hashes:
         measured(project, 0)
-        folder.add(kept, commits.named(project, name, kept), [str(tmp_path / "runs.jsonl")])
+        history_folder.add(kept, commits.named(project, name, kept), [str(tmp_path / "runs.jsonl")])
     git(kept, "add", "-A")
     git(kept, "commit", "-qm", "so far")
     git(kept, "push", "-q", str(tmp_path / "origin.git"), "memprof-history")

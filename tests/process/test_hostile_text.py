@@ -7,7 +7,7 @@ import resource
 import pytest
 from support.sample_runs import runs
 
-from memprof.runs import store
+from memprof.records import store
 
 
 @pytest.mark.parametrize("words", [("page",), ("trace",), ("table", "--format", "csv")])

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from support import lab, recorder_runs
 
-from memprof.errors import InputError
-from memprof.measuring import reaching
-from memprof.measuring.places import labgrid, ssh
+from memprof.base.errors import InputError
+from memprof.places import labgrid, parse, ssh
 
 NAME = f"labgrid:{lab.PLACE}"
 
@@ -48,7 +47,7 @@ def test_place_acquired_and_released(memprof, words, shelf, tmp_path):
 
 
 def test_place_held_while_used(words, shelf, tmp_path):
-    with pytest.raises(InputError, match="no luck"), reaching.reached(NAME, str(tmp_path / "there")):
+    with pytest.raises(InputError, match="no luck"), parse.reached(NAME, str(tmp_path / "there")):
         assert shelf.holder() == f"{os.uname().nodename}/{getpass.getuser()}"
         raise InputError("no luck")
     assert shelf.holder() == "None"
@@ -66,7 +65,7 @@ def test_place_released_after_interrupt(words, shelf, tmp_path):
 def test_place_of_user_stays_acquired(words, shelf, tmp_path):
     shelf.client("acquire")
     try:
-        with reaching.reached(NAME, str(tmp_path / "there")) as place:
+        with parse.reached(NAME, str(tmp_path / "there")) as place:
             assert place.machine().name == os.uname().nodename
         assert shelf.holder() == f"{os.uname().nodename}/{getpass.getuser()}"
     finally:
@@ -84,7 +83,7 @@ def test_place_of_other_user_refused(memprof, words, shelf):
 
 def test_place_released_meanwhile(words, shelf, tmp_path):
     message = f"{NAME}: the place could not be released: .* is not acquired"
-    with pytest.raises(InputError, match=message), reaching.reached(NAME, str(tmp_path / "there")):
+    with pytest.raises(InputError, match=message), parse.reached(NAME, str(tmp_path / "there")):
         shelf.client("release")
 
 

@@ -12,9 +12,9 @@ import pytest
 from support import completion_server
 from support.recorder_runs import free_port
 
-from memprof.errors import UsageError
-from memprof.measuring import campaign, driving
-from memprof.runs import store
+from memprof.base.errors import UsageError
+from memprof.campaign import campaign, load_generator
+from memprof.records import store
 
 SERVER = Path(__file__).parents[1] / "support" / "completion_server.py"
 KIB = 1 << 10
@@ -28,7 +28,7 @@ def port():
 @pytest.fixture
 def drive(memprof, tmp_path, port, monkeypatch):
     """drive(mode, word...) -> (result, run): a server of that mode under a load."""
-    monkeypatch.setattr(driving, "_DEATH_S", 60.0)  # a busy machine may say late that the server has died
+    monkeypatch.setattr(load_generator, "_DEATH_S", 60.0)  # a busy machine may say late that the server has died
 
     def run(mode, *words, timeout="200s"):
         runs = tmp_path / "runs.jsonl"
@@ -118,7 +118,7 @@ def test_server_failures(drive, nothing_left, mode, phase, words):
 
 
 def test_server_never_answers(drive, port, tmp_path, monkeypatch, nothing_left):
-    monkeypatch.setattr(driving, "_SPARE_S", 30.0)
+    monkeypatch.setattr(load_generator, "_SPARE_S", 30.0)
     for timeout in ("4s", "64s"):  # a busy machine may be late to say so, and then its time is up
         (tmp_path / "runs.jsonl").unlink(missing_ok=True)
         result, run = drive("mute", timeout=timeout)
@@ -155,22 +155,22 @@ def test_load_options_refused(memprof, tmp_path, words, says):
 
 
 def test_host_defaults_to_loopback():
-    assert driving.parse("openai:8080", None, None, None, None).host == "127.0.0.1"
-    assert driving.parse("openai:board.local:8080", None, None, None, None).host == "board.local"
+    assert load_generator.parse("openai:8080", None, None, None, None).host == "127.0.0.1"
+    assert load_generator.parse("openai:board.local:8080", None, None, None, None).host == "board.local"
     with pytest.raises(UsageError):
-        driving.parse("openai:", None, None, None, None)
+        load_generator.parse("openai:", None, None, None, None)
 
 
 def test_prompts_differ_unless_repeated():
     asked = []
 
-    class Asked(driving.Driving):
+    class Asked(load_generator.Driving):
         def _http(self, method, path, content=None):
             asked.append(tuple(content["prompt"]))
             return 200, {"usage": {"prompt_tokens": 8, "completion_tokens": 1}}, None
 
     for distinct in (None, 3):
-        asking = Asked(driving.Drive("127.0.0.1", 1, prompts=8, distinct=distinct), None)
+        asking = Asked(load_generator.Drive("127.0.0.1", 1, prompts=8, distinct=distinct), None)
         for number in range(600):
             asking._request(number)
     assert len(set(asked[:600])) == 600

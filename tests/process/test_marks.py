@@ -16,9 +16,9 @@ from support.recorder_runs import MIB, NEAR_MIB, WITHOUT_PROBE
 from support.tables import cells
 
 from memprof.programs.runtimes import runners_path
+from memprof.records import metrics
+from memprof.records.types import PEAK
 from memprof.reports.tables import table
-from memprof.runs import metrics
-from memprof.runs.records import PEAK
 
 PYTHON_MARKS = runners_path() / "memprof_marks.py"
 

@@ -12,7 +12,7 @@ from conftest import need_tool
 from support.recorder_runs import runtime_file
 
 from memprof.programs.runtimes import runners_path
-from memprof.runs import store
+from memprof.records import store
 
 # Reads and writes as marks do; each file of /proc has rows of as many digits as the word says, and so has each figure.
 _BEGIN = """

@@ -30,7 +30,7 @@ from support.recorder_runs import (
 )
 
 from memprof import cli
-from memprof.runs import store
+from memprof.records import store
 
 INTERRUPTED = 130
 

@@ -14,11 +14,11 @@ from support import sample_runs
 from support.model_inputs import model
 
 import memprof as library
-from memprof.errors import UsageError
+from memprof.base.errors import UsageError
 from memprof.explain import activations, engine
-from memprof.measuring import orders, parts, suite
-from memprof.measuring.fleet import packing
-from memprof.measuring.suite import MS, Suite, Variant
+from memprof.fleet import payload
+from memprof.subjects import orders, shards, suite
+from memprof.subjects.suite import MS, Suite, Variant
 
 onnx = pytest.importorskip("onnx")
 
@@ -139,10 +139,10 @@ def test_shapes_precedence_in_suite(tmp_path: Path) -> None:
     }
     assert ran_with(read) == expected
     for number in (1, 2):  # a shard's and a fleet's comparison of one model
-        part = parts.shard(read, number, 2)
+        part = shards.shard(read, number, 2)
         assert part is not None
         assert ran_with(part) == {place: shapes for place, shapes in expected.items() if place[0] == Path(part.models[0]).name}
-    sent = [task.task.suite for task in packing.packed(read, packing.Wanted(), [])]
+    sent = [task.task.suite for task in payload.packed(read, payload.Wanted(), [])]
     assert [words["shapes"]["x"] for words in sent] == [(1, 3), (2, 3)]
     assert [variant["shapes"] for variant in sent[0]["variants"]] == [{"x": (4, 3)}, {}]
 
@@ -243,7 +243,7 @@ def test_measure_takes_command_options(tmp_path: Path, monkeypatch: pytest.Monke
     path = model(tmp_path, ("n", 3))
     numpy.savez(tmp_path / "in.npz", x=numpy.zeros((2, 3), numpy.float32))
     monkeypatch.setattr(
-        "memprof.measuring.campaign.measure", lambda orders, *rest: [replace(sample_runs.run(), job=order.job) for order in orders]
+        "memprof.campaign.campaign.measure", lambda orders, *rest: [replace(sample_runs.run(), job=order.job) for order in orders]
     )
     measured_run, *_ = library.measure(
         path, "onnxruntime", shapes={"x": [4, 3]}, inputs=tmp_path / "in.npz", timeout="30s", cache="cold", deterministic=True

@@ -16,15 +16,15 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper
 from support.plan_models import node, save, value, weight
 
-from memprof.errors import InputError, MeasurementError
+from memprof.base.errors import InputError, MeasurementError
 from memprof.models.identity import identify
 from memprof.models.tensors import Files, Unparsed, tensors
 from memprof.plan import executed
 from memprof.plan.graphs import graph as graphs
-from memprof.plan.graphs.onnx_apart import Apart, Bounded, Refused
+from memprof.plan.graphs.isolated_onnx import Apart, Bounded, Refused
 from memprof.plan.graphs.read import read
+from memprof.plan.graphs.rewrite import reorder
 from memprof.plan.graphs.weights import account
-from memprof.plan.graphs.written import reorder
 
 # Plans a model as `plan show` does and says what it took and what the process took for it.
 _PLANNED = """

@@ -13,10 +13,10 @@ from conftest import need_tool
 from support.recorder_runs import runs_in
 
 import memprof
-from memprof.errors import InputError, MemprofError
-from memprof.measuring.suite import Variant
+from memprof.base.errors import InputError, MemprofError
 from memprof.programs import native, runtimes
-from memprof.runs.records import Run
+from memprof.records.types import Run
+from memprof.subjects.suite import Variant
 
 MIB = 1 << 20
 PAIRS = {"onert": "tflite", "onnxruntime": "onnx"}
@@ -138,7 +138,8 @@ def test_native_inputs_and_shapes_by_name(nets: Path, tmp_path: Path, monkeypatc
 def _with(model: Path, variant: Variant, **words: object) -> list[Run]:
     from unittest.mock import Mock
 
-    from memprof.measuring import campaign, orders, suite
+    from memprof.campaign import campaign
+    from memprof.subjects import orders, suite
 
     settings = {key: str(value) if key == "inputs" else value for key, value in words.items()}
     wanted = suite.Suite(models=(str(model),), variants=(variant,), repeats=1, warmup=0, runs=1, **settings)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import memprof
-from memprof.errors import MemprofError
+from memprof.base.errors import MemprofError
 
 
 def test_run_all_tables(memprof, tmp_path):

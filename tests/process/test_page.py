@@ -14,9 +14,9 @@ from urllib.parse import unquote
 from support.browser_page import Browser
 from support.sample_runs import runs
 
+from memprof.records import store
+from memprof.records.types import Run
 from memprof.reports import page
-from memprof.runs import store
-from memprof.runs.records import Run
 
 
 def test_page_law_places_by_size():

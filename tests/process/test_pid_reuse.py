@@ -14,11 +14,11 @@ import psutil
 import pytest
 from support.recorder_runs import Silent, wait_for
 
-from memprof.errors import MeasurementError
-from memprof.measuring import attach
-from memprof.measuring.places import processes
-from memprof.measuring.places.place import Running
-from memprof.runs.records import Run
+from memprof.base.errors import MeasurementError
+from memprof.campaign import attach
+from memprof.places import processes
+from memprof.places.place import Running
+from memprof.records.types import Run
 
 _CLONE3 = 435  # on every architecture (linux/sched.h: struct clone_args, whose set_tid says the number)
 

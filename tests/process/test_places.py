@@ -23,19 +23,19 @@ from support import recorder_runs, sshd
 from support.compiler import compiled
 from support.ssh_files import place, sent_once  # noqa: F401  (the fixtures)
 
+from memprof.base.errors import InputError
+from memprof.campaign import campaign
 from memprof.doctor import known
-from memprof.errors import InputError
-from memprof.gate.again import orders_again
-from memprof.gate.interleaved import place_of
-from memprof.measuring import campaign, reaching
-from memprof.measuring.orders import plan
-from memprof.measuring.places import channel, connection, sending, ssh
-from memprof.measuring.places.place import Here, Weather, weather
-from memprof.measuring.suite import Suite, parse_cmd
+from memprof.gate.confirmation import orders_again
+from memprof.gate.interleaving import place_of
 from memprof.models.identity import identify
-from memprof.runs import store
-from memprof.runs.records import Job, ModelFile
-from memprof.seek import tune
+from memprof.places import channel, connection, parse, sending, ssh
+from memprof.places.place import Here, Weather, weather
+from memprof.records import store
+from memprof.records.types import Job, ModelFile
+from memprof.subjects.orders import plan
+from memprof.subjects.suite import Suite, parse_cmd
+from memprof.tune import tuner
 
 QUICK = {"load": [{"allocate": "weights", "bytes": 8 << 20}]}
 
@@ -274,7 +274,7 @@ def test_attach_to_remote_process(memprof, board, tmp_path):
 
 def test_place_without_python_uses_c_recorder(server, board, tmp_path):
     need_tool("gcc")
-    with reaching.remote(server.place, str(tmp_path / "there"), "no-such-python") as place:
+    with parse.remote(server.place, str(tmp_path / "there"), "no-such-python") as place:
         assert place.recorder == "c"
         suite = Suite(variants=(parse_cmd("/bin/sh -c 'sleep 0.1'"),), repeats=1, place=place)
         (run,) = campaign.measure(plan(suite).orders, recorder_runs.Silent(), lambda line: None)
@@ -301,7 +301,7 @@ def test_doctor_on_place(memprof, board, monkeypatch):
 
 
 def test_tune_on_place_without_local_knobs(memprof, board, scenario, tmp_path, monkeypatch):
-    monkeypatch.setattr(tune, "VERIFYING_REPEATS", 1)
+    monkeypatch.setattr(tuner, "VERIFYING_REPEATS", 1)
     model = scenario(**QUICK)
     words = ("--try", "malloc_trim=on", "--try", "malloc_arenas=1", "--try", "malloc_mmap_threshold=64KiB", "--time", "1min")
     done = memprof("tune", model, "-r", "synthetic", *board, "--python", sys.executable, *words, "-o", "r.jsonl")
@@ -561,14 +561,14 @@ def test_lease_of_silent_holder_expires(memprof, board, server, tmp_path, monkey
     there = tmp_path / "there"
     monkeypatch.setattr(connection, "_LEASE_S", 3600)
     monkeypatch.setattr(connection, "_BEAT_S", 0.01)
-    with reaching.remote(server.place, str(there), sys.executable):
+    with parse.remote(server.place, str(there), sys.executable):
         (heard,) = there.glob("lease.*")
         heard.write_text("0\n")
         recorder_runs.wait_for(lambda: heard.read_text() not in ("", "0\n"))  # its holder says that it is there
     recorder_runs.wait_for(lambda: not list(there.glob("lease*")))
 
     monkeypatch.setattr(connection, "_BEAT_S", 3600)
-    with reaching.remote(server.place, str(there), sys.executable) as silent:
+    with parse.remote(server.place, str(there), sys.executable) as silent:
         assert "it is in use by" in refused(memprof("exec", *board, "--", "true"))
         assert len(list(there.glob("lease*"))) == 2  # one that was refused leaves nothing
         monkeypatch.setattr(connection, "_LEASE_S", 0)

@@ -15,11 +15,11 @@ from conftest import need_tool
 from support import recorder_runs
 from support.fit_results import grouped
 
-from memprof.errors import InputError
-from memprof.measuring import groups, limits, reaching
-from memprof.measuring.places.place import HERE, boot
+from memprof.base.errors import InputError
+from memprof.places import limits, parse, remote_groups
+from memprof.places.place import HERE, boot
 
-SCRIPT = groups._SCRIPT.read_text()
+SCRIPT = remote_groups._SCRIPT.read_text()
 
 
 @pytest.mark.parametrize("recorder", ["python", "c"])
@@ -99,8 +99,8 @@ def test_groups_of_gone_memprofs_removed(server, board, tmp_path):
     sleeper = subprocess.Popen(["sleep", "600"])
     try:
         recorder_runs.wait_for(lambda: joined(gone[0], sleeper.pid))
-        with reaching.remote(server.place, str(tmp_path / "there"), sys.executable) as place:
-            groups.without_swap(place)
+        with parse.remote(server.place, str(tmp_path / "there"), sys.executable) as place:
+            remote_groups.without_swap(place)
 
         assert sleeper.wait(timeout=120) == -9
         assert [group.exists() for group in (*gone, *kept)] == [False, False, True, True]
@@ -115,8 +115,8 @@ def test_groups_of_gone_memprofs_removed(server, board, tmp_path):
 def test_group_names_differ_by_connection(server, board, tmp_path):
     """The first shell there owns the groups: that of a connection which broke is gone, and the next memprof would remove its groups."""
     grouped()
-    with reaching.remote(server.place, str(tmp_path / "there"), sys.executable) as place:
-        following = groups.without_swap(place)
+    with parse.remote(server.place, str(tmp_path / "there"), sys.executable) as place:
+        following = remote_groups.without_swap(place)
         first, second = following()["group"].path, following()["group"].path
         assert first.rpartition("-")[0] == second.rpartition("-")[0] and first != second
         server.cut()
@@ -142,9 +142,9 @@ class There:
 @pytest.mark.parametrize("why", ["absent", "off", "unmounted", "refused", "swap"])
 def test_groups_missing_reasons(why):
     with pytest.raises(InputError) as raised:
-        groups.without_swap(There(f"none {why}"))
+        remote_groups.without_swap(There(f"none {why}"))
     begin = "--no-swap needs a control group for the run, and none can be made on ssh:tv: "
-    assert str(raised.value) == begin + groups._REASONS[why]
+    assert str(raised.value) == begin + remote_groups._REASONS[why]
 
 
 def answer(*words, **more) -> str:
@@ -172,4 +172,4 @@ def test_groups_refused_without_systemd():
         os.chmod(folder, 0o755)  # for the other user
         recorder_runs.script(Path(folder) / "systemd-run", '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
         assert answer(*nobody, env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}) == "scope"
-    assert "MemorySwapMax=0" in groups.without_swap(There("scope"))()["wrap"]
+    assert "MemorySwapMax=0" in remote_groups.without_swap(There("scope"))()["wrap"]

@@ -23,9 +23,9 @@ from support import recorder_runs, sshd
 from support.native_programs import built
 
 from memprof import zoo
-from memprof.explain import elsewhere
+from memprof.explain import remote
 from memprof.programs import runtimes
-from memprof.runs import store
+from memprof.records import store
 
 
 def lines_of(path: Path) -> int:
@@ -181,7 +181,7 @@ def test_explain_refused_before_measuring(memprof, board, scenario, tmp_path, mo
     venv.create(tmp_path / "bare", symlinks=True)
     words = ["explain", scenario(), "-r", "synthetic", *board, "--python"]
     bare = memprof(*words, tmp_path / "bare" / "bin" / "python")
-    monkeypatch.setattr(elsewhere, "PAGE", 4 * elsewhere.PAGE)
+    monkeypatch.setattr(remote, "PAGE", 4 * remote.PAGE)
     other = memprof(*words, sys.executable)
 
     assert (bare.returncode, other.returncode) == (5, 5)

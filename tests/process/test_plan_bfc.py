@@ -11,17 +11,17 @@ from support.sample_runs import MIB
 from support.session_cache import once
 
 from memprof import zoo
-from memprof.measuring.progress import Silent
+from memprof.campaign.progress import Silent
 from memprof.plan.arenas import requests
 from memprof.plan.arenas.bfc import Arena
 from memprof.plan.arenas.heap import Heap
 from memprof.programs import native
+from memprof.records import store
+from memprof.records.types import Search
 from memprof.reports.tables import scale as tables
-from memprof.runs import store
-from memprof.runs.records import Search
-from memprof.seek import scale, scale_laws, scale_requests, scale_runs
-from memprof.seek.dimensions import parse
-from memprof.seek.scaled import ScaleRequest
+from memprof.scale import arena_requests, predictions, runs, scale
+from memprof.scale.answer import ScaleRequest
+from memprof.subjects.dimensions import parse
 
 LOGGED = """
 import sys
@@ -42,9 +42,9 @@ def test_arena_regions_match_onnxruntime_log():
     pytest.importorskip("onnxruntime")
     folder = once("a small LSTM", lambda folder: zoo.make("lstm", folder / "net.onnx", format="onnx", size_bytes=MIB))
     request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", (parse("batch=1..8"), parse("sequence=16..128")))
-    places = scale_runs.Places(request, Silent(), lambda line: None)
+    places = runs.Places(request, Silent(), lambda line: None)
     at = {"batch": 7, "sequence": 100}
-    recording = scale_requests.record(places._order(at), (0,))
+    recording = arena_requests.record(places._order(at), (0,))
     assert recording is not None and recording.first and recording.second
 
     arena = Arena(Heap())
@@ -74,7 +74,7 @@ def test_predictions_follow_simulated_arena():
     assert predicted.bytes == pytest.approx(point.sizes[answer.main] + point.shift_bytes, rel=0.05)
     assert "Predictions do not come from it, but from the simulated arena" in tables.render(answer, format="text")
     # Kept runs have what was asked of the arena, and predict the same.
-    (again,) = scale_laws.of_runs([store.decode(line, "a run") for line in kept])
+    (again,) = predictions.of_runs([store.decode(line, "a run") for line in kept])
     assert (again.laws, again.predictions) == (answer.laws, answer.predictions)
     assert len([line for line in kept if b'"heap_free_bytes"' in line]) == 1
 
@@ -95,17 +95,17 @@ def test_predictions_follow_simulated_arena():
 def test_unsimulated_request_not_recorded(words, reason, monkeypatch):
     pytest.importorskip("onnxruntime")
     folder = once("a small LSTM", lambda folder: zoo.make("lstm", folder / "net.onnx", format="onnx", size_bytes=MIB))
-    monkeypatch.setattr(scale_requests, "record", lambda *words: pytest.fail("recorded"))
+    monkeypatch.setattr(arena_requests, "record", lambda *words: pytest.fail("recorded"))
     asked = {"dimensions": (parse("batch=1..8"), parse("sequence=16..128")), **words}
     request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", **asked)
-    places = scale_runs.Places(request, Silent(), lambda line: None)
+    places = runs.Places(request, Silent(), lambda line: None)
     assert (places.simulate(), places.unsimulated) == ((Search(), []), reason)
 
 
 def test_missing_onnx_package_said_first(monkeypatch):
     pytest.importorskip("onnxruntime")
     folder = once("a small LSTM", lambda folder: zoo.make("lstm", folder / "net.onnx", format="onnx", size_bytes=MIB))
-    monkeypatch.setattr(scale_requests, "record", lambda *words: pytest.fail("recorded"))
+    monkeypatch.setattr(arena_requests, "record", lambda *words: pytest.fail("recorded"))
     monkeypatch.setitem(sys.modules, "onnx", None)
     said = []
     progress = Silent()
@@ -132,6 +132,6 @@ def test_simulation_needs_recorded_requests(monkeypatch, tmp_path):
     progress = Silent()
     progress.say = said.append
     request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", (parse("batch=1..8"), parse("sequence=16..128")))
-    places = scale_runs.Places(request, progress, lambda line: None)
+    places = runs.Places(request, progress, lambda line: None)
     assert places.simulate() == (Search(), []) and "there is no C compiler here" in places.unsimulated
     assert said == ["net.onnx: recording what is asked of the arena, in 5 runs without it"]

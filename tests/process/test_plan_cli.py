@@ -17,10 +17,10 @@ from support import plan_models as models
 from support.plan_models import node, save, value, weight
 
 from memprof import zoo
-from memprof.errors import InputError, MeasurementError, UsageError
+from memprof.base.errors import InputError, MeasurementError, UsageError
 from memprof.plan import executed, measured
 from memprof.plan.analysis import Question, analyse, planned, read_order, rows
-from memprof.plan.graphs import written
+from memprof.plan.graphs import rewrite as written
 from memprof.plan.graphs.read import read
 from memprof.plan.graphs.reduced import problem
 from memprof.plan.measured import by_model

@@ -9,15 +9,15 @@ from dataclasses import replace
 import pytest
 
 from memprof import zoo
-from memprof.measuring.progress import Silent
+from memprof.campaign.progress import Silent
 from memprof.plan import delegated
 from memprof.plan.graphs.read import read
+from memprof.records import store
+from memprof.records.types import Product
 from memprof.reports.tables import scale as tables
-from memprof.runs import store
-from memprof.runs.records import Product
-from memprof.seek import scale, scale_laws
-from memprof.seek.dimensions import parse
-from memprof.seek.scaled import ScaleRequest
+from memprof.scale import predictions, scale
+from memprof.scale.answer import ScaleRequest
+from memprof.subjects.dimensions import parse
 
 MIB = 1 << 20
 SHAPES = [(3, 41), (1, 16), (5, 16), (1, 101), (5, 101)]
@@ -119,7 +119,7 @@ def test_kept_runs_restore_arenas(encoder):
     runs = [store.decode(line, "a run") for line in lines]
 
     assert sum(run.search.arenas is not None for run in runs) == 1 and max(map(len, lines)) < 200_000
-    (again,) = scale_laws.of_runs(runs)
+    (again,) = predictions.of_runs(runs)
     assert again.law is not None and again.law.planned
     assert (again.predictions, again.within) == (answer.predictions, answer.within)
 
@@ -134,7 +134,7 @@ def test_kept_runs_restore_arenas(encoder):
         replace(known, amounts=((Product({"ids.0=mask.0": 1 << 40}, 4),), *known.amounts[1:])),
         replace(known, amounts=((Product({}, 4, 0),), *known.amounts[1:])),
     ):
-        (plain,) = scale_laws.of_runs([replace(run, search=replace(run.search, arenas=odd)) for run in runs])
+        (plain,) = predictions.of_runs([replace(run, search=replace(run.search, arenas=odd)) for run in runs])
         assert plain.law is None or not plain.law.planned
 
 

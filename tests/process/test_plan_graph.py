@@ -17,11 +17,9 @@ from support import plan_models as models
 from support.plan_models import FLOAT, node, save, value, weight
 
 from memprof import zoo
-from memprof.errors import InputError
+from memprof.base.errors import InputError
 from memprof.plan.graphs.graph import Graph
-from memprof.plan.graphs.read import (
-    read,
-)
+from memprof.plan.graphs.read import read
 from memprof.plan.graphs.reduced import problem
 from memprof.plan.graphs.weights import account
 from memprof.plan.orders.problem import peak, steps

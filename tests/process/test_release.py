@@ -10,12 +10,12 @@ import pytest
 from support.recorder_runs import QUICK, measured, runs_in, runtime_file, with_patience
 from support.sample_runs import MIB, run
 
-from memprof.errors import MeasurementError
-from memprof.gate.again import orders_again
-from memprof.measuring.orders import plan
-from memprof.measuring.suite import Suite, Variant
-from memprof.runs import metrics, summary
-from memprof.runs.metrics import METRICS
+from memprof.base.errors import MeasurementError
+from memprof.gate.confirmation import orders_again
+from memprof.records import metrics, summary
+from memprof.records.metrics import METRICS
+from memprof.subjects.orders import plan
+from memprof.subjects.suite import Suite, Variant
 
 PEAK = METRICS["rss_peak_bytes"]
 

@@ -13,7 +13,7 @@ from support import recorder_runs
 
 from memprof import zoo
 from memprof.programs.runtimes import runners_path
-from memprof.runs import store
+from memprof.records import store
 
 _TRY = """
 import json, os, resource, sys

@@ -17,20 +17,22 @@ from support.recorder_runs import NEAR
 from support.sample_runs import MIB, machine, run
 
 from memprof import zoo
-from memprof.errors import InputError, MeasurementError
-from memprof.judge import laws
-from memprof.measuring import limits, together
-from memprof.measuring.places.place import HERE
-from memprof.measuring.progress import Silent
+from memprof.base.errors import InputError, MeasurementError
+from memprof.campaign import side_by_side
+from memprof.campaign.progress import Silent
+from memprof.laws import laws
+from memprof.places import limits
+from memprof.places.place import HERE
 from memprof.programs import runtimes
+from memprof.records import store
+from memprof.records.types import MODEL_LOAD, PEAK, Asked, Outcome, Requests, Search
 from memprof.reports import page
 from memprof.reports.pictures import scale as pictures
 from memprof.reports.tables import scale as tables
-from memprof.runs import store
-from memprof.runs.records import MODEL_LOAD, PEAK, Asked, Outcome, Requests, Search
-from memprof.seek import scale, scale_laws, scale_requests, scale_runs
-from memprof.seek.dimensions import parse
-from memprof.seek.scaled import ALL, CHARGED, Named, ScaleRequest
+from memprof.scale import arena_requests, predictions, scale
+from memprof.scale import runs as scale_runs
+from memprof.scale.answer import ALL, CHARGED, Named, ScaleRequest
+from memprof.subjects.dimensions import parse
 
 KIB = 1 << 10
 
@@ -68,7 +70,7 @@ def test_law_found_inverted_and_confirmed(scenario, memprof, tmp_path):
     assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")
     loaded = store.load([tmp_path / "s.jsonl"]).runs
     assert len(loaded) == len(told["points"])
-    (again,) = scale_laws.of_runs(loaded)
+    (again,) = predictions.of_runs(loaded)
     assert {entry.term.words: entry.bytes for entry in again.law.coefficients} == pytest.approx(coefficients)
     assert [point.at for point in again.points if point.held_out] == [point["at"] for point in told["points"] if point["held_out"]]
     assert json.loads(tables.render(again, format="json"))["within"] == told["within"]
@@ -179,9 +181,9 @@ def test_processes_cost_private_memory_each(scenario):
 
 @pytest.mark.usefixtures("nothing_left")
 def test_processes_include_page_tables(scenario, monkeypatch):
-    texts = together._texts
+    texts = side_by_side._texts
     monkeypatch.setattr(
-        together, "_texts", lambda place, paths: [re.sub(r"VmPTE:.*", f"VmPTE: {50 << 10} kB", text) for text in texts(place, paths)]
+        side_by_side, "_texts", lambda place, paths: [re.sub(r"VmPTE:.*", f"VmPTE: {50 << 10} kB", text) for text in texts(place, paths)]
     )
     answer = asked(scenario(load=[{"allocate": "w", "bytes": 30 * MIB}]), "processes=1..2", points=2)
     one, two = sorted(point.sizes[answer.main] for point in answer.points)
@@ -261,7 +263,7 @@ def test_confirmation_outside_interval_repeated_twice(sizes, median, monkeypatch
     request = ScaleRequest(scenario(), "synthetic", (parse("x=1..64"),), predictions=({"x": 100},), confirm=True)
     answer = scale.scale(request, Silent(), lines.append)
 
-    (again,) = scale_laws.of_runs([store.decode(line, "a run") for line in lines])
+    (again,) = predictions.of_runs([store.decode(line, "a run") for line in lines])
     for made in (answer, again):
         (point,) = (point for point in made.points if point.held_out)
         assert point.sizes[PEAK] == median * MIB and left == []
@@ -275,7 +277,7 @@ def test_largest_value_below_runtime_refusal():
     runs = [run(f"a={a},b={b}", memory={"EXECUTE": (80 + 2 * a + 4 * b,) * 2}, at={"a": a, "b": b}) for a, b in points]
     refused = run("a=1,b=6", at={"a": 1, "b": 6}, outcome=Outcome("error", "MODEL_LOAD", message="too many"))
     killed = run("a=8,b=6", at={"a": 8, "b": 6}, outcome=Outcome("timeout", "EXECUTE"))
-    (answer,) = scale_laws.of_runs(wanting([*runs, refused, killed], within_bytes=130 * MIB))
+    (answer,) = predictions.of_runs(wanting([*runs, refused, killed], within_bytes=130 * MIB))
     rows = {(row.dimension, tuple(row.others.items())): row for row in answer.within}
     assert (rows["b", (("a", 1),)].value, rows["b", (("a", 1),)].refused) == (5, 6)
     assert rows["b", (("a", 8),)].value == 8 and rows["b", (("a", 8),)].refused is None
@@ -420,7 +422,7 @@ def test_single_step_is_no_law(places, sizes, reason):
         run(memory={"STARTUP": (40, 40), "EXECUTE": (size, size)}, at={"a": a}, runtime="litert")
         for a, size in zip(places, sizes, strict=True)
     ]
-    (answer,) = scale_laws.of_runs(runs)
+    (answer,) = predictions.of_runs(runs)
     assert reason in answer.undecided if reason else not answer.undecided
     assert answer.unbelievable == (answer.undecided if len(set(sizes)) > 1 else "")
     assert tables.finding(answer, str).startswith("net.onnx, litert: undecided: over a=") == bool(reason)
@@ -429,7 +431,7 @@ def test_single_step_is_no_law(places, sizes, reason):
 
 def test_dimension_with_refused_values_undecided():
     refused = Outcome("error", "EXECUTE", message="no")
-    (answer,) = scale_laws.of_runs([run(at={"a": a}, outcome=refused if 1 < a < 64 else None) for a in (1, 64, 20, 40)])
+    (answer,) = predictions.of_runs([run(at={"a": a}, outcome=refused if 1 < a < 64 else None) for a in (1, 64, 20, 40)])
     assert "a was measured at 1 and 64 only, for other runs failed" in answer.undecided
 
 
@@ -442,7 +444,7 @@ def test_sessions_cost_with_or_without_law(sizes, law):
         run(memory={"STARTUP": (40, 40), "MODEL_LOAD": (57 + 14.7 * n,) * 2, "EXECUTE": (size, size)}, at={"sessions": n})
         for n, size in enumerate(sizes, 1)
     ]
-    (answer,) = scale_laws.of_runs(runs)
+    (answer,) = predictions.of_runs(runs)
     assert (answer.law is not None) == law
     each = (sizes[-1] - sizes[0]) / 2
     assert f"From sessions=1 to sessions=3 each further session costs {each:.1f} MiB of PEAK" in answer.findings[0]
@@ -457,7 +459,7 @@ def test_input_with_unnamed_dimensions_omitted(tmp_path):
 
 
 def test_process_group_removed(scenario):
-    with together._group(HERE, 1 << 30) as group:
+    with side_by_side._group(HERE, 1 << 30) as group:
         pass
     assert group is None or not Path(group.folder).exists()
 
@@ -478,14 +480,14 @@ def at_places(slope=1.0, *, shape=None, start=80.0, **changes):
 
 
 def slopes(runs):
-    return [answer.law.coefficient("a").bytes / MIB for answer in scale_laws.of_runs(runs)]
+    return [answer.law.coefficient("a").bytes / MIB for answer in predictions.of_runs(runs)]
 
 
 def test_law_from_kept_runs():
     runs = at_places(slope=2.0)
     confirmed = run("a=100", memory={"STARTUP": (40, 40), "EXECUTE": (500, 500)}, at={"a": 100}, verifies=True)
 
-    (answer,) = scale_laws.of_runs([*runs, confirmed, run("another")])
+    (answer,) = predictions.of_runs([*runs, confirmed, run("another")])
 
     assert answer.law.coefficient("a").bytes == pytest.approx(2 * MIB, rel=0.01)
     assert [point.at for point in answer.points if point.held_out] == [{"a": 100}]
@@ -530,7 +532,7 @@ def test_law_with_plan_from_kept_runs(tmp_path, monkeypatch, memprof):
         yield made_run
 
     monkeypatch.setattr(scale_runs.campaign, "measure", measure)
-    monkeypatch.setattr(scale_requests, "unusual", lambda order: "this")  # the law is that of an arena that is not simulated
+    monkeypatch.setattr(arena_requests, "unusual", lambda order: "this")  # the law is that of an arena that is not simulated
     zoo.make("encoder", tmp_path / "encoder.onnx", format="onnx", size_bytes=4 * MIB)
     words = ("--vary", "batch=1..32", "--vary", "sequence=16..512", "--predict", "batch=40,sequence=600", "--confirm", "--json")
     done = memprof("scale", "encoder.onnx", "-r", "onnxruntime", *words, "-o", "runs.jsonl")
@@ -539,7 +541,7 @@ def test_law_with_plan_from_kept_runs(tmp_path, monkeypatch, memprof):
     told = json.loads(done.stdout)
     loaded = store.load([tmp_path / "runs.jsonl"]).runs
     assert all(each.job.planned_bytes for each in loaded)
-    (again,) = scale_laws.of_runs(loaded)
+    (again,) = predictions.of_runs(loaded)
     retold = json.loads(tables.render(again, format="json"))
     assert told["planned"] and told["laws"][0]["law"]["steps"]
     assert "The arena is not simulated: not with this." in told["remarks"]
@@ -547,7 +549,7 @@ def test_law_with_plan_from_kept_runs(tmp_path, monkeypatch, memprof):
         assert retold[part] == told[part], part
     # Of a file from before there were plans, and of one that claims nonsense, the law is made without.
     for nonsense in (None, -1, 10**400):
-        (plain,) = scale_laws.of_runs([replace(each, job=replace(each.job, planned_bytes=nonsense)) for each in loaded])
+        (plain,) = predictions.of_runs([replace(each, job=replace(each.job, planned_bytes=nonsense)) for each in loaded])
         assert plain.planned is None and plain.law is not None
 
 
@@ -557,7 +559,7 @@ def test_law_without_constant_dimension():
         for each in at_places()
     ]
 
-    (answer,) = scale_laws.of_runs(runs)
+    (answer,) = predictions.of_runs(runs)
 
     assert [dimension.label for dimension in answer.varying] == ["a"]
     assert {tuple(point.at) for point in answer.points} == {("a",)}
@@ -586,19 +588,19 @@ def drawn(answer):
 def test_picture_shows_request():
     refused = run("a=50", at={"a": 50}, outcome=Outcome("error", phase="EXECUTE", message="no room"))
     runs = [*at_places(slope=2.0), refused]
-    (plain,) = scale_laws.of_runs(runs)
+    (plain,) = predictions.of_runs(runs)
     texts, ends = drawn(plain)
     assert "not measured" in texts and any(text.startswith("Not measured: a=50: in EXECUTE: no room") for text in texts)
     assert ends[1] < 70 and not [text for text in texts if text.startswith(("predicted", "limit", "largest"))]
 
-    (answer,) = scale_laws.of_runs(wanting(runs, predictions=({"a": 120},), within_bytes=180 * MIB))
+    (answer,) = predictions.of_runs(wanting(runs, predictions=({"a": 120},), within_bytes=180 * MIB))
     texts, ends = drawn(answer)
     assert {"predicted, with 95%", "limit 180.0 MiB", "largest that fits"} <= set(texts)
     assert f"{answer.within[0].value}" in texts and answer.within[0].value in (49, 50)
     assert ends[1] > 120
 
     # What is too far away, and a limit too high, are said.
-    (far,) = scale_laws.of_runs(wanting(runs, predictions=({"a": 1000},), within_bytes=1 << 34))
+    (far,) = predictions.of_runs(wanting(runs, predictions=({"a": 1000},), within_bytes=1 << 34))
     texts, ends = drawn(far)
     assert ends[1] < 70
     assert any(text == "The limit of 16.00 GiB lies above the picture." for text in texts)
@@ -611,7 +613,7 @@ def test_picture_legend_of_points_off_curves():
 
     places = [(1, b) for b in (1, 3, 9, 20, 32)] + [(9, b) for b in (1, 32)] + [(5, 3)]
     runs = [run(f"a={a},b={b}", memory={"STARTUP": (40, 40), "EXECUTE": (law(a, b), law(a, b))}, at={"a": a, "b": b}) for a, b in places]
-    (answer,) = scale_laws.of_runs(wanting(runs, predictions=({"a": 4, "b": 40},)))
+    (answer,) = predictions.of_runs(wanting(runs, predictions=({"a": 4, "b": 40},)))
     texts, _ = drawn(answer)
     assert {"b=1", "b=40", "at other values of b"} <= set(texts)
     # Nothing was measured with b=40: its curve is an assumption all along, without a mark of measured points.
@@ -619,7 +621,7 @@ def test_picture_legend_of_points_off_curves():
 
 
 def test_picture_long_law_below():
-    (answer,) = scale_laws.of_runs(at_places(slope=2.0))
+    (answer,) = predictions.of_runs(at_places(slope=2.0))
     assert drawn(answer)[0][1] == "onnxruntime · PEAK = 80.0 MiB + 2.00 MiB x a"
     long = replace(answer, main="PEAK " + "of many words " * 9)
     long = replace(
@@ -641,7 +643,7 @@ def test_picture_long_law_below():
     ],
 )
 def test_law_unchanged_by_odd_search(search):
-    (plain,), (odd,) = scale_laws.of_runs(at_places()), scale_laws.of_runs([replace(each, search=search) for each in at_places()])
+    (plain,), (odd,) = predictions.of_runs(at_places()), predictions.of_runs([replace(each, search=search) for each in at_places()])
     assert (odd.laws, odd.predictions, odd.within) == (plain.laws, (), ())
 
 
@@ -652,7 +654,7 @@ def test_law_of_processes_from_kept_runs(scenario, memprof, tmp_path):
 
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    (again,) = scale_laws.of_runs(store.load([tmp_path / "p.jsonl"]).runs)
+    (again,) = predictions.of_runs(store.load([tmp_path / "p.jsonl"]).runs)
     retold = json.loads(tables.render(again, format="json"))
     for part in ("main", "laws", "points", "within"):
         assert retold[part] == told[part], part
@@ -680,7 +682,7 @@ def test_arena_steps_reported():
     def stepping(**changes):
         sizes = {a: 90 + a * (7 if a in (1, 8, 64) else 5 if a < 48 else 4) for a in (1, 8, 14, 26, 44, 56, 64)}
         runs = [run(f"a={a}", memory={"STARTUP": (40, 40), "EXECUTE": (size, size)}, at={"a": a}, **changes) for a, size in sizes.items()]
-        (answer,) = scale_laws.of_runs(runs)
+        (answer,) = predictions.of_runs(runs)
         return answer
 
     answer = stepping()

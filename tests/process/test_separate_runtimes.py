@@ -13,10 +13,10 @@ import pytest
 from support.exported_models import DATA
 
 from memprof import zoo
-from memprof.errors import InputError
-from memprof.measuring.orders import plan
-from memprof.measuring.suite import Suite
+from memprof.base.errors import InputError
 from memprof.programs import runtimes
+from memprof.subjects.orders import plan
+from memprof.subjects.suite import Suite
 
 
 def test_plan_with_unconvertible_model(tmp_path, monkeypatch):

@@ -16,9 +16,9 @@ from support.plan_models import node, save, value
 
 from memprof.models.identity import identify
 from memprof.plan.measured import by_model
+from memprof.records import store
+from memprof.records.types import Run
 from memprof.reports.tables import planned
-from memprof.runs import store
-from memprof.runs.records import Run
 
 
 def test_input_shapes_kept_with_run(memprof, tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.recorder_runs import QUICK, runs_in
 
-from memprof.runs import signing, store
+from memprof.records import signing, store
 
 
 def test_shards_measured_and_merged(memprof, scenario, tmp_path):

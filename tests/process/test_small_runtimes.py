@@ -20,14 +20,14 @@ from support.session_cache import once
 
 import memprof
 from memprof import zoo
+from memprof.base.errors import InputError, UsageError
 from memprof.cli.zoo import command as zoo_command
-from memprof.errors import InputError, UsageError
-from memprof.measuring.orders import plan
-from memprof.measuring.suite import Suite
 from memprof.models import Torn, ctranslate2_file
 from memprof.models.identity import identify
 from memprof.models.tensors import Unparsed, tensors
 from memprof.programs import runtimes
+from memprof.subjects.orders import plan
+from memprof.subjects.suite import Suite
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("onnx")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from memprof.errors import InputError, UsageError
-from memprof.measuring import orders
-from memprof.measuring.suite import Suite, Variant
+from memprof.base.errors import InputError, UsageError
+from memprof.subjects import orders
+from memprof.subjects.suite import Suite, Variant
 
 
 @pytest.fixture

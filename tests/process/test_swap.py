@@ -14,9 +14,9 @@ import pytest
 from support.native_programs import SWAPPED_OUT, program, ran, ran_in_time, swapped_out
 from support.sample_runs import MIB
 
-from memprof.errors import InputError
-from memprof.measuring import limits
-from memprof.measuring.places.machine import this_machine
+from memprof.base.errors import InputError
+from memprof.places import limits
+from memprof.places.machine import this_machine
 
 
 def test_run_stays_on_cpus(recorder):

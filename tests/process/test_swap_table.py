@@ -7,7 +7,7 @@ from support.native_programs import EXAMPLES
 from support.recorder_runs import PYTHON
 from support.trainer import HOLDS, TENSOR_KIB, tensors, trained  # noqa: F401  (the fixtures)
 
-from memprof.runs import store
+from memprof.records import store
 
 
 @pytest.mark.parametrize("variant", HOLDS)

@@ -15,14 +15,14 @@ from conftest import need_tool
 from support.compiler import compiled
 from support.recorder_runs import NEAR_MIB, Silent, script, unobserved, with_patience
 
-from memprof.errors import InputError, UsageError
-from memprof.measuring import campaign
-from memprof.measuring.order import Order
+from memprof.base.errors import InputError, UsageError
+from memprof.campaign import campaign
 from memprof.programs import elf, symbols
 from memprof.programs.runtimes import Runtime, runners_path
 from memprof.recording.order import Command
-from memprof.runs import store
-from memprof.runs.records import Job, Mark, Model, Run
+from memprof.records import store
+from memprof.records.types import Job, Mark, Model, Run
+from memprof.subjects.order import Order
 
 MIB = 1 << 20
 MS = 1_000_000

@@ -10,8 +10,8 @@ from support.native_programs import built, program, ran, ran_until_seen
 from support.recorder_runs import MIB, with_patience
 from support.sample_runs import run as made_run
 
+from memprof.records.types import Process
 from memprof.reports.tables import table
-from memprof.runs.records import Process
 
 TREES = Path(__file__).resolve().parents[2] / "ci" / "attack" / "trees.c"
 

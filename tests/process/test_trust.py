@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from memprof import zoo
-from memprof.errors import InputError
+from memprof.base.errors import InputError
 from memprof.plan import executed
 from memprof.plan.graphs.read import read
-from memprof.runs import signing, store
+from memprof.records import signing, store
 
 # A runtime in a file, as a stranger might plant it: it leaves a trace when it is only looked at.
 PLANTED = """

@@ -16,14 +16,14 @@ from support.recorder_runs import wait_for
 from support.session_cache import once
 from support.tune_runtime import COMMON, RUNTIME
 
-from memprof.measuring.probing import signed
-from memprof.measuring.progress import Silent
+from memprof.campaign.progress import Silent
+from memprof.campaign.recorder_client import signed
+from memprof.records import store
+from memprof.records.types import About, Outcome
 from memprof.reports.pictures import tune as report
 from memprof.reports.tables.tune import render
-from memprof.runs import store
-from memprof.runs.records import About, Outcome
-from memprof.seek import search, tune
-from memprof.seek.search import DEFAULT
+from memprof.tune import search, tuner
+from memprof.tune.search import DEFAULT
 
 MIB = 1 << 20
 
@@ -40,7 +40,7 @@ def folder(tmp_path):
 @pytest.fixture
 def tuned(memprof, folder, monkeypatch):
     """A search in which each proposal is measured twice more; `whole` shows the real count."""
-    monkeypatch.setattr(tune, "VERIFYING_REPEATS", 2)
+    monkeypatch.setattr(tuner, "VERIFYING_REPEATS", 2)
 
     def call(*words, time="60s", try_=("bad=raise,crash", "rounding=half"), **rest):
         tries = [word for words in try_ for word in ("--try", words)]
@@ -64,7 +64,7 @@ def imagined(monkeypatch):
             run = replace(run, job=order.job, marks=marks, about=About("1", "3.11"))
             yield signed(run, store.encode(run))[0]
 
-    monkeypatch.setattr(tune.campaign, "measure", measure)
+    monkeypatch.setattr(tuner.campaign, "measure", measure)
 
 
 @pytest.fixture
@@ -209,20 +209,20 @@ def test_tune_keeps_time_limit(folder, monkeypatch, limit_s):
             yield replace(run, marks=marks, job=job)
 
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(tune, "time", clock)
-    monkeypatch.setattr(tune.campaign, "measure", measure)
+    monkeypatch.setattr(tuner, "time", clock)
+    monkeypatch.setattr(tuner.campaign, "measure", measure)
 
-    answer = tune.tune(tune.TuneRequest("model.bin", "./mine.py", time_ns=limit_s * 10**9), Silent(), lambda line: None)
+    answer = tuner.tune(tuner.TuneRequest("model.bin", "./mine.py", time_ns=limit_s * 10**9), Silent(), lambda line: None)
 
     assert answer.verified
     assert clock.now_ns <= limit_s * 10**9 or answer.repeats == 1, f"{clock.now_ns / 1e9:.0f} s"
-    assert answer.repeats == min(runs.count("#0 default"), tune.VERIFYING_REPEATS)
+    assert answer.repeats == min(runs.count("#0 default"), tuner.VERIFYING_REPEATS)
     assert f"Medians of {answer.repeats} fresh runs" in render(answer) or answer.repeats == 1
 
 
 def proposal(number, peak):
     settings = frozenset({("copies", str(number))}) if number else DEFAULT
-    return tune.Proposal(number, settings, peak, 1e6, (peak,), (1e6,), None, False, "memprof run", {})
+    return tuner.Proposal(number, settings, peak, 1e6, (peak,), (1e6,), None, False, "memprof run", {})
 
 
 def test_max_latency_kept(tuned, imagined):
@@ -285,13 +285,13 @@ def test_interrupted_search_leaves_out_idle(folder, monkeypatch):
     def measured(self, settings, most_ns=None):
         size, failed = 60 if ("copies", "1") in settings else 100, ("bad", "crash") in settings
         outcome = Outcome("error", "EXECUTE", "<lambda> | is broken") if failed else None
-        return sample_runs.run(tune.shown(settings), memory={"EXECUTE": (size, size)}, outcome=outcome, knobs=dict(settings))
+        return sample_runs.run(tuner.shown(settings), memory={"EXECUTE": (size, size)}, outcome=outcome, knobs=dict(settings))
 
     monkeypatch.chdir(folder)
     monkeypatch.setattr(search.Search, "ask_several", ask)
-    monkeypatch.setattr(tune._Tuner, "_measured", measured)
+    monkeypatch.setattr(tuner._Tuner, "_measured", measured)
 
-    answer = tune.tune(tune.TuneRequest("model.bin", "./mine.py", fixed={"malloc_mmap_threshold": "64KiB"}), Silent(), lambda line: None)
+    answer = tuner.tune(tuner.TuneRequest("model.bin", "./mine.py", fixed={"malloc_mmap_threshold": "64KiB"}), Silent(), lambda line: None)
 
     assert answer.idle == (idle,)
     assert [proposal.settings for proposal in answer.proposals] == [both - {idle}]
@@ -317,22 +317,22 @@ def test_search_of_other_model_not_resumed(tuned, imagined, folder):
 
 @pytest.mark.long
 def test_hanging_setting_fails(folder, monkeypatch):
-    measured = tune._Tuner._measured
+    measured = tuner._Tuner._measured
 
     def impatient(self, settings, most_ns=None):
         # Only with what hangs: a busy machine may need long for a run that does not.
         hangs = ("bad", "hang") in settings
-        monkeypatch.setattr(tune, "_PATIENCE", 1 if hangs else 20)
-        monkeypatch.setattr(tune, "_LEAST_PATIENCE_NS", (1 if hangs else 60) * 10**9)
+        monkeypatch.setattr(tuner, "_PATIENCE", 1 if hangs else 20)
+        monkeypatch.setattr(tuner, "_LEAST_PATIENCE_NS", (1 if hangs else 60) * 10**9)
         return measured(self, settings, most_ns)
 
-    monkeypatch.setattr(tune._Tuner, "_measured", impatient)
-    monkeypatch.setattr(tune, "VERIFYING_REPEATS", 1)
+    monkeypatch.setattr(tuner._Tuner, "_measured", impatient)
+    monkeypatch.setattr(tuner, "VERIFYING_REPEATS", 1)
     monkeypatch.chdir(folder)
     fixed = dict(words.split("=") for words in [*COMMON[1::2], "copies=2", "idle=a", "slow=no", "rounding=exact"])
-    request = tune.TuneRequest("model.bin", "./mine.py", fixed=fixed, tries={"bad": ["hang"]})
+    request = tuner.TuneRequest("model.bin", "./mine.py", fixed=fixed, tries={"bad": ["hang"]})
 
-    answer = tune.tune(request, Silent(), lambda line: None)
+    answer = tuner.tune(request, Silent(), lambda line: None)
 
     ((settings, said),) = answer.failed
     assert settings == {("bad", "hang")}

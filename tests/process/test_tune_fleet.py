@@ -13,14 +13,14 @@ import pytest
 from support import sample_runs
 from support.tune_runtime import COMMON, RUNTIME
 
-from memprof.errors import InputError, MeasurementError
-from memprof.measuring.fleet import tending
-from memprof.measuring.fleet.searching import Answer
-from memprof.measuring.progress import Silent
-from memprof.runs import store
-from memprof.runs.records import About, Attempt
-from memprof.seek import candidates, tune
-from memprof.seek.tuned import TuneRequest
+from memprof.base.errors import InputError, MeasurementError
+from memprof.campaign.progress import Silent
+from memprof.fleet import worker_loop
+from memprof.fleet.search_client import Answer
+from memprof.records import store
+from memprof.records.types import About, Attempt
+from memprof.tune import candidates, tuner
+from memprof.tune.answer import TuneRequest
 
 LABELS = {"kind": "x"}
 
@@ -69,7 +69,7 @@ class Fleet:
         marks = tuple(replace(mark, times_ns=(20_000_000 if knobs["slow"] == "yes" else 5_000_000,) * 5) for mark in run.marks)
         error = None if not each.sought.outputs else 0.0 if knobs["rounding"] == "exact" else 0.01
         path = Path(each.suite.models[0]).resolve()
-        job = replace(run.job, model=tune.identify(str(path)), runtime=str(path.with_name("mine.py")), verifies=each.sought.verifies)
+        job = replace(run.job, model=tuner.identify(str(path)), runtime=str(path.with_name("mine.py")), verifies=each.sought.verifies)
         attempt = Attempt("c", 1, 1, "there", LABELS)
         return replace(run, job=job, marks=marks, about=About("1", "3.11"), attempt=attempt, output_error=error)
 
@@ -100,7 +100,7 @@ def tuned(fleet, progress, earlier=(), **words):
     tries = {"copies": ["2", "1"], "rounding": ["half"]}
     request = TuneRequest("model.bin", "./mine.py", fixed=fixed, tries=tries, fleet=fleet, trust_runs=True, **words)
     lines: list[bytes] = []
-    return tune.tune(request, progress, lines.append, earlier), lines
+    return tuner.tune(request, progress, lines.append, earlier), lines
 
 
 def settings_of(asked):
@@ -240,11 +240,11 @@ def test_candidates_on_hosts_and_boards():
 @pytest.mark.parametrize(("most", "travels"), [(1 << 20, True), (10, False)])
 def test_outputs_travel_up_to_size(tmp_path, monkeypatch, most, travels):
     told = []
-    monkeypatch.setattr(tending, "_write", lambda word, text="": told.append((word, text)))
-    monkeypatch.setattr(tending, "_MOST_OUTPUTS", most)
+    monkeypatch.setattr(worker_loop, "_write", lambda word, text="": told.append((word, text)))
+    monkeypatch.setattr(worker_loop, "_MOST_OUTPUTS", most)
     (tmp_path / "outputs.npz").write_bytes(outputs_of("exact"))
 
-    tending._send(tmp_path / "outputs.npz")
+    worker_loop._send(tmp_path / "outputs.npz")
 
     assert [word for word, _ in told] == (["outputs"] if travels else ["say"])
     if not travels:

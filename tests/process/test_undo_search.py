@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from support.recorder_runs import KNOB, MIB, NEAR_MIB, Silent
 
-from memprof.history import bisecting, undoing
-from memprof.history.undoing import Undoing
-from memprof.history.versions import Versions
-from memprof.judge.verdicts import judge_row
-from memprof.measuring import campaign
-from memprof.measuring.orders import plan
-from memprof.measuring.suite import Suite, Variant
+from memprof.bisect import bisect, undo_search
+from memprof.bisect.search import Question, Searched, Step
+from memprof.bisect.undo_search import Undoing
+from memprof.bisect.version_range import Versions
+from memprof.campaign import campaign
+from memprof.records import metrics, store, summary
+from memprof.records.summary import Key, Row
+from memprof.records.types import COMMAND, PEAK, Run
 from memprof.reports.tables import bisect as report
-from memprof.runs import metrics, store, summary
-from memprof.runs.records import COMMAND, PEAK, Run
-from memprof.runs.summary import Key, Row
-from memprof.seek.bisect import Question, Searched, Step
+from memprof.subjects.orders import plan
+from memprof.subjects.suite import Suite, Variant
+from memprof.verdicts.verdicts import judge_row
 
 KEY = Key("model.bin", "new", None, "here")
 RUNTIME = (
@@ -68,11 +68,11 @@ def undone(old: Suite, new: Suite, kept: list[bytes] | None = None) -> tuple[Und
     (before, run), (after, _) = row_of(old), row_of(new)
     question = Question(after.key, PEAK, "rss_peak_bytes", run.machine.peak_bound_bytes)
     keep = (kept if kept is not None else []).append
-    return undoing.undo(new, new.variants[0], before, after, question, Silent(), keep), before, after
+    return undo_search.undo(new, new.variants[0], before, after, question, Silent(), keep), before, after
 
 
 def test_undo_picks_fastest_setting(runtime, tmp_path, nothing_left, monkeypatch) -> None:
-    measure = undoing.campaign.measure
+    measure = undo_search.campaign.measure
 
     def timed(*words) -> Iterator[Run]:
         """What is measured, but for the latencies: those of a busy machine would say anything."""
@@ -80,7 +80,7 @@ def test_undo_picks_fastest_setting(runtime, tmp_path, nothing_left, monkeypatch
             execute = replace(run.marks[-1], times_ns=(200 if run.job.knobs.get("cache") == "off" else 1,))
             yield replace(run, marks=(*run.marks[:-1], execute))
 
-    monkeypatch.setattr(undoing.campaign, "measure", timed)
+    monkeypatch.setattr(undo_search.campaign, "measure", timed)
     knobs = {"cache": ("on", "off"), "pool": ("big", "small"), "idle": ("a", "b")}
     old = runtime("old", {}, "4")
     new = runtime("new", knobs, "20 if s['cache'] == 'on' and s['pool'] == 'big' else 4")
@@ -117,19 +117,21 @@ def test_undo_without_matching_setting(runtime, nothing_left) -> None:
 
 def test_undo_keeps_setting_within_noise(monkeypatch) -> None:
     """Among 20 MiB a hundredth is less than what an interpreter itself moves from run to run."""
-    lab = undoing._Lab(Suite(), Variant(COMMAND, "new"), Question(KEY, PEAK, "rss_peak_bytes", 0), Silent(), lambda line: None)
-    monkeypatch.setattr(lab, "measured", lambda each, repeats: [undoing._Trial(each[0], (20.0 * MIB,) * repeats, 1.0)])
+    lab = undo_search._Lab(Suite(), Variant(COMMAND, "new"), Question(KEY, PEAK, "rss_peak_bytes", 0), Silent(), lambda line: None)
+    monkeypatch.setattr(lab, "measured", lambda each, repeats: [undo_search._Trial(each[0], (20.0 * MIB,) * repeats, 1.0)])
     before = summary.row(KEY, PEAK, "rss_peak_bytes", (20.0 * MIB,) * 5, True)
 
     for mib, expected in ((20.4, {"pool": "small"}), (21.0, None)):
-        best = lab.verified([undoing._Trial({"pool": "small"}, (mib * MIB,), 1.0)], before)
+        best = lab.verified([undo_search._Trial({"pool": "small"}, (mib * MIB,), 1.0)], before)
         assert (best.settings if best else None) == expected
 
 
 def test_undo_of_program_without_settings(tmp_path) -> None:
     suite = Suite(models=(str(tmp_path),), variants=(Variant(COMMAND, "program"),))
     row = summary.row(KEY, PEAK, "rss_peak_bytes", (1.0,) * 5, True)
-    assert undoing.undo(suite, suite.variants[0], row, row, Question(KEY, PEAK, "rss_peak_bytes", 0), Silent(), lambda line: None) is None
+    assert (
+        undo_search.undo(suite, suite.variants[0], row, row, Question(KEY, PEAK, "rss_peak_bytes", 0), Silent(), lambda line: None) is None
+    )
 
 
 def told(answer: Undoing | None) -> str:
@@ -140,7 +142,7 @@ def told(answer: Undoing | None) -> str:
     versions = Versions("release", "engine", ("1.0", "1.1"), None, lambda number: f"1.{number}", "")  # type: ignore[arg-type]
     question = Question(KEY, PEAK, "rss_peak_bytes", 0)
     searched = Searched(judged, (step,), {0: before.values, 1: after.values}, {})
-    return report.render(bisecting.Bisected(versions, question, searched, ("MODEL_LOAD",), ((),), (), (answer,), 1.0))
+    return report.render(bisect.Bisected(versions, question, searched, ("MODEL_LOAD",), ((),), (), (answer,), 1.0))
 
 
 def test_report_gives_undo_and_price() -> None:

@@ -13,10 +13,10 @@ from support.native_programs import MIB, ran, ran_in_time
 from support.native_programs import program as compiled
 from support.sample_runs import worked
 
-from memprof.errors import InputError
+from memprof.base.errors import InputError
 from memprof.programs.runtimes import runners_path
-from memprof.runs import work
-from memprof.runs.records import Run
+from memprof.records import work
+from memprof.records.types import Run
 
 FOLLOWED = {"MEMPROF_WORK": "1"}
 PAGE = 4096

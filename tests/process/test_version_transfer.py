@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from support.checkout import ENGINE, RUNTIME, SUITE, Checkout
 
-from memprof.errors import InputError, UsageError
-from memprof.history import versions
-from memprof.installing import builds, worktrees
-from memprof.measuring.fleet import building, message, packing
-from memprof.measuring.fleet.building import Unmade
-from memprof.measuring.fleet.packing import Asked, Packed
-from memprof.measuring.order import Order
-from memprof.measuring.versioned import Which
+from memprof.base.errors import InputError, UsageError
+from memprof.bisect import version_range
+from memprof.fleet import message, payload, remote_builds
+from memprof.fleet.payload import Asked, Packed
+from memprof.fleet.remote_builds import Unmade
+from memprof.subjects.order import Order
+from memprof.versions import builds, worktrees
+from memprof.versions.measurement import Which
 
 SUITE_FILE = "bench/suite.toml"
 
@@ -63,7 +63,7 @@ class Search:
         return self.packed.asked(lambda machine: dict.fromkeys(numbers, (1, 2)), None)  # type: ignore[attr-defined, no-any-return]
 
     def task(self, *numbers: int) -> Packed:
-        return packing.sought(self.asked(*numbers), frozenset({("kind", "x")}))
+        return payload.sought(self.asked(*numbers), frozenset({("kind", "x")}))
 
     @contextmanager
     def built(self, *numbers: int) -> Iterator[list[Order]]:
@@ -78,7 +78,7 @@ class Search:
         assert task.sought is not None and task.sought.commits is not None
         with self.monkeypatch.context() as patch:
             patch.setenv("XDG_CACHE_HOME", str(self.worker / "cache"))
-            with building.built(task.sought.commits, task.sought.repeats, folder, self.said.append) as orders:
+            with remote_builds.built(task.sought.commits, task.sought.repeats, folder, self.said.append) as orders:
                 yield orders
 
     @property
@@ -89,7 +89,7 @@ class Search:
 
 @contextmanager
 def search(checkout: Checkout, monkeypatch: pytest.MonkeyPatch, good: str, said: list[str] | None = None) -> Iterator[Search]:
-    of = versions.of_commits(checkout.folder / SUITE_FILE, good, "HEAD", None, (said if said is not None else []).append)
+    of = version_range.of_commits(checkout.folder / SUITE_FILE, good, "HEAD", None, (said if said is not None else []).append)
     assert of.travels is not None
     with of.travels(Which(), (said if said is not None else []).append) as packed:
         yield Search(of.labels, packed, checkout.folder.parent / "worker", monkeypatch)
@@ -284,7 +284,7 @@ def test_full_disk_blames_machine(checkout: Checkout, monkeypatch) -> None:
 
 
 def test_board_builds_no_commit() -> None:
-    from memprof.measuring.fleet import tending
+    from memprof.fleet import worker_loop
 
     class Board:
         def only_here(self, subject: str) -> None:
@@ -294,5 +294,5 @@ def test_board_builds_no_commit() -> None:
     task = message.Task("ab", 1, "t", "me", {}, (), None, sought=message.Sought(commits=commits))
     message.folder_of(task).mkdir(parents=True)
     with pytest.raises(UsageError, match=r"^a commit, which is built first, works on this machine only"):
-        tending._measure(task, Board())  # type: ignore[arg-type]
+        worker_loop._measure(task, Board())  # type: ignore[arg-type]
     assert not message.folder_of(task).exists()

@@ -16,9 +16,9 @@ from click.testing import CliRunner
 from support.zoo_models import MIB, encoders, made, run_onnx  # noqa: F401  (the fixtures)
 
 from memprof import zoo
+from memprof.base.errors import InputError, UsageError
 from memprof.cli.zoo import command
-from memprof.errors import InputError, UsageError
-from memprof.runs import store
+from memprof.records import store
 
 np = pytest.importorskip("numpy")
 onnx = pytest.importorskip("onnx")
@@ -177,7 +177,7 @@ class TestRefusals:
         )
         result = run_python(code, module, str(tmp_path / "m"), format)
         last = result.stderr.splitlines()[-1]
-        assert last.startswith("memprof.errors.InputError") and module in last and "pip install 'ml-memprof[zoo]'" in last
+        assert last.startswith("memprof.base.errors.InputError") and module in last and "pip install 'ml-memprof[zoo]'" in last
 
     def test_full_disk(self, tmp_path: Path) -> None:
         # A limit on the size of files stands for the disk: the same OSError, in the midst of writing.
@@ -187,7 +187,7 @@ class TestRefusals:
             "z.make('mlp', pathlib.Path(sys.argv[1]), format='onnx', size_bytes=8 << 20, external_data=True)"
         )
         last = run_python(code, str(tmp_path / "m.onnx")).stderr.splitlines()[-1]
-        assert last.startswith("memprof.errors.InputError: cannot write") and "File too large" in last
+        assert last.startswith("memprof.base.errors.InputError: cannot write") and "File too large" in last
         assert not list(tmp_path.iterdir())
 
 

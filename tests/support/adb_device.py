@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memprof.measuring.places import adb
+from memprof.places import adb
 from support import adbd, recorder_runs
 
 

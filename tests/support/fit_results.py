@@ -2,10 +2,10 @@
 
 import pytest
 
-from memprof.errors import InputError
-from memprof.measuring import limits
-from memprof.seek import fit
-from memprof.seek.fit import At, Fitted, Part
+from memprof.base.errors import InputError
+from memprof.fit import fit
+from memprof.fit.fit import At, Fitted, Part
+from memprof.places import limits
 
 MIB = 1 << 20
 

@@ -6,18 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from memprof.measuring.fleet import arrivals
-from memprof.measuring.fleet.message import (
-    PROTOCOL,
-    Sent,
-    Task,
-)
+from memprof.fleet import membership
+from memprof.fleet.message import PROTOCOL, Sent, Task
 
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(arrivals, "_LOOK_S", 0.01)
+    monkeypatch.setattr(membership, "_LOOK_S", 0.01)
     return tmp_path
 
 

@@ -8,8 +8,8 @@ import subprocess
 import pytest
 
 from memprof.cli import main
-from memprof.judge import baseline
-from memprof.runs import store
+from memprof.records import store
+from memprof.verdicts import baseline
 from support.sample_runs import runs
 
 STEADY = (0, 0.1, 0.2, 0.3, 0.4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memprof.runs.records import Run, Use
+from memprof.records.types import Run, Use
 from support import sample_runs
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from memprof.history import folder, points
-from memprof.history.commits import Commit
-from memprof.judge import baseline
-from memprof.runs.records import Machine
+from memprof.records.types import Machine
+from memprof.verdicts import baseline
+from memprof.versions import history_folder, series
+from memprof.versions.commits import Commit
 from support.sample_runs import runs
 
 
@@ -36,12 +36,12 @@ def commit(project: Path, number: int) -> str:
     return git(project, "rev-parse", "HEAD")
 
 
-def made(levels: list[float], where: list[Machine] | None = None, variant: str = "a") -> folder.Loaded:
+def made(levels: list[float], where: list[Machine] | None = None, variant: str = "a") -> history_folder.Loaded:
     """A history that was never on a disk."""
     loaded = {}
     for number, level in enumerate(levels):
         extra = [level + 0.01 * repeat for repeat in range(5)]
         repeats = runs(variant, extra_mib=extra, where=where[number] if where else None)
-        point = points.of(Commit(f"{number:040x}", number, (), f"change {number}"), baseline.entries(repeats))
-        loaded[Path(points.encoded(point)[0])] = point
-    return folder.Loaded(loaded)
+        point = series.of(Commit(f"{number:040x}", number, (), f"change {number}"), baseline.entries(repeats))
+        loaded[Path(series.encoded(point)[0])] = point
+    return history_folder.Loaded(loaded)

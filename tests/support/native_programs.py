@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from memprof.measuring import campaign
-from memprof.measuring.order import Order
-from memprof.measuring.orders import plan
-from memprof.measuring.places.machine import this_machine
-from memprof.measuring.suite import Suite, Variant
+from memprof.campaign import campaign
+from memprof.places.machine import this_machine
 from memprof.programs import commands
 from memprof.programs.runtimes import runners_path
 from memprof.recording import order as recording_order
 from memprof.recording.fold import Fold
 from memprof.recording.order import Header, Message
-from memprof.runs.records import COMMAND, Machine, Run
+from memprof.records.types import COMMAND, Machine, Run
+from memprof.subjects.order import Order
+from memprof.subjects.orders import plan
+from memprof.subjects.suite import Suite, Variant
 from support.compiler import once_compiled
 from support.recorder_runs import Silent, with_patience
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from memprof.models.identity import identify
-from memprof.runs.records import Run
+from memprof.records.types import Run
 from support import plan_models as models
 from support import sample_runs
 from support.plan_models import node, save, value

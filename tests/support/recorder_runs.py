@@ -18,11 +18,11 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from memprof.measuring import campaign
-from memprof.measuring.orders import plan
-from memprof.measuring.places.machine import this_machine
-from memprof.measuring.suite import Suite
-from memprof.runs.records import Run
+from memprof.campaign import campaign
+from memprof.places.machine import this_machine
+from memprof.records.types import Run
+from memprof.subjects.orders import plan
+from memprof.subjects.suite import Suite
 
 MIB = 1 << 20
 # How far a peak can lie from what a program is known to hold: the kernel's bound, and what the program itself needs meanwhile (a line of output, a

@@ -7,7 +7,7 @@ import zlib
 from array import array
 from collections.abc import Mapping, Sequence
 
-from memprof.runs.records import About, Job, Machine, Mark, Model, ModelFile, Outcome, Run, Timeline, Work
+from memprof.records.types import About, Job, Machine, Mark, Model, ModelFile, Outcome, Run, Timeline, Work
 
 MIB = 1 << 20
 PHASES = ("STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memprof.judge import laws
-from memprof.runs.records import PEAK
-from memprof.seek.dimensions import parse
-from memprof.seek.scaled import ANONYMOUS, Measured, Named, Scaled
+from memprof.laws import laws
+from memprof.records.types import PEAK
+from memprof.scale.answer import ANONYMOUS, Measured, Named, Scaled
+from memprof.subjects.dimensions import parse
 from support.law_points import SIX, measured
 from support.sample_runs import MIB
 

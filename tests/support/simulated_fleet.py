@@ -7,7 +7,7 @@ import random
 import time
 from dataclasses import dataclass, field
 
-from memprof.measuring.fleet.planning import Offer, Planner, Request
+from memprof.fleet.planner import Offer, Planner, Request
 
 HOUR = 3600.0
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from memprof.measuring import reaching
-from memprof.measuring.places.sending import Sending
+from memprof.places import parse
+from memprof.places.sending import Sending
 
 
 @pytest.fixture
 def place(server, board, tmp_path):
-    with reaching.remote(server.place, str(tmp_path / "there"), sys.executable) as place:
+    with parse.remote(server.place, str(tmp_path / "there"), sys.executable) as place:
         yield place
 
 

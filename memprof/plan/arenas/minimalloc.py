@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ... import files
-from ...errors import InputError, os_reason
+from ...base import files
+from ...base.errors import InputError, os_reason
 from ..orders.problem import Buffer
 
 _COLUMNS = ("id", "lower", "upper", "size")

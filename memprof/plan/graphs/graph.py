@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...errors import InputError, UsageError, near
+from ...base.errors import InputError, UsageError, near
 from ...models import MOST_DIMENSIONS
 
 # Bits of an element by its type's name: ONNX's names in numpy's spelling (onnx.proto3, TensorProto.DataType) and TFLite's (schema.fbs,

@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...errors import InputError
+from ...base.errors import InputError
 from ...models import MOST_DIMENSIONS
 from .graph import FLOATING, Activation, Body, Constant, Folded, Graph, Operator, Remarks, Unknown, check_count, shown, size, words
-from .onnx_apart import Apart
+from .isolated_onnx import Apart
 from .onnx_proto import OWN_DOMAINS, RANDOM, content, in_order, inlined, load, small_external, type_name
 from .onnx_shapes import bind, fixed, inferred, named
 from .sorting import ordered

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import InputError, os_reason
+from ...base.errors import InputError, os_reason
 from ...models.onnx_file import external_file
 from ...models.skeleton import PLACE, SMALL, skeleton
 from ..orders.topological import topological
 from .graph import Remarks, Span, Unknown, check_count, shown, size
-from .onnx_apart import Apart, Bounded, Refused
+from .isolated_onnx import Apart, Bounded, Refused
 
 OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "ai.onnx.preview")
 RANDOM = frozenset(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"))

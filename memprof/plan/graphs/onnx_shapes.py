@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...errors import UsageError
+from ...base.errors import UsageError
+from ...base.units import counted
 from ...models import MOST_DIMENSIONS
 from ...models.skeleton import SMALL
-from ...units import counted
 from .graph import Remarks, Unknown, check_names, shown, words
-from .onnx_apart import Apart, Bounded, Refused
+from .isolated_onnx import Apart, Bounded, Refused
 from .onnx_proto import OWN_DOMAINS, RANDOM, first_line, inner_graphs, shortened
 
 # Operators that shapes are computed with. Their results are about as large as their inputs, but for those that `_bounded` checks first.

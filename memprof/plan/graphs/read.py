@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ...errors import InputError, UsageError, os_reason
+from ...base.errors import InputError, UsageError, os_reason
 from ...models import MOST_EXTENT, check_extents, tflite_file
 from .graph import Graph, check_size
 

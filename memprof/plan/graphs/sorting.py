@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ...errors import InputError
+from ...base.errors import InputError
 from ..orders.topological import topological
 from .graph import Operator
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import InputError, UsageError, os_reason
-from ...files import mapped
+from ...base.errors import InputError, UsageError, os_reason
+from ...base.files import mapped
 from ...models import Torn, tflite_file
 from ...models.flatbuffer import Flat
 from .graph import (

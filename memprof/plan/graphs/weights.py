@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import InputError, os_reason
-from ...files import sha256_of
+from ...base.errors import InputError, os_reason
+from ...base.files import sha256_of
 from .graph import Constant, Graph, Span
 
 # How often the whole of a file of weights may be read. In most models no weight lies over another.

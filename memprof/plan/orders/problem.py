@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...errors import InputError
+from ...base.errors import InputError
 from .topological import topological
 
 

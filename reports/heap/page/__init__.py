@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from memprof.errors import InputError
-from memprof.heap import wording
+from memprof.base.errors import InputError
+from memprof.base.terminal_text import plain
+from memprof.base.units import counted, format_bytes
+from memprof.heap import phrases
 from memprof.heap.frames import By
 from memprof.heap.profile import HeapProfile
-from memprof.plain import plain
-from memprof.units import counted, format_bytes
 
 from ... import standalone
 from ...standalone import check
@@ -31,13 +31,13 @@ def render(profiles: Sequence[HeapProfile]) -> str:
     """The page of these profiles, side by side on one scale. Raises InputError where there is none."""
     if not profiles:
         raise InputError("there is no profile to make a page of")
-    names = _names([profile.path or wording.program(profile) for profile in profiles])
+    names = _names([profile.path or phrases.program(profile) for profile in profiles])
     data = drawn.page(profiles, names)
     return standalone.render(
         __package__,
         "heap",
         data,
-        title=labels.shortened(plain(wording.program(profiles[0])), 200) if len(profiles) == 1 else f"{len(profiles)} profiles",
+        title=labels.shortened(plain(phrases.program(profiles[0])), 200) if len(profiles) == 1 else f"{len(profiles)} profiles",
         subtitle=_subtitle(profiles),
         sources=[plain(profile.path) for profile in profiles if profile.path],
         notices=_notices(profiles, names),
@@ -70,9 +70,9 @@ def _subtitle(profiles: Sequence[HeapProfile]) -> str:
 
 
 def _notices(profiles: Sequence[HeapProfile], names: Sequence[str]) -> list[str]:
-    notices = wording.comparable(profiles)
+    notices = phrases.comparable(profiles)
     for profile, name in zip(profiles, names, strict=True):
-        notices += [remark if len(profiles) == 1 else f"{name}: {remark}" for remark in wording.remarks(profile)]
+        notices += [remark if len(profiles) == 1 else f"{name}: {remark}" for remark in phrases.remarks(profile)]
     return [plain(notice) for notice in notices]
 
 
@@ -80,7 +80,7 @@ def _words(profile: HeapProfile, name: str, several: bool) -> dict[str, Any]:
     """The sentences about a profile, and the tables that stand where no script runs."""
     best = profile.peak_tree
     tables = []
-    sentences = [plain(wording.headline(profile))]
+    sentences = [plain(phrases.headline(profile))]
     if best is not None and best[0].tree is not None and best[0].tree.bytes[0]:
         groups: tuple[tuple[By, str], ...] = (("function", "function"), ("module", "module"))
         for by, word in groups:
@@ -89,8 +89,8 @@ def _words(profile: HeapProfile, name: str, several: bool) -> dict[str, Any]:
             tables.append((caption, [(row.label.text, format_bytes(row.own_bytes), format_bytes(row.total_bytes)) for row in rows]))
         sentences += _largest(profile)
     conditions = [f"Command: {plain(profile.command)}"] if profile.command else []
-    conditions.append(plain(wording.counting(profile)))
-    conditions += [plain(remark) for remark in (wording.between(profile), *wording.remarks(profile)) if remark]
+    conditions.append(plain(phrases.counting(profile)))
+    conditions += [plain(remark) for remark in (phrases.between(profile), *phrases.remarks(profile)) if remark]
     return {"name": name, "finding": sentences, "tables": tables, "conditions": conditions}
 
 
@@ -106,7 +106,7 @@ def _largest(profile: HeapProfile) -> list[str]:
     where = "of it" if best[1] else f"of the largest tree, that of snapshot {best[0].index},"
     module = modules[0]
     return [
-        f"{wording.share(first.own_bytes, whole, 0)} {where} was allocated by {labels.shortened(first.label.text, 120)}"
+        f"{phrases.share(first.own_bytes, whole, 0)} {where} was allocated by {labels.shortened(first.label.text, 120)}"
         f"{f' ({first.label.module})' if first.label.module else ''}; "
-        f"{labels.shortened(module.label.text, 60)} allocated {wording.share(module.own_bytes, whole, 0)}."
+        f"{labels.shortened(module.label.text, 60)} allocated {phrases.share(module.own_bytes, whole, 0)}."
     ]

@@ -15,12 +15,12 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from memprof.heap import wording
+from memprof.base.terminal_text import plain
+from memprof.heap import phrases
 from memprof.heap.frames import By
 from memprof.heap.names import is_allocator, module_name, short
 from memprof.heap.profile import HeapProfile, Snapshot
 from memprof.heap.trees import Tree
-from memprof.plain import plain
 
 from .. import labels
 from ..series import filled, rows, series, thinned
@@ -262,7 +262,7 @@ def gathering(data: Page, profiles: Sequence[HeapProfile]) -> list[str]:
     share = max((file.share for file in data.files), default=0.0)
     if share:
         sentences.append(f"Nodes below {100 * share:g}% of their snapshot are gathered at their parent.")
-    if any(wording.gathered(profile) for profile in profiles):
+    if any(phrases.gathered(profile) for profile in profiles):
         sentences.append("The tool itself left out the smallest places; they stand as smaller places where they belong.")
     if any(file.left_out for file in data.files):
         kept = sum(len(file.index) for file in data.files)

@@ -18,17 +18,17 @@ import pytest
 from support.native_programs import folded, program, ran_until_seen
 from support.recorder_runs import MIB, Silent, wait_for, with_patience
 
-from memprof.errors import InputError
-from memprof.measuring import attach
-from memprof.measuring.bundle import recorder_command
-from memprof.measuring.places.machine import this_machine
-from memprof.measuring.probing import ask
+from memprof.base.errors import InputError
+from memprof.campaign import attach
+from memprof.campaign.recorder_client import ask
+from memprof.places.machine import this_machine
+from memprof.places.recorder_bundle import recorder_command
 from memprof.programs import recorder_build
 from memprof.recording import order
 from memprof.recording.order import Command, Message, Start
+from memprof.records import store
+from memprof.records.types import COMMAND, Job, Model, Run
 from memprof.reports.tables import table
-from memprof.runs import store
-from memprof.runs.records import COMMAND, Job, Model, Run
 
 KINDS = ("python", "c")
 

@@ -9,8 +9,8 @@ import stat
 
 import pytest
 
-from memprof import files
-from memprof.errors import InputError
+from memprof.base import files
+from memprof.base.errors import InputError
 
 
 def test_write_replaces_file_whole(tmp_path):

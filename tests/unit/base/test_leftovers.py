@@ -9,9 +9,9 @@ from unittest.mock import Mock
 import psutil
 import pytest
 
-from memprof.cache import cache_folder
-from memprof.measuring import leftovers, limits
-from memprof.programs import lasting
+from memprof.base.cache import cache_folder
+from memprof.places import leftovers, limits
+from memprof.programs import cache_folders
 
 
 class Listed:
@@ -81,13 +81,13 @@ def test_note_of_other_path_removes_nothing(tmp_path, name):
 
 def test_inputs_half_unpacked_removed(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # other tests end leftovers too
-    inputs = cache_folder(lasting.INPUTS)
+    inputs = cache_folder(cache_folders.INPUTS)
     (inputs / "0123.half").mkdir()
     (inputs / "0123.half" / "0.npy").write_bytes(b"x")
     leftovers.end_leftovers()
     assert not (inputs / "0123.half").exists()
 
-    with lasting.whole(inputs / "4567") as work:
+    with cache_folders.whole(inputs / "4567") as work:
         (work / "0.npy").write_bytes(b"x")
         leftovers.end_leftovers()
     assert (inputs / "4567" / "0.npy").read_bytes() == b"x" and not work.exists()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from memprof.errors import UsageError
-from memprof.units import counted, exact_bytes, format_bytes, format_duration, format_number, parse_bytes, parse_duration_ns
+from memprof.base.errors import UsageError
+from memprof.base.units import counted, exact_bytes, format_bytes, format_duration, format_number, parse_bytes, parse_duration_ns
 
 
 @pytest.mark.parametrize(

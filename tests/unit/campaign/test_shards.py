@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.sample_runs import machine, run
 
-from memprof.errors import UsageError
-from memprof.measuring import parts
-from memprof.measuring.suite import Suite
-from memprof.runs import attempts, store
-from memprof.runs.records import Attempt
+from memprof.base.errors import UsageError
+from memprof.records import attempts, store
+from memprof.records.types import Attempt
+from memprof.subjects import shards as parts
+from memprof.subjects.suite import Suite
 
 
 def written(path, runs):

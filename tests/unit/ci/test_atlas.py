@@ -9,13 +9,14 @@ import pytest
 from support.atlas import atlas  # noqa: F401  (the fixtures)
 from support.sample_runs import runs
 
-from memprof.history import folder, lines, points
-from memprof.judge import baseline, steps
+from memprof.records.types import Outcome
 from memprof.reports import history as page
-from memprof.runs.records import Outcome
+from memprof.verdicts import baseline, steps
+from memprof.versions import history_file, history_folder
+from memprof.versions import series as points
 
 
-def loaded(atlas: Any, levels: dict[tuple[str, str], float], failing: tuple[str, str] | None = None) -> folder.Loaded:
+def loaded(atlas: Any, levels: dict[tuple[str, str], float], failing: tuple[str, str] | None = None) -> history_folder.Loaded:
     """A history of releases, each with its runtime's peak above that of `made`, in MiB."""
     order = list(dict.fromkeys(runtime for runtime, _ in levels))
     held = {}
@@ -26,7 +27,7 @@ def loaded(atlas: Any, levels: dict[tuple[str, str], float], failing: tuple[str,
             measured += runs(runtime, model="other", extra_mib=extra, outcome=Outcome("failed", "MODEL_LOAD", message="no such op"))
         point = points.of(atlas("releases").commit(order.index(runtime), runtime, version), baseline.entries(measured))
         held[Path(points.encoded(point)[0])] = point
-    return folder.Loaded(held)
+    return history_folder.Loaded(held)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_releases_ordered_by_runtime_and_version(atlas):
 
 def test_atlas_table_rows_and_arrows(atlas):
     engine = {("engine", f"1.{number}.0"): 20.0 * (number >= 3) for number in range(6)}
-    history = lines.read(loaded(atlas, {**engine, ("other", "0.1"): 5.0}), None, find=steps.between)
+    history = history_file.read(loaded(atlas, {**engine, ("other", "0.1"): 5.0}), None, find=steps.between)
     made = atlas("tables").of(history, {"engine 0.9": "engine 0.9: there is no wheel"})
     (table,) = made.tables
     assert table.header[1:] == ("5 before", "4 before", "3 before", "2 before", "1 before", "newest")
@@ -98,7 +99,7 @@ def test_steps_between_releases(points, told):
 
 
 def test_release_failing_model_noted(atlas):
-    history = lines.read(
+    history = history_file.read(
         loaded(atlas, {("engine", "1.0"): 0.0, ("engine", "1.1"): 0.0}, failing=("engine", "1.0")), None, find=steps.between
     )
     (note,) = atlas("tables").of(history, {}).notes
@@ -106,7 +107,9 @@ def test_release_failing_model_noted(atlas):
 
 
 def test_atlas_page_tables_and_notes(atlas):
-    history = lines.read(loaded(atlas, {("engine", f"1.{number}"): 20.0 * (number >= 3) for number in range(6)}), None, find=steps.between)
+    history = history_file.read(
+        loaded(atlas, {("engine", f"1.{number}"): 20.0 * (number >= 3) for number in range(6)}), None, find=steps.between
+    )
     made = atlas("tables").of(history, {"engine 0.9": "<no> wheel"})
     html = page.render(history, "Atlas", noun="release", tables=made.tables, notices=made.notes)
     assert "Memory by release" in html and "6 releases, " in html and "the newest is" not in html
@@ -117,7 +120,7 @@ def test_atlas_page_tables_and_notes(atlas):
 def test_page_cache_dropped_after_install(monkeypatch, tmp_path):
     import os
 
-    from memprof.installing import making
+    from memprof.versions import environments
 
     done = []
     (tmp_path / "lib").mkdir()
@@ -125,5 +128,5 @@ def test_page_cache_dropped_after_install(monkeypatch, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "lib" / "a.so")
     monkeypatch.setattr(os, "sync", lambda: done.append("sync"))
     monkeypatch.setattr(os, "posix_fadvise", lambda number, *words: done.append((os.readlink(f"/proc/self/fd/{number}"), *words)))
-    making.leave_page_cache(tmp_path)
+    environments.leave_page_cache(tmp_path)
     assert done == ["sync", (str(tmp_path / "lib" / "a.so"), 0, 0, os.POSIX_FADV_DONTNEED)]

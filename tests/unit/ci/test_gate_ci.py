@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from memprof.judge import baseline
+from memprof.verdicts import baseline
 
 CI = Path(__file__).parents[3] / "ci"
 YAML = sorted(path for path in CI.rglob("*") if path.suffix in (".yml", ".yaml"))
@@ -111,7 +111,7 @@ def test_script_environment_documented():
 
 
 def test_baseline_and_budgets_of_project_readable():
-    from memprof.judge import budgets
+    from memprof.verdicts import budgets
 
     assert {entry.model for entry in baseline.read(CI / "baseline.json")} == {"scenario.json", "mlp.onnx"}
     assert budgets.read(CI / "budgets.toml")

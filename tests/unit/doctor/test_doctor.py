@@ -22,8 +22,8 @@ from memprof.doctor import report as doctor
 from memprof.doctor.known import Known, Transient
 from memprof.doctor.machine import emulation, huge_pages, load, memory, processors, swap
 from memprof.doctor.report import Report, mirror
-from memprof.measuring import cgroups
-from memprof.runs.store import Columns
+from memprof.places import cgroups
+from memprof.records.store import Columns
 
 MIB = 1 << 20
 MS = 1_000_000

@@ -9,13 +9,13 @@ import pytest
 from support import recorder_runs, sample_runs
 from support.explanations import MIB, explanation
 
-from memprof.errors import InputError
+from memprof.base.errors import InputError
 from memprof.explain import records, verify
 from memprof.explain.records import Measured, Proposal, Verified
-from memprof.measuring.orders import Plan
-from memprof.measuring.suite import Suite, Variant
 from memprof.reports.page.explained import page_piece
 from memprof.reports.pictures import waterfall
+from memprof.subjects.orders import Plan
+from memprof.subjects.suite import Suite, Variant
 
 
 def report():

@@ -8,8 +8,8 @@ import pytest
 from support import sample_runs
 
 from memprof.explain import engine, findings
-from memprof.explain.facts import Facts
 from memprof.explain.records import AGAIN, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, Held, Measured, Phase, Slice
+from memprof.explain.rule_inputs import Facts
 from memprof.programs.runtimes import Knob, Runtime
 
 MIB = 1 << 20

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from support import recorder_runs
 from support.examples import examples
 
-from memprof.explain import grown
+from memprof.explain import growth as grown
 from memprof.explain.glibc import Heap, ranges
-from memprof.explain.look import PAGE, Mapping, Pages
+from memprof.explain.memory_map import PAGE, Mapping, Pages
 from memprof.explain.waterfall import Look
 
 MIB = 1 << 20
@@ -177,12 +177,12 @@ def test_growth_lines_from_plain_rows(tmp_path) -> None:
 
 
 def test_why_skipped_when_steady() -> None:
-    from memprof.judge.growth import Verdict
-    from memprof.seek import why
-    from memprof.seek.grow import Grown, GrowRequest
+    from memprof.grow import cause
+    from memprof.grow.grow import Grown, GrowRequest
+    from memprof.verdicts.growth import Verdict
 
     answer = Grown("m", "r", "", "", Verdict("steady", "iteration"), ())
 
-    explained = why.explained(GrowRequest("m", "r"), answer, recorder_runs.Silent())
+    explained = cause.explained(GrowRequest("m", "r"), answer, recorder_runs.Silent())
 
     assert (explained.why, explained.remarks) == (None, ("--why: it is steady, so there is no rise to look into",))

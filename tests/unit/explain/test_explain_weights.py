@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from memprof import zoo
-from memprof.errors import InputError
+from memprof.base.errors import InputError
 from memprof.models import tensors
 from memprof.models.identity import identify
 from memprof.models.tensors import Files, Unparsed

@@ -6,14 +6,14 @@ import sys
 import pytest
 from support.fit_results import MIB, coarse, made  # noqa: F401  (the fixtures)
 
-from memprof.cli import seeking
-from memprof.errors import InputError
-from memprof.measuring import cgroups, limits
-from memprof.measuring.places.place import boot
+from memprof.base.errors import InputError
+from memprof.cli import answers
+from memprof.fit.fit import At, Part
+from memprof.places import cgroups, limits
+from memprof.places.place import boot
+from memprof.records.types import MODEL_LOAD, Outcome
 from memprof.reports.pictures import fit as report
 from memprof.reports.tables.fit import render
-from memprof.runs.records import MODEL_LOAD, Outcome
-from memprof.seek.fit import At, Part
 
 
 def test_group_notes_of_gone_folders_removed(tmp_path, monkeypatch):
@@ -129,7 +129,7 @@ def test_report_text_and_markdown():
 def test_answer_format_by_terminal(terminal, said, monkeypatch, capsys):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
 
-    seeking.answer("fit", lambda progress, keep: made(remarks=("<b> | x",)), seeking.Showing(None, False, None, None, False, False))
+    answers.answer("fit", lambda progress, keep: made(remarks=("<b> | x",)), answers.Showing(None, False, None, None, False, False))
 
     assert said in capsys.readouterr().out
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.simulated_fleet import simulate
 
-from memprof.measuring.fleet.message import FACTS, PROTOCOL
-from memprof.measuring.fleet.planning import Assignment, Offer, Planner, Request
-from memprof.measuring.fleet.scheduler import as_before, places_among
+from memprof.fleet.message import FACTS, PROTOCOL
+from memprof.fleet.planner import Assignment, Offer, Planner, Request
+from memprof.fleet.scheduler import as_before, places_among
 
 
 def labels(**words: str) -> frozenset[tuple[str, str]]:

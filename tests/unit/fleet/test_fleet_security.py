@@ -18,31 +18,17 @@ from support.fleet_messages import HELLO, OFFERED, Lab, asked, kept  # noqa: F40
 from support.recorder_runs import sentence
 from support.sample_runs import run
 
+from memprof.base.errors import InputError, UsageError
 from memprof.cli.fleet import slim
-from memprof.errors import InputError, UsageError
-from memprof.measuring.fleet import arrivals, desk, message, packing, scheduler, searching, stand, watching, worker
-from memprof.measuring.fleet.message import (
-    PROTOCOL,
-    Doing,
-    Offered,
-    Result,
-    Said,
-    Sent,
-    Sought,
-    Task,
-    encode,
-    result,
-    suite_of,
-    task,
-    words_of,
-)
-from memprof.measuring.fleet.packing import Asked, Wanted, packed, parse_labels
-from memprof.measuring.fleet.planning import Offer, Planner, Request
-from memprof.measuring.fleet.security import Security, secured, unreachable
-from memprof.measuring.places.place import HERE
-from memprof.measuring.suite import Suite, parse_cmd, parse_variant
-from memprof.runs import store
-from memprof.runs.records import Attempt, Outcome
+from memprof.fleet import membership, message, monitor, payload, scheduler, scheduler_client, search_client, worker, worker_slots
+from memprof.fleet.message import PROTOCOL, Doing, Offered, Result, Said, Sent, Sought, Task, encode, result, suite_of, task, words_of
+from memprof.fleet.payload import Asked, Wanted, packed, parse_labels
+from memprof.fleet.planner import Offer, Planner, Request
+from memprof.fleet.security import Security, secured, unreachable
+from memprof.places.place import HERE
+from memprof.records import store
+from memprof.records.types import Attempt, Outcome
+from memprof.subjects.suite import Suite, parse_cmd, parse_variant
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:8786", "tcp://localhost:8786", "tcp://[::1]:8786", "tcp://127.8.8.8:1"])
@@ -146,15 +132,15 @@ def test_search_points_answered_in_order(tmp_path, monkeypatch):
     suite = Suite(models=(model(tmp_path),), runtimes=("synthetic",), repeats=1)
     asked = []
 
-    class Reversed(desk.Desk):
+    class Reversed(scheduler_client.Desk):
         def runs(self):
             asked.append([item.task.sought.at for item in self.packed])
             for item in reversed(self.packed):
                 made = run()
                 yield replace(made, job=replace(made.job, at=item.task.sought.at), attempt=Attempt(item.request.key, 1, 1))
 
-    monkeypatch.setattr(searching, "Desk", Reversed)
-    machines = searching.Machines(Lab(OFFERED), frozenset())
+    monkeypatch.setattr(search_client, "Desk", Reversed)
+    machines = search_client.Machines(Lab(OFFERED), frozenset())
 
     answers = list(machines.measure([Asked(suite, Sought({"batch": size})) for size in (1, 2, 3)], SimpleNamespace(say=print), print))
 
@@ -163,12 +149,12 @@ def test_search_points_answered_in_order(tmp_path, monkeypatch):
         (number, True, [number + 1]) for number in range(3)
     ]
     with pytest.raises(InputError, match="no place of the fleet has kind=pi5: it has 2 places"):
-        searching.Machines(Lab(OFFERED), frozenset({("kind", "pi5")})).pinned()
+        search_client.Machines(Lab(OFFERED), frozenset({("kind", "pi5")})).pinned()
 
 
 @pytest.mark.parametrize(("place", "refused"), [("here", False), ("ssh:pi@board", True)])
 def test_boards_refuse_version_installs(place, refused):
-    machines = searching.Machines(Lab({**OFFERED, "place": place}), frozenset())
+    machines = search_client.Machines(Lab({**OFFERED, "place": place}), frozenset())
 
     assert machines.width == 2 and machines.are_hosts != refused
     if refused:
@@ -180,7 +166,7 @@ def test_boards_refuse_version_installs(place, refused):
 def test_ended_search_keeps_answers(tmp_path, monkeypatch, end):
     suite = Suite(models=(model(tmp_path),), runtimes=("synthetic",), repeats=2)
 
-    class Ends(desk.Desk):
+    class Ends(scheduler_client.Desk):
         def runs(self):
             first, second, _ = (item.request.key for item in self.packed)
             yield replace(run(), attempt=Attempt(first, 1, 2))  # of a machine that was lost
@@ -191,8 +177,8 @@ def test_ended_search_keeps_answers(tmp_path, monkeypatch, end):
                 raise AssertionError("it goes on")
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(searching, "Desk", Ends)
-    machines = searching.Machines(Lab(OFFERED), frozenset())
+    monkeypatch.setattr(search_client, "Desk", Ends)
+    machines = search_client.Machines(Lab(OFFERED), frozenset())
     asked = [Asked(suite, Sought({"batch": size})) for size in (1, 2, 2)]
     seen, answers = [], []
 
@@ -215,7 +201,7 @@ def test_search_ignores_joining_machine_kind(tmp_path, monkeypatch):
     suite = Suite(models=(model(tmp_path),), runtimes=("synthetic",), repeats=1)
     kinds, needs = {"a": {"kind": "x", "place": "a"}}, []
 
-    class Answers(desk.Desk):
+    class Answers(scheduler_client.Desk):
         def runs(self):
             for item in self.packed:
                 needs.append(item.request.needs)
@@ -224,22 +210,22 @@ def test_search_ignores_joining_machine_kind(tmp_path, monkeypatch):
     def told():
         return {"workers": {f"tcp://{name}": {"memprof": {**OFFERED, "labels": labels}} for name, labels in kinds.items()}}
 
-    monkeypatch.setattr(searching, "Desk", Answers)
+    monkeypatch.setattr(search_client, "Desk", Answers)
     lab = Lab(told=told())
-    machines = searching.Machines(lab, frozenset()).pinned()
+    machines = search_client.Machines(lab, frozenset()).pinned()
     kinds["b"] = {"kind": "y", "place": "b"}
     kinds["c"] = {"kind": "x", "place": "c", "fan": "none"}
     lab.told = told()
 
     list(machines.measure([Asked(suite, Sought({"batch": 1}))], SimpleNamespace(say=print), print))
-    asks = desk.Desk(lab, [], SimpleNamespace(say=print), print, kind=machines.kind)
+    asks = scheduler_client.Desk(lab, [], SimpleNamespace(say=print), print, kind=machines.kind)
     asks._look()
 
     assert needs == [{("kind", "x")}]
     assert [place.offered.labels["place"] for place in asks._there.values()] == ["a"]  # though c has all labels that are needed
     lab.told["workers"]["tcp://d"] = {"memprof": {**OFFERED, "place": "other", "labels": {"kind": "x", "place": "d"}}}
     with pytest.raises(UsageError) as refused:
-        searching.Machines(lab, frozenset({("kind", "x")})).pinned()
+        search_client.Machines(lab, frozenset({("kind", "x")})).pinned()
     assert str(refused.value).partition(": ")[2].split("; ") == [
         "--machines fan=none,kind=x chooses 1 place with fan=none,kind=x",
         "no --machines chooses 2 places with kind=x, because others have all that too: give the workers one more label (--labels)",
@@ -262,10 +248,10 @@ def test_search_refuses_several_machine_kinds(given, these, others, words):
         told={"workers": {f"tcp://{number}": {"memprof": {**OFFERED, "labels": labels}} for number, labels in enumerate(these + others)}}
     )
     with pytest.raises(UsageError) as refused:
-        searching.Machines(lab, frozenset(given.items())).pinned()
+        search_client.Machines(lab, frozenset(given.items())).pinned()
     assert f"--machines {words} chooses 1 place with" in str(refused.value)
     chosen = frozenset(parse_labels(words, "--machines").items())
-    assert searching.Machines(lab, chosen).pinned().width == 1
+    assert search_client.Machines(lab, chosen).pinned().width == 1
 
 
 def test_comparison_key_by_content(tmp_path):
@@ -324,13 +310,13 @@ FILES = "cache/memprof/fleet/files"
 def test_file_arrives_in_pieces_once(kept):
     needs = []
 
-    def desk(**words):
+    def scheduler_client(**words):
         needs.append(words["needs"])
         assert worker.receive("task", HELLO, 0, 5, b"hel") == ""
         assert worker.receive("task", HELLO, 3, 5, b"lo") == ""
 
     for _ in range(2):
-        arrivals.bring(asked(), desk, lambda: False)
+        membership.bring(asked(), scheduler_client, lambda: False)
 
     assert needs == [(HELLO,)]
     folder = kept / "cache/memprof/fleet/comparison-c-1"
@@ -340,11 +326,11 @@ def test_file_arrives_in_pieces_once(kept):
 def test_small_file_sent_once_per_worker(kept):
     asks, _ = asking()
     (kept / "hello").write_text("hello")
-    (kept / "large").write_bytes(bytes(desk._SMALL + 1))
-    files = (Sent("m/hello", str(kept / "hello"), HELLO, 5), Sent("m/large", str(kept / "large"), "other", desk._SMALL + 1))
+    (kept / "large").write_bytes(bytes(scheduler_client._SMALL + 1))
+    files = (Sent("m/hello", str(kept / "hello"), HELLO, 5), Sent("m/large", str(kept / "large"), "other", scheduler_client._SMALL + 1))
 
     first, again, elsewhere = (asks._with_small(files, worker) for worker in ("a", "a", "b"))
-    arrivals.bring(task(encode(Task("c", 1, "t", "me", {}, first[:1], None))), pytest.fail, lambda: False)
+    membership.bring(task(encode(Task("c", 1, "t", "me", {}, first[:1], None))), pytest.fail, lambda: False)
 
     assert [[file.content for file in files] for files in (first, again, elsewhere)] == [[b"hello", b""], [b"", b""], [b"hello", b""]]
     assert (kept / "cache/memprof/fleet/comparison-c-1/m/hello").read_text() == "hello"
@@ -353,7 +339,7 @@ def test_small_file_sent_once_per_worker(kept):
 def test_oldest_unused_files_removed(kept, monkeypatch):
     def bring(key, *contents):
         sent = [Sent(text, "/there", hashlib.sha256(text.encode()).hexdigest(), len(text), text.encode()) for text in contents]
-        arrivals.bring(Task(key, 1, "t", "me", {}, tuple(sent), None), pytest.fail, lambda: False)
+        membership.bring(Task(key, 1, "t", "me", {}, tuple(sent), None), pytest.fail, lambda: False)
         for number, path in enumerate(sorted((kept / FILES).iterdir(), key=lambda path: path.stat().st_mtime)):
             os.utime(path, (number, number))  # two moments may have one time
         return message.folder_of(Task(key, 1, "t", "me", {}, (), None))
@@ -361,7 +347,7 @@ def test_oldest_unused_files_removed(kept, monkeypatch):
     def there():
         return {path.read_text() for path in (kept / FILES).iterdir()}
 
-    monkeypatch.setattr(arrivals, "LIMIT_BYTES", 12)
+    monkeypatch.setattr(membership, "LIMIT_BYTES", 12)
     running = bring("running", "first")
     ended = bring("ended", "other")
     shutil.rmtree(ended)
@@ -376,19 +362,19 @@ def test_oldest_unused_files_removed(kept, monkeypatch):
 
 
 def test_removed_file_requested_again(kept, monkeypatch):
-    needs, awaited = [], arrivals._await
+    needs, awaited = [], membership._await
 
     def tell(**words):
         needs.append(words["needs"])
-        arrivals.keep("task", HELLO, 0, 5, b"hello")
+        membership.keep("task", HELLO, 0, 5, b"hello")
 
     def removed_at_once(*words):
         awaited(*words)
         if len(needs) == 1:
             (kept / FILES / HELLO).unlink()
 
-    monkeypatch.setattr(arrivals, "_await", removed_at_once)
-    arrivals.bring(asked(), tell, lambda: False)
+    monkeypatch.setattr(membership, "_await", removed_at_once)
+    membership.bring(asked(), tell, lambda: False)
 
     assert needs == [(HELLO,), (HELLO,)]
 
@@ -399,7 +385,7 @@ def test_folders_before_boot_removed(kept):
         folder.mkdir(parents=True)
     os.utime(folders[0], (1, 1))
 
-    arrivals.tidy()
+    membership.tidy()
 
     assert [folder.exists() for folder in folders] == [False, True]
 
@@ -412,48 +398,48 @@ def test_changed_small_file_requested(kept):
         assert "damaged" in worker.receive("task", HELLO, 0, 5, b"jello")
 
     with pytest.raises(InputError, match="it was damaged or changed on its way"):
-        arrivals.bring(Task("c", 1, "t", "me", {}, (Sent("m", "/there", HELLO, 5, b"jello"),), None), tell, lambda: False)
+        membership.bring(Task("c", 1, "t", "me", {}, (Sent("m", "/there", HELLO, 5, b"jello"),), None), tell, lambda: False)
     assert needs == [(HELLO,)]
 
 
 def test_full_disk_before_transfer(kept, monkeypatch):
-    monkeypatch.setattr(arrivals.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 3})())
+    monkeypatch.setattr(membership.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 3})())
     with pytest.raises(InputError, match=r"hello cannot be kept on .*: 5 B are to be sent and 3 B are free; XDG_CACHE_HOME of its worker"):
-        arrivals.bring(asked(), lambda **words: worker.receive("task", HELLO, 0, 5, b"hello"), lambda: False)
+        membership.bring(asked(), lambda **words: worker.receive("task", HELLO, 0, 5, b"hello"), lambda: False)
 
 
 def test_full_disk_during_transfer(kept, monkeypatch):
     def write(path, data):
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr(arrivals.Path, "write_bytes", write)
+    monkeypatch.setattr(membership.Path, "write_bytes", write)
     with pytest.raises(InputError, match="No space left on device"):
-        arrivals.bring(asked(), lambda **words: worker.receive("task", HELLO, 0, 5, b"hello"), lambda: False)
+        membership.bring(asked(), lambda **words: worker.receive("task", HELLO, 0, 5, b"hello"), lambda: False)
 
 
 def test_damaged_file_refused(kept):
     with pytest.raises(InputError, match="it was damaged or changed on its way"):
-        arrivals.bring(asked(), lambda **words: worker.receive("task", HELLO, 0, 5, b"jello"), lambda: False)
+        membership.bring(asked(), lambda **words: worker.receive("task", HELLO, 0, 5, b"jello"), lambda: False)
 
 
 def test_silent_desk_times_out(kept, monkeypatch):
-    monkeypatch.setattr(arrivals, "_SILENCE_S", 0.05)
+    monkeypatch.setattr(membership, "_SILENCE_S", 0.05)
     with pytest.raises(InputError, match="the desk sent nothing of a file"):
-        arrivals.bring(asked(), lambda **words: None, lambda: False)
-    with pytest.raises(stand.Cancelled):
-        arrivals.bring(asked(), lambda **words: None, lambda: True)
+        membership.bring(asked(), lambda **words: None, lambda: False)
+    with pytest.raises(worker_slots.Cancelled):
+        membership.bring(asked(), lambda **words: None, lambda: True)
 
 
 def test_file_name_outside_folder_refused(kept):
     with pytest.raises(InputError, match="outside of its folder"):
-        arrivals.bring(asked("../../../evil"), lambda **words: worker.receive("task", HELLO, 0, 5, b"hello"), lambda: False)
+        membership.bring(asked("../../../evil"), lambda **words: worker.receive("task", HELLO, 0, 5, b"hello"), lambda: False)
 
 
 def test_clock_differences_ignored(monkeypatch):
     # A worker says how long it has been at it; the time of day of neither side is in it.
-    here = stand.Stand("here", None, None, {})
-    here.doing, here.since_s = Doing("m", "desk"), stand.time.monotonic() - 7
-    monkeypatch.setattr(stand.time, "time", lambda: 0)
+    here = worker_slots.Stand("here", None, None, {})
+    here.doing, here.since_s = Doing("m", "desk"), worker_slots.time.monotonic() - 7
+    monkeypatch.setattr(worker_slots.time, "time", lambda: 0)
 
     assert 7 <= here.doing_now()["for_s"] < 1000
     assert "time" not in Offered.__dataclass_fields__
@@ -461,7 +447,7 @@ def test_clock_differences_ignored(monkeypatch):
 
 def test_result_round_trip():
     assert result(encode(Result(3, "refused", "why"))).why == "why"
-    assert packing.desk_name().count("@") == 1
+    assert payload.desk_name().count("@") == 1
 
 
 @pytest.mark.parametrize("facts", [{"protocol": PROTOCOL}, {**OFFERED, "labels": 7}])
@@ -473,9 +459,9 @@ def test_worker_with_odd_facts_skipped(facts):
 
 @pytest.mark.parametrize("odd", [{"x": 7}, {"x": {"desk": 7}}, {"x": [[]]}, 7])
 def test_desk_with_odd_counts_hidden(odd):
-    assert watching._desks(Lab(desks=odd)) == {}
+    assert monitor._desks(Lab(desks=odd)) == {}
     good = {"desk": "a", "running": 1, "waiting": 2, "done": 3}
-    assert list(watching._desks(Lab(desks={**odd, "y": good} if isinstance(odd, dict) else {"y": good}))) == ["y"]
+    assert list(monitor._desks(Lab(desks={**odd, "y": good} if isinstance(odd, dict) else {"y": good}))) == ["y"]
 
 
 @pytest.mark.parametrize(
@@ -490,11 +476,11 @@ def test_dashboard_link_needs_pages(answer, shown, monkeypatch):
             raise OSError("refused")
         return io.BytesIO(answer)
 
-    monkeypatch.setattr(watching, "_ask", ask)
+    monkeypatch.setattr(monitor, "_ask", ask)
     lab = Lab(told={"services": {"dashboard": 8787}, "workers": {}})
     lab.dashboard_link = "http://lab:8787/status"
 
-    assert watching._dashboard(lab) == ("http://lab:8787/status" if shown else None)
+    assert monitor._dashboard(lab) == ("http://lab:8787/status" if shown else None)
     assert asked == ["http://lab:8787/individual-plots.json"]
 
 
@@ -513,10 +499,10 @@ def asking():
     """A desk that has one comparison at a place, and all it says."""
     lines = []
     progress = SimpleNamespace(say=lines.append)
-    asks = desk.Desk(Lab(), [], progress, lambda line: None)
+    asks = scheduler_client.Desk(Lab(), [], progress, lambda line: None)
     wants = SimpleNamespace(request=SimpleNamespace(key="key"), task=SimpleNamespace(title="m.json"))
     asks._planner = SimpleNamespace(failed=lambda place, again, ahead: True, at=lambda place: "key", benched=set())
-    asks._running["task"] = desk._Running(wants, "board", 1, "future")
+    asks._running["task"] = scheduler_client._Running(wants, "board", 1, "future")
     return asks, lines
 
 
@@ -538,7 +524,7 @@ def test_desk_keeps_places_without_scheduler():
 def test_desk_waits_for_known_machines(monkeypatch):
     def desk_that_wants(labels, lab):
         lines = []
-        asks = desk.Desk(lab, [], SimpleNamespace(say=lines.append), print)
+        asks = scheduler_client.Desk(lab, [], SimpleNamespace(say=lines.append), print)
         asks._planner.want([Request("c", 1, frozenset(labels.items()))])
         return asks, lines
 
@@ -551,7 +537,7 @@ def test_desk_waits_for_known_machines(monkeypatch):
     asks._began = True
     asks._look()
     assert lines == ["no place of the fleet has kind=y any more: what needs it waits"]
-    monkeypatch.setattr(desk, "_ABSENT_S", -1)
+    monkeypatch.setattr(scheduler_client, "_ABSENT_S", -1)
     with pytest.raises(InputError, match="no place of the fleet has kind=y any more, for -1 s: it has"):
         asks._look()
 
@@ -588,7 +574,7 @@ def test_lost_scheduler_message(tmp_path, monkeypatch):
     client = SimpleNamespace(status="closed", sync=away, scheduler=Lab.scheduler, cancel=lambda futures, force: None, loop=loop)
     wanted = packed(Suite(models=(model(tmp_path),), runtimes=("synthetic",)), Wanted(), [])
     with pytest.raises(InputError, match=r"the connection to the scheduler broke .*--append goes on once it is back"):
-        list(desk.Desk(client, wanted, SimpleNamespace(say=print), print).runs())
+        list(scheduler_client.Desk(client, wanted, SimpleNamespace(say=print), print).runs())
 
 
 def test_restarted_scheduler_ends_campaign():
@@ -640,7 +626,9 @@ def test_vanished_machine_returns_comparison_ahead():
     assert [assigned.key for assigned in asks._planner.next()] == ["key"]
     asks._planner.ending("board")
     assert [assigned.key for assigned in asks._planner.next()] == ["ahead"]
-    asks._running["next"] = desk._Running(SimpleNamespace(request=SimpleNamespace(key="ahead")), "board", 1, "future of the next")
+    asks._running["next"] = scheduler_client._Running(
+        SimpleNamespace(request=SimpleNamespace(key="ahead")), "board", 1, "future of the next"
+    )
 
     asks._gone("board")
 
@@ -661,7 +649,7 @@ def test_repeated_run_kept_once():
         return [(came.job.repeat, came.attempt.number, came.attempt.place) for came in asks._heard(said, None)]
 
     once = [sent("task", repeat, 1) for repeat in (1, 1, 2, 1, 2)]
-    asks._running["again"] = desk._Running(asks._running.pop("task").packed, "other", 2, "future")
+    asks._running["again"] = scheduler_client._Running(asks._running.pop("task").packed, "other", 2, "future")
     again = [sent(*words) for words in (("task", 1, 1), ("again", 1, 2), ("again", 1, 2))]
 
     assert once == [[(1, 1, "board")], [], [(2, 1, "board")], [], []]
@@ -677,7 +665,7 @@ class Counted:
         progress = SimpleNamespace(say=self.lines.append, started=lambda job, *place: self.counts.append(place), finished=lambda run: None)
         suite = Suite(models=(model(tmp_path), model(tmp_path, "n.json")), runtimes=("all",), repeats=2)
         self.comparisons = {item.request.key: item for item in packed(suite, Wanted(), [])}
-        self.desk = desk.Desk(Lab(), [*self.comparisons.values()], progress, lambda line: None)
+        self.desk = scheduler_client.Desk(Lab(), [*self.comparisons.values()], progress, lambda line: None)
         self.desk._want(self.comparisons)
         self.desk._planner.offer(Offer("board"))
 
@@ -685,7 +673,7 @@ class Counted:
         """The next comparison's name. It has `plan` Runs, and ends after those that came."""
         (assigned,) = self.desk._planner.next()
         item = self.comparisons[assigned.key]
-        self.desk._running["task"] = desk._Running(item, "board", assigned.attempt, "future")
+        self.desk._running["task"] = scheduler_client._Running(item, "board", assigned.attempt, "future")
         said = [Said("task", plan=plan)]
         for repeat in range(came):
             made = replace(run(repeat=repeat), attempt=Attempt(assigned.key, assigned.attempt, plan))

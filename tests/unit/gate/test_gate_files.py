@@ -11,10 +11,10 @@ import pytest
 from support.gate_files import STEADY, files, memprof, write  # noqa: F401  (the fixtures)
 from support.sample_runs import MIB, machine, run, runs
 
-from memprof.errors import InputError, UsageError
-from memprof.judge import baseline, budgets
-from memprof.runs import store
-from memprof.runs.records import PEAK, About, Outcome
+from memprof.base.errors import InputError, UsageError
+from memprof.records import store
+from memprof.records.types import PEAK, About, Outcome
+from memprof.verdicts import baseline, budgets
 
 
 def test_baseline_repeats_above_limit_refused(memprof, files):

@@ -10,13 +10,13 @@ import pytest
 from support import sample_runs
 from support.growth_runs import followed
 
-from memprof.errors import InputError, UsageError
-from memprof.judge import budgets, growing, growth
-from memprof.judge.growing import Limit, Measured
-from memprof.measuring import suite
+from memprof.base.errors import InputError, UsageError
+from memprof.records import store
+from memprof.records.summary import Key
 from memprof.reports.pictures import growth as pictures
-from memprof.runs import store
-from memprof.runs.summary import Key
+from memprof.subjects import suite
+from memprof.verdicts import budgets, growth, growth_limits
+from memprof.verdicts.growth_limits import Limit, Measured
 
 KEY = Key("net.onnx", "a", None, "here")
 GROWS = growth.Verdict("grows", "iteration", 65536.0, 65400.0, 65600.0, tail=2000)
@@ -46,14 +46,14 @@ KIB = 1024
     ],
 )
 def test_limit_against_growth_interval(verdict, limit, word, reason) -> None:
-    row = growing.judged(Measured(KEY, "iteration", verdict), Limit("iteration", limit))
+    row = growth_limits.judged(Measured(KEY, "iteration", verdict), Limit("iteration", limit))
 
     assert (row.verdict, row.phase, row.metric, row.budget) == (word, "per iteration", "growth_bytes", limit)
     assert reason in row.reason
 
 
 def test_growth_without_verdict_failing() -> None:
-    (row,) = growing.judge([Measured(KEY, "reload", None, Limit("reload", 0), "it crashed")])
+    (row,) = growth_limits.judge([Measured(KEY, "reload", None, Limit("reload", 0), "it crashed")])
 
     assert (row.verdict, row.phase, row.reason) == ("failing", "per reload", "it crashed")
 
@@ -67,7 +67,7 @@ def test_growth_budget_by_unit(tmp_path) -> None:
     known = [Measured(KEY, "iteration", GROWS), Measured(replace(KEY, variant="b"), "reload", STEADY)]
     text = '[[budget]]\ngrowth_bytes = "1 KiB"\n[[budget]]\nvariant = "a"\nper = "iteration"\ngrowth_bytes = "1 MiB"\n'
 
-    rows = growing.judge(known, limits(tmp_path, text))
+    rows = growth_limits.judge(known, limits(tmp_path, text))
 
     assert [(row.key.variant, row.phase, row.verdict) for row in rows] == [("a", "per iteration", "ok"), ("b", "per reload", "ok")]
     assert budgets.metric_names(limits(tmp_path, text)) == ()
@@ -86,24 +86,24 @@ def test_growth_budget_by_unit(tmp_path) -> None:
 )
 def test_growth_budget_refusals(tmp_path, text, said) -> None:
     with pytest.raises(UsageError, match="budgets") as refused:
-        growing.judge([Measured(KEY, "iteration", GROWS)], limits(tmp_path, text))
+        growth_limits.judge([Measured(KEY, "iteration", GROWS)], limits(tmp_path, text))
     assert said in str(refused.value)
 
 
 def test_growth_budget_without_measurement(tmp_path) -> None:
     with pytest.raises(UsageError, match=r"no growth was measured \(\[\[growth\]\] in a suite, or memprof grow -o RUNS.jsonl\)"):
-        growing.judge([], limits(tmp_path, 'growth_bytes = "0 B"\n'))
+        growth_limits.judge([], limits(tmp_path, 'growth_bytes = "0 B"\n'))
 
 
 def test_growth_last_round_decides() -> None:
     first, last = ([followed(repeat, slope) for repeat in (1, 2, 3)] for slope in (0, 65536))
 
-    (known,) = growing.of_runs([*first, *last])
+    (known,) = growth_limits.of_runs([*first, *last])
 
     assert (known.key.variant, known.per, known.growth.word) == ("a", "iteration", "grows")
     assert known.growth.slope == pytest.approx(65536, rel=0.01)
-    assert growing.of_runs([sample_runs.run()]) == ()
-    (shapes,) = growing.of_runs([followed(repeat, 0, shapes=({"x": (1,)}, {"x": (2,)})) for repeat in (1, 2, 3)])
+    assert growth_limits.of_runs([sample_runs.run()]) == ()
+    (shapes,) = growth_limits.of_runs([followed(repeat, 0, shapes=({"x": (1,)}, {"x": (2,)})) for repeat in (1, 2, 3)])
     assert shapes.per == "shape"
 
 
@@ -114,7 +114,7 @@ def test_growth_rounds_with_different_units(memprof, tmp_path) -> None:
 
     assert loaded.warnings == ()
     assert {run.job.variant for run in loaded.runs} == {"a (runs 200)", "a (runs 400)"}, "tables do not average rounds"
-    (known,) = growing.of_runs(loaded.runs)
+    (known,) = growth_limits.of_runs(loaded.runs)
     assert (known.key.variant, known.growth.word) == ("a", "grows")
     (panel,) = pictures.panels(loaded.runs)
     assert (panel.variant, len(panel.processes), panel.verdict.word) == ("a", 3, "grows")

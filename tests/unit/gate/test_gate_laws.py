@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from memprof.errors import InputError, UsageError
-from memprof.judge import coefficients, laws
-from memprof.judge.coefficients import Measured
-from memprof.judge.terms import Point
-from memprof.measuring import suite
-from memprof.runs.summary import Key
-from memprof.units import parse_bytes
+from memprof.base.errors import InputError, UsageError
+from memprof.base.units import parse_bytes
+from memprof.laws import coefficients, laws
+from memprof.laws.coefficients import Measured
+from memprof.laws.terms import Point
+from memprof.records.summary import Key
+from memprof.subjects import suite
 
 KEY = Key("net.onnx", "a", None, "here")
 KIB, MIB = 1024, 1024 * 1024

@@ -11,13 +11,13 @@ import pytest
 from support import sample_runs
 from support.recorder_runs import Silent
 
-from memprof.errors import MeasurementError, UsageError
+from memprof.base.errors import MeasurementError, UsageError
+from memprof.grow import grow
+from memprof.grow.grow import Budget, GrowRequest, parse_budget, parse_shapes
 from memprof.programs import commands
+from memprof.records import store
+from memprof.records.types import Outcome, Run
 from memprof.reports.tables.growth import words
-from memprof.runs import store
-from memprof.runs.records import Outcome, Run
-from memprof.seek import grow
-from memprof.seek.grow import Budget, GrowRequest, parse_budget, parse_shapes
 
 MIB, PAGE = 1 << 20, 4096
 Size = Callable[[int], float]

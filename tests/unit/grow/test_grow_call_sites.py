@@ -10,12 +10,12 @@ from support import sample_runs
 from support.recorder_runs import Silent
 from support.sample_profiles import profile
 
-from memprof.errors import InputError
+from memprof.base.errors import InputError
+from memprof.grow import call_sites
+from memprof.grow.grow import Grown, GrowRequest
+from memprof.heap.growth_sites import rises
 from memprof.heap.profile import PhaseSpan
-from memprof.heap.rising import rises
-from memprof.judge.growth import Verdict
-from memprof.seek import who
-from memprof.seek.grow import Grown, GrowRequest
+from memprof.verdicts.growth import Verdict
 
 KIB, MIB = 1 << 10, 1 << 20
 EXECUTE = (PhaseSpan("EXECUTE", 0, 100),)
@@ -73,12 +73,12 @@ def test_moments_too_few(count, last):
     ids=["as fast as this it takes more", "more would hold too much", "more would take too long", "fewer are enough"],
 )
 def test_units_chosen_for_recording(done, each, wanted):
-    assert who._units(grows(done, each)) == wanted  # each takes 1 ms
+    assert call_sites._units(grows(done, each)) == wanted  # each takes 1 ms
 
 
 def test_recording_skipped_without_growth() -> None:
     answer = replace(grows(), verdict=Verdict("bounded", "iteration"))
 
-    said = who.explained(GrowRequest("m", "r"), answer, Silent())
+    said = call_sites.explained(GrowRequest("m", "r"), answer, Silent())
 
     assert (said.who, said.remarks) == (None, ("--who: it is bounded, so that no call site rises with it",))

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.sample_profiles import top_by
 
-from memprof.errors import InputError
-from memprof.heap import export, heaptrack, load, massif, wording
+from memprof.base.errors import InputError
+from memprof.heap import export, heaptrack, load, massif, phrases
 from memprof.heap.frames import Frame
 from memprof.heap.profile import HeapProfile, Snapshot
 from memprof.heap.trees import Trie
@@ -88,7 +88,7 @@ def test_massif_export_names_original_tool(tool: str) -> None:
     assert text.startswith(f"desc: memprof export of {tool}: {tool} counts")
     again = massif.read(io.BytesIO(text.encode()), "f")
     assert (again.tool, again.counts) == (profile.tool, profile.counts)
-    assert wording.comparable([profile, again]) == []
+    assert phrases.comparable([profile, again]) == []
     assert "".join(export.massif(again)) == text
     assert massif.read(io.BytesIO("".join(export.massif(made([([1], 5)]))).encode()), "f").tool == "massif"
 
@@ -164,7 +164,7 @@ def test_phase_tree_at_largest_moment(tmp_path: Path, begin: float, end: float |
     spans = [{"name": "PREPARE", "begin_ns": int(begin * 1e6), "end_ns": None if end is None else int(end * 1e6)}]
     kept = {"memprof_heap": 1, "tool": "heaptrack", "files": ["h"], "begin_ns": 0, "wall_offset_ns": 0, "partial": None, "phases": spans}
     (tmp_path / "phases.json").write_text(json.dumps(kept))
-    largest = wording.chosen(load(path), phase="prepare")
+    largest = phrases.chosen(load(path), phase="prepare")
     assert largest is not None and largest.total_bytes == total
     assert largest.tree is not None and largest.tree.bytes[0] == total
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.sample_profiles import top_by
 
-from memprof.errors import InputError, MemprofError
+from memprof.base.errors import InputError, MemprofError
 from memprof.heap import load, massif, massif_frames, memray
 from memprof.heap.frames import Frame
 from memprof.heap.names import group_name, is_allocator, module_name, short

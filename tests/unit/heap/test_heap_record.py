@@ -20,12 +20,12 @@ from support.examples import tried
 from support.heap_program import program  # noqa: F401  (the fixtures)
 from support.sample_profiles import usual
 
-from memprof.errors import InputError, MeasurementError, UsageError
-from memprof.heap import load, phases, record, wording
+from memprof.base.errors import InputError, MeasurementError, UsageError
+from memprof.campaign.progress import Silent
+from memprof.heap import load, phases, phrases, record
 from memprof.heap.phases import with_phases
 from memprof.heap.profile import PhaseSpan
-from memprof.measuring.progress import Silent
-from memprof.runs.records import Outcome
+from memprof.records.types import Outcome
 
 Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
 MIB = 1 << 20
@@ -106,7 +106,7 @@ def test_hanging_program_file_kept(memprof: Memprof, tmp_path: Path, program: Pa
 @pytest.mark.parametrize("runner", ["/home/a b/memprof/runners run", "/home/a b/memprof/runners/__main__.py run"])
 def test_model_recording_named_by_file(runner: str) -> None:
     recorded = usual(command=f"/home/a b/python {runner}", path="one/massif.out.7")
-    assert wording.program(recorded) == "one/massif.out.7"
+    assert phrases.program(recorded) == "one/massif.out.7"
 
 
 def test_uninstalled_tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

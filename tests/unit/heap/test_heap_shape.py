@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.sample_profiles import LIB, MIB, PEAK, Frame, chain, comb, profile, top_by, usual
 
-from memprof.errors import InputError, UndecidedError, UsageError
+from memprof.base.errors import InputError, UndecidedError, UsageError
 from memprof.heap import diff as judging
-from memprof.heap import wording
+from memprof.heap import phrases
 from memprof.heap.frames import NO_MODULE
 from memprof.heap.profile import HeapProfile
 from memprof.heap.shape import BELOW, Shape, shape, sums
@@ -140,21 +140,21 @@ def test_sums_equal_tree_totals(stacks, inverted):
 def test_remarks_when_largest_tree_misses_peak():
     made = profile((0, 1.0), (1, {("a",): 10}), (2, 50.0))
 
-    chosen = wording.chosen(made)
+    chosen = phrases.chosen(made)
 
     assert chosen is not None and chosen.index == 1
-    (remark,) = wording.remarks(made, chosen)
+    (remark,) = phrases.remarks(made, chosen)
     assert "the peak is 50.0 MiB in snapshot 2, which has no tree" in remark
     assert "snapshot 1, 10.0 MiB, 40.0 MiB (80.0%) less" in remark
 
 
 def test_remarks_on_partial_profile():
-    assert "partial: it was killed by SIGILL" in wording.remarks(usual(partial="it was killed by SIGILL"))[0]
+    assert "partial: it was killed by SIGILL" in phrases.remarks(usual(partial="it was killed by SIGILL"))[0]
 
 
 @pytest.mark.parametrize(("word", "index"), [("prepare", 4), ("PREPARE", 4), ("load", 2), ("Execute", 6)])
 def test_snapshot_by_phase_name(word, index):
-    chosen = wording.chosen(usual(), None, word)
+    chosen = phrases.chosen(usual(), None, word)
 
     assert chosen is not None and chosen.index == index
 
@@ -170,13 +170,13 @@ def test_snapshot_by_phase_name(word, index):
 )
 def test_snapshot_refusals(words, error, sentence):
     with pytest.raises(error) as caught:
-        wording.chosen(usual(), **words)
+        phrases.chosen(usual(), **words)
     assert sentence in str(caught.value)
 
 
 def test_snapshot_by_phase_without_phases():
     with pytest.raises(UsageError, match="knows no phases"):
-        wording.chosen(usual(phases=(), snapshots=profile((0, 1.0)).snapshots), None, "load")
+        phrases.chosen(usual(phases=(), snapshots=profile((0, 1.0)).snapshots), None, "load")
 
 
 def test_diff_ignores_addresses_builds_versions():

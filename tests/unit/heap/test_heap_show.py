@@ -13,10 +13,10 @@ from support.hostile_profile import HOSTILE, hostile
 from support.picture_text import drawn_texts
 from support.sample_profiles import COUNTS, MIB, PEAK, chain, comb, profile, usual, write
 
-from memprof.errors import InputError
+from memprof.base.errors import InputError
 from memprof.heap import diff as judging
+from memprof.heap.phrases import format_time, share
 from memprof.heap.profile import PhaseSpan
-from memprof.heap.wording import format_time, share
 from memprof.reports.heap import diff as report
 from memprof.reports.heap import page, plot, series, show
 from memprof.reports.heap.show import Look

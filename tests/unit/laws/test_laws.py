@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from support.law_points import MIB, QUIET, SIX, grid, line, measured
 
-from memprof.judge import design, laws
-from memprof.judge.doubling import Arena
-from memprof.judge.terms import Point, Term
+from memprof.laws import design, laws
+from memprof.laws.log_periodic import Arena
+from memprof.laws.terms import Point, Term
 
 
 def words(law):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memprof.errors import InputError
+from memprof.base.errors import InputError
 from memprof.models.identity import identify
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")

@@ -12,11 +12,11 @@ import pytest
 from support import sample_runs
 from support.model_inputs import model
 
-from memprof.errors import InputError
-from memprof.measuring import suite
+from memprof.base.errors import InputError
 from memprof.models import inputs
-from memprof.runs import failures
-from memprof.runs.records import Outcome
+from memprof.records import failures
+from memprof.records.types import Outcome
+from memprof.subjects import suite
 
 onnx = pytest.importorskip("onnx")
 

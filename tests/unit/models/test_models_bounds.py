@@ -18,7 +18,7 @@ onnx = pytest.importorskip("onnx")
 
 from support.plan_models import node, save, value, weight
 
-from memprof.errors import InputError, MemprofError
+from memprof.base.errors import InputError, MemprofError
 from memprof.models import Torn, flatbuffer
 from memprof.models.identity import identify
 from memprof.models.inputs import inputs, names

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memprof import zoo
-from memprof.errors import InputError, UsageError
-from memprof.files import mapped
+from memprof.base.errors import InputError, UsageError
+from memprof.base.files import mapped
 from memprof.models import Torn, gguf
 from memprof.models.identity import files_of, identify
 from memprof.models.tensors import Files, Unparsed, tensors

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.brute_force import buffers, dense_buffers, smallest_arena
 from support.examples import examples, tried
 
-from memprof.errors import InputError
+from memprof.base.errors import InputError
 from memprof.plan import Buffer, greedy, load, overlapping, pack
 from memprof.plan.arenas import minimalloc
 from memprof.plan.arenas.skyline import fit, sections

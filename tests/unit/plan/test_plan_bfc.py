@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from support.bfc_arena import asked, recorded
 from support.sample_runs import MIB
 
-from memprof.judge.doubling import Arena as Doubling
+from memprof.laws.log_periodic import Arena as Doubling
 from memprof.plan.arenas import requests
 from memprof.plan.arenas.bfc import Arena, planned_block
 from memprof.plan.arenas.heap import Heap
 from memprof.plan.arenas.requests import Recording
-from memprof.runs.records import MODEL_LOAD, PEAK
-from memprof.seek import scale_laws, scale_requests
-from memprof.seek.dimensions import parse
+from memprof.records.types import MODEL_LOAD, PEAK
+from memprof.scale import arena_requests, predictions
+from memprof.subjects.dimensions import parse
 
 KIB = 1 << 10
 
@@ -220,7 +220,7 @@ def test_factors_as_fractions():
     ],
 )
 def test_places_few_low_and_odd(ranges, places):
-    assert [tuple(at.values()) for at in scale_requests.places([parse(text) for text in ranges])] == places
+    assert [tuple(at.values()) for at in arena_requests.places([parse(text) for text in ranges])] == places
 
 
 def test_simulated_size_beyond_memory():
@@ -228,6 +228,6 @@ def test_simulated_size_beyond_memory():
         def resident_bytes(self, at):
             return 1 << 70, 1 << 70
 
-    assert scale_laws.simulated(Doubling(), MODEL_LOAD, [Endless()]) is None
-    (simulated,) = scale_laws.simulated(Doubling(), PEAK, [Endless()]).simulated
+    assert predictions.simulated(Doubling(), MODEL_LOAD, [Endless()]) is None
+    (simulated,) = predictions.simulated(Doubling(), PEAK, [Endless()]).simulated
     assert isinstance(simulated({"a": 1e12}), float)

@@ -12,12 +12,12 @@ onnx = pytest.importorskip("onnx")
 np = pytest.importorskip("numpy")
 
 from memprof import zoo
-from memprof.errors import InputError, UsageError
+from memprof.base.errors import InputError, UsageError
+from memprof.base.units import parse_bandwidth
 from memprof.plan.graphs.read import read
 from memprof.plan.measured import by_model
 from memprof.plan.swapping import ModelRuns, at_shapes
 from memprof.reports.tables.planned import beside
-from memprof.units import parse_bandwidth
 
 
 @pytest.mark.parametrize("command", ["show", "reorder", "residency", "plot", "pack"])

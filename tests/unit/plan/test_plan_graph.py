@@ -17,11 +17,8 @@ from support import plan_models as models
 from support.plan_models import node, save, value
 
 from memprof import zoo
-from memprof.errors import InputError, MemprofError, UsageError
-from memprof.plan.graphs.read import (
-    given_shapes,
-    read,
-)
+from memprof.base.errors import InputError, MemprofError, UsageError
+from memprof.plan.graphs.read import given_shapes, read
 from memprof.plan.graphs.reduced import problem
 from memprof.plan.graphs.weights import account
 from memprof.plan.orders.problem import peak

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.brute_force import graph, lowest_peak, series_parallel_graph
 from support.examples import examples, tried
 
-from memprof.errors import InputError
+from memprof.base.errors import InputError
 from memprof.plan import Problem, aliases, best_order, keeping, lifetimes, load, peak, steps
 from memprof.plan.orders import heuristics
 from memprof.plan.orders.bits import backwards, bits, forwards

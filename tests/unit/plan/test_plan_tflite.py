@@ -14,9 +14,9 @@ np = pytest.importorskip("numpy")
 from support.plan_tflite import control_flow, operator, schema, subgraph, table, tensor, write
 
 from memprof import zoo
-from memprof.errors import InputError, UsageError
+from memprof.base.errors import InputError, UsageError
 from memprof.models import tflite_file
-from memprof.plan.graphs import tflite_graph, written
+from memprof.plan.graphs import rewrite, tflite_graph
 from memprof.plan.graphs.read import read
 from memprof.plan.graphs.reduced import problem, working_bytes
 from memprof.plan.graphs.weights import account
@@ -141,7 +141,7 @@ def test_reorder_of_numbered_operators_refused(tmp_path: Path) -> None:
     main = subgraph("main", [tensor("x", [2]), tensor("y", [2])], [0], [1], [operator(0, [0], [1], table("ExpOptionsT"))])
     path = write(tmp_path / "m.tflite", ["EXP"], [main], metadata=["model_control_dependencies"])
     with pytest.raises(UsageError, match="their order cannot be changed"):
-        written.reorder(read(path), (0,), tmp_path / "r.tflite")
+        rewrite.reorder(read(path), (0,), tmp_path / "r.tflite")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["m.tflite"]
 
 

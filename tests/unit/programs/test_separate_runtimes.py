@@ -23,13 +23,13 @@ from support.session_cache import USERS_CACHE, once
 
 import memprof
 from memprof import zoo
-from memprof.measuring import campaign
-from memprof.measuring.orders import plan
-from memprof.measuring.outputs import output_error
-from memprof.measuring.progress import Silent
-from memprof.measuring.suite import Suite, Variant
+from memprof.campaign import campaign
+from memprof.campaign.outputs import output_error
+from memprof.campaign.progress import Silent
 from memprof.programs import environments
 from memprof.programs.runtimes import runners_path
+from memprof.subjects.orders import plan
+from memprof.subjects.suite import Suite, Variant
 
 NETS = {"torch": ("net.py", "net.pt2"), "executorch": ("net.pte", "net_xnnpack.pte")}
 EXECUTING, GENERATING = ["WARMUP", "EXECUTE"], ["WARMUP", "PROMPT", "GENERATE"]

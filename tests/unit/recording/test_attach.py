@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memprof.recording.order import Command
-from memprof.runs import work
+from memprof.records import work
 
 from .written import MIB, MS, ROOT, Recording, bounds, mark, phases
 

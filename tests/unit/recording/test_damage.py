@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 
-from memprof.errors import InputError
+from memprof.base.errors import InputError
 from memprof.recording.fold import Fold, fold
 from memprof.recording.order import Command, Hold
-from memprof.runs import store, work
-from memprof.runs.records import Run
+from memprof.records import store, work
+from memprof.records.types import Run
 
 from .written import ROOT, Recording, bounds, phases
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from memprof.recording.fold import fold
-from memprof.runs import store, work
-from memprof.runs.records import Mark, Run
+from memprof.records import store, work
+from memprof.records.types import Mark, Run
 
 FOLDER = Path(__file__).parents[2] / "data" / "recordings"
 NAMES = sorted(path.name.removesuffix(".rec.gz") for path in FOLDER.glob("*.rec.gz"))

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from memprof.runs import store
+from memprof.records import store
 
 from .written import BEGIN_NS, MIB, MS, ROOT, Recording, bounds, mark, phases
 

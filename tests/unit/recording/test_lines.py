@@ -7,7 +7,7 @@ import json
 import pytest
 
 from memprof.recording.order import Command
-from memprof.runs.records import Run
+from memprof.records.types import Run
 
 from .written import BEGIN_NS, MIB, MS, ROOT, Recording, bounds, mark, ns, phases
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memprof.recording.order import Command
-from memprof.runs import store
+from memprof.records import store
 
 from .written import BEGIN_NS, MIB, RECORDER, ROOT, Recording, bounds, mark, phases
 

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from memprof.recording.order import Command, Start
-from memprof.runs.records import Run
+from memprof.records.types import Run
 
 from .written import MIB, ROOT, Recording, phases
 

@@ -10,7 +10,7 @@ from itertools import accumulate
 import pytest
 
 from memprof.recording.bounds import peak_bound
-from memprof.runs.records import Run
+from memprof.records.types import Run
 
 from .written import MIB, ROOT, Recording, mark
 

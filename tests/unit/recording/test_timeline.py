@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from memprof.recording.timeline import FILE, Timeline
-from memprof.runs import store
-from memprof.runs.records import Timeline as Record
+from memprof.records import store
+from memprof.records.types import Timeline as Record
 
 PAGES = st.integers(0, 1 << 40)
 SAMPLES = st.lists(st.tuples(st.integers(2, 10**9), PAGES, PAGES, PAGES), min_size=1, max_size=300)

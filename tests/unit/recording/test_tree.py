@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from memprof.recording.order import Command
-from memprof.runs import store
-from memprof.runs.records import Run
+from memprof.records import store
+from memprof.records.types import Run
 
 from .written import MIB, PAGE, ROOT, Recording, bounds, mark, phases
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from memprof.runs.records import Run
+from memprof.records.types import Run
 
 from .written import Recording
 

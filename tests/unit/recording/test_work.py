@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from memprof.recording.order import Command
-from memprof.runs import work
-from memprof.runs.records import Run
+from memprof.records import work
+from memprof.records.types import Run
 
 from .written import MIB, MS, ROOT, Recording, mark
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import count
 
-from memprof.runs.records import Run
+from memprof.records.types import Run
 
 from .written import ROOT, Process, Recording
 

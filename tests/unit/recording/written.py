@@ -16,7 +16,7 @@ from support.sample_runs import job, machine
 from memprof.recording.events import escaped
 from memprof.recording.fold import Fold, Notice, fold
 from memprof.recording.order import Command, Header, Hold, Message, Start, encode
-from memprof.runs.records import Mark, Run
+from memprof.records.types import Mark, Run
 
 MIB = 1 << 20
 MS = 1_000_000

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from support.examples import examples
 
-from memprof import importing
-from memprof.errors import InputError, MemprofError, UsageError
-from memprof.importing import mprof
+from memprof.base.errors import InputError, MemprofError, UsageError
+from memprof.recording import importing
+from memprof.recording.importing import mprof
+from memprof.records import metrics, store, summary
+from memprof.records.types import EXECUTE, MODEL_LOAD, PREPARE, RUN, Mark, Run
 from memprof.reports.pictures import peaks, timeline
-from memprof.runs import metrics, store, summary
-from memprof.runs.records import EXECUTE, MODEL_LOAD, PREPARE, RUN, Mark, Run
 
 DATA = Path(__file__).parents[2] / "data"
 LOGS = {name: DATA / f"onert-{name}.log" for name in ("master", "option1", "option2")}

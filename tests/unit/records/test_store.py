@@ -16,10 +16,10 @@ from functools import cache
 import pytest
 from support.sample_runs import run, runs, timeline
 
-from memprof.errors import InputError
+from memprof.base.errors import InputError
+from memprof.records import store
+from memprof.records.types import Outcome, Timeline
 from memprof.reports.columns import columns
-from memprof.runs import store
-from memprof.runs.records import Outcome, Timeline
 
 
 def written(path, made):

@@ -14,11 +14,11 @@ from support.sample_runs import MIB, machine, run, runs
 from support.tables import cells
 
 import memprof
-from memprof.errors import UsageError
+from memprof.base.errors import UsageError
+from memprof.records import metrics, summary
+from memprof.records.types import PEAK, Outcome
 from memprof.reports import frame
 from memprof.reports.tables import table
-from memprof.runs import metrics, summary
-from memprof.runs.records import PEAK, Outcome
 
 CRASH = Outcome("signal", phase="PREPARE", signal="SIGSEGV", rss_last_bytes=200 * MIB)
 

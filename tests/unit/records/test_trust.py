@@ -8,8 +8,8 @@ from dataclasses import fields, replace
 import pytest
 from support.sample_runs import job, run
 
-from memprof.runs import signing, store
-from memprof.runs.records import Job
+from memprof.records import signing, store
+from memprof.records.types import Job
 
 
 @pytest.fixture

@@ -12,15 +12,15 @@ import pytest
 from support.explanations import explanation
 from support.sample_runs import run, timeline
 
-from memprof.errors import InputError
+from memprof.base.errors import InputError
+from memprof.base.terminal_text import plain
 from memprof.explain.records import SLICES, Phase, Slice
-from memprof.plain import plain
+from memprof.records import store
+from memprof.records.types import Outcome, Run
 from memprof.reports import frame, page, trace
 from memprof.reports.page import explained
 from memprof.reports.pictures import choosing, saving
 from memprof.reports.tables import explain, table
-from memprof.runs import store
-from memprof.runs.records import Outcome, Run
 
 LINK = "\x1b]8;;http://evil.example\x1b\\click\x1b]8;;\x07\x9b31m"
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from support.sample_runs import MIB, USUAL, runs
 
+from memprof.records.summary import groups
+from memprof.records.types import Run
 from memprof.reports.tables import native, table
-from memprof.runs.records import Run
-from memprof.runs.summary import groups
 
 
 def pair(extra_mib: float = 0, heap_free_mib: float = 0, **words: object) -> list[Run]:

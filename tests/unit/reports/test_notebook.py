@@ -9,7 +9,7 @@ from support.sample_runs import run, runs
 
 import memprof
 from memprof.api import Runs
-from memprof.errors import UsageError
+from memprof.base.errors import UsageError
 from memprof.reports.tables import table
 
 RUNS = Runs([*runs("a"), *runs("b", (5, 6))])

@@ -23,13 +23,13 @@ from support.pages import contrast
 from support.recorder_runs import wait_for
 from support.sample_runs import MIB, machine, mark, run, runs, timeline
 
-from memprof.errors import InputError
+from memprof.base.errors import InputError
 from memprof.plan.measured import Measured
+from memprof.records import store
+from memprof.records.types import Outcome, Run
 from memprof.reports import page, standalone
 from memprof.reports.page import drawn, words
 from memprof.reports.tables import table
-from memprof.runs import store
-from memprof.runs.records import Outcome, Run
 
 CRASH = Outcome("signal", phase="PREPARE", signal="SIGSEGV", rss_last_bytes=200 * MIB)
 HOSTILE = (

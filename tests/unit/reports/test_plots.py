@@ -15,12 +15,12 @@ from support import sample_runs as maker
 from support.picture_text import drawn_texts
 from support.sample_runs import MIB, machine, run, runs
 
-from memprof.errors import InputError, UsageError
+from memprof.base.errors import InputError, UsageError
+from memprof.records import store
+from memprof.records.types import Outcome
 from memprof.reports import columns as columns_of
 from memprof.reports.pictures import choosing, lettering, peaks, placing, saving, spread, style, threads, timeline, tradeoff
 from memprof.reports.tables import grid
-from memprof.runs import store
-from memprof.runs.records import Outcome
 
 numpy = pytest.importorskip("numpy")
 

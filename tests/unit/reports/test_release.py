@@ -8,15 +8,15 @@ from pathlib import Path
 
 from support.sample_runs import MIB, USUAL, run
 
-from memprof.errors import EXIT_REGRESSION
-from memprof.judge import baseline, budgets, verdicts
+from memprof.base.errors import EXIT_REGRESSION
+from memprof.records import metrics, store, summary
+from memprof.records.metrics import METRICS
+from memprof.records.types import Outcome, Run
 from memprof.reports import columns
 from memprof.reports.pictures import peaks
 from memprof.reports.pictures import timeline as picture
 from memprof.reports.tables import swap, table
-from memprof.runs import metrics, store, summary
-from memprof.runs.metrics import METRICS
-from memprof.runs.records import Outcome, Run
+from memprof.verdicts import baseline, budgets, verdicts
 
 PEAK = METRICS["rss_peak_bytes"]
 RELEASED = {**USUAL, "RELEASE": (60, 400)}  # its peak is above all others

@@ -9,12 +9,12 @@ from support.sample_runs import run, runs
 
 pytest.importorskip("onnx")
 
-from memprof.judge import baseline, compare, inputs, verdicts
-from memprof.judge.verdicts import Report
 from memprof.reports import trace
 from memprof.reports.page import words
 from memprof.reports.pictures import choosing
 from memprof.reports.tables import comparison, gate, table
+from memprof.verdicts import baseline, compare, input_files, verdicts
+from memprof.verdicts.verdicts import Report
 
 LARGE = {"x": (1, 3, 640, 640)}
 
@@ -31,7 +31,9 @@ def test_shapes_in_every_heading():
     assert json.loads(trace.render(made))["otherData"]["inputs"] == "x 1x3x640x640"
     assert "- Inputs: x 1x3x640x640." in comparison.render(compare.compare_variants(made, "a", "b"))
     entries = baseline.entries(made)
-    report = Report("head against base", tuple(verdicts.judge(entries, entries)), ran=inputs.beside_baseline((), (), inputs.by_place(made)))
+    report = Report(
+        "head against base", tuple(verdicts.judge(entries, entries)), ran=input_files.beside_baseline((), (), input_files.by_place(made))
+    )
     assert "\n\nInputs: x 1x3x640x640.\n\n" in gate.render(report)
 
 

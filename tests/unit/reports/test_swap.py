@@ -10,14 +10,14 @@ from support.native_programs import ran
 from support.sample_runs import MIB, packed, run, runs
 from support.tables import cells
 
-from memprof.errors import InputError, UsageError
-from memprof.judge import baseline, budgets, compare, verdicts
-from memprof.measuring import limits
-from memprof.measuring.suite import canonical_cpus
+from memprof.base.errors import InputError, UsageError
+from memprof.places import limits
+from memprof.records import metrics, store
+from memprof.records.types import PEAK, Run
 from memprof.reports import frame
 from memprof.reports.tables import table
-from memprof.runs import metrics, store
-from memprof.runs.records import PEAK, Run
+from memprof.subjects.suite import canonical_cpus
+from memprof.verdicts import baseline, budgets, compare, verdicts
 
 PEAK_OF_BOTH = metrics.METRICS["rss_swap_peak_bytes"]
 

@@ -10,10 +10,10 @@ from support.sample_runs import MIB, machine, mark, run, timeline
 from support.tables import cells
 from support.trainer import LAYERS, TENSOR_KIB, trained  # noqa: F401  (the fixtures)
 
-from memprof.errors import UsageError
+from memprof.base.errors import UsageError
+from memprof.records import store
+from memprof.records.types import Outcome, Value
 from memprof.reports.tables import swap, table
-from memprof.runs import store
-from memprof.runs.records import Outcome, Value
 
 S = 10**9
 # RSS in MiB with 10 MiB of it file-backed, by second; phases of made.run begin at each whole second and last 0.4 s.

@@ -9,10 +9,10 @@ import pytest
 from support.sample_runs import MIB, USUAL, machine, run, runs
 from support.tables import cells
 
-from memprof.errors import UsageError
+from memprof.base.errors import UsageError
+from memprof.records import metrics, store
+from memprof.records.types import OUTSIDE, Outcome
 from memprof.reports.tables import missing, table
-from memprof.runs import metrics, store
-from memprof.runs.records import OUTSIDE, Outcome
 
 S = 10**9
 

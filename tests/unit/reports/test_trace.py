@@ -11,14 +11,14 @@ import pytest
 from support.explanations import explanation
 from support.sample_runs import MIB, machine, mark, run, runs
 
-from memprof.errors import InputError
+from memprof.base.errors import InputError
 from memprof.explain import engine
+from memprof.records import store, summary
+from memprof.records.types import Outcome
 from memprof.reports import trace
 from memprof.reports.columns import Cache
 from memprof.reports.pictures import timeline
 from memprof.reports.tables.explain import lead
-from memprof.runs import store, summary
-from memprof.runs.records import Outcome
 
 CRASH = Outcome("signal", phase="PREPARE", signal="SIGSEGV", rss_last_bytes=200 * MIB)
 

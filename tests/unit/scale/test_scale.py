@@ -15,17 +15,18 @@ from support.law_points import QUIET, line, measured
 from support.sample_runs import MIB, job, run
 from support.scale_scenarios import made
 
-from memprof.errors import InputError, UsageError
-from memprof.judge import laws
-from memprof.judge.terms import Point, Term
+from memprof.base.errors import InputError, UsageError
+from memprof.laws import laws
+from memprof.laws.terms import Point, Term
 from memprof.programs import runtimes
+from memprof.records.types import MODEL_LOAD, PEAK, Outcome
 from memprof.reports.pictures import scale as pictures
 from memprof.reports.tables import scale as tables
-from memprof.runs.records import MODEL_LOAD, PEAK, Outcome
-from memprof.seek import scale, scale_findings, scale_laws, scaled
-from memprof.seek.dimensions import Dimension, parse, parse_place
-from memprof.seek.scale_runs import ran_out
-from memprof.seek.scaled import ANONYMOUS, Against, Change, Measured, Named, Within
+from memprof.scale import answer as scaled
+from memprof.scale import findings, predictions, scale
+from memprof.scale.answer import ANONYMOUS, Against, Change, Measured, Named, Within
+from memprof.scale.runs import ran_out
+from memprof.subjects.dimensions import Dimension, parse, parse_place
 
 KIB = 1 << 10
 
@@ -209,11 +210,11 @@ def test_token_cost_beside_kv_cache(slope, sentence, monkeypatch):
             asked_types.append(keys)
             return 8.0 * KIB
 
-    monkeypatch.setattr(scale_findings, "kv_cache", lambda path: Cache())
+    monkeypatch.setattr(findings, "kv_cache", lambda path: Cache())
     law = laws.law(measured(lambda context: 80 + slope * context / MIB, line("context", 512, 8192, 2000, 5000)), noise=QUIET)
 
     answer = made(laws=(Named(ANONYMOUS, law),), dimensions=(parse("context=512..8192"),))
-    (finding,) = scale_findings.of_token(answer, Path("llama.gguf"), "q8_0")
+    (finding,) = findings.of_token(answer, Path("llama.gguf"), "q8_0")
 
     assert sentence in finding
     assert asked_types == ["q8_0"]
@@ -227,19 +228,19 @@ def test_law_without_chance_kept_memory():
         for a, free in kept.items()
     ]
 
-    shifted, most = scale_laws.shifted(points, PEAK, noise)
+    shifted, most = predictions.shifted(points, PEAK, noise)
 
     assert [point.shift_bytes // MIB for point in shifted] == [14 - free for free in kept.values()]
     assert most == 14 * MIB
-    law = laws.law(scale_laws.series(shifted, PEAK, PEAK), noise=noise)
+    law = laws.law(predictions.series(shifted, PEAK, PEAK), noise=noise)
     assert law.coefficient("a").bytes == pytest.approx(0.5 * MIB, rel=0.02)
     # Where the heap in use differs, its rest is no chance.
-    assert scale_laws.shifted([replace(point, heap_used_bytes=(47 + point.at["a"]) * MIB) for point in points], PEAK, noise) is None
+    assert predictions.shifted([replace(point, heap_used_bytes=(47 + point.at["a"]) * MIB) for point in points], PEAK, noise) is None
 
     # Laws of runs that all kept as much are of such runs too, and a run that keeps less is compared as if it had.
     same = [replace(point, heap_free_bytes=14 * MIB) for point in points]
-    assert scale_laws.shifted(same, PEAK, noise) == (same, 14 * MIB)
-    assert scale_laws.kept(replace(points[0], heap_free_bytes=5 * MIB), 14 * MIB).shift_bytes == 9 * MIB
+    assert predictions.shifted(same, PEAK, noise) == (same, 14 * MIB)
+    assert predictions.kept(replace(points[0], heap_free_bytes=5 * MIB), 14 * MIB).shift_bytes == 9 * MIB
 
 
 def test_runs_without_law_left_out():
@@ -248,11 +249,11 @@ def test_runs_without_law_left_out():
     failed = [run(f"c={c}", at={"c": c}, outcome=Outcome("error", phase="MODEL_LOAD", message="no")) for c in (1, 9)]
     hostile = [run("d", at={"d": value}) for value in (0, -1, 10**400)]
 
-    assert scale_laws.of_runs([*nothing_varies, *side_by_side, *failed, *hostile]) == []
+    assert predictions.of_runs([*nothing_varies, *side_by_side, *failed, *hostile]) == []
 
 
 def test_law_of_too_many_places_refused():
     with pytest.raises(InputError, match="3 dimensions and 500 places at most; here are 1 and 501"):
-        scale_laws.of_runs([run(f"a={a}", at={"a": a}) for a in range(1, 502)])
+        predictions.of_runs([run(f"a={a}", at={"a": a}) for a in range(1, 502)])
     with pytest.raises(InputError, match="here are 4 and 2"):
-        scale_laws.of_runs([run(f"{a}", at=dict.fromkeys("abcd", a)) for a in (1, 2)])
+        predictions.of_runs([run(f"{a}", at=dict.fromkeys("abcd", a)) for a in (1, 2)])

@@ -8,11 +8,11 @@ import pytest
 from support.recorder_runs import sentence
 from support.sample_runs import run as made_run
 
-from memprof.errors import InputError, UsageError
-from memprof.measuring import orders, suite
+from memprof.base.errors import InputError, UsageError
 from memprof.programs import commands, symbols
 from memprof.recording.order import Command
-from memprof.runs import store
+from memprof.records import store
+from memprof.subjects import orders, suite
 
 
 @pytest.mark.parametrize(

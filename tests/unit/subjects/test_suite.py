@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from memprof import toml
-from memprof.errors import InputError, UsageError
-from memprof.measuring import suite
-from memprof.measuring.suite import Suite, Variant
+from memprof.base import toml
+from memprof.base.errors import InputError, UsageError
+from memprof.subjects import suite
+from memprof.subjects.suite import Suite, Variant
 
 
 @pytest.fixture

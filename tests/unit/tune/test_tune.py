@@ -3,19 +3,19 @@
 import numpy
 import pytest
 
-from memprof.errors import UsageError
-from memprof.measuring.outputs import output_error
+from memprof.base.errors import UsageError
+from memprof.campaign.outputs import output_error
 from memprof.programs.runtimes import Knob, Runtime
 from memprof.reports.tables.tune import render
-from memprof.seek import candidates, search, tune
-from memprof.seek.search import DEFAULT
-from memprof.seek.tuned import TuneRequest
+from memprof.tune import candidates, search, tuner
+from memprof.tune.answer import TuneRequest
+from memprof.tune.search import DEFAULT
 
 MIB = 1 << 20
 
 
 def test_sentence_agrees_with_table():
-    answer = tune.Tuned(
+    answer = tuner.Tuned(
         "net",
         "mine",
         search.Goal(),
@@ -36,7 +36,7 @@ def test_sentence_agrees_with_table():
 
 def proposal(number, peak):
     settings = frozenset({("copies", str(number))}) if number else DEFAULT
-    return tune.Proposal(number, settings, peak, 1e6, (peak,), (1e6,), None, False, "memprof run", {})
+    return tuner.Proposal(number, settings, peak, 1e6, (peak,), (1e6,), None, False, "memprof run", {})
 
 
 def test_output_error(tmp_path):

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from memprof.seek.search import DEFAULT, Goal, Point, Search, Trial, front
+from memprof.tune.search import DEFAULT, Goal, Point, Search, Trial, front
 
 KNOBS = {f"k{index}": tuple(f"v{value}" for value in range(1 + index % 3)) for index in range(12)}
 FEW_KNOBS = {name: KNOBS[name] for name in list(KNOBS)[:6]}  # for a search that goes to its end

@@ -7,11 +7,11 @@ import json
 import pytest
 from support.sample_runs import MIB, machine, run, runs
 
-from memprof.errors import InputError, UndecidedError, UsageError
-from memprof.judge import compare
+from memprof.base.errors import InputError, UndecidedError, UsageError
+from memprof.records import settings, store
+from memprof.records.types import PEAK, Outcome
 from memprof.reports.tables import comparison, table
-from memprof.runs import settings, store
-from memprof.runs.records import PEAK, Outcome
+from memprof.verdicts import compare
 
 STEADY = (0, 0.1, 0.2, 0.3, 0.4)
 

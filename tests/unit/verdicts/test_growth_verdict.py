@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.sample_runs import worked
 
-from memprof.judge import growth
-from memprof.judge.growth import Growth, Series, judge, judge_one
-from memprof.runs import work
+from memprof.records import work
+from memprof.verdicts import growth
+from memprof.verdicts.growth import Growth, Series, judge, judge_one
 
 PAGE, MIB = 4096, 1 << 20
 Shape = Callable[[np.ndarray, np.random.Generator], Any]

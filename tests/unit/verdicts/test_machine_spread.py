@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 from support.sample_runs import machine, run
 
-from memprof.errors import InputError
-from memprof.judge import baseline, spread
-from memprof.judge.compare import compare
-from memprof.judge.ranks import stratified_p
-from memprof.judge.verdicts import judge
+from memprof.base.errors import InputError
+from memprof.records import store, summary
+from memprof.records.types import Attempt
 from memprof.reports.tables import table
-from memprof.runs import store, summary
-from memprof.runs.records import Attempt
+from memprof.verdicts import baseline, machine_spread
+from memprof.verdicts.compare import compare
+from memprof.verdicts.ranks import stratified_p
+from memprof.verdicts.verdicts import judge
 
 PEAK = ("PEAK", "rss_peak_bytes")
 
@@ -83,7 +83,7 @@ def test_sides_stratified_by_machine():
     base, head = [*runs_on("p", 0, 1, 2), *runs_on("q", 50, 51)], [*runs_on("p", 5, 6), *runs_on("q", 55, 56, 57)]
     rows = [next(row for row in summary.summarise(side, ("rss_peak_bytes",)) if row.phase == "PEAK") for side in (base, head)]
 
-    test = spread.sides(*rows)
+    test = machine_spread.sides(*rows)
 
     assert test is not None
     assert test.p == stratified_p([(rows[0].values[:3], rows[1].values[:2]), (rows[0].values[3:], rows[1].values[2:])])
@@ -93,12 +93,12 @@ def test_sides_stratified_by_machine():
 def test_machine_deviating_from_kind_named():
     runs = [*runs_on("p", 0, 0.1), *runs_on("q", 0, 0.2), *runs_on("r", 0.1, 0.1), *runs_on("odd", 40, 40.1)]
 
-    (sentence,) = spread.deviating(runs)
+    (sentence,) = machine_spread.deviating(runs)
 
     assert sentence == "odd differs from the other 3 machines of pi5: +40.0 MiB, +14.8% in PEAK of net.onnx, a"
     assert sentence in table.render(runs)
-    assert spread.deviating([*runs_on("p", 0), *runs_on("q", 40)]) == []  # nobody can say which of two is odd
-    assert spread.deviating([replace(kept, attempt=None) for kept in runs]) == []
+    assert machine_spread.deviating([*runs_on("p", 0), *runs_on("q", 40)]) == []  # nobody can say which of two is odd
+    assert machine_spread.deviating([replace(kept, attempt=None) for kept in runs]) == []
 
 
 def judged(base, head):

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from support import sample_runs
 from support.examples import examples, tried
 
-from memprof.errors import InputError
-from memprof.judge import choices, compare, ranks
+from memprof.base.errors import InputError
 from memprof.reports.tables import comparison
+from memprof.verdicts import compare, rank_counts, ranks
 
 VALUES = st.lists(st.integers(0, 12), min_size=1, max_size=6)
 
@@ -108,13 +108,13 @@ def test_share_doubles_match_integers(step):
     numbers = tuple(sorted(step * draw.randrange(200 // step) for _ in range(70)))
     for limit in range(sum(numbers[:30]), sum(numbers) * 30 // 70, 997):
         for strata, sizes in (((numbers,), (30,)), ((numbers[::2], numbers[1::2]), (15, 15))):
-            rough, whole = (choices.share_at_most(strata, sizes, limit, exactly) for exactly in (False, True))
+            rough, whole = (rank_counts.share_at_most(strata, sizes, limit, exactly) for exactly in (False, True))
             assert rough == pytest.approx(whole, rel=1e-13)
 
 
 def test_rank_p_integers_near_limit(monkeypatch):
     asked = []
-    share = choices.share_at_most
+    share = rank_counts.share_at_most
 
     def doubtful(strata, sizes, limit, whole):
         asked.append(whole)
@@ -185,8 +185,8 @@ def test_comparison_speed():
 
 def test_untied_rows_counted_once(monkeypatch):
     counts = []
-    whole = choices._counts
-    monkeypatch.setattr(choices, "_counts", lambda *about: counts.append(1) or whole(*about))
+    whole = rank_counts._counts
+    monkeypatch.setattr(rank_counts, "_counts", lambda *about: counts.append(1) or whole(*about))
     draw = random.Random(11)
     for shift in (0, 0.1, 0.2, 0.3) * 3:
         ranks.two_sided_p([draw.random() for _ in range(37)], [shift + draw.random() for _ in range(37)])
@@ -209,16 +209,16 @@ def test_bound_never_below_count(strata, limit):
     for stratum, size in zip(numbers, sizes, strict=True):
         sums = [before + sum(chosen) for before in sums for chosen in itertools.combinations(stratum, size)]
     share = sum(total <= limit for total in sums) / len(sums)
-    assert choices._at_most(numbers, sizes, limit) >= share * (1 - 1e-9)
+    assert rank_counts._at_most(numbers, sizes, limit) >= share * (1 - 1e-9)
 
 
 def test_negligible_share_not_counted(monkeypatch):
     """400 repeats a side, a tenth of them strays: the count took four seconds, and minutes from 550 a side on."""
-    monkeypatch.setattr(choices, "_counts", None)
+    monkeypatch.setattr(rank_counts, "_counts", None)
     draw = random.Random(5)
     base = [draw.randint(0, 400) for _ in range(400)]
     head = [draw.randint(0, 400) + 8000 * (draw.random() < 0.9) for _ in range(400)]
-    assert 0 < ranks.rank_p(base, head) < choices.NEGLIGIBLE
+    assert 0 < ranks.rank_p(base, head) < rank_counts.NEGLIGIBLE
     assert ranks.p_words(ranks.rank_p(base, head)) == "p < 1e-12" and ranks.p_words(0.00123) == "p = 0.0012"
 
 
@@ -227,7 +227,7 @@ def test_counts_bounded_over_many_rows():
     draw = random.Random(7)
     rows = [([draw.choice((0, 3, 7)) for _ in range(500)], [draw.choice((0, 3, 7, 7)) for _ in range(500)]) for _ in range(200)]
     began = time.process_time()
-    with pytest.raises(InputError, match="too many rows of too many repeats"), choices.bounded():
+    with pytest.raises(InputError, match="too many rows of too many repeats"), rank_counts.bounded():
         for row in rows:
             ranks.rank_p(*row)
     assert time.process_time() - began < 60

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.sample_runs import MIB, USUAL, machine, run, runs
 
-from memprof.errors import InputError, UsageError
-from memprof.judge import baseline, verdicts
-from memprof.judge.verdicts import Limits, Report
+from memprof.base.errors import InputError, UsageError
+from memprof.records.summary import Key, row
+from memprof.records.types import PEAK, Outcome
 from memprof.reports.tables import gate as report
-from memprof.runs.records import PEAK, Outcome
-from memprof.runs.summary import Key, row
+from memprof.verdicts import baseline, verdicts
+from memprof.verdicts.verdicts import Limits, Report
 
 STEADY = (0, 0.1, 0.2, 0.3, 0.4)
 KEY = Key("net.onnx", "a", None, "here")

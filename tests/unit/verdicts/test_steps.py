@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "ci"))
 
 from bench.history import f1, matched
 from bench.history_series import BOUND, NOISES, REPEATS, SIZES, series
-from memprof.errors import InputError
-from memprof.judge import steps
+from memprof.base.errors import InputError
+from memprof.verdicts import steps
 
 MIB = 1 << 20
 

@@ -13,21 +13,21 @@ from pathlib import Path
 import pytest
 from support.sample_runs import MIB, job, run
 
-from memprof.errors import InputError, UndecidedError, UsageError
-from memprof.history import bisecting
-from memprof.history.asked import Request
-from memprof.history.versions import Versions
-from memprof.judge import likeness
-from memprof.judge.verdicts import Limits
-from memprof.measuring import versioned
-from memprof.measuring.order import Order
-from memprof.measuring.places.place import HERE
-from memprof.measuring.progress import Silent
-from memprof.measuring.suite import Suite
-from memprof.runs.records import About, Outcome
-from memprof.runs.summary import Key
-from memprof.seek import bisect
-from memprof.seek.bisect import Look, Question, Unable, Unanswered
+from memprof.base.errors import InputError, UndecidedError, UsageError
+from memprof.bisect import bisect as bisecting
+from memprof.bisect import search
+from memprof.bisect.bisect_request import Request
+from memprof.bisect.search import Look, Question, Unable, Unanswered
+from memprof.bisect.version_range import Versions
+from memprof.campaign.progress import Silent
+from memprof.places.place import HERE
+from memprof.records.summary import Key
+from memprof.records.types import About, Outcome
+from memprof.subjects.order import Order
+from memprof.subjects.suite import Suite
+from memprof.verdicts import sample_distance
+from memprof.verdicts.verdicts import Limits
+from memprof.versions import measurement
 
 QUESTION = Question(Key("net.onnx", "a", None, "here"), "PEAK", "rss_peak_bytes", 512 << 10)
 
@@ -49,7 +49,7 @@ def stepped(count: int, at: int, size: float, level: float = 200) -> list[float]
 
 @pytest.mark.parametrize(("modes", "size"), [(0.0, 0.015), (0.024, 0.015), (0.024, -0.02), (0.024, 0.05)])
 def test_search_finds_version_in_few_measurements(modes: float, size: float) -> None:
-    searched = bisect.search(128, levels(*stepped(128, 77, size), modes=modes), QUESTION)
+    searched = search.search(128, levels(*stepped(128, 77, size), modes=modes), QUESTION)
     (step,) = searched.steps
     assert (step.before, step.at, step.between) == (76, 77, ())
     assert len(searched.values) <= 7 + 3
@@ -58,34 +58,34 @@ def test_search_finds_version_in_few_measurements(modes: float, size: float) -> 
 
 
 def test_search_stops_at_alike_ends() -> None:
-    searched = bisect.search(128, levels(*[200] * 128), QUESTION)
+    searched = search.search(128, levels(*[200] * 128), QUESTION)
     assert (searched.steps, sorted(searched.values), searched.ends.verdict) == ((), [0, 127], "ok")
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_search_finds_step_between_modes(seed: int) -> None:
     """The upper mode of the one side lies where the lower of the other does, so that each has a mode that the other lacks."""
-    searched = bisect.search(16, levels(*stepped(16, 7, -0.02), seed=seed, modes=0.02), QUESTION)
+    searched = search.search(16, levels(*stepped(16, 7, -0.02), seed=seed, modes=0.02), QUESTION)
     assert (searched.ends.verdict, [step.at for step in searched.steps]) == ("improved", [7])
 
 
 def test_search_respects_threshold() -> None:
     figures = stepped(16, 5, 0.006)
-    assert not bisect.search(16, levels(*figures), QUESTION).steps
+    assert not search.search(16, levels(*figures), QUESTION).steps
     fine = Question(QUESTION.key, "PEAK", "rss_peak_bytes", 512 << 10, Limits(share=0.003))
-    assert bisect.search(16, levels(*figures), fine).steps[0].at == 5
+    assert search.search(16, levels(*figures), fine).steps[0].at == 5
 
 
 def test_search_ignores_small_change_beside_step() -> None:
     figures = [200.0] * 4 + [200.1] * 6 + [220.0] * 6
     for noise in (0.0, 0.00001):
-        assert bisect.search(16, levels(*figures, noise=noise), QUESTION).steps[0].at == 10
+        assert search.search(16, levels(*figures, noise=noise), QUESTION).steps[0].at == 10
 
 
 def test_search_finds_first_or_every_step() -> None:
     figures = [200] * 20 + [210] * 20 + [230] * 20
-    assert [step.at for step in bisect.search(60, levels(*figures), QUESTION).steps] == [20]
-    assert [step.at for step in bisect.search(60, levels(*figures), QUESTION, every=True).steps] == [20, 40]
+    assert [step.at for step in search.search(60, levels(*figures), QUESTION).steps] == [20]
+    assert [step.at for step in search.search(60, levels(*figures), QUESTION, every=True).steps] == [20, 40]
 
 
 def test_search_range_around_unavailable_versions() -> None:
@@ -94,7 +94,7 @@ def test_search_range_around_unavailable_versions() -> None:
     def look(place: int, repeats: int) -> tuple[float, ...] | Unable:
         return Unable("no wheel for this Python") if 18 <= place <= 22 else whole(place, repeats)
 
-    searched = bisect.search(32, look, QUESTION)
+    searched = search.search(32, look, QUESTION)
     (step,) = searched.steps
     assert (step.before, step.at, step.between) == (17, 23, (18, 19, 20, 21, 22))
     assert set(searched.skipped.values()) == {"no wheel for this Python"}
@@ -106,10 +106,10 @@ def test_search_replaces_unavailable_end() -> None:
     def look(place: int, repeats: int) -> tuple[float, ...] | Unable:
         return Unable("yanked") if place in (0, 1, 31) else whole(place, repeats)
 
-    searched = bisect.search(32, look, QUESTION)
+    searched = search.search(32, look, QUESTION)
     assert (searched.steps[0].at, min(searched.values), max(searched.values)) == (20, 2, 30)
     with pytest.raises(Unanswered, match="no version near the good end can be measured: no network"):
-        bisect.search(32, lambda place, repeats: Unable("no network"), QUESTION)
+        search.search(32, lambda place, repeats: Unable("no network"), QUESTION)
 
 
 def test_search_reports_undecidable_noise() -> None:
@@ -117,7 +117,7 @@ def test_search_reports_undecidable_noise() -> None:
         return tuple((200 + 10 * ((number * (place + 1)) % (2 + place % 2))) * MIB for number in range(repeats))
 
     with pytest.raises(Unanswered, match="the ends cannot be told apart from noise in 40 repeats each: 3 modes"):
-        bisect.search(3, lambda place, repeats: three_modes(0 if place == 0 else 3, repeats), QUESTION)
+        search.search(3, lambda place, repeats: three_modes(0 if place == 0 else 3, repeats), QUESTION)
     # One version is between both modes of noise: it is skipped, and the answer is a range.
     figures = levels(*stepped(16, 8, 0.05))
 
@@ -125,7 +125,7 @@ def test_search_reports_undecidable_noise() -> None:
         mixed = [figures(0 if number % 2 else 15, 1)[0] for number in range(repeats)]
         return tuple(mixed) if place == 7 else figures(place, repeats)
 
-    searched = bisect.search(16, look, QUESTION)
+    searched = search.search(16, look, QUESTION)
     assert (searched.steps[0].before, searched.steps[0].at) in ((6, 7), (6, 8))
 
 
@@ -134,7 +134,7 @@ def test_search_ends_when_end_becomes_unavailable() -> None:
 
     def look(place: int, repeats: int) -> tuple[float, ...] | Unable:
         had[place] += repeats
-        if place == 0 and had[0] > bisect.ENDS:
+        if place == 0 and had[0] > search.ENDS:
             return Unable("the disk is full")
         # Like both ends, so that more repeats are asked for, and more of the ends too.
         return (
@@ -142,16 +142,16 @@ def test_search_ends_when_end_becomes_unavailable() -> None:
         )
 
     with pytest.raises(Unanswered, match="an end cannot be measured any more, as it could before: the disk is full"):
-        bisect.search(16, look, QUESTION)
+        search.search(16, look, QUESTION)
 
 
 def test_search_repeats_only_where_needed() -> None:
-    calm = bisect.search(64, levels(*stepped(64, 30, 0.05)), QUESTION)
+    calm = search.search(64, levels(*stepped(64, 30, 0.05)), QUESTION)
     turns = [len(values) for place, values in calm.values.items() if place not in (0, 63, 29, 30)]
-    assert set(turns) == {bisect.LOOKS[0]}
-    noisy = bisect.search(64, levels(*stepped(64, 30, 0.03), noise=0.02), QUESTION)
+    assert set(turns) == {search.LOOKS[0]}
+    noisy = search.search(64, levels(*stepped(64, 30, 0.03), noise=0.02), QUESTION)
     assert noisy.steps[0].at == 30
-    assert max(map(len, noisy.values.values())) > bisect.LOOKS[1]
+    assert max(map(len, noisy.values.values())) > search.LOOKS[1]
 
 
 def test_likeness_keeps_level() -> None:
@@ -160,11 +160,11 @@ def test_likeness_keeps_level() -> None:
     def sample() -> list[float]:
         return [draw.gauss(200, 0.1) + 5 * draw.randint(0, 1) for _ in range(8)]
 
-    values = [likeness.chance(sample(), sample(), 1.0) for _ in range(120)]
+    values = [sample_distance.chance(sample(), sample(), 1.0) for _ in range(120)]
     assert sum(value <= 0.05 for value in values) <= 14
     assert statistics.median(values) > 0.3
-    assert likeness.chance([1.0] * 6, [1.0] * 12, 1.0) == 1.0
-    assert likeness.chance([200.0] * 6, [210.0] * 12, 1.0) < 1e-3
+    assert sample_distance.chance([1.0] * 6, [1.0] * 12, 1.0) == 1.0
+    assert sample_distance.chance([200.0] * 6, [210.0] * 12, 1.0) < 1e-3
 
 
 def fake(
@@ -191,7 +191,7 @@ def fake(
             self.orders = [Order(job, None, "python", {}, None) for job in orders]  # type: ignore[arg-type]
 
     def measure(orders: list[Order], progress: object, keep: Callable[[bytes], None]) -> Iterator[object]:
-        from memprof.runs import store
+        from memprof.records import store
 
         for order in orders:
             number = int(str(order.job.env["level"]))
@@ -206,7 +206,7 @@ def fake(
             keep(store.encode(measured))
             yield measured
 
-    monkeypatch.setattr(versioned, "plan", Planned)
+    monkeypatch.setattr(measurement, "plan", Planned)
     monkeypatch.setattr(bisecting.campaign, "measure", measure)
     labels = tuple(f"1.{number}" for number in range(len(levels_mib)))
     return Versions("release", "engine", labels, opened, lambda number: labels[number], repr(levels_mib)), noted
@@ -260,7 +260,7 @@ def test_bisect_without_version_at_end(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, noted = fake(monkeypatch, [200] * 31, broken=dict.fromkeys(range(31), "pip cannot reach the index"))
     with pytest.raises(InputError, match="no version near the good end can be measured: pip cannot reach the index"):
         answered(asked)
-    assert len(noted) == bisect.MOST_ENDS
+    assert len(noted) == search.MOST_ENDS
 
 
 def test_bisect_continues_after_interruption(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -369,9 +369,9 @@ def several(monkeypatch: pytest.MonkeyPatch, levels: list[float], broken: dict[i
     """Versions whose law of memory by batch has these bytes a unit, and the notes of `fake`; a level of -1 has batch x batch instead."""
     from types import SimpleNamespace
 
-    from memprof.judge import laws
-    from memprof.judge.terms import Point
-    from memprof.seek.dimensions import parse
+    from memprof.laws import laws
+    from memprof.laws.terms import Point
+    from memprof.subjects.dimensions import parse
 
     versions, noted = fake(monkeypatch, [200.0] * len(levels), broken)
     rng = random.Random(1)
@@ -419,7 +419,7 @@ def test_bisect_by_law_without_term(monkeypatch: pytest.MonkeyPatch, level: floa
 
 
 def test_bisect_by_growth_continues_after_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
-    from memprof.judge import growth
+    from memprof.verdicts import growth
 
     asked, _ = fake(monkeypatch, [200.0] * 9)
     calls: list[str] = []
@@ -476,8 +476,8 @@ def test_bisect_growth_needs_one_variant(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_report_names_slices_at_first_change() -> None:
     from types import SimpleNamespace
 
+    from memprof.bisect.bisect_request import Side
     from memprof.explain.records import KEPT, LIBRARIES, Phase, Proposal, Slice
-    from memprof.history.asked import Side
     from memprof.reports.tables import bisect as report
 
     def side(kept: int, later: int, *settings: dict[str, str]) -> Side:

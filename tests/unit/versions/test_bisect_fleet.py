@@ -11,19 +11,20 @@ from pathlib import Path
 import pytest
 from support import sample_runs
 
-from memprof.errors import InputError, UsageError
-from memprof.history import asked, bisecting
-from memprof.history.travelling import Packed, Releases
-from memprof.history.versions import Versions
-from memprof.measuring.fleet.message import Commits
-from memprof.measuring.fleet.searching import Answer
-from memprof.measuring.progress import Silent
-from memprof.measuring.suite import Build, Suite, Variant
-from memprof.measuring.versioned import Which
-from memprof.runs import store
-from memprof.runs.records import About, Attempt, Outcome, Run
-from memprof.runs.summary import Key
-from memprof.seek import bisect
+from memprof.base.errors import InputError, UsageError
+from memprof.bisect import bisect as bisecting
+from memprof.bisect import bisect_request as asked
+from memprof.bisect import search
+from memprof.bisect.version_range import Versions
+from memprof.campaign.progress import Silent
+from memprof.fleet.message import Commits
+from memprof.fleet.search_client import Answer
+from memprof.fleet.version_transfer import Packed, Releases
+from memprof.records import store
+from memprof.records.summary import Key
+from memprof.records.types import About, Attempt, Outcome, Run
+from memprof.subjects.suite import Build, Suite, Variant
+from memprof.versions.measurement import Which
 
 
 def versions(count: int) -> Versions:
@@ -289,7 +290,7 @@ def test_fleet_search_refusals(fleet: Fleet, words: dict[str, object], refusal: 
 
 
 def test_turn_versions_divide_range() -> None:
-    parts = bisect._Search(30, lambda wants: [], 3, bisect.Question(Key("net.onnx", "a", None, "here"), "PEAK", "rss_peak_bytes", 1), print)
+    parts = search._Search(30, lambda wants: [], 3, search.Question(Key("net.onnx", "a", None, "here"), "PEAK", "rss_peak_bytes", 1), print)
     assert parts._inside(0, 28) == [7, 14, 21]
     assert parts._inside(0, 3) == [1, 2]
     assert parts._inside(3, 4) == []

@@ -6,8 +6,8 @@ from support.browser_page import Browser
 from support.histories import made
 from support.sample_runs import MIB
 
-from memprof.history import folder, lines
 from memprof.reports import history as page
+from memprof.versions import history_file, history_folder
 
 ADDRESS = "https://example.org/commit/{commit}"
 STEPPED = [0.0] * 12 + [8.0] * 12 + [3.0] * 8
@@ -24,8 +24,8 @@ return arguments[0].map((place) => {
 """
 
 
-def shown(browser: Browser, loaded: folder.Loaded, run_url: str = "", with_run: set[str] | None = None, width: int = 1200) -> None:
-    browser.show(page.render(lines.read(loaded, None), "a project", ADDRESS, run_url, with_run=with_run), width=width)
+def shown(browser: Browser, loaded: history_folder.Loaded, run_url: str = "", with_run: set[str] | None = None, width: int = 1200) -> None:
+    browser.show(page.render(history_file.read(loaded, None), "a project", ADDRESS, run_url, with_run=with_run), width=width)
     # What a click opens is noted: another page would ask the network.
     browser.js("window.opened = []; window.open = (...words) => { window.opened.push(words[0]); }")
 

@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from support.zoo_models import MIB, encoders, made, run_onnx  # noqa: F401  (the fixtures)
 
 from memprof import zoo
+from memprof.base.errors import InputError, MemprofError, UsageError
+from memprof.base.files import replacing
 from memprof.cli.zoo import command
-from memprof.errors import InputError, MemprofError, UsageError
-from memprof.files import replacing
 from memprof.zoo.architectures import ARCHITECTURES
 from memprof.zoo.graph import out_size, pads
 

@@ -1,0 +1,1 @@
+"""Since when: the search for the release or the commit that changed a figure, and its cause."""

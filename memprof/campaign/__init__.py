@@ -1,0 +1,1 @@
+"""Orders in, Runs out: one at a time, resumed, converted, driven, side by side."""

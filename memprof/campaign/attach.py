@@ -1,0 +1,99 @@
+"""A process that already runs, as a job and its Run, for `memprof attach`.
+
+The process is not touched: the recorder only reads /proc (see memprof.recorder.attach). A Ctrl-C ends the looking and leaves a Run of what was seen.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..base.errors import InputError, MeasurementError, UsageError
+from ..places.place import HERE, Place, RecorderKind, Running, Started
+from ..recording.order import Command, Message, Start
+from ..records.types import COMMAND, Job, Model, Run
+from .progress import Progress
+from .recorder_client import ask
+
+_LEAST_NS = 100_000
+
+
+def running(pid: int, place: Place = HERE) -> Running:
+    """The process of a number. Raises InputError if there is no such process, or if it has no memory to look at."""
+    if pid <= 0:
+        raise InputError(f"there is no process {pid}")
+    return place.running(pid)
+
+
+def job(process: Running, duration_ns: int, interval_ns: int, name: str | None) -> Job:
+    """The job of looking at a process. Raises UsageError."""
+    if duration_ns <= 0 or interval_ns < _LEAST_NS:
+        raise UsageError("--for must be longer than 0, and --interval at least 0.1ms")
+    program = process.program
+    return Job(
+        model=Model(name or process.name, program.path if program else process.name, (), 0, program.sha256 if program else ""),
+        runtime=COMMAND,
+        variant=process.name,
+        repeat=1,
+        warmup=0,
+        runs=0,
+        cache="asis",
+        timeout_ns=duration_ns,
+        interval_ns=interval_ns,
+        iterations_interval_ns=interval_ns,
+        argv=process.words,
+        program=program,
+    )
+
+
+@dataclass(frozen=True)
+class Log:
+    """Where a process writes a line after each unit of its work, on the machine that it runs on. regexes: what a unit's line matches, by unit."""
+
+    path: str
+    regexes: Mapping[str, str]
+
+
+def measure(
+    job: Job,
+    process: Running,
+    progress: Progress,
+    keep: Callable[[bytes], None],
+    recorder: RecorderKind = "python",
+    place: Place = HERE,
+    log: Log | None = None,
+    recordings: Path | None = None,
+) -> Iterator[Run]:
+    """Look at the process for as long as the job says, or until Ctrl-C or SIGTERM; yields its one Run.
+
+    Raises MeasurementError if it ended before it could be looked at, or if the log cannot be read.
+    """
+    progress.started(job, 1, 1)
+    command = Command(tuple(log.regexes.items()), log=log.path) if log is not None else None
+    message = Message(
+        job, Start(attach=process.pid, attach_started=process.started, command=command), job.timeout_ns, {"": job.interval_ns}
+    )
+    run, line = ask(job, message, "", progress.live, began=_end_on_signal, place=place, recorder=recorder, recordings=recordings)
+    if run.outcome.status == "start":
+        raise MeasurementError(run.outcome.message or f"process {process.pid} has ended")
+    try:
+        keep(line)
+    finally:
+        progress.finished(run)
+        yield run
+
+
+def _end_on_signal(recorder: Started) -> None:
+    """From here on a Ctrl-C asks the recorder for its samples so far."""
+
+    def end(*_: object) -> None:
+        assert recorder.stdin is not None
+        with suppress(OSError, ValueError):
+            os.write(recorder.stdin.fileno(), b"end 0\n")
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)

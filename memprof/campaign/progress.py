@@ -1,0 +1,52 @@
+"""Who is told how measuring goes."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..records.types import Job, Run
+
+
+class Progress(Protocol):
+    """Who is told how it goes."""
+
+    def started(self, job: Job, index: int, total: int) -> None:
+        """Job number `index` of `total`, from 1, starts."""
+
+    def live(self, phase: str, rss_bytes: int) -> None:
+        """The child is in this phase, with this resident set."""
+
+    def finished(self, run: Run) -> None:
+        """A job ended, well or not."""
+
+    def say(self, sentence: str) -> None:
+        """A sentence that the user should read."""
+
+
+class Silent:
+    """Tells nobody."""
+
+    def started(self, job: Job, index: int, total: int) -> None: ...
+    def live(self, phase: str, rss_bytes: int) -> None: ...
+    def finished(self, run: Run) -> None: ...
+    def say(self, sentence: str) -> None: ...
+    def close(self) -> None: ...
+
+
+class Quiet:
+    """Passes on sentences and the current phase, but not how a run ended: the caller reports that itself. done: runs before these."""
+
+    def __init__(self, progress: Progress, done: int = 0) -> None:
+        self._progress, self._done = progress, done
+
+    def started(self, job: Job, index: int, total: int) -> None:
+        self._progress.started(job, self._done + index, self._done + total)
+
+    def live(self, phase: str, rss_bytes: int) -> None:
+        self._progress.live(phase, rss_bytes)
+
+    def finished(self, run: Run) -> None:
+        pass
+
+    def say(self, sentence: str) -> None:
+        self._progress.say(sentence)

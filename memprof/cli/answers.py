@@ -1,0 +1,112 @@
+"""Shared by `tune`, `fit`, `scale` and `grow`: their common options, and the way from a question to its answer."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..base.errors import EXIT_INTERRUPTED, UsageError
+from .subject import VERBOSE
+
+PYTHON = click.option("--python", metavar="PATH", help="The interpreter that has the runtime.  [default: memprof's own]")
+SHAPES = click.option("--shape", "shapes", multiple=True, metavar="INPUT=1,3,224,224", help="An input's shape (repeatable).")
+INPUTS = click.option("--inputs", metavar="FILE.npz", help="Inputs by name. memprof makes those that it lacks.")
+_MEASURED = (
+    click.argument("model", metavar="MODEL"),
+    click.option("-r", "--runtime", required=True, metavar="NAME", help="A runtime, or the file of a runtime that you wrote."),
+    PYTHON,
+    SHAPES,
+    INPUTS,
+)
+THREADS = click.option("--threads", type=click.IntRange(1), metavar="N", help="The thread count.  [default: the runtime's own]")
+SETTINGS = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob (repeatable).")
+APPEND = click.option("--append", is_flag=True, help="Add to an existing file.")
+OUTPUT = click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here.")
+_SHOWN = (
+    click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB for all sizes.  [default: the unit that suits]"),
+    VERBOSE,
+    click.option("--json", "as_json", is_flag=True, help="Print the same as JSON."),
+)
+
+
+@dataclass(frozen=True)
+class Showing:
+    """How an answer is kept and shown: the runs file, the picture's file, the unit of sizes, JSON or a table, and each run or not."""
+
+    output: str | None
+    append: bool
+    picture: str | None
+    unit: str | None
+    as_json: bool
+    verbose: bool
+
+
+def shown(function: Any) -> Any:
+    """The options for showing the answer. The function takes them, and the command's own -o, --append and --plot, as one Showing."""
+
+    @functools.wraps(function)
+    def called(**words: Any) -> int:
+        showing = Showing(**{field.name: words.pop(field.name) for field in fields(Showing)})
+        return int(function(showing, **words))
+
+    return _with(_SHOWN, called)
+
+
+def options(*own: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The options of such a command: its own, between the shared ones. See `shown`."""
+
+    def decorate(function: Any) -> Any:
+        return _with((*_MEASURED, *own), shown(function))
+
+    return decorate
+
+
+def _with(every: Sequence[Callable[[Any], Any]], function: Any) -> Any:
+    for option in reversed(every):
+        function = option(function)
+    return function
+
+
+def answer(
+    kind: str,
+    seek: Callable[[Any, Any], Any],
+    showing: Showing,
+    place: Any = None,
+    fleet: Any = None,
+) -> int:
+    """Call seek(progress, keep), which measures, and print and draw its result; the exit code. kind: the name of the modules of reports for it.
+
+    place: where it measures, None for here. fleet: the machines that do, in place of that.
+    """
+    from ..campaign import campaign
+    from ..campaign.runs_writer import keeping
+    from ..places.place import HERE
+    from . import report, talk
+    from .progress import chosen, showing_output
+
+    if showing.append and showing.output is None:
+        raise UsageError("--append needs -o: the file to add to")
+    report("tables.grid").choose_unit("bytes", (), showing.unit)  # an unknown one must not cost the result
+    if showing.picture is not None:
+        report("pictures.saving").check(Path(showing.picture))
+    with keeping(Path(showing.output) if showing.output else None, talk, append=showing.append) as keep:
+        with closing(chosen()) as progress:
+            for remark in campaign.surroundings(0, place or HERE) if fleet is None else ():
+                progress.say(remark)
+            result = seek(progress, showing_output(keep, progress) if showing.verbose else keep)
+        form = "json" if showing.as_json else "text" if sys.stdout.isatty() else "markdown"
+        click.echo(report(f"tables.{kind}").render(result, unit=showing.unit, format=form))
+    if showing.picture is not None:
+        report("pictures.saving").save(report(f"pictures.{kind}").picture(result), showing.picture)
+        talk(f"{showing.picture} is drawn")
+    if result.interrupted:
+        talk("interrupted")
+        return EXIT_INTERRUPTED
+    return 0

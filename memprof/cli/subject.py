@@ -1,0 +1,242 @@
+"""Shared by `run`, `exec` and `attach`: the options for the phases of a command, and the way from a suite to its runs file and tables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..base.errors import EXIT_INTERRUPTED, MeasurementError, MemprofError
+
+recorder_option = click.option(
+    "--recorder",
+    type=click.Choice(["python", "c"]),
+    help="What looks at the processes; c is a small C program, compiled on first use.  "
+    "[default: python; with --on c where there is no Python 3.8]",
+)
+
+
+def phase_options(function: Any) -> Any:
+    """The options for the phases of a command."""
+    function = click.option(
+        "--phase-regex",
+        "phase_regexes",
+        multiple=True,
+        metavar="NAME=REGEX",
+        help="A line of the command's output ends this phase. Times and peaks are then approximate (repeatable).",
+    )(function)
+    return click.option(
+        "--phase",
+        "phases",
+        multiple=True,
+        metavar="NAME=FUNCTION",
+        help="This function of the command is a phase. gdb follows it. NAME is load, prepare, warmup, execute or any other (repeatable).",
+    )(function)
+
+
+def drive_options(function: Any) -> Any:
+    """The options for the load on a command that is a server."""
+    for name, meaning in (
+        ("distinct", "How many of the prompts differ; the others repeat them.  [default: all]"),
+        ("parallel", "Requests that are open at once.  [default: 1]"),
+        ("generate", "Tokens that each request generates.  [default: 32]"),
+        ("prompts", "Tokens of each prompt.  [default: 128]"),
+    ):
+        function = click.option(f"--{name}", type=int, metavar="N", help=f"With --drive: {meaning[0].lower()}{meaning[1:]}")(function)
+    return click.option(
+        "--drive",
+        metavar="openai:PORT",
+        help="The command is a server of OpenAI's API on this port, which memprof asks: --warmup and --runs are requests. It listens on "
+        "127.0.0.1; openai:HOST:PORT names another address.",
+    )(function)
+
+
+def condition_options(function: Any) -> Any:
+    """The options for where a run may use CPUs and swap."""
+    function = click.option(
+        "--no-swap",
+        is_flag=True,
+        default=None,
+        help="Keep the run's pages out of swap and zram, by a control group.",
+    )(function)
+    return click.option("--cpus", metavar="0-3,6", help="The CPUs that the run may use; fewer make the bound of peaks smaller.")(function)
+
+
+def place_options(function: Any) -> Any:
+    """The options for the place where a command measures."""
+    return _place_options(function, "ssh:[USER@]HOST[:PORT], adb:[SERIAL] or labgrid:PLACE")
+
+
+def place_or_fleet_options(function: Any) -> Any:
+    """The same for a command that a fleet can measure too."""
+    return _place_options(function, "ssh:[USER@]HOST[:PORT], adb:[SERIAL] or labgrid:PLACE; on a fleet: dask:ADDRESS")
+
+
+def _place_options(function: Any, places: str) -> Any:
+    function = click.option(
+        "--remote-dir",
+        metavar="FOLDER",
+        help="Memprof's folder there.  [default: ~/.cache/memprof or /tmp/memprof-UID; by adb /data/local/tmp/memprof]",
+    )(function)
+    return click.option("--on", metavar="PLACE", help=f"Measure on another machine: {places}.")(function)
+
+
+def here_only(command: str, reason: str) -> Callable[[Any], Any]:
+    """The option --on of a command that cannot measure elsewhere: it says why. reason: what follows the command, as the rest of a sentence."""
+    from ..base.errors import UsageError
+
+    def refuse(context: click.Context, option: click.Parameter, place: str | None) -> None:
+        if place is not None:
+            raise UsageError(f"{command} works on this machine only, not on {place}: {reason}")
+
+    return click.option("--on", metavar="PLACE", hidden=True, expose_value=False, callback=refuse)
+
+
+machines_option = click.option(
+    "--machines", metavar="LABEL=VALUE,...", help="With --on dask: only machines of the fleet that have these labels."
+)
+
+
+def security_options(function: Any) -> Any:
+    """The options for reaching a fleet's scheduler."""
+    function = click.option(
+        "--insecure", is_flag=True, help="Reach a scheduler on another machine without TLS. Only where you trust everybody in the network."
+    )(function)
+    for option, what in (("--tls-key", "key"), ("--tls-cert", "certificate"), ("--tls-ca", "authority's certificate")):
+        function = click.option(option, metavar="FILE", help=f"The {what} for a tls:// scheduler, a PEM file.")(function)
+    return function
+
+
+cooling_option = click.option(
+    "--max-temperature", metavar="45C", help="Wait before each run until the machine's hottest sensor is no hotter, if it has a sensor."
+)
+
+
+@contextmanager
+def reaching(on: str | None, remote_dir: str | None, python: str | None = None, leases: bool = True) -> Iterator[Any]:
+    """The place of --on, for as long as the block lasts. python, leases: see memprof.places.connection.Connection."""
+    from ..places.parse import reached
+    from .progress import Transfers
+
+    with reached(on, remote_dir, python, leases, Transfers().tell) as place:
+        yield place
+
+
+def say_compiling(place: Any, recorder: str | None = None) -> None:
+    """Say that the recorder in C will be compiled now, if it will. recorder: that the user chose, None for the place's own."""
+    from ..base.errors import InputError
+    from ..programs import recorder_build
+    from . import talk
+
+    with suppress(InputError):  # no compiler, which is said where the recorder is needed
+        if (recorder or place.recorder) == "c" and not recorder_build.is_built(place.machine().arch):
+            talk(f"compiling the recorder for {place.machine().arch}; this is needed once, and may take minutes")
+
+
+recording_option = click.option(
+    "--keep-recording", is_flag=True, help="Keep the recording of each run in a folder beside the runs file; `memprof import` reads them."
+)
+
+
+def recordings_of(output: str | None, keep_recording: bool) -> Path | None:
+    """The folder for the recordings of all runs, if they are wanted."""
+    if not keep_recording:
+        return None
+    return (Path(output) if output else unused_path()).with_suffix(".recordings")
+
+
+VERBOSE = click.option("--verbose", is_flag=True, help="Show all output of a failed run, not only the line that says why.")
+
+
+def measure_suite(
+    suite: Any,
+    output: str | None,
+    append: bool,
+    above_baseline: bool,
+    as_json: bool,
+    verbose: bool = False,
+    brief: bool = False,
+    recordings: Path | None = None,
+) -> int:
+    """Measure a suite, write its runs as they come and print its tables; the exit code."""
+    from ..campaign import campaign, resume
+    from ..subjects.orders import plan
+    from .progress import showing_output
+
+    planned = plan(suite)
+
+    def measure(progress: Any, keep: Any) -> Any:
+        orders, there = planned.orders, list[Any]()
+        if output is not None and append:
+            orders, there = resume.unfinished(orders, Path(output), progress.say)
+        if orders:
+            say_compiling(suite.place, suite.recorder)
+        state = campaign.surroundings(max(order.job.model.bytes for order in orders), suite.place) if orders else ()
+        for remark in (*planned.remarks, *state):
+            progress.say(remark)
+        yield from there  # the tables are those of the whole campaign
+        yield from campaign.measure(orders, progress, showing_output(keep, progress) if verbose else keep, recordings=recordings)
+
+    return keep_runs(measure, output, append, as_json, above_baseline, brief, wanted=len(planned.orders))
+
+
+def keep_runs(
+    measure: Any,
+    output: str | None,
+    append: bool,
+    as_json: bool,
+    above_baseline: bool = False,
+    brief: bool = False,
+    silent: bool = False,
+    wanted: int = 0,
+) -> int:
+    """Write the runs that `measure(progress, keep)` yields as they come, and print their tables; the exit code.
+
+    brief: only the tables that most people look at first. silent: no tables. wanted: how many runs there will be, if --append goes on after Ctrl-C.
+    """
+    from ..campaign.runs_writer import keeping
+    from ..records.attempts import standing, was_lost
+    from . import talk
+    from .progress import chosen
+
+    runs: list[Any] = []
+    stopped: MemprofError | OSError | KeyboardInterrupt | None = None
+    path = Path(output) if output else unused_path()
+    with keeping(path, talk, append=append) as keep:
+        try:
+            with closing(chosen()) as progress:
+                for run in measure(progress, keep):
+                    runs.append(run)  # noqa: PERF402  (the runs before an interruption must stay)
+        except (KeyboardInterrupt, OSError, MemprofError) as error:
+            stopped = error
+        runs, _ = standing(runs)
+        if runs and not silent:
+            _report(runs, above_baseline, as_json, brief)
+    if isinstance(stopped, MemprofError | OSError):
+        raise stopped
+    if stopped is not None:
+        done = sum(not was_lost(run) for run in runs)
+        again = "--append" if output else f"-o {path} --append"
+        goes_on = f": {done} of {wanted} runs are in {path}; the same command with {again} goes on"
+        talk(f"interrupted{goes_on if 0 < done < wanted else ''}")
+        return EXIT_INTERRUPTED
+    return 0 if all(run.outcome.ok for run in runs) else MeasurementError.exit_code
+
+
+def unused_path() -> Path:
+    """A new name for a runs file, for commands without -o."""
+    path = Path(time.strftime("memprof-%Y%m%d-%H%M%S.jsonl"))
+    return next(free for number in count(1) if not (free := path if number == 1 else path.with_stem(f"{path.stem}-{number}")).exists())
+
+
+def _report(runs: list[Any], above_baseline: bool, as_json: bool, brief: bool) -> None:
+    from . import report
+
+    # Imported only now that the last child has ended.
+    text = report("tables.table").render(runs, format="json" if as_json else "markdown", above_baseline=above_baseline, brief=brief)
+    click.echo(text)

@@ -1,0 +1,90 @@
+"""The facts that rules look at to find something, and the words that several of them use."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..base.units import format_bytes
+from ..programs.runtimes import Runtime
+from ..records.types import MODEL_LOAD, PREPARE
+from .records import Measured, Phase, Proposal
+
+_LEAST = 4 << 20
+_LEAST_SHARE = 0.02
+LEAST_STEPS = 3  # between iterations, from which growth is told
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts that the rules look at.
+
+    knobs: those in force, defaults included. plan_bytes: the bytes that activations need at the shapes that ran, see activations; shapes: these
+    shapes, in words. iterations: RSS in bytes at the end of each iteration of EXECUTE, none if they are too short to be polled one by one;
+    ran: how many there were. threads: None where the runtime chooses.
+    """
+
+    runtime: Runtime
+    knobs: Mapping[str, str]
+    measured: Sequence[Measured]
+    phases: Sequence[Phase]
+    plan_bytes: int | None
+    iterations: Sequence[int]
+    threads: int | None = None
+    shapes: str = ""
+    ran: int = 0
+
+    @property
+    def least(self) -> int:
+        """The least number of bytes that is worth a finding."""
+        return max(_LEAST, int(_LEAST_SHARE * max((phase.rss_peak_bytes for phase in self.measured), default=0)))
+
+    def phase(self, name: str) -> Phase | None:
+        """The look of that name."""
+        return next((look for look in self.phases if look.name == name), None)
+
+    @property
+    def steady(self) -> Phase | None:
+        """The last look: memory that stays."""
+        return next((look for look in reversed(self.phases) if "/" not in look.name), None)
+
+    @property
+    def prepared(self) -> Phase | None:
+        """The last look before the model first ran."""
+        return next((look for look in reversed(self.phases) if look.name in (PREPARE, MODEL_LOAD)), None)
+
+    @property
+    def highest_load(self) -> Phase | None:
+        """The look at MODEL_LOAD with the most weights beyond one copy."""
+        looks = [look for look in self.phases if look.name in (MODEL_LOAD, f"{MODEL_LOAD}/peak")]
+        return max(looks, key=lambda look: look.beyond_one_bytes or 0, default=None)
+
+    def propose(self, text: str, **settings: str) -> tuple[Proposal, ...]:
+        """The proposal, if this runtime has these knobs and they are not set so already."""
+        changed = {}
+        for name, value in settings.items():
+            knob = self.runtime.knob(name)
+            if knob is None or (isinstance(knob.values, tuple) and value not in knob.values):
+                return ()
+            if self.knobs.get(name) != knob.check(value):  # knobs in force are as the runtime's side reads them
+                changed[name] = value
+        return (Proposal(text, changed),) if changed else ()
+
+    def propose_threads(self, text: str, count: int) -> tuple[Proposal, ...]:
+        """Another number of threads, if the runtime now has a single thread."""
+        return (Proposal(text, {"threads": str(count)}),) if (self.threads or self.runtime.default_threads) == 1 else ()
+
+
+def at(look: Phase) -> str:
+    return f"near {look.name.partition('/')[0]}'s peak" if "/" in look.name else f"at the end of {look.name}"
+
+
+def when(facts: Facts, size: Callable[[Phase], int], subject: str) -> Iterator[str]:
+    """The phases in which it appeared, with its growth until the end of each."""
+    ends = [look for look in facts.phases if "/" not in look.name]
+    steps = [(now.name, size(now) - size(before)) for before, now in itertools.pairwise(ends)]
+    grown = [f"{name} ({format_bytes(step)})" for name, step in steps if step >= facts.least]
+    gone = [f"{name} ({format_bytes(-step)})" for name, step in steps if step <= -facts.least]
+    if grown:
+        yield f"{subject} appeared in {' and '.join(grown)}{', and disappeared in ' + ' and '.join(gone) if gone else ''}"

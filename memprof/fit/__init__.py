@@ -1,0 +1,1 @@
+"""In how little memory a model runs."""

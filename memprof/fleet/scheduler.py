@@ -1,0 +1,173 @@
+"""Dask's scheduler as memprof sees it: the connection, Dask's own settings, and the places that workers offer there.
+
+What Dask would do to keep itself busy or observed (stealing, profiling, memory limits) is off: a measurement may be running on the same machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from ..base.errors import InputError
+from ..base.units import counted
+from . import message
+from .message import FACTS, PROTOCOL, Doing, Offered
+from .planner import Labels
+from .security import Security, unreachable
+
+_CONNECT_S = 10
+OWN = frozenset({"host", "machine", "place"})  # labels that name one place
+TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # the same from Python 3.11 on
+# All that Dask's client raises while its scheduler is away, or is another.
+AWAY = (OSError, *TIMEOUTS, CancelledError, RuntimeError, AttributeError, LookupError, ValueError)
+
+CALM = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.admin.tick.interval": "1s",
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+}
+
+
+def calm() -> None:
+    """Take these settings, and keep Dask from talking. To be called before anything of Dask is made."""
+    import dask
+    import distributed  # noqa: F401  (it gives levels to its loggers)
+
+    dask.config.set(CALM)
+    for name in logging.root.manager.loggerDict:
+        if name.partition(".")[0] in ("distributed", "tornado"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # memprof says by itself what a user needs to know
+
+
+@dataclass(frozen=True)
+class There:
+    """A place at the scheduler. name: among all of the fleet. address: of its Dask worker. doing: what it does now."""
+
+    name: str
+    address: str
+    offered: Offered
+    doing: Doing
+
+    @property
+    def kind(self) -> str:
+        """Places of one kind are as fast as one another, as far as labels say."""
+        return ",".join(f"{label}={value}" for label, value in sorted(self.labels_of_kind))
+
+    @property
+    def labels_of_kind(self) -> Labels:
+        """Its labels without those that name this one place."""
+        return frozenset((label, value) for label, value in self.offered.labels.items() if label not in OWN)
+
+
+@contextmanager
+def connected(address: str, security: Security) -> Iterator[Any]:
+    """A client of the scheduler at an address. Raises InputError if that cannot be reached."""
+    from distributed import Client
+
+    calm()
+    certificates = security.dask("client")
+    try:
+        asyncio.run(_greeted(address, certificates))
+        client = Client(address, security=certificates, timeout=_CONNECT_S, set_as_default=False, name="memprof")
+    except (OSError, *TIMEOUTS) as error:
+        raise unreachable(address, error) from None
+    try:
+        yield client
+    finally:
+        with suppress(Exception):  # the scheduler may be gone
+            client.close(timeout=2)
+
+
+async def _greeted(address: str, certificates: Any) -> None:
+    """Raises OSError or a timeout if no scheduler answers: Dask's client waits without an end for the first words of another program."""
+    from distributed.comm import connect
+
+    words = certificates.get_connection_args("client") if certificates is not None else {}
+    connection = await asyncio.wait_for(connect(address, timeout=_CONNECT_S, **words), 2 * _CONNECT_S)
+    connection.abort()
+
+
+def places(client: Any) -> tuple[list[There], list[str]]:
+    """The places at a scheduler, and a sentence for each that this memprof cannot use. Raises InputError if the scheduler does not answer."""
+    try:
+        return places_among(asked(client)["workers"])
+    except AWAY:
+        raise gone() from None
+
+
+def asked(client: Any) -> Mapping[str, Any]:
+    """What the scheduler says of itself and of all its workers. Raises what AWAY has.
+
+    The client's own scheduler_info may have lost the workers: every two seconds a task of the client asks for the same without them, and both
+    answers have one place (distributed 2026.8).
+    """
+    from distributed import Scheduler
+
+    older = "n_workers" not in inspect.signature(Scheduler.identity).parameters  # tells of all
+    return client.sync(client.scheduler.identity, **({} if older else {"n_workers": -1}))  # type: ignore[no-any-return]
+
+
+def gone() -> InputError:
+    """The error for a scheduler that was there."""
+    return InputError("the scheduler does not answer any more")
+
+
+def places_among(workers: Mapping[str, Any]) -> tuple[list[There], list[str]]:
+    """As `places`, for the workers by their addresses, with what the scheduler knows of each."""
+    there, sentences = [], []
+    for address, facts in workers.items():
+        if not isinstance(facts.get(FACTS), dict):
+            continue  # somebody else's worker
+        told = facts[FACTS]
+        if told.get("protocol") != PROTOCOL:
+            sentences.append(
+                f"{told.get('place')} of {told.get('host')} has memprof {told.get('version')}, and this is memprof {message.version()}: "
+                f"they do not understand one another (protocol {told.get('protocol')} and {PROTOCOL})"
+            )
+            continue
+        doing = (facts.get("metrics") or {}).get(FACTS) or {}
+        try:
+            offered = msgspec.convert(told, Offered)
+            there.append(There(f"{offered.place} of {offered.host}", address, offered, msgspec.convert(doing, Doing)))
+        except msgspec.ValidationError as error:
+            sentences.append(f"the worker at {address} says of its place what this memprof does not understand: {error}")
+    names = Counter(place.name for place in there)
+    # Containers of one machine, each with a worker: they have the same names for themselves.
+    return [replace(place, name=f"{place.name} at {place.address}") if names[place.name] > 1 else place for place in there], sentences
+
+
+def described(labels: Labels) -> str:
+    """Labels for people."""
+    return ", ".join(f"{name}={value}" for name, value in sorted(labels)) or "no labels"
+
+
+def offered_words(there: Sequence[There]) -> str:
+    """What is there, for the error of a request that fits nothing."""
+    if not there:
+        return "there is no place at all: start `memprof worker` beside the machines"
+    kinds = Counter(sorted(place.kind or "no labels" for place in there))
+    return "it has " + "; ".join(f"{counted(count, 'place')} with {kind}" for kind, count in kinds.most_common(8))
+
+
+def as_before(there: Sequence[There], names: dict[str, str]) -> list[There]:
+    """The places under the names that they were seen under first: a name gets its worker's address when a second place has it, and must not change
+    while something is measured there. names: by the workers' addresses; new ones are added."""
+    kept: dict[str, There] = {}
+    for place in sorted(there, key=lambda place: place.address not in names):
+        name = names.get(place.address, place.name)
+        names[place.address] = name if name not in kept else place.name
+        kept[names[place.address]] = replace(place, name=names[place.address])
+    return list(kept.values())

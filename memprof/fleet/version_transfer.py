@@ -1,0 +1,240 @@
+"""Versions on their way to the workers of a fleet, which make them: releases by their names, commits as what git has of them.
+
+A pack of git's objects has the commits from the good one to the bad one, with all their files, and nothing older. The suite's file travels beside it.
+So do a model, a runtime's file and inputs that lie in the checkout and not in each commit.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from ..base.errors import InputError, UsageError, os_reason
+from ..base.files import sha256_of
+from ..base.units import counted, format_bytes
+from ..models.identity import identify
+from ..places.leftovers import scratch
+from ..subjects import suite
+from ..subjects.suite import ALL, Build, Suite, variants_of
+from ..verdicts.baseline import Place
+from ..versions.measurement import AT, Which
+from ..versions.worktrees import Repository
+from . import payload
+from .message import Commits, Sent, Sought
+from .payload import Asked
+
+# A machine's name -> the numbers of the repeats of each version that it must still measure, by the version's number.
+Missing = Callable[[str], Mapping[int, tuple[int, ...]]]
+Say = Callable[[str], None]
+
+_PACK = "commits.pack"
+_CHECKOUT = "checkout"
+
+
+class Travelling(Protocol):
+    """Versions that a worker makes. several: whether a version may have several places, of which one is to be followed."""
+
+    @property
+    def several(self) -> bool: ...
+
+    def asked(self, missing: Missing, place: Place | None) -> Asked:
+        """A comparison of versions, of all places while none is chosen."""
+
+
+# -- releases
+
+
+@dataclass(frozen=True)
+class Releases:
+    """Releases of a runtime. labels: their names. suite_of: one as a suite of one variant."""
+
+    labels: Sequence[str]
+    suite_of: Callable[[int], Suite]
+    several: bool = False
+
+    def asked(self, missing: Missing, place: Place | None) -> Asked:
+        suites = {number: self._suite(number) for number in missing("")}
+
+        def sought(machine: str) -> Sought:
+            return Sought(repeats={suites[number].variants[0].name: some for number, some in missing(machine).items()}, makes=True)
+
+        most = max(max(some) for some in missing("").values())
+        together = replace(next(iter(suites.values())), variants=tuple(one.variants[0] for one in suites.values()), repeats=most)
+        return Asked(together, sought(""), sought)
+
+    def _suite(self, number: int) -> Suite:
+        one = self.suite_of(number)
+        (variant,) = one.variants
+        return replace(one, variants=(replace(variant, name=f"{variant.name}{AT}{self.labels[number]}"),))
+
+
+# -- commits
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Commits in files. commits: as a worker is told of them, without hashes. hashes: of all versions, by their numbers."""
+
+    labels: Sequence[str]
+    hashes: Sequence[str]
+    commits: Commits
+    sent: tuple[Sent, ...]
+    several: bool
+
+    def asked(self, missing: Missing, place: Place | None) -> Asked:
+        hashes = {self.labels[number]: self.hashes[number] for number in missing("")}
+        commits = replace(self.commits, hashes=hashes, which=replace(self.commits.which, place=place))
+
+        def sought(machine: str) -> Sought:
+            return Sought(repeats={self.labels[number]: some for number, some in missing(machine).items()}, commits=commits)
+
+        return Asked(Suite(), sought(""), sought, sent=self.sent)
+
+
+@contextmanager
+def packed(repository: Repository, hashes: Sequence[str], labels: Sequence[str], which: Which, say: Say) -> Iterator[Packed]:
+    """Commits, the good one first, in files that are there as long as the block lasts.
+
+    Raises UsageError for what would be built otherwise on a worker, or does not travel; InputError if git cannot pack them.
+    """
+    asked = suite.read(repository.root / repository.suite)
+    payload.check_phases(asked)
+    lent = _lent(repository, hashes, asked)
+    with scratch("commits") as work:
+        objects, shallow, tags = _objects(repository, hashes, say)
+        sent = [*_pack(repository, objects, work.folder), *lent]
+        size = sum(one.bytes for one in sent)
+        say(
+            f"{format_bytes(size)} travel to each worker, once: {counted(len(hashes), 'commit')} of {repository.root.name}, and {_named(lent)}"
+        )
+        commits = Commits(
+            hashes={},
+            repository=f"{repository.root} of {os.uname().nodename}",
+            format=repository.git("rev-parse", "--show-object-format", what="the kind of git's hashes cannot be told"),
+            pack=_PACK,
+            shallow=shallow,
+            tags=tags,
+            checkout=_CHECKOUT,
+            suite=repository.suite.as_posix(),
+            build=asked.build or Build(),
+            which=which,
+        )
+        yield Packed(labels, hashes, commits, tuple(sent), _may_have_several(asked, which))
+
+
+def _named(lent: Sequence[Sent]) -> str:
+    names = [posixpath.relpath(one.name, _CHECKOUT) for one in lent]
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} files more" if len(names) > 4 else "")
+
+
+def _may_have_several(asked: Suite, which: Which) -> bool:
+    """Whether a suite may have several places of a model and a variant; what each runtime takes is known where it is installed."""
+    variants = [variant for variant in variants_of(asked) if which.variant in (None, variant.name or variant.runtime)]
+    models = [path for path in asked.models if which.model in (None, os.path.basename(path))]
+    threads = max((len(variant.threads or asked.threads) for variant in variants), default=0)
+    return len(models) > 1 or len(variants) != 1 or threads > 1 or variants[0].runtime == ALL
+
+
+def _objects(repository: Repository, hashes: Sequence[str], say: Say) -> tuple[list[str], tuple[str, ...], dict[str, str]]:
+    """The objects of all commits between the ends and of their files, with their paths; those commits whose parents are not among them; the tags that
+    name any."""
+    what = "the commits cannot be listed"
+    listed = repository.git("rev-list", "--boundary", f"{hashes[0]}..{hashes[-1]}", what=what).split()
+    commits = [name.removeprefix("-") for name in listed]
+    shallow = tuple(dict.fromkeys((*(name[1:] for name in listed if name.startswith("-")), *_shallow_here(repository, set(commits)))))
+    given = "\n".join(commits).encode()
+    lines = repository.git("rev-list", "--objects", "--no-walk", "--stdin", what=what, given=given).splitlines()
+    files = [line.partition(" ")[::2] for line in lines]
+    _check_filters(repository, [name for name, path in files if posixpath.basename(path) == ".gitattributes"])
+    if any(path == ".gitmodules" for _, path in files):
+        say(
+            f"{repository.root.name} has submodules, which do not travel: their folders are empty before the build command runs, as they are here"
+        )
+    tags, tag_objects = _tags(repository, set(commits))
+    return [*lines, *tag_objects], shallow, tags
+
+
+def _shallow_here(repository: Repository, commits: set[str]) -> list[str]:
+    """Those of these commits whose parents this clone lacks too."""
+    path = repository.root / repository.git("rev-parse", "--git-path", "shallow", what="git's folder cannot be found")
+    return [name for name in path.read_text().split() if name in commits] if path.exists() else []
+
+
+def _check_filters(repository: Repository, attributes: Sequence[str]) -> None:
+    """Raises UsageError if git would make files otherwise on a machine that lacks a filter, or what it reads, such as git-lfs."""
+    given = "\n".join(attributes).encode()
+    text = repository.git("cat-file", "--batch", what="git's attributes cannot be read", given=given) if attributes else ""
+    word = next(
+        (word for line in text.splitlines() if not line.startswith("#") for word in line.split() if word.startswith("filter=")), None
+    )
+    if word is not None:
+        raise UsageError(
+            f"files of {repository.root.name} go through a filter of git's ({word} in .gitattributes), whose content does not travel: bisect builds "
+            "these commits on this machine only, not on a fleet"
+        )
+
+
+def _tags(repository: Repository, commits: set[str]) -> tuple[dict[str, str], list[str]]:
+    """The tags of these commits by their full names, and the objects of those that have one."""
+    form = "%(objectname) %(*objectname) %(refname)"
+    lines = repository.git("for-each-ref", f"--format={form}", "refs/tags", what="the tags cannot be listed").splitlines()
+    tags, objects = {}, []
+    for line in lines:
+        target, peeled, name = line.split(" ", 2)
+        if (peeled or target) in commits:
+            tags[name] = target
+            objects += [target] if peeled else []
+    return tags, objects
+
+
+def _pack(repository: Repository, objects: Sequence[str], folder: Path) -> Iterator[Sent]:
+    """The objects in one file, and its index. With one thread the same objects make the same file."""
+    words = ("-c", "pack.threads=1", "pack-objects", "-q", str(folder / "commits"))
+    name = repository.git(*words, what="the commits cannot be packed", given="\n".join(objects).encode())
+    for ending in (".pack", ".idx"):
+        path = folder / f"commits-{name}{ending}"
+        sha256, size = sha256_of(path)
+        yield Sent(Path(_PACK).with_suffix(ending).name, str(path), sha256, size)
+
+
+def _lent(repository: Repository, hashes: Sequence[str], asked: Suite) -> list[Sent]:
+    """The suite's file, and the files of the checkout that some commit lacks. Raises UsageError for one that lies outside of the repository."""
+    lent = [_file(repository, repository.suite)]
+    singles = [
+        name for name in (*asked.runtimes, *(variant.runtime for variant in asked.variants), asked.inputs) if name and os.sep in name
+    ]
+    for path in dict.fromkeys((*asked.models, *singles)):
+        if not os.path.exists(path):
+            continue  # the commits' own, or missed when it is measured
+        inside = Path(os.path.relpath(os.path.normpath(path), repository.root))
+        if os.pardir in inside.parts:
+            raise UsageError(f"{path} lies outside of the repository {repository.root}, and does not travel to a fleet")
+        if _lacks(repository, hashes, inside):
+            lent += _model(path, inside) if path in asked.models else [_file(repository, inside)]
+    return lent
+
+
+def _lacks(repository: Repository, hashes: Sequence[str], inside: Path) -> bool:
+    """Whether a path of the repository is missing in any of these commits."""
+    given = "".join(f"{name}:{inside.as_posix()}\n" for name in hashes).encode()
+    lines = repository.git("cat-file", "--batch-check", what="the commits' files cannot be looked up", given=given).splitlines()
+    return any(line.endswith(" missing") for line in lines)
+
+
+def _file(repository: Repository, inside: Path) -> Sent:
+    path = repository.root / inside
+    try:
+        sha256, size = sha256_of(path)
+    except OSError as error:
+        raise InputError(f"{path}: {os_reason(error)}") from None
+    return Sent(f"{_CHECKOUT}/{inside.as_posix()}", str(path), sha256, size)
+
+
+def _model(path: str, inside: Path) -> list[Sent]:
+    model = identify(path)
+    return payload.sent_of(model, f"{_CHECKOUT}/{(inside if os.path.isdir(path) else inside.parent).as_posix()}")

@@ -1,0 +1,197 @@
+"""Fresh measurements of a gate: they confirm regressions, and they prove that its verdicts can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from ..base.errors import InputError, MemprofError, UsageError
+from ..campaign import campaign
+from ..campaign.progress import Progress
+from ..campaign.runs_writer import keeping
+from ..places.place import HERE
+from ..records import metrics, signing
+from ..records.summary import Row
+from ..records.types import PEAK, Run
+from ..subjects.order import Order
+from ..subjects.orders import plan
+from ..subjects.suite import Suite, Variant
+from ..verdicts import baseline, verdicts
+from ..verdicts.baseline import DEFAULT_METRICS, Entry, Place
+from ..verdicts.ranks import LEAST_REPEATS
+from ..verdicts.verdicts import Judged, Proof
+from .interleaving import by_side, interleaved, place_of
+from .request import BASE, HEAD, GateRequest, Known
+
+PROVEN_SHARE = 0.05
+
+_AGAIN, _MORE = "measured again", "5% more"
+
+
+def orders_again(runs: Sequence[Run], place: Place) -> tuple[Order, ...]:
+    """Orders that repeat the measurement of this place's Runs, as often. Raises InputError if the model is not here any more."""
+    repeats = _runs_of(runs, place)
+    job, machine = repeats[0].job, repeats[0].machine
+    if machine.arch != HERE.machine().arch:
+        raise InputError(f"{job.model.name} was measured on {machine.name} ({machine.arch}): this machine cannot measure it again")
+    variant = Variant(
+        runtime=job.runtime,
+        name=job.variant,
+        set=job.knobs,
+        threads=(job.threads,) if job.threads else (),
+        python=job.python,
+        env=job.variables,
+    )
+    wanted = Suite(
+        models=(job.model.path,),
+        variants=(variant,),
+        warmup=job.warmup,
+        runs=job.runs,
+        repeats=len(repeats),
+        cache=job.cache,
+        deterministic=job.deterministic,
+        timeout_ns=job.timeout_ns,
+        cpus=job.cpus,
+        no_swap=job.no_swap,
+        release=job.release,
+        shapes=job.shapes,
+        inputs=job.inputs,
+        name=job.model.name,
+    )
+    orders = plan(wanted).orders
+    if orders[0].job.model.sha256 != job.model.sha256:
+        raise InputError(f"{job.model.path} is not the file any more that was measured: it cannot be measured again")
+    intervals = {"interval_ns": job.interval_ns, "iterations_interval_ns": job.iterations_interval_ns}
+    return tuple(replace(order, job=replace(order.job, **intervals)) for order in orders)  # type: ignore[arg-type]
+
+
+def _runs_of(runs: Sequence[Run], place: Place) -> list[Run]:
+    return [run for run in runs if place_of(run.job) == place]
+
+
+@dataclass
+class Checks:
+    """Fresh measurements, each of one place, kept in one runs file. measured: base's and head's entries, or why there are none."""
+
+    request: GateRequest
+    known: Known
+    progress: Progress
+    keep: Callable[[bytes], None]
+    measured: dict[Place, tuple[Entry | None, Entry] | str] = field(default_factory=dict)
+
+    @classmethod
+    @contextmanager
+    def begun(cls, request: GateRequest, known: Known, progress: Progress) -> Iterator[Checks]:
+        if not known.head.from_runs:
+            raise UsageError("--confirm and --prove measure again what was measured: they need head's runs, not a baseline")
+        with keeping(request.checks_output, progress.say, holds="what was measured again") as keep:
+            yield cls(request, known, progress, keep)
+
+    def confirmed(self, row: Judged) -> Judged:
+        """The row, called a regression only if a fresh measurement agrees."""
+        if row.verdict != "regressed" or row.base is None:
+            return row
+        place = (row.key.model, row.key.variant, row.key.threads)
+        if place not in self.measured:
+            self._announce(place, "measured again to confirm a regression")
+            self.measured[place] = self._again(place)
+        fresh = self.measured[place]
+        if isinstance(fresh, str):
+            return replace(row, reason=f"{row.reason}; {fresh}")
+        base, head = fresh
+        if head.failed or (base and base.failed):
+            return replace(row, reason=f"{row.reason}; a fresh measurement failed")
+        before = _row(base, row) if base else row.base
+        after = _row(head, row)
+        if before is None or after is None:
+            return replace(row, reason=f"{row.reason}; a fresh measurement has no such row")
+        bound = max(entry.machine.peak_bound_bytes for entry in (base or head, head))
+        judged = verdicts.judge_row(before, after, bound, self.request.limits)
+        if judged.verdict == "regressed":
+            again = metrics.signed(row.metric, after.median - before.median, before.median)
+            return replace(row, reason=f"{row.reason}; confirmed: {again}")
+        verdict: verdicts.Verdict = "undecided" if judged.verdict == "undecided" else "ok"
+        return replace(row, verdict=verdict, reason=f"{row.reason}, but not confirmed: {judged.reason}")
+
+    def _again(self, place: Place) -> tuple[Entry | None, Entry] | str:
+        try:
+            orders = {side: again for side in (BASE, HEAD) if (again := self.known.again(side, place))}
+        except MemprofError as error:  # the first verdict stands: it must not be lost
+            return f"it cannot be measured again: {error}"
+        named = {side: [_called(order, f"{side}, {_AGAIN}") for order in side_orders] for side, side_orders in orders.items()}
+        runs = self._measure(named)
+        entries = {side: self._entry(side_runs) for side, side_runs in runs.items()}
+        if BASE not in entries:
+            judged = [entry for entry in self.known.head.entries if entry.place == place]
+            if foreign := baseline.differing(judged, [_as(entries[HEAD], judged[0])])[0]:
+                return f"a fresh measurement is of something else ({'; '.join(foreign)})"
+        return entries.get(BASE), entries[HEAD]
+
+    def proof(self) -> Proof | None:
+        """The positive control, on the first variant with enough runs; None if there is no such variant."""
+        able = (entry for entry in self.known.head.entries if not entry.failed and entry.runs >= LEAST_REPEATS and _peak(entry))
+        entry = next(able, None)
+        if entry is None:
+            return None
+        more = int(PROVEN_SHARE * _peak(entry))
+        self._announce(entry.place, f"measured with {more >> 10} KiB more, to prove that it would be seen")
+        try:
+            orders = self.known.again(HEAD, entry.place)
+        except MemprofError as error:
+            self.progress.say(f"no positive control: {error}")
+            return None
+        orders = [replace(order, job=replace(order.job, release=False)) for order in orders]  # which nobody judges
+        sides = {
+            "first": [_called(order, "as it is") for order in orders],
+            "second": [_called(order, _AGAIN) for order in orders],
+            "more": [_called(_heavier(order, more), _MORE) for order in orders],
+        }
+        runs = self._measure(sides)
+        entries = {name: self._entry(side_runs) for name, side_runs in runs.items()}
+        raised = verdicts.judge([entries["first"]], [_as(entries["more"], entries["first"])], self.request.limits)
+        quiet = verdicts.judge([entries["first"]], [_as(entries["second"], entries["first"])], self.request.limits)
+        alarms = ("failed", "regressed", "improved", "failing")
+        return Proof(
+            entry.key,
+            more,
+            seen=any(row.verdict == "regressed" for row in raised),
+            silent=not any(row.verdict in alarms for row in quiet),
+            rows=tuple(row for row in (*raised, *quiet) if row.phase == PEAK),
+        )
+
+    def _announce(self, place: Place, purpose: str) -> None:
+        """Say that a place is measured; for runs from a file also say what will be executed, before it is."""
+        self.progress.say(f"{', '.join(map(str, filter(None, place)))}: {purpose}")
+        if self.request.heads:
+            job = _runs_of(self.known.head.from_runs, place)[0].job
+            self.progress.say(f"as the runs file says: {signing.described(job)}")
+
+    def _measure(self, orders: dict[str, list[Order]]) -> dict[str, list[Run]]:
+        sequence = interleaved(dict(orders))
+        return by_side(sequence, campaign.measure([order for _, order in sequence], self.progress, self.keep))
+
+    def _entry(self, runs: Sequence[Run]) -> Entry:
+        return baseline.entries(runs, self.request.metrics or DEFAULT_METRICS)[0]
+
+
+def _called(order: Order, words: str) -> Order:
+    """The order with these words behind its variant's name: its runs are no repeats of the others."""
+    return replace(order, job=replace(order.job, variant=f"{order.job.variant} ({words})"))
+
+
+def _as(entry: Entry, other: Entry) -> Entry:
+    return replace(entry, variant=other.variant, threads=other.threads)
+
+
+def _heavier(order: Order, more: int) -> Order:
+    held = int(order.job.knobs.get("ballast", 0))
+    return replace(order, job=replace(order.job, knobs={**order.job.knobs, "ballast": str(held + more)}))
+
+
+def _row(entry: Entry, row: Judged) -> Row | None:
+    return next((fresh for fresh in entry.rows if (fresh.phase, fresh.metric) == (row.phase, row.metric)), None)
+
+
+def _peak(entry: Entry) -> float:
+    return max((row.median for row in entry.rows if row.metric in ("rss_peak_bytes", "anon_end_bytes")), default=0.0)

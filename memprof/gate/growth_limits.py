@@ -1,0 +1,59 @@
+"""The growth that a suite's [[growth]] asks a gate for: measured as `memprof grow` measures it, each variant and unit in processes of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..campaign.progress import Progress
+from ..records.summary import Key
+from ..subjects.order import Order
+from ..subjects.suite import GrowthWish, Suite
+from ..verdicts.growth_limits import Limit, Measured
+from . import suite_limits as wishing
+from .request import GateRequest
+
+if TYPE_CHECKING:
+    from ..grow.grow import Grown, GrowRequest
+
+
+@dataclass(frozen=True)
+class Wished:
+    """A growth to measure: of which variant, by which unit, within which limit, and how."""
+
+    key: Key
+    limit: Limit
+    request: GrowRequest
+
+
+def wished(suite: Suite, orders: Sequence[Order], request: GateRequest) -> tuple[Wished, ...]:
+    """What is to be measured. Raises UsageError, before anything is, for a [[growth]] that matches no runtime, or cannot be measured there."""
+    return tuple(
+        Wished(wishing.key_of(order), Limit(wish.per, wish.limit_bytes), _request(wish, order))
+        for wish in suite.growth
+        for order in wishing.wanted("growth", wish, orders, request, "the growth of a program is judged by memprof grow --cmd")
+    )
+
+
+def _request(wish: GrowthWish, order: Order) -> GrowRequest:
+    from ..grow import grow  # brings numpy along, which no other gate needs
+
+    return grow.request_of(order, wish.per, wish.shapes, wish.budget)
+
+
+def measured(wishes: Sequence[Wished], request: GateRequest, progress: Progress) -> tuple[Measured, ...]:
+    """Each growth that is wished for. A runtime that fails before it can be judged is a result. Raises as campaign.measure does."""
+    if not wishes:
+        return ()
+    from ..grow import grow
+
+    def seek(wish: Wished, keep: wishing.Keep) -> Grown:
+        progress.say(f"{wish.key.model}, {wish.key.variant}: whether it grows with each {wish.limit.per}")
+        return grow.grow(wish.request, progress, keep)
+
+    holds = "the processes whose growth was measured"
+    return tuple(
+        Measured(wish.key, wish.limit.per, answer.verdict if answer is not None else None, wish.limit, failure)
+        for wish, answer, failure in wishing.answers(wishes, seek, request.growth_output, holds, progress)
+    )

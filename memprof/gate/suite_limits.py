@@ -1,0 +1,66 @@
+"""What [[growth]] and [[law]] of a suite have in common: which variants they name, and how each is sought and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from ..base.errors import MeasurementError, UsageError
+from ..campaign.progress import Progress
+from ..campaign.runs_writer import keeping
+from ..places.place import HERE
+from ..records.summary import Key
+from ..subjects.order import Order
+from ..subjects.suite import GrowthWish, LawWish
+from .interleaving import place_of
+from .request import GateRequest
+
+
+class _Answer(Protocol):
+    @property
+    def interrupted(self) -> bool: ...
+
+
+Wished = TypeVar("Wished")
+Answer = TypeVar("Answer", bound=_Answer)
+Keep = Callable[[bytes], None]
+
+
+def wanted(word: str, wish: GrowthWish | LawWish, orders: Sequence[Order], request: GateRequest, of_a_program: str) -> list[Order]:
+    """The first order of each variant of a runtime that a [[growth]] or [[law]] names. Raises UsageError if there is none, or it is elsewhere."""
+    if request.on is not HERE:
+        raise UsageError(f"[[{word}]] is measured on this machine alone: leave out --on, or take [[{word}]] out of the suite")
+    first = {place_of(order.job): order for order in reversed(orders)}
+    matching = [
+        order
+        for order in reversed(first.values())
+        if fnmatchcase(order.job.model.name, wish.model) and fnmatchcase(order.job.variant, wish.variant)
+    ]
+    runtimes = [order for order in matching if order.command is None]
+    if not runtimes:
+        why = of_a_program if matching else "no model and variant of the suite match"
+        raise UsageError(f"[[{word}]] model {wish.model}, variant {wish.variant} guards nothing: {why}")
+    return runtimes
+
+
+def key_of(order: Order) -> Key:
+    """The variant of an order, as rows name it."""
+    return Key(*place_of(order.job), order.place.machine().name)
+
+
+def answers(
+    wishes: Sequence[Wished], seek: Callable[[Wished, Keep], Answer], output: Path, holds: str, progress: Progress
+) -> Iterator[tuple[Wished, Answer | None, str]]:
+    """Each wish with its answer, or with the reason why a runtime has none. output: keeps the runs. Raises as campaign.measure does."""
+    with keeping(output, progress.say, holds=holds) as keep:
+        for wish in wishes:
+            try:
+                answer = seek(wish, keep)
+            except MeasurementError as error:
+                yield wish, None, str(error)
+                continue
+            if answer.interrupted:
+                raise KeyboardInterrupt
+            yield wish, answer, ""

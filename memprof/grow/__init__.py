@@ -1,0 +1,1 @@
+"""Whether memory rises with use, which call sites hold what rose, and why."""

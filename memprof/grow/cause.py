@@ -1,0 +1,87 @@
+"""Why memory rose, for an answer of `memprof grow`: the same work in one more process, which stands still after its warm-up and at its end.
+
+A program is stopped from outside, when its marks or its lines tell that it has done so many units. It runs on until it stands still, so the two
+looks are told with the units that were heard of by then.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from ..base.units import counted, format_bytes
+from ..campaign.progress import Progress
+from ..explain import growth as two_looks
+from ..explain.growth import Line
+from ..records import work
+from ..records.types import EXECUTE, Use
+from ..verdicts.growth import Verdict
+from .grow import Grown, GrowRequest, longest, order_of, work_order
+
+RELOADS = "RELOAD"  # the phase of reloads, as the runner calls it
+_ENOUGH_BYTES, _LEAST_UNITS = 16 << 20, 100  # so much more, and so many iterations, show the parts well
+_LINES = 3
+_SHARE = 0.8  # of what a program did that has its own end: another run of it may do a little less
+_MORE = 2
+_PATIENCE = 4  # times as slow as it was
+
+
+def check(request: GrowRequest) -> None:
+    """Raises UsageError for work of which two looks cannot be taken."""
+    if request.command is not None:
+        request.place.only_here("--why of a program, which is stopped after so many units of its work,")
+
+
+def explained(request: GrowRequest, answer: Grown, progress: Progress) -> Grown:
+    """The answer with the two looks, and what they tell among its remarks. Raises what explain.grown.why raises."""
+    verdict = answer.verdict
+    if verdict.word not in ("grows", "bounded"):
+        return replace(answer, remarks=(*answer.remarks, f"--why: it is {verdict.word}, so there is no rise to look into"))
+    warmup, runs = max(verdict.warmup, 1), max(verdict.tail, 1)
+    if verdict.word == "grows" and (each := _each(verdict, answer)) > 0:
+        runs = min(runs, max(_LEAST_UNITS, math.ceil(_ENOUGH_BYTES / each)))
+    elif verdict.word == "bounded":  # what rose before it stopped
+        warmup, runs = 1, max(verdict.warmup - 1, 1)
+    if request.command is not None:
+        looked = _of_program(request, answer, (warmup, warmup + runs), progress)
+        return replace(answer, why=looked, remarks=(*answer.remarks, *_said((*looked.sentences, *looked.remarks))))
+    order = order_of(request)
+    use = Use(runs, 0, request.cycles, 2, request.varied, request.seed) if request.cycles or request.varied else None
+    order = replace(order, job=replace(order.job, warmup=warmup, runs=runs, use=use))
+    looked = two_looks.why(order, progress, last=RELOADS if request.cycles else EXECUTE)
+    traced = order.runtime.name.endswith(".py") and order.place.beside  # tracemalloc's answer is a file
+    lines = two_looks.lines(order, progress, _LINES) if traced else ()
+    return replace(answer, why=looked, remarks=(*answer.remarks, *_said((*looked.sentences, *_lines(lines), *looked.remarks))))
+
+
+def _each(verdict: Verdict, answer: Grown) -> float:
+    """How many bytes came with each unit of those that are repeated."""
+    if verdict.unit in ("iteration", "reload"):
+        return verdict.slope
+    counts = work.unpack(longest(answer.runs[0])).counts
+    return verdict.slope * counts[verdict.unit][-1] / max(next(iter(counts.values()))[-1], 1)
+
+
+def _of_program(request: GrowRequest, answer: Grown, units: tuple[int, int], progress: Progress) -> two_looks.Grown:
+    """The two looks at a program. One that can be asked for more units does more than are needed, so that it has not ended by then."""
+    curve = work.unpack(longest(answer.runs[0]))
+    first, last = units
+    assert request.command is not None
+    if not request.command.has("runs"):
+        last = max(first + 1, first + int(_SHARE * (last - first)))
+    order = work_order(request, _MORE * last)
+    limit_ns = _PATIENCE * (curve.t_ns[-1] - curve.t_ns[0]) + order.job.timeout_ns
+    order = replace(order, job=replace(order.job, timeout_ns=limit_ns))
+    return two_looks.why_program(order, curve.phase, (first, last), next(iter(curve.counts)), progress)
+
+
+def _said(sentences: Iterable[str]) -> Iterator[str]:
+    return (f"{sentence[:1].upper()}{sentence[1:]}." for sentence in sentences)
+
+
+def _lines(lines: tuple[Line, ...]) -> Iterator[str]:
+    for line in lines:
+        where = f"{os.path.basename(line.file)}, line {line.number}"
+        yield f"objects of Python from {where}: {format_bytes(line.bytes)} more in {counted(max(line.blocks, 0), 'block')}"

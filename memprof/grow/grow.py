@@ -1,0 +1,430 @@
+"""Does memory rise with use: repeats a work in several fresh processes, each longer than those before, until the verdict holds or the budget ends.
+
+Each process follows its memory after each unit (runners/repeated.py). The processes of a round do the same, at other addresses. A round is
+decided by memprof.verdicts.growth. A verdict that needs a longer run gets a round four times as long, as far as the budget goes. Growth is confirmed by
+such a round too, if there is time and memory for it: the saw-tooth of a garbage collector looks like growth until its first tooth ends.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+
+from ..base.errors import MeasurementError, UsageError
+from ..base.units import counted, format_bytes, parse_duration_ns
+from ..campaign import campaign
+from ..campaign.progress import Progress
+from ..explain import growth as two_looks
+from ..heap.growth_sites import Rises
+from ..models import check_extents, inputs
+from ..models.identity import identify
+from ..places.place import HERE, Place
+from ..programs.commands import Command
+from ..records import work
+from ..records.settings import in_a_line
+from ..records.types import COMMAND, Run, Use, Work
+from ..subjects import orders
+from ..subjects.order import Order
+from ..subjects.suite import MS, Suite, Variant
+from ..verdicts import growth
+from ..verdicts.growth_limits import RELOAD
+
+_FIRST, _FIRST_CYCLES, _FACTOR = 2000, 50, 4
+_MOST_SHAPES = 64
+_BUDGET_NS = 300 * 1000 * MS
+_ENDLESS = (1 << 31) - 1  # units of a run that ends by time
+_REPORT_NS = 60 * 1000 * MS
+_LOADING_NS = 600 * 1000 * MS  # beside the work, at most
+_SHARE_OF_MEMORY = 0.25  # of what is free, for a round that grows as expected
+
+
+@dataclass(frozen=True)
+class Budget:
+    """At most so many units a process and so much time in all; None for no such limit."""
+
+    units: int | None = None
+    time_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class GrowRequest:
+    """The question: which work is repeated, and for how long at most.
+
+    shapes: those that iterations take, with the seed of their order. cycles: "reload", None for iterations. command: a program that runs by itself,
+    in place of a runtime; phase_regexes: the lines by which its units are told, by unit. soak_ns: one round, whose processes share so much
+    time, and no other. variant: the name of the runs, None for the runtime's.
+    """
+
+    model: str | None
+    runtime: str | None = None
+    knobs: Mapping[str, str] = field(default_factory=dict)
+    threads: int | None = None
+    python: str | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    inputs: str | None = None
+    varied: tuple[Mapping[str, tuple[int, ...]], ...] = ()
+    seed: int | None = None
+    cycles: str | None = None
+    command: Command | None = None
+    phase_regexes: Mapping[str, str] = field(default_factory=dict)
+    budget: Budget = Budget()
+    soak_ns: int | None = None
+    processes: int = growth.LEAST_PROCESSES
+    env: Mapping[str, str] = field(default_factory=dict)
+    variant: str | None = None
+    place: Place = HERE
+
+
+@dataclass(frozen=True)
+class Grown:
+    """The answer: the verdict on the last round, with what each of its processes did. resident: the resident set before the first unit and after the
+    last, by process. shapes: how many were varied. interrupted: by Ctrl-C or SIGTERM, after a whole round. runs: those of the last round. why:
+    the two looks of --why, if they were taken. who: the call sites of --who, if they were recorded."""
+
+    model: str
+    runtime: str
+    version: str
+    settings: str
+    verdict: growth.Verdict
+    resident: tuple[tuple[int, int], ...]
+    shapes: int = 0
+    threads: int | None = None
+    remarks: tuple[str, ...] = ()
+    interrupted: bool = False
+    runs: tuple[Run, ...] = field(default=(), repr=False)
+    why: two_looks.Grown | None = None
+    who: Rises | None = None
+
+
+def grow(
+    request: GrowRequest, progress: Progress, keep: Callable[[bytes], None], so_far: Callable[[bytes], None] = lambda line: None
+) -> Grown:
+    """Measure and decide. Each Run is given to `keep`, and of a long run what is known of it to `so_far` every minute.
+
+    Raises UsageError or InputError for a fault of the request, MeasurementError if a process fails before it has done enough to be judged.
+    """
+    return _Grower(request, progress, keep, so_far).run()
+
+
+def request_of(order: Order, per: str, shapes: str | None = None, budget: str | None = None) -> GrowRequest:
+    """The question by this unit (iteration, reload or shape) for the runtime, model and settings of an order. shapes, budget: the words of `memprof
+    grow`. Raises UsageError."""
+    job = order.job
+    varied, seed = parse_shapes(shapes) if shapes is not None else ((), None)
+    return GrowRequest(
+        model=job.model.path,
+        runtime=job.runtime,
+        knobs=job.knobs,
+        threads=job.threads,
+        python=job.python,
+        shapes=job.shapes,
+        inputs=job.inputs,
+        varied=varied,
+        seed=seed,
+        cycles=RELOAD if per == RELOAD else None,
+        budget=parse_budget(budget) if budget is not None else Budget(),
+        variant=job.variant,
+        env=job.variables,
+    )
+
+
+class _Grower:
+    def __init__(self, request: GrowRequest, progress: Progress, keep: Callable[[bytes], None], so_far: Callable[[bytes], None]) -> None:
+        self._request, self._progress, self._keep, self._so_far = request, progress, keep, so_far
+        self._remarks: list[str] = []
+        self._order = _command_order(request, _FIRST) if request.command is not None else order_of(request)
+        self._end_ns = time.monotonic_ns() + (request.budget.time_ns or _BUDGET_NS)
+
+    def run(self) -> Grown:
+        request, job = self._request, self._order.job
+        if job.assumed:
+            self._progress.say(f"{job.model.name}: {inputs.remark(job.assumed, Path(job.model.path))}")
+        units = _FIRST_CYCLES if request.cycles else _FIRST
+        if request.budget.units is not None:
+            units = min(units, request.budget.units)
+        if request.soak_ns is not None:
+            units = request.budget.units or _ENDLESS
+        answer: Grown | None = None
+        try:
+            while units:
+                begin_ns = time.monotonic_ns()
+                runs = self._round(units)
+                before = answer
+                answer = self._judged(runs)
+                done = min(_done(run) for run in runs)
+                spent_ns = time.monotonic_ns() - begin_ns
+                goes_on = all(run.outcome.ok for run in runs) and self._goes_on(answer, before)
+                units = self._next(done, spent_ns, answer) if goes_on else 0
+        except KeyboardInterrupt:
+            if answer is None:
+                raise
+            answer = replace(answer, interrupted=True)
+        assert answer is not None
+        if request.varied:
+            self._remark(_by_shapes(answer.runs[0]))
+        return replace(answer, remarks=tuple(self._remarks))
+
+    def _round(self, units: int) -> list[Run]:
+        """One round: processes that do the same. The first may be ended by time; the others then do as much as it did."""
+        runs: list[Run] = []
+        for number in range(self._request.processes):
+            left = self._request.processes - number
+            run = self._measure(units, number, self._cap_ns(left))
+            runs.append(run)
+            if number == 0 and self._request.soak_ns is None:
+                units = max(_done(run), 1)
+            if not self._went_well(run):
+                break
+        return runs
+
+    def _cap_ns(self, left: int) -> int:
+        if self._request.soak_ns is not None:
+            return self._request.soak_ns // self._request.processes
+        return max((self._end_ns - time.monotonic_ns()) // left, 1000 * MS)
+
+    def _measure(self, units: int, number: int, cap_ns: int) -> Run:
+        request = self._request
+        if request.command is not None and request.command.has("runs"):
+            self._order = _command_order(request, units)
+        order = _working(self._order, request, units, cap_ns)
+        job = replace(order.job, repeat=number + 1, timeout_ns=cap_ns + (0 if request.command else _LOADING_NS))
+        report_ns = min(_REPORT_NS, cap_ns // 4) if request.soak_ns is not None else 0
+        order = replace(order, job=job, report_ns=report_ns)
+        (run,) = campaign.measure([order], self._progress, self._keep, so_far=self._so_far)
+        if run.outcome.ok and not run.work:
+            raise MeasurementError(_no_units(run, request))
+        if not self._went_well(run):
+            self._failed(run)
+        elif not run.outcome.ok and request.soak_ns is None:
+            self._remark(
+                f"Process {run.job.repeat} was ended after {counted(_done(run), 'unit')}: it had used its share of the budget's time."
+            )
+        return run
+
+    def _went_well(self, run: Run) -> bool:
+        """Whether it did all that was asked, or what time allowed: a program does not know of the budget, and is ended by time."""
+        by_time = self._request.command is not None and run.outcome.status == "timeout"
+        return run.outcome.ok or (by_time and _done(run) >= (growth.LEAST_UNITS if self._request.soak_ns is not None else 1))
+
+    def _failed(self, run: Run) -> None:
+        """A process that ended early is judged by what there is of it, if that is enough."""
+        done = _done(run)
+        if done < growth.LEAST_UNITS:
+            raise MeasurementError(f"{run.job.model.name}, {run.job.variant}: {run.outcome.sentence}")
+        limit = ""
+        if run.outcome.out_of_memory is not False:
+            limit = f"; this machine has {format_bytes(run.machine.memory_bytes)}"
+        self._remarks.append(f"Process {run.job.repeat} ended early, after {done} units: {run.outcome.sentence}{limit}.")
+
+    # -- deciding
+
+    def _judged(self, runs: Sequence[Run]) -> Grown:
+        curves = [work.unpack(longest(run)) for run in runs]
+        series = [growth.series(curve, run.machine.page_bytes) for curve, run in zip(curves, runs, strict=True)]
+        verdict = growth.judge(series)
+        if not all(map(self._went_well, runs)):
+            verdict = _of_one(verdict)
+        job, about = runs[0].job, next((run.about for run in runs if run.about), None)
+        if any(curve.swap[-1] != curve.swap[0] for curve in curves):
+            self._remark("Pages were swapped out or in meanwhile: resident and swapped pages are judged together.")
+        return Grown(
+            job.model.name,
+            job.variant if job.runtime == COMMAND else job.runtime,
+            about.runtime_version if about else "",
+            in_a_line(job.knobs),
+            verdict,
+            tuple((each.rss[0], each.rss[-1]) for each in series),
+            len(self._request.varied),
+            job.threads,
+            runs=tuple(runs),
+        )
+
+    def _goes_on(self, answer: Grown, before: Grown | None) -> bool:
+        """Whether a longer round is wanted: to decide, or to confirm growth that was seen once."""
+        if self._request.soak_ns is not None or (self._request.command is not None and not self._request.command.has("runs")):
+            return False
+        if answer.verdict.word == "undecided":
+            return True
+        return answer.verdict.word == "grows" and (before is None or before.verdict.word != "grows")
+
+    def _next(self, done: int, spent_ns: int, answer: Grown) -> int:
+        """How many units the next round has, 0 for no more round."""
+        budget, left_ns = self._request.budget, self._end_ns - time.monotonic_ns()
+        units = min(_FACTOR * done, int(done * left_ns / max(spent_ns, 1)))
+        if budget.units is not None:
+            units = min(units, budget.units)
+        if answer.verdict.word == "grows":
+            _, available = self._order.place.busy()
+            per_unit = answer.verdict.slope * answer.verdict.tail / max(done, 1)
+            units = min(units, int(_SHARE_OF_MEMORY * available / max(per_unit, 1)))
+        return units if units >= 2 * done else 0
+
+    def _remark(self, text: str) -> None:
+        if text not in self._remarks:
+            self._remarks.append(text)
+
+
+def _of_one(verdict: growth.Verdict) -> growth.Verdict:
+    """The verdict of a round that was cut short: that on its last process, if it grew until it was ended."""
+    last = verdict.processes[-1]
+    if last.word != "grows":
+        return verdict
+    facts = {name: getattr(last, name) for name in growth.Growth.__dataclass_fields__}
+    return growth.Verdict(**facts, processes=verdict.processes)
+
+
+def _by_shapes(run: Run) -> str:
+    """How much had come when the last new shape had come, in the first process of the last round."""
+    curve = work.unpack(longest(run))
+    shapes = curve.counts["shape"]
+    place = next(place for place, count in enumerate(shapes) if count == shapes[-1])
+    rise = format_bytes(max(0, curve.rss[place] - curve.rss[0]))
+    return f"{rise} came with {counted(shapes[-1], 'shape')}, the last of them new in iteration {curve.counts['iteration'][place]:,}."
+
+
+def longest(run: Run) -> Work:
+    """The curve of a run's work: of the phase with most rows."""
+    return max(run.work, key=lambda record: record.rows)
+
+
+def last_round(runs: Sequence[Run]) -> Sequence[Run]:
+    """The runs of the last round, from runs of one variant in their order."""
+    firsts = [place for place, run in enumerate(runs) if run.job.repeat == 1]
+    return runs[firsts[-1] :] if firsts else runs
+
+
+def _done(run: Run) -> int:
+    if not run.work:
+        return 0
+    counts = work.unpack(longest(run)).counts
+    return int(next(iter(counts.values()))[-1])
+
+
+def _no_units(run: Run, request: GrowRequest) -> str:
+    if request.phase_regexes:
+        pattern = next(iter(request.phase_regexes.values()))
+        return f"{run.job.variant}: no line that it printed matches '{pattern}', so that no unit was counted"
+    return (
+        f"{run.job.variant}: it counted no unit. Mark its iterations with memprof_iteration() or iteration() (see memprof marks), "
+        "or name the line that it prints after each: --phase request='^served'"
+    )
+
+
+def _suite(request: GrowRequest) -> Suite:
+    return Suite(
+        threads=(request.threads,) if request.threads else (),
+        shapes={**(request.varied[0] if request.varied else {}), **request.shapes},
+        inputs=request.inputs,
+        warmup=0,
+        runs=1,
+        interval_ns=10 * MS,
+        python=request.python,
+        release=False,
+        place=request.place,
+    )
+
+
+def order_of(request: GrowRequest) -> Order:
+    """The order of the model in the runtime. Raises UsageError and InputError."""
+    if request.model is None:
+        raise UsageError("name a model, or a program with --cmd")
+    if request.runtime is None:
+        raise UsageError("name the runtime that executes it: -r NAME")
+    python = request.place.interpreter(request.python)
+    model = identify(request.model)
+    variant = Variant(
+        runtime=request.runtime, name=request.variant or request.runtime, set=dict(request.knobs), python=python, env=dict(request.env)
+    )
+    order = orders.order(_suite(request), model, variant)
+    if not order.runtime.takes(model.path):
+        raise UsageError(f"{model.name}: {order.runtime.name} does not take it")
+    if order.runtime.native is not None and (request.varied or request.cycles or request.soak_ns is not None):
+        raise UsageError(f"{order.runtime.name} is a C program that only iterates: --shapes, --cycles and --for are for runtimes in Python")
+    return order
+
+
+def work_order(request: GrowRequest, units: int) -> Order:
+    """The order of so many units of the request's work. Raises UsageError and InputError."""
+    order = _command_order(request, units) if request.command is not None else order_of(request)
+    return _working(order, request, units)
+
+
+def _working(order: Order, request: GrowRequest, units: int, most_ns: int = 0) -> Order:
+    """The order with its work repeated so often, for so long at most; 0 ns for any time."""
+    use = Use(units, most_ns, request.cycles, 2, request.varied, request.seed)
+    return replace(order, job=replace(order.job, use=use, runs=units), env={**order.env, "MEMPROF_WORK": "1"})
+
+
+def _command_order(request: GrowRequest, units: int) -> Order:
+    assert request.command is not None
+    if request.varied or request.cycles:
+        raise UsageError("--shapes and --cycles are for a runtime: a program does its own work")
+    variant = Variant(runtime=COMMAND, name=request.command.name, command=request.command)
+    models = (request.model,) if request.model else ()
+    suite = replace(_suite(request), models=models, variants=(variant,), repeats=1, runs=units, phase_regexes=dict(request.phase_regexes))
+    return orders.plan(suite).orders[0]
+
+
+# -- shapes
+
+_DOMAIN = re.compile(r"([A-Za-z_, ]+?)\s+in\s+([0-9, ]+)$")
+_TOO_LONG = re.compile(r"[0-9]{20}")  # beyond 64 bits, and from 4,300 digits on Python refuses to read it
+_ORDER = re.compile(r"\((?:random, seed ([0-9]+)|in turn)\)$")
+
+
+def parse_shapes(text: str) -> tuple[tuple[dict[str, tuple[int, ...]], ...], int | None]:
+    """`input=1,3,H,W; H,W in 224,320,640 (random, seed 1)`: all shapes, and the seed of their order, None for one after another.
+
+    Raises UsageError for any other text, for numbers that no dimension can have, and for more shapes than inputs are made for at once.
+    """
+    if _TOO_LONG.search(text):
+        raise UsageError("--shapes: a number of so many digits is neither a size nor a seed")
+    order = _ORDER.search(text)
+    seed = int(order[1]) if order is not None and order[1] is not None else None
+    parts = [part.strip() for part in (text[: order.start()] if order is not None else text).split(";") if part.strip()]
+    templates: dict[str, list[str]] = {}
+    domains: dict[str, tuple[int, ...]] = {}
+    for part in parts:
+        domain = _DOMAIN.match(part)
+        if domain is not None:
+            sizes = tuple(int(word) for word in domain[2].replace(" ", "").split(",") if word)
+            if not sizes or min(sizes) < 1:
+                raise UsageError(f"--shapes: {part!r} names no size of 1 or more")
+            domains.update({letter.strip(): sizes for letter in domain[1].split(",") if letter.strip()})
+            continue
+        name, equals, words = part.rpartition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--shapes: {part!r} is neither INPUT=1,3,H,W nor H,W in 224,320")
+        templates[name.strip()] = [word.strip() for word in words.split(",")]
+    used = list(dict.fromkeys(word for words in templates.values() for word in words if not word.isdecimal()))
+    for letter in used:
+        if letter not in domains:
+            raise UsageError(f"--shapes: which sizes has {letter or 'an empty dimension'}? Write {letter or 'H'} in 224,320")
+    for letter in domains:
+        if letter not in used:
+            raise UsageError(f"--shapes: no input has a dimension {letter}")
+    if not used:
+        raise UsageError("--shapes: no dimension varies: write INPUT=1,3,H,W; H,W in 224,320")
+    shapes: list[dict[str, tuple[int, ...]]] = []
+    for sizes in product(*(domains[letter] for letter in used)):
+        value = dict(zip(used, sizes, strict=True))
+        shapes.append({name: tuple(value.get(word, 0) or int(word) for word in words) for name, words in templates.items()})
+    for shape in shapes:
+        for name, extents in shape.items():
+            check_extents(name, extents)
+    if len(shapes) > _MOST_SHAPES:
+        raise UsageError(f"--shapes: these are {len(shapes)} shapes, and {_MOST_SHAPES} is the most: all inputs are made before the first")
+    return tuple(shapes), seed
+
+
+def parse_budget(text: str) -> Budget:
+    """`20000` units a process, or `10min` in all. Raises UsageError for neither."""
+    if text.isdecimal():
+        if int(text) < growth.LEAST_UNITS:
+            raise UsageError(f"--budget {text}: {growth.LEAST_UNITS} units are the least that can be judged")
+        return Budget(units=int(text))
+    return Budget(time_ns=parse_duration_ns(text))

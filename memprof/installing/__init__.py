@@ -1,1 +1,0 @@
-"""Makes the environments of memprof.programs.environments: pip is asked what a runtime needs, then a virtual environment gets it."""

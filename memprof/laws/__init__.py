@@ -1,0 +1,1 @@
+"""Laws of memory: terms, their fit and its intervals. Pure."""

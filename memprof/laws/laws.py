@@ -1,0 +1,253 @@
+"""Laws: memory as a function of dimensions such as batch, context or sessions, from a few measured points.
+
+A law is a sum of terms with a coefficient each. `terms` has these, `fitting` fits them to points, `rivals` chooses among them, and `design` says
+which point to measure next. No process, no file, no clock. Sizes are in bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+from ..base.thread_limits import load_scipy
+from .log_periodic import Arena, Following, Growth, Stepped
+from .model_selection import between, rivals_of
+from .terms import NOISE, SHAPE, At, Point, Term, columns_of, distance, ranges_of
+
+if TYPE_CHECKING:
+    from .fit import Fit
+    from .terms import Floats
+
+# A law with a larger typical error at unseen points than this share is none. That of an arena may be off by the height of its steps.
+_NO_LAW, _NO_LAW_OF_STEPS = 0.05, 0.25
+_CONFIDENCE = 0.95
+_AS_GOOD = 2.0  # of scores
+FARTHEST = 1 << 40  # a dimension of which a law does not depend has no largest value
+_EVERY = 512
+_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """A term's coefficient in bytes, and the interval in which it lies with 95%."""
+
+    term: Term
+    bytes: float
+    low_bytes: float
+    high_bytes: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The size to expect at a place, and the interval in which it lies with 95%. beyond: the dimensions whose measured range does not hold it."""
+
+    at: At
+    bytes: float
+    low_bytes: float
+    high_bytes: float
+    beyond: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Law:
+    """A law. error: its typical error at points that it did not see, as a share of them; None where every point was needed to fit it.
+
+    floor_bytes: memory is never below this, however small the sum is (memory that was freed earlier is used again); 0 for no such floor.
+    steps: how high an arena's steps are beside the law, as a share of what grows; 0 for a law without. simulated: predictions are of a simulated
+    arena, and the coefficients those of the law without it; planned: it is one that does not double, as its planner fills it.
+    ranges: of the points, by dimension. changes: where it changes inside its range, as (dimension, place).
+    """
+
+    coefficients: tuple[Coefficient, ...]
+    error: float | None
+    points: int
+    ranges: Mapping[str, tuple[float, float]]
+    changes: tuple[tuple[str, float], ...] = ()
+    floor_bytes: float = 0.0
+    steps: float = 0.0
+    simulated: bool = False
+    planned: bool = False
+    rivals: tuple[tuple[float, Fit], ...] = field(default=(), repr=False, compare=False)
+    measured: tuple[Point, ...] = field(default=(), repr=False, compare=False)
+    noise: tuple[float, float] = field(default=(0.0, 0.0), repr=False, compare=False)
+
+    def predict(self, at: At) -> Prediction:
+        """The size at a place, anywhere. Raises KeyError for a place without one of the dimensions."""
+        (prediction,) = self.predict_all([at])
+        return prediction
+
+    def predict_all(self, places: Sequence[At]) -> list[Prediction]:
+        """`predict` for several places."""
+        load_scipy()
+        import numpy as np
+        from scipy.special import stdtrit
+
+        columns = columns_of(places, list(self.ranges))
+        best = self.rivals[0][1]
+        middle, variance = best.at(columns, len(places))
+        variance = variance + between(self.rivals, columns, len(places), middle)
+        away = distance(places, [point.at for point in self.measured], self.ranges)
+        own = np.hypot(self.noise[0], self.noise[1] * middle) * best.scale
+        # Steps are in the variance of a law that has them.
+        shape = SHAPE + 2 * (self.error or 0.0) if not self.steps and not self.simulated else SHAPE
+        variance = variance + own**2 + (shape * away * middle) ** 2
+        half = float(stdtrit(best.freedom, 0.5 + _CONFIDENCE / 2)) * np.sqrt(variance)
+        return [
+            Prediction(place, float(size), float(max(size - wide, 0.0)), float(size + wide), self._beyond(place))
+            for place, size, wide in zip(places, middle, half, strict=True)
+        ]
+
+    def _beyond(self, at: At) -> tuple[str, ...]:
+        return tuple(name for name, (low, high) in self.ranges.items() if not low <= at[name] <= high)
+
+    def depends_on(self, name: str) -> bool:
+        """Whether one of its terms has the dimension."""
+        return any(name in entry.term.names for entry in self.coefficients)
+
+    def coefficient(self, words: str) -> Coefficient | None:
+        """The coefficient of the term of those words, None if the law has none."""
+        return next((coefficient for coefficient in self.coefficients if coefficient.term.words == words), None)
+
+
+def law(points: Sequence[Point], *, noise: tuple[float, float] = NOISE, arena: Arena | None = None, simple: bool = False) -> Law | None:
+    """The law of some points, None where no sum of these terms is one.
+
+    noise: what two runs at the same place differ by, as bytes and as a share of the size; both are standard deviations. A point that died of
+    want of memory bounds the law from below. arena: whose memory it is, where its regions double. simple: only a sum of powers and products is
+    looked for.
+    """
+    rivals = rivals_of(points, noise, simple=simple, arena=arena)
+    whole = [point for point in points if not point.least]
+    if not rivals or len(whole) <= 1:
+        return None
+    best = rivals[0][1]
+    sizes = _sizes(whole)
+    error = _typical_error(best, sizes)
+    if error is not None and error > (_NO_LAW_OF_STEPS if isinstance(best, Stepped) else _NO_LAW):
+        return None
+    ranges = ranges_of(points)
+    return Law(
+        coefficients=_coefficients(best),
+        error=error,
+        points=len(points),
+        ranges=ranges,
+        changes=tuple((term.dimension, term.size) for term in best.terms if term.kind == "beyond"),
+        floor_bytes=best.floor,
+        steps=best.steps if isinstance(best, Stepped | Following) else 0.0,
+        simulated=isinstance(best, Following),
+        planned=isinstance(best, Following) and not best.doubles,
+        rivals=tuple(rivals),
+        measured=tuple(points),
+        noise=noise,
+    )
+
+
+def single_step(law: Law, name: str) -> tuple[float, float] | None:
+    """The neighbouring values of a dimension between which a single step explains the points as well as the law does: then they tell no slope. None
+    where none does."""
+    values = sorted({point.at[name] for point in law.measured if not point.least})
+    for below, above in itertools.pairwise(values):
+        stepped = [replace(point, at={**point.at, name: 1.0 if point.at[name] <= below else 2.0}) for point in law.measured]
+        if simple_score(stepped, law.noise) <= law.rivals[0][1].score + _AS_GOOD:
+            return below, above
+    return None
+
+
+def growth_of(law: Law | None) -> Growth:
+    """What a planned law says that grows, as an arena asks it; empty where it is no sum of powers and products."""
+    if law is None or law.floor_bytes:
+        return ()
+    terms = [(entry.term, entry.bytes) for entry in law.coefficients if entry.term.powers]
+    return tuple(terms) if all(not term.kind and size > 0 for term, size in terms) else ()
+
+
+def simple_score(points: Sequence[Point], noise: tuple[float, float]) -> float:
+    """How well the best law of powers and products fits: less is better, and comparable for the same places and noise."""
+    return min((fit.score for _, fit in rivals_of(points, noise, simple=True)), default=math.inf)
+
+
+def _coefficients(fit: Fit) -> tuple[Coefficient, ...]:
+    load_scipy()
+    import numpy as np
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(fit.freedom, 0.5 + _CONFIDENCE / 2)) * fit.scale * np.sqrt(np.maximum(np.diag(fit.covariance), 0.0))
+    ordered = sorted(zip(fit.terms, fit.bytes, half, strict=True), key=lambda row: (row[0].degree, row[0].powers, row[0].kind))
+    return tuple(Coefficient(term, float(size), float(size - wide), float(size + wide)) for term, size, wide in ordered)
+
+
+def _typical_error(fit: Fit, sizes: Floats) -> float | None:
+    """The median of the errors at unseen points, as a share."""
+    import numpy as np
+
+    seen = np.isfinite(fit.errors)
+    return float(np.median(np.abs(fit.errors[seen]) / sizes[seen])) if seen.any() else None
+
+
+def _sizes(points: Sequence[Point]) -> Floats:
+    import numpy as np
+
+    return np.array([point.bytes for point in points], dtype=float)
+
+
+# -- the inverse
+
+
+class Predicts(Protocol):
+    """A law, or several of which the largest counts."""
+
+    def predict_all(self, places: Sequence[At]) -> list[Prediction]:
+        """The size to expect at each place."""
+
+
+def largest(law: Predicts, name: str, others: At, within_bytes: float, start: int) -> tuple[int | None, int | None, int | None]:
+    """The largest whole value of a dimension up to which every predicted size is within a limit, with the other dimensions fixed: as predicted,
+    the most that is safe (the upper ends of the intervals fit too), and the most that is possible (their lower ends do). None where not even
+    `start` fits; values end at 2^40, where the law does not depend on the dimension.
+
+    An interval is narrow at measured places, wide between them, and widest far beyond: its ends may cross the limit more than once, and the first
+    time counts. Far beyond it may hold 0, and says no longer what is possible: that is None then, though a value fits as predicted.
+    """
+    values = _values(start)
+    predictions: list[Prediction] = []
+    for begin in range(0, len(values), _AT_ONCE):
+        predictions += law.predict_all([{**others, name: value} for value in values[begin : begin + _AT_ONCE]])
+        if any(prediction.low_bytes > within_bytes for prediction in predictions[begin:]):
+            break  # a simulated arena takes milliseconds a place; what lies beyond is not asked for
+
+    def most(end: str) -> int | None:
+        too_large = next((place for place, prediction in enumerate(predictions) if getattr(prediction, end) > within_bytes), None)
+        if too_large is None:
+            return FARTHEST
+        if not too_large:
+            return None
+        low, high = values[too_large - 1], values[too_large]
+        while high - low > 1:
+            middle = (low + high) // 2
+            (prediction,) = law.predict_all([{**others, name: middle}])
+            low, high = (middle, high) if getattr(prediction, end) <= within_bytes else (low, middle)
+        return low
+
+    value, surely, possibly = most("bytes"), most("high_bytes"), most("low_bytes")
+    return value, surely, None if possibly == FARTHEST and value != FARTHEST else possibly
+
+
+def _values(start: int) -> list[int]:
+    """Values at which to look whether they fit: every one at first, then 2% apart."""
+    values = list(range(start, start + _EVERY))
+    while values[-1] < FARTHEST:
+        values.append(min(values[-1] + max(values[-1] // 50, 1), FARTHEST))
+    return values
+
+
+# -- where there is no law
+
+
+def bounds(points: Sequence[Point], at: At) -> tuple[float | None, float | None]:
+    """The least and the most that memory can be at a place if it grows with every dimension: None where no point bounds it."""
+    below = [point.bytes for point in points if all(point.at[name] <= at[name] for name in at)]
+    above = [point.bytes for point in points if not point.least and all(point.at[name] >= at[name] for name in at)]
+    return max(below, default=None), min(above, default=None)

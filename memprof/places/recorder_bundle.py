@@ -1,0 +1,70 @@
+"""The recorder as one zip file in the cache, and the command that starts it.
+
+The zip holds the sources and their bytecode for the interpreter that made it, so that nothing is compiled while someone waits. Another
+interpreter falls back to the sources.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import io
+import marshal
+import sys
+import zipfile
+from functools import lru_cache
+from pathlib import Path
+
+from .. import recorder
+from ..base import files
+from ..base.cache import cache_folder
+from ..programs import recorder_build
+from .place import HERE, Place, RecorderKind
+
+_MAIN = b"import sys\nfrom memprof.recorder.__main__ import main\n\nsys.exit(main())\n"
+
+# `python PROBE.zip` would go through runpy and its twenty modules. The interpreter's teardown has nothing to do. Either takes milliseconds of
+# every job, so both are avoided.
+_START = (
+    "import os, sys; sys.path.insert(0, sys.argv[1]); from memprof.recorder.__main__ import main; "
+    "code = main(); sys.stdout.flush(); sys.stderr.flush(); os._exit(code)"
+)
+
+
+def recorder_command(kind: RecorderKind = "python", place: Place = HERE) -> list[str]:
+    """The words that start the recorder there: no site-packages, no PYTHON* variable and no module in the working folder can change it.
+
+    Raises InputError if the recorder in C cannot be compiled, and if the place has no Python for the other.
+    """
+    if kind == "c":
+        return [place.executable(str(recorder_build.built(place.machine().arch)))]
+    sources = place.sources(recorder_zip())
+    return [place.python or "", "-I", "-S", "-c", _START, sources]
+
+
+@lru_cache(maxsize=1)
+def recorder_zip() -> Path:
+    """The path of the recorder's zip file, written on first use."""
+    sources = {f"memprof/recorder/{path.name}": path.read_bytes() for path in sorted(Path(recorder.__path__[0]).glob("*.py"))}
+    sources["memprof/__init__.py"] = b""
+    sources["__main__.py"] = _MAIN
+    facts = repr((sources, sys.implementation.cache_tag, sys.version)).encode()
+    path = cache_folder("recorder") / f"{hashlib.sha256(facts).hexdigest()[:16]}.zip"
+    if not path.exists():
+        files.write(path, _zipped(sources))
+    return path
+
+
+def _zipped(sources: dict[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, source in sources.items():
+            archive.writestr(name, source)
+            archive.writestr(name + "c", _bytecode(source, name))
+    return packed.getvalue()
+
+
+def _bytecode(source: bytes, name: str) -> bytes:
+    """A .pyc that is loaded unchecked (PEP 552: flags 1, hash-based and unchecked)."""
+    code = compile(source, name, "exec", dont_inherit=True)
+    return importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + importlib.util.source_hash(source) + marshal.dumps(code)

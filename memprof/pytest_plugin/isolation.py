@@ -1,0 +1,210 @@
+"""Marked tests, in the first process: each runs in a separate process, whose reports are passed on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ..base.errors import MemprofError, UsageError
+from ..base.units import parse_bytes
+from .limit import NO_GROWTH, ONLY_LINUX, PEAK_RSS, Limit
+from .worker import CALLS, MARKS, PHASE, REPORTS
+
+if TYPE_CHECKING:
+    from ..records.types import Run
+
+_ROUNDS = (1000, 8000)  # calls a process; the second only if the first does not decide
+_CHILD = """
+import json, os, sys
+with open(sys.argv[1]) as file:
+    words = json.load(file)
+sys.path[:] = words["path"]
+for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):
+    os.environ.pop(name, None)
+import pytest
+sys.exit(pytest.main(words["args"]))
+"""
+_MONTH_NS = 30 * 24 * 3600 * 10**9
+# Options for the first process alone: they choose among tests, spread them, stop in a debugger, or write reports and caches.
+_FLAGS = {
+    *("-d", "--pdb", "--trace", "--lf", "--last-failed", "--ff", "--failed-first", "--nf", "--new-first", "--sw", "--stepwise"),
+    *("--sw-skip", "--stepwise-skip", "--sw-reset", "--stepwise-reset", "--cache-clear", "--pyargs"),
+}
+_VALUED = {
+    *("-k", "-m", "-n", "--numprocesses", "--maxprocesses", "--dist", "--tx", "--lfnf", "--last-failed-no-failures", "--deselect"),
+    *("--ignore", "--ignore-glob", "--junitxml", "--junit-xml", "--report-log", "--html", "--log-file", "--cov", "--cov-report"),
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run a marked test in a separate process, and pass on its reports."""
+    grows = item.get_closest_marker(NO_GROWTH) is not None
+    alone = item.get_closest_marker(PEAK_RSS) is not None and "memprof" not in getattr(item, "fixturenames", ())
+    if os.environ.get(REPORTS) or not (grows or alone):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in _growth_reports(item) if grows else _reports(item):
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+def _reports(item: pytest.Item) -> list[pytest.TestReport]:
+    if not sys.platform.startswith("linux"):
+        return [_report(item, "setup", "skipped", (str(item.path), 0, f"Skipped: {ONLY_LINUX}"))]
+    try:
+        Limit.of(item)
+    except UsageError as error:
+        return [_report(item, "setup", "failed", str(error))]
+    from ..places.leftovers import scratch
+
+    try:
+        with scratch("pytest") as work:
+            run, reports = _measured_reports(item, work.folder)
+    except MemprofError as error:
+        return [_report(item, "setup", "failed", str(error))]
+    for report in reports:
+        _judge_all_processes(item, report, run)
+    return reports
+
+
+def _measured_reports(item: pytest.Item, folder: Path, **environment: str) -> tuple[Run, list[pytest.TestReport]]:
+    """The run of a test in its own process, and the test's reports from there."""
+    path = folder / "reports.jsonl"
+    path.unlink(missing_ok=True)
+    run = _measured_test(item, folder, path, environment)
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    reports = [item.config.hook.pytest_report_from_serializable(config=item.config, data=json.loads(line)) for line in lines]
+    for report in reports:
+        report.nodeid, report.location = item.nodeid, item.location
+        if isinstance(report.longrepr, list):  # a skip's place and reason, a tuple until it was JSON
+            report.longrepr = tuple(report.longrepr)
+    if [report.when for report in reports][-1:] != ["teardown"]:
+        reports.append(_report(item, "call", "failed", _ended(run)))
+    return run, reports
+
+
+def _growth_reports(item: pytest.Item) -> list[pytest.TestReport]:
+    """The reports of a test that must not grow: those of its last process, or of the first in which it did not pass."""
+    if not sys.platform.startswith("linux"):
+        return [_report(item, "setup", "skipped", (str(item.path), 0, f"Skipped: {ONLY_LINUX}"))]
+    from ..places.leftovers import scratch
+    from ..records import work
+    from ..records.summary import key
+    from ..verdicts import growth, growth_limits
+    from ..verdicts.growth_limits import Measured
+
+    try:
+        limit = growth_limits.Limit("call", _per_call(item))
+        with scratch("pytest") as space:
+            for calls in _ROUNDS:
+                series = []
+                for _ in range(growth.LEAST_PROCESSES):
+                    run, reports = _measured_reports(item, space.folder, **{CALLS: str(calls), "MEMPROF_WORK": "1"})
+                    if any(report.outcome != "passed" for report in reports) or not run.work:
+                        return reports
+                    series.append(growth.series(work.unpack(max(run.work, key=lambda record: record.rows)), run.machine.page_bytes))
+                verdict = growth.judge(series)
+                if verdict.word != "undecided" or verdict.tail < calls - 1:  # its time ended before its calls
+                    break
+    except MemprofError as error:
+        return [_report(item, "setup", "failed", str(error))]
+    row = growth_limits.judged(Measured(key(run), "call", verdict), limit)
+    for report in reports:
+        report.user_properties = [*report.user_properties, ("growth_bytes_per_call", verdict.slope)]
+        if report.when == "call" and row.verdict != "ok" and not hasattr(report, "wasxfail"):
+            report.outcome, report.longrepr = "failed", f"the test's memory: {row.reason}"
+    return reports
+
+
+def _per_call(item: pytest.Item) -> int:
+    """The limit of a test that must not grow. Raises UsageError for a mark with other arguments, and beside another way of measuring."""
+    mark = item.get_closest_marker(NO_GROWTH)
+    assert mark is not None
+    words = dict(mark.kwargs)
+    size = words.pop("per_call", "0 B")
+    if mark.args or words or not isinstance(size, str | int):
+        raise UsageError(f'{item.nodeid}: write @pytest.mark.{NO_GROWTH}(per_call="0 B")')
+    if item.get_closest_marker(PEAK_RSS) is not None:
+        raise UsageError(f"{item.nodeid}: {PEAK_RSS} and {NO_GROWTH} are for a test each: the second calls it again and again")
+    if "memprof" in getattr(item, "fixturenames", ()):
+        raise UsageError(f"{item.nodeid}: with the memprof fixture write memprof.grows(FUNCTION), without the mark {NO_GROWTH}")
+    return parse_bytes(str(size))
+
+
+def _measured_test(item: pytest.Item, folder: Path, reports: Path, more: Mapping[str, str]) -> Run:
+    """Run the test in its own process, which is polled from outside with all that it starts."""
+    from ..campaign import campaign
+    from ..campaign.progress import Silent
+    from ..programs.commands import Command
+    from ..programs.runtimes import runners_path
+    from ..records.types import COMMAND
+    from ..subjects.orders import plan
+    from ..subjects.suite import Suite, Variant
+
+    words = folder / "words.json"
+    words.write_text(json.dumps({"path": sys.path, "args": _arguments(item)}), encoding="utf-8")
+    environment = {REPORTS: str(reports), MARKS: str(runners_path() / "memprof_marks.py"), **more}
+    command = Command("test", (sys.executable, "-c", _CHILD, str(words)), environment, str(item.config.invocation_params.dir))
+    suite = Suite(variants=(Variant(COMMAND, "test", command=command),), repeats=1, cache="asis", timeout_ns=_MONTH_NS)
+    (run,) = campaign.measure(plan(suite).orders, Silent(), lambda line: None)
+    return run
+
+
+def _judge_all_processes(item: pytest.Item, report: pytest.TestReport, run: Run) -> None:
+    """Hold the sum of a test's processes to its limit: its own process has judged itself alone."""
+    mark, limit = run.mark(PHASE), Limit.of(item)
+    if mark is None or limit is None or len(run.processes) < 2 or mark.rss_peak_bytes is None:
+        return
+    properties = dict(report.user_properties)  # those of the test, repeated in each report
+    peak = max(mark.rss_peak_bytes, int(str(properties.get("peak_rss_bytes", 0))))
+    report.user_properties = [(name, peak if name == "peak_rss_bytes" else value) for name, value in report.user_properties]
+    if report.when == "call" and report.outcome == "passed" and not hasattr(report, "wasxfail"):
+        try:
+            limit.check(peak, mark.rss_begin_bytes or 0, "the test's process tree")
+        except pytest.fail.Exception as error:
+            report.outcome, report.longrepr = "failed", str(error)
+
+
+def _arguments(item: pytest.Item) -> list[str]:
+    """The words of the pytest that runs this one test: the words of this pytest, as far as they concern a test, and the test's place."""
+    config = item.config
+    name = item.nodeid.partition("::")[2]
+    given_words = [*config.getini("addopts"), *shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *map(str, config.invocation_params.args)]
+    for positional in reversed(getattr(config.option, "file_or_dir", None) or []):
+        if positional in given_words:
+            del given_words[len(given_words) - 1 - given_words[::-1].index(positional)]
+    words = [*_heeded(given_words), f"{item.path}::{name}", "--rootdir", str(config.rootpath), "-p", "no:cacheprovider", "-o", "addopts="]
+    words += ["-c", str(config.inipath)] if config.inipath else []
+    if item.get_closest_marker(NO_GROWTH) is not None:  # these keep what each call says, which would be growth of theirs
+        words += ["-p", "no:warnings", *([] if "caplog" in getattr(item, "fixturenames", ()) else ["-p", "no:logging"])]
+    return [*words, f"--import-mode={config.getoption('importmode')}"]
+
+
+def _heeded(given_words: Sequence[str]) -> Iterator[str]:
+    """The words without options for the first process alone, and without their values."""
+    words = iter(given_words)
+    for word in words:
+        option, equals, _ = word.partition("=")
+        if option in _VALUED:
+            if not equals:
+                next(words, None)
+        elif option not in _FLAGS and not (word[:2] in ("-k", "-m", "-n") and not word.startswith("--")):
+            yield word
+
+
+def _ended(run: Run) -> str:
+    how = f"was ended by {run.outcome.signal}" if run.outcome.signal else f"ended with exit code {run.outcome.exit_code or 0}"
+    return f"the test's own process {how} before the test was done\n{(run.output_tail or run.outcome.message or '').strip()[-1500:]}"
+
+
+def _report(item: pytest.Item, when: Any, outcome: Any, words: Any) -> pytest.TestReport:
+    return pytest.TestReport(item.nodeid, item.location, dict.fromkeys(item.keywords, 1), outcome, words, when)

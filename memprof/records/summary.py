@@ -1,0 +1,176 @@
+"""Runs -> statistics of each metric in each phase, over the repeats of one variant. No pandas: the gate runs on this alone."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ..base.errors import InputError
+from ..base.units import counted
+from . import metrics
+from .metrics import Metric
+from .types import EXECUTE, GENERATE, PEAK, PHASES, RELEASE, REQUEST, Run
+
+
+@dataclass(frozen=True)
+class Key:
+    """Two Runs with the same key are repeats of one another. machine: its name, or that of the kind whose machines are interchangeable."""
+
+    model: str
+    variant: str
+    threads: int | None
+    machine: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A metric in a phase over all repeats of a variant that have it: bytes, ns or a count, as the metric says.
+
+    values are in the order of the repeats; stdev is that of a sample, 0 for a single value. exact: no value comes from polling alone.
+    swapped: the most that was swapped out and is missing in a value, in bytes. with_swap: the values with such pages added; none if nothing was
+    swapped out. machines: where each value was measured, if the key's machine is a kind; else empty.
+    """
+
+    key: Key
+    phase: str
+    metric: str
+    values: tuple[float, ...]
+    median: float
+    mean: float
+    min: float
+    max: float
+    stdev: float
+    exact: bool
+    swapped: int = 0
+    with_swap: tuple[float, ...] = ()
+    machines: tuple[str, ...] = ()
+
+
+def key(run: Run) -> Key:
+    """The key of a Run."""
+    kind = run.attempt.kind if run.attempt is not None else None
+    return Key(run.job.model.name, run.job.variant, run.job.threads, kind or run.machine.name)
+
+
+def groups(runs: Iterable[Run]) -> dict[Key, list[Run]]:
+    """Runs by key, in order of first appearance."""
+    by_key: dict[Key, list[Run]] = {}
+    for run in runs:
+        by_key.setdefault(key(run), []).append(run)
+    return by_key
+
+
+def groups_of_one_machine(runs: Iterable[Run]) -> dict[Key, list[Run]]:
+    """As `groups`. Raises InputError if a model and variant, at one thread count, was measured on several machines."""
+    by_key = groups(runs)
+    for key in by_key:
+        machines = sorted({other.machine for other in by_key if replace(other, machine="") == replace(key, machine="")})
+        if len(machines) > 1:
+            raise InputError(f"{key.model}, {key.variant}: one side has runs of {' and '.join(machines)}; compare one machine at a time")
+    return by_key
+
+
+def phases(runs: Iterable[Run]) -> list[str]:
+    """The phases that occur, memprof's own in their order and a program's own after them, where they first appeared."""
+    return order(mark.phase for run in runs for mark in run.marks)
+
+
+def order(names: Iterable[str]) -> list[str]:
+    """Names of phases without repetition, memprof's own in their order first, but RELEASE last."""
+    phases = dict.fromkeys(names)
+    own = [phase for phase in PHASES if phase in phases and phase != RELEASE]
+    return [*own, *(phase for phase in phases if phase not in PHASES), *([RELEASE] if RELEASE in phases else [])]
+
+
+def timed_phase(runs: Iterable[Run]) -> str:
+    """The phase whose iterations are the model's latency: EXECUTE, or else GENERATE or REQUEST if these runs have it."""
+    names = {mark.phase for run in runs for mark in run.marks}
+    return next((phase for phase in (EXECUTE, GENERATE, REQUEST) if phase in names), EXECUTE)
+
+
+def peak_phase(runs: Iterable[Run]) -> str:
+    """The phase in which most of the runs that ended well reach their peak, empty if no run did."""
+    highest = [highest_phase(run) for run in runs if run.complete and run.marks]
+    return max(highest, key=highest.count) if highest else ""
+
+
+def highest_phase(run: Run) -> str:
+    """The first phase in which a run reached its peak, as far as it came; empty if it finished no phase."""
+    highest = first_highest([mark.height_bytes for mark in run.before_release], run.machine.peak_bound_bytes)
+    return "" if highest is None else run.before_release[highest].phase
+
+
+def first_highest(peaks_bytes: Sequence[int], bound_bytes: int) -> int | None:
+    """The place of the first of some phases' peaks that reaches the highest, None if there is none. This is the phase of PEAK everywhere.
+
+    bound_bytes: how far a high-water mark can lie from the truth.
+    """
+    # Later phases often stay at the level of an earlier phase; a few pages more are no new peak.
+    most = max(peaks_bytes, default=0)
+    return next((place for place, peak_bytes in enumerate(peaks_bytes) if peak_bytes >= most - bound_bytes), None)
+
+
+def summarise(runs: Iterable[Run], names: Sequence[str] = metrics.DEFAULT_METRICS) -> tuple[Row, ...]:
+    """Statistics of these metrics, in every phase and for PEAK, of every group of repeats. Values that could not be had are left out."""
+    wanted = [metrics.metric(name) for name in names]
+    rows = []
+    for group_key, group in groups(runs).items():
+        for phase in [*phases(group), PEAK]:
+            rows += [row for metric in wanted if (row := _row(group_key, group, phase, metric)) is not None]
+    return tuple(rows)
+
+
+def failures(failed: int, runs: int, failure: str | None) -> str:
+    """`2 of 5 runs failed: killed by SIGKILL`. failure: the first of them in words."""
+    return f"{failed} of {counted(runs, 'run')} failed: {failure}"
+
+
+def _row(group_key: Key, group: Sequence[Run], phase: str, metric: Metric) -> Row | None:
+    if phase == RELEASE and metric.name in metrics.HIGH_WATER_MARKS:
+        return None  # the peak of a phase that only frees is what was there before it
+    having = [(run, value) for run in group if (value := metrics.value(run, phase, metric)) is not None]
+    if not having:
+        return None
+    exact = all(metrics.exact(run, phase, metric) for run, _ in having)
+    swapped = max(metrics.swapped(run, phase, metric) for run, _ in having)
+    with_swap = tuple(value for run, _ in having if (value := metrics.with_swap(run, phase, metric)) is not None) if swapped else ()
+    kinds = all(run.attempt is not None and run.attempt.kind for run, _ in having)
+    machines = tuple(run.machine.name for run, _ in having) if kinds else ()
+    return row(group_key, phase, metric.name, tuple(value for _, value in having), exact, swapped, with_swap, machines)
+
+
+def whole(plain: Row) -> Row:
+    """The row with the swapped-out pages in its values; the row itself if there are none."""
+    if not plain.with_swap:
+        return plain
+    machines = plain.machines if len(plain.machines) == len(plain.with_swap) else ()
+    return replace(row(plain.key, plain.phase, plain.metric, plain.with_swap, plain.exact, machines=machines), swapped=plain.swapped)
+
+
+def row(
+    group_key: Key,
+    phase: str,
+    metric: str,
+    values: tuple[float, ...],
+    exact: bool,
+    swapped: int = 0,
+    with_swap: tuple[float, ...] = (),
+    machines: tuple[str, ...] = (),
+) -> Row:
+    """The Row of these values, at least one."""
+    return Row(
+        key=group_key,
+        phase=phase,
+        metric=metric,
+        values=values,
+        median=statistics.median(values),
+        mean=statistics.fmean(values),
+        min=min(values),
+        max=max(values),
+        stdev=statistics.stdev(values) if len(values) > 1 else 0.0,
+        exact=exact,
+        swapped=swapped,
+        with_swap=with_swap,
+        machines=machines,
+    )

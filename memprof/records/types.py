@@ -1,0 +1,596 @@
+"""The types that cross a wall: a request (Job), observations (Mark, Timeline), and all that is known afterwards (Run).
+
+Frozen, with the unit in every field's name; a figure that could not be had is None, never 0. The recorder writes a Run as JSON with the stdlib
+alone and so does not import this module; memprof.records.store decodes strictly what it wrote, which keeps the two in step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..base.units import counted, format_bytes
+
+# The version of a line of a runs file, in its first field, "memprof".
+#   1   2026-11   the first
+#       since then, all of it optional, so that files without it are read as before: signature; conditions; Mark.rss_peak_high_bytes and
+#       Timeline.rss_max_high_bytes (bounds of the sum of several processes); Value.note, with no value beside it; Outcome.out_of_memory
+#       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
+#       no_swap; Mark.units, Run.work and Job.use (memory by units of work); Run.attempt (of a fleet); Job.sessions, processes, release, drive,
+#       at and planned_bytes; Mark.refaults and first_token_ns; Run.search (of `memprof scale`);
+#       Outcome.cut; Charged.with_swap_peak_bytes
+SCHEMA = 1
+
+STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, RELEASE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"
+PROMPT, GENERATE = "PROMPT", "GENERATE"  # of a model that generates, in place of EXECUTE
+REQUEST = "REQUEST"  # of a server that memprof asks, in place of all of these
+PHASES = (STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, PROMPT, GENERATE, REQUEST, RELEASE)
+PEAK = "PEAK"
+RUN = "RUN"  # a program without phases, from its start to its end
+OUTSIDE = "between phases"  # of a program that has more memory outside of its phases than in any of them
+RESERVED = (STARTUP, PEAK, RUN, OUTSIDE, "BASELINE")  # no user's phase has such a name
+COMMAND = "command"  # the runtime of a program
+
+Cache = Literal["warm", "cold", "asis"]
+Status = Literal["ok", "import", "refused", "error", "exit", "signal", "timeout", "start", "lost"]
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A file of a model: its path, its size and the hash of its content."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as a runtime takes it: a set of files that belong together; its path is the first file or their folder.
+
+    weight_bytes: the size of its weights, if they can be told apart.
+    """
+
+    name: str
+    path: str
+    files: tuple[ModelFile, ...]
+    bytes: int
+    sha256: str
+    weight_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Use:
+    """Work that is repeated while memory after each unit is followed (`memprof grow`).
+
+    iterations, time_ns: at most so much, 0 ns for any time. cycles: "reload" if a unit is a load, a prepare, `runs` iterations and a delete. shapes:
+    the shapes of inputs that iterations take, by the seed in an order as by chance, by None one after another.
+    """
+
+    iterations: int
+    time_ns: int = 0
+    cycles: str | None = None
+    runs: int = 1
+    shapes: tuple[Mapping[str, tuple[int, ...]], ...] = ()
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that is known before a measurement.
+
+    knobs: settings as text; a knob that is absent has the runtime's default. built: the path of the file loaded in place of the model, if a
+    knob converts it. interval_ns: polling period; iterations_interval_ns: the same while timed iterations run, 0 for none. argv: the program
+    and its words if a command is measured and no runtime; cwd: where it runs; program: the file that runs; phases: each phase's function, by
+    the phase's name; phase_regexes: the pattern of the line that ends a phase, by the phase's name. hold: the child stops at the end of each
+    phase and is looked at, so its figures are never set beside those of a plain run. limit: the limit on its memory, in words. assumed: the
+    shapes of inputs that the model leaves open and nobody gave, each open dimension as 1. verifies: the run verifies the proposal of a search,
+    and is none of the search's own trials. cpus: the CPUs that it may run on, such as 0-3; None for those of memprof.
+    no_swap: a control group keeps its pages out of swap. sessions: how many sessions of the model the process has. processes: how many such
+    processes ran at once, side by side; this is the record of one. release: it ends with the phase RELEASE, in which the runtime is deleted.
+    use: what is repeated in place of warm-up and runs, to see whether memory rises with it. drive: the load that memprof put on a server, in
+    words. at: the place that was measured to find a law of memory (`memprof scale`), a value for each dimension by its label; planned_bytes: the
+    planner's own peak there, None where there was no plan.
+    """
+
+    model: Model
+    runtime: str
+    variant: str
+    repeat: int
+    warmup: int
+    runs: int
+    knobs: Mapping[str, str] = field(default_factory=dict)
+    threads: int | None = None
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    python: str | None = None
+    cache: Cache = "warm"
+    deterministic: bool = False
+    timeout_ns: int = 0
+    interval_ns: int = 1_000_000
+    iterations_interval_ns: int = 5_000_000
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    inputs: str | None = None
+    given: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the shapes of the arrays in the file of inputs
+    built: str | None = None
+    argv: tuple[str, ...] = ()
+    cwd: str | None = None
+    program: ModelFile | None = None
+    phases: Mapping[str, str] = field(default_factory=dict)
+    phase_regexes: Mapping[str, str] = field(default_factory=dict)
+    hold: bool = False
+    limit: str | None = None
+    assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    verifies: bool = False
+    cpus: str | None = None
+    no_swap: bool = False
+    sessions: int = 1
+    processes: int = 1
+    release: bool = False
+    use: Use | None = None
+    drive: str | None = None
+    at: Mapping[str, int] = field(default_factory=dict)
+    planned_bytes: int | None = None
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment's variables that it sets, without those that it takes away."""
+        return {name: value for name, value in self.env.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A finished phase, as the child reported it: its times on CLOCK_MONOTONIC, its memory at the end, and the peak in between.
+
+    times_ns: the duration of each iteration, for phases that have them. rss_peak_bytes: None only if an imported log lacks it.
+    rss_peak_exact: the peak comes from a high-water mark that was reset where the phase began (or that rose within it). rss_peak_high_bytes: if
+    several processes ran, rss_peak_bytes is the certain part of their sum, and this is the most that the sum can have been; of a single process
+    that polling saw alone, the most that the kernel's count allows; None if the peak has no such bounds. hwm_bytes: the largest high-water mark
+    since the process started, as a tool that never resets it would report. samples: how often it was polled. interval_ns: the polling period, 0 for
+    no polling. swap_peak_bytes: the most that was seen swapped out; rss_swap_peak_bytes: the largest sum of resident and swapped pages seen at one
+    moment. Both are None if nothing was. units: how much work the phase did, by the name of the unit, such as token; iterations are not repeated
+    there. refaults: pages of files that the kernel had dropped and soon read in again, of the run's own control group alone.
+    first_token_ns: the time of each iteration's first token after its begin, empty where that was not seen.
+    """
+
+    phase: str
+    begin_ns: int
+    end_ns: int
+    rss_peak_bytes: int | None
+    rss_peak_exact: bool
+    times_ns: tuple[int, ...] = ()
+    samples: int = 0
+    interval_ns: int = 0
+    hwm_bytes: int | None = None
+    rss_begin_bytes: int | None = None
+    rss_end_bytes: int | None = None
+    anon_end_bytes: int | None = None
+    file_end_bytes: int | None = None
+    shmem_end_bytes: int | None = None
+    swap_end_bytes: int | None = None
+    vms_end_bytes: int | None = None
+    vms_peak_bytes: int | None = None
+    pss_end_bytes: int | None = None
+    uss_end_bytes: int | None = None
+    heap_used_end_bytes: int | None = None
+    heap_free_end_bytes: int | None = None
+    minor_faults: int | None = None
+    major_faults: int | None = None
+    read_bytes: int | None = None
+    cpu_ns: int | None = None
+    rss_peak_high_bytes: int | None = None
+    swap_peak_bytes: int | None = None
+    rss_swap_peak_bytes: int | None = None
+    units: Mapping[str, int] = field(default_factory=dict)
+    refaults: int | None = None
+    first_token_ns: tuple[int, ...] = ()
+
+    @property
+    def swapped_bytes(self) -> int:
+        """The most that was seen swapped out, and so in no resident set, during the phase; 0 for nothing."""
+        return max(self.swap_peak_bytes or 0, self.swap_end_bytes or 0)
+
+    @property
+    def with_swap_bytes(self) -> int | None:
+        """The peak of resident and swapped pages together, at least; that of resident pages if nothing was swapped out."""
+        if self.rss_peak_bytes is None:
+            return None
+        return max(self.rss_peak_bytes, self.rss_swap_peak_bytes or 0, (self.rss_end_bytes or 0) + (self.swap_end_bytes or 0))
+
+    @property
+    def time_ns(self) -> int:
+        """The phase's duration."""
+        return self.end_ns - self.begin_ns
+
+    @property
+    def sure(self) -> bool:
+        """Whether the peak is known: exact, or between bounds that differ by no more than 1%."""
+        if self.rss_peak_exact:
+            return True
+        return self.rss_peak_high_bytes is not None and self.rss_peak_high_bytes <= self.height_bytes * 1.01
+
+    @property
+    def height_bytes(self) -> int:
+        """The peak if it is known, else 0: for finding the highest phase, never to be shown."""
+        return self.rss_peak_bytes or 0
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Memory over time, by polling. The columns are packed; memprof.records.store.unpack gives them as arrays.
+
+    Each column is base64 of zlib of the differences between neighbours as little-endian signed 64-bit integers: t_ns on CLOCK_MONOTONIC; rss,
+    file (file-backed and shared) and vms in bytes. A row a change; rows are thinned in long runs without losing a maximum. The minimum,
+    mean (weighted by time) and maximum are of all samples. If several processes ran, they are of the certain part of their sum, and
+    rss_max_high_bytes is the most that the sum can have been. swap_t_ns, swap: two columns of other rows, for swapped-out pages, which are
+    read every 10 ms at most: from the first reading on that found any, None if none did.
+    """
+
+    t_ns: str = field(repr=False)
+    rss: str = field(repr=False)
+    file: str = field(repr=False)
+    vms: str = field(repr=False)
+    samples: int
+    rss_min_bytes: int
+    rss_mean_bytes: int
+    rss_max_bytes: int
+    rss_max_high_bytes: int | None = None
+    swap_t_ns: str | None = field(default=None, repr=False)
+    swap: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """Exact looks at a process between two units of work, packed as the columns of a Timeline.
+
+    iteration: after how many. seen: the resident set by the counters that the rows of Work are read from, in bytes; rss: the same moment by
+    smaps_rollup, which is exact on every kernel; swap: swapped out. heap_used, heap_free: bytes that the program holds of the C library's
+    allocator, and bytes that it freed and the allocator kept; None if the allocator does not tell.
+    """
+
+    iteration: str = field(repr=False)
+    seen: str = field(repr=False)
+    rss: str = field(repr=False)
+    swap: str = field(repr=False)
+    rows: int
+    heap_used: str | None = field(default=None, repr=False)
+    heap_free: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Memory right after units of a phase's work, packed as the columns of a Timeline; memprof.records.work.unpack gives them as arrays.
+
+    units: the names, such as iteration, shape (distinct shapes so far) and token. t_ns on CLOCK_MONOTONIC; rss, file (file-backed and shared)
+    and swap (as it was read last, every 10 ms at most) in bytes; counts: how many of each unit were done by then, in the order of units. The
+    first row is from before the first unit. Long phases have rows at a rate that is halved again and again.
+    """
+
+    phase: str
+    units: tuple[str, ...]
+    t_ns: str = field(repr=False)
+    rss: str = field(repr=False)
+    file: str = field(repr=False)
+    swap: str = field(repr=False)
+    counts: tuple[str, ...] = field(repr=False)
+    rows: int
+    anchors: Anchors | None = None
+
+
+@dataclass(frozen=True)
+class Polling:
+    """How often it was polled, and the period really achieved over the newest 4,096 polls of phases with the job's default period."""
+
+    polls: int
+    median_ns: int
+    p99_ns: int
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine of a run. peak_bound_bytes: how far a high-water mark of the run can lie from the truth (see memprof.recording.bounds)."""
+
+    name: str
+    arch: str
+    kernel: str
+    libc: str
+    cpu: str
+    cpus: int
+    cpus_usable: int
+    memory_bytes: int
+    swap_bytes: int
+    page_bytes: int
+    huge_pages: str
+    peak_bound_bytes: int
+
+    @property
+    def words(self) -> str:
+        """CPU, architecture and kernel, for people; an imported log may lack some of them."""
+        count = counted(self.cpus, "CPU") if self.cpus else ""
+        return ", ".join(word for word in (self.cpu, count, self.arch, f"Linux {self.kernel}" if self.kernel else "") if word)
+
+
+@dataclass(frozen=True)
+class About:
+    """The child's report of itself: versions, and notes for the reader of its figures. packages: versions of the packages it had imported."""
+
+    runtime_version: str
+    python_version: str
+    notes: tuple[str, ...] = ()
+    packages: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Value:
+    """A figure that the measured program reports of itself: bytes where its name ends in _bytes, ns where in _ns.
+
+    value: None if the figure was no finite number; note then says which kind it was. phase: the phase that ran, None for none. t_ns: when, on
+    CLOCK_MONOTONIC.
+    """
+
+    name: str
+    t_ns: int
+    value: float | None
+    phase: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of a command's tree, as far as polling saw it.
+
+    name: the last name that it gave itself. command: its words, shortened. begin_ns and end_ns: when it was first and last seen.
+    rss_peak_bytes: the largest of its samples and its high-water mark, if that was looked at. pss_peak_bytes: its largest share of memory that
+    processes have in common, None if that was never read.
+    """
+
+    pid: int
+    name: str
+    begin_ns: int
+    end_ns: int
+    rss_peak_bytes: int
+    command: str = ""
+    parent: int | None = None
+    pss_peak_bytes: int | None = None
+    samples: int = 0
+
+
+@dataclass(frozen=True)
+class Charged:
+    """The charges of a control group: its peak, which holds only pages that the run itself brought in, the peak of memory and swap together, and how
+    many of its processes were killed for want of memory. None for a figure that this kernel's version lacks."""
+
+    peak_bytes: int | None = None
+    oom_kills: int | None = None
+    with_swap_peak_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """The machine right before a run and right after it, as far as its kernel tells: its hottest sensor, and the clock of its fastest CPU."""
+
+    temperature_begin_celsius: float | None = None
+    temperature_end_celsius: float | None = None
+    frequency_begin_hz: int | None = None
+    frequency_end_hz: int | None = None
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The attempt of a fleet at a comparison, to which a run belongs.
+
+    comparison: a hash of all that was asked for. number: from 1 on; a comparison that lost its machine begins again as the next. runs: how many
+    runs the whole comparison has. place: the machine's, as its worker offers it. labels: the machine's. kind: the machines of this kind are
+    interchangeable, None if a machine stands for itself.
+    """
+
+    comparison: str
+    number: int
+    runs: int
+    place: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    kind: str | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a model asked of ONNX Runtime's arena at a place, in bytes: the size of each request, and of each array that the model was given."""
+
+    at: Mapping[str, int]
+    sizes: tuple[int, ...]
+    inputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Requests:
+    """A model's requests to ONNX Runtime's arena, from runs that are no measurements: from them the arena is simulated anywhere.
+
+    first, second: those of two runs of a session in order; n allocates number n, and ~n releases it. sites: of each number, the same number for the
+    same place in the runtime's code. places: where it was recorded, with the sizes there. heap_free_bytes: the sizes of the free chunks that PREPARE
+    leaves in the heap, None if the heap was not seen; mapped_from_bytes: the size from which on a request to the heap is mapped.
+    """
+
+    first: tuple[int, ...] = field(repr=False)
+    second: tuple[int, ...] = field(repr=False)
+    sites: tuple[int, ...] = field(repr=False)
+    places: tuple[Asked, ...] = field(repr=False)
+    heap_free_bytes: tuple[int, ...] | None = field(default=None, repr=False)
+    mapped_from_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Product:
+    """A term of an amount: numerator / denominator bytes for each unit of a product of dimensions, each with its power."""
+
+    powers: Mapping[str, int]
+    numerator: int
+    denominator: int = 1
+
+
+Buffers = tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Arenas:
+    """A TFLite model's buffers as its interpreter and XNNPACK share them, from its graph: from them both arenas are planned anywhere.
+
+    amounts: sizes in bytes, each a sum of products. between: the buffers of the interpreter's arena: the first step, the step after the last, the
+    number of the amount. workspaces: those of XNNPACK's workspace, as each part of the graph needs it.
+    """
+
+    amounts: tuple[tuple[Product, ...], ...] = field(repr=False)
+    between: Buffers = field(repr=False)
+    workspaces: tuple[Buffers, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a search for a law of memory was asked, and what it knew beside its runs.
+
+    predictions: places to predict, a value for each dimension by its label. within_bytes: the limit that values were to fit into. requests, arenas:
+    in one run of the search alone, the first after they were known. sums: of processes that ran side by side, in one of their runs alone: what all
+    had together, in bytes by the name of the figure; what they had at least where they died of want of memory.
+    """
+
+    predictions: tuple[Mapping[str, int], ...] = ()
+    within_bytes: int | None = None
+    requests: Requests | None = None
+    arenas: Arenas | None = None
+    sums: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a measurement ended.
+
+    status: ok; import, refused or error (reported by the child: the runtime could not be imported, memprof's side refused, the runtime raised);
+    exit (with a code other than 0), signal, timeout; start (it could not be started); lost (it ended well, but its marks are not complete;
+    or its recorder was ended). phase: the phase in which it ended. rss_last_bytes: its resident set when it was last seen.
+    out_of_memory: whether the kernel killed it for want of memory, None if it killed a process meanwhile and does not say which. hints: other
+    possible reasons, each a piece of a sentence: the reason that it printed, shapes that were assumed. cut: why its recording has no end, of a run
+    that is lost: its recorder was ended, or the connection to that broke. Such a run says nothing of its job.
+    """
+
+    status: Status
+    phase: str | None = None
+    message: str | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    rss_last_bytes: int | None = None
+    out_of_memory: bool | None = False
+    hints: tuple[str, ...] = ()
+    cut: Literal["recorder", "connection"] | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the job was completed."""
+        return self.status == "ok"
+
+    @property
+    def word(self) -> str:
+        """How it ended, in a word or two: `SIGSEGV`, `exit code 3`, `timeout`."""
+        return self.signal or (f"exit code {self.exit_code}" if self.status == "exit" and self.exit_code else self.status)
+
+    @property
+    def where(self) -> str:
+        """Where it ended: `in PREPARE`, `after PREPARE`, or nothing if that is not known."""
+        return f"in {self.phase}" if self.phase and not self.phase.startswith("after") else self.phase or ""
+
+    @property
+    def sentence(self) -> str:
+        """How it ended, for people: a piece of a sentence, without the full stop of the runtime's own words."""
+        return "; ".join(_unstopped(text) for text in (self._how, *self.hints))
+
+    @property
+    def _how(self) -> str:
+        where = self.where
+        last = f", its RSS last {format_bytes(self.rss_last_bytes)}" if self.rss_last_bytes else ""
+        message = _shortened(self.message) if self.message else ""
+        if self.status == "signal":
+            return f"ended by {self.signal} {where}{last}{_WANT_OF_MEMORY[self.out_of_memory]}"
+        if self.status == "timeout":
+            return f"{message or 'did not end in time'} {where}{last}"
+        if self.status == "exit":
+            return f"ended with exit code {self.exit_code} {where}{f' ({message})' if message else ''}"
+        if self.status == "lost":
+            return message or f"ended {where} without saying that it was done: the rest is not known"
+        return f"{where}: {message or self.status}"
+
+
+_WANT_OF_MEMORY = {
+    True: ": the kernel killed it for want of memory",
+    False: "",
+    None: "; perhaps for want of memory: the kernel killed a process meanwhile",
+}
+
+
+def _unstopped(text: str) -> str:
+    return text if text.endswith("..") else text.removesuffix(".")
+
+
+def _shortened(message: str, most: int = 300) -> str:
+    return message if len(message) <= most else message[: most - 1] + "…"
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that is known after a measurement: a line of a runs file.
+
+    output_bytes: how much the child printed, output_tail: the end of it. output_error: how far the model's outputs lie from those of other
+    settings they were compared with: the largest difference over the largest magnitude; 0 for the same, None if nothing was compared.
+    signature: of the job, by the memprof that measured it (see memprof.records.signing); it says nothing about the figures.
+    attempt: None unless a fleet measured it. search: None unless `memprof scale` was asked for more than a law, or knew more than its runs tell.
+    If a command was more than one process, the timeline is of their sum, pages they share counted once as far as PSS could be had, and
+    processes names each.
+    """
+
+    memprof: int
+    job: Job
+    machine: Machine
+    started_ns: int
+    outcome: Outcome
+    timeline: Timeline
+    marks: tuple[Mark, ...] = ()
+    about: About | None = None
+    polling: Polling | None = None
+    warnings: tuple[str, ...] = ()
+    output_bytes: int = 0
+    charged: Charged | None = None
+    output_error: float | None = None
+    output_tail: str | None = None
+    values: tuple[Value, ...] = ()
+    processes: tuple[Process, ...] = ()
+    conditions: Conditions | None = None
+    work: tuple[Work, ...] = ()
+    attempt: Attempt | None = None
+    search: Search | None = None
+    signature: str | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def imported(self) -> bool:
+        """Whether the run comes from another tool's log: a recorder always knows the kernel it runs on."""
+        return not self.machine.kernel
+
+    @property
+    def complete(self) -> bool:
+        """Whether all phases before RELEASE ended well: their figures and PEAK count, even if the runtime then failed to be deleted."""
+        return self.outcome.ok or (self.job.release and self.outcome.phase in (RELEASE, f"after {RELEASE}"))
+
+    @property
+    def followed(self) -> bool:
+        """Whether `memprof grow` followed its memory by units."""
+        return self.job.use is not None and bool(self.work)
+
+    @property
+    def before_release(self) -> tuple[Mark, ...]:
+        """The finished phases that PEAK is the largest of: what is touched to delete a runtime is none of what it needs to run."""
+        return tuple(mark for mark in self.marks if mark.phase != RELEASE)
+
+    @property
+    def height_bytes(self) -> int:
+        """The largest of these phases, 0 if it finished none."""
+        return max((mark.height_bytes for mark in self.before_release), default=0)
+
+    def mark(self, phase: str) -> Mark | None:
+        """The finished phase of that name, or None."""
+        return next((mark for mark in self.marks if mark.phase == phase), None)

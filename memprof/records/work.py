@@ -1,0 +1,60 @@
+"""The curves of Work as arrays: memory after units of a phase's work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..base.errors import InputError
+from .store import numbers, unpacked_columns
+from .types import Anchors, Work
+
+_MOST_ROWS = 1 << 16
+_CALLED = "a curve of memory by units"
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Anchors, unpacked: bytes by iteration; heap_used and heap_free are empty if the allocator does not tell."""
+
+    iteration: Sequence[int]
+    seen: Sequence[int]
+    rss: Sequence[int]
+    swap: Sequence[int]
+    heap_used: Sequence[int]
+    heap_free: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Work, unpacked: t_ns, then bytes, then how much of each unit was done; all of one length. looks: the exact looks between."""
+
+    phase: str
+    t_ns: Sequence[int]
+    rss: Sequence[int]
+    file: Sequence[int]
+    swap: Sequence[int]
+    counts: Mapping[str, Sequence[int]]
+    looks: Looks | None
+
+
+def unpack(work: Work) -> Curve:
+    """The arrays of a curve. Raises InputError if they are damaged."""
+    if len(work.counts) != len(work.units) or not work.units or not 0 < work.rows <= _MOST_ROWS:
+        raise InputError(f"{_CALLED} is damaged: its units or its rows do not fit together")
+    packed = unpacked_columns((work.t_ns, work.rss, work.file, work.swap, *work.counts), work.rows, _CALLED)
+    t_ns, rss, file, swap, *counts = numbers(packed, _CALLED)
+    if len(t_ns) != work.rows:
+        raise InputError(f"{_CALLED} is damaged: its units or its rows do not fit together")
+    looks = _looks(work.anchors) if work.anchors is not None else None
+    return Curve(work.phase, t_ns, rss, file, swap, dict(zip(work.units, counts, strict=True)), looks)
+
+
+def _looks(anchors: Anchors) -> Looks:
+    texts = [anchors.iteration, anchors.seen, anchors.rss, anchors.swap]
+    if anchors.heap_used is not None and anchors.heap_free is not None:
+        texts += [anchors.heap_used, anchors.heap_free]
+    if not 0 < anchors.rows <= _MOST_ROWS:
+        raise InputError(f"{_CALLED} is damaged: its units or its rows do not fit together")
+    columns = numbers(unpacked_columns(texts, anchors.rows, _CALLED), _CALLED)
+    return Looks(*columns, *([()] * (6 - len(columns))))

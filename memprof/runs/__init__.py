@@ -1,1 +1,0 @@
-"""A measurement's records, the files they are kept in, and the meaning of their figures."""

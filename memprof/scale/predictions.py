@@ -1,0 +1,322 @@
+"""The laws of measured places: which of their sizes make a law, the laws side by side, and the same from runs that were kept.
+
+Of processes that ran side by side one run has the sum (runs.records.Search). Runs of earlier versions lack it, and make no law.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..base.errors import InputError
+from ..laws import laws
+from ..laws.log_periodic import Arena
+from ..laws.terms import At, Point, Term
+from ..programs import runtimes
+from ..records.settings import in_a_line
+from ..records.types import EXECUTE, MODEL_LOAD, PEAK, WARMUP, Job, Requests, Run
+from ..subjects.dimensions import OWN, PROCESSES, SESSIONS, THREADS, Dimension
+from .answer import ALL, ANONYMOUS, CHARGED, Measured, Named, Scaled, Within, against, changes
+from .arena_requests import Simulation, planned_again, simulations
+from .findings import findings, mapped_again, undecided
+from .runs import measured, measured_together, noise
+
+_SAME = 0.002  # heaps in use that differ by no more than this share are the same
+MOST_VARYING = 3  # more take too many runs
+_MOST_POINTS = 500  # the search for terms takes seconds with so many
+_HIGHEST = 1 << 53  # values are fitted as floating point numbers
+_PLANNED_NOISE = (64.0, 1e-6)  # a plan repeats; its tensors are aligned
+_FEWEST_PLANNED = 3
+
+
+def answer(
+    job: Job,
+    dimensions: Sequence[Dimension],
+    points: Sequence[Measured],
+    main: str,
+    noise: tuple[float, float],
+    arena: Arena | None = None,
+    simulations: Sequence[Simulation] = (),
+) -> Scaled:
+    """What the points tell, with nothing beside them. job: of one of the runs. noise: what two runs at a place differ by, in bytes and as a share.
+    arena: whose memory it is, where its regions double; simulations: of it, where there are any."""
+    ranges = {each.label: (each.low, each.last) for each in dimensions if each.varies}
+    names = dict.fromkeys(name for point in points if not point.ended for name in point.sizes)
+    ordered = [main, *(name for name in names if name != main)]
+    # What is there several times grows with their number: what else a few runs of them show is chance, such as freed memory that is kept.
+    several = all(name in (SESSIONS, PROCESSES) for each in dimensions if each.varies for name in each.names)
+
+    def law(name: str) -> laws.Law | None:
+        own = simulated(arena, name, simulations)
+        return laws.law(
+            series(points, name, main), noise=noise, arena=own, simple=several or (arena is not None and arena.doubles and own is None)
+        )
+
+    named = tuple(Named(name, law(name)) for name in ordered)
+    made = Scaled(
+        model=job.model.name,
+        runtime=job.runtime,
+        settings=_settings(job, dimensions),
+        dimensions=tuple(dimensions),
+        points=tuple(points),
+        main=main,
+        laws=named,
+        changes=changes(main, named, ranges),
+        threads=None if _has(dimensions, THREADS) else job.threads,
+    )
+    return replace(made, undecided=undecided(made, noise), mapped_again_bytes=mapped_again(made))
+
+
+def arena(doubles: bool, job: Job, dimensions: Sequence[Dimension], points: Sequence[Measured]) -> Arena | None:
+    """Whose memory it is, where its regions double (`doubles`) with the tensors in it. Each further session has an arena with tensors of the same
+    sizes, so that its steps do not come again. job: of one of the runs."""
+    varying = [name for dimension in dimensions if dimension.varies for name in dimension.names]
+    if not doubles or SESSIONS in varying or all(name in OWN or name in job.knobs for name in varying):
+        return None
+    return Arena(laws.growth_of(planned(points)))
+
+
+def planned_arena(labels: Sequence[str]) -> Arena:
+    """The arenas of a runtime that plans them, with these dimensions: each session has its own, and what else it takes beside."""
+    return Arena(doubles=False, beside=tuple(Term(((name, 1),)) for name in labels if name == SESSIONS))
+
+
+def simulated(arena: Arena | None, name: str, simulations: Sequence[Simulation]) -> Arena | None:
+    """The arena as the law of that name knows it: none for phases before any tensor has its size, and simulated where it can be."""
+    if arena is None or name not in (WARMUP, EXECUTE, PEAK, ANONYMOUS):
+        return None
+    last = name != WARMUP
+
+    def of(simulation: Simulation) -> Callable[[At], float]:
+        # Far beyond all memory a size is no 64-bit integer, which numpy would not take for a number.
+        return lambda at: float(simulation.resident_bytes({label: round(value) for label, value in at.items()})[last])
+
+    return replace(arena, simulated=tuple(of(simulation) for simulation in simulations))
+
+
+def of_runs(runs: Sequence[Run]) -> list[Scaled]:
+    """The laws of runs that `memprof scale` kept, one for each search: each model, variant, runtime, settings, shapes, dimensions and machine. Other
+    runs are left out, and searches in which nothing varied or no place could be measured.
+
+    Raises InputError for more places than a law is sought for.
+    """
+    groups: dict[tuple[object, ...], list[Run]] = {}
+    for run in runs:
+        job, places = run.job, [_fixed(label, value) for label, value in run.job.at.items()]
+        if not job.at or not all(1 <= value <= _HIGHEST for value in job.at.values()):
+            continue
+        threads = None if _has(places, THREADS) else job.threads
+        asked = (
+            job.variant.rpartition(", ")[0],
+            job.runtime,
+            job.python,
+            tuple(sorted(job.variables.items())),
+            _settings(job, places),
+            threads,
+        )
+        key = (job.model.sha256, *asked, tuple(job.at), run.machine.name)
+        groups.setdefault(key, []).append(run)
+    answers = [_of_search(search) for group in groups.values() for search in _by_shapes(group)]
+    return [made for made in answers if made is not None]
+
+
+def _by_shapes(runs: Sequence[Run]) -> list[list[Run]]:
+    """The runs apart where their inputs differ by more than the place: an axis that is one of its values in every run is of the place."""
+    sizes = [{(name, axis): size for name, shape in run.job.shapes.items() for axis, size in enumerate(shape)} for run in runs]
+    of_place = {
+        axis
+        for axis in sizes[0]
+        if any(all(size.get(axis) == run.job.at[label] for size, run in zip(sizes, runs, strict=True)) for label in runs[0].job.at)
+    }
+    searches: dict[tuple[object, ...], list[Run]] = {}
+    for size, run in zip(sizes, runs, strict=True):
+        searches.setdefault(tuple(sorted(item for item in size.items() if item[0] not in of_place)), []).append(run)
+    return list(searches.values())
+
+
+def _of_search(runs: Sequence[Run]) -> Scaled | None:
+    """None where nothing varies, or no place could be measured."""
+    job = runs[0].job
+    together = _has([_fixed(label, 1) for label in job.at], PROCESSES)
+    seen = _together(runs) if together else [(run, measured(run)) for run in runs]
+    points = [replace(point, planned_bytes=_planned_of(run.job), held_out=run.job.verifies) for run, point in seen]
+    fitted = [point for point in points if not point.held_out]
+    values = {label: [point.at[label] for point in fitted] for label in job.at}
+    dimensions = [replace(_fixed(label, min(each)), high=max(each)) for label, each in values.items() if each]
+    varying = [dimension.label for dimension in dimensions if dimension.varies]
+    if not varying or all(point.ended for point in fitted):
+        return None
+    if len(varying) > MOST_VARYING or len(points) > _MOST_POINTS:
+        raise InputError(
+            f"{job.model.name}: a law is sought for {MOST_VARYING} dimensions and {_MOST_POINTS} places at most; here are "
+            f"{len(varying)} and {len(points)}"
+        )
+    points = [replace(point, at={label: point.at[label] for label in varying}) for point in points]
+    bounds = noise(runs[-1])
+    main = ALL if together else PEAK
+    moved = shifted([point for point in points if not point.held_out], main, bounds)
+    if moved is not None:
+        others = [kept(point, moved[1]) for point in points if point.held_out]
+        points = [*moved[0], *others]
+    points = of_medians(points, main)
+    by_plan = planned(points)
+    whose = arena(runtimes.described(job.runtime).arena_doubles(job.knobs), job, dimensions, points)
+    known: Sequence[Simulation] = simulations(_requests(runs, varying), job.runs) if whose is not None else []
+    arenas = next((run.search.arenas for run in reversed(runs) if run.search is not None and run.search.arenas is not None), None)
+    again = planned_again(arenas, varying)
+    if again is not None:
+        whose, known = planned_arena(varying), [again]
+    made = replace(answer(job, dimensions, points, main, bounds, whose, known), planned=by_plan)
+    made = replace(made, against=against(made), **_asked(made, runs))
+    made = replace(made, within=within(made))
+    made = replace(made, within=confirmed(made))
+    return replace(made, findings=findings(made, job.model.weight_bytes or job.model.bytes, [], bounds[0]))
+
+
+def _together(runs: Sequence[Run]) -> list[tuple[Run, Measured]]:
+    """A point for the processes of each place, with one of their runs. A place that was measured again is the last time's."""
+    places: dict[tuple[int, ...], list[Run]] = {}
+    for run in runs:
+        places.setdefault((run.job.verifies, *run.job.at.values()), []).append(run)
+    points = [(each[0], measured_together(each)) for each in places.values()]
+    return [(run, point) for run, point in points if point is not None]
+
+
+def _requests(runs: Sequence[Run], labels: Sequence[str]) -> Requests | None:
+    """What was recorded last of the requests at places of these labels."""
+    every = [run.search.requests for run in runs if run.search is not None and run.search.requests is not None]
+    return next((known for known in reversed(every) if all(set(asked.at) == set(labels) for asked in known.places)), None)
+
+
+def _asked(made: Scaled, runs: Sequence[Run]) -> dict[str, Any]:
+    """What the searches were asked beside the law: all predictions, and the last limit."""
+    searches = [run.search for run in runs if run.search is not None]
+    labels = [dimension.label for dimension in made.varying]
+    asked = [at for search in searches for at in search.predictions if all(1 <= at.get(label, 0) <= _HIGHEST for label in labels)]
+    places = {tuple(at[label] for label in labels): {label: at[label] for label in labels} for at in asked}
+    limits = [search.within_bytes for search in searches if 1 <= (search.within_bytes or 0) <= _HIGHEST]
+    return {"predictions": tuple(made.predict(list(places.values()))), "within_bytes": limits[-1] if limits else None}
+
+
+def within(made: Scaled) -> tuple[Within, ...]:
+    """The largest value of each dimension within the limit, with the others at each end of their ranges; none without a limit or a law."""
+    if made.within_bytes is None or made.law is None:
+        return ()
+    rows = []
+    ranges = {each.label: (each.low, each.last) for each in made.varying}
+    for label, (low, _) in ranges.items():
+        others = {name: ends for name, ends in ranges.items() if name != label}
+        for fixed in itertools.product(*others.values()):
+            at = dict(zip(others, fixed, strict=True))
+            fit = laws.largest(_Main(made), label, at, made.within_bytes, low)
+            there = [point for point in made.points if point.refused and not point.held_out and point.at == {**at, label: point.at[label]}]
+            refused = min((point.at[label] for point in there), default=None)
+            if refused is not None and low < refused <= (fit[0] or 0):
+                value, surely, possibly = (None if each is None else min(each, refused - 1) for each in fit)
+                rows.append(Within(label, at, value, surely, refused - 1 if possibly is None else possibly, refused=refused))
+            else:
+                rows.append(Within(label, at, *fit))
+    return tuple(rows)
+
+
+def of_medians(points: Sequence[Measured], main: str) -> list[Measured]:
+    """The points, of those that no law was fitted to the median of each place: a runtime's memory may come in modes, and a run meets one of them."""
+    places: dict[tuple[int, ...], list[Measured]] = {}
+    for point in points:
+        if point.held_out and not point.ended:
+            places.setdefault(tuple(point.at.values()), []).append(point)
+    kept = [point for point in points if not point.held_out or tuple(point.at.values()) not in places]
+    for runs in places.values():
+        middle = sorted(runs, key=lambda point: point.sizes[main])[(len(runs) - 1) // 2]
+        again = tuple(point.sizes[main] for point in runs) if len(runs) > 1 else ()
+        kept.append(replace(middle, again=again))
+    return kept
+
+
+def confirmed(made: Scaled) -> tuple[Within, ...]:
+    """The largest values that fit, with what was measured there."""
+    labels = [dimension.label for dimension in made.varying]
+    seen = {tuple(point.at[label] for label in labels): point for point in made.points if point.held_out}
+    points = [seen.get(tuple(row.place(labels).values())) for row in made.within]
+    return tuple(
+        row if point is None else replace(row, confirmed_bytes=point.sizes.get(made.main), ended=point.ended or "")
+        for row, point in zip(made.within, points, strict=True)
+    )
+
+
+class _Main:
+    """The main figure's law in the form that laws.largest asks."""
+
+    def __init__(self, made: Scaled) -> None:
+        self._made = made
+
+    def predict_all(self, places: Sequence[At]) -> list[laws.Prediction]:
+        """See laws.Law."""
+        return self._made.predict(places)
+
+
+def planned(points: Sequence[Measured]) -> laws.Law | None:
+    """The law of the planner's own peak at the places that a law is fitted to, None where too few of them have a plan."""
+    sizes = [Point(point.at, point.planned_bytes) for point in points if point.planned_bytes and not point.held_out]
+    return laws.law(sizes, noise=_PLANNED_NOISE) if len(sizes) >= _FEWEST_PLANNED else None
+
+
+def _planned_of(job: Job) -> int | None:
+    return job.planned_bytes if 1 <= (job.planned_bytes or 0) <= _HIGHEST else None
+
+
+def kept(point: Measured, most: int | None) -> Measured:
+    """A place that no law was fitted to, beside runs that are taken as if each had kept this much freed memory; None for runs as they are."""
+    if most is None or point.heap_free_bytes is None:
+        return point
+    return replace(point, shift_bytes=max(most - point.heap_free_bytes, 0))
+
+
+def _fixed(label: str, value: int) -> Dimension:
+    return Dimension(tuple(label.split("=")), value, value)
+
+
+def _settings(job: Job, dimensions: Sequence[Dimension]) -> str:
+    """The knobs that are the same at all places."""
+    return in_a_line({name: value for name, value in job.knobs.items() if not _has(dimensions, name)})
+
+
+def _has(dimensions: Sequence[Dimension], name: str) -> bool:
+    return any(name in dimension.names for dimension in dimensions)
+
+
+def series(points: Sequence[Measured], name: str, main: str) -> list[Point]:
+    """The points of one law. A run that died of want of memory bounds the main figure, and the phase in which it died."""
+    shifted = name not in (MODEL_LOAD, ALL, CHARGED)
+    return [
+        Point(point.at, point.sizes[name] + (point.shift_bytes if shifted else 0), point.least and name in (main, _last(point)))
+        for point in points
+        if name in point.sizes and not point.held_out and (not point.ended or point.least)
+    ]
+
+
+def shifted(points: list[Measured], main: str, noise: tuple[float, float]) -> tuple[list[Measured], int | None] | None:
+    """The points, where runs whose PREPARE left less freed memory in the heap than others by chance have a shift, so that laws need not explain
+    it; and the most freed memory that a run kept, None where the laws are of runs as they are. None alone where the runs do not tell.
+
+    A runtime's peaks come in modes: glibc returns the top of its heap to the kernel or keeps it, as the order of a few calls has it. PREPARE
+    then ends with the same memory in use and another amount of freed memory. Shifted sizes are taken only where they fit a law better.
+    """
+    known = [point for point in points if not point.ended and point.heap_used_bytes and point.heap_free_bytes is not None]
+    used = [point.heap_used_bytes or 0 for point in known]
+    if len(known) < 3 or len(known) < sum(not point.ended for point in points) or max(used) - min(used) > _SAME * max(used):
+        return None
+    most = max(point.heap_free_bytes or 0 for point in known)
+    plain = [replace(point, shift_bytes=0) for point in points]
+    shifted = [replace(point, shift_bytes=most - (point.heap_free_bytes or 0)) if not point.ended else point for point in plain]
+    if all(point.shift_bytes < noise[0] for point in shifted):
+        return plain, most  # all kept as much, so the laws are of such runs anyway
+    by_plain, by_shifted = (laws.simple_score(series(each, main, main), noise) for each in (plain, shifted))
+    return (shifted, most) if by_shifted < by_plain else (plain, None)
+
+
+def _last(point: Measured) -> str:
+    """The phase in which a run died."""
+    return (point.ended or "").rpartition(" in ")[2]

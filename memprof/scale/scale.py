@@ -1,0 +1,323 @@
+"""Memory as a law: a model is measured at a few well-chosen places of its dimensions, and the laws of its peaks are fitted to them.
+
+memprof.judge says where to measure next and which law it is, `runs` measures a place, `scale_laws` makes the laws of places, and
+`scale_findings` puts them into words. Here is the search: which places, and until when.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..base.errors import InputError, MeasurementError, UsageError
+from ..base.units import format_bytes
+from ..campaign.progress import Progress, Silent
+from ..laws import design, laws
+from ..laws.log_periodic import Arena
+from ..laws.terms import Point
+from ..records import store
+from ..records.types import EXECUTE, PEAK, Search
+from ..subjects.dimensions import Dimension, parse, space
+from ..subjects.order import Order
+from . import predictions
+from .answer import Measured, Scaled, ScaleRequest, against, words_of
+from .arena_requests import Simulation
+from .findings import findings, of_token
+from .runs import Places
+
+_MORE_OF_AN_ODD_ONE = 2  # runs at a place that was confirmed with a size outside its interval, which may be a chance
+
+# The most runs, by the number of dimensions that vary.
+_MOST_RUNS = {1: 6, 2: 6}
+_MOST_RUNS_BEYOND = 12
+
+
+def scale(request: ScaleRequest, progress: Progress, keep: Callable[[bytes], None]) -> Scaled:
+    """Measure and fit. Each Run is given to `keep`.
+
+    Raises UsageError or InputError for a fault of the request, MeasurementError if no place could be measured.
+    """
+    return _Scaler(request, progress, keep).run()
+
+
+def check(request: ScaleRequest) -> None:
+    """Say what is wrong with a request's words, before anything is measured. Raises UsageError and InputError."""
+    _Scaler(request, Silent(), lambda line: None).check()
+
+
+def request_of(order: Order, vary: Sequence[str], points: int | None = None) -> ScaleRequest:
+    """The question for coefficients, by these ranges (see dimensions.parse), for the runtime, model and settings of an order. Raises UsageError."""
+    job = order.job
+    dimensions = tuple(parse(text) for text in vary)
+    return ScaleRequest(
+        model=job.model.path,
+        runtime=job.runtime,
+        dimensions=dimensions,
+        knobs=job.knobs,
+        threads=job.threads,
+        python=job.python,
+        # The shapes of a suite are of its runs: a law has its own where a dimension varies.
+        shapes=space(dimensions, Path(job.model.path), order.runtime).shapes({}, job.shapes) if job.shapes else {},
+        inputs=job.inputs,
+        points=points,
+        env=job.variables,
+        variant=job.variant,
+        simulates=False,
+    )
+
+
+class _Scaler:
+    def __init__(self, request: ScaleRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
+        self._request, self._progress = request, progress
+        self._keep = keep
+        self._places = Places(request, progress, self._keep_with_search)
+        self._main = self._places.main
+        self._varying = self._places.space.varying
+        if not self._varying:
+            raise UsageError("nothing varies: give a range, such as --vary batch=1..64")
+        if len(self._varying) > predictions.MOST_VARYING:
+            raise UsageError(
+                f"{len(self._varying)} dimensions vary: a law of more than {predictions.MOST_VARYING} takes too many runs; fix one (--vary NAME=VALUE)"
+            )
+        self._most = request.points or _MOST_RUNS.get(len(self._varying), _MOST_RUNS_BEYOND)
+        self._points: list[Measured] = []
+        self._skipped: list[Mapping[str, int]] = []
+        self._remarks: list[str] = []
+        self._simulations: Sequence[Simulation] = []
+        self._unkept = Search()  # what simulations are made of, until a run has kept it
+        self._kept: int | None = None  # the most freed memory that a run kept, where laws are of such runs
+
+    def check(self) -> None:
+        """See the function of that name."""
+        self._places.check(self._lowest())
+
+    def run(self) -> Scaled:
+        interrupted = False
+        self.check()
+        try:
+            self._search()
+        except KeyboardInterrupt:
+            if sum(not point.ended for point in self._points) < 2:
+                raise
+            interrupted = True
+            self._remark("Interrupted: fewer points were measured than a law should have.")
+        answer = self._answer()
+        if interrupted:
+            return replace(answer, interrupted=True)
+        try:
+            return self._confirmed(answer)
+        except KeyboardInterrupt:
+            return replace(answer, interrupted=True)
+
+    # -- measuring
+
+    def _search(self) -> None:
+        assumed = self._places.assumed
+        if assumed:
+            self._progress.say(f"{self._places.model.name}: {assumed}")
+            self._remark(f"{assumed[0].upper()}{assumed[1:]}.")
+        missing = self._places.missing()
+        if missing:
+            self._progress.say(f"{self._places.model.name}: {missing}")
+        self._measure(design.first_places(self._ranges()))
+        fixed = "; ".join(self._fixed())
+        if all(point.ended for point in self._points):
+            reason = "; ".join(text for text in (self._points[0].ended, fixed, assumed) if text)
+            raise MeasurementError(f"{self._places.model.name}, {self._request.runtime}: no place could be measured: {reason}")
+        if fixed:
+            reason = next(point.ended for point in self._points if point.ended)
+            raise InputError(f"{fixed}, and {self._request.runtime} keeps that ({reason}); {self._places.space.open}")
+        for point in itertools.takewhile(lambda point: point.ended, self._points):
+            if not point.least:
+                self._progress.say(f"{words_of(point.at)}: {point.ended}")
+        self._unkept, self._simulations = self._places.simulate()
+        candidates = self._candidates()
+        while len(self._points) < self._most:
+            self._shift()
+            series = self._series_for_design()
+            left = [at for at in candidates if at not in self._skipped]
+            chosen = (
+                design.next_place(series, left, noise=self._places.noise, arena=self._main_arena()) if series else next(iter(left), None)
+            )
+            if chosen is None:
+                break
+            self._measure([chosen])
+
+    def _fixed(self) -> Iterator[str]:
+        """The dimensions that the model's file fixes, where each other value is refused: the highest, and the nearest too."""
+        for dimension in self._varying:
+            sizes = {name: self._places.space.fixed(name) for name in dimension.names}
+            if None in sizes.values() or not self._refused_but(dimension, sizes.values()):
+                continue
+            nearest = {**self._lowest(), dimension.label: dimension.low + dimension.step}
+            if dimension.low in sizes.values() and all(point.at != nearest for point in self._points):
+                self._measure([nearest])
+            if self._refused_but(dimension, sizes.values()):
+                yield f"{self._places.model.name} fixes {' and '.join(f'{name} at {size}' for name, size in sizes.items())}"
+
+    def _refused_but(self, dimension: Dimension, sizes: Collection[int | None]) -> bool:
+        """Whether all values of a dimension but these were refused."""
+        others = [point for point in self._points if point.at[dimension.label] not in sizes]
+        return bool(others) and all(point.ended and not point.least for point in others)
+
+    def _keep_with_search(self, line: bytes) -> None:
+        """Keep a run with what was asked, and what simulations are made of since the last one."""
+        run = store.decode(line, "a run")
+        known = run.search or Search()
+        asked = replace(
+            self._unkept, predictions=tuple(self._request.predictions), within_bytes=self._request.within_bytes, sums=known.sums
+        )
+        self._unkept = Search()
+        self._keep(line if asked == known else store.encode(replace(run, search=asked)))
+
+    def _series_for_design(self) -> list[list[Point]]:
+        series = [self._series(name) for name in dict.fromkeys((self._main, *([EXECUTE] if self._main == PEAK else [])))]
+        return [points for points in series if any(not point.least for point in points)]
+
+    def _measure(self, places: Sequence[Mapping[str, int]], *, held_out: bool = False) -> list[Measured]:
+        """The points at places: one after another, or on a fleet at once."""
+        if self._request.fleet is not None:
+            return [self._noted(point) for point in self._places.measure_at_once(places, len(self._points), held_out=held_out)]
+        points = []
+        for at in places:
+            if self._would_not_fit(at):
+                self._skipped.append(at)
+                points.append(Measured(at, {}, "not run: it would need more memory than this machine has free", held_out=held_out))
+                self._progress.say(f"{words_of(at)}: {points[-1].ended}")
+            else:
+                points.append(self._noted(self._places.measure(at, len(self._points), held_out=held_out)))
+        return points
+
+    def _noted(self, point: Measured) -> Measured:
+        at, words = point.at, words_of(point.at)
+        if point.held_out:
+            point = predictions.kept(point, self._kept)
+        self._points.append(point)
+        if point.ended and not point.least:
+            self._skipped.append(at)
+        size = point.sizes.get(self._main)
+        at_least = "at least " if point.least else ""
+        seen = f"{self._main} {at_least}{format_bytes(size)}" if size else ""
+        reason = point.ended or ""
+        if reason and not point.least and all(other.ended for other in self._points):
+            reason = "failed"  # if no place can be measured, the error says why, once
+        self._progress.say(f"{words}: {'; '.join(text for text in (reason, seen) if text)}")
+        return point
+
+    def _would_not_fit(self, at: Mapping[str, int]) -> bool:
+        """Whether a place surely needs more than is free: only said once a law is known."""
+        if len(self._points) < 3:
+            return False
+        law = laws.law(self._series(self._main), noise=self._places.noise, arena=self._main_arena())
+        return law is not None and self._places.too_large(law.predict(at).low_bytes)
+
+    # -- places
+
+    def _lowest(self) -> dict[str, int]:
+        return {dimension.label: dimension.low for dimension in self._varying}
+
+    def _ranges(self) -> dict[str, tuple[int, int]]:
+        return {dimension.label: (dimension.low, dimension.last) for dimension in self._varying}
+
+    def _candidates(self) -> list[dict[str, int]]:
+        most = {1: 24, 2: 12}.get(len(self._varying), 7)
+        values = [design.values_of(dimension.low, dimension.high, dimension.step, most) for dimension in self._varying]
+        labels = [dimension.label for dimension in self._varying]
+        return [dict(zip(labels, chosen, strict=True)) for chosen in itertools.product(*values)]
+
+    # -- the answer
+
+    def _series(self, name: str) -> list[Point]:
+        return predictions.series(self._points, name, self._main)
+
+    def _shift(self) -> None:
+        shifted = predictions.shifted(self._points, self._main, self._places.noise)
+        if shifted is not None:
+            self._points, self._kept = shifted
+
+    def _answer(self) -> Scaled:
+        job = self._places.job
+        assert job is not None
+        self._shift()
+        noise = self._places.noise
+        answer = predictions.answer(job, self._places.space.dimensions, self._points, self._main, noise, self._arena(), self._simulations)
+        answer = replace(
+            answer,
+            predictions=tuple(answer.predict(self._request.predictions)),
+            within_bytes=self._request.within_bytes,
+            planned=predictions.planned(self._points),
+            unplanned=self._places.unplanned,
+            shared=self._places.shared,
+        )
+        answer = replace(answer, within=predictions.within(answer), against=against(answer))
+        try:
+            token_costs = of_token(answer, Path(self._places.model.path), job.knobs.get("kv_type", "f16"))
+        except InputError as error:
+            token_costs = []
+            self._remark(f"{error}.")
+        unplanned = answer.unplanned
+        unsimulated = self._places.unsimulated or ("it is not near the measured points" if self._simulations else "")
+        if unsimulated and self._places.doubles and self._arena() is not None and not (answer.law is not None and answer.law.simulated):
+            if unsimulated == unplanned:
+                unplanned = f"the arena is not simulated, and {unplanned}"
+            else:
+                self._remark(f"The arena is not simulated: {unsimulated}.")
+        if answer.law is None and (self._request.predictions or self._request.within_bytes):
+            answer = replace(answer, undecided=answer.undecided or f"no simple law holds for {answer.main}")
+            self._remark("Nothing is predicted, for no simple law holds.")
+        if unplanned:
+            self._remark(f"{unplanned[0].upper()}{unplanned[1:]}.")
+        model = self._places.model
+        told = findings(answer, model.weight_bytes or model.bytes, token_costs, self._places.noise[0])
+        return replace(answer, findings=told, remarks=tuple(self._remarks))
+
+    def _arena(self) -> Arena | None:
+        if self._places.doubles:
+            assert self._places.job is not None
+            return predictions.arena(True, self._places.job, self._places.space.dimensions, self._points)
+        return predictions.planned_arena(list(self._lowest())) if self._simulations else None
+
+    def _main_arena(self) -> Arena | None:
+        return predictions.simulated(self._arena(), self._main, self._simulations)
+
+    def _remark(self, sentence: str) -> None:
+        if sentence not in self._remarks:
+            self._remarks.append(sentence)
+
+    # -- confirming
+
+    def _confirmed(self, answer: Scaled) -> Scaled:
+        """The answer with its predictions measured, where they can be."""
+        if not self._request.confirm:
+            return answer
+        labels = [dimension.label for dimension in self._varying]
+        # Where no law holds, a run says what a prediction would have.
+        wanted: list[Mapping[str, int]] = [{label: at[label] for label in labels} for at in self._request.predictions]
+        wanted += [row.place(labels) for row in answer.within if row.confirmable]
+        if not wanted and answer.law is not None:
+            place = design.next_place(
+                self._series_for_design(),
+                [at for at in self._candidates() if at not in self._skipped],
+                noise=self._places.noise,
+                arena=self._main_arena(),
+            )
+            wanted = [place] if place is not None else []
+        distinct = {tuple(sorted(at.items())): at for at in wanted}
+        seen = self._measure(list(distinct.values()), held_out=True)
+        for point in seen:
+            if point.ended and not point.sizes:
+                self._remark(f"{words_of(point.at)} was not confirmed: {point.ended}.")
+        if self._main == PEAK and self._request.fleet is None:
+            odd = [point.at for point in seen if not point.ended and not _expected(answer, point)]
+            self._measure([at for at in odd for _ in range(_MORE_OF_AN_ODD_ONE)], held_out=True)
+        self._points = predictions.of_medians(self._points, self._main)
+        answer = replace(answer, points=tuple(self._points), remarks=tuple(self._remarks))
+        return replace(answer, within=predictions.confirmed(answer))
+
+
+def _expected(answer: Scaled, point: Measured) -> bool:
+    """Whether a point lies in the interval of its prediction, or has none."""
+    size = point.sizes[answer.main] + point.shift_bytes
+    return all(prediction.low_bytes <= size <= prediction.high_bytes for prediction in answer.predict([point.at]))

@@ -1,0 +1,1 @@
+"""What is measured and how: suites, orders, and the words of both."""

@@ -1,0 +1,96 @@
+"""One run to be made: its Job, with all that its start needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..base.errors import MemprofError, UsageError
+from ..places.place import HERE, Place, RecorderKind
+from ..programs.runtimes import Runtime
+from ..recording.order import Command, Group
+from ..records.types import EXECUTE, GENERATE, PROMPT, Job, Model
+from .drive import Drive
+from .suite import MS, Suite
+
+
+@dataclass(frozen=True)
+class Order:
+    """A Job and how its child is started: all that the recorder needs beyond the Job itself.
+
+    build: knobs that act on the model file, which must be converted before the first of its jobs; None if it is loaded unconverted.
+    outputs: an .npz file to write the model's outputs to, after the last iteration and outside any phase.
+    argv: the command to start in place of the interpreter and memprof's runner. cwd: its working folder, None for memprof's own.
+    command: what is to be watched of a program that is not memprof's runner, None for that.
+    wrap: the program to start it under, with its arguments: a profiler. interprets: the profiler is itself the interpreter, and takes the path of
+    memprof's runner. until: the phase after which it is done.
+    teardown: let the interpreter end as any program does. grace_ns: how long the child may take to end once it is done
+    or was asked to end, 0 for no such limit; at its time limit it is then asked with SIGTERM first.
+    group: a control group to make for the child, join and remove; rlimits: by name, in bytes. drop: files beside the
+    model's whose page cache is treated like it.
+    hold_at: for a job that holds, the RSS in bytes at which it is also held inside a phase, by phase. hold_units: for a command that holds, after
+    how much of a phase's first unit of work it is held, by phase, in place of the phases' ends.
+    stdin: it reads memprof's standard input, a file from its present position on. error: why it cannot be started, if that is known already.
+    traced: a file for the lines of Python code whose objects grew (see runners/tracing.py).
+    place: where it is measured. max_celsius: the machine must have cooled down to this first.
+    recorder: which of the recorders measures it. drive: the load for a command that is a server. report_ns: how often the recorder tells how
+    far the run has come, 0 for not before its end.
+    """
+
+    job: Job
+    runtime: Runtime
+    python: str
+    env: Mapping[str, str | None]
+    build: Mapping[str, str] | None
+    outputs: str | None = None
+    argv: tuple[str, ...] | None = None
+    cwd: str | None = None
+    command: Command | None = None
+    wrap: tuple[str, ...] = ()
+    interprets: bool = False
+    until: str | None = None
+    teardown: bool = False
+    grace_ns: int = 0
+    group: Group | None = None
+    rlimits: Mapping[str, int] | None = None
+    drop: Sequence[str] = ()
+    hold_at: Mapping[str, int] = field(default_factory=dict)
+    hold_units: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    stdin: bool = False
+    error: MemprofError | None = None
+    place: Place = HERE
+    max_celsius: float | None = None
+    recorder: RecorderKind = "python"
+    report_ns: int = 0
+    drive: Drive | None = None
+    traced: str | None = None
+
+
+def asked(suite: Suite, model: Model, runtime: str, variant: str) -> Job:
+    """A Job as far as its suite says it, the same for a runtime and for a command."""
+    return Job(
+        model=model,
+        runtime=runtime,
+        variant=variant,
+        repeat=0,
+        warmup=0,
+        runs=0,
+        cache=suite.cache or "warm",
+        deterministic=bool(suite.deterministic),
+        timeout_ns=suite.timeout_ns or 0,
+        cpus=suite.cpus,
+        no_swap=bool(suite.no_swap),
+        interval_ns=suite.interval_ns or MS,
+        iterations_interval_ns=suite.interval_ns or MS,
+    )
+
+
+def intervals(job: Job) -> dict[str, int]:
+    """Polling periods by phase, "" for all that are not named."""
+    return {"": job.interval_ns, **dict.fromkeys((EXECUTE, PROMPT, GENERATE), job.iterations_interval_ns)}
+
+
+def at_least(value: int | None, least: int, what: str) -> int:
+    if value is None or value < least:
+        raise UsageError(f"{what} {value}: {least} is the least")
+    return value

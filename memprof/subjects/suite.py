@@ -1,0 +1,446 @@
+"""The suite to measure: models and variants, from flags or a TOML file, with the words of both checked.
+
+A variant is a named column of the comparison: a runtime with its settings. A suite file has the same words as the flags:
+
+    models = ["inception_v3.tflite"]
+    repeats = 5
+    threads = [1, 2]
+    [set]                        # a knob, for every runtime that has it
+    malloc_arenas = "1"
+    [[variant]]
+    name = "mapped"
+    runtime = "onert"
+    set = { mmap = "on" }
+    [[variant]]                  # any program; {model}, {threads}, {runs} and {warmup} are filled in
+    name = "native"
+    cmd = "./onert_run --nnpackage {model} -r {runs}"
+    cwd = "build"
+    release = false              # at the top: runs end after EXECUTE, without the phase RELEASE
+    [[growth]]                   # what `memprof gate --run` also measures, and the most that memory may grow (memprof.verdicts.growth_limits)
+    per = "iteration"
+    limit = "0 B"
+
+Paths in a file are relative to the file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from ..base import toml
+from ..base.errors import InputError, UsageError, near_or_all, os_reason
+from ..base.units import parse_bytes, parse_duration_ns
+from ..places.place import HERE, Place, RecorderKind
+from ..programs import commands, runtimes
+from ..programs.commands import Command
+from ..records.types import COMMAND, Cache
+from .drive import Drive
+
+MS = 1_000_000
+ALL = "all"  # in place of a runtime's name: every one that is installed
+_MOST_CPUS = 8192  # CONFIG_NR_CPUS of the largest kernels
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A named column: a runtime and its settings beyond those for all, or a command and no runtime. shapes: of inputs, by their names."""
+
+    runtime: str
+    name: str = ""
+    set: Mapping[str, str] = field(default_factory=dict)
+    threads: tuple[int, ...] = ()
+    python: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    command: Command | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Build:
+    """How `gate --base-ref` makes an environment for each side: a shell command, run in the side's tree with the environment's python and pip
+    first on the PATH; python makes the environment, None for memprof's own."""
+
+    command: str = "pip install ."
+    python: str | None = None
+
+
+@dataclass(frozen=True)
+class GrowthWish:
+    """A growth that a gate measures. per: iteration, reload or shape; limit_bytes: the most a unit. model, variant: globs. shapes, budget: as in the
+    words of `memprof grow`, None for its defaults."""
+
+    per: str = "iteration"
+    limit_bytes: int = 0
+    model: str = "*"
+    variant: str = "*"
+    shapes: str | None = None
+    budget: str | None = None
+
+
+@dataclass(frozen=True)
+class LawWish:
+    """A law that a gate measures and holds to a limit. vary: ranges in the words of `memprof scale --vary`. per: the term whose coefficient is held,
+    None for the dimension that varies; limit_bytes: the most a unit of it. model, variant: globs. points: as in `memprof scale`."""
+
+    vary: tuple[str, ...]
+    limit_bytes: int
+    per: str | None = None
+    model: str = "*"
+    variant: str = "*"
+    points: int | None = None
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Everything that flags or a file say. A field that is None gets its default from DEFAULTS.
+
+    shapes: of inputs, for every model and variant; model_shapes: those of one model, by its path among `models`. A model's shape of an input wins
+    over that for all, and a variant's over both.
+    cwd, phases (function by phase) and phase_regexes are for commands: the folder they run in, and their phases if they do not mark them.
+    stdin: whether they read memprof's standard input. cpus: the CPUs that a run may use, as `canonical_cpus` writes them. no_swap: keep its
+    pages out of swap. recorder: which recorder measures, the place's own if None. place: where all is measured.
+    release: whether runs of runtimes end with the phase RELEASE.
+    max_celsius: the temperature to which the machine must have cooled down before each run. drive: the load for commands that are servers.
+    """
+
+    models: tuple[str, ...] = ()
+    runtimes: tuple[str, ...] = ()
+    variants: tuple[Variant, ...] = ()
+    set: Mapping[str, str] = field(default_factory=dict)
+    threads: tuple[int, ...] = ()
+    warmup: int | None = None
+    runs: int | None = None
+    repeats: int | None = None
+    interval_ns: int | None = None
+    cache: Cache | None = None
+    deterministic: bool | None = None
+    timeout_ns: int | None = None
+    python: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    inputs: str | None = None
+    name: str | None = None
+    cwd: str | None = None
+    phases: Mapping[str, str] = field(default_factory=dict)
+    phase_regexes: Mapping[str, str] = field(default_factory=dict)
+    stdin: bool = False
+    build: Build | None = None
+    cpus: str | None = None
+    no_swap: bool | None = None
+    place: Place = HERE
+    max_celsius: float | None = None
+    recorder: RecorderKind | None = None
+    release: bool | None = None
+    growth: tuple[GrowthWish, ...] = ()
+    laws: tuple[LawWish, ...] = ()
+    drive: Drive | None = None
+    model_shapes: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+
+    def over(self, other: Suite) -> Suite:
+        """This suite's words, and the other's for those that it lacks; settings by key are merged."""
+        changes: dict[str, object] = {}
+        for key in ("set", "env", "shapes", "phases", "phase_regexes", "model_shapes"):
+            changes[key] = {**getattr(other, key), **getattr(self, key)}
+        for key in self.__dataclass_fields__:
+            if key not in changes and getattr(self, key) in (None, (), ""):
+                changes[key] = getattr(other, key)
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def of_model(self, path: str) -> Suite:
+        """The suite for one of its models, whose shapes are then those for all; `models` stays."""
+        own = {os.path.realpath(os.path.expanduser(named)): shapes for named, shapes in self.model_shapes.items()}
+        shapes = {**self.shapes, **own.get(os.path.realpath(os.path.expanduser(path)), {})}
+        return replace(self, shapes=shapes, model_shapes={})
+
+
+DEFAULTS = Suite(warmup=5, runs=5, repeats=5, cache="warm", deterministic=False, timeout_ns=600 * 1000 * MS, release=True)
+
+
+def variants_of(suite: Suite) -> list[Variant]:
+    """All variants that a suite names, in their order."""
+    return [Variant(runtime=name) for name in suite.runtimes] + list(suite.variants)
+
+
+# -- files
+
+
+class _FileVariant(msgspec.Struct, forbid_unknown_fields=True):
+    runtime: str = ""
+    cmd: str | list[str] = ""
+    cwd: str | None = None
+    name: str = ""
+    set: dict[str, str | int | bool] = {}
+    threads: int | list[int] = []
+    python: str | None = None
+    env: dict[str, str] = {}
+    shape: dict[str, list[int]] = {}
+
+
+class _FileModel(msgspec.Struct, forbid_unknown_fields=True):
+    path: str
+    shape: dict[str, list[int]] = {}
+
+
+class _FileGrowth(msgspec.Struct, forbid_unknown_fields=True):
+    limit: str
+    per: Literal["iteration", "reload", "shape"] = "iteration"
+    model: str = "*"
+    variant: str = "*"
+    shapes: str | None = None
+    budget: str | None = None
+
+
+class _FileLaw(msgspec.Struct, forbid_unknown_fields=True):
+    vary: str | list[str]
+    limit: str
+    per: str | None = None
+    model: str = "*"
+    variant: str = "*"
+    points: int | None = None
+
+
+class _FileBuild(msgspec.Struct, forbid_unknown_fields=True):
+    command: str = Build.command
+    python: str | None = None
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    models: list[str] = []
+    model: list[_FileModel] = []
+    runtimes: list[str] = []
+    variant: list[_FileVariant] = []
+    set: dict[str, str | int | bool] = {}
+    threads: int | list[int] = []
+    warmup: int | None = None
+    runs: int | None = None
+    repeats: int | None = None
+    interval: str | None = None
+    cache: Literal["warm", "cold", "asis"] | None = None
+    deterministic: bool | None = None
+    timeout: str | None = None
+    python: str | None = None
+    env: dict[str, str] = {}
+    shape: dict[str, list[int]] = {}
+    inputs: str | None = None
+    cwd: str | None = None
+    phase: dict[str, str] = {}
+    phase_regex: dict[str, str] = {}
+    build: _FileBuild | None = None
+    cpus: str | None = None
+    no_swap: bool | None = None
+    release: bool | None = None
+    growth: list[_FileGrowth] = []
+    law: list[_FileLaw] = []
+
+
+def read(path: Path, folder: Path | None = None) -> Suite:
+    """The suite in a TOML file, its paths relative to `folder` (None: the file's folder).
+
+    Raises InputError if it cannot be read, or for a word or value that no suite has.
+    """
+    try:
+        file: _File = toml.read(path, _File)
+    except OSError as error:
+        raise InputError(f"suite {path}: {os_reason(error)}") from None
+    except ValueError as error:
+        raise InputError(f"suite {path}: {_reason(error)}") from None
+    folder = folder or path.parent
+    return Suite(
+        models=tuple(_relative(folder, model) for model in (*file.models, *(model.path for model in file.model))),
+        model_shapes={_relative(folder, model.path): _shapes(model.shape) for model in file.model if model.shape},
+        runtimes=tuple(_relative(folder, name) if name.endswith(".py") else name for name in file.runtimes),
+        variants=tuple(_variant(variant, folder, path) for variant in file.variant),
+        set=_texts(file.set),
+        threads=_counts(file.threads),
+        warmup=file.warmup,
+        runs=file.runs,
+        repeats=file.repeats,
+        interval_ns=parse_duration_ns(file.interval) if file.interval else None,
+        cache=file.cache,
+        deterministic=file.deterministic,
+        timeout_ns=parse_duration_ns(file.timeout) if file.timeout else None,
+        python=file.python,
+        env=file.env,
+        shapes=_shapes(file.shape),
+        inputs=_relative(folder, file.inputs) if file.inputs else None,
+        cwd=_relative(folder, file.cwd) if file.cwd else None,
+        phases=dict(_phase(f"{name}={function}") for name, function in file.phase.items()),
+        phase_regexes=dict(commands.parse_regex(f"{name}={regex}") for name, regex in file.phase_regex.items()),
+        build=Build(file.build.command, file.build.python) if file.build else None,
+        cpus=canonical_cpus(file.cpus) if file.cpus is not None else None,
+        no_swap=file.no_swap,
+        release=file.release,
+        growth=tuple(_growth(wish, path) for wish in file.growth),
+        laws=tuple(_law(wish, path) for wish in file.law),
+    )
+
+
+def _growth(wish: _FileGrowth, path: Path) -> GrowthWish:
+    if (wish.per == "shape") != (wish.shapes is not None):
+        missing = "per shape needs the shapes" if wish.shapes is None else "shapes are for per = 'shape'"
+        raise InputError(f"suite {path}: [[growth]] {missing}: shapes = 'INPUT=1,3,H,W; H,W in 224,320'")
+    return GrowthWish(wish.per, parse_bytes(wish.limit), wish.model, wish.variant, wish.shapes, wish.budget)
+
+
+def _law(wish: _FileLaw, path: Path) -> LawWish:
+    vary = (wish.vary,) if isinstance(wish.vary, str) else tuple(wish.vary)
+    if not vary:
+        raise InputError(f"suite {path}: [[law]] varies nothing: vary = 'batch=1..8'")
+    if wish.points is not None and wish.points < 2:
+        raise InputError(f"suite {path}: [[law]] points is at least 2")
+    return LawWish(vary, parse_bytes(wish.limit), wish.per, wish.model, wish.variant, wish.points)
+
+
+def _variant(variant: _FileVariant, folder: Path, path: Path) -> Variant:
+    if bool(variant.runtime) == bool(variant.cmd):
+        raise InputError(f"suite {path}: variant {variant.name or '(without a name)'} needs either a runtime or a cmd")
+    if variant.cmd and (variant.set or variant.python or variant.shape):
+        raise InputError(f"suite {path}: variant {variant.name or variant.cmd}: set, python and shape are for runtimes")
+    command = None
+    if variant.cmd:
+        command = commands.of_words(commands.split(variant.cmd) if isinstance(variant.cmd, str) else variant.cmd)
+        # The file's own words win over those in front of the program; a suite may be started from anywhere.
+        where = _relative(folder, variant.cwd) if variant.cwd else str(folder)
+        command = replace(command, name=variant.name or command.name, cwd=where)
+    return Variant(
+        runtime=_relative(folder, variant.runtime) if variant.runtime.endswith(".py") else variant.runtime or COMMAND,
+        name=variant.name or (command.name if command else ""),
+        set=_texts(variant.set),
+        threads=_counts(variant.threads),
+        python=variant.python,
+        env=variant.env,
+        command=command,
+        shapes=_shapes(variant.shape),
+    )
+
+
+def _shapes(shapes: Mapping[str, list[int]]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(shape) for name, shape in shapes.items()}
+
+
+def _reason(error: Exception) -> str:
+    """msgspec's words; for an unknown field the nearest known fields."""
+    unknown = re.search(r"unknown field `(.*?)`(?: - at `\$\.(\w+))?", str(error))
+    if unknown is None:
+        return str(error)
+    fields = {"variant": _FileVariant, "model": _FileModel, "growth": _FileGrowth}.get(unknown[2], _File).__struct_fields__
+    return f"there is no {unknown[1]!r}{near_or_all(unknown[1], fields)}"
+
+
+def _relative(folder: Path, text: str) -> str:
+    return str(folder / os.path.expanduser(text)) if text else ""  # an empty word is not the folder; who uses it says so
+
+
+def _texts(settings: Mapping[str, str | int | bool]) -> dict[str, str]:
+    return {key: ("on" if value else "off") if isinstance(value, bool) else str(value) for key, value in settings.items()}
+
+
+def _counts(value: int | list[int]) -> tuple[int, ...]:
+    return (value,) if isinstance(value, int) else tuple(value)
+
+
+# -- words of the command line
+
+
+def parse_variant(text: str) -> Variant:
+    """`NAME=RUNTIME,KEY=VALUE,...`, where the keys python, threads, env.NAME and shape.INPUT are no knobs. Raises UsageError."""
+    name, equals, words = text.partition("=")
+    runtime, *settings = words.split(",")
+    if not equals or not name or not runtime:
+        raise UsageError(f"--variant {text!r}: write NAME=RUNTIME,KEY=VALUE,...")
+    knobs: dict[str, str] = {}
+    env: dict[str, str] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    python: str | None = None
+    threads: tuple[int, ...] = ()
+    for setting in settings:
+        key, value = runtimes.split_setting(setting)
+        if key == "python":
+            python = value
+        elif key == "threads":
+            threads = parse_threads(value)
+        elif key.startswith("env."):
+            env[key[4:]] = value
+        elif key.startswith("shape."):
+            shapes[key[6:]] = _sizes(value, f"--variant {name}: {setting!r}: write shape.INPUT=1x3x224x224")
+        else:
+            knobs[key] = value
+    return Variant(runtime=runtime, name=name, set=knobs, threads=threads, python=python, env=env, shapes=shapes)
+
+
+def parse_cmd(text: str) -> Variant:
+    """`NAME=./app --model m.tflite` as a variant: see memprof.programs.commands. Raises UsageError."""
+    command = commands.parse(text)
+    return Variant(runtime=COMMAND, name=command.name, command=command)
+
+
+def _phase(text: str) -> tuple[str, str]:
+    from ..programs import symbols  # it reads programs: only for suites that name functions
+
+    return symbols.parse_phase(text)
+
+
+def parse_phases(texts: Sequence[str]) -> dict[str, str]:
+    """Texts such as `load=nnfw_load_model_from_file` as function by phase. Raises UsageError."""
+    return dict(_phase(text) for text in texts)
+
+
+def parse_threads(text: str) -> tuple[int, ...]:
+    """Thread counts in `1,2,4`. Raises UsageError."""
+    try:
+        counts = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        counts = ()
+    if not counts or min(counts) < 1:
+        raise UsageError(f"threads {text!r}: write whole numbers from 1 on, such as 1,2,4")
+    return counts
+
+
+def parse_cpus(text: str) -> tuple[int, ...]:
+    """CPU numbers in `0-3,6`, ascending. Raises UsageError."""
+    numbers: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        ends = (first, last if dash else first)
+        if not all(end.isdecimal() and end.isascii() and int(end) < _MOST_CPUS for end in ends) or int(ends[0]) > int(ends[1]):
+            raise UsageError(f"--cpus {text!r}: write numbers and ranges such as 0-3,6")
+        numbers.update(range(int(ends[0]), int(ends[1]) + 1))
+    return tuple(sorted(numbers))
+
+
+def canonical_cpus(text: str) -> str:
+    """The same CPUs in the shortest form: `3,0,1` is `0-1,3`. Raises UsageError."""
+    parts: list[list[int]] = []
+    for number in parse_cpus(text):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1] = [parts[-1][0], number]
+        else:
+            parts.append([number])
+    return ",".join("-".join(map(str, part)) for part in parts)
+
+
+def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """`INPUT=1,3,224,224` (or `INPUT=` for a scalar). Raises UsageError."""
+    name, equals, sizes = text.rpartition("=")
+    said = f"--shape {text!r}: write INPUT=1,3,224,224"
+    if not equals or not name:
+        raise UsageError(said)
+    return name, _sizes(sizes, said)
+
+
+def _sizes(text: str, said: str) -> tuple[int, ...]:
+    """The sizes in `1,3,224,224` or `1x3x224x224`. Raises UsageError with what is said."""
+    try:
+        sizes = tuple(int(part) for part in text.replace("x", ",").split(",") if part)
+    except ValueError:
+        raise UsageError(said) from None
+    if min(sizes, default=0) < 0:
+        raise UsageError(said)
+    return sizes

@@ -1,0 +1,1 @@
+"""Which settings have the least peak."""

@@ -1,0 +1,137 @@
+"""What `tune` is asked and what it answers: the request, the proposals, and the best of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from shlex import quote
+
+from ..fleet.search_client import Machines
+from ..places.place import HERE, Place
+from ..records.types import Run
+from ..subjects.suite import MS
+from .search import Goal, Settings
+
+# The name under which the number of threads is searched over like a knob.
+THREADS = "threads"
+VERIFYING_REPEATS = 5
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    """A search to be made: the model, the runtime, and the words of `memprof run` that hold for all trials.
+
+    tries: values to try by knob, in place of those that the knob names. threads: the thread counts to search over, the first being the default's;
+    empty for the runtime's choice. tolerance: by how much outputs may differ from the default's, relative to the largest, and still count as the
+    same. time_ns: how long the search may take, verification included. trust_runs: settings of earlier runs may be tried again, whoever wrote them.
+    fleet: the machines to measure on, in place of `place`.
+    """
+
+    model: str
+    runtime: str
+    goal: Goal = field(default_factory=Goal)
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    tries: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    threads: tuple[int, ...] = ()
+    python: str | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    inputs: str | None = None
+    tolerance: float = 1e-3
+    time_ns: int = 600 * 1000 * MS
+    seed: int = 0
+    trust_runs: bool = False
+    place: Place = HERE
+    fleet: Machines | None = None
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Settings with verified figures: medians of fresh interleaved runs, PEAK in bytes and an iteration's time in ns.
+
+    number: its runs are those of the variant whose name begins with # and this; 0 is the default.
+    output_error: see Run; None if the runtime hands no outputs out. command: a command line that measures the settings again. variables: the
+    environment that carries those settings which act there.
+    """
+
+    number: int
+    settings: Settings
+    peak: float
+    time: float
+    peaks: tuple[float, ...]
+    times: tuple[float, ...]
+    output_error: float | None
+    changes_outputs: bool
+    command: str
+    variables: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The answer: the default, the proposals of the front with the least peak first, and the search's further results.
+
+    best: the proposal that reaches the goal, None if none does; it never changes the outputs. repeats: how many fresh runs of each the verified
+    figures stand on. shapes, assumed: see explain's records. idle: values that change nothing by themselves. failed: the smallest combinations
+    that failed, each with its sentence. complete: False if the time was up or the search was interrupted before it had nothing left to gain.
+    verified: False if its proposals were not measured again. runs: those behind the figures, which are the trials if nothing was verified;
+    settings that differ only in values that change nothing are one variant. interrupted: by Ctrl-C or SIGTERM.
+    """
+
+    model: str
+    runtime: str
+    goal: Goal
+    default: Proposal
+    proposals: tuple[Proposal, ...]
+    best: Proposal | None
+    idle: tuple[tuple[str, str], ...]
+    failed: tuple[tuple[Settings, str], ...]
+    trials: int
+    complete: bool
+    verified: bool
+    tolerance: float
+    runs: tuple[Run, ...] = field(default=(), repr=False)
+    repeats: int = VERIFYING_REPEATS
+    threads: int | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    interrupted: bool = False
+
+
+def shown(settings: Settings) -> str:
+    """Settings as a variant is written: `mmap=on,prepacking=off`; `default` if there are none."""
+    return ",".join(f"{name}={value}" for name, value in sorted(settings)) or "default"
+
+
+def split(settings: Settings) -> tuple[dict[str, str], tuple[int, ...]]:
+    """Settings as knobs and thread counts. There is no thread count if it is the default's."""
+    knobs = {name: value for name, value in settings if name != THREADS}
+    return knobs, tuple(int(value) for name, value in settings if name == THREADS)
+
+
+def beats(proposal: Proposal, other: Proposal) -> bool:
+    """Whether a proposal has less of one figure, peak or time, and no more of the other."""
+    return proposal.peak <= other.peak and proposal.time <= other.time and (proposal.peak < other.peak or proposal.time < other.time)
+
+
+def best_of(goal: Goal, default: Proposal, proposals: Sequence[Proposal]) -> Proposal | None:
+    if goal.budget is not None:
+        within = [proposal for proposal in (default, *proposals) if proposal.peak <= goal.budget and not proposal.changes_outputs]
+        return min(within, key=lambda proposal: proposal.time, default=None)
+    within = [proposal for proposal in proposals if not proposal.changes_outputs]
+    within = [proposal for proposal in within if goal.max_time is None or proposal.time <= goal.max_time * default.time]
+    return min(within, key=lambda proposal: proposal.peak, default=None)
+
+
+def command_of(request: TuneRequest, settings: Settings) -> str:
+    knobs, threads = split(settings)
+    knobs = {**request.fixed, **knobs}
+    variant = ",".join([f"tuned={request.runtime}", *(f"{name}={value}" for name, value in sorted(knobs.items()))])
+    words = ["memprof", "run", request.model, "--variant", variant]
+    for count in threads or request.threads[:1]:
+        words += ["--threads", str(count)]
+    if request.python:
+        words += ["--python", request.python]
+    for name, shape in request.shapes.items():
+        words += ["--shape", f"{name}={','.join(map(str, shape))}"]
+    if request.inputs:
+        words += ["--inputs", request.inputs]
+    return " ".join(map(quote, words))

@@ -1,0 +1,426 @@
+"""The settings of a runtime with the least peak: measures the settings that memprof.tune.search asks for, and verifies the best.
+
+Every measurement is a Run in a runs file, so that a search that was stopped is taken up again from it and every report works on it.
+The figures of a proposal are not those that the search saw: they are of fresh runs of the default and of each proposal, interleaved.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..base.errors import InputError, MeasurementError, UsageError
+from ..base.units import counted, format_bytes, format_duration
+from ..campaign import campaign
+from ..campaign.outputs import Outputs
+from ..campaign.progress import Progress, Quiet
+from ..fleet.message import Sought
+from ..fleet.payload import Asked
+from ..fleet.search_client import Machines
+from ..models import inputs
+from ..models.identity import identify
+from ..places.leftovers import scratch
+from ..programs import runtimes
+from ..records import metrics, signing, store
+from ..records.settings import written
+from ..records.summary import timed_phase
+from ..records.types import PEAK, Run
+from ..subjects.order import Order
+from ..subjects.orders import order
+from ..subjects.suite import DEFAULTS, MS, Suite, Variant
+from .answer import THREADS, VERIFYING_REPEATS, Proposal, Tuned, TuneRequest, beats, best_of, command_of, shown, split
+from .candidates import candidates_of, needs_of
+from .search import DEFAULT, Point, Search, Settings, Trial, front
+
+_MOST_PROPOSALS = 5
+_SEARCH_RUNS, _VERIFYING_RUNS, _WARMUP = 5, 10, 2
+# A setting that takes this many times as long as the default (but half a minute at least) is taken to hang.
+_PATIENCE, _LEAST_PATIENCE_NS = 20, 30 * 1000 * MS
+
+
+# Settings, their Run or why the fleet gave it up, None if the time was up; and how long that took in ns.
+_Measured = tuple[Settings, Run | str | None, int]
+
+
+def tune(request: TuneRequest, progress: Progress, keep: Callable[[bytes], None], earlier: Sequence[Run] = ()) -> Tuned:
+    """Search and verify. Each Run is given to `keep`. earlier: the runs of a search that was stopped.
+
+    Raises UsageError or InputError for a fault of the request, MeasurementError if the default itself fails. KeyboardInterrupt ends the search,
+    not the answer: its proposals are then returned unverified.
+    """
+    return _Tuner(request, progress, keep).run(earlier)
+
+
+class _Tuner:
+    def __init__(self, request: TuneRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
+        self._request, self._progress, self._keep_run = request, progress, keep
+        self._runtime, here = runtimes.located(request.runtime, request.python, request.place)
+        # On a fleet the path of this machine's interpreter means nothing, and each worker takes its own.
+        self._python = here if request.fleet is None else request.python
+        self._model = identify(request.model)
+        if not self._runtime.takes(self._model.path):
+            raise UsageError(f"{self._model.name}: {self._runtime.name} does not take it")
+        self._suite = Suite(
+            set=dict(request.fixed),
+            threads=request.threads[:1],
+            shapes=dict(request.shapes),
+            inputs=request.inputs,
+            warmup=_WARMUP,
+            repeats=1,
+            python=self._python,
+            place=request.place,
+            release=False,  # neither the peak nor the latency is in it
+        )
+        candidates = candidates_of(self._runtime, request)
+        self._search = Search(candidates, request.goal, request.seed, needs=needs_of(self._runtime, candidates))
+        job = self._order(DEFAULT, "default").job
+        self._fixed, self._threads, self._assumed = dict(job.knobs), job.threads, job.assumed
+        # A Run keeps values as the runtime's side reads them: 65536 for 64KiB.
+        checked = {knob.name: knob for knob in self._runtime.knobs}
+        self._written = {
+            (name, checked[name].check(value)): (name, value)
+            for name, values in self._search.knobs.items()
+            for value in values
+            if name in checked
+        }
+        self._version: str | None = None  # of the runtime, on a fleet
+        self._sentences: dict[Settings, str] = {}
+        self._tried: list[tuple[Settings, Run]] = []
+        self._begin_ns = time.monotonic_ns()
+        self._took_ns: list[int] = []
+        self._took_by: dict[Settings, int] = {}
+
+    def run(self, earlier: Sequence[Run]) -> Tuned:
+        if self._assumed:
+            self._progress.say(f"{self._model.name}: {inputs.remark(self._assumed, Path(self._model.path))}")
+        if not self._request.trust_runs:
+            signing.refuse_strangers(earlier, "--append")
+        for run in earlier:
+            self._check_machine(run)
+            self._take_up(run)
+        if (sentence := self._sentences.get(DEFAULT)) is not None:
+            raise InputError(f"the default settings fail in the -o file: {sentence}; name another")
+        if earlier:
+            self._progress.say(f"going on after {counted(len(self._search.trials), 'trial')}")
+        with scratch("tune") as work:
+            self._outputs = Outputs(work.folder / "outputs.npz", work.folder / "default.npz")
+            complete, verified, interrupted = False, dict[Settings, list[Run]](), False
+            try:
+                complete = self._explore()
+                verified = self._verify()
+            except KeyboardInterrupt:
+                if not self._search.of(DEFAULT):
+                    raise
+                interrupted = True
+                self._progress.say("interrupted: the proposals that follow were not verified")
+            return replace(self._tuned(verified, complete), interrupted=interrupted)
+
+    # -- searching
+
+    def _explore(self) -> bool:
+        """Measure the settings that the search asks for. False if the time is up first."""
+        fleet, begins = self._request.fleet, True
+        while wanted := self._search.ask_several(fleet.width if fleet is not None else 1):
+            if fleet is not None and begins:  # goes on with an earlier search, whose outputs of the default are gone
+                wanted, begins = wanted if DEFAULT in wanted else [DEFAULT], False
+            known = bool(self._search.of(DEFAULT))
+            spare_ns = self._left_ns() - self._verifying_ns()
+            if known and spare_ns < statistics.median(self._took_ns or [0]):
+                return False
+            most_ns = int(spare_ns) if known else None
+            in_time = True
+            trials = self._measured_here(wanted, most_ns) if fleet is None else self._measured_there(fleet, wanted, most_ns)
+            for settings, run, took_ns in trials:
+                if run is None or (isinstance(run, Run) and run.outcome.status == "timeout" and known and took_ns >= spare_ns):
+                    in_time = False  # the time was up, which says nothing of these settings
+                    continue
+                self._took_ns.append(took_ns)
+                self._took_by[settings] = took_ns
+                self._note(settings, run)
+                sentence = self._sentences.get(settings)
+                if settings == DEFAULT and sentence is not None:
+                    raise MeasurementError(f"{self._model.name}, {self._runtime.name}: the default settings fail: {sentence}")
+                self._progress.say(f"[{len(self._search.trials)}] {shown(settings)}: {self._costs(self._search.trials[-1], run)}")
+            if not in_time:
+                return False
+        return True
+
+    def _measured_here(self, wanted: Sequence[Settings], most_ns: int | None) -> Iterator[_Measured]:
+        for settings in wanted:
+            begin_ns = time.monotonic_ns()
+            yield settings, self._measured(settings, most_ns), time.monotonic_ns() - begin_ns
+
+    def _measured(self, settings: Settings, most_ns: int | None = None) -> Run:
+        order = self._order(settings, shown(settings))
+        job = replace(order.job, repeat=self._repeats(settings) + 1)
+        order = replace(order, job=replace(job, timeout_ns=self._patience_ns(job.timeout_ns, most_ns)))
+        (run,) = self._compared([order])  # to its end: an interruption that meets an unfinished generator is lost
+        return run
+
+    def _measured_there(self, fleet: Machines, wanted: Sequence[Settings], most_ns: int | None) -> Iterator[_Measured]:
+        """The same, each on another machine."""
+        timeout_ns = self._patience_ns(self._suite.over(DEFAULTS).timeout_ns or 0, most_ns)
+        reference = self._outputs.reference if self._outputs.reference.exists() else None
+        repeats: Counter[Settings] = Counter()
+        asked = []
+        for settings in wanted:
+            repeats[settings] += 1
+            variant, repeat = self._variant(settings, shown(settings)), self._repeats(settings) + repeats[settings]
+            suite = replace(self._suite, models=(self._request.model,), variants=(variant,), runs=_SEARCH_RUNS, timeout_ns=timeout_ns)
+            sought = Sought(repeats={shown(settings): (repeat,)})
+            if reference is not None:
+                sought = replace(sought, outputs="compared")
+            elif settings == DEFAULT:
+                sought = replace(sought, outputs="sent")
+            asked.append(Asked(replace(suite, repeats=repeat), sought, reference=str(reference) if reference is not None else None))
+        end_ns = time.monotonic_ns() + most_ns if most_ns is not None else None
+
+        def late(runs: Sequence[Run]) -> bool:
+            return end_ns is not None and time.monotonic_ns() > end_ns
+
+        for number, answer in fleet.measure(asked, Quiet(self._progress, len(self._search.trials)), self._keep_run, late):
+            settings, took_ns = wanted[number], int(answer.seconds * 1e9)
+            if answer.complete:
+                (run,) = answer.runs
+                self._check_machine(run)
+                if answer.outputs:
+                    self._outputs.written.write_bytes(answer.outputs)
+                    run = self._outputs.compared(run, True)
+                yield settings, run, took_ns
+            else:
+                yield settings, answer.why or None, took_ns
+
+    def _repeats(self, settings: Settings) -> int:
+        """How often these settings were measured."""
+        return sum(trial.settings == settings for trial in self._search.trials)
+
+    def _patience_ns(self, timeout_ns: int, most_ns: int | None) -> int:
+        limit = _PATIENCE * statistics.median(self._took_ns[:3]) if self._took_ns else 0
+        return min(timeout_ns, int(max(limit, _LEAST_PATIENCE_NS)), most_ns or timeout_ns)
+
+    def _compared(self, orders: Sequence[Order]) -> Iterator[Run]:
+        """Measure. Each Run gets the distance of its outputs from the default's, those of the first default that succeeds."""
+        asked = self._outputs.asked(orders)
+        for run in campaign.measure(asked, Quiet(self._progress, len(self._search.trials)), lambda line: None):
+            run = self._outputs.compared(run, (run.job.knobs, run.job.threads) == (self._fixed, self._threads))
+            self._keep_run(store.encode(run))
+            yield run
+
+    def _order(self, settings: Settings, name: str, runs: int = _SEARCH_RUNS) -> Order:
+        return order(replace(self._suite, runs=runs), self._model, self._variant(settings, name))
+
+    def _variant(self, settings: Settings, name: str) -> Variant:
+        knobs, threads = split(settings)
+        return Variant(runtime=self._request.runtime, name=name, set=knobs, threads=threads, python=self._python)
+
+    def _check_machine(self, run: Run) -> None:
+        """Raises InputError for a Run of a machine with which others of this search must not be compared."""
+        fleet = self._request.fleet
+        if fleet is None:
+            if run.machine.arch != self._request.place.machine().arch:
+                raise InputError(f"the runs to go on with were measured on {run.machine.name} ({run.machine.arch}): name another -o file")
+        elif run.attempt is None or not fleet.labels <= run.attempt.labels.items():
+            raise InputError(
+                f"the runs to go on with were measured on {run.machine.name}, no machine with {fleet.name}: name another -o file"
+            )
+        if fleet is not None and run.about is not None:
+            version = run.about.runtime_version
+            self._version = self._version or version
+            if version != self._version:
+                raise InputError(
+                    f"{run.machine.name} has {self._runtime.name} {version}, and a machine before it {self._version}: install one"
+                )
+
+    def _take_up(self, run: Run) -> None:
+        job = run.job
+        counts = self._request.threads or (None,)
+        if (job.model.sha256, job.runtime) != (self._model.sha256, self._runtime.name) or job.threads not in counts:
+            raise InputError("the runs in the -o file are of another model, runtime or thread count")
+        if job.verifies:
+            return
+        texts = written(job.knobs)
+        settings = frozenset(
+            self._written.get((key, value), (key, texts[key])) for key, value in job.knobs.items() if key not in self._fixed
+        )
+        if job.threads != self._threads:
+            settings |= {(THREADS, str(job.threads))}
+        if any(key in job.knobs and job.knobs[key] != value for key, value in self._fixed.items()):
+            raise InputError("the runs in the -o file were measured with other --set")
+        if self._request.fleet is None and run.about and self._runtime.version and run.about.runtime_version != self._runtime.version:
+            raise InputError(f"the runs in the -o file are of {job.runtime} {run.about.runtime_version}, not {self._runtime.version}")
+        self._note(settings, run)
+
+    def _note(self, settings: Settings, run: Run | str) -> None:
+        """Take a trial; one that the fleet gave up is a sentence, and failed."""
+        if isinstance(run, str):
+            self._search.tell(Trial(settings, None, None))
+            self._sentences[settings] = run
+            return
+        self._search.tell(_trial(settings, run, self._request.tolerance))
+        self._tried.append((settings, run))
+        if not run.outcome.ok:
+            self._sentences[settings] = run.outcome.sentence
+
+    def _costs(self, trial: Trial, run: Run | str) -> str:
+        if isinstance(run, str):
+            return f"failed: {run}"
+        if not trial.ok:
+            return f"failed: {run.outcome.sentence}"
+        costs = f"{format_bytes(trial.peak or 0)}, {format_duration(trial.time or 0)}"
+        if self._search.of(DEFAULT) and trial.settings != DEFAULT:
+            base = self._search.base
+            costs += f" ({(trial.peak or 0) / base.peak:.0%} and {(trial.time or 0) / base.time:.0%} of the default's)"
+        if run.output_error is not None and run.output_error > self._request.tolerance:
+            costs += f", outputs differ by {run.output_error:.2g}"
+        return costs
+
+    # -- time
+
+    def _left_ns(self) -> int:
+        return self._request.time_ns - (time.monotonic_ns() - self._begin_ns)
+
+    def _verifying_ns(self) -> float:
+        """How long it will take to verify the proposals of this moment."""
+        return VERIFYING_REPEATS * self._round_ns([DEFAULT, *(point.settings for point in self._chosen())]) if self._took_ns else 0
+
+    def _round_ns(self, wanted: Sequence[Settings]) -> float:
+        """The time of a fresh run of each: as long as its trial took, and its further iterations, and a little more."""
+        usual = statistics.median(self._took_ns)
+        points = {point.settings: point.time for point in self._search.points()}
+        more = _VERIFYING_RUNS - _SEARCH_RUNS
+        return 1.1 * sum(self._took_by.get(settings, usual) + more * points.get(settings, self._search.base.time) for settings in wanted)
+
+    # -- verifying
+
+    def _chosen(self) -> list[Point]:
+        """The points to verify: the best by the goal, and others along the front. Points that keep the outputs have a front among themselves."""
+        base, known = self._search.base, self._search.plain_points()
+        safe = front(point for point in known if not point.changes)
+        points = [
+            point
+            for point in (*safe, *(point for point in front(known) if point.changes))
+            if point.settings != DEFAULT and point.peak < base.peak * 0.995
+        ]
+        points.sort(key=self._search.value)
+        best, others = points[:2], sorted(points[2:], key=lambda point: point.peak)
+        step = max(1, -(-len(others) // (_MOST_PROPOSALS - len(best)))) if others else 1
+        return sorted(best + others[::step], key=lambda point: point.peak)
+
+    def _verify(self) -> dict[Settings, list[Run]]:
+        """Fresh runs of the default and of each point, interleaved, in as many rounds as there is time for."""
+        wanted = [DEFAULT, *(point.settings for point in self._chosen())]
+        rounds = VERIFYING_REPEATS
+        if self._took_ns:  # empty if all trials are those of an earlier search, which do not tell how long they took
+            rounds = max(1, min(rounds, int(self._left_ns() // max(self._round_ns(wanted), 1))))
+        runs_each = f"{counted(rounds, 'fresh run')} each"
+        self._progress.say(f"verifying {counted(len(wanted) - 1, 'proposal')} against the default, {runs_each}, interleaved")
+        orders = [self._order(settings, f"#{number} {shown(settings)}", _VERIFYING_RUNS) for number, settings in enumerate(wanted)]
+        verified: dict[Settings, list[Run]] = {settings: [] for settings in wanted}
+        if self._request.fleet is not None:
+            return self._verified_there(self._request.fleet, wanted, rounds)
+        for repeat in range(1, rounds + 1):
+            begin_ns = time.monotonic_ns()
+            round_orders = [replace(order, job=replace(order.job, repeat=repeat, verifies=True)) for order in orders]
+            for settings, run in zip(wanted, self._compared(round_orders), strict=True):
+                verified[settings].append(run)
+            if self._left_ns() < time.monotonic_ns() - begin_ns:
+                break  # there is no time for another round like this one
+        return verified
+
+    def _verified_there(self, fleet: Machines, wanted: Sequence[Settings], rounds: int) -> dict[Settings, list[Run]]:
+        """The same as one comparison, on one machine; nothing if the fleet gives it up."""
+        variants = tuple(self._variant(settings, f"#{number} {shown(settings)}") for number, settings in enumerate(wanted))
+        suite = replace(self._suite, models=(self._request.model,), variants=variants, runs=_VERIFYING_RUNS, repeats=rounds)
+
+        def late(runs: Sequence[Run]) -> bool:
+            return self._left_ns() < 0 and len(runs) >= len(wanted)
+
+        asked = [Asked(suite, Sought(verifies=True, outputs="compared"))]
+        ((_, answer),) = fleet.measure(asked, Quiet(self._progress, len(self._search.trials)), self._keep_run, late)
+        if answer.why:
+            self._progress.say(f"the proposals that follow were not verified: {answer.why}")
+            return {}
+        whole = len(answer.runs) // len(wanted)  # rounds
+        return {settings: list(answer.runs[place :: len(wanted)][:whole]) for place, settings in enumerate(wanted)} if whole else {}
+
+    def _tuned(self, verified: Mapping[Settings, Sequence[Run]], complete: bool) -> Tuned:
+        failures = {settings: run.outcome.sentence for settings, runs in verified.items() for run in runs if not run.outcome.ok}
+        sure = DEFAULT in verified and DEFAULT not in failures
+        if sure:
+            measured = [
+                self._proposal(number, settings, runs)
+                for number, (settings, runs) in enumerate(verified.items())
+                if settings not in failures
+            ]
+        else:
+            plain = self._search.plain()
+            wanted = [DEFAULT, *(point.settings for point in self._chosen())]
+            tried = {settings: [run for full, run in self._tried if plain.get(full) == settings] for settings in wanted}
+            measured = [self._proposal(number, settings, runs) for number, (settings, runs) in enumerate(tried.items())]
+        default, *others = measured
+        # A proposal that changes the outputs does not push out a proposal that keeps them.
+        kept = [
+            proposal
+            for proposal in others
+            if not any(beats(other, proposal) and other.changes_outputs <= proposal.changes_outputs for other in measured)
+        ]
+        kept.sort(key=lambda proposal: proposal.peak)
+        return Tuned(
+            model=self._model.name,
+            runtime=self._runtime.name,
+            goal=self._request.goal,
+            default=default,
+            proposals=tuple(kept),
+            best=best_of(self._request.goal, default, kept),
+            idle=tuple(self._search.idle()),
+            failed=tuple((settings, self._sentences.get(settings, "")) for settings in self._search.failed()) + tuple(failures.items()),
+            trials=len(self._search.trials),
+            complete=complete,
+            verified=sure,
+            tolerance=self._request.tolerance,
+            runs=tuple(run for runs in verified.values() for run in runs) if sure else tuple(self._plain_runs()),
+            repeats=min(map(len, verified.values())) if sure else 0,
+            threads=self._threads,
+            shapes=inputs.shapes_that_run(Path(self._model.path), self._request.shapes, self._request.inputs) or {},
+            assumed=self._assumed,
+        )
+
+    def _plain_runs(self) -> Iterator[Run]:
+        plain = self._search.plain()
+        for settings, run in self._tried:
+            yield replace(run, job=replace(run.job, variant=shown(plain.get(settings, settings))))
+
+    def _proposal(self, number: int, settings: Settings, runs: Sequence[Run]) -> Proposal:
+        trials = [_trial(settings, run, self._request.tolerance) for run in runs]
+        peaks, times = tuple(trial.peak or 0.0 for trial in trials), tuple(trial.time or 0.0 for trial in trials)
+        errors = [run.output_error for run in runs if run.output_error is not None]
+        return self._with_words(number, settings, peaks, times, max(errors) if errors else None)
+
+    def _with_words(
+        self, number: int, settings: Settings, peaks: tuple[float, ...], times: tuple[float, ...], error: float | None
+    ) -> Proposal:
+        order = self._order(settings, shown(settings))
+        return Proposal(
+            number=number,
+            settings=settings,
+            peak=statistics.median(peaks),
+            time=statistics.median(times),
+            peaks=peaks,
+            times=times,
+            output_error=error,
+            changes_outputs=error is not None and error > self._request.tolerance,
+            command=command_of(self._request, settings),
+            variables={name: value for name, value in order.env.items() if value is not None},
+        )
+
+
+def _trial(settings: Settings, run: Run, tolerance: float) -> Trial:
+    mark = run.mark(timed_phase([run]))
+    peak = metrics.value(run, PEAK, metrics.METRICS["rss_peak_bytes"])
+    if not run.outcome.ok or peak is None or mark is None or not mark.times_ns:
+        return Trial(settings, None, None)
+    return Trial(settings, peak, statistics.median(mark.times_ns), run.output_error is not None and run.output_error > tolerance)

@@ -1,0 +1,1 @@
+"""Statistics and verdicts on Runs. No process, no clock."""

@@ -1,0 +1,193 @@
+"""Two sets of Runs -> how each metric differs in each phase, and whether that is more than noise.
+
+A difference is beyond noise if all of these hold: both sides have five repeats or more, the difference is larger than the peaks' error bound,
+and an exact rank test of both sides rejects equality at 0.01. Rows of several interchangeable machines are tested machine by machine (see spread).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..base.errors import InputError, UndecidedError, UsageError, there_are
+from ..base.units import counted, format_bytes
+from ..records import metrics, settings, summary
+from ..records.summary import Key, Row
+from ..records.types import Run
+from . import input_files, machine_spread, rank_counts
+from .baseline import Place
+from .ranks import ALPHA, LEAST_REPEATS, beyond_chance, bootstrap
+
+Verdict = Literal["more", "less", "noise", "too few"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A metric in a phase on both sides.
+
+    difference is head's median less base's, in the metric's unit; ratio is head's over base's, None where base's is 0; interval is the 95%
+    confidence interval of the difference, by bootstrap. verdict: more or less are beyond noise.
+    """
+
+    key: Key
+    phase: str
+    metric: str
+    base: Row
+    head: Row
+    difference: float
+    ratio: float | None
+    interval: tuple[float, float]
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All differences, the variants that only one side has, and sentences for the user.
+
+    ran: a run of each variant that both sides have, for the shapes of its inputs, by side (see memprof.verdicts.input_files).
+    """
+
+    differences: tuple[Difference, ...]
+    only_base: tuple[Key, ...]
+    only_head: tuple[Key, ...]
+    remarks: tuple[str, ...]
+    ran: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)
+
+    def geometric_means(self) -> dict[tuple[str, str], float]:
+        """The geometric mean of the ratios over models, variants and threads, by metric and phase."""
+        ratios: dict[tuple[str, str], list[float]] = {}
+        for difference in self.differences:
+            if difference.ratio and difference.ratio > 0:
+                ratios.setdefault((difference.metric, difference.phase), []).append(difference.ratio)
+        return {row: math.exp(statistics.fmean(map(math.log, values))) for row, values in ratios.items()}
+
+
+def compare(
+    base: Sequence[Run], head: Sequence[Run], names: Sequence[str] = metrics.DEFAULT_METRICS, across_machines: bool = False
+) -> Comparison:
+    """Compare two sets of Runs by model, variant and thread count.
+
+    Raises InputError if they have nothing in common, if the exact tests would take minutes, or if a side has a row from several machines;
+    UndecidedError if the sides come from different machines, unless across_machines is set.
+    """
+    sides = [
+        {(key.model, key.variant, key.threads): group for key, group in summary.groups_of_one_machine(runs).items()}
+        for runs in (base, head)
+    ]
+    return _compare(sides[0], sides[1], names, across_machines)
+
+
+def compare_variants(
+    runs: Sequence[Run], base: str, head: str, names: Sequence[str] = metrics.DEFAULT_METRICS, across_machines: bool = False
+) -> Comparison:
+    """Compare two variants of one set of Runs, by model and thread count. Raises UsageError for an unknown variant, and as `compare` does."""
+    groups = summary.groups_of_one_machine(runs)
+    variants = list(dict.fromkeys(key.variant for key in groups))
+    for name in (base, head):
+        if name not in variants:
+            raise UsageError(f"there is no variant {name!r}; {there_are(variants)}")
+    both = f"{base} → {head}"
+    sides = [{(key.model, both, key.threads): group for key, group in groups.items() if key.variant == name} for name in (base, head)]
+    return _compare(sides[0], sides[1], names, across_machines)
+
+
+def _compare(base: dict[Place, list[Run]], head: dict[Place, list[Run]], names: Sequence[str], across_machines: bool) -> Comparison:
+    common = [place for place in base if place in head]
+    if not common:
+        raise InputError("the two sides have no model and variant in common")
+    for place in [] if across_machines else common:
+        differs = settings.other_machine(base[place][0].machine, head[place][0].machine)
+        if differs is not None:
+            raise UndecidedError(
+                f"{place[0]}, {place[1]}: the sides come from different machines ({differs}); --across-machines compares them all the same"
+            )
+    with rank_counts.bounded():
+        differences = [difference for place in common for difference in _differences(place, base[place], head[place], names)]
+    swapped = [row for row in differences if row.base.swapped or row.head.swapped]
+    return Comparison(
+        tuple(differences),
+        tuple(Key(*place, base[place][0].machine.name) for place in base if place not in head),
+        tuple(Key(*place, head[place][0].machine.name) for place in head if place not in base),
+        (
+            *_ways(base, head),
+            *_swap_remarks(swapped),
+            *machine_spread.deviating([run for side in (base, head) for group in side.values() for run in group]),
+            *_remarks([run for group in base.values() for run in group], [run for group in head.values() for run in group]),
+        ),
+        input_files.of_sides(base, {place: head[place] for place in common}),
+    )
+
+
+def _differences(place: Place, base: Sequence[Run], head: Sequence[Run], names: Sequence[str]) -> Iterable[Difference]:
+    bound = max(run.machine.peak_bound_bytes for run in (*base, *head))
+    after = {(row.phase, row.metric): row for row in summary.summarise(head, names)}
+    for row in summary.summarise(base, names):
+        other = after.get((row.phase, row.metric))
+        if other is not None:
+            yield _difference(Key(*place, row.key.machine), summary.whole(row), summary.whole(other), bound)
+
+
+def _difference(key: Key, base: Row, head: Row, bound: int) -> Difference:
+    return Difference(
+        key=key,
+        phase=base.phase,
+        metric=base.metric,
+        base=base,
+        head=head,
+        difference=head.median - base.median,
+        ratio=head.median / base.median if base.median else None,
+        interval=bootstrap(base.values, head.values),
+        verdict=_verdict(base, head, bound if base.metric in metrics.HIGH_WATER_MARKS else 0),
+    )
+
+
+def _verdict(base: Row, head: Row, bound: int) -> Verdict:
+    machines = machine_spread.sides(base, head)
+    if machines is not None:
+        if machines.too_few:
+            return "too few"
+        if abs(machines.difference) <= bound or 2 * min(machines.p, machines.turned.p) > ALPHA:
+            return "noise"
+        return "more" if machines.difference > 0 else "less"
+    difference = head.median - base.median
+    if min(len(base.values), len(head.values)) < LEAST_REPEATS:
+        return "too few"
+    if difference == 0 or abs(difference) <= bound or not beyond_chance(base.values, head.values):
+        return "noise"
+    return "more" if difference > 0 else "less"
+
+
+def _ways(base: dict[Place, list[Run]], head: dict[Place, list[Run]]) -> list[str]:
+    """Differences between the sides besides their figures: where they ran, and how."""
+    pairs = [(f"{place[0]}, {place[1]}", _way(base[place]), _way(head[place])) for place in base if place in head]
+    surroundings, asked = settings.difference_remarks(pairs)
+    return [*surroundings, *asked]
+
+
+def _swap_remarks(rows: Sequence[Difference]) -> list[str]:
+    """A sentence for each metric in whose rows swapped-out pages were added."""
+    remarks = []
+    for name in dict.fromkeys(row.metric for row in rows):
+        phases = dict.fromkeys(row.phase for row in rows if row.metric == name)
+        most = max(max(row.base.swapped, row.head.swapped) for row in rows if row.metric == name)
+        remarks.append(f"{name} of {', '.join(phases)}: with swapped-out pages, {format_bytes(most)} at most, which RSS lacks")
+    return remarks
+
+
+def _way(runs: Sequence[Run]) -> dict[str, str]:
+    return {**settings.of_machine(runs[0].machine), **settings.of_repeats(runs)}
+
+
+def _remarks(base: Sequence[Run], head: Sequence[Run]) -> list[str]:
+    models = [{(run.job.model.name, run.job.model.sha256) for run in runs} for runs in (base, head)]
+    changed = sorted({name for name, _ in models[0] ^ models[1]} & {name for name, _ in models[0]} & {name for name, _ in models[1]})
+    remarks = [f"{name} is not the same file on both sides" for name in changed]
+    failed = [sum(not run.outcome.ok for run in runs) for runs in (base, head)]
+    if any(failed):
+        remarks.append(
+            f"{counted(failed[0], 'run')} of the base and {failed[1]} of the head failed; they count in the phases they finished"
+        )
+    return remarks

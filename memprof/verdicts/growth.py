@@ -1,0 +1,308 @@
+"""Does memory rise with use: a verdict on curves of memory by units of work, of several processes that did the same.
+
+The curve of a process has a warm-up, whose end is found and not assumed, and a tail (see `tails`). A tail that keeps its level is flat. Where no
+tail is flat and none rises, or where processes do not agree, the verdict is undecided.
+
+Kendall's test alone would call each warm-up a trend. A line through all points would do the same.
+
+Nothing below a page over the whole run can be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..records.store import Columns
+from ..records.work import Curve
+from .curve_tail import LEAST_RISE, Tail, by_doublings, points_of, slope_of, spread
+
+Word = Literal["steady", "bounded", "grows", "undecided"]
+Where = Literal["in use", "kept free", "file-backed", "other mappings"]
+
+LEAST_PROCESSES = 3
+LEAST_UNITS = 32  # of the unit that counts the rows
+_GRID = 1000  # points of a curve by time
+_STARTS = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4)  # of the tail, as shares of the run; a longer warm-up needs a longer run
+_ALIKE = 2.0  # rates of processes that agree
+_TOLD_APART = 0.7  # the scatter about one unit's line over that about another's
+
+
+@dataclass(frozen=True)
+class Series:
+    """Memory of one process after units of its work.
+
+    counts: by unit, how much of it was done, the unit of the rows first. rss: resident and swapped pages, in bytes; file: the file-backed part,
+    empty if unknown. used, free: bytes that the program holds of the allocator, and freed bytes that the allocator kept, after so many of the
+    first unit (looked); all empty if unknown. doubt_bytes: how far rss was found from an exact reading.
+    """
+
+    counts: Mapping[str, Sequence[int]]
+    rss: Sequence[int]
+    file: Sequence[int] = ()
+    looked: Sequence[int] = ()
+    used: Sequence[int] = ()
+    free: Sequence[int] = ()
+    doubt_bytes: int = 0
+    page_bytes: int = 4096
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The verdict on one process.
+
+    slope, low, high: bytes a unit of the tail, and its interval of 95%; for a flat tail high is the most that it can be. unit: what it grows
+    with; rivals: units that explain it as well. warmup: after how much of the first unit the tail begins, and rise_bytes: how much memory rose until
+    then. tail: how much of the first unit the tail has. where: which memory rose, None if that is not known. reason: why it is undecided, and
+    needed: how much of the first unit would decide it, None if that cannot be told.
+    """
+
+    word: Word
+    unit: str
+    slope: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    warmup: int = 0
+    rise_bytes: int = 0
+    tail: int = 0
+    where: Where | None = None
+    rivals: tuple[str, ...] = ()
+    reason: str | None = None
+    needed: int | None = None
+
+
+@dataclass(frozen=True)
+class Verdict(Growth):
+    """The verdict on all processes together: it needs all of them. processes: that on each."""
+
+    processes: tuple[Growth, ...] = field(default=())
+
+
+def series(curve: Curve, page_bytes: int) -> Series:
+    """The curve of a process as a series: swapped pages are counted as resident, because they are still there.
+
+    A unit that comes once an iteration takes the iteration's place, because its name says more.
+    """
+    counts = dict(curve.counts)
+    iterations = counts.get("iteration")
+    if any(name != "iteration" and list(count) == list(iterations or ()) for name, count in counts.items()):
+        del counts["iteration"]
+        counts = dict(sorted(counts.items(), key=lambda item: list(item[1]) != list(iterations or ())))
+    both = [rss + swap for rss, swap in zip(curve.rss, curve.swap, strict=True)]
+    looks = curve.looks
+    if looks is None:
+        return Series(counts, both, curve.file, page_bytes=page_bytes)
+    doubt = max((abs(exact - seen) for exact, seen in zip(looks.rss, looks.seen, strict=True)), default=0)
+    heap = (looks.iteration, looks.heap_used, looks.heap_free) if looks.heap_used else ((), (), ())
+    return Series(counts, both, curve.file, *heap, doubt_bytes=doubt, page_bytes=page_bytes)
+
+
+def by_time(timeline: Columns, page_bytes: int) -> Growth:
+    """The verdict on one process that was polled: bytes a second, and times in seconds."""
+    t_ns = np.asarray(timeline.t_ns)
+    grid_ns = np.linspace(t_ns[0], t_ns[-1], _GRID)
+    rows = np.searchsorted(t_ns, grid_ns, side="right") - 1  # a row holds until the next
+    ms = ((grid_ns - t_ns[0]) / 1e6).astype(int).tolist()
+    rss, file = (np.asarray(column)[rows].tolist() for column in (timeline.rss, timeline.file))
+    growth = judge_one(Series({"second": ms}, rss, file, page_bytes=page_bytes))
+    scaled: dict[str, Any] = {name: 1000 * getattr(growth, name) for name in ("slope", "low", "high")}
+    scaled.update((name, getattr(growth, name) // 1000) for name in ("warmup", "tail"))
+    needed = growth.needed // 1000 if growth.needed is not None else None
+    return replace(growth, **scaled, needed=needed)
+
+
+def judge(processes: Sequence[Series]) -> Verdict:
+    """The verdict on processes that did the same work.
+
+    A process that rises in few steps does not tell units apart. The steps of several do: they come after the same amount of the unit that explains
+    them, and after other amounts of a unit whose pace varies from process to process. Processes of the same pace do not tell them apart either: then
+    the unit that most of them name stays.
+    """
+    each = tuple(judge_one(process) for process in processes)
+    if all(growth.word == "grows" for growth in each) and any(growth.rivals for growth in each):
+        named = set.intersection(*({growth.unit, *growth.rivals} for growth in each))
+        if len(named) > 1:
+            units = sorted(named, key=list(processes[0].counts).index)
+            mostly = max(units, key=[growth.unit for growth in each].count)
+            unit, rivals = _alike_by(processes, units, mostly)
+            each = tuple(_by(unit, rivals, growth, process) for growth, process in zip(each, processes, strict=True))
+    return combined(each)
+
+
+def _alike_by(processes: Sequence[Series], units: Sequence[str], mostly: str) -> tuple[str, tuple[str, ...]]:
+    """The unit by which the curves of the processes lie closest to each other, and those that do no worse. Without a clear one it is `mostly`."""
+    apart = {}
+    for unit in units:
+        common = np.linspace(0, min(process.counts[unit][-1] for process in processes), _GRID)
+        curves = [_rises_at(process, unit, common) for process in processes]
+        apart[unit] = float(np.mean(np.max(curves, axis=0) - np.min(curves, axis=0))) + processes[0].page_bytes
+    best = min(units, key=lambda unit: apart[unit])
+    if apart[best] > _TOLD_APART * apart[mostly]:
+        best = mostly
+    return best, tuple(unit for unit in units if unit != best and apart[best] > _TOLD_APART * apart[unit])
+
+
+def _rises_at(process: Series, unit: str, common: NDArray[Any]) -> NDArray[Any]:
+    """By how much memory had risen after so much of a unit; a row holds until the next."""
+    rows = np.searchsorted(np.asarray(process.counts[unit]), common, side="right") - 1
+    risen: NDArray[Any] = np.asarray(process.rss)[np.maximum(rows, 0)] - process.rss[0]
+    return risen
+
+
+def _by(unit: str, rivals: tuple[str, ...], growth: Growth, process: Series) -> Growth:
+    """The verdict by another unit, that went along with its own."""
+    pace = process.counts[growth.unit][-1] / process.counts[unit][-1]
+    rates: dict[str, Any] = {name: pace * getattr(growth, name) for name in ("slope", "low", "high")}
+    return replace(growth, unit=unit, rivals=rivals, **rates)
+
+
+def combined(each: Sequence[Growth]) -> Verdict:
+    """One verdict from those on the processes. All must agree, and grow at rates within a factor of two."""
+    each = tuple(each)
+    if len(each) < LEAST_PROCESSES:
+        unit = each[0].unit if each else "iteration"
+        return Verdict("undecided", unit, reason=f"{len(each)} of {LEAST_PROCESSES} processes were measured", processes=each)
+    words = {growth.word for growth in each}
+    middle = sorted(each, key=lambda growth: growth.slope)[len(each) // 2]
+    whole = {
+        "slope": middle.slope,
+        "low": min(growth.low for growth in each),
+        "high": max(growth.high for growth in each),
+        "warmup": max(growth.warmup for growth in each),
+        "rise_bytes": max(growth.rise_bytes for growth in each),
+        "tail": min(growth.tail for growth in each),
+    }
+    longer = 4 * max(growth.warmup + growth.tail for growth in each)  # as the next round would be: only more work can make them agree
+    needed = max((growth.needed for growth in each if growth.needed is not None), default=None if words == {"undecided"} else longer)
+    if words <= {"steady", "bounded"}:
+        return Verdict("bounded" if "bounded" in words else "steady", middle.unit, **whole, processes=each)  # type: ignore[arg-type]
+    if words == {"grows"}:
+        units = [{growth.unit, *growth.rivals} for growth in each]
+        shared = set.intersection(*units)
+        fastest, slowest = max(growth.slope for growth in each), min(growth.slope for growth in each)
+        if len({growth.unit for growth in each}) > 1 or fastest <= _ALIKE * slowest:
+            unit = middle.unit if middle.unit in shared or not shared else sorted(shared)[0]
+            rivals = tuple(sorted(shared - {unit}))
+            where = middle.where if len({growth.where for growth in each}) == 1 else None
+            return Verdict("grows", unit, **whole, where=where, rivals=rivals, processes=each)  # type: ignore[arg-type]
+        reason = f"all processes grow, but one {fastest / slowest:.1f} times as fast as another"
+        return Verdict("undecided", middle.unit, **whole, reason=reason, needed=needed, processes=each)  # type: ignore[arg-type]
+    undecided = [growth for growth in each if growth.word == "undecided"]
+    growing = sum(growth.word == "grows" for growth in each)
+    reason = undecided[0].reason or "" if undecided else ""
+    if len(undecided) < len(each):
+        some = f"growth in {growing}" if growing else f"no verdict on {len(undecided)}"
+        some = f"{some} of {len(each)} processes"
+        reason = f"{some}: {reason}" if reason else some
+    return Verdict("undecided", middle.unit, **whole, reason=reason, needed=needed, processes=each)  # type: ignore[arg-type]
+
+
+def judge_one(process: Series) -> Growth:
+    """The verdict on one process, by the unit of its rows; what it grows with is then sought among all units.
+
+    Memory that rises evenly with another unit may seem uneven by that of the rows: then the other is taken.
+    """
+    unit, *others = process.counts
+    growth = _judged(process, unit)
+    for other in others if growth.word == "undecided" else ():
+        grows = _judged(process, other)
+        if grows.word == "grows":
+            return grows
+    return growth
+
+
+def _judged(process: Series, unit: str) -> Growth:
+    done = np.asarray(process.counts[unit], dtype=np.float64)
+    size = np.asarray(process.rss, dtype=np.float64)
+    total = int(done[-1]) if len(done) else 0
+    if total < LEAST_UNITS or len(done) < LEAST_UNITS:
+        return Growth("undecided", unit, tail=total, reason=f"{total} are too few", needed=4 * LEAST_UNITS)
+    floor = max(process.page_bytes, 2 * process.doubt_bytes)
+    tails: list[Tail] = []
+    for share in _STARTS:  # a tail takes milliseconds to look at, and mostly one of the first decides
+        tails.append(tail := Tail(done, size, share * total, floor))
+        if tail.flat:
+            return _flat(unit, done, size, tail, floor)
+        if tail.rises:
+            return _grows(process, unit, tail)
+    rate = by_doublings(done, size, floor)
+    if rate is not None:
+        return _grows(process, unit, tails[0], rate)
+    last = tails[-1]
+    rise = max(0, round(float(size[-1] - size[0])))
+    facts: dict[str, Any] = {
+        "slope": last.slope,
+        "low": last.low,
+        "high": last.high,
+        "tail": total,
+        "rise_bytes": rise,
+        "needed": 4 * total,
+    }
+    return Growth("undecided", unit, **facts, reason=last.reason)
+
+
+def _flat(unit: str, done: NDArray[Any], size: NDArray[Any], tail: Tail, floor: float) -> Growth:
+    level = float(np.median(tail.y[len(tail.y) // 2 :]))
+    scatter = float(np.median(np.abs(tail.y - level))) + floor
+    below = np.nonzero(size < level - 4 * scatter)[0]
+    warmup = int(done[min(below[-1] + 1, len(done) - 1)]) if len(below) else 0
+    if warmup > tail.begin + tail.length / 2:  # it came down to less for a moment: that was no warm-up
+        warmup = int(done[np.searchsorted(done, tail.begin)])
+    rise = round(level - float(size[0]))
+    word: Word = "bounded" if rise > max(LEAST_RISE, 4 * scatter) else "steady"
+    facts: dict[str, Any] = {"slope": 0.0, "low": min(tail.low, 0.0), "high": tail.most, "tail": int(done[-1]) - warmup}
+    return Growth(word, unit, **facts, warmup=warmup, rise_bytes=max(rise, 0))
+
+
+def _grows(process: Series, unit: str, tail: Tail, rate: float | None = None) -> Growth:
+    rows = np.asarray(process.counts[next(iter(process.counts))])
+    begin = int(rows[len(rows) - len(tail.done)]) if tail.begin else 0
+    explained, rivals = _explained(process, begin)
+    slope, low, high = (tail.slope, tail.low, tail.high) if rate is None else (rate, rate / 2, rate * 2)
+    if explained != unit:
+        done = rows.astype(np.float64)
+        other = np.asarray(process.counts[explained], dtype=np.float64)
+        size = np.asarray(process.rss, dtype=np.float64)
+        slope, low, high = slope_of(*points_of(other[done >= begin], size[done >= begin]))
+    rise = max(0, round(float(tail.size[0]) - process.rss[0]))
+    facts: dict[str, Any] = {"slope": slope, "low": low, "high": high, "warmup": begin, "rise_bytes": rise, "tail": int(rows[-1]) - begin}
+    return Growth("grows", explained, **facts, where=_where(process, begin), rivals=rivals)
+
+
+def _explained(process: Series, begin: int) -> tuple[str, tuple[str, ...]]:
+    """The unit along which memory lies closest to a line, and those that do no worse."""
+    unit, *others = process.counts
+    done = np.asarray(process.counts[unit], dtype=np.float64)
+    size = np.asarray(process.rss, dtype=np.float64)[done >= begin]
+    scatter = {}
+    for name in (unit, *others):
+        count = np.asarray(process.counts[name], dtype=np.float64)[done >= begin]
+        if count[-1] - count[0] < 4:
+            continue
+        slope, _, _ = slope_of(*spread(count, size))
+        rest = size - slope * count
+        scatter[name] = float(np.mean(np.abs(rest - np.median(rest)))) + process.page_bytes
+    best = min(scatter, key=lambda name: (scatter[name] * (1.0 if name == unit else 1.02), name)) if scatter else unit
+    rivals = tuple(name for name in scatter if name != best and scatter[best] > _TOLD_APART * scatter[name])
+    return best, rivals
+
+
+def _where(process: Series, begin: int) -> Where | None:
+    """Which memory rose in the tail: that with more than half of the rise."""
+    unit, *_ = process.counts
+    first = int(np.searchsorted(np.asarray(process.counts[unit]), begin))
+    rise = process.rss[-1] - process.rss[first]
+    if rise <= 0 or not process.file:
+        return None
+    if process.file[-1] - process.file[first] > rise / 2:
+        return "file-backed"
+    if not process.looked:
+        return None
+    near = min(range(len(process.looked)), key=lambda place: abs(process.looked[place] - begin))
+    if process.used[-1] - process.used[near] > rise / 2:
+        return "in use"
+    return "kept free" if process.free[-1] - process.free[near] > rise / 2 else "other mappings"

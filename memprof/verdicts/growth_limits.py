@@ -1,0 +1,134 @@
+"""Limits on growth: a suite's [[growth]], and growth_bytes among budgets. They are absolute, as budgets are, and need no base.
+
+    [[growth]]                       # in a suite, which `memprof gate --run` measures
+    per = "iteration"                # or "reload", or "shape" with the shapes beside it
+    limit = "0 B"
+    variant = "onnx*"                # globs, as in budgets; a field that is left out means any
+
+    [[budget]]                       # in a file of budgets: for what [[growth]] measured, and for runs of `memprof grow -o`
+    growth_bytes = "0 B"
+    per = "iteration"
+
+A verdict of growth needs three processes that agree, so it is a figure of none of them. Memory that stopped rising is within any limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..base.errors import UsageError
+from ..base.units import format_bytes
+from ..records import store, summary, work
+from ..records.metrics import GROWTH
+from ..records.summary import Key
+from ..records.types import Run
+from .budgets import Budget
+from .verdicts import Judged, Verdict
+
+if TYPE_CHECKING:
+    from .growth import Verdict as Growth
+
+RELOAD, SHAPE = "reload", "shape"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """At most so many bytes a unit."""
+
+    per: str
+    bytes: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is known of a variant's growth by a unit: the verdict, or why there is none. limit: that of the suite which asked, if there is one."""
+
+    key: Key
+    per: str
+    growth: Growth | None
+    limit: Limit | None = None
+    failure: str = ""
+
+
+def of_runs(runs: Sequence[Run]) -> tuple[Measured, ...]:
+    """The growth of each variant that runs of `memprof grow` tell of: of its last round, whose processes did the same work."""
+    followed = store.rounds_together(run for run in runs if run.followed)
+    if not followed:
+        return ()
+    from . import growth  # brings numpy along, which no other gate needs
+
+    known = []
+    for key, group in summary.groups(followed).items():
+        use = group[-1].job.use
+        assert use is not None
+        alike = [run for run in group if run.job.use is not None and run.job.use.cycles == use.cycles and run.job.use.shapes == use.shapes]
+        last_round = _last_round(alike)
+        curves = [work.unpack(max(run.work, key=lambda record: record.rows)) for run in last_round]
+        series = [growth.series(curve, run.machine.page_bytes) for curve, run in zip(curves, last_round, strict=True)]
+        known.append(Measured(key, SHAPE if use.shapes else next(iter(series[0].counts)), growth.judge(series)))
+    return tuple(known)
+
+
+def _last_round(runs: Sequence[Run]) -> Sequence[Run]:
+    """A round begins with repeat 1."""
+    begin = max((place for place, run in enumerate(runs) if run.job.repeat == 1), default=0)
+    return runs[begin:]
+
+
+def judge(measured: Iterable[Measured], budgets: Sequence[Budget] = ()) -> list[Judged]:
+    """A row for each limit on what was measured. Raises UsageError for a budget on growth that limits nothing."""
+    measured = tuple(measured)
+    growing = [budget for budget in budgets if budget.metric == GROWTH]
+    rows = []
+    used = set()
+    for each in measured:
+        matching = [budget for budget in growing if budget.limits(each.key, phase(each.per))]
+        used.update(matching)
+        limits = [Limit(each.per, max(matching, key=lambda budget: (budget.closeness, budget.number)).limit)] if matching else []
+        rows += [judged(each, limit) for limit in [*([each.limit] if each.limit else []), *limits]]
+    for budget in growing:
+        if budget not in used:
+            there = ", ".join(dict.fromkeys(f"{each.key.model}, {each.key.variant}, {phase(each.per)}" for each in measured))
+            raise UsageError(
+                f"budgets {budget.file}: {budget.words} guards nothing: "
+                + (
+                    f"growth was measured of {there}"
+                    if there
+                    else "no growth was measured ([[growth]] in a suite, or memprof grow -o RUNS.jsonl)"
+                )
+            )
+    return rows
+
+
+def phase(per: str) -> str:
+    """The word that stands where other rows have a phase."""
+    return f"per {per}"
+
+
+def judged(measured: Measured, limit: Limit) -> Judged:
+    """The row of a limit: over if the growth is certainly above it."""
+    if measured.growth is None:
+        return Judged(measured.key, phase(measured.per), GROWTH, "failing", measured.failure, budget=limit.bytes)
+    verdict, reason = _decided(measured.growth, limit)
+    return Judged(measured.key, phase(measured.per), GROWTH, verdict, reason, budget=limit.bytes)
+
+
+def _decided(grown: Growth, limit: Limit) -> tuple[Verdict, str]:
+    allowed = f"the limit is {format_bytes(limit.bytes)} per {limit.per}"
+    if grown.word == "undecided":
+        needed = f"; {grown.needed:,} would decide it" if grown.needed else ""
+        return "undecided", f"undecided after {grown.tail:,}: {grown.reason}{needed}; {allowed}"
+    if grown.word != "grows":
+        rose = f"{format_bytes(grown.rise_bytes)} more in the first {grown.warmup:,}, then " if grown.word == "bounded" else ""
+        return "ok", f"{grown.word}: {rose}0 B (95%: at most {format_bytes(grown.high)}) per {grown.unit} over {grown.tail:,}"
+    span = f"{format_bytes(grown.low)} to {format_bytes(grown.high)}"
+    rate = f"it grows by {format_bytes(grown.slope)} per {grown.unit} (95%: {span})"
+    if limit.bytes and limit.per not in (grown.unit, *grown.rivals):
+        return "undecided", f"{rate}, and {allowed}: the two units cannot be compared"
+    if grown.low > limit.bytes:
+        return "over", f"{rate}; {allowed}"
+    if grown.high <= limit.bytes:
+        return "ok", f"{rate}; {allowed}"
+    return "undecided", f"{rate}, which may be above it or not; {allowed}"

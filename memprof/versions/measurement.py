@@ -1,0 +1,59 @@
+"""What is measured of a version: the orders of its suite that are asked for, each under a name that has the version's label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ..base.errors import InputError
+from ..records.types import Job, Run
+from ..subjects.order import Order
+from ..subjects.orders import plan
+from ..subjects.suite import Suite
+from ..verdicts.baseline import Place
+
+AT = " @ "  # between a variant's name and its version's
+
+
+@dataclass(frozen=True)
+class Which:
+    """What is asked of each version. model, variant: by their names, None for all. place: the only one to follow, None while it is not chosen."""
+
+    model: str | None = None
+    variant: str | None = None
+    place: Place | None = None
+
+    def asks(self, job: Job) -> bool:
+        """Whether a job is asked for."""
+        return self.model in (None, job.model.name) and self.variant in (None, job.variant) and self.place in (None, place_of(job))
+
+
+def place_of(job: Job) -> Place:
+    """The place of a job, whichever version it is of."""
+    return job.model.name, job.variant.rpartition(AT)[0] if AT in job.variant else job.variant, job.threads
+
+
+def by_place(runs: Iterable[Run]) -> dict[Place, list[Run]]:
+    """The runs of a version at each place."""
+    places: dict[Place, list[Run]] = {}
+    for run in runs:
+        places.setdefault(place_of(run.job), []).append(run)
+    return places
+
+
+def orders(suite: Suite, which: Which) -> list[Order]:
+    """The orders of one repeat of a version. Raises MemprofError if the version cannot be measured, or lacks what is asked for."""
+    planned = plan(replace(suite, repeats=1)).orders
+    wanted = [order for order in planned if which.asks(order.job)]
+    failure = next((order.error for order in wanted if order.error is not None), None)
+    if failure is not None:
+        raise failure
+    if not wanted:
+        names = ", ".join(dict.fromkeys(f"{order.job.model.name}, {order.job.variant}" for order in planned))
+        raise InputError(f"there is no such model and variant; there are {names}")
+    return wanted
+
+
+def again(order: Order, label: str, repeat: int) -> Order:
+    """The order as a repeat of a version, whose runs no file takes for those of another version."""
+    return replace(order, job=replace(order.job, variant=f"{order.job.variant}{AT}{label}", repeat=repeat))
