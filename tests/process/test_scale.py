@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support import recorder_runs
 from support.recorder_runs import NEAR
 from support.sample_runs import MIB, machine, run
 
@@ -705,3 +706,25 @@ def test_arena_steps_reported():
 )
 def test_arena_doubling_by_runtime(name, knobs, doubles):
     assert runtimes.described(name).arena_doubles(knobs) is doubles
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_search_continues_after_lost_connection(scenario, memprof, board, server, tmp_path):
+    go = tmp_path / "go"
+    body = f"""
+import os, pathlib, time
+pathlib.Path({str(tmp_path)!r}, "seen%d" % os.getpid()).touch()
+while not os.path.exists({str(go)!r}):
+    time.sleep(0.05)
+"""
+    words = ("--vary", "processes=1..2", "--points", "2", *board, "--python", sys.executable, "-o", "s.jsonl")
+    with recorder_runs.started(tmp_path, "scale", scenario(), "-r", recorder_runs.runtime_file(tmp_path, load=body), *words) as process:
+        recorder_runs.wait_for(lambda: list(tmp_path.glob("seen*")))
+        server.cut()
+        recorder_runs.wait_for(lambda: b"lost" in (tmp_path / "s.jsonl").read_bytes())
+        go.touch()
+        _, errors = process.communicate(timeout=300)
+
+    assert "the connection to " in errors and process.returncode in (0, 3)
+    statuses = [run["outcome"]["status"] for run in recorder_runs.runs_in(tmp_path / "s.jsonl")]
+    assert "lost" in statuses and statuses[-1] == "ok"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.native_programs import EXAMPLES
 from support.recorder_runs import PYTHON
-from support.trainer import HOLDS, TENSOR_KIB, tensors, trained  # noqa: F401  (the fixtures)
+from support.tables import cells
+from support.trainer import HOLDS, LAYERS, TENSOR_KIB, tensors, trained  # noqa: F401  (the fixtures)  # noqa: F401  (the fixtures)
 
 from memprof.records import store
+from memprof.reports.tables import swap, table
 
 
 @pytest.mark.parametrize("variant", HOLDS)
@@ -44,3 +48,25 @@ def test_onert_training_by_phase(tmp_path, memprof):
         assert (measured.job.model.name, measured.job.runs) == ("mnist.tflite", 3)
     table_of = memprof("table", "r.jsonl", "--style", "swap", "--window", "execute")
     assert "mnist.tflite: batch (KiB)" in table_of.stdout or "mnist.tflite: batch (MiB)" in table_of.stdout
+
+
+def test_swapping_moves_anonymous_memory(trained):
+    made = [replace(measured, job=replace(measured.job, variant=name)) for name, measured in trained.items() if name in ("orig", "swap")]
+    text = table.render(made, style="swap", window="EPOCH")
+    change = {kind: cells(text, f"{kind} in EPOCH (MiB)")["MAX difference"]["program, swap"] for kind in swap.KINDS}
+    assert change["anonymous"].startswith("-9")
+    assert change["RSS"].startswith("-")
+    assert change["file-backed"].startswith("+")
+
+
+def test_swapping_keeps_losses(trained):
+    losses = {name: [value.value for value in measured.values if value.name == "loss"] for name, measured in trained.items()}
+    assert len({tuple(reported[:4]) for reported in losses.values()}) == 1
+    assert losses["orig"] == sorted(losses["orig"], reverse=True)
+    assert all(len(measured.mark("EPOCH").times_ns) == len(losses[name]) >= 4 for name, measured in trained.items())
+
+
+def test_trainer_reports_tensor_bytes(trained):
+    reported = {value.name: value.value for value in trained["swap"].values}
+    assert reported["weight_bytes"] == LAYERS * TENSOR_KIB << 10
+    assert reported["tensor_bytes"] == (2 * LAYERS + 2) * TENSOR_KIB << 10

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support import recorder_runs
 from support.law_points import QUIET, line, measured
 from support.sample_runs import MIB, job, run
 from support.scale_scenarios import made
@@ -47,28 +45,6 @@ def test_law_depends_on_dividing_dimension():
 def test_place_measured_above_limit():
     row = Within("a", {"s": 16}, 9, 8, 10, confirmed_bytes=501 * MIB)
     assert "501.0 MiB: too much" in tables.render(made(within_bytes=500 * MIB, within=(row,)), format="text")
-
-
-@pytest.mark.usefixtures("nothing_left")
-def test_search_continues_after_lost_connection(scenario, memprof, board, server, tmp_path):
-    go = tmp_path / "go"
-    body = f"""
-import os, pathlib, time
-pathlib.Path({str(tmp_path)!r}, "seen%d" % os.getpid()).touch()
-while not os.path.exists({str(go)!r}):
-    time.sleep(0.05)
-"""
-    words = ("--vary", "processes=1..2", "--points", "2", *board, "--python", sys.executable, "-o", "s.jsonl")
-    with recorder_runs.started(tmp_path, "scale", scenario(), "-r", recorder_runs.runtime_file(tmp_path, load=body), *words) as process:
-        recorder_runs.wait_for(lambda: list(tmp_path.glob("seen*")))
-        server.cut()
-        recorder_runs.wait_for(lambda: b"lost" in (tmp_path / "s.jsonl").read_bytes())
-        go.touch()
-        _, errors = process.communicate(timeout=300)
-
-    assert "the connection to " in errors and process.returncode in (0, 3)
-    statuses = [run["outcome"]["status"] for run in recorder_runs.runs_in(tmp_path / "s.jsonl")]
-    assert "lost" in statuses and statuses[-1] == "ok"
 
 
 def test_suite_shapes_not_in_law(tmp_path):

@@ -360,7 +360,7 @@ def test_bisect_undecided_by_noisy_ends(monkeypatch: pytest.MonkeyPatch) -> None
     def refuse(*words: object) -> None:
         raise Unanswered("the ends cannot be told apart")
 
-    monkeypatch.setattr(bisecting.bisect, "search", refuse)
+    monkeypatch.setattr(bisecting.search, "search", refuse)
     with pytest.raises(UndecidedError, match="the ends cannot be told apart"):
         answered(asked)
 
