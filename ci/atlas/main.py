@@ -37,7 +37,7 @@ from memprof.reports import history as page
 from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite, Variant
 from memprof.verdicts import steps
-from memprof.versions import environments, history_file, pip
+from memprof.versions import history_file, installation, pip
 from memprof.versions import history_folder as kept
 from memprof.versions.commits import Commit
 
@@ -102,7 +102,7 @@ def main() -> None:
 
 def _missing(place: Place, runtime: str, count: int, again: bool) -> list[Commit]:
     """The last releases of a runtime that are neither measured nor known to be impossible."""
-    distribution = environments.known(runtime).distribution
+    distribution = installation.known(runtime).distribution
     assert distribution is not None
     versions = releases.chosen(pip.versions(sys.executable, distribution).versions, count)
     commits = [releases.commit(subjects.RUNTIMES.index(runtime), runtime, version) for version in versions]
@@ -150,8 +150,8 @@ def _runtime(place: Place, runtime: str, count: int, repeats: int, again: bool) 
     for release in _missing(place, runtime, count, again):
         began = time.monotonic()
         try:
-            python = environments.ensure(runtime, release.tags[0], _say)
-            environments.leave_page_cache(Path(python).parent.parent)
+            python = installation.ensure(runtime, release.tags[0], _say)
+            installation.leave_page_cache(Path(python).parent.parent)
             with tempfile.TemporaryDirectory() as folder:
                 runs = Path(folder) / "runs.jsonl"
                 for name, model in models.items():

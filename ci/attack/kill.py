@@ -399,7 +399,7 @@ def cleaned(place: sandbox.Place, kill: Kill) -> Iterator[str]:
     if place.run("run", sandbox.MODEL, "-r", "synthetic", "--repeats", "1", "--runs", "1", "-o", "next.jsonl") != 0:
         yield f"the next memprof: {place.output('stderr')[-200:]!r}"
     if kill.role in _GROUPING:
-        find = [sys.executable, "-c", "from memprof.measuring import limits; limits.find()"]
+        find = [sys.executable, "-c", "from memprof.places import limits; limits.find()"]
         subprocess.run(find, env=place.environment, check=True)
     if left := place.leftovers():
         yield f"left: {', '.join(left)}"

@@ -18,8 +18,7 @@ from ..models.identity import identify
 from ..programs import environments
 from ..subjects import suite
 from ..subjects.suite import Build, Suite
-from ..versions import builds, commits, pip, worktrees
-from ..versions import environments as making
+from ..versions import builds, commits, installation, pip, worktrees
 from ..versions.measurement import Which
 
 Say = Callable[[str], None]
@@ -109,7 +108,7 @@ def of_releases(asked: Suite, package: str, first: str, last: str, pre: bool, sa
     Raises UsageError for a runtime that pip does not install and for versions that are none of it, InputError for a model that cannot be read and
     if pip cannot tell the versions.
     """
-    runtime = making.known(package)
+    runtime = installation.known(package)
     assert runtime.distribution is not None
     models = [identify(path) for path in asked.models]  # before anything is installed
     listed = pip.versions(sys.executable, runtime.distribution, pre)
@@ -124,7 +123,7 @@ def of_releases(asked: Suite, package: str, first: str, last: str, pre: bool, sa
 
     @contextmanager
     def open_release(number: int, say: Say) -> Iterator[Suite]:
-        python = making.ensure(runtime.name, labels[number], say)
+        python = installation.ensure(runtime.name, labels[number], say)
         yield replace(asked, runtimes=(), variants=(replace(asked.variants[0], python=python),))
 
     def named_release(number: int) -> Suite:

@@ -90,9 +90,9 @@ def install(name: str, beside: tuple[str, ...], python: str | None, yes: bool, a
 
     from ..base.errors import InputError
     from ..base.units import format_bytes
-    from ..versions import environments
+    from ..versions import installation
 
-    runtime, version = environments.parse(name)
+    runtime, version = installation.parse(name)
 
     def agree(estimate: Any) -> None:
         if yes or estimate.bytes < _LARGE:
@@ -106,7 +106,7 @@ def install(name: str, beside: tuple[str, ...], python: str | None, yes: bool, a
             raise InputError(f"{estimate.subject}: {format_bytes(estimate.bytes)} to download: --yes installs it{advice}")
         click.confirm(f"Install it?{advice}", abort=True, err=True)
 
-    environment = environments.install(environments.Wish(runtime, version, beside, python), talk, agree)
+    environment = installation.install(installation.Wish(runtime, version, beside, python), talk, agree)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(environment), indent=1))
         return
@@ -118,9 +118,9 @@ def install(name: str, beside: tuple[str, ...], python: str | None, yes: bool, a
 def remove(name: str) -> None:
     """Remove a runtime's environments, or that of a version."""
     from ..base.units import format_bytes
-    from ..versions import environments
+    from ..versions import installation
 
-    for environment in environments.remove(name):
+    for environment in installation.remove(name):
         click.echo(f"{environment.runtime} {environment.version}  {format_bytes(environment.bytes)} were removed")
 
 

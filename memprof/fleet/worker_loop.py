@@ -37,7 +37,7 @@ from ..records.types import Attempt, Job, Model, Run
 from ..subjects.order import Order
 from ..subjects.orders import plan
 from ..subjects.suite import Suite
-from ..versions import environments
+from ..versions import installation
 from . import message, remote_builds
 from .message import Sought, Task
 from .remote_builds import Unmade
@@ -193,10 +193,10 @@ def _with_versions(suite: Suite, place: Place) -> Suite:
     """The suite with an interpreter for each runtime at a version, whose environment is made if it is missing. Raises UsageError and InputError."""
     variants = []
     for variant in suite.variants:
-        name, version = environments.parse(variant.runtime)
+        name, version = installation.parse(variant.runtime)
         if version is not None:
             place.only_here(f"{variant.runtime}, which is installed first,")
-            variant = replace(variant, runtime=name, python=environments.ensure(name, version, lambda words: _write("say", words)))
+            variant = replace(variant, runtime=name, python=installation.ensure(name, version, lambda words: _write("say", words)))
         variants.append(variant)
     return replace(suite, variants=tuple(variants))
 

@@ -24,7 +24,7 @@ _LOOK_S = 0.2  # how often a thread that waits looks whether its comparison was 
 _OPEN_S = 120.0
 _END_S = 15.0
 # Not by -m, which would look for modules in the working folder first.
-_TEND = "import sys; sys.path.pop(0); from memprof.fleet import tending; tending.run()"
+_TEND = "import sys; sys.path.pop(0); from memprof.fleet import worker_loop; worker_loop.run()"
 
 
 class Gone(Exception):

@@ -1,8 +1,8 @@
 """Does memory rise with use: repeats a work in several fresh processes, each longer than those before, until the verdict holds or the budget ends.
 
 Each process follows its memory after each unit (runners/repeated.py). The processes of a round do the same, at other addresses. A round is
-decided by memprof.verdicts.growth. A verdict that needs a longer run gets a round four times as long, as far as the budget goes. Growth is confirmed by
-such a round too, if there is time and memory for it: the saw-tooth of a garbage collector looks like growth until its first tooth ends.
+decided by memprof.verdicts.growth. A verdict that needs a longer run gets a round four times as long, as far as the budget goes. Growth is confirmed
+by such a round too, if there is time and memory for it: the saw-tooth of a garbage collector looks like growth until its first tooth ends.
 """
 
 from __future__ import annotations

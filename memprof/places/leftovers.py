@@ -75,9 +75,9 @@ def scratch(purpose: str) -> Iterator[Scratch]:
 
 @contextmanager
 def half_made(place: Path, name: str, subject: str) -> Iterator[Scratch]:
-    """A folder PLACE/NAME.TOKEN that is about to be made and to stay (see memprof.programs.cache_folders). If it is not finished when the block ends, it is
-    removed, and if the block fails or is interrupted, the processes that its variables mark end. If memprof is killed, the next memprof does both.
-    subject: what is made. Raises InputError, also for an OSError of the block."""
+    """A folder PLACE/NAME.TOKEN that is about to be made and to stay (see memprof.programs.cache_folders). If it is not finished when the block ends,
+    it is removed, and if the block fails or is interrupted, the processes that its variables mark end. If memprof is killed, the next memprof does
+    both. subject: what is made. Raises InputError, also for an OSError of the block."""
     with new_token() as token:
         folder = place / f"{name}.{token}"
         try:
@@ -192,7 +192,7 @@ def _remove_folder(note: Path) -> None:
 
 
 def _forget_worktrees(folder: Path) -> None:
-    """Remove git's worktrees in a folder (see installing.worktrees), which the list of their repository would still have without it."""
+    """Remove git's worktrees in a folder (see versions.worktrees), which the list of their repository would still have without it."""
     variables = {
         name: value for name, value in os.environ.items() if not name.startswith("GIT_")
     }  # inside a hook they name another repository

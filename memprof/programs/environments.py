@@ -1,6 +1,6 @@
 """Environments of memprof's own: in its cache, a folder each (see cache_folders.py), with one runtime at one version and the packages that it needs.
 
-Here they are found, held and removed; memprof.installing makes them, by `python -m venv`.
+Here they are found, held and removed; memprof.versions makes them, by `python -m venv`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ that the runtime hands to another planner.
 
 Requests are recorded in runs without the arena, with a library preloaded that writes them down. The heap is looked at in a run that is stopped at
 the end of PREPARE, before it depends on any dimension. None of these runs is a measurement, and none is kept. The requests are, in a run of the
-search (runs.records.Requests), so that kept runs make the same law again.
+search (records.types.Requests), so that kept runs make the same law again.
 """
 
 from __future__ import annotations

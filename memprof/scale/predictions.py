@@ -1,6 +1,6 @@
 """The laws of measured places: which of their sizes make a law, the laws side by side, and the same from runs that were kept.
 
-Of processes that ran side by side one run has the sum (runs.records.Search). Runs of earlier versions lack it, and make no law.
+Of processes that ran side by side one run has the sum (records.types.Search). Runs of earlier versions lack it, and make no law.
 """
 
 from __future__ import annotations

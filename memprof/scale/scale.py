@@ -1,6 +1,6 @@
 """Memory as a law: a model is measured at a few well-chosen places of its dimensions, and the laws of its peaks are fitted to them.
 
-memprof.judge says where to measure next and which law it is, `runs` measures a place, `scale_laws` makes the laws of places, and
+memprof.laws says where to measure next and which law it is, `runs` measures a place, `predictions` makes the laws of places, and
 `scale_findings` puts them into words. Here is the search: which places, and until when.
 """
 
@@ -79,7 +79,8 @@ class _Scaler:
             raise UsageError("nothing varies: give a range, such as --vary batch=1..64")
         if len(self._varying) > predictions.MOST_VARYING:
             raise UsageError(
-                f"{len(self._varying)} dimensions vary: a law of more than {predictions.MOST_VARYING} takes too many runs; fix one (--vary NAME=VALUE)"
+                f"{len(self._varying)} dimensions vary: a law of more than {predictions.MOST_VARYING} takes too many runs; "
+                "fix one (--vary NAME=VALUE)"
             )
         self._most = request.points or _MOST_RUNS.get(len(self._varying), _MOST_RUNS_BEYOND)
         self._points: list[Measured] = []

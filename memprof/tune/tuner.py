@@ -260,8 +260,8 @@ class _Tuner:
             self._search.tell(Trial(settings, None, None))
             self._sentences[settings] = run
             return
+        self._tried.append((settings, run))  # first: what is searched with has a run, even if an interruption comes between the two
         self._search.tell(_trial(settings, run, self._request.tolerance))
-        self._tried.append((settings, run))
         if not run.outcome.ok:
             self._sentences[settings] = run.outcome.sentence
 

@@ -26,7 +26,7 @@ from ..campaign import conversion_cache
 from ..places.leftovers import end_leftovers, half_made
 from ..programs import cache_folders
 from ..subjects.suite import Build, Suite
-from . import environments, worktrees
+from . import installation, worktrees
 from .worktrees import Repository, Tree
 
 LIMIT_BYTES = 20 << 30  # of all builds together
@@ -121,8 +121,8 @@ def _make(repository: Repository, key: str, commit: str, build: Build, label: st
             say(f"{label}: {build.command}")
             python = worktrees.built(folder / _TREE, work.variables, build, label)
         # Some of a search's builds are new and some are not: their files must lie in memory alike.
-        environments.leave_page_cache(folder)
-        made = _Made(str(folder), label, python, environments.disk_bytes(folder))
+        installation.leave_page_cache(folder)
+        made = _Made(str(folder), label, python, installation.disk_bytes(folder))
         cache_folders.finish(folder, msgspec.json.encode(made))
         return made
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import Memprof, Scenario
 from support import adbd, recorder_runs
+from support.adb_device import plugged, server, tools  # noqa: F401  (the fixtures)
 
 from memprof.base.errors import InputError
 from memprof.programs import recorder_build

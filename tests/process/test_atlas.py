@@ -14,10 +14,10 @@ from memprof.versions.pip import Listed
 
 
 def test_atlas_runtimes_are_installable(atlas):
-    from memprof.versions import environments
+    from memprof.versions import installation
 
     for runtime in atlas("subjects").RUNTIMES:
-        assert environments.known(runtime).distribution
+        assert installation.known(runtime).distribution
 
 
 class Fleet:

@@ -59,7 +59,9 @@ def test_releases_in_pip_order(monkeypatch: pytest.MonkeyPatch) -> None:
     known = ["1.10.0", "1.9.2", "1.9.1", "1.9.0", "1.8.0"]
     monkeypatch.setattr(version_range.pip, "versions", lambda python, name, pre: Listed(("1.11.0rc1", *known) if pre else tuple(known)))
     opened = []
-    monkeypatch.setattr(version_range.making, "ensure", lambda name, version, say: opened.append((name, version)) or "/env/bin/python")
+    monkeypatch.setattr(
+        version_range.installation, "ensure", lambda name, version, say: opened.append((name, version)) or "/env/bin/python"
+    )
     wanted = version_range.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, pytest.fail)
     assert wanted.labels == ("1.8.0", "1.9.0", "1.9.1", "1.9.2", "1.10.0")
     assert version_range.of_releases(_suite(), "onnxruntime", "1.9", "1.11.0rc1", True, pytest.fail).labels == (

@@ -20,7 +20,7 @@ LIMIT = "LIMIT_BYTES"
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(builds.making, "leave_page_cache", lambda folder: None)  # it waits for the disk
+    monkeypatch.setattr(builds.installation, "leave_page_cache", lambda folder: None)  # it waits for the disk
     for name in ("CC", "CFLAGS"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path / "cache/memprof/commits"

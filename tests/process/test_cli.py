@@ -189,7 +189,7 @@ def test_plot_in_small_address_space(memprof, scenario, tmp_path, limit_mib):
 
 @pytest.mark.parametrize("limit_mib", [150, 170, 300])
 def test_scipy_in_small_address_space(tmp_path, limit_mib):
-    words = "import os, sys\nfrom memprof import bounded\ntry:\n    bounded.load_numpy()\n    bounded.load_scipy()\n"
+    words = "import os, sys\nfrom memprof.base import thread_limits\ntry:\n    thread_limits.load_numpy()\n    thread_limits.load_scipy()\n"
     words += "except (OSError, ImportError, MemoryError):\n    os._exit(5)\nos._exit(0 if 'scipy.special' in sys.modules else 1)"
 
     done = subprocess.run(
@@ -200,7 +200,8 @@ def test_scipy_in_small_address_space(tmp_path, limit_mib):
 
 
 def test_numpy_thread_limit_not_inherited(tmp_path):
-    words = "import os, resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 32, 1 << 32))\nfrom memprof import bounded\nbounded.load_numpy()\n"
+    words = "import os, resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 32, 1 << 32))\n"
+    words += "from memprof.base import thread_limits\nthread_limits.load_numpy()\n"
     words += "import sys; print('numpy' in sys.modules, len(os.listdir('/proc/self/task')), os.environ.get('OPENBLAS_NUM_THREADS'))"
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from support.doctor_roots import Root, report, root  # noqa: F401  (the fixtures)
+from support.doctor_roots import Root, printed, report, root  # noqa: F401  (the fixtures)
 
 from memprof.cli.doctor import command
 from memprof.doctor import process

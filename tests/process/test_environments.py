@@ -27,8 +27,7 @@ from memprof.places.leftovers import end_leftovers
 from memprof.programs import cache_folders, environments
 from memprof.programs.environments import Environment
 from memprof.records import store
-from memprof.versions import environments as making
-from memprof.versions import pip
+from memprof.versions import installation, pip
 
 ENOUGH = SimpleNamespace(total=1 << 40, used=0, free=1 << 40)
 
@@ -47,7 +46,7 @@ def two_versions(folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         wheels.only(patch, folder, folder / "cache")
         for version in ("1.17", "1.31.0"):
-            making.install(making.Wish("onnxruntime", version), said.append, lambda estimate: said.append("asked"))
+            installation.install(installation.Wish("onnxruntime", version), said.append, lambda estimate: said.append("asked"))
     (folder / "said.json").write_text(json.dumps(said))
 
 
@@ -147,10 +146,10 @@ def test_install_reuses_environment(installed):
     before = left(installed / "cache")
     said: list[str] = []
 
-    environment = making.install(making.Wish("onnxruntime", "1.17.3"), said.append, pytest.fail)
+    environment = installation.install(installation.Wish("onnxruntime", "1.17.3"), said.append, pytest.fail)
 
     assert environment.version == "1.17.3" and not said
-    assert making.ensure("onnxruntime", "1.31.0", said.append).startswith(str(installed / "cache"))
+    assert installation.ensure("onnxruntime", "1.31.0", said.append).startswith(str(installed / "cache"))
     assert left(installed / "cache") == before and not said
 
 
@@ -179,16 +178,16 @@ def test_install_without_matching_wheel(fresh):
     wheels.wheel(fresh, "onnxruntime", "1.31.0", {}, tag="cp27-cp27mu-win32")
 
     with pytest.raises(InputError, match=r"there is no wheel of onnxruntime for Python 3\.\S+ on Linux \S+; nothing was downloaded"):
-        making.install(making.Wish("onnxruntime"), print, pytest.fail)
+        installation.install(installation.Wish("onnxruntime"), print, pytest.fail)
     assert left(fresh.parent / "cache") == []
 
 
 def test_install_without_disk_space(fresh, monkeypatch):
     monkeypatch.setattr(pip, "files_for", lambda *_: [pip.File("onnxruntime", "1.31.0", 2000, 8000)])
-    monkeypatch.setattr(making.shutil, "disk_usage", lambda path: SimpleNamespace(free=100))
+    monkeypatch.setattr(installation.shutil, "disk_usage", lambda path: SimpleNamespace(free=100))
 
     with pytest.raises(InputError, match=r"onnxruntime 1\.31\.0 needs about .* in .*, where 100 B are free; nothing was installed"):
-        making.install(making.Wish("onnxruntime"), print, pytest.fail)
+        installation.install(installation.Wish("onnxruntime"), print, pytest.fail)
     assert left(fresh.parent / "cache") == []
 
 
@@ -197,7 +196,7 @@ def test_install_conflicting_packages(fresh):
     wheels.wheel(fresh, "strict", "1", {}, ("numpy<2",))
 
     with pytest.raises(InputError, match=r"the packages exclude one another: .*numpy"):
-        making.install(making.Wish("onnxruntime", beside=("strict", "numpy>=2")), print, pytest.fail)
+        installation.install(installation.Wish("onnxruntime", beside=("strict", "numpy>=2")), print, pytest.fail)
 
 
 def test_install_removes_unimportable_runtime(fresh):
@@ -206,7 +205,7 @@ def test_install_removes_unimportable_runtime(fresh):
 
     words = r"was installed, but cannot be imported: OSError: libgomp\.so\.1: no such file; the environment was removed"
     with pytest.raises(InputError, match=words):
-        making.install(making.Wish("onnxruntime"), print, lambda estimate: None)
+        installation.install(installation.Wish("onnxruntime"), print, lambda estimate: None)
     assert left(fresh.parent / "cache") == []
 
 
@@ -272,7 +271,7 @@ def test_interrupted_download_leaves_nothing(fresh, monkeypatch):
         with pytest.raises(
             InputError, match=r"onnxruntime 1\.31\.0: the download broke off; nothing is left of it, and the next try starts anew"
         ):
-            making.install(making.Wish("onnxruntime"), said.append, lambda estimate: None)
+            installation.install(installation.Wish("onnxruntime"), said.append, lambda estimate: None)
     assert "1 package, 4.8 MiB to download" in said[0]  # as the index says, and nothing was downloaded by then
     assert left(fresh.parent / "cache") == []
 
@@ -283,7 +282,7 @@ def test_index_out_of_reach(fresh, monkeypatch):
     monkeypatch.setenv("PIP_RETRIES", "1")
 
     with pytest.raises(InputError, match=r"^onnxruntime: pip could not read http://127\.0\.0\.1:9/simple \(out of reach\)$"):
-        making.install(making.Wish("onnxruntime"), print, pytest.fail)
+        installation.install(installation.Wish("onnxruntime"), print, pytest.fail)
 
 
 def test_refusing_index_named_beside_wheels(fresh, monkeypatch):
@@ -302,7 +301,7 @@ def test_refusing_index_named_beside_wheels(fresh, monkeypatch):
     try:
         address = rf"http://user:\*+@127\.0\.0\.1:{server.server_port}/simple"
         with pytest.raises(InputError, match=rf"the newest are 1\.8\.0; pip could not read {address} \(403\)$"):
-            making.install(making.Wish("onnxruntime", "1.9"), print, pytest.fail)
+            installation.install(installation.Wish("onnxruntime", "1.9"), print, pytest.fail)
         assert pip.listed(sys.executable, "numpy").unread == (), "an index that lacks a package does not refuse"
     finally:
         server.shutdown()
@@ -331,7 +330,7 @@ def test_install_without_pip(fresh, monkeypatch):
     monkeypatch.setattr(pip, "find_spec", lambda name: None)
 
     with pytest.raises(InputError, match=r"installing takes pip, which .* does not have: .* -m ensurepip"):
-        making.install(making.Wish("onnxruntime"), print, pytest.fail)
+        installation.install(installation.Wish("onnxruntime"), print, pytest.fail)
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -405,7 +404,7 @@ def test_oldest_search_environment_removed(cache):
         made_up(version, 100, 1000.0 + at, kept)
     said: list[str] = []
 
-    making._make_room(making.Estimate("onnxruntime 1.5.0", "1.5.0", (), 0, 100), 200, said.append)
+    installation._make_room(installation.Estimate("onnxruntime 1.5.0", "1.5.0", (), 0, 100), 200, said.append)
 
     assert versions() == ["1.4.0", "1.1.0"]
     assert len(said) == 2 and said[0].startswith("onnxruntime 1.2.0 was removed, to keep the environments of searches below 200 B")
@@ -416,12 +415,12 @@ def test_environment_in_use_kept(cache):
     with (first.folder / "used").open("ab") as other:
         fcntl.flock(other, fcntl.LOCK_SH)
 
-        making._make_room(making.Estimate("onnxruntime 1.5.0", "1.5.0", (), 0, 100), 100, print)
+        installation._make_room(installation.Estimate("onnxruntime 1.5.0", "1.5.0", (), 0, 100), 100, print)
         with pytest.raises(InputError, match=r"onnxruntime 1\.1\.0: another memprof measures with .*; it was left there"):
-            making.remove("onnxruntime@1.1.0")
+            installation.remove("onnxruntime@1.1.0")
 
     assert versions() == ["1.1.0"] and not second.folder.exists()
-    assert making.remove("onnxruntime") == [first] and versions() == []
+    assert installation.remove("onnxruntime") == [first] and versions() == []
 
 
 def test_environment_use_refreshes_and_locks(cache):
@@ -445,9 +444,9 @@ def test_remove_missing_environment(cache):
     made_up("1.1.0", 100, 1000)
 
     with pytest.raises(InputError, match=r"^onnxruntime 1\.2 is in no environment of memprof's; there is 1\.1\.0$"):
-        making.remove("onnxruntime@1.2")
+        installation.remove("onnxruntime@1.2")
     with pytest.raises(UsageError):
-        making.remove("onnxruntime@")
+        installation.remove("onnxruntime@")
 
 
 def test_version_order_of_pep_440():

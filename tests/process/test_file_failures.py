@@ -195,7 +195,7 @@ def test_concurrent_appends_keep_lines(folder):
 
 
 def test_runs_read_without_locking(some_runs):
-    program = "import sys; sys.modules['fcntl'] = None; from memprof.runs import store; print(len(store.load(sys.argv[1:]).runs))"
+    program = "import sys; sys.modules['fcntl'] = None; from memprof.records import store; print(len(store.load(sys.argv[1:]).runs))"
 
     done = subprocess.run([sys.executable, "-c", program, some_runs], capture_output=True, text=True, check=False)
 

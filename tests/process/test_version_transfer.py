@@ -26,7 +26,7 @@ SUITE_FILE = "bench/suite.toml"
 @pytest.fixture(autouse=True)
 def _desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "desk"))
-    monkeypatch.setattr(builds.making, "leave_page_cache", lambda folder: None)  # it waits for the disk
+    monkeypatch.setattr(builds.installation, "leave_page_cache", lambda folder: None)  # it waits for the disk
 
 
 @pytest.fixture

@@ -403,14 +403,17 @@ def test_process_without_a_file_left(recorder: Recorder) -> None:
 
 
 def test_command_again_after_an_exec(recorder: Recorder) -> None:
-    with recorder.run(python("go(); os.execlp('sleep', 'sleep', '  0.1')"), tree=1) as recording:
+    words = python("go(); os.execlp('sleep', 'sleep', '  600')")
+    with recorder.run(words, tree=1) as recording:
         recording.wait("command")
         recording.go()
+        recording.wait("command", lambda event: event.text(2) == "sleep 600")
+        os.kill(recording.wait_pid(), signal.SIGKILL)
         recording.finish()
 
     first, *others = [event.text(2) for event in recording.of("command")]
-    assert first == " ".join(" ".join(python("go(); os.execlp('sleep', 'sleep', '  0.1')")).split())[:200]
-    assert others == ["sleep 0.1"]
+    assert first == " ".join(" ".join(words).split())[:200]
+    assert others == ["sleep 600"]
 
 
 def test_status_of_a_program_that_swaps(recorder: Recorder) -> None:

@@ -120,7 +120,7 @@ def test_atlas_page_tables_and_notes(atlas):
 def test_page_cache_dropped_after_install(monkeypatch, tmp_path):
     import os
 
-    from memprof.versions import environments
+    from memprof.versions import installation
 
     done = []
     (tmp_path / "lib").mkdir()
@@ -128,5 +128,5 @@ def test_page_cache_dropped_after_install(monkeypatch, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "lib" / "a.so")
     monkeypatch.setattr(os, "sync", lambda: done.append("sync"))
     monkeypatch.setattr(os, "posix_fadvise", lambda number, *words: done.append((os.readlink(f"/proc/self/fd/{number}"), *words)))
-    environments.leave_page_cache(tmp_path)
+    installation.leave_page_cache(tmp_path)
     assert done == ["sync", (str(tmp_path / "lib" / "a.so"), 0, 0, os.POSIX_FADV_DONTNEED)]
