@@ -70,7 +70,7 @@ DOORS: Mapping[str, tuple[str, ...]] = {
     "heap diff": ("heap", "diff", "massif.gz", "massif.gz"),
     "heap export": ("heap", "export", "massif.gz", "--format", "collapsed", "-o", "stacks.txt"),
     "tune": ("tune", MODEL, "-r", "synthetic", "--try", "ballast=0,1048576", "--time", "5s", "-o", "new.jsonl"),
-    "fit": ("fit", MODEL, *_ONE, "--phase", "load", "--by", "data", "-o", "new.jsonl"),
+    "fit": ("fit", MODEL, *_ONE, "--part", "load", "--by", "data", "-o", "new.jsonl"),
     "bisect": ("bisect", "--suite", "built.toml", "--good", "HEAD~1", "--no-explain", "-o", "new.jsonl"),
     "grow": ("grow", MODEL, "-r", "synthetic", "--budget", "200", "-o", "new.jsonl"),
     "scale": ("scale", MODEL, "-r", "synthetic", "--vary", "sessions=1..4", "-o", "new.jsonl"),

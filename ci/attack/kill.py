@@ -210,7 +210,7 @@ ROLES = {
     "history": _writes("history", "add", _GOOD, "--folder", "out"),
     "page": _writes("page", _GOOD, "-o", "out.html"),
     # The second process is the first in a control group.
-    "fit": Role(("fit", sandbox.MODEL, "-r", "./slow.py", "--phase", "whole", "-o", "runs.jsonl"), number=2),
+    "fit": Role(("fit", sandbox.MODEL, "-r", "./slow.py", "--part", "whole", "-o", "runs.jsonl"), number=2),
 }
 
 _GROUPING = ("fit", "scale")  # commands that make control groups

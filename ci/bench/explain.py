@@ -293,7 +293,7 @@ def _fits(words: argparse.Namespace) -> Iterator[Row]:
 
 
 def _fitted(model: Path, runtime: str) -> int:
-    command = [tools.script("memprof"), "fit", str(model), "-r", runtime, "--threads", "1", "--phase", "whole", "--json"]
+    command = [tools.script("memprof"), "fit", str(model), "-r", runtime, "--threads", "1", "--part", "whole", "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
     (part,) = json.loads(done.stdout)["parts"]
     return int(part["least_bytes"])

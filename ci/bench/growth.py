@@ -19,6 +19,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -143,10 +144,14 @@ def _grown(program: Path, kind: str, units: int, seed: int) -> Grown:
         model.write_text(f"{kind} {seed}")
         cycles = RELOAD if kind.startswith(RELOAD) else None
         runtime = str(Path(__file__).with_name("growth_runtime.py"))
-        request = GrowRequest(str(model), runtime, {}, 1, cycles=cycles, budget=Budget(units=units))
+        request = GrowRequest(_suite(model, Variant(runtime), threads=(1,)), cycles=cycles, budget=Budget(units=units))
         return grow(request, Silent(), lambda line: None)
     command = commands.of_words([str(program), kind, "{runs}", str(seed)])
-    return grow(GrowRequest(None, command=command, budget=Budget(units=units)), Silent(), lambda line: None)
+    return grow(
+        GrowRequest(Suite(variants=(Variant(COMMAND, command.name, command=command),)), budget=Budget(units=units)),
+        Silent(),
+        lambda line: None,
+    )
 
 
 def _most(wrong: int, cases: int) -> float:
@@ -187,11 +192,13 @@ def _runtimes(words: argparse.Namespace) -> tuple[list[tuple[str, ...]], str]:
     return lines, "Models, settings and threads are those of the atlas."
 
 
+def _suite(model: Path, variant: Variant, **settings: Any) -> Suite:
+    return Suite(models=(str(model),), variants=(variant,), **settings)
+
+
 def _verdict(runtime: str, model: Path, cycles: str | None, seconds: int) -> str:
     variant = subjects.variant(runtime, sys.executable)
-    request = GrowRequest(
-        str(model), runtime, variant.set, next(iter(variant.threads), None), cycles=cycles, budget=Budget(time_ns=seconds * 10**9)
-    )
+    request = GrowRequest(_suite(model, variant), cycles=cycles, budget=Budget(time_ns=seconds * 10**9))
     try:
         return tables.sentence(grow(request, Silent(), lambda line: None), plain).partition(": ")[2]
     except MemprofError as error:

@@ -23,6 +23,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +41,7 @@ from memprof.laws.terms import CONSTANT, Point, Term
 from memprof.scale import scale
 from memprof.scale.answer import ANONYMOUS, CHARGED, Scaled, ScaleRequest
 from memprof.subjects.dimensions import PROCESSES, parse
+from memprof.subjects.suite import Suite, Variant
 
 MIB = 1 << 20
 Ranges = Mapping[str, tuple[int, int]]
@@ -97,6 +99,11 @@ CASES = (
     ),
     Case("llama", "llama", "gguf", "llamacpp", ("context=512..8192", "slots=1..4"), 40 * MIB, knobs={"prompt": "16", "generate": "4"}),
 )
+
+
+def _one(model: Path, runtime: str, **settings: Any) -> Suite:
+    """A model in a runtime."""
+    return Suite(models=(str(model),), variants=(Variant(runtime),), **settings)
 
 
 def main() -> None:
@@ -229,7 +236,7 @@ def synthetic(count: int, _models: Sequence[str]) -> str:
                     json.dumps({"load": [{"allocate": "w", "bytes": {_words(term): amount * _unit(term) for term, amount in drawn}}]})
                 )
                 vary = tuple(parse(f"{dimension}={low}..{high}") for dimension, (low, high) in ranges.items())
-                answer = scale.scale(ScaleRequest(str(path), "synthetic", vary, runs=1, points=runs), Silent(), lambda line: None)
+                answer = scale.scale(ScaleRequest(_one(path, "synthetic", runs=1), vary, points=runs), Silent(), lambda line: None)
                 law = answer.named(ANONYMOUS)
                 if law is not None:  # what the interpreter itself holds belongs to the constant
                     drawn = [(term, amount if term.powers else law.coefficients[0].bytes) for term, amount in drawn]
@@ -298,7 +305,7 @@ def _answered(case: Case, folder: Path, count: int) -> Scaled:
         {each.label: each.low + each.step * generator.randint(0, (2 * each.high - each.low) // each.step) for each in varying}
         for _ in range(count)
     ]
-    request = ScaleRequest(str(path), case.runtime, dimensions, knobs=case.knobs or {}, predictions=places, confirm=True)
+    request = ScaleRequest(_one(path, case.runtime, set=case.knobs or {}), dimensions, predictions=places, confirm=True)
     return scale.scale(request, Silent(), lambda line: None)
 
 
@@ -330,7 +337,7 @@ def processes(count: int, _models: Sequence[str]) -> str:
         for model, format, runtime in (("mobilenet_v2", "tflite", "litert"), ("mobilenet_v2", "onnx", "onnxruntime")):
             path = Path(folder) / f"{model}.{format}"
             zoo.make(model, path, format=format)
-            answer = scale.scale(ScaleRequest(str(path), runtime, (parse(f"processes=1..{count or 6}"),)), Silent(), lambda line: None)
+            answer = scale.scale(ScaleRequest(_one(path, runtime), (parse(f"processes=1..{count or 6}"),)), Silent(), lambda line: None)
             pss, charged = answer.law, answer.named(CHARGED)
             ours = pss.coefficient(PROCESSES) if pss is not None else None
             group = charged.coefficient(PROCESSES) if charged is not None else None

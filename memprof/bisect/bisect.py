@@ -305,16 +305,18 @@ class _Several(_Lab):
     def _samples(self, order: Order, label: str) -> list[float]:
         """One look at a version. Raises MeasurementError if it does not decide."""
         assert self._question is not None
-        named = f"{order.job.variant}{AT}{label}"
+        (variant,) = order.subject.variants
+        subject = replace(order.subject, variants=(replace(variant, name=f"{order.job.variant}{AT}{label}"),))
+        named = replace(order, subject=subject)
         per = self._question.phase.removeprefix("per ")
         if self._question.metric == metrics.GROWTH:
-            grown = grow.grow(replace(grow.request_of(order, per), variant=named), self._progress, self._keep)
+            grown = grow.grow(grow.request_of(named.subject, per), self._progress, self._keep)
             if grown.interrupted:
                 raise KeyboardInterrupt
             if grown.verdict.word == "undecided":
                 raise MeasurementError(f"its growth is undecided: {grown.verdict.reason}")
             return [process.slope if process.word == "grows" else 0.0 for process in grown.verdict.processes]
-        answer = scale.scale(replace(scale.request_of(order, self._request.vary), variant=named), self._progress, self._keep)
+        answer = scale.scale(scale.request_of(named, self._request.vary), self._progress, self._keep)
         if answer.interrupted:
             raise KeyboardInterrupt
         if answer.law is None:

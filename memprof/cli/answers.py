@@ -13,20 +13,8 @@ from typing import Any
 import click
 
 from ..base.errors import EXIT_INTERRUPTED, UsageError
-from .subject import VERBOSE
+from .subject import VERBOSE, subject
 
-PYTHON = click.option("--python", metavar="PATH", help="The interpreter that has the runtime.  [default: memprof's own]")
-SHAPES = click.option("--shape", "shapes", multiple=True, metavar="INPUT=1,3,224,224", help="An input's shape (repeatable).")
-INPUTS = click.option("--inputs", metavar="FILE.npz", help="Inputs by name. memprof makes those that it lacks.")
-_MEASURED = (
-    click.argument("model", metavar="MODEL"),
-    click.option("-r", "--runtime", required=True, metavar="NAME", help="A runtime, or the file of a runtime that you wrote."),
-    PYTHON,
-    SHAPES,
-    INPUTS,
-)
-THREADS = click.option("--threads", type=click.IntRange(1), metavar="N", help="The thread count.  [default: the runtime's own]")
-SETTINGS = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob (repeatable).")
 APPEND = click.option("--append", is_flag=True, help="Add to an existing file.")
 OUTPUT = click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here.")
 _SHOWN = (
@@ -59,11 +47,11 @@ def shown(function: Any) -> Any:
     return _with(_SHOWN, called)
 
 
-def options(*own: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The options of such a command: its own, between the shared ones. See `shown`."""
+def question(*own: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The options of a question: its own, those of what is measured (see memprof.cli.subject.subject), and those for showing the answer."""
 
     def decorate(function: Any) -> Any:
-        return _with((*_MEASURED, *own), shown(function))
+        return _with((*own, subject), shown(function))
 
     return decorate
 

@@ -20,7 +20,7 @@ Examples:
   memprof attach 4711 --for 30s
   memprof attach "$(pidof onert_run)" --for 1min --interval 10ms -o runs.jsonl
   memprof attach --grow 4711 --for 1h --interval 100ms
-  memprof attach --grow 4711 --for 10min --log server.log --phase request='^served'
+  memprof attach --grow 4711 --for 10min --log server.log --phase-regex request='^served'
 
 With --grow the exit code is that of memprof grow: 0 steady or bounded, 1 grows, 3 undecided.
 """
@@ -34,7 +34,7 @@ With --grow the exit code is that of memprof grow: 0 steady or bounded, 1 grows,
     "--log", metavar="FILE", help="With --grow: the file, or the FIFO, to which the process writes a line after each unit of its work."
 )
 @click.option(
-    "--phase",
+    "--phase-regex",
     "phase_regexes",
     multiple=True,
     metavar="UNIT=REGEX",
@@ -69,7 +69,7 @@ def command(
     from ..programs import commands
 
     if (log is None) != (not phase_regexes) or (log is not None and not grow):
-        raise UsageError("--log and --phase go together, and with --grow: the file, and which of its lines end a unit of the work")
+        raise UsageError("--log and --phase-regex go together, and with --grow: the file, and which of its lines end a unit of the work")
     with reaching(on, remote_dir) as place:
         followed = None
         if log is not None:
@@ -107,7 +107,7 @@ def _growth(run: Run, log: str | None, as_json: bool) -> int:
         verdict = growth.judge_one(growth.series(work.unpack(run.work[0]), run.machine.page_bytes))
     else:
         raise MeasurementError(
-            f"{run.job.model.name}: no two lines that were added to {log} meanwhile match --phase, so that no unit was counted"
+            f"{run.job.model.name}: no two lines that were added to {log} meanwhile match --phase-regex, so that no unit was counted"
         )
     click.echo(report("tables.growth").polled(run, verdict, "json" if as_json else "text"))
     return EXIT_CODES[verdict.word]

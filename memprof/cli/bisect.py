@@ -111,13 +111,13 @@ def command(
 
 
 def _commits(suite: str, good: str | None, bad: str, path: str | None, **others: Any) -> Any:
-    from ..bisect import version_range as versions
+    from ..bisect import version_range
     from . import talk
 
     _unused(others, "--suite")
     if good is None:
         raise UsageError("--suite takes --good REF: the older commit")
-    return versions.of_commits(Path(suite), good, bad, path, talk)
+    return version_range.of_commits(Path(suite), good, bad, path, talk)
 
 
 def _releases(
@@ -131,7 +131,7 @@ def _releases(
     bad: str,
     **others: Any,
 ) -> Any:
-    from ..bisect import version_range as versions
+    from ..bisect import version_range
     from ..programs.runtimes import split_setting
     from ..subjects.suite import Suite, Variant
     from . import talk
@@ -141,7 +141,7 @@ def _releases(
         raise UsageError("--package takes a MODEL, --from VERSION and --to VERSION")
     knobs = dict(split_setting(text) for text in settings)
     variant = Variant(runtime=package, name=package, set=knobs, threads=(threads,) if threads else ())
-    return versions.of_releases(Suite(models=(model,), variants=(variant,), warmup=1, runs=2), package, first, last, pre, talk)
+    return version_range.of_releases(Suite(models=(model,), variants=(variant,), warmup=1, runs=2), package, first, last, pre, talk)
 
 
 _NAMES = {"first": "--from", "last": "--to", "settings": "--set", "model": "a MODEL"}

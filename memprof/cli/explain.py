@@ -5,13 +5,17 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..base.units import parse_duration_ns
-from .answers import INPUTS, PYTHON, SHAPES
-from .subject import VERBOSE, place_options, reaching
+from .subject import VERBOSE, Question, Words, place_options, reaching, subject
+
+if TYPE_CHECKING:
+    from ..explain.records import Explanation
+    from ..subjects.suite import Suite
+
+_WARMUP = 2  # iterations before the ones that are looked at
 
 _EPILOG = """\b
 Examples:
@@ -23,24 +27,11 @@ Examples:
 """
 
 
-@click.command(epilog=_EPILOG)
-@click.argument("model", required=False, metavar="MODEL")
-@click.option("-r", "--runtime", metavar="NAME", help="A runtime, or the file of a runtime that you wrote.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob of the runtime (repeatable).")
-@click.option("--threads", type=click.IntRange(1), metavar="N", help="The thread count.  [default: the runtime's own]")
-@click.option("--warmup", type=int, default=2, show_default=True, metavar="N", help="Iterations before the ones that memprof looks at.")
-@click.option("--runs", type=int, default=5, show_default=True, metavar="N", help="Iterations that memprof looks at; --verify times them.")
+@click.command(epilog=_EPILOG, cls=Question)
 @click.option("--verify", "verified", is_flag=True, help="Measure each proposal that is a knob, interleaved with the settings as they are.")
 @click.option(
     "--repeats", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Fresh processes per proposal, for --verify."
 )
-@click.option("--cache", type=click.Choice(["warm", "cold", "asis"]), help="The model's page cache before each run.  [default: warm]")
-@PYTHON
-@click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the child (repeatable).")
-@click.option("--timeout", metavar="TIME", help="The longest time that a run may take, without the time that it is held.  [default: 10min]")
-@SHAPES
-@INPUTS
-@click.option("--name", metavar="NAME", help="The model's name in the result.")
 @click.option("--from", "source", metavar="FILE.json", help="Show a result that an earlier explain kept, and measure nothing.")
 @click.option("-o", "--output", metavar="FILE.json", help="Keep the result, for --from and `memprof page --explain`.")
 @click.option("--keep-runs", metavar="RUNS.jsonl", help="Keep the plain runs, those of --verify included, as a runs file.")
@@ -49,10 +40,11 @@ Examples:
     "--format", "form", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True, help="The form of the output."
 )
 @place_options
+@subject
 @VERBOSE
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def command(
-    model: str | None,
+    subject: Words,
     source: str | None,
     output: str | None,
     keep_runs: str | None,
@@ -72,7 +64,7 @@ def command(
     from ..explain import records
     from . import report, write
 
-    if (source is None) == (model is None):
+    if (source is None) == (not subject.models):
         raise UsageError("name a model to explain, or --from a file that an earlier explain kept")
     if source is not None and on is not None:
         raise UsageError("--from shows what an earlier explain kept: it measures nothing, and takes no --on")
@@ -81,8 +73,8 @@ def command(
     if source is not None:
         explanation = records.load(Path(source))
     else:
-        with reaching(on, remote_dir, words["python"]) as place:
-            explanation = _measured(model, output, keep_runs, place=place, **words)
+        with reaching(on, remote_dir, subject.python) as place:
+            explanation = _measured(subject.suite(place), output, keep_runs, **words)
     click.echo(
         report("tables.explain").render(explanation, "json" if as_json else form)
     )  # first: a disk that is full now must not cost the result
@@ -92,49 +84,24 @@ def command(
         report("pictures.saving").save(report("pictures.waterfall").draw(explanation), picture)
 
 
-def _measured(
-    model: str | None,
-    output: str | None,
-    keep_runs: str | None,
-    runtime: str | None,
-    settings: tuple[str, ...],
-    environment: tuple[str, ...],
-    shapes: tuple[str, ...],
-    threads: int | None,
-    timeout: str | None,
-    verified: bool,
-    verbose: bool,
-    repeats: int,
-    **fields: Any,
-) -> Any:
+def _measured(suite: Suite, output: str | None, keep_runs: str | None, verified: bool, verbose: bool, repeats: int) -> Explanation:
     from ..base import files
     from ..base.errors import UsageError
     from ..campaign import campaign
     from ..campaign.runs_writer import keeping
     from ..explain import engine, verify
-    from ..programs.runtimes import split_setting
-    from ..subjects.orders import plan
-    from ..subjects.suite import Suite, Variant, parse_shape
+    from ..subjects.orders import of_one
     from . import talk
     from .progress import chosen, showing_output
 
-    if runtime is None:
-        raise UsageError("name a runtime: -r RUNTIME")
     if output is not None:
         files.check_new(Path(output), instead="explain does not write over it")
-    variant = Variant(runtime=runtime, name=Path(runtime).name.removesuffix(".py"), set=dict(split_setting(text) for text in settings))
-    suite = Suite(
-        models=(str(model),),
-        variants=(variant,),
-        env=dict(split_setting(text) for text in environment),
-        shapes=dict(parse_shape(text) for text in shapes),
-        threads=(threads,) if threads is not None else (),
-        timeout_ns=parse_duration_ns(timeout) if timeout else None,
-        repeats=1,
-        release=False,  # it accounts for the memory of a model that is loaded
-        **fields,
-    )
-    (order,) = plan(suite).orders
+    # release: it accounts for the memory of a model that is loaded
+    warmup = suite.warmup if suite.warmup is not None else _WARMUP
+    order = of_one(replace(suite, warmup=warmup, repeats=1, release=False))
+    (variant,) = order.subject.variants
+    if variant.command is not None:
+        raise UsageError("explain accounts for a model in a runtime: name a model, and -r NAME")
     with keeping(Path(keep_runs) if keep_runs else None, talk) as kept, closing(chosen()) as progress:
         nowhere = showing_output(lambda line: None, progress) if verbose else lambda line: None
         keep = showing_output(kept, progress) if verbose else kept
@@ -142,4 +109,4 @@ def _measured(
             progress.say(remark)
         # With --verify the same settings are among the variants, with as many repeats.
         explanation = engine.explain(order, progress, nowhere if verified else keep)
-        return verify.verify(explanation, replace(suite, repeats=repeats), variant, progress, keep) if verified else explanation
+        return verify.verify(explanation, replace(order.subject, repeats=repeats), variant, progress, keep) if verified else explanation

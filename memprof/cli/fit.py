@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ..base.errors import UsageError
-from .answers import APPEND, OUTPUT, SETTINGS, THREADS, Showing, answer, options
-from .subject import here_only
+from .answers import APPEND, OUTPUT, Showing, answer, question
+from .subject import Question, Words, here_only
+
+if TYPE_CHECKING:
+    from ..places.limits import By
 
 _EPILOG = """\b
 Examples:
@@ -18,13 +21,10 @@ Examples:
 _PARTS = {"whole": "whole run", "load": "MODEL_LOAD", "prepare": "PREPARE", "execute": "EXECUTE"}
 
 
-@click.command(epilog=_EPILOG)
-@options(
-    THREADS,
-    SETTINGS,
+@click.command(epilog=_EPILOG, cls=Question)
+@question(
     click.option("--max-latency", metavar="+5%|2x", help="A limit counts as working only if an iteration takes at most so much longer."),
-    click.option("--phase", "phases", multiple=True, type=click.Choice(list(_PARTS)), help="Only this part (repeatable).  [default: all]"),
-    click.option("--runs", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Timed iterations of each trial."),
+    click.option("--part", "parts", multiple=True, type=click.Choice(list(_PARTS)), help="Only this part (repeatable).  [default: all]"),
     click.option(
         "--by",
         type=click.Choice(["auto", "cgroup", "data", "address-space"]),
@@ -40,32 +40,22 @@ _PARTS = {"whole": "whole run", "load": "MODEL_LOAD", "prepare": "PREPARE", "exe
 )
 def command(
     showing: Showing,
-    phases: tuple[str, ...],
-    **words: Any,
+    subject: Words,
+    parts: tuple[str, ...],
+    max_latency: str | None,
+    by: By,
 ) -> int:
     """Find the least memory in which a model runs: all of it, its loading, its preparing, and its steady execution.
 
     Each trial starts in a control group, and memprof bisects the group's limit. A group is charged for the pages that the run brings in. The
     RSS peak beside it is the upper figure for a device.
     """
-    from ..fit import fit
-
-    if showing.picture is not None and phases and "whole" not in phases:
-        raise UsageError("--plot draws the cost of a limit on the whole run: add --phase whole")
-    request = _request(phases=phases, **words)
-    return answer("fit", lambda progress, keep: fit.fit(request, progress, keep), showing)
-
-
-def _request(settings: tuple[str, ...], max_latency: str | None, phases: tuple[str, ...], shapes: tuple[str, ...], **fields: Any) -> Any:
     from ..base.units import parse_ratio
-    from ..fit.fit import PARTS, FitRequest
-    from ..programs.runtimes import split_setting
-    from ..subjects.suite import parse_shape
+    from ..fit import fit
+    from ..places.place import HERE
 
-    return FitRequest(
-        knobs=dict(split_setting(text) for text in settings),
-        max_time=parse_ratio(max_latency) if max_latency else None,
-        parts=tuple(_PARTS[name] for name in phases) or PARTS,
-        shapes=dict(parse_shape(text) for text in shapes),
-        **fields,
-    )
+    if showing.picture is not None and parts and "whole" not in parts:
+        raise UsageError("--plot draws the cost of a limit on the whole run: add --part whole")
+    wanted = tuple(_PARTS[name] for name in parts) or fit.PARTS
+    request = fit.FitRequest(subject.suite(HERE), parse_ratio(max_latency) if max_latency else None, wanted, by)
+    return answer("fit", lambda progress, keep: fit.fit(request, progress, keep), showing)

@@ -3,83 +3,75 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..base.errors import EXIT_INTERRUPTED, EXIT_REGRESSION, UndecidedError, UsageError
-from .answers import APPEND, INPUTS, OUTPUT, PYTHON, SETTINGS, SHAPES, THREADS, Showing, answer, shown
-from .subject import place_options, reaching
+from ..base.errors import EXIT_INTERRUPTED, EXIT_REGRESSION, UndecidedError
+from .answers import APPEND, OUTPUT, Showing, answer, question
+from .subject import Question, Words, place_options, reaching
+
+if TYPE_CHECKING:
+    from ..grow.grow import GrowRequest
+    from ..subjects.suite import Suite
 
 _EPILOG = """\b
 Examples:
   memprof grow model.onnx -r onnxruntime
   memprof grow model.onnx -r onnxruntime --shapes 'input=1,3,H,W; H,W in 224,320,640 (random, seed 1)'
   memprof grow model.tflite -r litert --cycles reload
-  memprof grow --cmd 'engine {model} --requests {runs}' m.bin --phase request='^served'
+  memprof grow m.bin --phase-regex request='^served' -- engine {model} --requests {runs}
   memprof grow model.onnx -r onnxruntime --for 8h -o soak.jsonl
   memprof grow model.onnx -r ./my_runtime.py --why --who
-  memprof grow --cmd './server --requests {runs}' --why
+  memprof grow --why -- ./server --requests {runs}
 
 Exit codes: 0 steady or bounded, 1 grows, 3 undecided.
 """
 EXIT_CODES = {"steady": 0, "bounded": 0, "grows": EXIT_REGRESSION, "undecided": UndecidedError.exit_code}
 
 
-@click.command(epilog=_EPILOG)
-@click.argument("model", metavar="[MODEL]", required=False)
-@click.option("-r", "--runtime", metavar="NAME", help="A runtime, or the file of a runtime that you wrote.")
-@click.option("--cmd", "command", metavar="'PROGRAM WORD...'", help="A program in place of a runtime; {model} and {runs} are filled in.")
-@click.option(
-    "--phase",
-    "phase_regexes",
-    multiple=True,
-    metavar="UNIT=REGEX",
-    help="Each line of the program's output that matches ends a unit of its work. A program that marks its iterations needs none.",
+@click.command(epilog=_EPILOG, cls=Question)
+@question(
+    click.option(
+        "--shapes", "varied", metavar="'INPUT=1,3,H,W; H,W in 224,320'", help="Shapes that iterations take in turn, or (random, seed 1)."
+    ),
+    click.option("--cycles", type=click.Choice(["reload"]), help="Repeat load, prepare, two iterations and delete, in one process."),
+    click.option("--budget", metavar="UNITS|TIME", help="At most so many units a process, or so much time in all.  [default: 5min]"),
+    click.option(
+        "--for",
+        "soak",
+        metavar="TIME",
+        help="One long run of each process, all together for this time. The results so far go to RUNS.jsonl.part every minute.",
+    ),
+    click.option("--why", is_flag=True, help="If it rose, look into one more process, after its warm-up and at its end: what grew."),
+    click.option(
+        "--who", is_flag=True, help="If it grows, record one more process with memray or heaptrack: which call sites hold what rose."
+    ),
+    place_options,
+    OUTPUT,
+    APPEND,
+    click.option("--plot", "picture", metavar="FILE", help="Draw memory over units: .png, .svg or .pdf."),
 )
-@PYTHON
-@SHAPES
-@INPUTS
-@THREADS
-@SETTINGS
-@click.option(
-    "--shapes", "varied", metavar="'INPUT=1,3,H,W; H,W in 224,320'", help="Shapes that iterations take in turn, or (random, seed 1)."
-)
-@click.option("--cycles", type=click.Choice(["reload"]), help="Repeat load, prepare, two iterations and delete, in one process.")
-@click.option("--budget", metavar="UNITS|TIME", help="At most so many units a process, or so much time in all.  [default: 5min]")
-@click.option(
-    "--for",
-    "soak",
-    metavar="TIME",
-    help="One long run of each process, all together for this time. The results so far go to RUNS.jsonl.part every minute.",
-)
-@click.option("--why", is_flag=True, help="If it rose, look into one more process, after its warm-up and at its end: what grew.")
-@click.option("--who", is_flag=True, help="If it grows, record one more process with memray or heaptrack: which call sites hold what rose.")
-@place_options
-@OUTPUT
-@APPEND
-@click.option("--plot", "picture", metavar="FILE", help="Draw memory over units: .png, .svg or .pdf.")
-@shown
-def command(showing: Showing, why: bool, who: bool, on: str | None, remote_dir: str | None, **words: Any) -> int:
+def command(showing: Showing, subject: Words, why: bool, who: bool, on: str | None, remote_dir: str | None, **words: Any) -> int:
     """Say whether memory rises with use, and by how much with what.
 
     The work is repeated in three fresh processes or more, which read their memory after each unit of it. The verdict is steady, bounded (it
     rose, then stopped), grows or undecided. An undecided run is made longer, as far as the budget goes.
     """
-    with reaching(on, remote_dir, words["python"]) as place:
-        return _grown(_request(place=place, **words), showing, why, who)
+    with reaching(on, remote_dir, subject.python) as place:
+        return _grown(_request(subject.suite(place), **words), showing, why, who)
 
 
-def _grown(request: Any, showing: Showing, why: bool, who: bool) -> int:
+def _grown(request: GrowRequest, showing: Showing, why: bool, who: bool) -> int:
     from ..base import files
     from ..grow import grow
 
     answers: list[grow.Grown] = []
     lookers: list[Any] = []
     if why:
-        from ..grow import cause as parts
+        from ..grow import cause
 
-        lookers.append(parts)
+        lookers.append(cause)
     if who:
         from ..grow import call_sites
 
@@ -99,43 +91,16 @@ def _grown(request: Any, showing: Showing, why: bool, who: bool) -> int:
         if part is not None:
             files.write(part, line)
 
-    code = answer("growth", seek, showing, request.place)
+    code = answer("growth", seek, showing, request.suite.place)
     if part is not None:
         part.unlink(missing_ok=True)
     return code if code == EXIT_INTERRUPTED else EXIT_CODES[answers[0].verdict.word]
 
 
-def _request(
-    command: str | None,
-    phase_regexes: tuple[str, ...],
-    settings: tuple[str, ...],
-    shapes: tuple[str, ...],
-    varied: str | None,
-    budget: str | None,
-    soak: str | None,
-    **fields: Any,
-) -> Any:
+def _request(suite: Suite, varied: str | None, cycles: str | None, budget: str | None, soak: str | None) -> GrowRequest:
     from ..base.units import parse_duration_ns
     from ..grow.grow import Budget, GrowRequest, parse_budget, parse_shapes
-    from ..programs import commands
-    from ..programs.runtimes import split_setting
-    from ..subjects.suite import parse_shape
 
-    if command is not None and fields["runtime"] is not None:
-        raise UsageError("--cmd and -r: a program, or a runtime")
-    if phase_regexes and command is None:
-        raise UsageError("--phase is for a program: --cmd 'PROGRAM WORD...'")
-    if command is not None and settings:
-        raise UsageError("--set is for a runtime: write a program's settings into --cmd")
-    shapes_varied, seed = parse_shapes(varied) if varied is not None else ((), None)
-    return GrowRequest(
-        command=commands.parse(command) if command is not None else None,
-        phase_regexes=commands.parse_regexes(phase_regexes),
-        knobs=dict(split_setting(text) for text in settings),
-        shapes=dict(parse_shape(text) for text in shapes),
-        varied=shapes_varied,
-        seed=seed,
-        budget=parse_budget(budget) if budget is not None else Budget(),
-        soak_ns=parse_duration_ns(soak) if soak is not None else None,
-        **fields,
-    )
+    shapes, seed = parse_shapes(varied) if varied is not None else ((), None)
+    soak_ns = parse_duration_ns(soak) if soak is not None else None
+    return GrowRequest(suite, shapes, seed, cycles, parse_budget(budget) if budget is not None else Budget(), soak_ns)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..base.errors import UndecidedError
-from .answers import APPEND, OUTPUT, SETTINGS, Showing, answer, options
-from .subject import machines_option, place_or_fleet_options, reaching, security_options
+from .answers import APPEND, OUTPUT, Showing, answer, question
+from .subject import Question, Words, machines_option, place_or_fleet_options, reaching, security_options
+
+if TYPE_CHECKING:
+    from ..fleet.search_client import Machines
+    from ..scale.answer import ScaleRequest
+    from ..subjects.suite import Suite
 
 _EPILOG = """\b
 Examples:
@@ -21,8 +26,8 @@ Examples:
 """
 
 
-@click.command(epilog=_EPILOG)
-@options(
+@click.command(epilog=_EPILOG, cls=Question)
+@question(
     click.option(
         "--vary",
         "ranges",
@@ -32,13 +37,10 @@ Examples:
         help="A dimension: of the model by its name in the file or as INPUT.AXIS, threads, sessions, processes, or a knob that is a number. "
         "Names with one range are equal everywhere. NAME=VALUE fixes it (repeatable).",
     ),
-    click.option("--threads", type=click.IntRange(1), metavar="N", help="The thread count; with one, memory repeats best.  [default: 1]"),
-    SETTINGS,
     click.option("--predict", "places", multiple=True, metavar="NAME=VALUE,...", help="Predict the memory at this place (repeatable)."),
     click.option("--within", metavar="SIZE", help="Find the largest value of each dimension that fits into so much memory."),
     click.option("--confirm", is_flag=True, help="Measure the predictions too, where this machine can."),
     click.option("--points", type=click.IntRange(2), metavar="N", help="The most runs to fit to.  [default: 6; 12 for three dimensions]"),
-    click.option("--runs", type=click.IntRange(1), default=2, show_default=True, metavar="N", help="Timed iterations of each run."),
     place_or_fleet_options,
     machines_option,
     security_options,
@@ -48,6 +50,7 @@ Examples:
 )
 def command(
     showing: Showing,
+    subject: Words,
     on: str | None,
     remote_dir: str | None,
     machines: str | None,
@@ -66,8 +69,8 @@ def command(
     from .fleet import Fleet, searching
 
     fleet = Fleet.given(on, remote_dir, machines, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, insecure=insecure)
-    with reaching(on if fleet is None else None, remote_dir, words["python"]) as place, searching(fleet) as several:
-        request = _request(place=place, fleet=several, **words)
+    with reaching(on if fleet is None else None, remote_dir, subject.python) as place, searching(fleet) as several:
+        request = _request(subject.suite(place), fleet=several, **words)
         undecided = ""
 
         def seek(progress: Any, keep: Any) -> Any:
@@ -83,27 +86,20 @@ def command(
 
 
 def _request(
+    suite: Suite,
     ranges: tuple[str, ...],
-    settings: tuple[str, ...],
-    shapes: tuple[str, ...],
     places: tuple[str, ...],
     within: str | None,
-    **fields: Any,
-) -> Any:
+    points: int | None,
+    confirm: bool,
+    fleet: Machines | None,
+) -> ScaleRequest:
     from ..base.units import parse_bytes
-    from ..programs.runtimes import split_setting
     from ..scale.answer import ScaleRequest
     from ..subjects.dimensions import check_given_once, parse, parse_place
-    from ..subjects.suite import parse_shape
 
     dimensions = tuple(parse(text) for text in ranges)
-    knobs = dict(split_setting(text) for text in settings)
-    check_given_once(dimensions, knobs, fields["threads"])
-    return ScaleRequest(
-        dimensions=dimensions,
-        knobs=knobs,
-        shapes=dict(parse_shape(text) for text in shapes),
-        predictions=tuple(parse_place(text, dimensions) for text in places),
-        within_bytes=parse_bytes(within) if within else None,
-        **fields,
-    )
+    predictions = tuple(parse_place(text, dimensions) for text in places)
+    request = ScaleRequest(suite, dimensions, points, predictions, parse_bytes(within) if within else None, confirm, fleet)
+    check_given_once(dimensions, suite.set, request.threads)
+    return request

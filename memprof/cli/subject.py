@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from ..base.errors import EXIT_INTERRUPTED, MeasurementError, MemprofError
+from ..base.errors import EXIT_INTERRUPTED, MeasurementError, MemprofError, UsageError
+from ..subjects.settings import SETTINGS, Setting, fields
+
+if TYPE_CHECKING:
+    from ..places.place import Place
+    from ..subjects.suite import Suite
+
+_PROGRAM = "memprof.program"  # in the context of a command: the words behind `--`
 
 recorder_option = click.option(
     "--recorder",
@@ -19,6 +28,71 @@ recorder_option = click.option(
     help="What looks at the processes; c is a small C program, compiled on first use.  "
     "[default: python; with --on c where there is no Python 3.8]",
 )
+
+
+class Question(click.Command):
+    """A command that asks about what is measured: its words end at `--`, and behind that are those of a program."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            place = args.index("--")
+            ctx.meta[_PROGRAM] = tuple(args[place + 1 :])
+            args = args[:place]
+        return super().parse_args(ctx, args)
+
+
+@dataclass(frozen=True)
+class Words:
+    """What is measured, as it stands on the command line: models, a runtime, a program's words behind `--`, and the settings by parameter."""
+
+    models: tuple[str, ...]
+    runtime: str | None
+    program: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+    @property
+    def python(self) -> str | None:
+        """The interpreter that was named."""
+        return cast("str | None", self.settings["python"])
+
+    def suite(self, place: Place) -> Suite:
+        """The suite of these words, measured there. Raises UsageError."""
+        from ..programs.commands import of_words
+        from ..records.types import COMMAND
+        from ..subjects.suite import Suite, Variant
+
+        if self.program and self.runtime is not None:
+            raise UsageError("-r NAME or -- PROGRAM: a runtime, or a program")
+        variants: tuple[Variant, ...] = ()
+        if self.program:
+            command = of_words(self.program)
+            variants = (Variant(runtime=COMMAND, name=command.name, command=command),)
+        elif self.runtime is not None:
+            variants = (Variant(runtime=self.runtime),)
+        return Suite(models=self.models, variants=variants, place=place, **fields(self.settings))
+
+
+def subject(function: Any) -> Any:
+    """The options for what is measured. The function takes them as one Words."""
+
+    @functools.wraps(function)
+    def called(*others: Any, **words: Any) -> Any:
+        settings = {setting.parameter: words.pop(setting.parameter) for setting in SETTINGS}
+        program = click.get_current_context().meta.get(_PROGRAM, ())
+        given = Words(words.pop("models"), words.pop("runtime"), program, settings)
+        return function(*others, subject=given, **words)
+
+    for setting in reversed(SETTINGS):
+        called = _option(setting)(called)
+    called = click.option("-r", "--runtime", metavar="NAME", help="A runtime, or the file of a runtime that you wrote.")(called)
+    return click.argument("models", nargs=-1, metavar="[MODEL] [-- PROGRAM WORD...]")(called)
+
+
+def _option(setting: Setting) -> Any:
+    kind: dict[str, Any] = {"type": click.Choice(setting.choices)} if setting.choices else {"type": setting.kind}
+    if setting.kind is bool:
+        kind = {"is_flag": True, "default": None}
+    return click.option(f"--{setting.name}", metavar=setting.metavar, multiple=setting.many, help=setting.help, **kind)
 
 
 def phase_options(function: Any) -> Any:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..base.errors import UsageError
 from ..base.units import parse_bytes, parse_duration_ns, parse_ratio
-from .answers import Showing, answer, options
-from .subject import machines_option, place_or_fleet_options, reaching, security_options
+from .answers import Showing, answer, question
+from .subject import Question, Words, machines_option, place_or_fleet_options, reaching, security_options
+
+if TYPE_CHECKING:
+    from ..fleet.search_client import Machines
+    from ..subjects.suite import Suite
+    from ..tune.answer import TuneRequest
 
 _EPILOG = """\b
 Examples:
@@ -22,11 +27,8 @@ Examples:
 """
 
 
-@click.command(epilog=_EPILOG)
-@options(
-    click.option(
-        "--threads", metavar="N,N,...", help="Thread counts to search over. The first is the default's.  [default: the runtime's own]"
-    ),
+@click.command(epilog=_EPILOG, cls=Question)
+@question(
     click.option(
         "--max-latency", metavar="+5%|1.5x", help="Only settings whose iterations take at most so much longer than with the default."
     ),
@@ -34,7 +36,6 @@ Examples:
     click.option(
         "--time", "time_", default="10min", show_default=True, metavar="TIME", help="How long the search may take, verification included."
     ),
-    click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob that keeps this value in every trial (repeatable)."),
     click.option("--try", "tries", multiple=True, metavar="KEY=VALUE,...", help="Try only these values of a knob (repeatable)."),
     click.option(
         "--tolerance",
@@ -55,6 +56,7 @@ Examples:
 )
 def command(
     showing: Showing,
+    subject: Words,
     on: str | None,
     remote_dir: str | None,
     machines: str | None,
@@ -74,8 +76,8 @@ def command(
     from .fleet import Fleet, searching
 
     fleet = Fleet.given(on, remote_dir, machines, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, insecure=insecure)
-    with reaching(on if fleet is None else None, remote_dir, words["python"]) as place, searching(fleet) as several:
-        request = _request(place=place, fleet=several, **words)
+    with reaching(on if fleet is None else None, remote_dir, subject.python) as place, searching(fleet) as several:
+        request = _request(subject.suite(place), fleet=several, **words)
         earlier = store.load([showing.output]).runs if showing.output and showing.append and Path(showing.output).exists() else ()
 
         def seek(progress: Any, keep: Any) -> Any:
@@ -85,29 +87,22 @@ def command(
 
 
 def _request(
+    suite: Suite,
     max_latency: str | None,
     budget: str | None,
     time_: str,
-    settings: tuple[str, ...],
     tries: tuple[str, ...],
-    shapes: tuple[str, ...],
-    threads: str | None,
-    **fields: Any,
-) -> Any:
+    tolerance: float,
+    seed: int,
+    trust_runs: bool,
+    fleet: Machines | None,
+) -> TuneRequest:
     from ..programs.runtimes import split_setting
-    from ..subjects.suite import parse_shape, parse_threads
     from ..tune.answer import TuneRequest
     from ..tune.search import Goal
 
     goal = Goal(parse_ratio(max_latency) if max_latency else None, parse_bytes(budget) if budget else None)
     if goal.max_time is not None and goal.budget is not None:
         raise UsageError("--max-latency and --budget are two goals: give one")
-    return TuneRequest(
-        goal=goal,
-        fixed=dict(split_setting(text) for text in settings),
-        tries={name: values.split(",") for name, values in (split_setting(text) for text in tries)},
-        shapes=dict(parse_shape(text) for text in shapes),
-        threads=parse_threads(threads) if threads else (),
-        time_ns=parse_duration_ns(time_),
-        **fields,
-    )
+    values = {name: texts.split(",") for name, texts in (split_setting(text) for text in tries)}
+    return TuneRequest(suite, goal, values, tolerance, parse_duration_ns(time_), seed, trust_runs, fleet)

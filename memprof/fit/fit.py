@@ -22,7 +22,6 @@ from ..base.units import counted, format_bytes, format_duration
 from ..campaign import campaign
 from ..campaign.progress import Progress, Quiet
 from ..models import inputs
-from ..models.identity import identify
 from ..places import limits
 from ..places.limits import By, Limiter
 from ..records import metrics
@@ -31,7 +30,7 @@ from ..records.summary import timed_phase
 from ..records.types import EXECUTE, GENERATE, MODEL_LOAD, PEAK, PREPARE, PROMPT, STARTUP, Job, Outcome, Run
 from ..subjects import orders
 from ..subjects.order import Order
-from ..subjects.suite import MS, Suite, Variant
+from ..subjects.suite import MS, Suite
 
 WHOLE = "whole run"
 PARTS = (WHOLE, MODEL_LOAD, PREPARE, EXECUTE)
@@ -49,20 +48,13 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class FitRequest:
-    """The question to answer: the model, the runtime and its settings.
+    """The question to answer.
 
-    max_time: how many times as long as without a limit an iteration may take, None for any. parts: of PARTS.
+    suite: of one model in a runtime. max_time: how many times as long as without a limit an iteration may take, None for any. parts: of PARTS.
     """
 
-    model: str
-    runtime: str
-    knobs: Mapping[str, str] = field(default_factory=dict)
+    suite: Suite
     max_time: float | None = None
-    threads: int | None = None
-    python: str | None = None
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    inputs: str | None = None
-    runs: int = 5
     parts: Sequence[str] = PARTS
     by: By = "auto"
 
@@ -138,20 +130,10 @@ class _Fitter:
         for part in request.parts:
             if part not in PARTS:
                 raise UsageError(f"there is no part {part!r}; there are {', '.join(PARTS)}")
-        model = identify(request.model)
-        variant = Variant(runtime=request.runtime, name="fit", set=dict(request.knobs), python=request.python)
-        suite = Suite(
-            threads=(request.threads,) if request.threads else (),
-            shapes=dict(request.shapes),
-            inputs=request.inputs,
-            warmup=1,
-            runs=request.runs,
-            cache="cold",
-            release=False,  # the least memory in which a model runs
-        )
-        self._order = orders.order(suite, model, variant)
-        if not self._order.runtime.takes(model.path):
-            raise UsageError(f"{model.name}: {self._order.runtime.name} does not take it")
+        if request.suite.only.command is not None:
+            raise UsageError("fit limits a model in a runtime, not a program yet")
+        # release: the least memory in which a model runs
+        self._order = orders.of_one(replace(request.suite, warmup=1, cache=request.suite.cache or "cold", release=False))
         self._limiter: Limiter = limits.find(request.by)
         self._drop: list[str] = []
         self._patience_ns = 0

@@ -11,7 +11,7 @@ from ..records.summary import Key
 from ..subjects.order import Order
 from ..subjects.suite import GrowthWish, Suite
 from ..verdicts.growth_limits import Limit, Measured
-from . import suite_limits as wishing
+from . import suite_limits
 from .request import GateRequest
 
 if TYPE_CHECKING:
@@ -27,19 +27,19 @@ class Wished:
     request: GrowRequest
 
 
-def wished(suite: Suite, orders: Sequence[Order], request: GateRequest) -> tuple[Wished, ...]:
+def wished(suite: Suite, orders: Sequence[Order]) -> tuple[Wished, ...]:
     """What is to be measured. Raises UsageError, before anything is, for a [[growth]] that matches no runtime, or cannot be measured there."""
     return tuple(
-        Wished(wishing.key_of(order), Limit(wish.per, wish.limit_bytes), _request(wish, order))
+        Wished(suite_limits.key_of(order), Limit(wish.per, wish.limit_bytes), _request(wish, order))
         for wish in suite.growth
-        for order in wishing.wanted("growth", wish, orders, request, "the growth of a program is judged by memprof grow --cmd")
+        for order in suite_limits.wanted("growth", wish, orders)
     )
 
 
 def _request(wish: GrowthWish, order: Order) -> GrowRequest:
     from ..grow import grow  # brings numpy along, which no other gate needs
 
-    return grow.request_of(order, wish.per, wish.shapes, wish.budget)
+    return grow.request_of(order.subject, wish.per, wish.shapes, wish.budget)
 
 
 def measured(wishes: Sequence[Wished], request: GateRequest, progress: Progress) -> tuple[Measured, ...]:
@@ -48,12 +48,12 @@ def measured(wishes: Sequence[Wished], request: GateRequest, progress: Progress)
         return ()
     from ..grow import grow
 
-    def seek(wish: Wished, keep: wishing.Keep) -> Grown:
+    def seek(wish: Wished, keep: suite_limits.Keep) -> Grown:
         progress.say(f"{wish.key.model}, {wish.key.variant}: whether it grows with each {wish.limit.per}")
         return grow.grow(wish.request, progress, keep)
 
     holds = "the processes whose growth was measured"
     return tuple(
         Measured(wish.key, wish.limit.per, answer.verdict if answer is not None else None, wish.limit, failure)
-        for wish, answer, failure in wishing.answers(wishes, seek, request.growth_output, holds, progress)
+        for wish, answer, failure in suite_limits.answers(wishes, seek, request.growth_output, holds, progress)
     )

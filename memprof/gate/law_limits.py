@@ -12,7 +12,7 @@ from ..laws.coefficients import Measured
 from ..records.summary import Key
 from ..subjects.order import Order
 from ..subjects.suite import LawWish, Suite
-from . import suite_limits as wishing
+from . import suite_limits
 from .request import GateRequest
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ class Wished:
     request: ScaleRequest
 
 
-def wished(suite: Suite, orders: Sequence[Order], request: GateRequest) -> tuple[Wished, ...]:
+def wished(suite: Suite, orders: Sequence[Order]) -> tuple[Wished, ...]:
     """What is to be measured. Raises UsageError, before anything is, for a [[law]] that matches no runtime, or holds a term that cannot be."""
     return tuple(
         _wished(wish, order)
         for wish in suite.laws
-        for order in wishing.wanted("law", wish, orders, request, "a program has no dimensions to vary")
+        for order in suite_limits.wanted("law", wish, orders, "a program has no dimensions to vary")
     )
 
 
@@ -45,7 +45,7 @@ def _wished(wish: LawWish, order: Order) -> Wished:
     asked = scale.request_of(order, wish.vary, wish.points)
     scale.check(asked)
     labels = [dimension.label for dimension in asked.dimensions if dimension.varies]
-    return Wished(wishing.key_of(order), coefficients.held_term(labels, wish.per), wish.limit_bytes, ", ".join(wish.vary), asked)
+    return Wished(suite_limits.key_of(order), coefficients.held_term(labels, wish.per), wish.limit_bytes, ", ".join(wish.vary), asked)
 
 
 def measured(wishes: Sequence[Wished], request: GateRequest, progress: Progress) -> tuple[Measured, ...]:
@@ -54,12 +54,12 @@ def measured(wishes: Sequence[Wished], request: GateRequest, progress: Progress)
         return ()
     from ..scale import scale
 
-    def seek(wish: Wished, keep: wishing.Keep) -> Scaled:
+    def seek(wish: Wished, keep: suite_limits.Keep) -> Scaled:
         progress.say(f"{wish.key.model}, {wish.key.variant}: its memory by {wish.where}")
         return scale.scale(wish.request, progress, keep)
 
     known = []
-    for wish, answer, failure in wishing.answers(wishes, seek, request.law_output, "the runs that laws were fitted to", progress):
+    for wish, answer, failure in suite_limits.answers(wishes, seek, request.law_output, "the runs that laws were fitted to", progress):
         row = Measured(wish.key, wish.per, wish.limit_bytes, where=wish.where, failure=failure)
         known.append(row if answer is None else replace(row, figure=answer.main, law=answer.law, undecided=answer.unbelievable))
     return tuple(known)

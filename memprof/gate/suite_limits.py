@@ -10,12 +10,10 @@ from typing import Protocol, TypeVar
 from ..base.errors import MeasurementError, UsageError
 from ..campaign.progress import Progress
 from ..campaign.runs_writer import keeping
-from ..places.place import HERE
 from ..records.summary import Key
 from ..subjects.order import Order
 from ..subjects.suite import GrowthWish, LawWish
 from .interleaving import place_of
-from .request import GateRequest
 
 
 class _Answer(Protocol):
@@ -28,21 +26,20 @@ Answer = TypeVar("Answer", bound=_Answer)
 Keep = Callable[[bytes], None]
 
 
-def wanted(word: str, wish: GrowthWish | LawWish, orders: Sequence[Order], request: GateRequest, of_a_program: str) -> list[Order]:
-    """The first order of each variant of a runtime that a [[growth]] or [[law]] names. Raises UsageError if there is none, or it is elsewhere."""
-    if request.on is not HERE:
-        raise UsageError(f"[[{word}]] is measured on this machine alone: leave out --on, or take [[{word}]] out of the suite")
+def wanted(word: str, wish: GrowthWish | LawWish, orders: Sequence[Order], of_a_program: str = "") -> list[Order]:
+    """The first order of each variant that a [[growth]] or [[law]] names. of_a_program: why a program is none of them, empty if it may be. Raises
+    UsageError if there is none, or it is elsewhere."""
     first = {place_of(order.job): order for order in reversed(orders)}
     matching = [
         order
         for order in reversed(first.values())
         if fnmatchcase(order.job.model.name, wish.model) and fnmatchcase(order.job.variant, wish.variant)
     ]
-    runtimes = [order for order in matching if order.command is None]
-    if not runtimes:
+    fitting = [order for order in matching if order.command is None or not of_a_program]
+    if not fitting:
         why = of_a_program if matching else "no model and variant of the suite match"
         raise UsageError(f"[[{word}]] model {wish.model}, variant {wish.variant} guards nothing: {why}")
-    return runtimes
+    return fitting
 
 
 def key_of(order: Order) -> Key:

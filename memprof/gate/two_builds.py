@@ -43,7 +43,7 @@ def measured(request: GateRequest, base: Side, names: Sequence[str], limits: Seq
         planned = plan(wanted)
         _say(planned.remarks, progress)
         budgets.check(limits, _spots(planned.orders))
-        growths, fits = growth_limits.wished(wanted, planned.orders, request), law_limits.wished(wanted, planned.orders, request)
+        growths, fits = growth_limits.wished(wanted, planned.orders), law_limits.wished(wanted, planned.orders)
         runs = measure_sides({HEAD: planned.orders}, {HEAD: request.output}, progress)[HEAD]
         title = f"{request.suite}, measured now, against {request.base or request.budgets}"
         yield Known(
@@ -57,7 +57,7 @@ def measured(request: GateRequest, base: Side, names: Sequence[str], limits: Seq
         return
     with _both_sides(request, progress) as (title, base_side, head_orders, remarks, wanted):
         budgets.check(limits, _spots(head_orders))
-        growths, fits = growth_limits.wished(wanted, head_orders, request), law_limits.wished(wanted, head_orders, request)
+        growths, fits = growth_limits.wished(wanted, head_orders), law_limits.wished(wanted, head_orders)
         orders: dict[str, Sequence[Order]] = {BASE: _alone(base_side.orders), HEAD: _alone(head_orders)}
         runs_by_side = measure_sides(orders, {BASE: request.base_output, HEAD: request.output}, progress)
         yield Known(

@@ -31,7 +31,7 @@ _PLACES = 5
 
 def check(request: GrowRequest) -> None:
     """Raises UsageError or InputError where no tool can record the work."""
-    request.place.only_here("--who, which records with memray or heaptrack,")
+    request.suite.place.only_here("--who, which records with memray or heaptrack,")
     _recording(request, 1, Path())
 
 

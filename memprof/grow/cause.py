@@ -31,7 +31,7 @@ _PATIENCE = 4  # times as slow as it was
 def check(request: GrowRequest) -> None:
     """Raises UsageError for work of which two looks cannot be taken."""
     if request.command is not None:
-        request.place.only_here("--why of a program, which is stopped after so many units of its work,")
+        request.suite.place.only_here("--why of a program, which is stopped after so many units of its work,")
 
 
 def explained(request: GrowRequest, answer: Grown, progress: Progress) -> Grown:

@@ -21,15 +21,13 @@ from ..campaign.progress import Progress
 from ..explain import growth as two_looks
 from ..heap.growth_sites import Rises
 from ..models import check_extents, inputs
-from ..models.identity import identify
-from ..places.place import HERE, Place
 from ..programs.commands import Command
 from ..records import work
 from ..records.settings import in_a_line
 from ..records.types import COMMAND, Run, Use, Work
 from ..subjects import orders
 from ..subjects.order import Order
-from ..subjects.suite import MS, Suite, Variant
+from ..subjects.suite import MS, Suite
 from ..verdicts import growth
 from ..verdicts.growth_limits import RELOAD
 
@@ -54,29 +52,23 @@ class Budget:
 class GrowRequest:
     """The question: which work is repeated, and for how long at most.
 
-    shapes: those that iterations take, with the seed of their order. cycles: "reload", None for iterations. command: a program that runs by itself,
-    in place of a runtime; phase_regexes: the lines by which its units are told, by unit. soak_ns: one round, whose processes share so much
-    time, and no other. variant: the name of the runs, None for the runtime's.
+    suite: of one model in a runtime, or of one program, which runs by itself; its phase_regexes are the lines by which a program's units are told,
+    by unit. varied: the shapes that iterations take, with the seed of their order. cycles: "reload", None for iterations. soak_ns: one round,
+    whose processes share so much time, and no other.
     """
 
-    model: str | None
-    runtime: str | None = None
-    knobs: Mapping[str, str] = field(default_factory=dict)
-    threads: int | None = None
-    python: str | None = None
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    inputs: str | None = None
+    suite: Suite
     varied: tuple[Mapping[str, tuple[int, ...]], ...] = ()
     seed: int | None = None
     cycles: str | None = None
-    command: Command | None = None
-    phase_regexes: Mapping[str, str] = field(default_factory=dict)
     budget: Budget = Budget()
     soak_ns: int | None = None
     processes: int = growth.LEAST_PROCESSES
-    env: Mapping[str, str] = field(default_factory=dict)
-    variant: str | None = None
-    place: Place = HERE
+
+    @property
+    def command(self) -> Command | None:
+        """The program, None for a model in a runtime. Raises UsageError for a suite of several things, or of none."""
+        return self.suite.only.command
 
 
 @dataclass(frozen=True)
@@ -110,26 +102,11 @@ def grow(
     return _Grower(request, progress, keep, so_far).run()
 
 
-def request_of(order: Order, per: str, shapes: str | None = None, budget: str | None = None) -> GrowRequest:
-    """The question by this unit (iteration, reload or shape) for the runtime, model and settings of an order. shapes, budget: the words of `memprof
-    grow`. Raises UsageError."""
-    job = order.job
+def request_of(suite: Suite, per: str, shapes: str | None = None, budget: str | None = None) -> GrowRequest:
+    """The question by this unit: iteration, reload or shape. shapes, budget: the words of `memprof grow`. Raises UsageError."""
     varied, seed = parse_shapes(shapes) if shapes is not None else ((), None)
-    return GrowRequest(
-        model=job.model.path,
-        runtime=job.runtime,
-        knobs=job.knobs,
-        threads=job.threads,
-        python=job.python,
-        shapes=job.shapes,
-        inputs=job.inputs,
-        varied=varied,
-        seed=seed,
-        cycles=RELOAD if per == RELOAD else None,
-        budget=parse_budget(budget) if budget is not None else Budget(),
-        variant=job.variant,
-        env=job.variables,
-    )
+    cycles = RELOAD if per == RELOAD else None
+    return GrowRequest(suite, varied, seed, cycles, parse_budget(budget) if budget is not None else Budget())
 
 
 class _Grower:
@@ -191,7 +168,8 @@ class _Grower:
         if request.command is not None and request.command.has("runs"):
             self._order = _command_order(request, units)
         order = _working(self._order, request, units, cap_ns)
-        job = replace(order.job, repeat=number + 1, timeout_ns=cap_ns + (0 if request.command else _LOADING_NS))
+        timeout_ns = cap_ns + (0 if request.command else _LOADING_NS)
+        job = replace(order.job, repeat=number + 1, timeout_ns=min(timeout_ns, request.suite.timeout_ns or timeout_ns))
         report_ns = min(_REPORT_NS, cap_ns // 4) if request.soak_ns is not None else 0
         order = replace(order, job=job, report_ns=report_ns)
         (run,) = campaign.measure([order], self._progress, self._keep, so_far=self._so_far)
@@ -305,43 +283,25 @@ def _done(run: Run) -> int:
 
 
 def _no_units(run: Run, request: GrowRequest) -> str:
-    if request.phase_regexes:
-        pattern = next(iter(request.phase_regexes.values()))
+    if request.suite.phase_regexes:
+        pattern = next(iter(request.suite.phase_regexes.values()))
         return f"{run.job.variant}: no line that it printed matches '{pattern}', so that no unit was counted"
     return (
         f"{run.job.variant}: it counted no unit. Mark its iterations with memprof_iteration() or iteration() (see memprof marks), "
-        "or name the line that it prints after each: --phase request='^served'"
+        "or name the line that it prints after each: --phase-regex request='^served'"
     )
 
 
 def _suite(request: GrowRequest) -> Suite:
-    return Suite(
-        threads=(request.threads,) if request.threads else (),
-        shapes={**(request.varied[0] if request.varied else {}), **request.shapes},
-        inputs=request.inputs,
-        warmup=0,
-        runs=1,
-        interval_ns=10 * MS,
-        python=request.python,
-        release=False,
-        place=request.place,
-    )
+    """The suite with what following the memory of each unit asks for."""
+    suite = request.suite
+    shapes = {**(request.varied[0] if request.varied else {}), **suite.shapes}
+    return replace(suite, shapes=shapes, warmup=0, runs=1, repeats=1, interval_ns=suite.interval_ns or 10 * MS, release=False)
 
 
 def order_of(request: GrowRequest) -> Order:
     """The order of the model in the runtime. Raises UsageError and InputError."""
-    if request.model is None:
-        raise UsageError("name a model, or a program with --cmd")
-    if request.runtime is None:
-        raise UsageError("name the runtime that executes it: -r NAME")
-    python = request.place.interpreter(request.python)
-    model = identify(request.model)
-    variant = Variant(
-        runtime=request.runtime, name=request.variant or request.runtime, set=dict(request.knobs), python=python, env=dict(request.env)
-    )
-    order = orders.order(_suite(request), model, variant)
-    if not order.runtime.takes(model.path):
-        raise UsageError(f"{model.name}: {order.runtime.name} does not take it")
+    order = orders.of_one(_suite(request))
     if order.runtime.native is not None and (request.varied or request.cycles or request.soak_ns is not None):
         raise UsageError(f"{order.runtime.name} is a C program that only iterates: --shapes, --cycles and --for are for runtimes in Python")
     return order
@@ -360,13 +320,9 @@ def _working(order: Order, request: GrowRequest, units: int, most_ns: int = 0) -
 
 
 def _command_order(request: GrowRequest, units: int) -> Order:
-    assert request.command is not None
     if request.varied or request.cycles:
         raise UsageError("--shapes and --cycles are for a runtime: a program does its own work")
-    variant = Variant(runtime=COMMAND, name=request.command.name, command=request.command)
-    models = (request.model,) if request.model else ()
-    suite = replace(_suite(request), models=models, variants=(variant,), repeats=1, runs=units, phase_regexes=dict(request.phase_regexes))
-    return orders.plan(suite).orders[0]
+    return orders.of_one(replace(_suite(request), runs=units))
 
 
 # -- shapes

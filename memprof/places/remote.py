@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ..base.errors import InputError, os_reason
 from ..base.files import sha256_of
-from ..models import companion_files as beside
+from ..models import companion_files
 from ..programs import commands
 from ..programs.commands import Command
 from ..recording import machines
@@ -228,7 +228,7 @@ class Remote(Connection):
             path = Path(cwd or ".", text)
             if not text or os.path.isabs(text):
                 continue
-            if model.files and str(beside.place(path)) == model.path:
+            if model.files and str(companion_files.place(path)) == model.path:
                 return before + self.model(model)
             if os.path.isfile(path):
                 return before + self.file(str(path.absolute()))

@@ -122,12 +122,12 @@ class Memprof:
         from ..grow import grow
         from ..programs.runtimes import runners_path
         from ..records.summary import Key
+        from ..subjects.suite import Suite, Variant
         from ..verdicts import growth_limits
 
         name, path, environment = self._callable(function, args, kwargs)
-        request = grow.GrowRequest(
-            str(path), str(runners_path() / "function.py"), budget=grow.Budget(time_ns=_BUDGET_NS), env=environment, variant=name
-        )
+        variant = Variant(str(runners_path() / "function.py"), name, env=environment)
+        request = grow.GrowRequest(Suite((str(path),), variants=(variant,)), budget=grow.Budget(time_ns=_BUDGET_NS))
         try:
             verdict = grow.grow(request, Silent(), lambda line: None).verdict
         except MeasurementError as error:

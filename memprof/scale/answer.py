@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
+from ..base.errors import UsageError
 from ..campaign.side_by_side import Shared
 from ..fleet.search_client import Machines
 from ..laws.laws import FARTHEST, Law, Prediction
 from ..laws.terms import At
-from ..places.place import HERE, Place
 from ..records.types import EXECUTE, PEAK
 from ..subjects.dimensions import Dimension
+from ..subjects.suite import Suite
 
 ANONYMOUS = "anonymous memory at the end"
 ALL = "all processes at the end"
@@ -22,32 +23,35 @@ _Places = Sequence[Mapping[str, int]]
 
 @dataclass(frozen=True)
 class ScaleRequest:
-    """The question: the model, the runtime and its settings, and the dimensions to vary.
+    """The question: what is measured, and the dimensions to vary.
 
-    predictions: places to predict, by label. within_bytes: a limit, for the largest value of each dimension that fits. confirm: run the
-    predictions that can be reached. points: the most runs that the laws are fitted to, None for as many as the number of dimensions asks for.
-    env: the runtime's environment variables. variant: stands before the place in the name of the runs, None for nothing. fleet: the machines
-    that measure, None for the place. simulates: an arena whose regions double is simulated, which predictions need and coefficients do not.
+    suite: of one model in a runtime; the name of its variant, if it has one, stands before the place in the name of the runs. predictions: places
+    to predict, by label. within_bytes: a limit, for the largest value of each dimension that fits. confirm: run the predictions that can be reached.
+    points: the most runs that the laws are fitted to, None for as many as the number of dimensions asks for. fleet: the machines that measure, None
+    for the suite's place. simulates: an arena whose regions double is simulated, which predictions need and coefficients do not.
     """
 
-    model: str
-    runtime: str
+    suite: Suite
     dimensions: Sequence[Dimension]
-    knobs: Mapping[str, str] = field(default_factory=dict)
-    threads: int | None = None
-    python: str | None = None
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    inputs: str | None = None
-    runs: int = 2
     points: int | None = None
     predictions: _Places = ()
     within_bytes: int | None = None
     confirm: bool = False
-    env: Mapping[str, str] = field(default_factory=dict)
-    variant: str | None = None
-    place: Place = HERE
     fleet: Machines | None = None
     simulates: bool = True
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of inputs, with those of the variant."""
+        return {**self.suite.shapes, **self.suite.only.shapes}
+
+    @property
+    def threads(self) -> int | None:
+        """The thread count, None for the runtime's own. Raises UsageError for several."""
+        counts = self.suite.only.threads or self.suite.threads
+        if len(counts) > 1:
+            raise UsageError("--threads: a law has one count, or varies it: --vary threads=1..8")
+        return counts[0] if counts else None
 
 
 @dataclass(frozen=True)

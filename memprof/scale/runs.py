@@ -29,10 +29,11 @@ from ..plan.graphs.graph import Graph
 from ..plan.graphs.read import check_installed, read
 from ..plan.graphs.reduced import problem
 from ..programs import runtimes
+from ..programs.commands import Command
 from ..records import store
 from ..records.types import PEAK, PREPARE, STARTUP, Job, Outcome, Requests, Run, Search
 from ..subjects import orders
-from ..subjects.dimensions import PROCESSES, SESSIONS, THREADS, Space, space
+from ..subjects.dimensions import PROCESSES, SESSIONS, THREADS, Space, space, space_of_program
 from ..subjects.order import Order
 from ..subjects.suite import Suite, Variant
 from . import arena_requests
@@ -41,6 +42,7 @@ from .arena_requests import Simulation
 
 _SHARE = 0.9  # of the memory that is free, for a run that is not to drive out others
 _NOISE = 0.001
+_RUNS = 2
 _LEAST_NOISE_BYTES = 128 << 10
 _WANT = re.compile(
     r"bad_alloc|out of memory|cannot allocate|memoryerror|failed to allocate|unable to allocate|alloc\w* failed", re.IGNORECASE
@@ -50,31 +52,51 @@ _WANT = re.compile(
 class Places:
     """Measures a request's model at one place after another.
 
-    noise: what two runs at the same place differ by, in bytes and as a share. job: of the last run. unplanned: why there is no plan, empty if
-    there is one. doubles: the runtime's memory is an arena whose regions double; unsimulated: why it is not simulated, once it was tried.
+    runtime: its name. noise: what two runs at the same place differ by, in bytes and as a share. job: of the last run. unplanned: why there is no
+    plan, empty if there is one. doubles: the runtime's memory is an arena whose regions double; unsimulated: why it is not simulated, once it was
+    tried.
     shared: files whose pages processes share. assumed: a sentence on open dimensions of the model that run as 1, empty for none.
     Raises UsageError and InputError for a fault of the request.
     """
 
     def __init__(self, request: ScaleRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
         self._request, self._progress, self._keep = request, progress, keep
-        self.model = identify(request.model)
+        suite, variant = request.suite, request.suite.only
+        self._place, self.runtime = suite.place, variant.runtime
+        self.noise = (float(_LEAST_NOISE_BYTES), _NOISE)
+        self.job: Job | None = None
+        self.unplanned = self.unsimulated = ""
+        self.shared: tuple[Shared, ...] = ()
+        self._guard = _guard(suite.place) if request.fleet is None else None
+        if variant.command is not None:
+            self._of_program(variant.command)
+        else:
+            self._of_model(variant)
+
+    def _of_program(self, command: Command) -> None:
+        if self._request.fleet is not None:
+            raise UsageError("--vary of a program works on one machine (--on names another than this), not on a fleet")
+        self._variant, self.runtime = self._request.suite.only, command.name
+        self.space: Space = space_of_program(self._request.dimensions, command)
+        self.main, self.doubles, self.assumed = PEAK, False, ""
+        self.model = self._order(self._lowest({})).job.model
+
+    def _of_model(self, variant: Variant) -> None:
+        request, suite = self._request, self._request.suite
+        if not suite.models:
+            raise UsageError("name a model to measure")
+        self.model = identify(suite.models[0], suite.name)
+        runtime, python = runtimes.located(variant.runtime, variant.python or suite.python, suite.place)
         # On a fleet the path of this machine's interpreter means nothing, and each worker takes its own.
-        self._python = request.place.interpreter(request.python) if request.fleet is None else request.python
-        runtime = runtimes.find(request.runtime, request.place.interpreter(request.python), request.place)
+        self._variant = replace(variant, python=python if request.fleet is None else variant.python or suite.python)
         if not runtime.takes(self.model.path):
             raise UsageError(f"{self.model.name}: {Path(runtime.name).name} does not take it")
-        self.space: Space = space(request.dimensions, Path(self.model.path), runtime)
+        self.space = space(request.dimensions, Path(self.model.path), runtime)
         if self.space.side_by_side and request.fleet is not None:
             raise UsageError("--vary processes works on one machine (--on names another than this), not on a fleet")
         self.main = ALL if self.space.side_by_side else PEAK
-        self.noise = (float(_LEAST_NOISE_BYTES), _NOISE)
-        self.job: Job | None = None
-        self.doubles = runtime.arena_doubles(request.knobs)
-        self.unplanned = self.unsimulated = ""
-        self.shared: tuple[Shared, ...] = ()
-        self._guard = _guard(request.place) if request.fleet is None else None
-        self.assumed = "" if runtime.name.endswith(".py") else _assumed(self.space.forgotten(request.shapes, request.inputs))
+        self.doubles = runtime.arena_doubles({**suite.set, **variant.set})
+        self.assumed = "" if runtime.name.endswith(".py") else _assumed(self.space.forgotten(request.shapes, suite.inputs))
 
     def check(self, at: Mapping[str, int]) -> None:
         """Say now what is wrong with the request's words. Raises UsageError and InputError."""
@@ -83,6 +105,8 @@ class Places:
 
     def missing(self) -> str:
         """A sentence on the package without which there is neither a plan nor a simulated arena, empty if it is installed. It is imported."""
+        if self._variant.command is not None:
+            return ""
         try:
             check_installed(Path(self.model.path))
         except InputError as error:
@@ -120,7 +144,7 @@ class Places:
     def simulate(self) -> tuple[Search, Sequence[Simulation]]:
         """The arenas at any place, by different assumptions, and what they are made of: what was recorded in runs that are no measurements, or the
         buffers of a graph. Nothing where they cannot be simulated."""
-        if not self._request.simulates:
+        if not self._request.simulates or self._variant.command is not None:
             return Search(), []
         if not self.doubles:
             known = self._delegated()
@@ -136,8 +160,7 @@ class Places:
         """The arenas by the graph and its parts: for TFLite's runtimes."""
         axes = [dimension for dimension in self.space.varying if all(name in self.space.axes for name in dimension.names)]
         others = {dimension.label for dimension in self.space.varying} - {dimension.label for dimension in axes}
-        here = self._request.place is HERE and self._request.fleet is None
-        if not here or not axes or not others <= {SESSIONS}:
+        if not self._here or not axes or not others <= {SESSIONS}:
             return None
         places = arena_requests.places(axes)
         order = self._order(self._lowest(places[0]))
@@ -155,7 +178,7 @@ class Places:
 
     def _replayed(self, places: Sequence[Mapping[str, int]]) -> tuple[Requests, Sequence[Simulation]]:
         """Raises MemprofError with the reason why there are none."""
-        if self._request.place is not HERE or self._request.fleet is not None:
+        if not self._here:
             raise InputError("that is done on this machine only")
         others = [PROCESSES] if self.space.side_by_side else []
         others += [name for dimension in self.space.varying for name in dimension.names if name not in (*self.space.axes, *others)]
@@ -166,7 +189,7 @@ class Places:
         self._progress.say(f"{self.model.name}: recording what is asked of the arena, in {len(places)} runs without it")
         recorded = [(at, arena_requests.record(self._guarded(self._order(at)), sizes)) for at, sizes in zip(places, inputs, strict=True)]
         kept = arena_requests.kept(recorded, arena_requests.heap(self._guarded(self._order(places[0]))))
-        simulations = arena_requests.simulations(kept, self._request.runs)
+        simulations = arena_requests.simulations(kept, self._runs)
         if kept is None or not simulations:
             raise InputError(
                 "what is asked of it follows no products of the dimensions: sizes are rounded on the way, which a step in --vary may leave out, "
@@ -183,35 +206,46 @@ class Places:
 
     def too_large(self, least_bytes: float) -> bool:
         """Whether a run that needs so much should not be started."""
-        return self._request.place is HERE and self._request.fleet is None and least_bytes > _free()
+        return self._here and least_bytes > _free()
 
     def _order(self, at: Mapping[str, int]) -> Order:
         suite, variant = self._asked(at)
-        order = orders.order(suite, self.model, variant)
+        order = orders.of_one(suite) if variant.command is not None else orders.order(suite, self.model, variant)
         place = {dimension.label: at.get(dimension.label, dimension.low) for dimension in self.space.dimensions}
         return replace(order, job=replace(order.job, sessions=self.space.value(SESSIONS, at) or 1, release=False, at=place))
 
     def _asked(self, at: Mapping[str, int]) -> tuple[Suite, Variant]:
         """The place as a suite of one run, and its only variant."""
-        request = self._request
-        name = words_of(at) if request.variant is None else f"{request.variant}, {words_of(at)}"
-        variant = Variant(runtime=request.runtime, name=name, set={**request.knobs, **self.space.knobs(at)}, python=self._python)
+        request, own = self._request, self._variant
+        name = f"{own.name}, {words_of(at)}" if own.name else words_of(at)
+        if own.command is not None:
+            values = {word: self.space.value(word, at) for dimension in self.space.dimensions for word in dimension.names}
+            own = replace(own, command=replace(own.command.filled(values), name=name))
+        knobs = self.space.knobs(at) if own.command is None else {}
+        variant = replace(own, name=name, set={**own.set, **knobs}, shapes={}, threads=())
         threads = self.space.value(THREADS, at) or request.threads
-        suite = Suite(
-            models=(request.model,),
+        suite = replace(
+            request.suite,
+            runtimes=(),
             variants=(variant,),
             repeats=1,
             threads=(threads,) if threads else (),
-            shapes=self.space.shapes(at, request.shapes),
-            inputs=request.inputs,
+            shapes=self.space.shapes(at, request.shapes) if own.command is None else {},
             warmup=1,
-            runs=request.runs,
+            runs=self._runs,
             deterministic=True,  # peaks of one job come in modes some percent apart, which no law could tell from its terms
-            env=request.env,
-            place=request.place,
             release=False,  # laws are of what a model needs, and the figures at the end are those of EXECUTE
         )
         return suite, variant
+
+    @property
+    def _runs(self) -> int:
+        """Timed iterations of each run."""
+        return self._request.suite.runs or _RUNS
+
+    @property
+    def _here(self) -> bool:
+        return self._place is HERE and self._request.fleet is None
 
     def _guarded(self, order: Order) -> Order:
         return order if self._guard is None else replace(order, **self._guard.start(_free()))  # type: ignore[arg-type]
@@ -224,7 +258,7 @@ class Places:
     def _side_by_side(self, order: Order) -> Measured:
         count = self.space.value(PROCESSES, order.job.at) or 1
         lines: list[bytes] = []
-        seen = side_by_side.measure(order, count, self._progress, lines.append, _free() if self._request.place is HERE else None)
+        seen = side_by_side.measure(order, count, self._progress, lines.append, _free() if self._place is HERE else None)
         run = seen.runs[0]
         self._known(run)
         point = _summed(run, seen)
@@ -243,13 +277,13 @@ class Places:
 
     def _planned(self, at: Mapping[str, int]) -> int | None:
         """The planner's own peak at a place, with the operators in the order of the file."""
-        if self.unplanned:
+        if self.unplanned or self._variant.command is not None:
             return None
         path = Path(self.model.path)
         if path.suffix not in (".onnx", ".tflite", ".circle"):
             self.unplanned = "there is no plan to hold it against: graphs are read from .onnx, .tflite and .circle files"
             return None
-        if self._request.inputs is not None:
+        if self._request.suite.inputs is not None:
             self.unplanned = "there is no plan to hold it against: inputs come from a file"
             return None
         try:

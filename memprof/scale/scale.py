@@ -48,24 +48,14 @@ def check(request: ScaleRequest) -> None:
 
 
 def request_of(order: Order, vary: Sequence[str], points: int | None = None) -> ScaleRequest:
-    """The question for coefficients, by these ranges (see dimensions.parse), for the runtime, model and settings of an order. Raises UsageError."""
-    job = order.job
+    """The question for coefficients of an order's subject, by these ranges (see dimensions.parse). Raises UsageError."""
     dimensions = tuple(parse(text) for text in vary)
-    return ScaleRequest(
-        model=job.model.path,
-        runtime=job.runtime,
-        dimensions=dimensions,
-        knobs=job.knobs,
-        threads=job.threads,
-        python=job.python,
-        # The shapes of a suite are of its runs: a law has its own where a dimension varies.
-        shapes=space(dimensions, Path(job.model.path), order.runtime).shapes({}, job.shapes) if job.shapes else {},
-        inputs=job.inputs,
-        points=points,
-        env=job.variables,
-        variant=job.variant,
-        simulates=False,
-    )
+    # The shapes of a suite are of its runs: a law has its own where a dimension varies.
+    given = order.job.shapes
+    shapes = space(dimensions, Path(order.job.model.path), order.runtime).shapes({}, given) if given else {}
+    (variant,) = order.subject.variants
+    suite = replace(order.subject, variants=(replace(variant, shapes={}),), shapes=shapes, model_shapes={}, runs=None)
+    return ScaleRequest(suite, dimensions, points, simulates=False)
 
 
 class _Scaler:
@@ -126,10 +116,10 @@ class _Scaler:
         fixed = "; ".join(self._fixed())
         if all(point.ended for point in self._points):
             reason = "; ".join(text for text in (self._points[0].ended, fixed, assumed) if text)
-            raise MeasurementError(f"{self._places.model.name}, {self._request.runtime}: no place could be measured: {reason}")
+            raise MeasurementError(f"{self._places.model.name}, {self._places.runtime}: no place could be measured: {reason}")
         if fixed:
             reason = next(point.ended for point in self._points if point.ended)
-            raise InputError(f"{fixed}, and {self._request.runtime} keeps that ({reason}); {self._places.space.open}")
+            raise InputError(f"{fixed}, and {self._places.runtime} keeps that ({reason}); {self._places.space.open}")
         for point in itertools.takewhile(lambda point: point.ended, self._points):
             if not point.least:
                 self._progress.say(f"{words_of(point.at)}: {point.ended}")

@@ -123,6 +123,7 @@ def _command_order(suite: Suite, variant: Variant, command: Command, model: Mode
         command=watched,
         stdin=reads,
         error=error,
+        subject=replace(suite, runtimes=(), variants=(variant,), threads=(threads,) if threads else ()),
         place=suite.place,
         drive=suite.drive,
     )

@@ -1,7 +1,8 @@
 """The dimensions along which memory is measured: the user's words for them, and the job at a place.
 
 A dimension is an open one of the model, by the name that its file gives it (`batch`) or by an input and an axis (`input.0`); `threads`;
-`sessions` of the model in one process; `processes` at once; or a knob of the runtime that takes a number. Several names with one range have the same
+`sessions` of the model in one process; `processes` at once; or a knob of the runtime that takes a number. A dimension of a program is any `{name}`
+among its words. Several names with one range have the same
 value everywhere (`height,width=224..1024`).
 """
 
@@ -15,6 +16,7 @@ from pathlib import Path
 from ..base.errors import UsageError, near_or_all
 from ..base.units import parse_bytes
 from ..models import inputs
+from ..programs.commands import Command
 from ..programs.runtimes import Runtime
 
 THREADS, SESSIONS, PROCESSES = "threads", "sessions", "processes"
@@ -144,8 +146,10 @@ class Space:
 
     def fixed(self, name: str) -> int | None:
         """The size that the model's file has for a dimension, None where it is open or none of the model's."""
+        if name not in self.axes:
+            return None
         own = {declared.name: declared.shape for declared in inputs.inputs(self.model)}
-        return next((own[tensor][axis] for tensor, axis in self.axes.get(name, ())), None)
+        return next(own[tensor][axis] for tensor, axis in self.axes[name])
 
     @property
     def open(self) -> str:
@@ -168,6 +172,18 @@ class Space:
         """The runtime's knobs that a place sets."""
         names = [name for dimension in self.dimensions for name in dimension.names if name not in self.axes and name not in OWN]
         return {name: str(self.value(name, at)) for name in names}
+
+
+def space_of_program(dimensions: Sequence[Dimension], command: Command) -> Space:
+    """The dimensions, each a `{name}` among a program's words. Raises UsageError for a name that is none, and for one that is there twice."""
+    seen: set[str] = set()
+    for name in (name for dimension in dimensions for name in dimension.names):
+        if name in seen:
+            raise UsageError(f"--vary {name}: it is named twice")
+        seen.add(name)
+        if not command.has(name):
+            raise UsageError(f"--vary {name}: write {{{name}}} where its value goes among the words of {command.name}")
+    return Space(tuple(dimensions), {}, Path())
 
 
 def space(dimensions: Sequence[Dimension], model: Path, runtime: Runtime) -> Space:

@@ -32,6 +32,7 @@ class Order:
     how much of a phase's first unit of work it is held, by phase, in place of the phases' ends.
     stdin: it reads memprof's standard input, a file from its present position on. error: why it cannot be started, if that is known already.
     traced: a file for the lines of Python code whose objects grew (see runners/tracing.py).
+    subject: the suite of this one thing, with which every question can ask about it.
     place: where it is measured. max_celsius: the machine must have cooled down to this first.
     recorder: which of the recorders measures it. drive: the load for a command that is a server. report_ns: how often the recorder tells how
     far the run has come, 0 for not before its end.
@@ -58,6 +59,7 @@ class Order:
     hold_units: Mapping[str, Sequence[int]] = field(default_factory=dict)
     stdin: bool = False
     error: MemprofError | None = None
+    subject: Suite = field(default_factory=Suite)
     place: Place = HERE
     max_celsius: float | None = None
     recorder: RecorderKind = "python"

@@ -22,6 +22,9 @@ from .order import Order, asked, at_least
 from .suite import ALL, DEFAULTS, MS, Suite, Variant, variants_of
 
 _NAMED_OPERATORS = 5
+# Settings that the other kind of subject does not heed, by their word.
+_FOR_RUNTIMES = {"shape": "shapes", "inputs": "inputs", "python": "python"}
+_FOR_PROGRAMS = {"phase": "phases", "phase-regex": "phase_regexes", "cwd": "cwd", "drive": "drive"}
 
 
 @dataclass(frozen=True)
@@ -142,12 +145,35 @@ def _with_all_spelled_out(suite: Suite) -> tuple[Suite, list[str]]:
     return replace(suite, runtimes=tuple(dict.fromkeys(spelled))), remarks
 
 
+def of_one(suite: Suite) -> Order:
+    """The Order of a suite that measures one thing, a model in a runtime or a program: its first thread count, repeat 1. Raises as `plan` does, and
+    UsageError for a model that the runtime does not take."""
+    variant = suite.only
+    unheeded = _FOR_RUNTIMES if variant.command is not None else _FOR_PROGRAMS
+    for word, field in unheeded.items():
+        if getattr(suite, field):
+            other = "a runtime" if variant.command is not None else "a program"
+            raise UsageError(f"--{word} is for {other}")
+    if variant.command is not None:
+        return plan(replace(suite, repeats=1)).orders[0]
+    if not suite.models:
+        raise UsageError("name a model to measure")
+    counts = variant.threads or suite.threads
+    if len(counts) > 1:
+        raise UsageError(f"one thread count: these are {', '.join(map(str, counts))}")
+    first = order(suite, identify(suite.models[0], suite.name), variant)
+    if not first.runtime.takes(first.job.model.path):
+        raise UsageError(f"{first.job.model.name}: {os.path.basename(first.runtime.name)} does not take it")
+    return first
+
+
 def order(suite: Suite, model: Model, variant: Variant) -> Order:
     """The Order of one variant on a model that was identified before: its first thread count, repeat 1. Raises as `plan` does."""
     suite = suite.over(DEFAULTS)
     ((named, runtime),) = _variants(replace(suite, runtimes=(), variants=(variant,)))
-    first = _orders(suite, model, named, runtime)[0]
-    return replace(first, job=replace(first.job, repeat=1), recorder=suite.place.recorder)
+    first = _orders(suite.of_model(model.path), model, named, runtime)[0]
+    recorder = suite.recorder or suite.place.recorder
+    return replace(first, job=replace(first.job, repeat=1), recorder=recorder, max_celsius=suite.max_celsius)
 
 
 def _models(suite: Suite) -> list[Model]:
@@ -233,7 +259,8 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, knobs
         assumed=_assumed(model, runtime, shapes, suite.inputs),
         release=bool(suite.release),
     )
-    return Order(job, runtime, variant.python or "", env, build if build or converted else None, place=suite.place)
+    subject = replace(suite, models=(model.path,), runtimes=(), variants=(variant,), threads=(threads,) if threads else ())
+    return Order(job, runtime, variant.python or "", env, build if build or converted else None, subject=subject, place=suite.place)
 
 
 def offset(descriptor: int) -> int | None:

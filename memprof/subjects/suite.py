@@ -153,6 +153,17 @@ class Suite:
                 changes[key] = getattr(other, key)
         return replace(self, **changes)  # type: ignore[arg-type]
 
+    @property
+    def only(self) -> Variant:
+        """The variant of a suite that measures one thing. Raises UsageError for none, and for several."""
+        variants, named = variants_of(self), "name a runtime, -r NAME, or a program, -- PROGRAM WORD..."
+        if not variants:
+            raise UsageError(named)
+        if len(variants) > 1 or len(self.models) > 1:
+            names = ", ".join(self.models if len(self.models) > 1 else (variant.name or variant.runtime for variant in variants))
+            raise UsageError(f"one model and one runtime, or one program: these are {names}")
+        return variants[0]
+
     def of_model(self, path: str) -> Suite:
         """The suite for one of its models, whose shapes are then those for all; `models` stays."""
         own = {os.path.realpath(os.path.expanduser(named)): shapes for named, shapes in self.model_shapes.items()}

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from shlex import quote
 
 from ..fleet.search_client import Machines
-from ..places.place import HERE, Place
 from ..records.types import Run
-from ..subjects.suite import MS
+from ..subjects.suite import MS, Suite
 from .search import Goal, Settings
 
 # The name under which the number of threads is searched over like a knob.
@@ -19,29 +18,32 @@ VERIFYING_REPEATS = 5
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """A search to be made: the model, the runtime, and the words of `memprof run` that hold for all trials.
+    """A search to be made.
 
-    tries: values to try by knob, in place of those that the knob names. threads: the thread counts to search over, the first being the default's;
-    empty for the runtime's choice. tolerance: by how much outputs may differ from the default's, relative to the largest, and still count as the
-    same. time_ns: how long the search may take, verification included. trust_runs: settings of earlier runs may be tried again, whoever wrote them.
-    fleet: the machines to measure on, in place of `place`.
+    suite: of one model in a runtime, with what holds for all trials; its thread counts are searched over, the first being the default's. tries:
+    values to try by knob, in place of those that the knob names. tolerance: by how much outputs may differ from the default's, relative to the
+    largest, and still count as the same. time_ns: how long the search may take, verification included. trust_runs: settings of earlier runs may be
+    tried again, whoever wrote them. fleet: the machines to measure on, in place of the suite's place.
     """
 
-    model: str
-    runtime: str
+    suite: Suite
     goal: Goal = field(default_factory=Goal)
-    fixed: Mapping[str, str] = field(default_factory=dict)
     tries: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    threads: tuple[int, ...] = ()
-    python: str | None = None
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    inputs: str | None = None
     tolerance: float = 1e-3
     time_ns: int = 600 * 1000 * MS
     seed: int = 0
     trust_runs: bool = False
-    place: Place = HERE
     fleet: Machines | None = None
+
+    @property
+    def fixed(self) -> dict[str, str]:
+        """The knobs that keep their value."""
+        return {**self.suite.set, **self.suite.only.set}
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        """The thread counts to search over, empty for the runtime's own."""
+        return self.suite.only.threads or self.suite.threads
 
 
 @dataclass(frozen=True)
@@ -124,14 +126,20 @@ def best_of(goal: Goal, default: Proposal, proposals: Sequence[Proposal]) -> Pro
 def command_of(request: TuneRequest, settings: Settings) -> str:
     knobs, threads = split(settings)
     knobs = {**request.fixed, **knobs}
-    variant = ",".join([f"tuned={request.runtime}", *(f"{name}={value}" for name, value in sorted(knobs.items()))])
-    words = ["memprof", "run", request.model, "--variant", variant]
+    suite, own = request.suite, request.suite.only
+    variant = ",".join([f"tuned={own.runtime}", *(f"{name}={value}" for name, value in sorted(knobs.items()))])
+    words = ["memprof", "run", *suite.models, "--variant", variant]
     for count in threads or request.threads[:1]:
         words += ["--threads", str(count)]
-    if request.python:
-        words += ["--python", request.python]
-    for name, shape in request.shapes.items():
+    if python := own.python or suite.python:
+        words += ["--python", python]
+    for name, value in {**suite.env, **own.env}.items():
+        words += ["--env", f"{name}={value}"]
+    for name, shape in {**suite.shapes, **own.shapes}.items():
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]
-    if request.inputs:
-        words += ["--inputs", request.inputs]
+    if suite.inputs:
+        words += ["--inputs", suite.inputs]
+    if suite.cpus:
+        words += ["--cpus", suite.cpus]
+    words += [option for option, wanted in (("--deterministic", suite.deterministic), ("--no-swap", suite.no_swap)) if wanted]
     return " ".join(map(quote, words))

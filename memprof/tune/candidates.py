@@ -43,7 +43,7 @@ def _left_out(known: Mapping[str, Knob], request: TuneRequest) -> set[str]:
     """Knobs that cannot be searched. A model is converted by a memprof on the machine that measures, which may be a worker's; a file's path means
     another file on any other machine."""
     fleet = request.fleet
-    boards = request.place is not HERE or (fleet is not None and not fleet.are_hosts)
+    boards = request.suite.place is not HERE or (fleet is not None and not fleet.are_hosts)
     elsewhere = boards or fleet is not None
     return {name for name, knob in known.items() if (knob.acts == "build" and boards) or (knob.values in ("file", "path") and elsewhere)}
 

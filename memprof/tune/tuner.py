@@ -31,7 +31,7 @@ from ..records.summary import timed_phase
 from ..records.types import PEAK, Run
 from ..subjects.order import Order
 from ..subjects.orders import order
-from ..subjects.suite import DEFAULTS, MS, Suite, Variant
+from ..subjects.suite import DEFAULTS, MS, Variant
 from .answer import THREADS, VERIFYING_REPEATS, Proposal, Tuned, TuneRequest, beats, best_of, command_of, shown, split
 from .candidates import candidates_of, needs_of
 from .search import DEFAULT, Point, Search, Settings, Trial, front
@@ -58,21 +58,26 @@ def tune(request: TuneRequest, progress: Progress, keep: Callable[[bytes], None]
 class _Tuner:
     def __init__(self, request: TuneRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
         self._request, self._progress, self._keep_run = request, progress, keep
-        self._runtime, here = runtimes.located(request.runtime, request.python, request.place)
+        suite, own = request.suite, request.suite.only
+        if own.command is not None or not suite.models:
+            raise UsageError("name a model to measure")
+        self._runtime, here = runtimes.located(own.runtime, own.python or suite.python, suite.place)
         # On a fleet the path of this machine's interpreter means nothing, and each worker takes its own.
-        self._python = here if request.fleet is None else request.python
-        self._model = identify(request.model)
+        self._python = here if request.fleet is None else own.python or suite.python
+        self._model = identify(suite.models[0], suite.name)
         if not self._runtime.takes(self._model.path):
             raise UsageError(f"{self._model.name}: {self._runtime.name} does not take it")
-        self._suite = Suite(
-            set=dict(request.fixed),
+        self._suite = replace(
+            suite,
+            runtimes=(),
+            variants=(),
+            set=request.fixed,
+            env={**suite.env, **own.env},
+            shapes={**suite.shapes, **own.shapes},
             threads=request.threads[:1],
-            shapes=dict(request.shapes),
-            inputs=request.inputs,
-            warmup=_WARMUP,
+            warmup=suite.warmup if suite.warmup is not None else _WARMUP,
             repeats=1,
             python=self._python,
-            place=request.place,
             release=False,  # neither the peak nor the latency is in it
         )
         candidates = candidates_of(self._runtime, request)
@@ -170,7 +175,7 @@ class _Tuner:
         for settings in wanted:
             repeats[settings] += 1
             variant, repeat = self._variant(settings, shown(settings)), self._repeats(settings) + repeats[settings]
-            suite = replace(self._suite, models=(self._request.model,), variants=(variant,), runs=_SEARCH_RUNS, timeout_ns=timeout_ns)
+            suite = replace(self._suite, models=self._request.suite.models, variants=(variant,), runs=_SEARCH_RUNS, timeout_ns=timeout_ns)
             sought = Sought(repeats={shown(settings): (repeat,)})
             if reference is not None:
                 sought = replace(sought, outputs="compared")
@@ -215,13 +220,13 @@ class _Tuner:
 
     def _variant(self, settings: Settings, name: str) -> Variant:
         knobs, threads = split(settings)
-        return Variant(runtime=self._request.runtime, name=name, set=knobs, threads=threads, python=self._python)
+        return Variant(runtime=self._request.suite.only.runtime, name=name, set=knobs, threads=threads, python=self._python)
 
     def _check_machine(self, run: Run) -> None:
         """Raises InputError for a Run of a machine with which others of this search must not be compared."""
         fleet = self._request.fleet
         if fleet is None:
-            if run.machine.arch != self._request.place.machine().arch:
+            if run.machine.arch != self._suite.place.machine().arch:
                 raise InputError(f"the runs to go on with were measured on {run.machine.name} ({run.machine.arch}): name another -o file")
         elif run.attempt is None or not fleet.labels <= run.attempt.labels.items():
             raise InputError(
@@ -334,7 +339,7 @@ class _Tuner:
     def _verified_there(self, fleet: Machines, wanted: Sequence[Settings], rounds: int) -> dict[Settings, list[Run]]:
         """The same as one comparison, on one machine; nothing if the fleet gives it up."""
         variants = tuple(self._variant(settings, f"#{number} {shown(settings)}") for number, settings in enumerate(wanted))
-        suite = replace(self._suite, models=(self._request.model,), variants=variants, runs=_VERIFYING_RUNS, repeats=rounds)
+        suite = replace(self._suite, models=self._request.suite.models, variants=variants, runs=_VERIFYING_RUNS, repeats=rounds)
 
         def late(runs: Sequence[Run]) -> bool:
             return self._left_ns() < 0 and len(runs) >= len(wanted)
@@ -385,7 +390,7 @@ class _Tuner:
             runs=tuple(run for runs in verified.values() for run in runs) if sure else tuple(self._plain_runs()),
             repeats=min(map(len, verified.values())) if sure else 0,
             threads=self._threads,
-            shapes=inputs.shapes_that_run(Path(self._model.path), self._request.shapes, self._request.inputs) or {},
+            shapes=inputs.shapes_that_run(Path(self._model.path), self._suite.shapes, self._suite.inputs) or {},
             assumed=self._assumed,
         )
 

@@ -15,7 +15,7 @@ from ..records import store
 from ..records.types import Run
 from ..verdicts import baseline
 from ..verdicts.baseline import DEFAULT_METRICS
-from . import series as points
+from . import series
 from .commits import Commit
 from .series import Point
 
@@ -53,7 +53,7 @@ def load(folder: Path) -> Loaded:
                 data = files.content(path)
             except OSError as error:
                 raise InputError(f"{name}: {os_reason(error)}") from None
-            loaded[path] = points.decoded(data, path)
+            loaded[path] = series.decoded(data, path)
     return Loaded(loaded)
 
 
@@ -79,7 +79,7 @@ def add(
     loaded = store.load(runs_files)
     machines: dict[str, list[Run]] = {}
     for run in loaded.runs:
-        machines.setdefault(points.machine_key(run.machine), []).append(run)
+        machines.setdefault(series.machine_key(run.machine), []).append(run)
     all_entries = [baseline.entries(runs, tuple(names) or DEFAULT_METRICS) for runs in machines.values()]
     flat = [entry for entries in all_entries for entry in entries]
     if all(entry.failed == entry.runs for entry in flat):
@@ -90,10 +90,10 @@ def add(
         raise InputError(f"{folder} cannot be made: {os_reason(error)}") from None
     written, known = [], []
     for entries in all_entries:
-        name, content = points.encoded(points.of(commit, entries))
+        name, content = series.encoded(series.of(commit, entries))
         path = folder / name
         if path.exists():
-            points.decoded(files.content(path), path)  # torn by a power cut, it must not count as being there
+            series.decoded(files.content(path), path)  # torn by a power cut, it must not count as being there
             known.append(path)
         else:
             files.write(path, content)

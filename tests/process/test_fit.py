@@ -13,6 +13,7 @@ import pytest
 from support import sample_runs as made_up
 from support.fit_results import MIB, coarse, grouped, made  # noqa: F401  (the fixtures)
 from support.recorder_runs import measured, runtime_file, wait_for
+from support.suites import apart, one
 
 from memprof.base.errors import InputError
 from memprof.campaign import campaign
@@ -93,7 +94,8 @@ def coarser(coarse, monkeypatch):
 
 
 def least(path, part=fit.WHOLE, **words):
-    fitted = fit.fit(fit.FitRequest(str(path), "synthetic", parts=(part,), runs=1, **words), Silent(), lambda line: None)
+    settings, others = apart(words)
+    fitted = fit.fit(fit.FitRequest(one(path, runs=1, **settings), parts=(part,), **others), Silent(), lambda line: None)
     return fitted.parts[0].least_bytes
 
 
@@ -107,7 +109,7 @@ def test_least_limit_within_2_mib(held, clean):
 def test_transient_limits_its_phase_alone(held, clean):
     path = held(20, prepare=[{"spike": 60 * MIB, "hold_s": 0.0}])
 
-    fitted = fit.fit(fit.FitRequest(str(path), "synthetic", parts=PARTS[1:], runs=1), Silent(), lambda line: None)
+    fitted = fit.fit(fit.FitRequest(one(path, runs=1), parts=PARTS[1:]), Silent(), lambda line: None)
     load, prepare, execute = (part.least_bytes for part in fitted.parts)
 
     assert abs(prepare - load - 60 * MIB) <= 2 * MIB
@@ -124,9 +126,9 @@ def test_fit_command_reports_limits_and_curve(held, memprof, tmp_path, monkeypat
         held(60),
         "-r",
         "synthetic",
-        "--phase",
+        "--part",
         "whole",
-        "--phase",
+        "--part",
         "load",
         "--runs",
         "2",
@@ -164,7 +166,7 @@ def test_limit_too_slow_does_not_count(held, imagined):
 
 
 def test_least_limit_without_later_failure(held, lucky):
-    fitted = fit.fit(fit.FitRequest(str(held(40)), "synthetic", parts=(fit.WHOLE,), runs=1), Silent(), lambda line: None)
+    fitted = fit.fit(fit.FitRequest(one(held(40), runs=1), parts=(fit.WHOLE,)), Silent(), lambda line: None)
     least_bytes = fitted.parts[0].least_bytes
 
     assert 50 * MIB <= least_bytes <= 52 * MIB
@@ -178,7 +180,7 @@ def test_least_limit_without_later_failure(held, lucky):
 def test_search_ends_without_reliable_limit(held, lucky):
     # Every second iteration is too slow by chance, whatever the limit.
     said = []
-    fitter = fit._Fitter(fit.FitRequest(str(held(40)), "synthetic", parts=(fit.WHOLE,), runs=1), Silent(), lambda line: None)
+    fitter = fit._Fitter(fit.FitRequest(one(held(40), runs=1), parts=(fit.WHOLE,)), Silent(), lambda line: None)
     turns = iter([None, True] * 1000)
     fitter._worked = lambda limit, part: said.append(limit) or (next(turns) and object())
 
@@ -207,7 +209,7 @@ def test_endless_run_under_limit_ended(scenario, coarser, monkeypatch, clean):
 
     monkeypatch.setattr(fit._Fitter, "_trial", stuck)
 
-    fitted = fit.fit(fit.FitRequest(str(scenario(**HOLDING)), "synthetic", parts=(fit.WHOLE,), runs=1), Silent(), lambda line: None)
+    fitted = fit.fit(fit.FitRequest(one(scenario(**HOLDING), runs=1), parts=(fit.WHOLE,)), Silent(), lambda line: None)
 
     assert "whole run: with too little memory runs took longer than 1 s; they were ended and count as failed." in fitted.remarks
     assert fitted.parts[0].least_bytes >= 45 * MIB
@@ -299,7 +301,7 @@ def test_limiter_without_control_group(held, coarser, monkeypatch):
 
     with pytest.raises(InputError, match="no control group"):
         limits.find("cgroup")
-    fitted = fit.fit(fit.FitRequest(str(held(40)), "synthetic", parts=(fit.WHOLE,), runs=1), Silent(), lambda line: None)
+    fitted = fit.fit(fit.FitRequest(one(held(40), runs=1), parts=(fit.WHOLE,)), Silent(), lambda line: None)
 
     assert not fitted.exact
     assert "which counts allocated and not resident memory" in fitted.limiter
@@ -320,7 +322,7 @@ def test_limiter_is_systemd_scope(held, coarser, monkeypatch, tmp_path):
     limiter.change(os.getpid(), 64 * MIB)
     low = (group / "memory.max").read_text()
     limiter.change(os.getpid(), None)
-    fitted = fit.fit(fit.FitRequest(str(held(40)), "synthetic", parts=(fit.WHOLE,), runs=1), Silent(), lambda line: None)
+    fitted = fit.fit(fit.FitRequest(one(held(40), runs=1), parts=(fit.WHOLE,)), Silent(), lambda line: None)
 
     assert limiter.exact
     assert low == str(64 * MIB)
@@ -341,7 +343,7 @@ def test_address_space_limit_of_one_phase(held, coarser):
         (["fit", "s.json", "-r", "synthetic", "--max-latency", "2"], 2, "is not a ratio"),
         (["fit", "s.json", "-r", "synthetic", "--append"], 2, "--append needs -o"),
         (["fit", "s.json", "-r", "synthetic", "--plot", "x.bmp"], 2, "bmp"),
-        (["fit", "s.json", "-r", "synthetic", "--plot", "x.png", "--phase", "load"], 2, "add --phase whole"),
+        (["fit", "s.json", "-r", "synthetic", "--plot", "x.png", "--part", "load"], 2, "add --part whole"),
         (["fit", "s.json", "-r", "synthetic", "--unit", "XiB"], 2, "'XiB' is not a unit"),
     ],
 )
@@ -359,7 +361,7 @@ def test_full_disk_ends_search(held):
         raise InputError("no space left")
 
     with pytest.raises(InputError, match="no space left"):
-        fit.fit(fit.FitRequest(str(held(20)), "synthetic", parts=(MODEL_LOAD,), runs=1, by="data"), Silent(), full)
+        fit.fit(fit.FitRequest(one(held(20), runs=1), parts=(MODEL_LOAD,), by="data"), Silent(), full)
 
 
 def test_interruption_keeps_limits_found(held, imagined, monkeypatch):
@@ -371,12 +373,12 @@ def test_interruption_keeps_limits_found(held, imagined, monkeypatch):
         return whole(self, name, *more)
 
     monkeypatch.setattr(fit._Fitter, "_part", part)
-    fitted = fit.fit(fit.FitRequest(str(held(20)), "synthetic", runs=1), Silent(), lambda line: None)
+    fitted = fit.fit(fit.FitRequest(one(held(20), runs=1)), Silent(), lambda line: None)
 
     assert [part.name for part in fitted.parts] == [fit.WHOLE, MODEL_LOAD] and all(part.least_bytes for part in fitted.parts)
     assert "Interrupted: the search was not finished." in fitted.remarks and fitted.interrupted
     with pytest.raises(KeyboardInterrupt):
-        fit.fit(fit.FitRequest(str(held(21)), "synthetic", parts=(PREPARE,), runs=1), Silent(), lambda line: None)
+        fit.fit(fit.FitRequest(one(held(21), runs=1), parts=(PREPARE,)), Silent(), lambda line: None)
 
 
 @pytest.mark.usefixtures("recorder", "clean")

@@ -393,8 +393,8 @@ def test_machine_offered_by_one_worker(memprof, lab, monkeypatch):
 
 def test_tender_refusal_without_traceback(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    slow = "write = tending._write; tending._write = lambda *words: (write(*words), time.sleep(0.5))"
-    words = [sys.executable, "-c", f"import time; from memprof.fleet import tending; {slow}; tending.run()", "here", "", ""]
+    slow = "write = worker_loop._write; worker_loop._write = lambda *words: (write(*words), time.sleep(0.5))"
+    words = [sys.executable, "-c", f"import time; from memprof.fleet import worker_loop; {slow}; worker_loop.run()", "here", "", ""]
     with (cache_folder("fleet") / "here.lease").open("a") as lease:
         fcntl.flock(lease, fcntl.LOCK_EX)
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tender:

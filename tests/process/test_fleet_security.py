@@ -11,6 +11,7 @@ from conftest import need_tool
 from support.fleet_messages import OFFERED, Lab, asked, kept  # noqa: F401  (the fixtures)
 from support.fleets import fleet
 from support.sample_runs import run
+from support.suites import one
 
 from memprof.base.errors import InputError
 from memprof.fleet import scheduler, scheduler_client, search_client, worker_slots
@@ -37,7 +38,7 @@ def test_search_survives_abandoned_point(tmp_path, monkeypatch):
 
     monkeypatch.setattr(search_client, "Desk", GivesUp)
     fleet = search_client.Machines(Lab(OFFERED), frozenset())
-    request = ScaleRequest(str(path), "synthetic", (dimensions.parse("threads=1..4"),), fleet=fleet)
+    request = ScaleRequest(one(path), (dimensions.parse("threads=1..4"),), fleet=fleet)
     places = scale_runs.Places(request, SimpleNamespace(say=print), print)
 
     points = list(places.measure_at_once([{"threads": 1}, {"threads": 2}, {"threads": 4}], 0))
@@ -56,9 +57,7 @@ def test_points_kept_before_interruption(tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(search_client, "Desk", Interrupted)
-    request = ScaleRequest(
-        str(path), "synthetic", (dimensions.parse("threads=1..4"),), fleet=search_client.Machines(Lab(OFFERED), frozenset())
-    )
+    request = ScaleRequest(one(path), (dimensions.parse("threads=1..4"),), fleet=search_client.Machines(Lab(OFFERED), frozenset()))
     points = scale_runs.Places(request, SimpleNamespace(say=print), print).measure_at_once([{"threads": 1}, {"threads": 4}], 0)
 
     assert next(points).at == {"threads": 4}
@@ -78,7 +77,7 @@ def test_scale_interrupted_has_law(tmp_path, monkeypatch):
 
     monkeypatch.setattr(search_client, "Desk", Interrupted)
     fleet = search_client.Machines(Lab(OFFERED), frozenset())
-    request = ScaleRequest(str(path), "synthetic", (dimensions.parse("threads=1..64"), dimensions.parse("sessions=1..8")), fleet=fleet)
+    request = ScaleRequest(one(path), (dimensions.parse("threads=1..64"), dimensions.parse("sessions=1..8")), fleet=fleet)
 
     answer = scale.scale(request, SimpleNamespace(say=print), print)
 

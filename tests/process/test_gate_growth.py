@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
+from support.native_programs import program
 from support.recorder_runs import runtime_file
 
 from memprof.records import store
@@ -22,15 +22,13 @@ def limits(folder: Path, text: str) -> tuple[budgets.Budget, ...]:
     ("text", "said"),
     [
         ('variant = "x*"', "variant x* guards nothing: no model and variant of the suite match"),
-        ('variant = "program"', "guards nothing: the growth of a program is judged by memprof grow --cmd"),
         ('budget = "3"', "--budget 3: 32 units are the least that can be judged"),
     ],
 )
 def test_growth_unmeasurable_refused_first(memprof, scenario, tmp_path, text, said) -> None:
     scenario()
     (tmp_path / "suite.toml").write_text(
-        'models = ["scenario.json"]\nruntimes = ["synthetic"]\nrepeats = 1\nwarmup = 0\nruns = 1\n'
-        f'[[variant]]\nname = "program"\ncmd = "{sys.executable} -c pass"\n[[growth]]\nlimit = "0 B"\n{text}\n'
+        f'models = ["scenario.json"]\nruntimes = ["synthetic"]\nrepeats = 1\nwarmup = 0\nruns = 1\n[[growth]]\nlimit = "0 B"\n{text}\n'
     )
     limits(tmp_path, 'peak = "1 GiB"\n')
 
@@ -38,6 +36,36 @@ def test_growth_unmeasurable_refused_first(memprof, scenario, tmp_path, text, sa
 
     assert (done.returncode, said in done.stderr) == (2, True), done.stderr
     assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_suite_growth_of_program(memprof, tmp_path, nothing_left) -> None:
+    body = 'memprof_begin("EXECUTE"); for (int n = 0; n < atoi(words[1]); n++) { hold(65536); memprof_iteration(); } memprof_end();'
+    (tmp_path / "suite.toml").write_text(
+        f'repeats = 1\nwarmup = 0\nruns = 1\n[[variant]]\nname = "engine"\ncmd = "{program(body)} {{runs}}"\n'
+        '[[growth]]\nlimit = "1 KiB"\nbudget = "400"\n'
+    )
+    limits(tmp_path, 'peak = "1 GiB"\n')
+
+    done = memprof("gate", "--run", "suite.toml", "--budgets", "budgets.toml", "-o", "out.jsonl", "--format", "json")
+
+    (row,) = [row for row in json.loads(done.stdout)["rows"] if row["metric"] == "growth_bytes"]
+    assert (done.returncode, row["variant"], row["verdict"]) == (1, "engine", "over"), done.stdout
+
+
+def test_suite_settings_hold_for_growth_and_laws(memprof, tmp_path) -> None:
+    (tmp_path / "law.json").write_text('{"weights": ["4MiB"], "activations": ["1MiB"]}')
+    (tmp_path / "suite.toml").write_text(
+        'models = ["law.json"]\nruntimes = ["synthetic"]\nrepeats = 1\nwarmup = 0\nruns = 1\n'
+        'deterministic = true\ncpus = "0"\ncache = "cold"\nenv = { MADE_UP = "1" }\n'
+        '[[growth]]\nlimit = "0 B"\nbudget = "40"\n[[law]]\nvary = "threads=1..8"\nlimit = "1 GiB"\npoints = 2\n'
+    )
+    limits(tmp_path, 'peak = "1 GiB"\n')
+
+    memprof("gate", "--run", "suite.toml", "--budgets", "budgets.toml", "-o", "out.jsonl")
+
+    for kind in ("growth", "law"):
+        jobs = [run.job for run in store.load([tmp_path / f"out.{kind}.jsonl"]).runs]
+        assert {(job.deterministic, job.cpus, job.cache, job.env["MADE_UP"]) for job in jobs} == {(True, "0", "cold", "1")}, kind
 
 
 def test_suite_growth_finds_leak(memprof, scenario, tmp_path, nothing_left) -> None:

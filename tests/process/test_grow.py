@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import sample_runs
+from support import sample_runs, suites
 from support.leaks import LEAK
 from support.native_programs import program
 from support.recorder_runs import Silent, wait_for
@@ -20,7 +20,6 @@ from support.recorder_runs import Silent, wait_for
 from memprof.base.errors import MeasurementError
 from memprof.grow import cause, grow
 from memprof.grow.grow import GrowRequest, longest
-from memprof.programs import commands
 from memprof.records import store, work
 from memprof.reports.pictures import growth as pictures
 from memprof.verdicts.growth import Verdict
@@ -31,9 +30,7 @@ ENDLESS = 'memprof_begin("EXECUTE"); for (;;) { hold(8192); usleep(2000); mempro
 
 
 def test_grow_leaking_c_program_by_token(memprof, tmp_path):
-    done = memprof(
-        "grow", "--cmd", f"engine={program(LEAK)} {{runs}}", "--budget", "1000", "-o", "runs.jsonl", "--plot", "growth.png", "--json"
-    )
+    done = memprof("grow", "--budget", "1000", "-o", "runs.jsonl", "--plot", "growth.png", "--json", "--", program(LEAK), "{runs}")
 
     assert done.returncode == 1, done.stderr
     grown = json.loads(done.stdout)
@@ -158,9 +155,9 @@ def test_attach_grow_judges_server_by_log(memprof, tmp_path, make):
     server = subprocess.Popen([program(SERVER), tmp_path / "log"])
     try:
         wait_for(lambda: Path(f"/proc/{server.pid}/comm").read_text() == "program\n")
-        words = ["attach", "--grow", str(server.pid), "--interval", "5ms", "--json", "--log", "log", "--phase", "request=^served"]
+        words = ["attach", "--grow", str(server.pid), "--interval", "5ms", "--json", "--log", "log", "--phase-regex", "request=^served"]
         for duration in ("1s", "4s", "30s"):  # a busy machine needs longer for enough units
-            done = memprof(*words, "--phase", "token=^token", "--for", duration, "-o", f"{duration}.jsonl")
+            done = memprof(*words, "--phase-regex", "token=^token", "--for", duration, "-o", f"{duration}.jsonl")
             if done.returncode == 1:
                 break
     finally:
@@ -197,7 +194,7 @@ def _read_to_its_end(log: Path) -> bool:
 def test_attach_grow_follows_rotated_log(tmp_path, rotate):
     log = tmp_path / "log"
     log.write_text("served\n" * 7)  # from before
-    words = ["--for", "2min", "--interval", "5ms", "--log", "log", "--phase", "request=^served", "-o", "runs.jsonl"]
+    words = ["--for", "2min", "--interval", "5ms", "--log", "log", "--phase-regex", "request=^served", "-o", "runs.jsonl"]
     server = subprocess.Popen(["sleep", "600"])
     with subprocess.Popen([sys.executable, "-m", "memprof", "attach", "--grow", str(server.pid), *words], cwd=tmp_path) as attached:
         try:
@@ -219,10 +216,10 @@ def test_attach_grow_follows_rotated_log(tmp_path, rotate):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--log", "log"], "--log and --phase go together"),
-        (["--phase", "a=b"], "--log and --phase go together"),
-        (["--log", "none", "--phase", "a=b"], "none: No such file or directory"),
-        (["--log", "log", "--phase", "a=b"], "no two lines that were added to log meanwhile match --phase"),
+        (["--log", "log"], "--log and --phase-regex go together"),
+        (["--phase-regex", "a=b"], "--log and --phase-regex go together"),
+        (["--log", "none", "--phase-regex", "a=b"], "none: No such file or directory"),
+        (["--log", "log", "--phase-regex", "a=b"], "no two lines that were added to log meanwhile match --phase-regex"),
     ],
 )
 def test_attach_grow_refuses_log_without_work(memprof, tmp_path, words, sentence):
@@ -235,7 +232,7 @@ def test_attach_grow_refuses_log_without_work(memprof, tmp_path, words, sentence
 
 @pytest.mark.usefixtures("recorder")
 def test_grow_reports_progress_until_time_limit(tmp_path):
-    request = GrowRequest(None, command=commands.parse(program(ENDLESS)))
+    request = GrowRequest(suites.program(program(ENDLESS)))
     for seconds in (3, 24, 120):  # a busy machine needs longer for enough units, and for a second report of one process
         kept: list[bytes] = []
         lines: list[bytes] = []
@@ -257,7 +254,7 @@ def test_grow_reports_progress_until_time_limit(tmp_path):
 def test_grow_killed_keeps_known_work(tmp_path):
     # What is known comes four times a process, of which there are three.
     part = tmp_path / "soak.jsonl.part"
-    words = [sys.executable, "-m", "memprof", "grow", "--cmd", program(ENDLESS), "--for", "60s", "-o", str(tmp_path / "soak.jsonl")]
+    words = [sys.executable, "-m", "memprof", "grow", "--for", "60s", "-o", str(tmp_path / "soak.jsonl"), "--", program(ENDLESS)]
     process = subprocess.Popen(words, stderr=subprocess.DEVNULL, cwd=tmp_path)
     try:
         wait_for(lambda: part.exists() and (work := store.load([part]).runs[0].work) and work[0].rows > 32)
@@ -302,7 +299,7 @@ def grew(unit: str, phase: str) -> grow.Grown:
 )
 def test_grow_why_looks_twice(body, unit, phase, nothing_left):
     regexes = {} if unit == "iteration" else {"request": "^served"}
-    request = GrowRequest(None, command=commands.parse(f"{program(body)} {{runs}}"), phase_regexes=regexes)
+    request = GrowRequest(suites.program(f"{program(body)} {{runs}}", phase_regexes=regexes))
 
     answer = cause.explained(request, grew(unit, phase), Silent())
 
@@ -314,7 +311,7 @@ def test_grow_why_looks_twice(body, unit, phase, nothing_left):
 
 
 def test_grow_why_program_ended_too_early(nothing_left):
-    request = GrowRequest(None, command=commands.parse(f"{program(KEEPS)} 3"))
+    request = GrowRequest(suites.program(f"{program(KEEPS)} 3"))
 
     with pytest.raises(
         MeasurementError, match=r"it ended before it stood still after (1 and )?205 iterations, so nothing is known of its growth"

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 from conftest import need_tool
-from support import sample_runs
+from support import sample_runs, suites
 from support.leaks import LEAK
 from support.native_programs import program
 from support.plan_models import wide
 from support.recorder_runs import Silent, runtime_file
+from support.suites import one
 
 from memprof.grow import call_sites
 from memprof.grow.grow import Grown, GrowRequest
-from memprof.programs import commands
 from memprof.verdicts.growth import Verdict
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -39,7 +39,7 @@ def test_leak_in_onnxruntime_wrapper_located(tmp_path: Path) -> None:
         execute="self.session.run(None, self.feed)\nkept.append(bytearray(65536))\ntime.sleep(0.002)",
     )
 
-    answer = call_sites.explained(GrowRequest(str(wide(tmp_path / "wide.onnx")), str(tmp_path / "mine.py")), grows(400, MIB), Silent())
+    answer = call_sites.explained(GrowRequest(one(wide(tmp_path / "wide.onnx"), str(tmp_path / "mine.py"))), grows(400, MIB), Silent())
 
     assert answer.who is not None
     (place, *_) = answer.who.places
@@ -54,7 +54,7 @@ def test_leak_in_onnxruntime_wrapper_located(tmp_path: Path) -> None:
 def test_leak_per_token_found_by_heaptrack(memprof, tmp_path: Path) -> None:
     need_tool("heaptrack")
     leaks = LEAK.replace("memprof_iteration_of", "usleep(3000); memprof_iteration_of")  # slow enough for moments in between
-    request = GrowRequest(None, command=commands.parse(f"engine={program(leaks)} {{runs}}"))
+    request = GrowRequest(suites.program(f"engine={program(leaks)} {{runs}}"))
 
     answer = call_sites.explained(request, grows(800, MIB, "token"), Silent())  # of 800 iterations
 

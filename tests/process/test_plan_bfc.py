@@ -9,6 +9,7 @@ import sys
 import pytest
 from support.sample_runs import MIB
 from support.session_cache import once
+from support.suites import apart, one
 
 from memprof import zoo
 from memprof.campaign.progress import Silent
@@ -41,7 +42,7 @@ for _ in range(2):
 def test_arena_regions_match_onnxruntime_log():
     pytest.importorskip("onnxruntime")
     folder = once("a small LSTM", lambda folder: zoo.make("lstm", folder / "net.onnx", format="onnx", size_bytes=MIB))
-    request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", (parse("batch=1..8"), parse("sequence=16..128")))
+    request = ScaleRequest(one(folder / "net.onnx", "onnxruntime"), (parse("batch=1..8"), parse("sequence=16..128")))
     places = runs.Places(request, Silent(), lambda line: None)
     at = {"batch": 7, "sequence": 100}
     recording = arena_requests.record(places._order(at), (0,))
@@ -63,7 +64,7 @@ def test_predictions_follow_simulated_arena():
     progress = Silent()
     progress.say = said.append
     ranges = (parse("sequence=64..512"), parse("batch=8"))
-    request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", ranges, points=3, runs=1, predictions=[{"sequence": 900}], confirm=True)
+    request = ScaleRequest(one(folder / "net.onnx", "onnxruntime", runs=1), ranges, points=3, predictions=[{"sequence": 900}], confirm=True)
     answer = scale.scale(request, progress, kept.append)
 
     assert answer.law.simulated
@@ -82,9 +83,9 @@ def test_predictions_follow_simulated_arena():
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ({"knobs": {"arena_shrink": "on"}}, "not with arena_shrink=on"),
-        ({"knobs": {"mode": "parallel"}}, "not with mode=parallel"),
-        ({"knobs": {"arena": "off"}}, ""),
+        ({"set": {"arena_shrink": "on"}}, "not with arena_shrink=on"),
+        ({"set": {"mode": "parallel"}}, "not with mode=parallel"),
+        ({"set": {"arena": "off"}}, ""),
         ({"env": {"LD_PRELOAD": "/usr/lib/other.so"}}, "not with LD_PRELOAD=/usr/lib/other.so"),
         ({"simulates": False}, ""),
         ({"dimensions": (parse("sessions=4"), parse("batch=1..8"))}, "not with 4 sessions"),
@@ -96,8 +97,8 @@ def test_unsimulated_request_not_recorded(words, reason, monkeypatch):
     pytest.importorskip("onnxruntime")
     folder = once("a small LSTM", lambda folder: zoo.make("lstm", folder / "net.onnx", format="onnx", size_bytes=MIB))
     monkeypatch.setattr(arena_requests, "record", lambda *words: pytest.fail("recorded"))
-    asked = {"dimensions": (parse("batch=1..8"), parse("sequence=16..128")), **words}
-    request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", **asked)
+    settings, others = apart({"dimensions": (parse("batch=1..8"), parse("sequence=16..128")), **words})
+    request = ScaleRequest(one(folder / "net.onnx", "onnxruntime", **settings), **others)
     places = runs.Places(request, Silent(), lambda line: None)
     assert (places.simulate(), places.unsimulated) == ((Search(), []), reason)
 
@@ -110,7 +111,7 @@ def test_missing_onnx_package_said_first(monkeypatch):
     said = []
     progress = Silent()
     progress.say = said.append
-    request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", (parse("sequence=64..512"), parse("batch=8")), points=3, runs=1)
+    request = ScaleRequest(one(folder / "net.onnx", "onnxruntime", runs=1), (parse("sequence=64..512"), parse("batch=8")), points=3)
 
     answer = scale.scale(request, progress, lambda line: None)
 
@@ -131,7 +132,7 @@ def test_simulation_needs_recorded_requests(monkeypatch, tmp_path):
     said = []
     progress = Silent()
     progress.say = said.append
-    request = ScaleRequest(str(folder / "net.onnx"), "onnxruntime", (parse("batch=1..8"), parse("sequence=16..128")))
+    request = ScaleRequest(one(folder / "net.onnx", "onnxruntime"), (parse("batch=1..8"), parse("sequence=16..128")))
     places = runs.Places(request, progress, lambda line: None)
     assert places.simulate() == (Search(), []) and "there is no C compiler here" in places.unsimulated
     assert said == ["net.onnx: recording what is asked of the arena, in 5 runs without it"]

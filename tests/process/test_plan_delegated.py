@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from support.suites import one
 
 from memprof import zoo
 from memprof.campaign.progress import Silent
@@ -97,7 +98,7 @@ def test_parts_mismatching_graph_rejected(encoder):
 def test_predictions_follow_tflite_arena(encoder):
     pytest.importorskip("ai_edge_litert")
     dimensions = tuple(parse(text) for text in ("ids.0,mask.0=1..8", "ids.1,mask.1=16..128"))
-    answer = scale.scale(ScaleRequest(str(encoder), "litert", dimensions, runs=1, points=4), Silent(), lambda line: None)
+    answer = scale.scale(ScaleRequest(one(encoder, "litert", runs=1), dimensions, points=4), Silent(), lambda line: None)
     assert answer.law is not None and answer.law.planned
     at = {"ids.0=mask.0": 8, "ids.1=mask.1": 640}
     grown = answer.law.predict(at).bytes - answer.law.predict({"ids.0=mask.0": 8, "ids.1=mask.1": 128}).bytes
@@ -112,7 +113,7 @@ def test_kept_runs_restore_arenas(encoder):
     far = {"ids.0=mask.0": 8, "ids.1=mask.1": 640}
     lines: list[bytes] = []
     answer = scale.scale(
-        ScaleRequest(str(encoder), "litert", dimensions, runs=1, points=4, predictions=(far,), within_bytes=90 * MIB),
+        ScaleRequest(one(encoder, "litert", runs=1), dimensions, points=4, predictions=(far,), within_bytes=90 * MIB),
         Silent(),
         lines.append,
     )
@@ -141,7 +142,7 @@ def test_kept_runs_restore_arenas(encoder):
 def test_limit_search_beyond_64_bits(encoder):
     pytest.importorskip("ai_edge_litert")
     dimensions = tuple(parse(text) for text in ("ids.0,mask.0=1..8", "ids.1,mask.1=16..128"))
-    request = ScaleRequest(str(encoder), "litert", dimensions, runs=1, points=4, within_bytes=300 * MIB)
+    request = ScaleRequest(one(encoder, "litert", runs=1), dimensions, points=4, within_bytes=300 * MIB)
     answer = scale.scale(request, Silent(), lambda line: None)
     assert answer.law is not None and answer.law.planned
     rows = [row for row in answer.within if row.confirmable]

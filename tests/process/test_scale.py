@@ -16,6 +16,7 @@ import pytest
 from support import recorder_runs
 from support.recorder_runs import NEAR
 from support.sample_runs import MIB, machine, run
+from support.suites import apart, one
 
 from memprof import zoo
 from memprof.base.errors import InputError, MeasurementError
@@ -40,7 +41,8 @@ KIB = 1 << 10
 
 def asked(path, *ranges, **words):
     dimensions = tuple(parse(text) for text in ranges)
-    return scale.scale(ScaleRequest(str(path), "synthetic", dimensions, runs=1, **words), Silent(), lambda line: None)
+    settings, others = apart(words)
+    return scale.scale(ScaleRequest(one(path, runs=1, **settings), dimensions, **others), Silent(), lambda line: None)
 
 
 def coefficients(answer, name=PEAK):
@@ -261,7 +263,7 @@ def test_confirmation_outside_interval_repeated_twice(sizes, median, monkeypatch
         keep(store.encode(done))
 
     monkeypatch.setattr(scale_runs.campaign, "measure", measure)
-    request = ScaleRequest(scenario(), "synthetic", (parse("x=1..64"),), predictions=({"x": 100},), confirm=True)
+    request = ScaleRequest(one(scenario()), (parse("x=1..64"),), predictions=({"x": 100},), confirm=True)
     answer = scale.scale(request, Silent(), lines.append)
 
     (again,) = predictions.of_runs([store.decode(line, "a run") for line in lines])
@@ -454,7 +456,7 @@ def test_sessions_cost_with_or_without_law(sizes, law):
 
 def test_input_with_unnamed_dimensions_omitted(tmp_path):
     zoo.make("encoder", tmp_path / "encoder.tflite", format="tflite", size_bytes=4 * MIB)
-    request = ScaleRequest(str(tmp_path / "encoder.tflite"), "litert", (parse("ids.0=1..4"),))
+    request = ScaleRequest(one(tmp_path / "encoder.tflite", "litert"), (parse("ids.0=1..4"),))
 
     assert "taken as 1: ids.1, mask.0, mask.1 " in scale_runs.Places(request, Silent(), lambda line: None).assumed
 

@@ -14,6 +14,7 @@ import pytest
 from support import sample_runs
 from support.recorder_runs import wait_for
 from support.session_cache import once
+from support.suites import one
 from support.tune_runtime import COMMON, RUNTIME
 
 from memprof.campaign.progress import Silent
@@ -212,7 +213,7 @@ def test_tune_keeps_time_limit(folder, monkeypatch, limit_s):
     monkeypatch.setattr(tuner, "time", clock)
     monkeypatch.setattr(tuner.campaign, "measure", measure)
 
-    answer = tuner.tune(tuner.TuneRequest("model.bin", "./mine.py", time_ns=limit_s * 10**9), Silent(), lambda line: None)
+    answer = tuner.tune(tuner.TuneRequest(one("model.bin", "./mine.py"), time_ns=limit_s * 10**9), Silent(), lambda line: None)
 
     assert answer.verified
     assert clock.now_ns <= limit_s * 10**9 or answer.repeats == 1, f"{clock.now_ns / 1e9:.0f} s"
@@ -291,7 +292,9 @@ def test_interrupted_search_leaves_out_idle(folder, monkeypatch):
     monkeypatch.setattr(search.Search, "ask_several", ask)
     monkeypatch.setattr(tuner._Tuner, "_measured", measured)
 
-    answer = tuner.tune(tuner.TuneRequest("model.bin", "./mine.py", fixed={"malloc_mmap_threshold": "64KiB"}), Silent(), lambda line: None)
+    answer = tuner.tune(
+        tuner.TuneRequest(one("model.bin", "./mine.py", set={"malloc_mmap_threshold": "64KiB"})), Silent(), lambda line: None
+    )
 
     assert answer.idle == (idle,)
     assert [proposal.settings for proposal in answer.proposals] == [both - {idle}]
@@ -330,7 +333,7 @@ def test_hanging_setting_fails(folder, monkeypatch):
     monkeypatch.setattr(tuner, "VERIFYING_REPEATS", 1)
     monkeypatch.chdir(folder)
     fixed = dict(words.split("=") for words in [*COMMON[1::2], "copies=2", "idle=a", "slow=no", "rounding=exact"])
-    request = tuner.TuneRequest("model.bin", "./mine.py", fixed=fixed, tries={"bad": ["hang"]})
+    request = tuner.TuneRequest(one("model.bin", "./mine.py", set=fixed), tries={"bad": ["hang"]})
 
     answer = tuner.tune(request, Silent(), lambda line: None)
 

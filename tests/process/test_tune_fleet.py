@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy
 import pytest
 from support import sample_runs
+from support.suites import apart, one
 from support.tune_runtime import COMMON, RUNTIME
 
 from memprof.base.errors import InputError, MeasurementError
@@ -96,9 +97,10 @@ def said():
 
 def tuned(fleet, progress, earlier=(), **words):
     """The answer, and the lines of the runs file."""
+    settings, others = apart(words)
     fixed = {**dict(word.split("=") for word in COMMON[1::2]), "idle": "a", "bad": "no", "slow": "no"}
     tries = {"copies": ["2", "1"], "rounding": ["half"]}
-    request = TuneRequest("model.bin", "./mine.py", fixed=fixed, tries=tries, fleet=fleet, trust_runs=True, **words)
+    request = TuneRequest(one("model.bin", "./mine.py", set=fixed, **settings), tries=tries, fleet=fleet, trust_runs=True, **others)
     lines: list[bytes] = []
     return tuner.tune(request, progress, lines.append, earlier), lines
 
@@ -231,7 +233,7 @@ def test_candidates_on_hosts_and_boards():
     )
 
     def searched(fleet):
-        return set(candidates.candidates_of(runtime, TuneRequest("net.onnx", "onnxruntime", fleet=fleet)))
+        return set(candidates.candidates_of(runtime, TuneRequest(one("net.onnx", "onnxruntime"), fleet=fleet)))
 
     assert searched(Fleet()) == {"weights", "mmap"}
     assert searched(Fleet(are_hosts=False)) == {"mmap"}

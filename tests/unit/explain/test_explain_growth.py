@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import recorder_runs
 from support.examples import examples
+from support.suites import one
 
 from memprof.explain import growth as grown
 from memprof.explain.glibc import Heap, ranges
@@ -183,6 +184,6 @@ def test_why_skipped_when_steady() -> None:
 
     answer = Grown("m", "r", "", "", Verdict("steady", "iteration"), ())
 
-    explained = cause.explained(GrowRequest("m", "r"), answer, recorder_runs.Silent())
+    explained = cause.explained(GrowRequest(one("m", "r")), answer, recorder_runs.Silent())
 
     assert (explained.why, explained.remarks) == (None, ("--why: it is steady, so there is no rise to look into",))

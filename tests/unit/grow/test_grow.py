@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from support import sample_runs
 from support.recorder_runs import Silent
+from support.suites import program
 
 from memprof.base.errors import MeasurementError, UsageError
 from memprof.grow import grow
 from memprof.grow.grow import Budget, GrowRequest, parse_budget, parse_shapes
-from memprof.programs import commands
 from memprof.records import store
 from memprof.records.types import Outcome, Run
 from memprof.reports.tables.growth import words
@@ -50,7 +50,7 @@ class Simulated:
 
 def asked(tmp_path: Path, **fields: Any) -> GrowRequest:
     """A request for a command that is never started."""
-    return GrowRequest(None, command=commands.parse("/bin/true {runs}"), **fields)
+    return GrowRequest(program("/bin/true {runs}"), **fields)
 
 
 def answered(request: GrowRequest) -> grow.Grown:
@@ -246,12 +246,12 @@ def test_budget_in_units_or_time():
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (["-r", "onnxruntime"], "name a model, or a program with --cmd"),
-        (["s.json"], "name the runtime that executes it: -r NAME"),
-        (["--cmd", "true", "-r", "tflite"], "--cmd and -r: a program, or a runtime"),
-        (["s.json", "-r", "synthetic", "--phase", "a=b"], "--phase is for a program"),
-        (["--cmd", "true", "--set", "a=b"], "--set is for a runtime"),
-        (["--cmd", "true", "--cycles", "reload"], "a program does its own work"),
+        (["-r", "onnxruntime"], "name a model to measure"),
+        (["s.json"], "name a runtime, -r NAME, or a program, -- PROGRAM WORD..."),
+        (["-r", "tflite", "--", "true"], "-r NAME or -- PROGRAM: a runtime, or a program"),
+        (["s.json", "-r", "synthetic", "--phase-regex", "a=b"], "--phase-regex is for a program"),
+        (["--set", "a=b", "--", "true"], "unknown"),
+        (["--cycles", "reload", "--", "true"], "a program does its own work"),
     ],
 )
 def test_grow_conflicting_words_refused(memprof, tmp_path, given, sentence):

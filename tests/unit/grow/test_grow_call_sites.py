@@ -9,6 +9,7 @@ import pytest
 from support import sample_runs
 from support.recorder_runs import Silent
 from support.sample_profiles import profile
+from support.suites import one
 
 from memprof.base.errors import InputError
 from memprof.grow import call_sites
@@ -79,6 +80,6 @@ def test_units_chosen_for_recording(done, each, wanted):
 def test_recording_skipped_without_growth() -> None:
     answer = replace(grows(), verdict=Verdict("bounded", "iteration"))
 
-    said = call_sites.explained(GrowRequest("m", "r"), answer, Silent())
+    said = call_sites.explained(GrowRequest(one("m", "r")), answer, Silent())
 
     assert (said.who, said.remarks) == (None, ("--who: it is bounded, so that no call site rises with it",))

@@ -12,6 +12,7 @@ import pytest
 from support.law_points import QUIET, line, measured
 from support.sample_runs import MIB, job, run
 from support.scale_scenarios import made
+from support.suites import one
 
 from memprof.base.errors import InputError, UsageError
 from memprof.laws import laws
@@ -52,7 +53,8 @@ def test_suite_shapes_not_in_law(tmp_path):
 
     path = model(tmp_path, ("n", 3, "h"))
     plain = job(shapes={"x": (4, 3, 5)})
-    order = SimpleNamespace(job=replace(plain, model=replace(plain.model, path=str(path))), runtime=runtimes.Runtime("litert"))
+    job_of_path = replace(plain, model=replace(plain.model, path=str(path)))
+    order = SimpleNamespace(job=job_of_path, runtime=runtimes.Runtime("litert"), subject=one(path, "litert", shapes=plain.shapes))
     assert scale.request_of(order, ("n=1..8",)).shapes == {"x": (1, 3, 5)}
 
 

@@ -2,6 +2,7 @@
 
 import numpy
 import pytest
+from support.suites import one
 
 from memprof.base.errors import UsageError
 from memprof.campaign.outputs import output_error
@@ -64,7 +65,7 @@ NEEDS = Runtime(
 
 
 def needing(fixed=None, tries=None):
-    request = TuneRequest(model="net.tflite", runtime="litert", fixed=fixed or {}, tries=tries or {})
+    request = TuneRequest(one("net.tflite", "litert", set=fixed or {}), tries=tries or {})
     values = candidates.candidates_of(NEEDS, request)
     return values, {item: needs for item, needs in candidates.needs_of(NEEDS, values).items() if needs}
 
