@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Examples:
   memprof fit model.tflite -r tflite --threads 1
+  memprof fit -- ./engine model.bin
   memprof fit model.onnx -r onnxruntime --set optimization=basic --max-latency 2x -o fit.jsonl --plot fit.png
 """
 _PARTS = {"whole": "whole run", "load": "MODEL_LOAD", "prepare": "PREPARE", "execute": "EXECUTE"}
@@ -45,7 +46,7 @@ def command(
     max_latency: str | None,
     by: By,
 ) -> int:
-    """Find the least memory in which a model runs: all of it, its loading, its preparing, and its steady execution.
+    """Find the least memory in which a model runs: all of it, its loading, its preparing, and its steady execution. Or that of a program.
 
     Each trial starts in a control group, and memprof bisects the group's limit. A group is charged for the pages that the run brings in. The
     RSS peak beside it is the upper figure for a device.
@@ -56,6 +57,6 @@ def command(
 
     if showing.picture is not None and parts and "whole" not in parts:
         raise UsageError("--plot draws the cost of a limit on the whole run: add --part whole")
-    wanted = tuple(_PARTS[name] for name in parts) or fit.PARTS
+    wanted = tuple(_PARTS[name] for name in parts) or ((fit.WHOLE,) if subject.program else fit.PARTS)
     request = fit.FitRequest(subject.suite(HERE), parse_ratio(max_latency) if max_latency else None, wanted, by)
     return answer("fit", lambda progress, keep: fit.fit(request, progress, keep), showing)

@@ -19,6 +19,7 @@ _EPILOG = """\b
 Examples:
   memprof scale net.onnx -r onnxruntime --vary batch=1..64 --vary height,width=224..1024
   memprof scale net.onnx -r onnxruntime --vary sessions=1..8
+  memprof scale --vary minutes=10..60 --predict minutes=120 --within 4GiB -- python vad.py {minutes}
   memprof scale net.onnx -r onnxruntime --vary processes=1..8
   memprof scale net.onnx -r onnxruntime --vary processes=1..8 --on ssh:pi@board
   memprof scale net.onnx -r onnxruntime --vary batch=1..16 --predict batch=64 --within 2GiB --confirm
@@ -34,7 +35,8 @@ Examples:
         multiple=True,
         required=True,
         metavar="NAME,...=LOW..HIGH[:STEP]",
-        help="A dimension: of the model by its name in the file or as INPUT.AXIS, threads, sessions, processes, or a knob that is a number. "
+        help="A dimension: of the model by its name in the file or as INPUT.AXIS, threads, sessions, processes, or a knob that is a number; of a "
+        "program any {NAME} among its words. "
         "Names with one range are equal everywhere. NAME=VALUE fixes it (repeatable).",
     ),
     click.option("--predict", "places", multiple=True, metavar="NAME=VALUE,...", help="Predict the memory at this place (repeatable)."),

@@ -27,7 +27,7 @@ from ..places.limits import By, Limiter
 from ..records import metrics
 from ..records.settings import in_a_line
 from ..records.summary import timed_phase
-from ..records.types import EXECUTE, GENERATE, MODEL_LOAD, PEAK, PREPARE, PROMPT, STARTUP, Job, Outcome, Run
+from ..records.types import COMMAND, EXECUTE, GENERATE, MODEL_LOAD, PEAK, PREPARE, PROMPT, STARTUP, Job, Outcome, Run
 from ..subjects import orders
 from ..subjects.order import Order
 from ..subjects.suite import MS, Suite
@@ -50,7 +50,8 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 class FitRequest:
     """The question to answer.
 
-    suite: of one model in a runtime. max_time: how many times as long as without a limit an iteration may take, None for any. parts: of PARTS.
+    suite: of one model in a runtime, or of one program. max_time: how many times as long as without a limit an iteration may take, and a program
+    whose iterations are not known as a whole, None for any. parts: of PARTS; a program has only the whole.
     """
 
     suite: Suite
@@ -130,8 +131,9 @@ class _Fitter:
         for part in request.parts:
             if part not in PARTS:
                 raise UsageError(f"there is no part {part!r}; there are {', '.join(PARTS)}")
-        if request.suite.only.command is not None:
-            raise UsageError("fit limits a model in a runtime, not a program yet")
+        self._program = request.suite.only.command is not None
+        if self._program and set(request.parts) != {WHOLE}:
+            raise UsageError("--part: a program is limited as a whole, --part whole")
         # release: the least memory in which a model runs
         self._order = orders.of_one(replace(request.suite, warmup=1, cache=request.suite.cache or "cold", release=False))
         self._limiter: Limiter = limits.find(request.by)
@@ -146,7 +148,7 @@ class _Fitter:
         self._progress.say(f"limited by {self._limiter.words}")
         if job.assumed:
             self._progress.say(f"{job.model.name}: {inputs.remark(job.assumed, Path(job.model.path))}")
-        touched = self._touched_bytes()
+        touched = self._whole_time() if self._program else self._touched_bytes()
         plain = [self._trial(None, name="no limit") for _ in range(_PLAIN_RUNS)]
         for run in plain:
             if not run.outcome.ok:
@@ -201,14 +203,24 @@ class _Fitter:
 
         begin_ns = time.monotonic_ns()
         run = self._measured(replace(self._order, job=replace(self._order.job, hold=True, variant="looked at")), look)
-        took_ns = time.monotonic_ns() - begin_ns
+        self._timed(run, time.monotonic_ns() - begin_ns)
+        known = {file.path for file in run.job.model.files}
+        self._drop = [path for path in files if path not in known]
+        return touched
+
+    def _whole_time(self) -> dict[str, int]:
+        """How long a program takes. What it touches is not known, as it is not stopped."""
+        begin_ns = time.monotonic_ns()
+        run = self._trial(None, name="without a limit")
+        self._timed(run, time.monotonic_ns() - begin_ns)
+        return {}
+
+    def _timed(self, run: Run, took_ns: int) -> None:
+        """Take the time of the first run, and say what is to come. Raises MeasurementError if it failed."""
         self._patience_ns = max(_LEAST_PATIENCE_NS, int(max(_PATIENCE, 2 * (self._request.max_time or 0)) * took_ns))
         if not run.outcome.ok:
             raise MeasurementError(f"{run.job.model.name}, {run.job.runtime}: it fails without any limit: {run.outcome.sentence}")
-        known = {file.path for file in run.job.model.files}
-        self._drop = [path for path in files if path not in known]
         self._announce(self._runs_to_come(self._ceiling(run)), took_ns)
-        return touched
 
     def _runs_to_come(self, upper: int) -> int:
         """About how many runs the search will take, if luck neither helps nor hinders."""
@@ -235,7 +247,7 @@ class _Fitter:
             runs=runs,
             warmup=0 if not runs else self._order.job.warmup,
             hold=part != WHOLE,
-            timeout_ns=self._patience_ns,
+            timeout_ns=self._patience_ns or self._order.job.timeout_ns,
             limit=None if limit is None else f"{part} limited to {limit} bytes",
         )
         limited = self._limiter.start(limit if part == WHOLE else None)
@@ -272,7 +284,7 @@ class _Fitter:
             return None
         time_ns = _time(run)
         slow = bool(time_ns and self._request.max_time is not None and time_ns > self._request.max_time * self._plain_time)
-        duration = f", {format_duration(time_ns)} per iteration" if time_ns else ""
+        duration = f", {format_duration(time_ns)}{'' if self._program else ' per iteration'}" if time_ns else ""
         self._progress.say(f"{part}, {format_bytes(limit)}: works{duration}{', which is too slow' if slow else ''}")
         return None if slow else run
 
@@ -364,9 +376,11 @@ def _at(limit: int | None, runs: Sequence[Run]) -> At:
 
 
 def _time(run: Run) -> float:
-    """The median iteration in ns, 0 if there was none."""
+    """The median iteration in ns, 0 if there was none; of a program that has none, all its phases."""
     mark = run.mark(timed_phase([run]))
-    return statistics.median(mark.times_ns) if mark is not None and mark.times_ns else 0.0
+    if mark is not None and mark.times_ns:
+        return statistics.median(mark.times_ns)
+    return float(sum(each.time_ns for each in run.marks)) if run.job.runtime == COMMAND else 0.0
 
 
 def _peak(run: Run, part: str) -> int:

@@ -48,7 +48,7 @@ def _picture(fitted: Fitted, points: Sequence[At]) -> Figure:
     size = grid.choose_unit(BYTES, [value for _, value in marked] + [at.limit_bytes or 0 for at in points])
     time = grid.choose_unit(NS, [at.time_ns or 0 for at in fitted.curve])
     legend = [
-        Entry("median iteration", line=_TIME),
+        Entry("median iteration" if grid.runtime(fitted.runtime) else "median duration", line=_TIME),
         *([Entry("of the runs that did not fail", line={**_TIME, **_HOLLOW})] if any(at.ended for at in points) else []),
         Entry("with no limit", line={**_NONE, "marker": ""}),
         *(Entry(f"{name.replace('_', ' ')} in EXECUTE", line=look) for name, look in _KINDS.items()),
@@ -56,7 +56,7 @@ def _picture(fitted: Fitted, points: Sequence[At]) -> Figure:
     failed = [f"in {format_bytes(at.limit_bytes or 0)}: {at.ended}" for at in fitted.curve if at.ended]
     sheet = Sheet(
         f"Latency under a memory limit: {fitted.model}",
-        " · ".join([fitted.runtime, *([fitted.settings] if fitted.settings else []), f"limited by {fitted.limiter}"]),
+        " · ".join(text for text in (grid.runtime(fitted.runtime), fitted.settings, f"limited by {fitted.limiter}") if text),
         _ABOVE + _LATENCY + _BETWEEN + _FAULTS + _BELOW,
         legend=legend,
         remarks=[*failed, *fitted.remarks],
@@ -79,7 +79,7 @@ def _picture(fitted: Fitted, points: Sequence[At]) -> Figure:
         upper.axhline(plain.time_ns / time.size, **_NONE)
     upper.set_ylim(0, max(at.time_ns or 0 for at in fitted.curve) / time.size * 1.1)
     upper.yaxis.set_major_locator(MaxNLocator(5))
-    upper.set_ylabel(time.caption("one iteration"))
+    upper.set_ylabel(time.caption("one iteration" if grid.runtime(fitted.runtime) else "one run"))
     upper.tick_params(labelbottom=False)
     _faults(lower, x, points)
     lower.set_xlabel(size.caption("limit over the whole run"), labelpad=2)

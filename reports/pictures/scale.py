@@ -72,7 +72,7 @@ def render(runs: Sequence[Run], *, within: str | None = None) -> Figure:
 
 def title(scaled: Scaled) -> str:
     """The runtime, and the settings that are the same at all places."""
-    return " · ".join([scaled.runtime, *([scaled.settings] if scaled.settings else [])])
+    return " · ".join(text for text in (grid.runtime(scaled.runtime), scaled.settings) if text)
 
 
 def picture(scaled: Scaled) -> Figure:

@@ -26,11 +26,14 @@ def render(fitted: Fitted, *, unit: str | None = None, format: str = "markdown")
 def section(fitted: Fitted, unit: str | None = None) -> Section:
     """Two tables: the parts of the job, and the curve if there is one."""
     size = _unit(fitted, unit)
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (part.name, _shown(part.least_bytes, size), _shown(part.rss_peak_bytes, size), _shown(part.touched_bytes, size))
         for part in fitted.parts
     ]
-    parts = Table(size.caption("Least memory"), ("part", "least limit", "RSS peak, no limit", "working set"), tuple(rows))
+    header: tuple[str, ...] = ("part", "least limit", "RSS peak, no limit", "working set")
+    if not _touched(fitted):
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    parts = Table(size.caption("Least memory"), header, tuple(rows))
     return Section("", (parts, _curve(fitted, size)) if len(fitted.curve) > 1 else (parts,), tuple(_notes(fitted)))
 
 
@@ -44,7 +47,8 @@ def _curve(fitted: Fitted, size: Unit) -> Table:
     time = grid.choose_unit(NS, [point.time_ns for point in fitted.curve if point.time_ns])
     no_limit_ns = fitted.curve[-1].time_ns
     counted_again = any(point.refaults is not None for point in fitted.curve)
-    header = [f"limit ({size.name})", f"iteration ({time.name})", "of no limit", "minor faults", "major faults"]
+    timed = "iteration" if grid.runtime(fitted.runtime) else "duration"
+    header = [f"limit ({size.name})", f"{timed} ({time.name})", "of no limit", "minor faults", "major faults"]
     header += ["refaults"] if counted_again else []
     rows = [
         [
@@ -74,7 +78,7 @@ def _finding(fitted: Fitted, say: Say, unit: str | None) -> str:
         return f"{_shown(value, size)} {size.name}"
 
     threads = counted(fitted.threads, "thread") if fitted.threads else ""
-    job = ", ".join(say(text) for text in (fitted.model, fitted.runtime, fitted.settings, threads) if text)
+    job = ", ".join(say(text) for text in (fitted.model, grid.runtime(fitted.runtime), fitted.settings, threads) if text)
     job += say(shaped(fitted.shapes, fitted.assumed))
     part = whole(fitted)
     slower = f", at most {fitted.max_time:g} times as slow," if fitted.max_time is not None else ""
@@ -87,15 +91,21 @@ def _finding(fitted: Fitted, say: Say, unit: str | None) -> str:
     return f"{job}: runs{slower} in {words(part.least_bytes)}{in_all}; its RSS peak with no limit is {words(part.rss_peak_bytes)}."
 
 
+def _touched(fitted: Fitted) -> bool:
+    """Whether a working set is known: a program is not stopped, so that its own is not."""
+    return any(part.touched_bytes is not None for part in fitted.parts) or bool(grid.runtime(fitted.runtime))
+
+
 def whole(fitted: Fitted) -> Part | None:
     return next((part for part in fitted.parts if part.name == WHOLE), None)
 
 
 def _notes(fitted: Fitted) -> list[str]:
     notes = [f"Limited by {fitted.limiter}{_worked(fitted)}."]
+    dropped = " and of all files it maps" if grid.runtime(fitted.runtime) else ""
     if fitted.exact:
         notes.append(
-            "A group is charged for pages that the run brings in itself, so the page cache of the model and of all files it maps is dropped "
+            f"A group is charged for pages that the run brings in itself, so the page cache of the model{dropped} is dropped "
             "before each trial; pages that other processes hold meanwhile are free to it. The RSS peak counts them: it is the upper figure."
         )
     else:
@@ -107,9 +117,10 @@ def _notes(fitted: Fitted) -> list[str]:
         notes.append(
             "A phase alone: the limit is set before it and lifted after it, while the process stands still; EXECUTE has its warm-up in it."
         )
-    notes.append(
-        "Working set: resident pages referenced in the phase, files' pages too; of the whole run, that of the phase with the most."
-    )
+    if _touched(fitted):
+        notes.append(
+            "Working set: resident pages referenced in the phase, files' pages too; of the whole run, that of the phase with the most."
+        )
     part = whole(fitted)
     failed = [point.limit_bytes for point in fitted.curve if point.ended and point.limit_bytes]
     if part is not None and part.least_bytes is not None and failed:

@@ -10,6 +10,7 @@ from memprof.base.errors import UsageError
 from memprof.base.terminal_text import plain
 from memprof.base.units import BYTE_UNITS
 from memprof.records.metrics import BYTES, NS
+from memprof.records.types import COMMAND
 
 _WIDEST = 100  # one long name must not push all other rows off the screen
 
@@ -52,6 +53,11 @@ class Unit:
     def caption(self, title: str) -> str:
         """A title with the unit behind it."""
         return f"{title} ({self.name})" if self.name else title
+
+
+def runtime(name: str) -> str:
+    """A runtime's name for people; of a program, which has none, nothing."""
+    return "" if name == COMMAND else name
 
 
 def choose_unit(kind: str, values: Sequence[float], wanted: str | None = None) -> Unit:

@@ -46,7 +46,7 @@ def answers(scaled: Scaled, unit: str | None = None) -> list[Table]:
 def finding(scaled: Scaled, say: Say) -> str:
     """The law in a sentence, after what it is of."""
     threads = counted(scaled.threads, "thread") if scaled.threads else ""
-    job = ", ".join(say(text) for text in (scaled.model, scaled.runtime, scaled.settings, threads) if text)
+    job = ", ".join(say(text) for text in (scaled.model, grid.runtime(scaled.runtime), scaled.settings, threads) if text)
     law = scaled.law
     if scaled.undecided:
         return f"{job}: undecided: {say(scaled.undecided)}."

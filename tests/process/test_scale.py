@@ -730,3 +730,49 @@ while not os.path.exists({str(go)!r}):
     assert "the connection to " in errors and process.returncode in (0, 3)
     statuses = [run["outcome"]["status"] for run in recorder_runs.runs_in(tmp_path / "s.jsonl")]
     assert "lost" in statuses and statuses[-1] == "ok"
+
+
+EATS = "import sys; held = bytearray(int(sys.argv[1]) << 20); held[::4096] = bytes([1]) * len(held[::4096])"
+
+
+def test_program_law_by_its_parameter(memprof, tmp_path):
+    (tmp_path / "eat.py").write_text(EATS)
+    words = [
+        "--vary",
+        "mib=10..80",
+        "--predict",
+        "mib=160",
+        "--within",
+        "100MiB",
+        "--confirm",
+        "--points",
+        "4",
+        "-o",
+        "runs.jsonl",
+        "--json",
+    ]
+
+    done = memprof("scale", *words, "--", sys.executable, "eat.py", "{mib}")
+
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    law = next(law["law"] for law in answer["laws"] if law["name"] == "PEAK")
+    by_mib = next(each for each in law["coefficients"] if each["words"] == "mib")
+    assert abs(by_mib["bytes"] - MIB) < 64 * KIB
+    (place,) = answer["predictions"]
+    assert place["low_bytes"] <= 173 * MIB <= place["high_bytes"]
+    assert memprof("plot", "scale", "runs.jsonl", "-o", "law.png").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--vary", "mib=1..2", "--", "true"], "--vary mib: write {mib} where its value goes among the words of true"),
+        (["--vary", "n=1..2", "--vary", "n=3", "--", "true", "{n}"], "--vary n: it is named twice"),
+        (["--vary", "n=1..2", "--shape", "x=1", "--", "true", "{n}"], "--shape is for a runtime"),
+    ],
+)
+def test_program_law_refusals(memprof, words, sentence):
+    done = memprof("scale", *words)
+
+    assert done.returncode == 2 and sentence in done.stderr

@@ -177,7 +177,7 @@ def test_program_without_units_refused(tmp_path, monkeypatch):
     with pytest.raises(MeasurementError, match=r"true: it counted no unit. Mark its iterations with memprof_iteration\(\)"):
         answered(asked(tmp_path))
     with pytest.raises(MeasurementError, match=r"no line that it printed matches '\^served', so that no unit was counted"):
-        answered(asked(tmp_path, phase_regexes={"request": "^served"}))
+        answered(GrowRequest(program("/bin/true {runs}", phase_regexes={"request": "^served"})))
 
 
 def test_swap_moves_counted(tmp_path, monkeypatch):
@@ -250,7 +250,6 @@ def test_budget_in_units_or_time():
         (["s.json"], "name a runtime, -r NAME, or a program, -- PROGRAM WORD..."),
         (["-r", "tflite", "--", "true"], "-r NAME or -- PROGRAM: a runtime, or a program"),
         (["s.json", "-r", "synthetic", "--phase-regex", "a=b"], "--phase-regex is for a program"),
-        (["--set", "a=b", "--", "true"], "unknown"),
         (["--cycles", "reload", "--", "true"], "a program does its own work"),
     ],
 )
