@@ -28,13 +28,13 @@ from memprof import zoo
 from memprof.base.errors import InputError
 from memprof.base.units import format_bytes, parse_bytes
 from memprof.campaign import campaign
-from memprof.campaign.load_generator import Drive
 from memprof.campaign.progress import Silent
 from memprof.models import gguf
 from memprof.places import limits
 from memprof.records.types import Run
 from memprof.scale.findings import TABLE_OF_CELLS_BYTES
 from memprof.subjects import orders
+from memprof.subjects.drive import Drive
 from memprof.subjects.suite import Suite, parse_cmd
 
 MIB = 1 << 20

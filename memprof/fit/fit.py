@@ -348,10 +348,10 @@ class _Fitter:
     def _curve(self, least: int | None, upper: int) -> Iterator[At]:
         for factor in _CURVE if least is not None else ():
             limit = _whole_pages((least or 0) * factor)
-            if limit > upper * 1.05:
-                break
             if factor == 1.0:  # no more runs there: a failure among them would not raise the least limit
                 yield _at(limit, self._at_least)
+            elif limit > upper * 1.05:
+                break
             else:
                 yield _at(limit, [self._trial(limit, name=f"in {format_bytes(limit)}") for _ in range(_PLAIN_RUNS)])
 

@@ -113,7 +113,7 @@ def make(compiler: Sequence[str], sources: Sequence[Path], program: Path, librar
             process = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False)
             if process.returncode != 0:
                 lines = process.stderr.decode("utf-8", "replace").strip().splitlines()
-                first = next((line for line in lines if "error" in line), lines[0] if lines else f"exit code {process.returncode}")
+                first = next((line for line in lines if "error:" in line), lines[0] if lines else f"exit code {process.returncode}")
                 raise InputError(f"{name} cannot be compiled with {compiler[0]}: {first}")
     except OSError as error:
         raise InputError(f"{program} cannot be written: {os_reason(error)}") from None

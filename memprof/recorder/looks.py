@@ -67,8 +67,10 @@ class Looks:
             return
         if process.twin is None:
             self._processes.look_at_status(process)
-        if not process.command or self._processes.count - process.first < _YOUNG:
+        if process.stack != process.command_stack or self._processes.count - process.first < _YOUNG:
             command = b" ".join(procfs.read("/proc/%d/cmdline" % process.pid).replace(b"\0", b" ").split())[:200]
+            if command:
+                process.command_stack = process.stack
             if command not in (b"", process.command):
                 process.command = command
                 self._writer.tell(b"command", process.pid, escaped(command))

@@ -410,7 +410,7 @@ def parse_threads(text: str) -> tuple[int, ...]:
     except ValueError:
         counts = ()
     if not counts or min(counts) < 1:
-        raise UsageError(f"threads {text!r}: write whole numbers from 1 on, such as 1,2,4")
+        raise UsageError(f"--threads {text!r}: write whole numbers from 1 on, such as 1,2,4")
     return counts
 
 

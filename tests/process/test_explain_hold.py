@@ -52,13 +52,13 @@ def stands_still(pid: int) -> bool:
 LOOKS_ON = """
 import pathlib, time
 from memprof import cli
-from memprof.explain import taking
+from memprof.explain import snapshot
 
 def look(*words):
     pathlib.Path("looking").touch()
     time.sleep(600)
 
-taking.take = look
+snapshot.take = look
 cli.main()
 """
 

@@ -15,6 +15,7 @@ from support.recorder_runs import free_port
 from memprof.base.errors import UsageError
 from memprof.campaign import campaign, load_generator
 from memprof.records import store
+from memprof.subjects.drive import Drive, parse
 
 SERVER = Path(__file__).parents[1] / "support" / "completion_server.py"
 KIB = 1 << 10
@@ -155,10 +156,10 @@ def test_load_options_refused(memprof, tmp_path, words, says):
 
 
 def test_host_defaults_to_loopback():
-    assert load_generator.parse("openai:8080", None, None, None, None).host == "127.0.0.1"
-    assert load_generator.parse("openai:board.local:8080", None, None, None, None).host == "board.local"
+    assert parse("openai:8080", None, None, None, None).host == "127.0.0.1"
+    assert parse("openai:board.local:8080", None, None, None, None).host == "board.local"
     with pytest.raises(UsageError):
-        load_generator.parse("openai:", None, None, None, None)
+        parse("openai:", None, None, None, None)
 
 
 def test_prompts_differ_unless_repeated():
@@ -170,7 +171,7 @@ def test_prompts_differ_unless_repeated():
             return 200, {"usage": {"prompt_tokens": 8, "completion_tokens": 1}}, None
 
     for distinct in (None, 3):
-        asking = Asked(load_generator.Drive("127.0.0.1", 1, prompts=8, distinct=distinct), None)
+        asking = Asked(Drive("127.0.0.1", 1, prompts=8, distinct=distinct), None)
         for number in range(600):
             asking._request(number)
     assert len(set(asked[:600])) == 600

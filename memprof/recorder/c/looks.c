@@ -14,7 +14,7 @@ static struct {
 static void look_at(struct process *process) {
     if (process_tell_stat(process) != ALIVE) return;
     if (!process->twin) process_tell_status(process);
-    if (!*process->command || process->polls < YOUNG) process_tell_command(process);
+    if (!*process->command || process->stat.stack != process->command_stack || process->polls < YOUNG) process_tell_command(process);
     process_find_kin(process);
     process_list_threads(process);
 }

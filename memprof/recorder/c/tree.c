@@ -62,6 +62,7 @@ void process_tell_status(struct process *process) {
 void process_tell_command(struct process *process) {
     char command[COMMAND_ROOM];
     command_of(process->pid, command);
+    if (*command) process->command_stack = process->stat.stack; /* an exec changes it */
     if (!*command || strcmp(command, process->command) == 0) return;
     add_text(process->command, command);
     line("command %l %d %e\n", now_ns(), process->pid, command);

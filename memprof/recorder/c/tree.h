@@ -13,7 +13,8 @@ struct listing { int descriptor; char *text; size_t length; };
 /* parent: 0 for none that is known. twin: the process in whose memory it runs until it execs, 0 for none. listing: of its first thread;
  * kids: of all threads. stat, status, command, pages: as they were written last, pages being its statm; moved: whether that has changed
  * since its stat was written. kin: whether another process has the same start of stack, as after a fork. polls: how many saw it. look_ns,
- * status_ns: when it was looked at, and its status read. waits: for its shares to be read. parts: a hash of what it has mapped. */
+ * status_ns: when it was looked at, and its status read. waits: for its shares to be read. parts: a hash of what it has mapped.
+ * command_stack: the stack beside which its command was read. */
 struct process {
     int pid, parent, twin, moved, kin, waits;
     struct statm statm;
@@ -21,7 +22,7 @@ struct process {
     char pages[FIELDS_ROOM], status[FIELDS_ROOM], command[COMMAND_ROOM];
     struct listing listing;
     struct pids kids;
-    i64 resident, shared, polls, look_ns, status_ns;
+    i64 resident, shared, polls, look_ns, status_ns, command_stack;
     uint64_t parts;
 };
 
