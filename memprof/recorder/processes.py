@@ -45,7 +45,8 @@ class Process:
     above: the Process of its parent, None if that was not seen. twin: the Process in whose memory it runs; None for all but a child of vfork.
     children: see `_open_children`; listed: what was read there; kids: all children that were found. resident, shared: its statm as it was counted
     last; written: as it was written last. stat, status, command, maps: as written last; faults, stack: of the newest stat; command_stack: the stack
-    beside which the command was read, as an exec changes it; stale: statm has changed since. first: the polls before it was found. looked_ns, status_ns: when it was last looked at, and its status read.
+    beside which the command was read, as an exec changes it; stale: statm has changed since. first: the polls before it was found. looked_ns,
+    status_ns: when it was last looked at, and its status read.
     """
 
     def __init__(self, pid, statm, above, twin, first):

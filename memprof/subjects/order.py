@@ -59,7 +59,7 @@ class Order:
     hold_units: Mapping[str, Sequence[int]] = field(default_factory=dict)
     stdin: bool = False
     error: MemprofError | None = None
-    subject: Suite = field(default_factory=Suite)
+    subject: Suite = field(default_factory=Suite, compare=False)
     place: Place = HERE
     max_celsius: float | None = None
     recorder: RecorderKind = "python"
