@@ -148,9 +148,10 @@ def test_install_reuses_environment(installed):
 
     environment = installation.install(installation.Wish("onnxruntime", "1.17.3"), said.append, pytest.fail)
 
-    assert environment.version == "1.17.3" and not said
+    assert environment.version == "1.17.3"
     assert installation.ensure("onnxruntime", "1.31.0", said.append).startswith(str(installed / "cache"))
-    assert left(installed / "cache") == before and not said
+    assert left(installed / "cache") == before
+    assert set(said) <= {"another memprof installs onnxruntime: waiting until it is done"}  # other tests have the same cache
 
 
 @pytest.mark.parametrize(

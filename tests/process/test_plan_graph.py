@@ -12,12 +12,15 @@ import pytest
 onnx = pytest.importorskip("onnx")
 np = pytest.importorskip("numpy")
 
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from support import plan_models as models
+from support.examples import examples
 from support.plan_models import FLOAT, node, save, value, weight
 
 from memprof import zoo
-from memprof.base.errors import InputError
+from memprof.base.errors import InputError, MemprofError
 from memprof.plan.graphs.graph import Graph
 from memprof.plan.graphs.read import read
 from memprof.plan.graphs.reduced import problem
@@ -430,3 +433,52 @@ def test_branch_local_name_moves_nothing(tmp_path: Path) -> None:
     nodes = [node("If", ["c"], ["y"], "choose", **branches), node("Exp", ["y"], ["later"], "after")]
     path = save(tmp_path / "m.onnx", nodes, [value("c", [], TensorProto.BOOL), value("x", [4])], [value("later", [4])])
     assert not read(path).moved
+
+
+def _whole(path: Path) -> None:
+    """All that is done with a file before anything is shown."""
+    graph = read(path)
+    account(graph)
+    reduced = problem(graph, True).problem
+    peak(reduced, range(reduced.count))
+
+
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("seeds")
+    files = {"onnx": models.wide(folder / "w.onnx").read_bytes()}
+    zoo.make("shared_if", folder / "s.onnx", format="onnx", size_bytes=4096)
+    files["onnx if"] = (folder / "s.onnx").read_bytes()
+    try:
+        from support.plan_tflite import control_flow
+
+        files["tflite"] = control_flow(folder / "c.tflite").read_bytes()
+    except ImportError:
+        pass
+    return files
+
+
+@examples(250, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_readers_refuse_mutated_files_cleanly(seeds: dict[str, bytes], tmp_path: Path, data: Any) -> None:
+    name = data.draw(st.sampled_from(sorted(seeds)))
+    content = bytearray(seeds[name])
+    for _ in range(data.draw(st.integers(1, 6))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        kind = data.draw(st.sampled_from(("byte", "cut", "insert", "word")))
+        if kind == "byte":
+            content[at] = data.draw(st.integers(0, 255))
+        elif kind == "word":
+            content[at : at + 4] = data.draw(st.sampled_from((b"\0\0\0\0", b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\1\0\0\0")))
+        elif kind == "cut":
+            del content[at : at + data.draw(st.integers(1, 30))]
+        else:
+            content[at:at] = data.draw(st.binary(min_size=1, max_size=8))
+        if not content:
+            return
+    path = tmp_path / f"f.{name.split()[0]}"
+    path.write_bytes(bytes(content))
+    try:
+        _whole(path)
+    except MemprofError as error:
+        assert str(error).isprintable()

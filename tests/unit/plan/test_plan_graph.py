@@ -6,18 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.examples import examples
 
 onnx = pytest.importorskip("onnx")
 np = pytest.importorskip("numpy")
 
-from hypothesis import HealthCheck, given
-from hypothesis import strategies as st
 from support import plan_models as models
 from support.plan_models import node, save, value
 
 from memprof import zoo
-from memprof.base.errors import InputError, MemprofError, UsageError
+from memprof.base.errors import InputError, UsageError
 from memprof.plan.graphs.read import given_shapes, read
 from memprof.plan.graphs.reduced import problem
 from memprof.plan.graphs.weights import account
@@ -95,32 +92,6 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     except ImportError:
         pass
     return files
-
-
-@examples(250, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_readers_refuse_mutated_files_cleanly(seeds: dict[str, bytes], tmp_path: Path, data: Any) -> None:
-    name = data.draw(st.sampled_from(sorted(seeds)))
-    content = bytearray(seeds[name])
-    for _ in range(data.draw(st.integers(1, 6))):
-        at = data.draw(st.integers(0, len(content) - 1))
-        kind = data.draw(st.sampled_from(("byte", "cut", "insert", "word")))
-        if kind == "byte":
-            content[at] = data.draw(st.integers(0, 255))
-        elif kind == "word":
-            content[at : at + 4] = data.draw(st.sampled_from((b"\0\0\0\0", b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\1\0\0\0")))
-        elif kind == "cut":
-            del content[at : at + data.draw(st.integers(1, 30))]
-        else:
-            content[at:at] = data.draw(st.binary(min_size=1, max_size=8))
-        if not content:
-            return
-    path = tmp_path / f"f.{name.split()[0]}"
-    path.write_bytes(bytes(content))
-    try:
-        _whole(path)
-    except MemprofError as error:
-        assert str(error).isprintable()
 
 
 def test_shapes_from_words() -> None:

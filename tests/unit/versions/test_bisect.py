@@ -22,9 +22,9 @@ from memprof.bisect.version_range import Versions
 from memprof.campaign.progress import Silent
 from memprof.places.place import HERE
 from memprof.records.summary import Key
-from memprof.records.types import About, Outcome
+from memprof.records.types import About, Job, Outcome
 from memprof.subjects.order import Order
-from memprof.subjects.suite import Suite
+from memprof.subjects.suite import Suite, Variant
 from memprof.verdicts import sample_distance
 from memprof.verdicts.verdicts import Limits
 from memprof.versions import measurement
@@ -184,11 +184,14 @@ def fake(
             raise InputError((broken or {})[number])
         yield Suite(name=str(number))
 
+    def of(job: Job) -> Suite:
+        return Suite(models=("net.onnx",), variants=(Variant(job.runtime, job.variant, env=job.variables),))
+
     class Planned:
         def __init__(self, suite: Suite) -> None:
             names = [chr(ord("a") + number) for number in range(variants)]
             orders = [job("net.onnx", name, env={"level": str(suite.name)}) for name in names]
-            self.orders = [Order(job, None, "python", {}, None) for job in orders]  # type: ignore[arg-type]
+            self.orders = [Order(job, None, "python", {}, None, subject=of(job)) for job in orders]  # type: ignore[arg-type]
 
     def measure(orders: list[Order], progress: object, keep: Callable[[bytes], None]) -> Iterator[object]:
         from memprof.records import store
@@ -377,8 +380,9 @@ def several(monkeypatch: pytest.MonkeyPatch, levels: list[float], broken: dict[i
     rng = random.Random(1)
 
     def scaled(request: object, progress: object, keep: object) -> object:
-        number = int(request.env["level"])  # type: ignore[attr-defined]
-        noted.append(f"law of {request.variant}")  # type: ignore[attr-defined]
+        variant = request.suite.only  # type: ignore[attr-defined]
+        number = int(variant.env["level"])
+        noted.append(f"law of {variant.name}")
         power, size = (2, 1 << 20) if levels[number] < 0 else (1, levels[number])
         points = [Point({"batch": batch}, 1e8 + size * batch**power + rng.uniform(-2000, 2000)) for batch in (1, 8, 16, 24, 32, 64)]
         law = laws.law(points, noise=(2000.0, 1e-5))
@@ -428,10 +432,11 @@ def test_bisect_by_growth_continues_after_interruption(monkeypatch: pytest.Monke
     def grown(request: object, progress: object, keep: object) -> object:
         from types import SimpleNamespace
 
-        calls.append(str(request.variant))  # type: ignore[attr-defined]
+        variant = request.suite.only  # type: ignore[attr-defined]
+        calls.append(variant.name)
         if len(calls) == stop_at:
             raise KeyboardInterrupt
-        rate = 4096.0 if int(request.env["level"]) >= 6 else None  # type: ignore[attr-defined]
+        rate = 4096.0 if int(variant.env["level"]) >= 6 else None
         each = growth.Growth("grows", "reload", rate, rate - 9, rate + 9) if rate else growth.Growth("steady", "reload", high=2.0)
         assert request.cycles == "reload"  # type: ignore[attr-defined]
         return SimpleNamespace(interrupted=False, verdict=growth.Verdict(each.word, "reload", each.slope, processes=(each,) * 3))
