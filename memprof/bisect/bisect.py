@@ -193,12 +193,12 @@ class _Lab:
     # -- why
 
     def first_phase(self, step: Step) -> str:
-        """See sides.first_phase."""
+        """See step_sides.first_phase."""
         assert self._question is not None
         return first_phase(self._question, step, *self._both(step))
 
     def also(self, step: Step) -> tuple[str, ...]:
-        """See sides.also."""
+        """See step_sides.also."""
         return also(self._request.versions, step, *self._both(step))
 
     def _both(self, step: Step) -> tuple[list[Run], list[Run]]:

@@ -87,7 +87,7 @@ class There:
     # -- measuring
 
     def ask(self, wants: Sequence[Wanted]) -> list[Figures | Unable]:
-        """See seek.bisect.Ask."""
+        """See search.Ask."""
         return [self._figures(wanted, answer) for wanted, answer in zip(wants, self._measured(wants), strict=True)]
 
     def _measured(self, wants: Sequence[Wanted], again: bool = True) -> list[str | Unable]:
@@ -197,12 +197,12 @@ class There:
         yield from (self._runs(machine, number) for number in (step.before, step.at))
 
     def first_phase(self, step: Step) -> str:
-        """See sides.first_phase."""
+        """See step_sides.first_phase."""
         assert self._question is not None
         return first_phase(self._question, step, *self._both(step))
 
     def also(self, step: Step) -> tuple[str, ...]:
-        """See sides.also."""
+        """See step_sides.also."""
         return also(self._request.versions, step, *self._both(step))
 
     def explained(self, number: int) -> Side:

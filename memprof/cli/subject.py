@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 
 _PROGRAM = "memprof.program"  # in the context of a command: the words behind `--`
 
-recorder_option = click.option(
-    "--recorder",
-    type=click.Choice(["python", "c"]),
-    help="What looks at the processes; c is a small C program, compiled on first use.  "
-    "[default: python; with --on c where there is no Python 3.8]",
-)
-
 
 class Question(click.Command):
     """A command that asks about what is measured: its words end at `--`, and behind that are those of a program."""
@@ -64,12 +57,13 @@ class Words:
         if self.program and self.runtime is not None:
             raise UsageError("-r NAME or -- PROGRAM: a runtime, or a program")
         variants: tuple[Variant, ...] = ()
+        kind = "program" if self.program else "runtime" if self.runtime is not None else ""
         if self.program:
             command = of_words(self.program)
             variants = (Variant(runtime=COMMAND, name=command.name, command=command),)
         elif self.runtime is not None:
             variants = (Variant(runtime=self.runtime),)
-        return Suite(models=self.models, variants=variants, place=place, **fields(self.settings))
+        return Suite(models=self.models, variants=variants, place=place, **fields(self.settings, kind))
 
 
 def subject(function: Any) -> Any:
@@ -88,11 +82,19 @@ def subject(function: Any) -> Any:
     return click.argument("models", nargs=-1, metavar="[MODEL] [-- PROGRAM WORD...]")(called)
 
 
-def _option(setting: Setting) -> Any:
+def _option(setting: Setting) -> Callable[[Any], Any]:
     kind: dict[str, Any] = {"type": click.Choice(setting.choices)} if setting.choices else {"type": setting.kind}
     if setting.kind is bool:
         kind = {"is_flag": True, "default": None}
     return click.option(f"--{setting.name}", metavar=setting.metavar, multiple=setting.many, help=setting.help, **kind)
+
+
+def _named(name: str) -> Callable[[Any], Any]:
+    """The option of a setting, for a command that has not all of them."""
+    return _option(next(setting for setting in SETTINGS if setting.name == name))
+
+
+recorder_option = _named("recorder")
 
 
 def phase_options(function: Any) -> Any:
@@ -132,13 +134,7 @@ def drive_options(function: Any) -> Any:
 
 def condition_options(function: Any) -> Any:
     """The options for where a run may use CPUs and swap."""
-    function = click.option(
-        "--no-swap",
-        is_flag=True,
-        default=None,
-        help="Keep the run's pages out of swap and zram, by a control group.",
-    )(function)
-    return click.option("--cpus", metavar="0-3,6", help="The CPUs that the run may use; fewer make the bound of peaks smaller.")(function)
+    return _named("cpus")(_named("no-swap")(function))
 
 
 def place_options(function: Any) -> Any:
@@ -186,9 +182,7 @@ def security_options(function: Any) -> Any:
     return function
 
 
-cooling_option = click.option(
-    "--max-temperature", metavar="45C", help="Wait before each run until the machine's hottest sensor is no hotter, if it has a sensor."
-)
+cooling_option = _named("max-temperature")
 
 
 @contextmanager

@@ -114,7 +114,7 @@ def _iterations(plain: Run) -> list[int]:
 
 
 def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks: list[str]) -> tuple[Run, list[Look]]:
-    """A held run and its looks. Raises look.Unreadable where the process's memory may not be read."""
+    """A held run and its looks. Raises memory_map.Unreadable where the process's memory may not be read."""
     job = replace(order.job, hold=True, interval_ns=min(order.job.interval_ns, _TRIP_INTERVAL_NS))
     held = replace(order, job=job, hold_at=_trips(plain))
     looks: list[Look] = []

@@ -53,7 +53,7 @@ class Looker(Protocol):
     """Takes looks at the process of an order."""
 
     def take(self, pid: int, phase: str, weights: bool) -> Look:
-        """A look; weights: whether to look for them. Raises look.Gone, look.Unreadable, and InputError where a place cannot be asked."""
+        """A look; weights: whether to look for them. Raises memory_map.Gone, memory_map.Unreadable, and InputError where a place cannot be asked."""
 
     def model_files(self, job: Job) -> Identities:
         """Device and inode of every file that holds the model, as given or as converted."""
@@ -144,7 +144,7 @@ class _Hits(msgspec.Struct):
 
 
 class _Facts(msgspec.Struct):
-    """See there.told."""
+    """See remote_look.told."""
 
     mappings: tuple[Mapping, ...]
     arenas: int

@@ -47,7 +47,7 @@ class Hits:
 def scan(index: Keys, pid: int, pages: Pages, workers: int = 0, passing: Filter | None = None) -> Hits:
     """Look at every present page for every snippet, on two CPUs if there are two, because the child stands still meanwhile.
 
-    passing: finds the words with that in common, None for the fastest way. Raises look.Gone or look.Unreadable.
+    passing: finds the words with that in common, None for the fastest way. Raises memory_map.Gone or memory_map.Unreadable.
     """
     begin_ns = time.monotonic_ns()
     workers = workers or min(2, len(os.sched_getaffinity(0)))

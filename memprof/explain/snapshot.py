@@ -37,7 +37,7 @@ class Look:
 def take(pid: int, phase: str, index: Keys | None, tiny: Small | None = None, passing: Filter | None = None) -> Look:
     """Look at a process that stands still. index: the weights to look for, or None; tiny: those too small for that; passing: see scan.
 
-    Raises look.Gone or look.Unreadable.
+    Raises memory_map.Gone or memory_map.Unreadable.
     """
     begin_ns = time.monotonic_ns()
     mappings = memory_map.mappings(pid)

@@ -44,7 +44,7 @@ class Whole:
 
 
 def find(tiny: Small, pid: int, pages: Pages) -> tuple[Whole, ...]:
-    """Where these tensors lie whole in a process that stands still. Raises look.Gone or look.Unreadable."""
+    """Where these tensors lie whole in a process that stands still. Raises memory_map.Gone or memory_map.Unreadable."""
     if not len(tiny.keys):
         return ()
     addresses, owners = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]

@@ -28,7 +28,7 @@ class Wished:
 
 
 def wished(suite: Suite, orders: Sequence[Order]) -> tuple[Wished, ...]:
-    """What is to be measured. Raises UsageError, before anything is, for a [[growth]] that matches no runtime, or cannot be measured there."""
+    """What is to be measured. Raises UsageError, before anything is, for a [[growth]] that matches nothing, or cannot be measured there."""
     return tuple(
         Wished(suite_limits.key_of(order), Limit(wish.per, wish.limit_bytes), _request(wish, order))
         for wish in suite.growth

@@ -36,7 +36,8 @@ def check(request: GrowRequest) -> None:
 
 
 def explained(request: GrowRequest, answer: Grown, progress: Progress) -> Grown:
-    """The answer with the places that rose, and what they tell among its remarks. Raises what heap.record.record and heap.rising.rises raise."""
+    """The answer with the places that rose, and what they tell among its remarks. Raises what heap.record.record and heap.growth_sites.rises
+    raise."""
     verdict = answer.verdict
     if verdict.word != "grows":
         return replace(answer, remarks=(*answer.remarks, f"--who: it is {verdict.word}, so that no call site rises with it"))

@@ -35,7 +35,7 @@ def check(request: GrowRequest) -> None:
 
 
 def explained(request: GrowRequest, answer: Grown, progress: Progress) -> Grown:
-    """The answer with the two looks, and what they tell among its remarks. Raises what explain.grown.why raises."""
+    """The answer with the two looks, and what they tell among its remarks. Raises what explain.growth.why raises."""
     verdict = answer.verdict
     if verdict.word not in ("grows", "bounded"):
         return replace(answer, remarks=(*answer.remarks, f"--why: it is {verdict.word}, so there is no rise to look into"))

@@ -22,9 +22,6 @@ from .order import Order, asked, at_least
 from .suite import ALL, DEFAULTS, MS, Suite, Variant, variants_of
 
 _NAMED_OPERATORS = 5
-# Settings that the other kind of subject does not heed, by their word.
-_FOR_RUNTIMES = {"shape": "shapes", "inputs": "inputs", "python": "python"}
-_FOR_PROGRAMS = {"phase": "phases", "phase-regex": "phase_regexes", "cwd": "cwd", "drive": "drive"}
 
 
 @dataclass(frozen=True)
@@ -145,19 +142,10 @@ def _with_all_spelled_out(suite: Suite) -> tuple[Suite, list[str]]:
     return replace(suite, runtimes=tuple(dict.fromkeys(spelled))), remarks
 
 
-def check_heeded(suite: Suite) -> None:
-    """Raises UsageError for a setting that only the other kind of subject heeds, a model in a runtime or a program."""
-    program = suite.only.command is not None
-    for word, field in (_FOR_RUNTIMES if program else _FOR_PROGRAMS).items():
-        if getattr(suite, field):
-            raise UsageError(f"--{word} is for {'a runtime' if program else 'a program'}")
-
-
 def of_one(suite: Suite) -> Order:
     """The Order of a suite that measures one thing, a model in a runtime or a program: its first thread count, repeat 1. Raises as `plan` does, and
     UsageError for a model that the runtime does not take."""
     variant = suite.only
-    check_heeded(suite)
     if variant.command is not None:
         return plan(replace(suite, repeats=1)).orders[0]
     if not suite.models:

@@ -6,10 +6,11 @@ when it is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from ..base.errors import UsageError
 from ..base.units import parse_celsius, parse_duration_ns
 
 
@@ -18,7 +19,8 @@ class Setting:
     """A word for what is measured.
 
     name: that of its option. field: that of Suite. read: the value of its text, for one that can be repeated a pair of key and value; None for the
-    text itself. choices: the only texts. kind: of the value that click makes: text, a whole number or a switch.
+    text itself. choices: the only texts. kind: of the value that click makes: text, a whole number or a switch. only: the one kind of subject that
+    heeds it, empty for both.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Setting:
     many: bool = False
     choices: tuple[str, ...] = ()
     kind: type = str
+    only: Literal["", "runtime", "program"] = ""
 
     @property
     def parameter(self) -> str:
@@ -36,10 +39,10 @@ class Setting:
         return self.name.replace("-", "_")
 
     def value(self, given: Any) -> Any:
-        """The field's value. given: what click made of the command line. Raises UsageError."""
+        """The field's value. given: what click made of a word that is there. Raises UsageError."""
         if self.many:
             return dict(map(self.read, given)) if self.read is not None else tuple(given)
-        return self.read(given) if self.read is not None and given is not None else given
+        return self.read(given) if self.read is not None else given
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -82,11 +85,11 @@ SETTINGS = (
     Setting("set", "set", "A knob of the runtime (repeatable).", "KEY=VALUE", _setting, many=True),
     Setting("threads", "threads", "Thread counts.  [default: the runtime's own]", "N,N,...", _threads),
     Setting("env", "env", "A variable for the child (repeatable).", "NAME=VALUE", _setting, many=True),
-    Setting("python", "python", "The interpreter that has the runtime.  [default: memprof's own]", "PATH"),
-    Setting("shape", "shapes", "An input's shape (repeatable).", "INPUT=1,3,224,224", _shape, many=True),
-    Setting("inputs", "inputs", "Inputs by name. memprof makes those that it lacks.", "FILE.npz"),
+    Setting("python", "python", "The interpreter that has the runtime.  [default: memprof's own]", "PATH", only="runtime"),
+    Setting("shape", "shapes", "An input's shape (repeatable).", "INPUT=1,3,224,224", _shape, many=True, only="runtime"),
+    Setting("inputs", "inputs", "Inputs by name. memprof makes those that it lacks.", "FILE.npz", only="runtime"),
     Setting("name", "name", "The model's name in tables.", "NAME"),
-    Setting("cwd", "cwd", "The folder that a program runs in.  [default: this one]", "FOLDER"),
+    Setting("cwd", "cwd", "The folder that a program runs in.  [default: this one]", "FOLDER", only="program"),
     Setting(
         "phase",
         "phases",
@@ -94,6 +97,7 @@ SETTINGS = (
         "NAME=FUNCTION",
         _phase,
         many=True,
+        only="program",
     ),
     Setting(
         "phase-regex",
@@ -102,6 +106,7 @@ SETTINGS = (
         "NAME=REGEX",
         _phase_regex,
         many=True,
+        only="program",
     ),
     Setting("warmup", "warmup", "Iterations that are not timed.", "N", kind=int),
     Setting("runs", "runs", "Timed iterations.", "N", kind=int),
@@ -133,6 +138,11 @@ SETTINGS = (
 )
 
 
-def fields(words: Mapping[str, Any], settings: Sequence[Setting] = SETTINGS) -> dict[str, Any]:
-    """The fields of a Suite from the words of a command line. Raises UsageError."""
-    return {setting.field: setting.value(words[setting.parameter]) for setting in settings if words[setting.parameter] not in (None, ())}
+def fields(words: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """The fields of a Suite from the words of a command line. kind: of the subject, as `Setting.only` has it, empty if there is none yet. Raises
+    UsageError, for a setting that the subject does not heed too."""
+    given = [setting for setting in SETTINGS if words[setting.parameter] not in (None, ())]
+    for setting in given:
+        if kind and setting.only not in ("", kind):
+            raise UsageError(f"--{setting.name} is for a {setting.only}")
+    return {setting.field: setting.value(words[setting.parameter]) for setting in given}

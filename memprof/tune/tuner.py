@@ -175,7 +175,7 @@ class _Tuner:
         for settings in wanted:
             repeats[settings] += 1
             variant, repeat = self._variant(settings, shown(settings)), self._repeats(settings) + repeats[settings]
-            suite = replace(self._suite, models=self._request.suite.models, variants=(variant,), runs=_SEARCH_RUNS, timeout_ns=timeout_ns)
+            suite = replace(self._suite, variants=(variant,), runs=_SEARCH_RUNS, timeout_ns=timeout_ns)
             sought = Sought(repeats={shown(settings): (repeat,)})
             if reference is not None:
                 sought = replace(sought, outputs="compared")
@@ -339,7 +339,7 @@ class _Tuner:
     def _verified_there(self, fleet: Machines, wanted: Sequence[Settings], rounds: int) -> dict[Settings, list[Run]]:
         """The same as one comparison, on one machine; nothing if the fleet gives it up."""
         variants = tuple(self._variant(settings, f"#{number} {shown(settings)}") for number, settings in enumerate(wanted))
-        suite = replace(self._suite, models=self._request.suite.models, variants=variants, runs=_VERIFYING_RUNS, repeats=rounds)
+        suite = replace(self._suite, variants=variants, runs=_VERIFYING_RUNS, repeats=rounds)
 
         def late(runs: Sequence[Run]) -> bool:
             return self._left_ns() < 0 and len(runs) >= len(wanted)

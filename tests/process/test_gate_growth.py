@@ -54,9 +54,10 @@ def test_suite_growth_of_program(memprof, tmp_path, nothing_left) -> None:
 
 def test_suite_settings_hold_for_growth_and_laws(memprof, tmp_path) -> None:
     (tmp_path / "law.json").write_text('{"weights": ["4MiB"], "activations": ["1MiB"]}')
+    # A suite may have settings for programs beside runtimes, which do not heed them.
     (tmp_path / "suite.toml").write_text(
         'models = ["law.json"]\nruntimes = ["synthetic"]\nrepeats = 1\nwarmup = 0\nruns = 1\n'
-        'deterministic = true\ncpus = "0"\ncache = "cold"\nenv = { MADE_UP = "1" }\n'
+        'deterministic = true\ncpus = "0"\ncache = "cold"\nenv = { MADE_UP = "1" }\nphase_regex = { load = "ready" }\n'
         '[[growth]]\nlimit = "0 B"\nbudget = "40"\n[[law]]\nvary = "threads=1..8"\nlimit = "1 GiB"\npoints = 2\n'
     )
     limits(tmp_path, 'peak = "1 GiB"\n')

@@ -86,6 +86,12 @@ def test_program_behind_dashes() -> None:
     [
         (("m", "-r", "a", "--", "b"), "a runtime, or a program"),
         (("m",), "name a runtime, -r NAME, or a program"),
+        (("m", "-r", "a", "--phase", "load=f"), "--phase is for a program"),
+        (("m", "-r", "a", "--phase-regex", "load=f"), "--phase-regex is for a program"),
+        (("m", "-r", "a", "--cwd", "."), "--cwd is for a program"),
+        (("--shape", "x=1", "--", "b"), "--shape is for a runtime"),
+        (("--inputs", "x.npz", "--", "b"), "--inputs is for a runtime"),
+        (("--python", "python3", "--", "b"), "--python is for a runtime"),
         (("m", "n", "-r", "a"), "these are m, n"),
     ],
 )
