@@ -16,12 +16,11 @@ from ..base.errors import InputError
 from ..base.units import format_bytes
 from ..models import inputs
 from ..places import remote_groups
-from ..places.leftovers import TOKEN, end_leftovers, new_token
+from ..places.leftovers import end_leftovers, new_token
 from ..places.place import HERE, Place, Weather
-from ..recording.order import Message, Start
 from ..records import failures, store
 from ..records.types import MODEL_LOAD, RELEASE, STARTUP, Conditions, Job, Run
-from ..subjects.order import Order, intervals
+from ..subjects.order import Order
 from ..subjects.orders import offset
 from .conversion import converted
 from .load_generator import Driving, check_free
@@ -133,17 +132,6 @@ def _hints(run: Run) -> tuple[str, ...]:
     reason = failures.reason(run)
     shapes = inputs.remark(run.job.assumed, Path(run.job.model.path)) if run.outcome.phase not in (STARTUP, MODEL_LOAD, RELEASE) else ""
     return tuple(hint for hint in (f"it printed: {reason}" if reason else "", shapes) if hint)
-
-
-def measure_program(job: Job, start: Start, progress: Progress) -> Run:
-    """Measure one program that is no runtime of memprof's. start: how it is started, without memprof's own variable.
-
-    Raises OSError when no process can be started; KeyboardInterrupt passes through.
-    """
-    with new_token() as token:
-        marked = replace(start, env={**start.env, TOKEN: token})
-        run, _ = ask(job, Message(job, marked, job.timeout_ns, intervals(job)), token, progress.live)
-        return run
 
 
 def surroundings(total_model_bytes: int, place: Place = HERE) -> list[str]:

@@ -1,8 +1,10 @@
-"""Requests for a server that is measured: `--drive openai:PORT`. A small client in this process asks it while the recorder looks at its memory.
+"""Requests for a server that is measured: `--drive`. A small client in this process asks it while the recorder looks at its memory.
 
-The server answers to OpenAI's `/v1/completions`. Its phases are MODEL_LOAD, from its start until `/v1/models` answers, WARMUP and REQUEST. Where a
-phase ends, the client has the recorder look at the server (the command `look`, with what was asked), and goes on when that has been read; no request
-is open meanwhile. A prompt is a list of token ids, so that its length is known.
+Its phases are MODEL_LOAD, from its start until it answers, WARMUP and REQUEST. Where a phase ends, the client has the recorder look at the server
+(the command `look`, with what was asked), and goes on when that has been read; no request is open meanwhile.
+
+`openai:PORT`: the server answers to OpenAI's `/v1/completions`, and is ready when `/v1/models` answers. A prompt is a list of token ids, so that its
+length is known. `http:PORT/PATH`: each request gets PATH, or posts a file there; the server is ready when `/` answers, with whatever but 5xx.
 
 Answers are asked for as a stream (`stream`, server-sent events), so that the first token has a time. A server that does not stream, or whose stream
 has no count of tokens (`stream_options`), is asked for whole answers from then on.
@@ -58,9 +60,9 @@ class _Answer(NamedTuple):
     answer came."""
 
     time_ns: int
-    first_ns: int | None
-    prompt: int
-    generated: int
+    first_ns: int | None = None
+    prompt: int = 0
+    generated: int = 0
 
 
 class Driving:
@@ -68,6 +70,8 @@ class Driving:
 
     def __init__(self, drive: Drive, job: Job) -> None:
         self._drive, self._job = drive, job
+        self._body = drive.content()
+        self._content_type = "application/json" if drive.body is None or drive.body.endswith(".json") else "application/octet-stream"
         self._over, self._heard = threading.Event(), threading.Event()
         self._model: str | None = None
         self._streams = True  # as far as is known
@@ -107,21 +111,24 @@ class Driving:
                 self._stop(word="failed", phase=phase, message=str(error))
 
     def _wait_for_answer(self) -> None:
-        why = "nothing listens there"
+        why, general = "nothing listens there", self._drive.kind == "http"
+        ready = "/" if general else "/v1/models"
         while time.monotonic() < self._end_s - min(_SPARE_S, self._job.timeout_ns / 2e9):
             if self._over.wait(_LOOK_S):
                 raise _Failed("it ended")
             try:
-                status, answer, _ = self._http("GET", "/v1/models")
+                status, answer, _ = self._http("GET", ready)
             except (OSError, _NotHttp) as error:
                 why = os_reason(error) if isinstance(error, OSError) else "that is not HTTP"
                 continue
+            if general and status < 500:
+                return
             if status in (200, 404):
                 with suppress(LookupError, TypeError):
                     self._model = str(answer["data"][0]["id"])
                 return
             why = f"HTTP {status}"
-        raise _Failed(f"the server did not answer at http://{self._drive.host}:{self._drive.port}/v1/models in time ({why})")
+        raise _Failed(f"the server did not answer at http://{self._drive.host}:{self._drive.port}{ready} in time ({why})")
 
     def _ask_for(self, numbers: range) -> list[_Answer]:
         """The answers to requests by their numbers, as many at once as wanted."""
@@ -133,6 +140,22 @@ class Driving:
     def _request(self, number: int) -> _Answer:
         if self._over.is_set():
             raise _Failed("it ended")
+        try:
+            return self._plain(number) if self._drive.kind == "http" else self._completion(number)
+        except (OSError, _NotHttp) as error:
+            name = str(error) if isinstance(error, _NotHttp) else type(error).__name__
+            raise _Broken(f"request {number + 1} had no answer: {name}") from None
+
+    def _plain(self, number: int) -> _Answer:
+        """A request for the path. Raises OSError and _NotHttp."""
+        begin_ns = time.monotonic_ns()
+        status, answer, _ = self._http("GET" if self._body is None else "POST", self._drive.path, self._body)
+        if status >= 400:
+            raise _Failed(f"request {number + 1} was refused: HTTP {status}: {str(answer)[:200]}")
+        return _Answer(time.monotonic_ns() - begin_ns)
+
+    def _completion(self, number: int) -> _Answer:
+        """A prompt, and its answer. Raises OSError and _NotHttp."""
         drive = self._drive
         prompt = number if drive.distinct is None else number % drive.distinct
         # Two prompts differ from their first token on, or in the distance of neighbours.
@@ -140,23 +163,19 @@ class Driving:
         tokens = [_FIRST_TOKEN + (prompt + step * place) % _TOKENS for place in range(drive.prompts)]
         wanted = {"prompt": tokens, "max_tokens": drive.generate, "temperature": 0, "ignore_eos": True}
         wanted.update({"model": self._model} if self._model else {})
-        try:
-            if self._streams:
-                try:
-                    return self._answer(number, {**wanted, "stream": True, "stream_options": {"include_usage": True}})
-                except _Unstreamed as why:
-                    self._streams = False
-                    self._remark = f"the server was asked for whole answers, whose first token has no time: {why}"
-            return self._answer(number, wanted)
-        except (OSError, _NotHttp) as error:
-            name = str(error) if isinstance(error, _NotHttp) else type(error).__name__
-            raise _Broken(f"request {number + 1} had no answer: {name}") from None
+        if self._streams:
+            try:
+                return self._answer(number, {**wanted, "stream": True, "stream_options": {"include_usage": True}})
+            except _Unstreamed as why:
+                self._streams = False
+                self._remark = f"the server was asked for whole answers, whose first token has no time: {why}"
+        return self._answer(number, wanted)
 
     def _answer(self, number: int, wanted: dict[str, Any]) -> _Answer:
         """Raises _Unstreamed where a stream was asked for and whole answers may do better, and OSError and _NotHttp."""
         doubtful = "stream" in wanted and not self._has_streamed
         begin_ns = time.monotonic_ns()
-        status, answer, first_ns = self._http("POST", "/v1/completions", wanted)
+        status, answer, first_ns = self._http("POST", "/v1/completions", json.dumps(wanted).encode())
         time_ns = time.monotonic_ns() - begin_ns
         error = answer.get("error") if isinstance(answer, dict) else None
         if status != 200 or error:
@@ -177,15 +196,14 @@ class Driving:
             self._streams, self._remark = False, "the server does not stream: its first tokens have no time"
         return _Answer(time_ns, first_ns - begin_ns if first_ns is not None else None, *tokens)
 
-    def _http(self, method: str, path: str, content: dict[str, Any] | None = None) -> tuple[int, Any, int | None]:
+    def _http(self, method: str, path: str, body: bytes | None = None) -> tuple[int, Any, int | None]:
         """The status, the JSON of an answer (its text if it is none), and when the first token of a stream came; of a stream the JSON is its last
         event's with a usage or an error. Raises OSError and _NotHttp."""
         from http.client import HTTPConnection, HTTPException  # here: they load ssl and email, and few measurements ask a server
 
         connection = HTTPConnection(self._drive.host, self._drive.port, timeout=max(1.0, self._end_s - time.monotonic()))
         try:
-            body = json.dumps(content) if content is not None else None
-            connection.request(method, path, body, {"Content-Type": "application/json"})
+            connection.request(method, path, body, {"Content-Type": self._content_type})
             response = connection.getresponse()
             if (response.getheader("Content-Type") or "").startswith("text/event-stream"):
                 return response.status, *_streamed(response)
@@ -200,14 +218,14 @@ class Driving:
             return response.status, data.decode("utf-8", "replace"), None
 
     def _phase_ends(self, phase: str, answers: Sequence[_Answer] = ()) -> None:
-        counted = {"token": sum(answer.generated for answer in answers), "prompt_token": sum(answer.prompt for answer in answers)}
+        tokens = {"token": sum(answer.generated for answer in answers), "prompt_token": sum(answer.prompt for answer in answers)}
         firsts = [answer.first_ns for answer in answers if answer.first_ns is not None]
         self._heard.clear()
         self._tell(
             word="ended",
             phase=phase,
             times_ns=[answer.time_ns for answer in answers],
-            units=counted if answers else {},
+            units=tokens if answers and self._drive.kind == "openai" else {},
             first_token_ns=firsts if len(firsts) == len(answers) else [],
             remark=self._remark,
         )

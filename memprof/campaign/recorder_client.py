@@ -24,7 +24,7 @@ from ..recording.order import Header, Hold, Message, Start
 from ..records import signing, store
 from ..records.types import SCHEMA, STARTUP, Job, Outcome, Run
 from ..subjects.order import Order, intervals
-from ..subjects.suite import parse_cpus
+from ..subjects.values import parse_cpus
 from . import conversion_cache
 from .load_generator import Driving
 from .recordings import Spool
@@ -253,6 +253,7 @@ def message(order: Order, dropped: set[str], token: str, input_descriptor: int |
         grace_ns=order.grace_ns,
         group=order.group,
         rlimits=order.rlimits,
+        writers=order.writers or None,
         command=order.command,
         cpus=parse_cpus(job.cpus) if job.cpus else (),
     )

@@ -13,14 +13,14 @@ from typing import Any
 import click
 
 from ..base.errors import EXIT_INTERRUPTED, UsageError
-from .subject import VERBOSE, subject
+from .subject import VERBOSE, Shared, subject
 
-APPEND = click.option("--append", is_flag=True, help="Add to an existing file.")
-OUTPUT = click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here.")
+APPEND = click.option("--append", is_flag=True, cls=Shared, help="Add to an existing file.")
+OUTPUT = click.option("-o", "--output", metavar="RUNS.jsonl", cls=Shared, help="Keep every run here.")
 _SHOWN = (
-    click.option("--unit", metavar="UNIT", help="KiB, MiB, GiB, kB or MB for all sizes.  [default: the unit that suits]"),
+    click.option("--unit", metavar="UNIT", cls=Shared, help="KiB, MiB, GiB, kB or MB for all sizes.  [default: the unit that suits]"),
     VERBOSE,
-    click.option("--json", "as_json", is_flag=True, help="Print the same as JSON."),
+    click.option("--json", "as_json", is_flag=True, cls=Shared, help="Print the same as JSON."),
 )
 
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..base.units import parse_celsius, parse_duration_ns
-from .subject import (
-    condition_options,
-    cooling_option,
-    measure_suite,
-    phase_options,
-    place_options,
-    reaching,
-    recorder_option,
-    recording_option,
-    recordings_of,
-)
+from ..subjects.settings import OF_A_SUITE
+from .subject import VERBOSE, Measuring, measure_suite, place_options, reaching, recording_option, recordings_of, settings_options
+
+if TYPE_CHECKING:
+    from ..places.place import Place
+    from ..subjects.suite import Suite
 
 _EPILOG = """\b
 Examples:
@@ -35,29 +30,16 @@ be read twice: standard input is then empty.
 """
 
 
-@click.command(epilog=_EPILOG, context_settings={"allow_interspersed_args": False})
+@click.command(epilog=_EPILOG, cls=Measuring, context_settings={"allow_interspersed_args": False})
 @click.argument("words", nargs=-1, required=True, metavar="-- PROGRAM WORD...", type=click.UNPROCESSED)
-@click.option("--name", metavar="NAME", help="The model's name in tables.  [default: the model file among the words, or the program]")
 @click.option("--variant", metavar="NAME", help="The program's name in tables.  [default: its own]")
-@click.option("--cwd", metavar="FOLDER", help="The folder that it runs in.  [default: this one]")
-@phase_options
-@click.option("--threads", metavar="N,N,...", help="Thread counts to sweep over, for {threads} among the words.")
-@click.option("--warmup", type=int, metavar="N", help="For {warmup} among the words.  [default: 5]")
-@click.option("--runs", type=int, metavar="N", help="For {runs} among the words.  [default: 5]")
-@click.option("--repeats", type=int, default=1, show_default=True, metavar="N", help="How many fresh processes.")
-@click.option("--interval", metavar="TIME", help="The polling period.  [default: 1ms]")
-@click.option("--cache", type=click.Choice(["warm", "cold", "asis"]), help="The model's page cache before each run.  [default: warm]")
-@click.option("--deterministic", is_flag=True, default=None, help="No address randomisation, one malloc arena, and {threads} is 1.")
-@condition_options
-@click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the program (repeatable).")
-@recorder_option
-@click.option("--timeout", metavar="TIME", help="The longest time that a run may take.  [default: 10min]")
+@settings_options(*(setting for setting in OF_A_SUITE if setting.only != "runtime"))
 @place_options
-@cooling_option
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file. If it holds a part of these runs, measure only the others.")
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the program before its first phase.")
 @recording_option
+@VERBOSE
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables: one row per run and phase.")
 def command(
     on: str | None,
@@ -66,6 +48,7 @@ def command(
     append: bool,
     above_baseline: bool,
     keep_recording: bool,
+    verbose: bool,
     as_json: bool,
     **words: Any,
 ) -> int:
@@ -76,39 +59,18 @@ def command(
     """
     with reaching(on, remote_dir) as place:
         suite, recordings = _suite(place=place, **words), recordings_of(output, keep_recording)
-        return measure_suite(suite, output, append, above_baseline, as_json, recordings=recordings)
+        return measure_suite(suite, output, append, above_baseline, as_json, verbose, recordings=recordings)
 
 
-def _suite(
-    words: tuple[str, ...],
-    variant: str | None,
-    phases: tuple[str, ...],
-    phase_regexes: tuple[str, ...],
-    environment: tuple[str, ...],
-    threads: str | None,
-    interval: str | None,
-    timeout: str | None,
-    cpus: str | None,
-    max_temperature: str | None,
-    **fields: Any,
-) -> Any:
-    from ..programs.commands import of_words, parse_regexes
-    from ..programs.runtimes import split_setting
+def _suite(words: tuple[str, ...], variant: str | None, settings: Mapping[str, Any], place: Place) -> Suite:
+    from ..programs.commands import of_words
     from ..records.types import COMMAND
-    from ..subjects.suite import Suite, Variant, canonical_cpus, parse_phases, parse_threads
+    from ..subjects.settings import fields
+    from ..subjects.suite import Suite, Variant
 
     command = of_words(words)
     command = replace(command, name=variant or command.name)
-    return Suite(
-        variants=(Variant(runtime=COMMAND, name=command.name, command=command),),
-        phases=parse_phases(phases),
-        phase_regexes=parse_regexes(phase_regexes),
-        env=dict(split_setting(text) for text in environment),
-        threads=parse_threads(threads) if threads else (),
-        interval_ns=parse_duration_ns(interval) if interval else None,
-        timeout_ns=parse_duration_ns(timeout) if timeout else None,
-        cpus=canonical_cpus(cpus) if cpus is not None else None,
-        max_celsius=parse_celsius(max_temperature) if max_temperature else None,
-        stdin=True,
-        **fields,
+    suite = Suite(
+        variants=(Variant(runtime=COMMAND, name=command.name, command=command),), place=place, stdin=True, **fields(settings, "program")
     )
+    return suite if suite.repeats is not None else replace(suite, repeats=1)

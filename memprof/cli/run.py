@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..base.errors import EXIT_OK, UsageError
-from ..base.units import counted, parse_celsius, parse_duration_ns
+from ..base.errors import EXIT_OK
+from ..base.units import counted
+from ..subjects.settings import OF_A_SUITE
 from .subject import (
     VERBOSE,
-    condition_options,
-    cooling_option,
-    drive_options,
+    Measuring,
     machines_option,
     measure_suite,
-    phase_options,
     place_or_fleet_options,
     reaching,
-    recorder_option,
     recording_option,
     recordings_of,
     security_options,
+    settings_options,
 )
+
+if TYPE_CHECKING:
+    from ..places.place import Place
+    from ..subjects.suite import Suite
 
 _EPILOG = """\b
 Examples:
@@ -41,7 +44,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=_EPILOG, cls=Measuring)
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @click.option(
     "-r",
@@ -66,41 +69,7 @@ Examples:
     help="Any program as a variant (repeatable). VARIABLE=VALUE may stand before it. memprof fills in {model}, {threads}, {runs} and "
     "{warmup}. Its standard input is empty.",
 )
-@drive_options
-@click.option("--cwd", metavar="FOLDER", help="The folder that commands run in.  [default: this one]")
-@phase_options
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A knob, for every runtime that has it (repeatable).")
-@click.option("--threads", metavar="N,N,...", help="Thread counts to sweep over.  [default: the runtime's own]")
-@click.option("--warmup", type=int, metavar="N", help="Iterations that are not timed.  [default: 5]")
-@click.option("--runs", type=int, metavar="N", help="Timed iterations.  [default: 5]")
-@click.option(
-    "--repeats", type=int, metavar="N", help="Fresh processes per variant. Fewer than 5 cannot decide a comparison.  [default: 5]"
-)
-@click.option(
-    "--interval",
-    metavar="TIME",
-    help="The polling period, for all phases.  [default: 1ms; timed iterations 5ms, or none if the runtime uses every CPU]",
-)
-@click.option("--cache", type=click.Choice(["warm", "cold", "asis"]), help="The model's page cache before each run.  [default: warm]")
-@click.option(
-    "--deterministic",
-    is_flag=True,
-    default=None,
-    help="No address randomisation, a fixed hash seed, one malloc arena, and one thread unless --threads says otherwise.",
-)
-@click.option("--python", metavar="PATH", help="The interpreter that has the runtime.  [default: memprof's own]")
-@condition_options
-@click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for the child (repeatable).")
-@recorder_option
-@click.option("--timeout", metavar="TIME", help="The longest time that a run may take.  [default: 10min]")
-@click.option(
-    "--release/--no-release",
-    default=None,
-    help="End with the phase RELEASE: the runtime is deleted, and the memory that stays is shown.  [default: --release]",
-)
-@click.option("--shape", "shapes", multiple=True, metavar="INPUT=1,3,224,224", help="An input's shape (repeatable).")
-@click.option("--inputs", metavar="FILE.npz", help="Inputs by name. memprof makes those that it lacks.")
-@click.option("--name", metavar="NAME", help="The model's name in tables.")
+@settings_options(*OF_A_SUITE)
 @click.option("--suite", "suite_file", metavar="FILE.toml", help="Models, variants and defaults from a file. Options given here win.")
 @click.option("--shard", metavar="K/N", help="Measure only the K-th of N parts of the suite; `memprof merge` puts their runs together.")
 @place_or_fleet_options
@@ -108,7 +77,6 @@ Examples:
 @click.option("--each", metavar="LABEL", help="With --on dask: measure everything once on every kind of machine, by this label.")
 @click.option("--spread", is_flag=True, help="With --on dask: machines that fit are interchangeable, and repeats are divided among them.")
 @security_options
-@cooling_option
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file. If it holds a part of these runs, measure only the others.")
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the runtime with no model loaded.")
@@ -144,24 +112,19 @@ def command(
     from .fleet import Fleet, measure_on_fleet
 
     fleet = Fleet.given(on, remote_dir, machines, each, spread, tls_ca, tls_cert, tls_key, insecure)
-    if fleet is not None:
-        suite = _suite(**words)
-        if shard is not None:
+    with reaching(on if fleet is None else None, remote_dir, words["settings"]["python"]) as place:
+        suite: Suite | None = _suite(place=place, **words)
+        if shard is not None and suite is not None:
             suite = _shard(suite, shard)
-        return (
-            EXIT_OK if suite is None else measure_on_fleet(suite, fleet, output, append, above_baseline, as_json, verbose, not everything)
-        )
-    with reaching(on, remote_dir, words["python"]) as place:
-        suite = _suite(place=place, **words)
-        if shard is not None:
-            suite = _shard(suite, shard)
-            if suite is None:
-                return EXIT_OK
+        if suite is None:
+            return EXIT_OK
+        if fleet is not None:
+            return measure_on_fleet(suite, fleet, output, append, above_baseline, as_json, verbose, not everything)
         recordings = recordings_of(output, keep_recording)
         return measure_suite(suite, output, append, above_baseline, as_json, verbose, brief=not everything, recordings=recordings)
 
 
-def _shard(suite: Any, text: str) -> Any:
+def _shard(suite: Suite, text: str) -> Suite | None:
     """The suite's shard; None, and a sentence about it, if that has nothing to measure."""
     from ..subjects import shards
     from . import talk
@@ -179,49 +142,20 @@ def _suite(
     runtimes: tuple[str, ...],
     variants: tuple[str, ...],
     cmds: tuple[str, ...],
-    phases: tuple[str, ...],
-    phase_regexes: tuple[str, ...],
-    settings: tuple[str, ...],
-    environment: tuple[str, ...],
-    shapes: tuple[str, ...],
-    threads: str | None,
-    interval: str | None,
-    timeout: str | None,
-    cpus: str | None,
-    max_temperature: str | None,
+    settings: Mapping[str, Any],
     suite_file: str | None,
-    drive: str | None,
-    prompts: int | None,
-    generate: int | None,
-    parallel: int | None,
-    distinct: int | None,
-    **fields: Any,
-) -> Any:
-    from ..programs.commands import parse_regexes
-    from ..programs.runtimes import split_setting
-    from ..subjects.drive import parse
-    from ..subjects.suite import Suite, canonical_cpus, parse_cmd, parse_phases, parse_shape, parse_threads, parse_variant, read
+    place: Place,
+) -> Suite:
+    from ..subjects.settings import fields
+    from ..subjects.suite import Suite, parse_cmd, parse_variant, read
 
-    load = {"--prompts": prompts, "--generate": generate, "--parallel": parallel, "--distinct": distinct}
-    if drive is None and any(number is not None for number in load.values()):
-        raise UsageError(
-            f"{', '.join(name for name, number in load.items() if number is not None)}: that is for --drive, which is not given"
-        )
+    kinds = {"runtime"} if runtimes or variants else set()
+    kinds |= {"program"} if cmds else set()
     flags = Suite(
         models=models,
         runtimes=runtimes,
         variants=(*map(parse_variant, variants), *map(parse_cmd, cmds)),
-        phases=parse_phases(phases),
-        phase_regexes=parse_regexes(phase_regexes),
-        set=dict(split_setting(text) for text in settings),
-        env=dict(split_setting(text) for text in environment),
-        shapes=dict(parse_shape(text) for text in shapes),
-        threads=parse_threads(threads) if threads else (),
-        interval_ns=parse_duration_ns(interval) if interval else None,
-        timeout_ns=parse_duration_ns(timeout) if timeout else None,
-        cpus=canonical_cpus(cpus) if cpus is not None else None,
-        drive=parse(drive, prompts, generate, parallel, distinct) if drive is not None else None,
-        max_celsius=parse_celsius(max_temperature) if max_temperature else None,
-        **fields,
+        place=place,
+        **fields(settings, kinds.pop() if len(kinds) == 1 and suite_file is None else ""),
     )
     return flags.over(read(Path(suite_file))) if suite_file else flags

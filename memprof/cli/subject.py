@@ -1,8 +1,9 @@
-"""Shared by `run`, `exec` and `attach`: the options for the phases of a command, and the way from a suite to its runs file and tables."""
+"""What is measured, as the command line says it, and the way from a suite to its runs file and tables."""
 
 from __future__ import annotations
 
 import functools
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -20,10 +21,52 @@ if TYPE_CHECKING:
     from ..places.place import Place
     from ..subjects.suite import Suite
 
-_PROGRAM = "memprof.program"  # in the context of a command: the words behind `--`
+# In the context of a command: the words behind `--`, and whether all options are explained.
+_PROGRAM, _HELP_ALL = "memprof.program", "memprof.help_all"
 
 
-class Question(click.Command):
+class Shared(click.Option):
+    """An option that has the same meaning in every command that has it: its help is short, and whole with --help-all."""
+
+
+class Measuring(click.Command):
+    """A command that measures: its help shows its own options, and the names of those that it shares with others."""
+
+    def __init__(self, *args: Any, **words: Any) -> None:
+        super().__init__(*args, **words)
+
+        def show(ctx: click.Context, option: click.Parameter, given: bool) -> None:
+            if given:
+                ctx.meta[_HELP_ALL] = True
+                click.echo(ctx.get_help())
+                ctx.exit()
+
+        self.params.append(
+            click.Option(
+                ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=show, help="Show this message with every option."
+            )
+        )
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
+        shared = [option for option in options if isinstance(option, Shared)]
+        own = [option for option in options if option not in shared]
+        with formatter.section("Options"):
+            formatter.write_dl([record for option in own if (record := option.get_help_record(ctx)) is not None])
+        records = [record for option in shared if (record := option.get_help_record(ctx)) is not None]
+        with formatter.section("What is measured and how, the same in every command (--help-all explains it)"):
+            if _HELP_ALL in ctx.meta:
+                formatter.write_dl(records)
+            else:
+                margin = " " * formatter.current_indent
+                each = [names.replace(" ", "\N{NO-BREAK SPACE}") for names, _ in records]
+                lines = textwrap.wrap(
+                    "  ".join(each), formatter.width, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False
+                )
+                formatter.write("".join(f"{line}\n" for line in lines).replace("\N{NO-BREAK SPACE}", " "))
+
+
+class Question(Measuring):
     """A command that asks about what is measured: its words end at `--`, and behind that are those of a program."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -70,71 +113,41 @@ def subject(function: Any) -> Any:
     """The options for what is measured. The function takes them as one Words."""
 
     @functools.wraps(function)
-    def called(*others: Any, **words: Any) -> Any:
-        settings = {setting.parameter: words.pop(setting.parameter) for setting in SETTINGS}
+    def called(*others: Any, settings: Mapping[str, Any], **words: Any) -> Any:
         program = click.get_current_context().meta.get(_PROGRAM, ())
-        given = Words(words.pop("models"), words.pop("runtime"), program, settings)
-        return function(*others, subject=given, **words)
+        return function(*others, subject=Words(words.pop("models"), words.pop("runtime"), program, settings), **words)
 
-    for setting in reversed(SETTINGS):
-        called = _option(setting)(called)
+    called = settings_options(*SETTINGS)(called)
     called = click.option("-r", "--runtime", metavar="NAME", help="A runtime, or the file of a runtime that you wrote.")(called)
     return click.argument("models", nargs=-1, metavar="[MODEL] [-- PROGRAM WORD...]")(called)
 
 
-def _option(setting: Setting) -> Callable[[Any], Any]:
+def settings_options(*settings: Setting) -> Callable[[Any], Any]:
+    """The options of these settings. The function takes them as `settings`, by parameter."""
+
+    def decorate(function: Any) -> Any:
+        @functools.wraps(function)
+        def called(*others: Any, **words: Any) -> Any:
+            return function(*others, settings={setting.parameter: words.pop(setting.parameter) for setting in settings}, **words)
+
+        for setting in reversed(settings):
+            called = setting_option(setting)(called)
+        return called
+
+    return decorate
+
+
+def setting_option(setting: Setting) -> Callable[[Any], Any]:
+    """The option of a setting."""
     kind: dict[str, Any] = {"type": click.Choice(setting.choices)} if setting.choices else {"type": setting.kind}
+    names = f"--{setting.name}"
     if setting.kind is bool:
         kind = {"is_flag": True, "default": None}
-    return click.option(f"--{setting.name}", metavar=setting.metavar, multiple=setting.many, help=setting.help, **kind)
+        names += f"/--no-{setting.name}" if setting.default else ""
+    return click.option(names, metavar=setting.metavar, multiple=setting.many, help=setting.help, cls=Shared, **kind)
 
 
-def _named(name: str) -> Callable[[Any], Any]:
-    """The option of a setting, for a command that has not all of them."""
-    return _option(next(setting for setting in SETTINGS if setting.name == name))
-
-
-recorder_option = _named("recorder")
-
-
-def phase_options(function: Any) -> Any:
-    """The options for the phases of a command."""
-    function = click.option(
-        "--phase-regex",
-        "phase_regexes",
-        multiple=True,
-        metavar="NAME=REGEX",
-        help="A line of the command's output ends this phase. Times and peaks are then approximate (repeatable).",
-    )(function)
-    return click.option(
-        "--phase",
-        "phases",
-        multiple=True,
-        metavar="NAME=FUNCTION",
-        help="This function of the command is a phase. gdb follows it. NAME is load, prepare, warmup, execute or any other (repeatable).",
-    )(function)
-
-
-def drive_options(function: Any) -> Any:
-    """The options for the load on a command that is a server."""
-    for name, meaning in (
-        ("distinct", "How many of the prompts differ; the others repeat them.  [default: all]"),
-        ("parallel", "Requests that are open at once.  [default: 1]"),
-        ("generate", "Tokens that each request generates.  [default: 32]"),
-        ("prompts", "Tokens of each prompt.  [default: 128]"),
-    ):
-        function = click.option(f"--{name}", type=int, metavar="N", help=f"With --drive: {meaning[0].lower()}{meaning[1:]}")(function)
-    return click.option(
-        "--drive",
-        metavar="openai:PORT",
-        help="The command is a server of OpenAI's API on this port, which memprof asks: --warmup and --runs are requests. It listens on "
-        "127.0.0.1; openai:HOST:PORT names another address.",
-    )(function)
-
-
-def condition_options(function: Any) -> Any:
-    """The options for where a run may use CPUs and swap."""
-    return _named("cpus")(_named("no-swap")(function))
+recorder_option = setting_option(next(setting for setting in SETTINGS if setting.name == "recorder"))
 
 
 def place_options(function: Any) -> Any:
@@ -151,9 +164,10 @@ def _place_options(function: Any, places: str) -> Any:
     function = click.option(
         "--remote-dir",
         metavar="FOLDER",
+        cls=Shared,
         help="Memprof's folder there.  [default: ~/.cache/memprof or /tmp/memprof-UID; by adb /data/local/tmp/memprof]",
     )(function)
-    return click.option("--on", metavar="PLACE", help=f"Measure on another machine: {places}.")(function)
+    return click.option("--on", metavar="PLACE", cls=Shared, help=f"Measure on another machine: {places}.")(function)
 
 
 def here_only(command: str, reason: str) -> Callable[[Any], Any]:
@@ -168,7 +182,7 @@ def here_only(command: str, reason: str) -> Callable[[Any], Any]:
 
 
 machines_option = click.option(
-    "--machines", metavar="LABEL=VALUE,...", help="With --on dask: only machines of the fleet that have these labels."
+    "--machines", metavar="LABEL=VALUE,...", cls=Shared, help="With --on dask: only machines of the fleet that have these labels."
 )
 
 
@@ -180,9 +194,6 @@ def security_options(function: Any) -> Any:
     for option, what in (("--tls-key", "key"), ("--tls-cert", "certificate"), ("--tls-ca", "authority's certificate")):
         function = click.option(option, metavar="FILE", help=f"The {what} for a tls:// scheduler, a PEM file.")(function)
     return function
-
-
-cooling_option = _named("max-temperature")
 
 
 @contextmanager
@@ -207,7 +218,10 @@ def say_compiling(place: Any, recorder: str | None = None) -> None:
 
 
 recording_option = click.option(
-    "--keep-recording", is_flag=True, help="Keep the recording of each run in a folder beside the runs file; `memprof import` reads them."
+    "--keep-recording",
+    is_flag=True,
+    cls=Shared,
+    help="Keep the recording of each run in a folder beside the runs file; `memprof import` reads them.",
 )
 
 
@@ -218,7 +232,7 @@ def recordings_of(output: str | None, keep_recording: bool) -> Path | None:
     return (Path(output) if output else unused_path()).with_suffix(".recordings")
 
 
-VERBOSE = click.option("--verbose", is_flag=True, help="Show all output of a failed run, not only the line that says why.")
+VERBOSE = click.option("--verbose", is_flag=True, cls=Shared, help="Show all output of a failed run, not only the line that says why.")
 
 
 def measure_suite(

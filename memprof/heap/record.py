@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,11 +22,10 @@ from ..base.errors import InputError, MeasurementError, UsageError, os_reason
 from ..campaign import campaign
 from ..campaign.progress import Progress, Quiet
 from ..places.leftovers import end_leftovers, scratch
-from ..recording.order import Start
 from ..records.phases import WORDS
-from ..records.types import WARMUP, Job, Model, Outcome, Run
+from ..records.types import WARMUP, Outcome, Run
 from ..subjects.order import Order
-from ..subjects.orders import plan
+from ..subjects.orders import of_one
 from ..subjects.suite import Suite
 from . import heaptrack, phases
 
@@ -43,14 +42,13 @@ _WATCHED_NS = 20_000_000  # the tool's own pace makes finer polling pointless
 
 @dataclass(frozen=True)
 class Request:
-    """A recording to be made, of either `suite` (a model in a runtime), `command` (any program) or `order` (one run that is known in full).
+    """A recording to be made, of either `suite` (a model in a runtime, or a program) or `order` (one run that is known in full).
 
     tool: None for the fastest installed tool that can. until: the last phase wanted, None for all. detailed_freq, threshold (percent): massif's.
     """
 
     folder: Path
     suite: Suite | None = None
-    command: tuple[str, ...] = ()
     order: Order | None = None
     tool: Tool | None = None
     until: str | None = None
@@ -58,7 +56,6 @@ class Request:
     stacks: bool = False
     detailed_freq: int | None = None
     threshold: float | None = None
-    timeout_ns: int = 600 * 10**9
 
 
 @dataclass(frozen=True)
@@ -142,18 +139,14 @@ def record(request: Request, progress: Progress) -> Recorded:
     Raises UsageError or InputError before anything starts, MeasurementError if the program ended without leaving the tool's file.
     """
     order = _order(request)
-    python = interpreter(order, request.command)
+    python = interpreter(order)
     tool, sentence = choose(request, python)
     _make(request.folder)
     progress.say(sentence)
     end_leftovers()
     with scratch("heap") as work:  # heaptrack's script cannot cope with a space in its file's path
-        wrap = _wrap(tool, request, str(work.folder), python)
-        if order is not None:
-            order = _under(order, tool, request, wrap, progress.say)
-            (run,) = campaign.measure([order], Quiet(progress), lambda line: None)
-        else:
-            run = _program(request, tool, wrap, python, Quiet(progress))
+        wrap = _wrap(tool, request, str(work.folder), python, order.argv is not None)
+        (run,) = campaign.measure([_under(order, tool, request, wrap, progress.say)], Quiet(progress), lambda line: None)
         kept = _kept(tool, work.folder, request.folder)
     if tool == "massif" and _illegal_instruction(run.outcome):
         run = replace(run, outcome=replace(run.outcome, hints=(*run.outcome.hints, _UNKNOWN_TO_VALGRIND)))
@@ -167,32 +160,31 @@ def record(request: Request, progress: Progress) -> Recorded:
     return Recorded(tool, tuple(kept), run, partial)
 
 
-def _order(request: Request) -> Order | None:
+def _order(request: Request) -> Order:
     if request.order is not None:
         return request.order
-    if request.suite is None:
-        if not request.command:
-            raise UsageError("name a model and a runtime, or a program behind --")
-        return None
-    if request.command:
-        raise UsageError("name a model or a program, not both")
+    suite = request.suite or Suite()
+    if suite.only.command is not None:
+        if request.until is not None:
+            raise UsageError("--phases is for a model in a runtime (-r); a program has no phases that memprof could end it after")
+        if suite.phases:
+            raise UsageError("--phase has gdb follow the program, which does not go with a profiler")
+        order = of_one(suite)
+        if order.error is not None:
+            raise order.error
+        return order
     executes = request.until in (None, WARMUP)
-    suite = replace(request.suite, repeats=1, warmup=request.suite.warmup or 0 if executes else 0, timeout_ns=request.timeout_ns)
-    if request.until == WARMUP and not suite.warmup:
-        suite = replace(suite, warmup=1)
-    orders = plan(replace(suite, runs=suite.runs or 1)).orders
-    if len(orders) != 1:
-        raise UsageError("one model in one runtime with one thread count at a time")
-    return orders[0]
+    warmup = max(suite.warmup or 0, int(request.until == WARMUP)) if executes else 0
+    # release: a tool that ends the program at a phase, or its teardown, frees too
+    return of_one(replace(suite, warmup=warmup, runs=suite.runs or 1, release=False))
 
 
-def interpreter(order: Order | None, command: Sequence[str] = ()) -> str | None:
-    """The interpreter that runs an order's program or a command, None if that is not Python."""
-    if order is not None and order.argv is None:
+def interpreter(order: Order) -> str | None:
+    """The interpreter that runs an order's program, None if that is not Python."""
+    if order.argv is None:
         return order.python or None
-    command = command if order is None else order.argv or ()
-    name = os.path.basename(command[0])
-    program = shutil.which(command[0])
+    name = os.path.basename(order.argv[0])
+    program = shutil.which(order.argv[0])
     return program if program and name.startswith(("python", "pypy")) else None
 
 
@@ -210,8 +202,8 @@ def _make(folder: Path) -> None:
 # -- starting
 
 
-def _wrap(tool: Tool, request: Request, scratch: str, python: str | None) -> tuple[str, ...]:
-    """The words in front of the program's command."""
+def _wrap(tool: Tool, request: Request, scratch: str, python: str | None, of_program: bool) -> tuple[str, ...]:
+    """The words in front of the program's command. of_program: it is none of memprof's runners."""
     if tool == "heaptrack":
         return ("heaptrack", "-o", f"{scratch}/heaptrack")
     if tool == "memray":
@@ -226,7 +218,7 @@ def _wrap(tool: Tool, request: Request, scratch: str, python: str | None) -> tup
         f"--massif-out-file={scratch.replace('%', '%%')}/massif.out.%p",
         "--depth=60",
     ]
-    if request.suite is None:
+    if of_program:
         words.append("--trace-children=yes")  # the program that a script starts
     if request.pages_as_heap:
         words.append("--pages-as-heap=yes")
@@ -247,45 +239,17 @@ def _under(order: Order, tool: Tool, request: Request, wrap: tuple[str, ...], sa
         # valgrind runs one thread at a time anyway, and 3.19 was seen to hang at the exit of a process whose pool of threads still waits.
         if "OPENBLAS_NUM_THREADS" not in {**os.environ, **env}:
             env["OPENBLAS_NUM_THREADS"] = "1"
-        if job.threads is None:
+        if job.threads is None and order.argv is None:
             say("under massif with 1 thread, since valgrind runs one at a time anyway; --threads sets another count")
             job = replace(job, threads=1)
             if order.runtime.threads_env:
                 env[order.runtime.threads_env] = "1"
-        if request.until is None and order.runtime.name != "synthetic":
+        if request.until is None and order.argv is None and order.runtime.name != "synthetic":
             say("massif takes very long in EXECUTE where kernels use FMA; --phases load,prepare ends before it")
     under = replace(order, job=job, env=env, until=request.until, grace_ns=_GRACE_NS)
     if tool == "memray":
         return replace(under, wrap=wrap, interprets=True, teardown=True, argv=order.argv[1:] if order.argv is not None else None)
-    return replace(under, wrap=wrap, teardown=tool == "heaptrack")
-
-
-def _program(request: Request, tool: Tool, wrap: tuple[str, ...], python: str | None, progress: Progress) -> Run:
-    command = request.command
-    if shutil.which(command[0]) is None:
-        raise InputError(f"{command[0]}: no such program")
-    name = os.path.basename(command[0])
-    job = Job(
-        Model(name, shutil.which(command[0]) or command[0], (), 0, ""),
-        "program",
-        tool,
-        1,
-        0,
-        1,
-        timeout_ns=request.timeout_ns,
-        interval_ns=_WATCHED_NS,
-        iterations_interval_ns=_WATCHED_NS,
-    )
-    environment: Mapping[str, str | None] = (
-        {"OPENBLAS_NUM_THREADS": "1"} if tool == "massif" and "OPENBLAS_NUM_THREADS" not in os.environ else {}
-    )
-    argv = [*wrap, *(command[1:] if tool == "memray" else command)]
-    start = Start(argv=argv, env=environment, grace_ns=_GRACE_NS, writers=_HEAPTRACK_WRITERS if tool == "heaptrack" else None)
-    progress.started(job, 1, 1)
-    run = campaign.measure_program(job, start, progress)
-    if run.outcome.status == "lost" and run.outcome.exit_code == 0:
-        return replace(run, outcome=replace(run.outcome, status="ok", phase=None))  # it ended well, but has no phases to show it
-    return run
+    return replace(under, wrap=wrap, teardown=tool == "heaptrack", writers=_HEAPTRACK_WRITERS if tool == "heaptrack" else ())
 
 
 # -- afterwards

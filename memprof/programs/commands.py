@@ -101,11 +101,6 @@ def parse_regex(text: str) -> tuple[str, str]:
     return phases.own(phases.named(name)), regex
 
 
-def parse_regexes(texts: Sequence[str]) -> dict[str, str]:
-    """`parse_regex` of each text, as regular expression by phase. Raises UsageError."""
-    return dict(parse_regex(text) for text in texts)
-
-
 # -- the program of a command, and its model
 
 

@@ -46,10 +46,12 @@ def of_commands(suite: Suite, programs: Sequence[Variant], model: Model | None) 
 def check_drive(suite: Suite, programs: Sequence[Variant]) -> None:
     """Raises UsageError for a load that cannot be put on what is measured."""
     if not programs or len(programs) < len(variants_of(suite)):
-        raise UsageError("--drive is for servers, which are commands: --cmd NAME='PROGRAM WORD...'")
+        raise UsageError("--drive is for servers, which are programs: --cmd NAME='PROGRAM WORD...', or -- PROGRAM WORD...")
     if suite.phases or suite.phase_regexes:
         raise UsageError("--drive says where the server's phases end: give neither --phase nor --phase-regex")
     suite.place.only_here("--drive")
+    if suite.drive is not None:
+        suite.drive.content()
 
 
 def _sweep(suite: Suite, variant: Variant, command: Command) -> tuple[int | None, ...]:

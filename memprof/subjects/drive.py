@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
-from ..base.errors import UsageError
+from ..base.errors import InputError, UsageError, os_reason
 from ..base.units import counted
 
 _LOOPBACK = "127.0.0.1"
+_WRITE = f"write openai:PORT or http:PORT/PATH, with HOST: before PORT for a server that does not listen on {_LOOPBACK}"
+_NUMBERS = ("prompts", "generate", "parallel", "distinct")
+_OF_OPENAI = ("prompts", "generate", "distinct")
 
 
 @dataclass(frozen=True)
 class Drive:
-    """A load: where the server listens, tokens of a prompt, tokens generated, requests open at once, and how many prompts differ (None: all)."""
+    """A load: where the server listens, and how many requests are open at once.
+
+    kind: openai, for a server of its completions API, or http for any other. Of openai: tokens of a prompt, tokens generated, and how many prompts
+    differ (None: all). Of http: the path that is asked for, and the file that each request posts as its body (None: a GET).
+    """
 
     host: str
     port: int
@@ -20,22 +29,49 @@ class Drive:
     generate: int = 32
     parallel: int = 1
     distinct: int | None = None
+    kind: Literal["openai", "http"] = "openai"
+    path: str = "/"
+    body: str | None = None
 
     @property
     def words(self) -> str:
         """The load as a table's title has it."""
+        if self.kind == "http":
+            return f"{'POST' if self.body is not None else 'GET'} {self.path}, {self.parallel} at once"
         differing = "all different" if self.distinct is None else f"{self.distinct} different"
         return f"prompts of {counted(self.prompts, 'token')}, {differing}, {self.generate} generated, {self.parallel} at once"
 
+    def content(self) -> bytes | None:
+        """What each request posts, None for nothing. Raises InputError if its file cannot be read."""
+        try:
+            return Path(self.body).read_bytes() if self.body is not None else None
+        except OSError as error:
+            raise InputError(f"--drive: {self.body}: {os_reason(error)}") from None
 
-def parse(text: str, prompts: int | None, generate: int | None, parallel: int | None, distinct: int | None) -> Drive:
-    """`openai:PORT` or `openai:HOST:PORT`, with the numbers of the load; None for the default. Raises UsageError."""
-    kind, colon, place = text.partition(":")
+
+def parse(text: str) -> Drive:
+    """`openai:[HOST:]PORT` or `http:[HOST:]PORT[/PATH]`, then words such as `,parallel=4`. Raises UsageError."""
+    address, *words = text.split(",")
+    kind, _, place = address.partition(":")
+    place, slash, path = place.partition("/")
     host, _, port = place.rpartition(":")
-    if kind != "openai" or not colon or not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
-        raise UsageError(f"--drive {text!r}: write openai:PORT, or openai:HOST:PORT for a server that does not listen on {_LOOPBACK}")
-    given = {"prompts": prompts, "generate": generate, "parallel": parallel, "distinct": distinct}
-    for name, number in given.items():
-        if number is not None and number < 1:
-            raise UsageError(f"--{name} {number}: it is at least 1")
-    return Drive(host or _LOOPBACK, int(port), **{name: number for name, number in given.items() if number is not None})
+    if (
+        kind not in ("openai", "http")
+        or not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536)
+        or (slash and kind == "openai")
+    ):
+        raise UsageError(f"--drive {text!r}: {_WRITE}")
+    numbers: dict[str, int] = {}
+    body: str | None = None
+    for word in words:
+        name, _, value = word.partition("=")
+        if name == "body" and value and kind == "http":
+            body = value
+        elif name not in _NUMBERS or (kind == "http" and name in _OF_OPENAI):
+            known = ["parallel", "body"] if kind == "http" else list(_NUMBERS)
+            raise UsageError(f"--drive {text!r}: {kind} has no {word!r}; it has {', '.join(f'{each}=' for each in known)}")
+        elif not (value.isascii() and value.isdecimal() and int(value) > 0):
+            raise UsageError(f"--drive {text!r}: {name} is a number from 1 on")
+        else:
+            numbers[name] = int(value)
+    return Drive(host or _LOOPBACK, int(port), kind=kind, path=f"/{path}", body=body, **numbers)  # type: ignore[arg-type]

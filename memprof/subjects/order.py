@@ -23,7 +23,8 @@ class Order:
     argv: the command to start in place of the interpreter and memprof's runner. cwd: its working folder, None for memprof's own.
     command: what is to be watched of a program that is not memprof's runner, None for that.
     wrap: the program to start it under, with its arguments: a profiler. interprets: the profiler is itself the interpreter, and takes the path of
-    memprof's runner. until: the phase after which it is done.
+    memprof's runner. writers: programs that the profiler starts beside the child, by name (see memprof.heap.record). until: the phase after which
+    it is done.
     teardown: let the interpreter end as any program does. grace_ns: how long the child may take to end once it is done
     or was asked to end, 0 for no such limit; at its time limit it is then asked with SIGTERM first.
     group: a control group to make for the child, join and remove; rlimits: by name, in bytes. drop: files beside the
@@ -49,6 +50,7 @@ class Order:
     command: Command | None = None
     wrap: tuple[str, ...] = ()
     interprets: bool = False
+    writers: Sequence[str] = ()
     until: str | None = None
     teardown: bool = False
     grace_ns: int = 0

@@ -1,26 +1,30 @@
 """One table of the words for what is measured and how: the same in every question, with one meaning.
 
-Each makes an option of the command line, and a field of a Suite. The module is light, as every command imports it: what reads a word is imported
-when it is read.
+Each makes an option of the command line, a key of a suite's file, and a field of a Suite. The module is light, as every command imports it: what
+reads programs is imported when such a word is read.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from ..base.errors import UsageError
 from ..base.units import parse_celsius, parse_duration_ns
+from . import drive, values
 
 
 @dataclass(frozen=True)
 class Setting:
     """A word for what is measured.
 
-    name: that of its option. field: that of Suite. read: the value of its text, for one that can be repeated a pair of key and value; None for the
-    text itself. choices: the only texts. kind: of the value that click makes: text, a whole number or a switch. only: the one kind of subject that
-    heeds it, empty for both.
+    name: that of its option; in a file it has _ for -. field: that of Suite. read: the value of its text, for one that can be repeated a pair of
+    key and value; None for the text itself. choices: the only texts. kind: of the value that click makes: text, a whole number or a switch.
+    only: the one kind of subject that heeds it, empty for both. in_file: its type in a file, for each key where it can be repeated; None for
+    `kind`. path: a file or folder; in a suite's file it is relative to that. default: a switch that is on until it is switched off.
     """
 
     name: str
@@ -32,41 +36,46 @@ class Setting:
     choices: tuple[str, ...] = ()
     kind: type = str
     only: Literal["", "runtime", "program"] = ""
+    in_file: Any = None
+    path: bool = False
+    default: bool = False
 
     @property
     def parameter(self) -> str:
-        """Its keyword among the words of a command."""
+        """Its keyword among the words of a command, and its key in a file."""
         return self.name.replace("-", "_")
 
+    @property
+    def file_type(self) -> Any:
+        """The type of its value in a file."""
+        if self.many:
+            return dict[str, self.in_file or str]  # type: ignore[misc]
+        return Literal[self.choices] if self.choices else self.in_file or self.kind
+
     def value(self, given: Any) -> Any:
-        """The field's value. given: what click made of a word that is there. Raises UsageError."""
+        """The field's value. given: what click made of the option. Raises UsageError."""
         if self.many:
             return dict(map(self.read, given)) if self.read is not None else tuple(given)
         return self.read(given) if self.read is not None else given
 
-
-def _setting(text: str) -> tuple[str, str]:
-    from ..programs.runtimes import split_setting
-
-    return split_setting(text)
-
-
-def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    from .suite import parse_shape
-
-    return parse_shape(text)
+    def value_in(self, folder: Path, given: Any) -> Any:
+        """The field's value. given: as a file in that folder has it, of `file_type`. Raises UsageError."""
+        if self.many:
+            return self.value([f"{key}={_text(each)}" for key, each in given.items()])
+        text = given if self.kind is not str else _text(given)
+        return self.value(relative(folder, text) if self.path else text)
 
 
-def _threads(text: str) -> tuple[int, ...]:
-    from .suite import parse_threads
+def _text(value: Any) -> str:
+    """A value of a file as the command line has it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
-    return parse_threads(text)
 
-
-def _cpus(text: str) -> str:
-    from .suite import canonical_cpus
-
-    return canonical_cpus(text)
+def relative(folder: Path, text: str) -> str:
+    """A path that is relative to a folder."""
+    return str(folder / os.path.expanduser(text)) if text else ""  # an empty word is not the folder; who uses it says so
 
 
 def _phase(text: str) -> tuple[str, str]:
@@ -82,14 +91,23 @@ def _phase_regex(text: str) -> tuple[str, str]:
 
 
 SETTINGS = (
-    Setting("set", "set", "A knob of the runtime (repeatable).", "KEY=VALUE", _setting, many=True),
-    Setting("threads", "threads", "Thread counts.  [default: the runtime's own]", "N,N,...", _threads),
-    Setting("env", "env", "A variable for the child (repeatable).", "NAME=VALUE", _setting, many=True),
+    Setting("set", "set", "A knob of the runtime (repeatable).", "KEY=VALUE", values.parse_pair, many=True, in_file=str | int | bool),
+    Setting("threads", "threads", "Thread counts.  [default: the runtime's own]", "N,N,...", values.parse_threads, in_file=int | list[int]),
+    Setting("env", "env", "A variable for the child (repeatable).", "NAME=VALUE", values.parse_pair, many=True),
     Setting("python", "python", "The interpreter that has the runtime.  [default: memprof's own]", "PATH", only="runtime"),
-    Setting("shape", "shapes", "An input's shape (repeatable).", "INPUT=1,3,224,224", _shape, many=True, only="runtime"),
-    Setting("inputs", "inputs", "Inputs by name. memprof makes those that it lacks.", "FILE.npz", only="runtime"),
-    Setting("name", "name", "The model's name in tables.", "NAME"),
-    Setting("cwd", "cwd", "The folder that a program runs in.  [default: this one]", "FOLDER", only="program"),
+    Setting(
+        "shape",
+        "shapes",
+        "An input's shape (repeatable).",
+        "INPUT=1,3,224,224",
+        values.parse_shape,
+        many=True,
+        only="runtime",
+        in_file=list[int],
+    ),
+    Setting("inputs", "inputs", "Inputs by name. memprof makes those that it lacks.", "FILE.npz", only="runtime", path=True),
+    Setting("name", "name", "The model's name in tables.  [default: its file's, or the program's]", "NAME"),
+    Setting("cwd", "cwd", "The folder that a program runs in.  [default: this one]", "FOLDER", only="program", path=True),
     Setting(
         "phase",
         "phases",
@@ -108,8 +126,17 @@ SETTINGS = (
         many=True,
         only="program",
     ),
-    Setting("warmup", "warmup", "Iterations that are not timed.", "N", kind=int),
-    Setting("runs", "runs", "Timed iterations.", "N", kind=int),
+    Setting(
+        "drive",
+        "drive",
+        "The program is a server, which memprof asks: --warmup and --runs are requests. openai:PORT, or http:PORT/PATH for any other; then "
+        "prompts=N, generate=N, parallel=N, distinct=N or body=FILE, each after a comma.",
+        "openai:PORT,...",
+        drive.parse,
+        only="program",
+    ),
+    Setting("warmup", "warmup", "Iterations that are not timed.  [default: 5; fewer where a question needs fewer]", "N", kind=int),
+    Setting("runs", "runs", "Timed iterations.  [default: 5; fewer where a question needs fewer]", "N", kind=int),
     Setting("cache", "cache", "The model's page cache before each run.  [default: warm]", choices=("warm", "cold", "asis")),
     Setting(
         "deterministic",
@@ -117,7 +144,7 @@ SETTINGS = (
         "No address randomisation, a fixed hash seed, one malloc arena, and one thread unless --threads says otherwise.",
         kind=bool,
     ),
-    Setting("cpus", "cpus", "The CPUs that the run may use; fewer make the bound of peaks smaller.", "0-3,6", _cpus),
+    Setting("cpus", "cpus", "The CPUs that the run may use; fewer make the bound of peaks smaller.", "0-3,6", values.canonical_cpus),
     Setting("no-swap", "no_swap", "Keep the run's pages out of swap and zram, by a control group.", kind=bool),
     Setting(
         "recorder",
@@ -127,7 +154,13 @@ SETTINGS = (
         choices=("python", "c"),
     ),
     Setting("timeout", "timeout_ns", "The longest time that a run may take.  [default: 10min]", "TIME", parse_duration_ns),
-    Setting("interval", "interval_ns", "The polling period, for all phases.", "TIME", parse_duration_ns),
+    Setting(
+        "interval",
+        "interval_ns",
+        "The polling period, for all phases.  [default: 1ms; timed iterations 5ms, or none if the runtime uses every CPU]",
+        "TIME",
+        parse_duration_ns,
+    ),
     Setting(
         "max-temperature",
         "max_celsius",
@@ -136,12 +169,25 @@ SETTINGS = (
         parse_celsius,
     ),
 )
+# Of a campaign, which measures each variant several times; a question decides that itself.
+REPEATS = Setting(
+    "repeats", "repeats", "Fresh processes per variant. Fewer than 5 cannot decide a comparison.  [default: 5; of exec 1]", "N", kind=int
+)
+RELEASE = Setting(
+    "release",
+    "release",
+    "End with the phase RELEASE: the runtime is deleted, and the memory that stays is shown.  [default: --release]",
+    kind=bool,
+    only="runtime",
+    default=True,
+)
+OF_A_SUITE = (*SETTINGS, REPEATS, RELEASE)
 
 
 def fields(words: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """The fields of a Suite from the words of a command line. kind: of the subject, as `Setting.only` has it, empty if there is none yet. Raises
     UsageError, for a setting that the subject does not heed too."""
-    given = [setting for setting in SETTINGS if words[setting.parameter] not in (None, ())]
+    given = [setting for setting in OF_A_SUITE if words.get(setting.parameter) not in (None, ())]
     for setting in given:
         if kind and setting.only not in ("", kind):
             raise UsageError(f"--{setting.name} is for a {setting.only}")

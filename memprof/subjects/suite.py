@@ -27,25 +27,26 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from ..base import toml
 from ..base.errors import InputError, UsageError, near_or_all, os_reason
-from ..base.units import parse_bytes, parse_duration_ns
+from ..base.units import parse_bytes
 from ..places.place import HERE, Place, RecorderKind
-from ..programs import commands, runtimes
+from ..programs import commands
 from ..programs.commands import Command
 from ..records.types import COMMAND, Cache
 from .drive import Drive
+from .settings import OF_A_SUITE, relative
+from .values import parse_pair, parse_sizes, parse_threads
 
 MS = 1_000_000
 ALL = "all"  # in place of a runtime's name: every one that is installed
-_MOST_CPUS = 8192  # CONFIG_NR_CPUS of the largest kernels
 
 
 @dataclass(frozen=True)
@@ -222,33 +223,22 @@ class _FileBuild(msgspec.Struct, forbid_unknown_fields=True):
     python: str | None = None
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _Subjects(msgspec.Struct, forbid_unknown_fields=True):
     models: list[str] = []
     model: list[_FileModel] = []
     runtimes: list[str] = []
     variant: list[_FileVariant] = []
-    set: dict[str, str | int | bool] = {}
-    threads: int | list[int] = []
-    warmup: int | None = None
-    runs: int | None = None
-    repeats: int | None = None
-    interval: str | None = None
-    cache: Literal["warm", "cold", "asis"] | None = None
-    deterministic: bool | None = None
-    timeout: str | None = None
-    python: str | None = None
-    env: dict[str, str] = {}
-    shape: dict[str, list[int]] = {}
-    inputs: str | None = None
-    cwd: str | None = None
-    phase: dict[str, str] = {}
-    phase_regex: dict[str, str] = {}
     build: _FileBuild | None = None
-    cpus: str | None = None
-    no_swap: bool | None = None
-    release: bool | None = None
     growth: list[_FileGrowth] = []
     law: list[_FileLaw] = []
+
+
+_File = msgspec.defstruct(
+    "_File",
+    [(setting.parameter, setting.file_type | msgspec.UnsetType, msgspec.UNSET) for setting in OF_A_SUITE],
+    bases=(_Subjects,),
+    forbid_unknown_fields=True,
+)
 
 
 def read(path: Path, folder: Path | None = None) -> Suite:
@@ -257,40 +247,27 @@ def read(path: Path, folder: Path | None = None) -> Suite:
     Raises InputError if it cannot be read, or for a word or value that no suite has.
     """
     try:
-        file: _File = toml.read(path, _File)
+        file: Any = toml.read(path, _File)
     except OSError as error:
         raise InputError(f"suite {path}: {os_reason(error)}") from None
     except ValueError as error:
         raise InputError(f"suite {path}: {_reason(error)}") from None
     folder = folder or path.parent
-    return Suite(
-        models=tuple(_relative(folder, model) for model in (*file.models, *(model.path for model in file.model))),
-        model_shapes={_relative(folder, model.path): _shapes(model.shape) for model in file.model if model.shape},
-        runtimes=tuple(_relative(folder, name) if name.endswith(".py") else name for name in file.runtimes),
+    values = {setting: getattr(file, setting.parameter) for setting in OF_A_SUITE}
+    given = {setting: value for setting, value in values.items() if value not in (msgspec.UNSET, [], {})}
+    suite = Suite(
+        models=tuple(relative(folder, model) for model in (*file.models, *(model.path for model in file.model))),
+        model_shapes={relative(folder, model.path): _shapes(model.shape) for model in file.model if model.shape},
+        runtimes=tuple(relative(folder, name) if name.endswith(".py") else name for name in file.runtimes),
         variants=tuple(_variant(variant, folder, path) for variant in file.variant),
-        set=_texts(file.set),
-        threads=_counts(file.threads),
-        warmup=file.warmup,
-        runs=file.runs,
-        repeats=file.repeats,
-        interval_ns=parse_duration_ns(file.interval) if file.interval else None,
-        cache=file.cache,
-        deterministic=file.deterministic,
-        timeout_ns=parse_duration_ns(file.timeout) if file.timeout else None,
-        python=file.python,
-        env=file.env,
-        shapes=_shapes(file.shape),
-        inputs=_relative(folder, file.inputs) if file.inputs else None,
-        cwd=_relative(folder, file.cwd) if file.cwd else None,
-        phases=dict(_phase(f"{name}={function}") for name, function in file.phase.items()),
-        phase_regexes=dict(commands.parse_regex(f"{name}={regex}") for name, regex in file.phase_regex.items()),
         build=Build(file.build.command, file.build.python) if file.build else None,
-        cpus=canonical_cpus(file.cpus) if file.cpus is not None else None,
-        no_swap=file.no_swap,
-        release=file.release,
         growth=tuple(_growth(wish, path) for wish in file.growth),
         laws=tuple(_law(wish, path) for wish in file.law),
+        **{setting.field: setting.value_in(folder, value) for setting, value in given.items()},
     )
+    if suite.drive is not None and suite.drive.body is not None:
+        suite = replace(suite, drive=replace(suite.drive, body=relative(folder, suite.drive.body)))
+    return suite
 
 
 def _growth(wish: _FileGrowth, path: Path) -> GrowthWish:
@@ -318,10 +295,10 @@ def _variant(variant: _FileVariant, folder: Path, path: Path) -> Variant:
     if variant.cmd:
         command = commands.of_words(commands.split(variant.cmd) if isinstance(variant.cmd, str) else variant.cmd)
         # The file's own words win over those in front of the program; a suite may be started from anywhere.
-        where = _relative(folder, variant.cwd) if variant.cwd else str(folder)
+        where = relative(folder, variant.cwd) if variant.cwd else str(folder)
         command = replace(command, name=variant.name or command.name, cwd=where)
     return Variant(
-        runtime=_relative(folder, variant.runtime) if variant.runtime.endswith(".py") else variant.runtime or COMMAND,
+        runtime=relative(folder, variant.runtime) if variant.runtime.endswith(".py") else variant.runtime or COMMAND,
         name=variant.name or (command.name if command else ""),
         set=_texts(variant.set),
         threads=_counts(variant.threads),
@@ -343,10 +320,6 @@ def _reason(error: Exception) -> str:
         return str(error)
     fields = {"variant": _FileVariant, "model": _FileModel, "growth": _FileGrowth}.get(unknown[2], _File).__struct_fields__
     return f"there is no {unknown[1]!r}{near_or_all(unknown[1], fields)}"
-
-
-def _relative(folder: Path, text: str) -> str:
-    return str(folder / os.path.expanduser(text)) if text else ""  # an empty word is not the folder; who uses it says so
 
 
 def _texts(settings: Mapping[str, str | int | bool]) -> dict[str, str]:
@@ -372,7 +345,7 @@ def parse_variant(text: str) -> Variant:
     python: str | None = None
     threads: tuple[int, ...] = ()
     for setting in settings:
-        key, value = runtimes.split_setting(setting)
+        key, value = parse_pair(setting)
         if key == "python":
             python = value
         elif key == "threads":
@@ -380,7 +353,7 @@ def parse_variant(text: str) -> Variant:
         elif key.startswith("env."):
             env[key[4:]] = value
         elif key.startswith("shape."):
-            shapes[key[6:]] = _sizes(value, f"--variant {name}: {setting!r}: write shape.INPUT=1x3x224x224")
+            shapes[key[6:]] = parse_sizes(value, f"--variant {name}: {setting!r}: write shape.INPUT=1x3x224x224")
         else:
             knobs[key] = value
     return Variant(runtime=runtime, name=name, set=knobs, threads=threads, python=python, env=env, shapes=shapes)
@@ -390,68 +363,3 @@ def parse_cmd(text: str) -> Variant:
     """`NAME=./app --model m.tflite` as a variant: see memprof.programs.commands. Raises UsageError."""
     command = commands.parse(text)
     return Variant(runtime=COMMAND, name=command.name, command=command)
-
-
-def _phase(text: str) -> tuple[str, str]:
-    from ..programs import symbols  # it reads programs: only for suites that name functions
-
-    return symbols.parse_phase(text)
-
-
-def parse_phases(texts: Sequence[str]) -> dict[str, str]:
-    """Texts such as `load=nnfw_load_model_from_file` as function by phase. Raises UsageError."""
-    return dict(_phase(text) for text in texts)
-
-
-def parse_threads(text: str) -> tuple[int, ...]:
-    """Thread counts in `1,2,4`. Raises UsageError."""
-    try:
-        counts = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        counts = ()
-    if not counts or min(counts) < 1:
-        raise UsageError(f"--threads {text!r}: write whole numbers from 1 on, such as 1,2,4")
-    return counts
-
-
-def parse_cpus(text: str) -> tuple[int, ...]:
-    """CPU numbers in `0-3,6`, ascending. Raises UsageError."""
-    numbers: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        ends = (first, last if dash else first)
-        if not all(end.isdecimal() and end.isascii() and int(end) < _MOST_CPUS for end in ends) or int(ends[0]) > int(ends[1]):
-            raise UsageError(f"--cpus {text!r}: write numbers and ranges such as 0-3,6")
-        numbers.update(range(int(ends[0]), int(ends[1]) + 1))
-    return tuple(sorted(numbers))
-
-
-def canonical_cpus(text: str) -> str:
-    """The same CPUs in the shortest form: `3,0,1` is `0-1,3`. Raises UsageError."""
-    parts: list[list[int]] = []
-    for number in parse_cpus(text):
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1] = [parts[-1][0], number]
-        else:
-            parts.append([number])
-    return ",".join("-".join(map(str, part)) for part in parts)
-
-
-def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """`INPUT=1,3,224,224` (or `INPUT=` for a scalar). Raises UsageError."""
-    name, equals, sizes = text.rpartition("=")
-    said = f"--shape {text!r}: write INPUT=1,3,224,224"
-    if not equals or not name:
-        raise UsageError(said)
-    return name, _sizes(sizes, said)
-
-
-def _sizes(text: str, said: str) -> tuple[int, ...]:
-    """The sizes in `1,3,224,224` or `1x3x224x224`. Raises UsageError with what is said."""
-    try:
-        sizes = tuple(int(part) for part in text.replace("x", ",").split(",") if part)
-    except ValueError:
-        raise UsageError(said) from None
-    if min(sizes, default=0) < 0:
-        raise UsageError(said)
-    return sizes

@@ -113,8 +113,10 @@ def test_memray_converted_model_interpreter(scenario: Scenario, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        (["-o", "out"], 2, "name a model and a runtime, or a program behind --"),
-        (["-o", "out", "--", "no-such-program-anywhere"], 5, "no-such-program-anywhere: no such program"),
+        (["-o", "out"], 2, "name a runtime, -r NAME, or a program, -- PROGRAM WORD..."),
+        (["-o", "out", "--phase", "load=f", "--", "true"], 2, "--phase has gdb follow the program"),
+        (["-o", "out", "--shape", "x=1", "--", "true"], 2, "--shape is for a runtime"),
+        (["-o", "out", "--", "no-such-program-anywhere"], 5, "there is no command no-such-program-anywhere"),
         (["-o", "full", "--", "true"], 5, "full is not empty: name a new folder with -o"),
         (["-o", "out", "--phases", "load", "--", "true"], 2, "--phases is for a model in a runtime"),
         (["model.json", "-r", "synthetic", "--phases", "laod", "-o", "out"], 2, "there is no phase 'laod'; did you mean load?"),

@@ -1,4 +1,4 @@
-"""`run --cmd ... --drive openai:PORT`: phases, tokens and memory of a server that memprof asks, and all that it may do instead."""
+"""`run --cmd ... --drive`: phases, tokens and memory of a server that memprof asks, and all that it may do instead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from memprof.records import store
 from memprof.subjects.drive import Drive, parse
 
 SERVER = Path(__file__).parents[1] / "support" / "completion_server.py"
-KIB = 1 << 10
+KIB, MIB = 1 << 10, 1 << 20
 
 
 @pytest.fixture
@@ -31,9 +31,9 @@ def drive(memprof, tmp_path, port, monkeypatch):
     """drive(mode, word...) -> (result, run): a server of that mode under a load."""
     monkeypatch.setattr(load_generator, "_DEATH_S", 60.0)  # a busy machine may say late that the server has died
 
-    def run(mode, *words, timeout="200s"):
+    def run(mode, *words, more="", timeout="200s"):
         runs = tmp_path / "runs.jsonl"
-        load = ["--drive", f"openai:{port}", "--prompts", "16", "--generate", "4", "--warmup", "1", "--runs", "4", "--repeats", "1"]
+        load = ["--drive", f"openai:{port},prompts=16,generate=4{more}", "--warmup", "1", "--runs", "4", "--repeats", "1"]
         server = f"s={shlex.join([sys.executable, str(SERVER)])} {port} {mode}"
         result = memprof("run", "--cmd", server, *load, "--timeout", timeout, "-o", str(runs), *words)
         return result, store.load([runs]).runs[0] if runs.exists() and runs.stat().st_size else None
@@ -86,7 +86,7 @@ def test_server_without_streaming(drive, mode, why):
 
 
 def test_requests_parallel_with_repeated_prompts(drive):
-    _, run = drive("well", "--parallel", "3", "--distinct", "2")
+    _, run = drive("well", more=",parallel=3,distinct=2")
 
     assert run.outcome.ok, run.outcome.sentence
     assert run.job.drive == "prompts of 16 tokens, 2 different, 4 generated, 3 at once"
@@ -143,31 +143,40 @@ def test_port_in_use_refused(drive, port):
         (("--drive", "openai"), "write openai:PORT"),
         (("--drive", "vllm:80"), "write openai:PORT"),
         (("--drive", "openai:70000"), "write openai:PORT"),
-        (("--drive", "openai:80", "--prompts", "0"), "--prompts 0: it is at least 1"),
+        (("--drive", "openai:80/v1"), "write openai:PORT"),
+        (("--drive", "openai:80,prompts=0"), "prompts is a number from 1 on"),
+        (("--drive", "openai:80,prompt=1"), "openai has no 'prompt=1'; it has prompts=, generate=, parallel=, distinct="),
+        (("--drive", "http:80/,prompts=1"), "http has no 'prompts=1'; it has parallel=, body="),
+        (("--drive", "http:80/,body=no-such-file"), "no-such-file: No such file"),
         (("--drive", "openai:80", "--phase-regex", "load=ready"), "give neither --phase nor --phase-regex"),
-        (("--drive", "openai:80", "-r", "synthetic"), "--drive is for servers, which are commands"),
-        (("--parallel", "2"), "--parallel: that is for --drive, which is not given"),
+        (("--drive", "openai:80", "-r", "synthetic"), "--drive is for servers, which are programs"),
     ],
 )
 def test_load_options_refused(memprof, tmp_path, words, says):
     result = memprof("run", "--cmd", "s=sleep 1", *words, "-o", str(tmp_path / "r.jsonl"))
-    assert result.returncode == 2
+    assert result.returncode == (5 if "body" in words[-1] and "has no" not in says else 2)
     assert says in result.stderr
 
 
 def test_host_defaults_to_loopback():
-    assert parse("openai:8080", None, None, None, None).host == "127.0.0.1"
-    assert parse("openai:board.local:8080", None, None, None, None).host == "board.local"
+    assert parse("openai:8080").host == "127.0.0.1"
+    assert parse("openai:board.local:8080").host == "board.local"
     with pytest.raises(UsageError):
-        parse("openai:", None, None, None, None)
+        parse("openai:")
+
+
+def test_http_address_parsed():
+    assert parse("http:8000") == Drive("127.0.0.1", 8000, kind="http")
+    wanted = Drive("board", 8000, kind="http", path="/v2/models/net:predict", body="in.json", parallel=2)
+    assert parse("http:board:8000/v2/models/net:predict,body=in.json,parallel=2") == wanted
 
 
 def test_prompts_differ_unless_repeated():
     asked = []
 
     class Asked(load_generator.Driving):
-        def _http(self, method, path, content=None):
-            asked.append(tuple(content["prompt"]))
+        def _http(self, method, path, body=None):
+            asked.append(tuple(json.loads(body)["prompt"]))
             return 200, {"usage": {"prompt_tokens": 8, "completion_tokens": 1}}, None
 
     for distinct in (None, 3):
@@ -188,3 +197,44 @@ def test_record_of_load(drive, tmp_path):
     line = json.loads((tmp_path / "runs.jsonl").read_text())
     assert line["job"].pop("drive") == run.job.drive
     assert store.decode(json.dumps(line).encode(), "old").job.drive is None
+
+
+PLAIN = Path(__file__).parents[1] / "support" / "plain_server.py"
+
+
+def served(memprof, tmp_path, port, path, mode, *words):
+    """A plain server of that mode under a load of 4 requests for the path -> (result, run)."""
+    runs = tmp_path / "runs.jsonl"
+    server = ["--", sys.executable, str(PLAIN), str(port), mode]
+    load = ["--drive", f"http:{port}{path}", "--warmup", "1", "--runs", "4", "--timeout", "200s"]
+    result = memprof("exec", *load, *words, "-o", str(runs), *server)
+    return result, store.load([runs]).runs[0] if runs.exists() and runs.stat().st_size else None
+
+
+def test_plain_server_phases(memprof, tmp_path, port, nothing_left):
+    result, run = served(memprof, tmp_path, port, "/work", "loading")
+
+    assert run.outcome.ok, run.outcome.sentence
+    assert [mark.phase for mark in run.marks] == ["MODEL_LOAD", "WARMUP", "REQUEST"]
+    load, warmup, request = run.marks
+    assert load.time_ns >= 500_000_000  # it answers 503 as long as it loads
+    assert len(request.times_ns) == 4 and request.units == {}
+    assert request.rss_end_bytes - warmup.rss_end_bytes >= 4 * MIB - run.machine.peak_bound_bytes  # each request stays
+    assert "GET /work, 1 at once" in result.stdout
+
+
+def test_plain_server_gets_body(memprof, tmp_path, port):
+    (tmp_path / "in.bin").write_bytes(bytes(3 * MIB))
+    _, run = served(memprof, tmp_path, port, f"/work,body={tmp_path / 'in.bin'}", "well")
+
+    assert run.outcome.ok, run.outcome.sentence
+    assert run.job.drive == "POST /work, 1 at once"
+    grown = run.mark("REQUEST").rss_end_bytes - run.mark("WARMUP").rss_end_bytes
+    assert grown >= 4 * 4 * MIB - run.machine.peak_bound_bytes  # what was posted stays too
+
+
+def test_plain_server_refuses(memprof, tmp_path, port):
+    result, run = served(memprof, tmp_path, port, "/gone", "well")
+
+    assert (result.returncode, run.outcome.phase) == (4, "WARMUP")
+    assert "request 1 was refused: HTTP 404" in run.outcome.sentence

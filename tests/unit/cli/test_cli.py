@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 
+import click
 import pytest
 from support import sample_runs
 
 import memprof as package
 from memprof import cli
 from memprof.cli import group, progress
+from memprof.cli.subject import Shared
+from memprof.subjects.settings import OF_A_SUITE
 
 
 def test_progress_of_run_without_peak():
@@ -85,7 +89,44 @@ def test_memory_shortage_is_one_sentence(monkeypatch, capsys, error):
 
 
 def test_help_names_differences_on_other_machine(memprof):
-    shown = " ".join(memprof("exec", "--help").stdout.split())
+    shown = " ".join(memprof("exec", "--help-all").stdout.split())
 
     assert "on another machine (--on) it reads nothing" in shown
     assert "[default: python; with --on c where there is no Python 3.8]" in shown
+
+
+def test_shared_options_short_in_help(memprof):
+    short, whole = memprof("scale", "--help").stdout, memprof("scale", "--help-all").stdout
+
+    assert "--no-swap" in short and "out of swap" not in short
+    assert "out of swap" in whole
+    own = whole[: whole.index("What is measured and how")]
+    assert own == short[: short.index("What is measured and how")]
+
+
+def commands(command=group, name="memprof"):
+    """Every command, by its name."""
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    with click.Context(command) as context:
+        for each in command.list_commands(context):
+            yield from commands(command.get_command(context, each), f"{name} {each}")
+
+
+def test_shared_options_declared_once():
+    meanings = collections.defaultdict(set)
+    for _, command in commands():
+        for option in command.params:
+            if isinstance(option, Shared):
+                meanings[option.opts[-1]].add(option.help)
+    of_settings = {f"--{setting.name}" for setting in OF_A_SUITE}
+
+    assert of_settings <= set(meanings)
+    assert {name for name in of_settings if len(meanings[name]) > 1} == set()
+
+
+def test_option_count_bounded():
+    options = {(option.opts[-1], option.help) for _, command in commands() for option in command.params if isinstance(option, click.Option)}
+
+    assert len(options) <= 300

@@ -25,10 +25,17 @@ from memprof.campaign.progress import Silent
 from memprof.heap import load, phases, phrases, record
 from memprof.heap.phases import with_phases
 from memprof.heap.profile import PhaseSpan
-from memprof.records.types import Outcome
+from memprof.programs import commands
+from memprof.records.types import COMMAND, Outcome
+from memprof.subjects.suite import Suite, Variant
 
 Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
 MIB = 1 << 20
+
+
+def suite(words: tuple[str, ...]) -> Suite:
+    command = commands.of_words(words)
+    return Suite(variants=(Variant(runtime=COMMAND, name=command.name, command=command),))
 
 
 _VALGRIND_LACKS = (
@@ -51,9 +58,9 @@ def test_massif_illegal_instruction_reason(
 ) -> None:
     run = replace(sample_runs.run(outcome=outcome), output_tail="==1== valgrind: Unrecognised instruction at address 0x109171: an error")
     monkeypatch.setattr(record, "_missing", lambda tool, python: None)
-    monkeypatch.setattr(record.campaign, "measure_program", lambda *_: run)
+    monkeypatch.setattr(record.campaign, "measure", lambda *_: [run])
     monkeypatch.setattr(record, "_kept", lambda tool, scratch, folder: [folder / "massif.out.1"] if leaves else [])
-    request = record.Request(tmp_path / "out", command=("true",), tool=tool)
+    request = record.Request(tmp_path / "out", suite(("true",)), tool=tool)
     if leaves:
         assert record.record(request, Silent()).partial == said
         assert json.loads((tmp_path / "out/phases.json").read_text())["partial"] == said
@@ -84,20 +91,20 @@ def test_uninstalled_tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setattr(shutil, "which", lambda name: None)
     for tool, words in (("massif", "valgrind is not installed"), ("heaptrack", "heaptrack is not installed")):
         with pytest.raises(InputError, match=words):
-            record.choose(record.Request(tmp_path, command=("true",), tool=tool), None)  # type: ignore[arg-type]
+            record.choose(record.Request(tmp_path, tool=tool), None)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"memray records programs of Python only; heaptrack is not .*; valgrind is not"):
-        record.choose(record.Request(tmp_path, command=("true",)), None)
+        record.choose(record.Request(tmp_path), None)
 
 
 def test_fastest_usable_tool_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(record, "_missing", lambda tool, python: "no" if tool == "memray" and python is None else None)
-    request = record.Request(tmp_path, command=("true",))
+    request = record.Request(tmp_path)
     assert record.choose(request, "/usr/bin/python3")[0] == "memray"
     assert record.choose(request, None)[0] == "heaptrack"
-    tool, sentence = record.choose(record.Request(tmp_path, command=("true",), pages_as_heap=True), "/usr/bin/python3")
+    tool, sentence = record.choose(record.Request(tmp_path, pages_as_heap=True), "/usr/bin/python3")
     assert tool == "massif" and "--pages-as-heap" in sentence
     with pytest.raises(UsageError, match=r"--threshold needs --tool massif"):
-        record.choose(record.Request(tmp_path, command=("true",), tool="heaptrack", threshold=1.0), None)
+        record.choose(record.Request(tmp_path, tool="heaptrack", threshold=1.0), None)
 
 
 @pytest.mark.parametrize(("text", "last"), [("load", "MODEL_LOAD"), ("load,prepare", "PREPARE"), ("load, prepare,execute", None)])

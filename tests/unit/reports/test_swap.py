@@ -16,7 +16,7 @@ from memprof.records import metrics, store
 from memprof.records.types import PEAK, Run
 from memprof.reports import frame
 from memprof.reports.tables import table
-from memprof.subjects.suite import canonical_cpus
+from memprof.subjects.values import canonical_cpus
 from memprof.verdicts import baseline, budgets, compare, verdicts
 
 PEAK_OF_BOTH = metrics.METRICS["rss_swap_peak_bytes"]

@@ -8,7 +8,7 @@ import pytest
 
 from memprof.base import toml
 from memprof.base.errors import InputError, UsageError
-from memprof.subjects import suite
+from memprof.subjects import suite, values
 from memprof.subjects.suite import Suite, Variant
 
 
@@ -44,13 +44,13 @@ def test_variant_invalid(text):
     ("text", "expected"), [("in=1,3,224,224", ("in", (1, 3, 224, 224))), ("a=b=1x2", ("a=b", (1, 2))), ("scalar=", ("scalar", ()))]
 )
 def test_shape_from_word(text, expected):
-    assert suite.parse_shape(text) == expected
+    assert values.parse_shape(text) == expected
 
 
 @pytest.mark.parametrize("text", ["1,2", "=1", "in=a", "in=1,-2"])
 def test_shape_invalid(text):
     with pytest.raises(UsageError):
-        suite.parse_shape(text)
+        values.parse_shape(text)
 
 
 def test_suite_file_overridden_by_flags(model, tmp_path):
