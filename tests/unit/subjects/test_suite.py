@@ -9,6 +9,7 @@ import pytest
 from memprof.base import toml
 from memprof.base.errors import InputError, UsageError
 from memprof.subjects import suite, values
+from memprof.subjects.settings import OF_A_SUITE, fields
 from memprof.subjects.suite import Suite, Variant
 
 
@@ -117,3 +118,47 @@ def test_toml_long_lists_not_deep_keys(tmp_path):
         path.write_text(text)
         with pytest.raises(ValueError, match="nested too deeply"):
             toml.read(path)
+
+
+# Each setting as a file has it, and as the command line has it.
+BOTH = {
+    "set": ({"arena": False, "level": 3}, ("arena=off", "level=3")),
+    "threads": ([1, 2], "1,2"),
+    "env": ({"A": "1"}, ("A=1",)),
+    "python": ("/opt/python", "/opt/python"),
+    "shape": ({"x": [1, 3]}, ("x=1,3",)),
+    "inputs": ("in.npz", "{folder}/in.npz"),
+    "name": ("net", "net"),
+    "cwd": ("build", "{folder}/build"),
+    "phase": ({"load": "open_model"}, ("load=open_model",)),
+    "phase_regex": ({"load": "a=b"}, ("load=a=b",)),
+    "drive": ("http:80/x,parallel=2", "http:80/x,parallel=2"),
+    "warmup": (0, 0),
+    "runs": (7, 7),
+    "cache": ("cold", "cold"),
+    "deterministic": (False, False),
+    "cpus": ("1,0", "1,0"),
+    "no_swap": (True, True),
+    "recorder": ("c", "c"),
+    "timeout": ("2min", "2min"),
+    "interval": ("2ms", "2ms"),
+    "max_temperature": ("45C", "45C"),
+    "repeats": (3, 3),
+    "release": (False, False),
+}
+
+
+@pytest.mark.parametrize("setting", OF_A_SUITE, ids=lambda setting: setting.name)
+def test_setting_same_in_file(tmp_path, setting):
+    in_file, word = BOTH[setting.parameter]
+    text = {
+        list: lambda: str(in_file),
+        dict: lambda: "{ " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in in_file.items()) + " }",
+    }
+    (tmp_path / "suite.toml").write_text(f"{setting.parameter} = {text.get(type(in_file), lambda: json.dumps(in_file))()}\n")
+    word = word.replace("{folder}", str(tmp_path)) if isinstance(word, str) else word
+
+    of_file = suite.read(tmp_path / "suite.toml")
+
+    assert getattr(of_file, setting.field) == fields({setting.parameter: word}, "")[setting.field]
+    assert getattr(of_file, setting.field) != getattr(Suite(), setting.field)
