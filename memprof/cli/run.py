@@ -22,7 +22,6 @@ from .subject import (
     recorder_option,
     recording_option,
     recordings_of,
-    security_options,
 )
 
 _EPILOG = """\b
@@ -107,7 +106,6 @@ Examples:
 @machines_option
 @click.option("--each", metavar="LABEL", help="With --on dask: measure everything once on every kind of machine, by this label.")
 @click.option("--spread", is_flag=True, help="With --on dask: machines that fit are interchangeable, and repeats are divided among them.")
-@security_options
 @cooling_option
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file. If it holds a part of these runs, measure only the others.")
@@ -130,10 +128,6 @@ def command(
     machines: str | None,
     each: str | None,
     spread: bool,
-    tls_ca: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
-    insecure: bool,
     **words: Any,
 ) -> int:
     """Measure models in runtimes: the memory and time of each phase.
@@ -141,18 +135,20 @@ def command(
     Each repeat is a fresh process, and variants take turns. Tables go to standard output as Markdown, all else to standard error. Each run is added
     to the runs file as soon as it ends.
     """
+    from ..subjects.configuration import with_defaults
+    from . import talk
     from .fleet import Fleet, measure_on_fleet
 
-    fleet = Fleet.given(on, remote_dir, machines, each, spread, tls_ca, tls_cert, tls_key, insecure)
+    fleet = Fleet.given(on, remote_dir, machines, each, spread)
     if fleet is not None:
-        suite = _suite(**words)
+        suite = with_defaults(_suite(**words), talk, on_fleet=True)
         if shard is not None:
             suite = _shard(suite, shard)
         return (
             EXIT_OK if suite is None else measure_on_fleet(suite, fleet, output, append, above_baseline, as_json, verbose, not everything)
         )
     with reaching(on, remote_dir, words["python"]) as place:
-        suite = _suite(place=place, **words)
+        suite = with_defaults(_suite(place=place, **words), talk)
         if shard is not None:
             suite = _shard(suite, shard)
             if suite is None:
