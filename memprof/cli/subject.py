@@ -148,7 +148,9 @@ def place_options(function: Any) -> Any:
 
 def place_or_fleet_options(function: Any) -> Any:
     """The same for a command that a fleet can measure too."""
-    return _place_options(function, "ssh:[USER@]HOST[:PORT], adb:[SERIAL], labgrid:PLACE or a name of memprof.toml; on a fleet: dask:ADDRESS")
+    return _place_options(
+        function, "ssh:[USER@]HOST[:PORT], adb:[SERIAL], labgrid:PLACE or a name of memprof.toml; on a fleet: dask:ADDRESS"
+    )
 
 
 def _place_options(function: Any, places: str) -> Any:

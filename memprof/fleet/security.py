@@ -61,7 +61,11 @@ def _split(address: str) -> SplitResult:
 
 
 def _check_certificates(address: str, role: Role, made: Any) -> None:
-    given = {"ca-file": made.tls_ca_file, f"{role}.cert": getattr(made, f"tls_{role}_cert"), f"{role}.key": getattr(made, f"tls_{role}_key")}
+    given = {
+        "ca-file": made.tls_ca_file,
+        f"{role}.cert": getattr(made, f"tls_{role}_cert"),
+        f"{role}.key": getattr(made, f"tls_{role}_key"),
+    }
     if not (given["ca-file"] and given[f"{role}.cert"]):  # the key may be in the certificate's file
         raise InputError(f"{address} needs certificates: {_keys(role)} in Dask's configuration, such as a YAML file in ~/.config/dask")
     for name, value in given.items():

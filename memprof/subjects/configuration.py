@@ -12,7 +12,7 @@ Paths are relative to the file. What a subject does not heed is not used for it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 

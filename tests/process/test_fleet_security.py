@@ -96,6 +96,13 @@ def test_stand_of_unreachable_place(kept):
         worker_slots.Stand("ssh:nobody@127.0.0.1:1", None, None, {}).open()
 
 
+def test_stand_takes_named_place(kept, monkeypatch):
+    (kept / "memprof.toml").write_text("[places]\nboard = 'ssh:nobody@127.0.0.1:1'\n")
+    monkeypatch.chdir(kept)
+    with pytest.raises(InputError, match=r"board cannot be offered: ssh:nobody@127\.0\.0\.1:1"):
+        worker_slots.Stand("board", None, None, {}).open()
+
+
 @pytest.mark.parametrize("end", ["done", ""])
 def test_last_run_needs_comparison_end(end):
     # What tends the place reads its Task, and without "done" dies after its last run.
@@ -150,9 +157,11 @@ def certificates(folder):
 def tls(path):
     """What a file of Dask's configuration says of encryption, for this process."""
     config = pytest.importorskip("dask").config
-    return config.set({"distributed.comm": config.merge(config.get("distributed.comm"), next(config.collect_yaml([str(path)]))["distributed"]["comm"])})
+    (said,) = config.collect_yaml([str(path)])
+    return config.set({"distributed.comm": config.merge(config.get("distributed.comm"), said["distributed"]["comm"])})
 
 
+@pytest.mark.long
 def test_fleet_tls_by_dask_configuration(memprof, tmp_path, monkeypatch):
     pytest.importorskip("distributed")
 

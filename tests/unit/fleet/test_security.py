@@ -75,7 +75,7 @@ def test_insecure_fleet_allows_and_says(folder: Path, address: str) -> None:
 @pytest.mark.parametrize("address", [LOCAL[0], REMOTE[0]])
 def test_required_encryption_refuses_tcp(folder: Path, address: str) -> None:
     configure(folder, "insecure-fleet = true")
-    with configured(require_encryption=True), pytest.raises(UsageError, match="distributed.comm.require-encryption .*write tls://"):
+    with configured(require_encryption=True), pytest.raises(UsageError, match=r"require-encryption .* write tls://"):
         security(address, "client", pytest.fail)
 
 
@@ -93,7 +93,9 @@ def test_role_has_own_certificates(folder: Path, role: Any) -> None:
         made = security("tls://lab:1", role, pytest.fail)
         assert made.require_encryption is True
         assert made.get_tls_config_for_role(role) == {"ca_file": ca, "ciphers": None, "cert": cert, "key": key}
-        with pytest.raises(InputError, match=f"^tls://lab:1 needs certificates: {TLS}.ca-file, {TLS}.{other}.cert and {TLS}.{other}.key in "):
+        with pytest.raises(
+            InputError, match=f"^tls://lab:1 needs certificates: {TLS}.ca-file, {TLS}.{other}.cert and {TLS}.{other}.key in "
+        ):
             security("tls://lab:1", other, pytest.fail)  # type: ignore[arg-type]
 
 
@@ -117,7 +119,7 @@ def test_certificate_file_missing(folder: Path, missing: str) -> None:
 
 
 def test_unknown_tls_version_is_sentence(folder: Path) -> None:
-    with configured(min_version="old"), pytest.raises(InputError, match="Dask's configuration: distributed.comm.tls.min-version='old' is"):
+    with configured(min_version="old"), pytest.raises(InputError, match=r"^Dask's configuration: distributed"):
         security("tls://lab:1", "client", pytest.fail)
 
 

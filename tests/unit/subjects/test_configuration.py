@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,9 +10,11 @@ from typing import Any, cast
 
 import pytest
 from support.configurations import configure, folder  # noqa: F401  (the fixture)
+from support.manual import ROOT, blocks
 from support.suites import one, program
 
 from memprof.base.errors import InputError
+from memprof.places import names
 from memprof.places.place import Place
 from memprof.subjects.configuration import with_defaults
 from memprof.subjects.drive import parse as parse_drive
@@ -76,6 +79,17 @@ def test_words_of_suite_come_first(folder: Path) -> None:
 
     assert (suite.threads, suite.deterministic, suite.runs, suite.timeout_ns, suite.warmup) == ((4,), False, 0, 1, 1)
     assert suite.env == {"A": "own", "B": "2"} and suite.set == {"malloc_arenas": "1", "mmap": "off", "prepacking": "off"}
+
+
+def test_manual_example_is_read(folder: Path) -> None:
+    page = ROOT / "docs/configuration.md"
+    (text,) = blocks(page, "toml")
+    configure(folder, text)
+    named = re.findall(r"`([a-z-]+)`", page.read_text().partition("`[defaults]` has settings")[2].partition(". An option")[0])
+
+    assert used(one("m")) == {"timeout", "threads", "cpus", "env"}
+    assert list(names.known()) == ["board", "tv", "lab"]
+    assert sorted(named) == sorted(ALL)
 
 
 @pytest.mark.parametrize("text", ["", "[defaults]\n", "insecure-fleet = true\n", "[defaults]\nruns = 3\nphase = { load = 'f' }\n"])
