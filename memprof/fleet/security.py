@@ -35,7 +35,7 @@ def security(address: str, role: Role, say: Callable[[str], None]) -> Any:
         _check_certificates(address, role, made)
     elif made.require_encryption:
         raise UsageError(
-            f"{address} is not encrypted, and distributed.comm.require-encryption of Dask's configuration asks for that: "
+            f"{address} is not encrypted, and distributed.comm.require-encryption of Dask's configuration forbids that: "
             f"write tls://{split.netloc}"
         )
     elif not _is_loopback(str(split.hostname)):

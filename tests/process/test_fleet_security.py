@@ -181,7 +181,7 @@ def test_fleet_tls_by_dask_configuration(memprof, tmp_path, monkeypatch):
     assert "kind=encrypted" in shown.stdout
     assert (refused.returncode, clear.returncode) == (5, 2)
     assert "the certificates do not fit" in refused.stderr
-    assert "distributed.comm.require-encryption of Dask's configuration asks for that" in clear.stderr
+    assert "distributed.comm.require-encryption of Dask's configuration forbids that" in clear.stderr
 
 
 def test_fleet_refuses_broken_dask_configuration(memprof, tmp_path):
