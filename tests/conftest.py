@@ -30,6 +30,7 @@ with pytest.MonkeyPatch.context() as _environment:
     import hypothesis
 
 from memprof import cli
+from memprof.base import configuration_file
 from memprof.campaign import recorder_client
 from memprof.places import recorder_bundle
 from memprof.places.recorder_bundle import RecorderKind
@@ -129,6 +130,7 @@ def _process(folder: Path, *words: str | Path, **rest: object) -> subprocess.Com
 def _called(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     before = os.getcwd(), dict(os.environ), {number: signal.getsignal(number) for number in _SIGNALS}
     temporary, tempfile.tempdir = tempfile.tempdir, None  # as a process does, it looks at TMPDIR
+    configuration_file.read.cache_clear()  # and at its folder
     os.chdir(folder)
     try:
         with _caught(1) as out, _caught(2) as err, pytest.raises(SystemExit) as end:
@@ -136,6 +138,7 @@ def _called(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(words, int(end.value.code or 0), out(), err())
     finally:
         os.chdir(before[0])
+        configuration_file.read.cache_clear()
         tempfile.tempdir = temporary
         os.environ.clear()
         os.environ.update(before[1])

@@ -78,17 +78,13 @@ def main() -> None:
     parser.add_argument("--no-measure", action="store_true", help="only write the page and the tables")
     parser.add_argument("--on", metavar="dask:ADDRESS", help="measure on a fleet")
     parser.add_argument("--machines", metavar="LABEL=VALUE,...", help="with --on: only machines with these labels")
-    for option in ("--tls-ca", "--tls-cert", "--tls-key"):
-        parser.add_argument(option, metavar="FILE", help="with --on tls://...")
-    parser.add_argument("--insecure", action="store_true", help="with --on: reach a scheduler on another machine without TLS")
     words = parser.parse_args()
     if unknown := set(words.runtimes) - set(subjects.RUNTIMES):
         parser.error(f"there is no runtime {sorted(unknown)[0]}: {', '.join(subjects.RUNTIMES)}")
     place, began = Place(), time.monotonic()
     if not words.no_measure:
-        security = {name: getattr(words, name) for name in ("tls_ca", "tls_cert", "tls_key", "insecure")}
         try:
-            with _without_torch(), searching(Fleet.given(words.on, None, words.machines, **security)) as machines:
+            with _without_torch(), searching(Fleet.given(words.on, None, words.machines)) as machines:
                 if machines is not None:
                     _on_fleet(place, machines, words.runtimes or subjects.RUNTIMES, words.releases, words.repeats, words.again)
                 else:

@@ -131,7 +131,7 @@ class Lab:
         native = folder / "cache" / "memprof" / "native"
         native.mkdir(parents=True, exist_ok=True)
         shutil.copy2(recorder_build.built(), native)  # it is compiled on first use, which is no part of a campaign
-        words = [*_inside(netns), _MEMPROF, "worker", self.address, "--insecure", "--labels", f"name={name}"]
+        words = [*_inside(netns), _MEMPROF, "worker", self.address, "--labels", f"name={name}"]
         if name in self.boards:
             env["PATH"] = f"{folder / 'board' / 'bin'}{os.pathsep}{env['PATH']}"
             words += ["--offer", f"ssh:root@127.0.0.1:{self.boards[name][1]}", "--remote-dir", "/tmp/memprof"]
@@ -166,7 +166,7 @@ class Lab:
 
     def there(self) -> list[dict[str, object]]:
         """The places of the fleet, as `memprof fleet` shows them."""
-        done = subprocess.run(self.memprof("fleet", self.address, "--insecure", "--json"), capture_output=True, text=True, check=False)
+        done = subprocess.run(self.memprof("fleet", self.address, "--json"), capture_output=True, text=True, check=False)
         return json.loads(done.stdout)["places"] if done.returncode == 0 else []
 
     def cpu_ms(self) -> Counter[str]:
@@ -261,7 +261,9 @@ def lab(workers: int = _WORKERS, boards: int = 0) -> Iterator[Lab]:
     """All of it, gone at the end. boards: how many of the workers offer a board instead of this machine."""
     with tempfile.TemporaryDirectory(prefix="memprof-fleet-") as name, networks(workers) as (desk, others):
         host = f"{_NET}.1" if desk else "127.0.0.1"
-        made = Lab(Path(name), f"tcp://{host}:8786", desk)
+        made, before = Lab(Path(name), f"tcp://{host}:8786", desk), os.getcwd()
+        (made.folder / "memprof.toml").write_text("insecure-fleet = true\n")
+        os.chdir(made.folder)
         try:
             made.begin_scheduler(host)
             time.sleep(2)
@@ -281,6 +283,7 @@ def lab(workers: int = _WORKERS, boards: int = 0) -> Iterator[Lab]:
                 process.kill()
             for holder, _ in made.boards.values():
                 made.leave(holder)
+            os.chdir(before)
 
 
 def _until(ready: object, seconds: float) -> None:
@@ -299,7 +302,7 @@ def _campaign(made: Lab, output: Path, models: int, sleep_s: float, what: Sequen
         path.write_text(json.dumps({"load": [{"allocate": f"m{number}", "bytes": 1 << 20}], "execute": [{"sleep_s": sleep_s}]}))
         scenarios.append(str(path))
     what = what or (("--cmd", _NAP.format(seconds=sleep_s), *_ONCE) if made.boards else _SHORT)
-    return made.memprof("run", *scenarios, *what, "--on", f"dask:{made.address}", "--insecure", "-o", str(output))
+    return made.memprof("run", *scenarios, *what, "--on", f"dask:{made.address}", "-o", str(output))
 
 
 def _netns(worker: subprocess.Popen[bytes]) -> str:
@@ -537,7 +540,7 @@ def _in_turn(made: Lab, runtime: str, model: Path, count: int) -> dict[str, list
     for number in range(count):
         for name in [*runs][number % 3 :] + [*runs][: number % 3]:
             output = made.folder / f"same-{runtime}-{number}-{name.replace(' ', '-')}.jsonl"
-            on = ("--on", f"dask:{made.address}", "--insecure") if name == "a fleet" else ()
+            on = ("--on", f"dask:{made.address}") if name == "a fleet" else ()
             words = ("run", str(model), "-r", runtime, "--deterministic", "--runs", "20", "--repeats", "1", *on, "-o", str(output))
             subprocess.run(made.memprof(*words), check=True, capture_output=True)
             runs[name] += store.load([output]).runs

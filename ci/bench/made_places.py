@@ -20,7 +20,6 @@ from support import sample_runs
 
 from memprof.fleet import message, worker
 from memprof.fleet.message import Offered, Result, Task
-from memprof.fleet.security import Security
 from memprof.fleet.worker_slots import Stand
 from memprof.records import store
 from memprof.records.types import Attempt, Run
@@ -74,7 +73,7 @@ def main() -> None:
     for number in range(places):
         stands.append(Made(f"made{number}", None, None, {}))
         stands[-1].runs = runs
-    asyncio.run(worker.serve(address, stands, Security(), lambda sentence: print(sentence, flush=True)))
+    asyncio.run(worker.serve(address, stands, lambda sentence: print(sentence, flush=True)))
 
 
 if __name__ == "__main__":

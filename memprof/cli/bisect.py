@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..base.errors import UsageError
-from .subject import machines_option, security_options
+from .subject import machines_option
 
 _EPILOG = """\b
 Examples:
@@ -51,7 +51,6 @@ Examples:
 @click.option("--no-explain", is_flag=True, help="Do not explain the step, nor look for a setting that undoes it.")
 @click.option("--on", metavar="dask:ADDRESS", help="Make and measure the versions on the machines of a fleet, several at once.")
 @machines_option
-@security_options
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
 def command(
@@ -68,10 +67,6 @@ def command(
     no_explain: bool,
     on: str | None,
     machines: str | None,
-    tls_ca: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
-    insecure: bool,
     output: str | None,
     as_json: bool,
     **words: Any,
@@ -100,7 +95,7 @@ def command(
         raise UsageError(f"--phase does not go with --metric {name}: it is of all phases together")
     if output is not None:
         check_new(Path(output), instead="-o names another")
-    fleet = Fleet.given(on, None, machines, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, insecure=insecure)
+    fleet = Fleet.given(on, None, machines)
     if on is not None and fleet is None:
         raise UsageError(f"--on {on}: bisect makes its versions here, or on the workers of a fleet (--on dask:ADDRESS)")
     versions = _commits(suite, **words) if suite is not None else _releases(str(package), **words)

@@ -8,7 +8,7 @@ from ..base.units import format_bytes
 
 
 @click.command(epilog="Example: memprof clean --on ssh:pi@board")
-@click.option("--on", metavar="PLACE", required=True, help="The machine: ssh:[USER@]HOST[:PORT], adb:[SERIAL] or labgrid:PLACE.")
+@click.option("--on", metavar="PLACE", required=True, help="The machine, as for other commands.")
 @click.option("--remote-dir", metavar="FOLDER", help="Memprof's folder there, if it is not the usual one.")
 def command(on: str, remote_dir: str | None) -> None:
     """Remove the models, programs and sources that memprof has sent to another machine."""

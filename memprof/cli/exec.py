@@ -57,8 +57,11 @@ def command(
     The program reads memprof's standard input; on another machine (--on) it reads nothing. Its output is not shown. If it fails, the end of its
     output is kept in the runs file.
     """
+    from ..subjects.configuration import with_defaults
+    from . import talk
+
     with reaching(on, remote_dir) as place:
-        suite, recordings = _suite(place=place, **words), recordings_of(output, keep_recording)
+        suite, recordings = with_defaults(_suite(place=place, **words), talk), recordings_of(output, keep_recording)
         return measure_suite(suite, output, append, above_baseline, as_json, verbose, recordings=recordings)
 
 

@@ -15,7 +15,7 @@ import click
 
 from ..base.errors import EXIT_OK, MeasurementError, UsageError
 from ..base.units import counted
-from .subject import security_options, unused_path
+from .subject import unused_path
 
 _SHOWN = 2000  # runs whose tables are printed; the file has those of a larger campaign
 
@@ -28,23 +28,20 @@ class Fleet:
     machines: str | None = None
     each: str | None = None
     spread: bool = False
-    tls_ca: str | None = None
-    tls_cert: str | None = None
-    tls_key: str | None = None
-    insecure: bool = False
 
     @classmethod
-    def given(cls, on: str | None, remote_dir: str | None, *options: Any, **others: Any) -> Fleet | None:
+    def given(cls, on: str | None, remote_dir: str | None, *options: Any) -> Fleet | None:
         """The fleet of --on with its options, None if that names none. Raises UsageError for options that go with the other kind of place."""
-        if on is None or not on.startswith("dask:"):
-            if any(options) or any(others.values()):
-                raise UsageError(
-                    "options for a fleet (--machines, --insecure, --tls-..., and of run --each, --spread) go with --on dask:ADDRESS"
-                )
+        from ..places.names import meant
+
+        kind, _, address = meant(on).on.partition(":") if on is not None else ("", "", "")
+        if kind != "dask":
+            if any(options):
+                raise UsageError("options for a fleet (--machines, and of run --each, --spread) go with --on dask:ADDRESS")
             return None
         if remote_dir is not None:
             raise UsageError("--remote-dir does not go with a fleet: its workers choose the folders")
-        return cls(on.partition(":")[2], *options, **others)
+        return cls(address, *options)
 
     @property
     def labels(self) -> frozenset[tuple[str, str]]:
@@ -61,22 +58,24 @@ def searching(fleet: Fleet | None) -> Iterator[Any]:
         yield None
         return
     from ..fleet import scheduler, search_client
-    from ..fleet.security import secured
+    from . import talk
 
     load_distributed()
-    security, labels = secured(fleet.address, fleet.tls_ca, fleet.tls_cert, fleet.tls_key, fleet.insecure), fleet.labels
-    with scheduler.connected(fleet.address, security) as client:
+    labels = fleet.labels
+    with scheduler.connected(fleet.address, talk) as client:
         yield search_client.Machines(client, labels).pinned()
 
 
 def load_distributed() -> None:
-    """Raises InputError if Dask is not installed."""
+    """Raises InputError if Dask is not installed, or cannot read its configuration."""
     from ..base.errors import InputError
 
     try:
         import distributed  # noqa: F401
     except ImportError:
         raise InputError("a fleet needs Dask: pip install 'ml-memprof[fleet]'") from None
+    except ValueError as error:  # of a file of its configuration
+        raise InputError(" ".join(str(error).split())) from None
 
 
 def measure_on_fleet(
@@ -86,19 +85,17 @@ def measure_on_fleet(
     from ..fleet import monitor, payload, scheduler
     from ..fleet.earlier_runs import comparisons_in
     from ..fleet.scheduler_client import Desk
-    from ..fleet.security import secured
     from . import talk
     from .progress import showing_output
     from .subject import keep_runs
 
     load_distributed()
-    security = secured(fleet.address, fleet.tls_ca, fleet.tls_cert, fleet.tls_key, fleet.insecure)
     wanted = payload.Wanted(fleet.labels, fleet.each, fleet.spread)
     output = output or str(unused_path())
     earlier = comparisons_in(Path(output), talk) if append and Path(output).exists() else {}
     failed: list[str] = []
     aside = 0
-    with scheduler.connected(fleet.address, security) as client:
+    with scheduler.connected(fleet.address, talk) as client:
         there, sentences = scheduler.places(client)
         for sentence in sentences:
             talk(sentence)
@@ -150,20 +147,15 @@ def slim(runs: Any) -> Any:
 @click.argument("scheduler", metavar="ADDRESS")
 @click.option("--watch", is_flag=True, help="Look again every few seconds, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table; with --watch, a line each time.")
-@security_options
-def command(
-    scheduler: str, watch: bool, as_json: bool, tls_ca: str | None, tls_cert: str | None, tls_key: str | None, insecure: bool
-) -> int:
+def command(scheduler: str, watch: bool, as_json: bool) -> int:
     """Show a fleet: which machines are there, what they measure, and who waits."""
     from ..fleet import monitor
     from ..fleet.scheduler import connected
-    from ..fleet.security import secured
-    from . import report
+    from . import report, talk
 
     load_distributed()
-    security = secured(scheduler, tls_ca, tls_cert, tls_key, insecure)
     form = ("lines" if watch else "json") if as_json else "markdown"
-    with connected(scheduler, security) as client, _shown_on(watch and not as_json) as show:
+    with connected(scheduler, talk) as client, _shown_on(watch and not as_json) as show:
         for fleet in monitor.look(client, scheduler):
             show(report("tables.fleet").render(fleet, format=form))
             if not watch:

@@ -59,6 +59,10 @@ def command(showing: Showing, subject: Words, why: bool, who: bool, on: str | No
     The work is repeated in three fresh processes or more, which read their memory after each unit of it. The verdict is steady, bounded (it
     rose, then stopped), grows or undecided. An undecided run is made longer, as far as the budget goes.
     """
+    if subject.settings["warmup"] is not None or subject.settings["runs"] is not None:
+        raise UsageError(
+            "--warmup and --runs: grow follows each unit from the first on, and finds itself how many it needs; --budget N is the most"
+        )
     with reaching(on, remote_dir, subject.python) as place:
         return _grown(_request(subject.suite(place), **words), showing, why, who)
 
@@ -102,10 +106,6 @@ def _request(suite: Suite, varied: str | None, cycles: str | None, budget: str |
     from ..base.units import parse_duration_ns
     from ..grow.grow import Budget, GrowRequest, parse_budget, parse_shapes
 
-    if suite.warmup is not None or suite.runs is not None:
-        raise UsageError(
-            "--warmup and --runs: grow follows each unit from the first on, and finds itself how many it needs; --budget N is the most"
-        )
     shapes, seed = parse_shapes(varied) if varied is not None else ((), None)
     soak_ns = parse_duration_ns(soak) if soak is not None else None
     return GrowRequest(suite, shapes, seed, cycles, parse_budget(budget) if budget is not None else Budget(), soak_ns)

@@ -20,7 +20,6 @@ from .subject import (
     reaching,
     recording_option,
     recordings_of,
-    security_options,
     settings_options,
 )
 
@@ -76,7 +75,6 @@ Examples:
 @machines_option
 @click.option("--each", metavar="LABEL", help="With --on dask: measure everything once on every kind of machine, by this label.")
 @click.option("--spread", is_flag=True, help="With --on dask: machines that fit are interchangeable, and repeats are divided among them.")
-@security_options
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file. If it holds a part of these runs, measure only the others.")
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the runtime with no model loaded.")
@@ -98,10 +96,6 @@ def command(
     machines: str | None,
     each: str | None,
     spread: bool,
-    tls_ca: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
-    insecure: bool,
     **words: Any,
 ) -> int:
     """Measure models in runtimes: the memory and time of each phase.
@@ -109,11 +103,13 @@ def command(
     Each repeat is a fresh process, and variants take turns. Tables go to standard output as Markdown, all else to standard error. Each run is added
     to the runs file as soon as it ends.
     """
+    from ..subjects.configuration import with_defaults
+    from . import talk
     from .fleet import Fleet, measure_on_fleet
 
-    fleet = Fleet.given(on, remote_dir, machines, each, spread, tls_ca, tls_cert, tls_key, insecure)
+    fleet = Fleet.given(on, remote_dir, machines, each, spread)
     with reaching(on if fleet is None else None, remote_dir, words["settings"]["python"]) as place:
-        suite: Suite | None = _suite(place=place, **words)
+        suite: Suite | None = with_defaults(_suite(place=place, **words), talk, on_fleet=fleet is not None)
         if shard is not None and suite is not None:
             suite = _shard(suite, shard)
         if suite is None:

@@ -8,7 +8,7 @@ import click
 
 from ..base.errors import UndecidedError
 from .answers import APPEND, OUTPUT, Showing, answer, question
-from .subject import Question, Words, machines_option, place_or_fleet_options, reaching, security_options
+from .subject import Question, Words, machines_option, place_or_fleet_options, reaching
 
 if TYPE_CHECKING:
     from ..fleet.search_client import Machines
@@ -46,7 +46,6 @@ Examples:
     click.option("--points", type=click.IntRange(2), metavar="N", help="The most runs to fit to.  [default: 6; 12 for three dimensions]"),
     place_or_fleet_options,
     machines_option,
-    security_options,
     OUTPUT,
     APPEND,
     click.option("--plot", "picture", metavar="FILE", help="Draw points and law: .png, .svg or .pdf."),
@@ -57,10 +56,6 @@ def command(
     on: str | None,
     remote_dir: str | None,
     machines: str | None,
-    tls_ca: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
-    insecure: bool,
     **words: Any,
 ) -> int:
     """Find memory as a law of a model's dimensions: how much each phase's peak grows with batch, context, threads, sessions or processes.
@@ -69,11 +64,13 @@ def command(
     too little to tell.
     """
     from ..scale import scale
+    from ..subjects.dimensions import parse
     from .fleet import Fleet, searching
 
-    fleet = Fleet.given(on, remote_dir, machines, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, insecure=insecure)
+    fleet = Fleet.given(on, remote_dir, machines)
     with reaching(on if fleet is None else None, remote_dir, subject.python) as place, searching(fleet) as several:
-        request = _request(subject.suite(place), fleet=several, **words)
+        varied = {name for text in words["ranges"] for name in parse(text).names}
+        request = _request(subject.suite(place, fleet is not None, varied), fleet=several, **words)
         undecided = ""
 
         def seek(progress: Any, keep: Any) -> Any:

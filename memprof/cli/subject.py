@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -91,11 +91,14 @@ class Words:
         """The interpreter that was named."""
         return cast("str | None", self.settings["python"])
 
-    def suite(self, place: Place) -> Suite:
-        """The suite of these words, measured there. Raises UsageError."""
+    def suite(self, place: Place, on_fleet: bool = False, varied: Collection[str] = ()) -> Suite:
+        """The suite of these words, measured there, with the defaults of memprof's configuration. on_fleet, varied: see with_defaults. Raises
+        UsageError."""
         from ..programs.commands import of_words
         from ..records.types import COMMAND
+        from ..subjects.configuration import with_defaults
         from ..subjects.suite import Suite, Variant
+        from . import talk
 
         if self.program and self.runtime is not None:
             raise UsageError("-r NAME or -- PROGRAM: a runtime, or a program")
@@ -106,7 +109,8 @@ class Words:
             variants = (Variant(runtime=COMMAND, name=command.name, command=command),)
         elif self.runtime is not None:
             variants = (Variant(runtime=self.runtime),)
-        return Suite(models=self.models, variants=variants, place=place, **fields(self.settings, kind))
+        suite = Suite(models=self.models, variants=variants, place=place, **fields(self.settings, kind))
+        return with_defaults(suite, talk, on_fleet, varied)
 
 
 def subject(function: Any) -> Any:
@@ -152,12 +156,14 @@ recorder_option = setting_option(next(setting for setting in SETTINGS if setting
 
 def place_options(function: Any) -> Any:
     """The options for the place where a command measures."""
-    return _place_options(function, "ssh:[USER@]HOST[:PORT], adb:[SERIAL] or labgrid:PLACE")
+    return _place_options(function, "ssh:[USER@]HOST[:PORT], adb:[SERIAL], labgrid:PLACE or a name of memprof.toml")
 
 
 def place_or_fleet_options(function: Any) -> Any:
     """The same for a command that a fleet can measure too."""
-    return _place_options(function, "ssh:[USER@]HOST[:PORT], adb:[SERIAL] or labgrid:PLACE; on a fleet: dask:ADDRESS")
+    return _place_options(
+        function, "ssh:[USER@]HOST[:PORT], adb:[SERIAL], labgrid:PLACE or a name of memprof.toml; on a fleet: dask:ADDRESS"
+    )
 
 
 def _place_options(function: Any, places: str) -> Any:
@@ -184,16 +190,6 @@ def here_only(command: str, reason: str) -> Callable[[Any], Any]:
 machines_option = click.option(
     "--machines", metavar="LABEL=VALUE,...", cls=Shared, help="With --on dask: only machines of the fleet that have these labels."
 )
-
-
-def security_options(function: Any) -> Any:
-    """The options for reaching a fleet's scheduler."""
-    function = click.option(
-        "--insecure", is_flag=True, help="Reach a scheduler on another machine without TLS. Only where you trust everybody in the network."
-    )(function)
-    for option, what in (("--tls-key", "key"), ("--tls-cert", "certificate"), ("--tls-ca", "authority's certificate")):
-        function = click.option(option, metavar="FILE", help=f"The {what} for a tls:// scheduler, a PEM file.")(function)
-    return function
 
 
 @contextmanager

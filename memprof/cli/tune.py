@@ -10,7 +10,7 @@ import click
 from ..base.errors import UsageError
 from ..base.units import parse_bytes, parse_duration_ns, parse_ratio
 from .answers import Showing, answer, question
-from .subject import Question, Words, machines_option, place_or_fleet_options, reaching, security_options
+from .subject import Question, Words, machines_option, place_or_fleet_options, reaching
 
 if TYPE_CHECKING:
     from ..fleet.search_client import Machines
@@ -48,7 +48,6 @@ Examples:
     click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="The same seed and figures give the same search."),
     place_or_fleet_options,
     machines_option,
-    security_options,
     click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here. --append needs this file."),
     click.option("--append", is_flag=True, help="Go on with the search in an existing -o file."),
     click.option("--trust-runs", is_flag=True, help="With --append: also try settings from runs that memprof did not write here."),
@@ -60,10 +59,6 @@ def command(
     on: str | None,
     remote_dir: str | None,
     machines: str | None,
-    tls_ca: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
-    insecure: bool,
     **words: Any,
 ) -> int:
     """Search a runtime's knobs for the settings with the least PEAK, and verify them by fresh interleaved runs.
@@ -75,9 +70,9 @@ def command(
     from ..tune import tuner
     from .fleet import Fleet, searching
 
-    fleet = Fleet.given(on, remote_dir, machines, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, insecure=insecure)
+    fleet = Fleet.given(on, remote_dir, machines)
     with reaching(on if fleet is None else None, remote_dir, subject.python) as place, searching(fleet) as several:
-        request = _request(subject.suite(place), fleet=several, **words)
+        request = _request(subject.suite(place, fleet is not None), fleet=several, **words)
         earlier = store.load([showing.output]).runs if showing.output and showing.append and Path(showing.output).exists() else ()
 
         def seek(progress: Any, keep: Any) -> Any:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import click
 
-from .subject import security_options
-
 _EPILOG = """\b
 Examples:
   memprof worker tcp://127.0.0.1:8786
   memprof worker tls://lab:8786 --offer ssh:pi@board1 --offer adb:SERIAL --labels kind=pi5
-      --tls-ca ca.pem --tls-cert worker.pem --tls-key worker.key
 
 A worker runs what the clients of its scheduler send.
 """
@@ -24,17 +21,12 @@ A worker runs what the clients of its scheduler send.
 @click.option("--labels", metavar="LABEL=VALUE,...", help="Words by which `--machines` chooses. arch, host, machine and place are there.")
 @click.option("--python", metavar="PATH", help="The interpreter on the boards that has the runtimes.")
 @click.option("--remote-dir", metavar="FOLDER", help="Memprof's folder on the boards.")
-@security_options
 def command(
     scheduler: str,
     offers: tuple[str, ...],
     labels: str | None,
     python: str | None,
     remote_dir: str | None,
-    tls_ca: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
-    insecure: bool,
 ) -> int:
     """Offer machines to the fleet of the Dask scheduler at ADDRESS, until it is ended.
 
@@ -45,19 +37,17 @@ def command(
     from ..base.errors import EXIT_OK, UsageError
     from ..fleet import worker, worker_slots
     from ..fleet.payload import parse_labels
-    from ..fleet.security import secured
     from . import talk
     from .fleet import load_distributed
 
     load_distributed()
-    security = secured(scheduler, tls_ca, tls_cert, tls_key, insecure)
     given = parse_labels(labels, "--labels") if labels else {}
     named = offers or ("here",)
     if len(set(named)) < len(named):
         raise UsageError("--offer names a machine twice, and it can measure one comparison at a time")
     stands = [worker_slots.Stand(name, remote_dir if name != "here" else None, python if name != "here" else None, given) for name in named]
     try:
-        asyncio.run(worker.serve(scheduler, stands, security, talk))
+        asyncio.run(worker.serve(scheduler, stands, talk))
     except KeyboardInterrupt:
         talk("the machines are no longer offered")
     return EXIT_OK

@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from ..base.units import counted
 from . import message
 from .message import FACTS, PROTOCOL, Doing, Offered
 from .planner import Labels
-from .security import Security, unreachable
+from .security import security, unreachable
 
 _CONNECT_S = 10
 OWN = frozenset({"host", "machine", "place"})  # labels that name one place
@@ -73,12 +73,12 @@ class There:
 
 
 @contextmanager
-def connected(address: str, security: Security) -> Iterator[Any]:
-    """A client of the scheduler at an address. Raises InputError if that cannot be reached."""
+def connected(address: str, say: Callable[[str], None]) -> Iterator[Any]:
+    """A client of the scheduler at an address. Raises what `security` does, and InputError if the scheduler cannot be reached."""
     from distributed import Client
 
     calm()
-    certificates = security.dask("client")
+    certificates = security(address, "client", say)
     try:
         asyncio.run(_greeted(address, certificates))
         client = Client(address, security=certificates, timeout=_CONNECT_S, set_as_default=False, name="memprof")
@@ -95,7 +95,7 @@ async def _greeted(address: str, certificates: Any) -> None:
     """Raises OSError or a timeout if no scheduler answers: Dask's client waits without an end for the first words of another program."""
     from distributed.comm import connect
 
-    words = certificates.get_connection_args("client") if certificates is not None else {}
+    words = certificates.get_connection_args("client")
     connection = await asyncio.wait_for(connect(address, timeout=_CONNECT_S, **words), 2 * _CONNECT_S)
     connection.abort()
 

@@ -1,40 +1,55 @@
-"""How desks and workers may reach a scheduler: over TLS with certificates, or in the clear on this machine alone.
+"""How desks and workers may reach a scheduler: over TLS as Dask's own configuration says, or in the clear on this machine alone.
 
-Who reaches a scheduler can run any program on all of its workers. So an address of another machine is refused without TLS, unless the user says
-that the network is trusted.
+Who reaches a scheduler can run any program on all of its workers. So an address of another machine is refused without TLS, unless memprof's
+configuration says that the network is trusted.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
+from ..base import configuration_file
 from ..base.errors import InputError, UsageError
 
-
-@dataclass(frozen=True)
-class Security:
-    """The files of certificates, all three or none."""
-
-    ca: str | None = None
-    cert: str | None = None
-    key: str | None = None
-
-    def dask(self, role: Literal["worker", "client"]) -> Any:
-        """The same for Dask; None without certificates."""
-        if self.ca is None:
-            return None
-        from distributed import Security as Dask
-
-        files = {f"tls_{role}_cert": self.cert, f"tls_{role}_key": self.key}
-        return Dask(tls_ca_file=self.ca, require_encryption=True, **files)
+Role = Literal["worker", "client"]
+_TLS = "distributed.comm.tls"
 
 
-def secured(address: str, ca: str | None, cert: str | None, key: str | None, insecure: bool) -> Security:
-    """The certificates for an address. Raises UsageError for an address that is none, or that would be reached in the clear; InputError."""
+def security(address: str, role: Role, say: Callable[[str], None]) -> Any:
+    """Dask's Security for an address, from Dask's configuration. say: hears that an address in the clear is allowed.
+
+    Raises UsageError for an address that is none, or that must not be reached in the clear, InputError for certificates that are not there.
+    """
+    from distributed import Security
+
+    split = _split(address)
+    try:
+        made = Security(**({"require_encryption": True} if split.scheme == "tls" else {}))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"Dask's configuration: {error}") from None
+    if split.scheme == "tls":
+        _check_certificates(address, role, made)
+    elif made.require_encryption:
+        raise UsageError(
+            f"{address} is not encrypted, and distributed.comm.require-encryption of Dask's configuration forbids that: "
+            f"write tls://{split.netloc}"
+        )
+    elif not _is_loopback(str(split.hostname)):
+        file = configuration_file.read()
+        if not file.insecure_fleet:
+            raise UsageError(
+                f"{address} is not encrypted, and who reaches it can run programs on every worker: use tls:// with {_keys(role)} in Dask's "
+                f"configuration, or insecure-fleet = true in {configuration_file.NAMES} in a network where you trust everybody"
+            )
+        say(f"{address} is not encrypted, which insecure-fleet of {file.path} allows")
+    return made
+
+
+def _split(address: str) -> SplitResult:
     split = urlsplit(address)
     try:
         host, port = split.hostname, split.port
@@ -42,22 +57,24 @@ def secured(address: str, ca: str | None, cert: str | None, key: str | None, ins
         host, port = None, None
     if split.scheme not in ("tcp", "tls") or not host or port is None or split.path not in ("", "/"):
         raise UsageError(f"{address}: write the scheduler's address, such as tcp://127.0.0.1:8786 or tls://lab:8786")
-    given = [ca, cert, key]
-    if any(given) and not all(given):
-        raise UsageError("--tls-ca, --tls-cert and --tls-key go together")
-    if split.scheme == "tls" and not ca:
-        raise UsageError(f"{address} needs certificates: --tls-ca, --tls-cert and --tls-key")
-    if split.scheme == "tcp" and ca:
-        raise UsageError(f"{address} is not encrypted, and the certificates would not be used: write tls://{split.netloc}")
-    if split.scheme == "tcp" and not _is_loopback(host) and not insecure:
-        raise UsageError(
-            f"{address} is not encrypted, and who reaches it can run programs on every worker: use tls:// with --tls-ca, --tls-cert and "
-            "--tls-key, or --insecure in a network where you trust everybody"
-        )
-    for path in given:
-        if path is not None and not os.path.isfile(path):
-            raise InputError(f"{path}: no such file")
-    return Security(ca, cert, key)
+    return split
+
+
+def _check_certificates(address: str, role: Role, made: Any) -> None:
+    given = {
+        "ca-file": made.tls_ca_file,
+        f"{role}.cert": getattr(made, f"tls_{role}_cert"),
+        f"{role}.key": getattr(made, f"tls_{role}_key"),
+    }
+    if not (given["ca-file"] and given[f"{role}.cert"]):  # the key may be in the certificate's file
+        raise InputError(f"{address} needs certificates: {_keys(role)} in Dask's configuration, such as a YAML file in ~/.config/dask")
+    for name, value in given.items():
+        if value and not ("\n" in str(value) or os.path.isfile(str(value))):  # Dask also takes the text of a PEM file itself
+            raise InputError(f"{_TLS}.{name} of Dask's configuration is {value}, and there is no such file")
+
+
+def _keys(role: Role) -> str:
+    return f"{_TLS}.ca-file, {_TLS}.{role}.cert and {_TLS}.{role}.key"
 
 
 def _is_loopback(host: str) -> bool:

@@ -20,7 +20,7 @@ from ..base.errors import InputError, MemprofError
 from . import membership, message
 from .message import FACTS, RESOURCE, Doing, Result, Said
 from .scheduler import TIMEOUTS, calm
-from .security import Security, unreachable
+from .security import security, unreachable
 from .worker_slots import Cancelled, Gone, Stand
 
 _AGAIN_S = 15.0  # between two attempts to reach a place or the scheduler
@@ -94,12 +94,14 @@ def receive(task: str, sha256: str, offset: int, size: int, data: bytes) -> str:
 # -- the worker itself
 
 
-async def serve(scheduler: str, stands: Sequence[Stand], security: Security, say: Callable[[str], None]) -> None:
-    """Offer the places until this is cancelled. Raises InputError if the scheduler does not answer, or if no place can be reached.
+async def serve(scheduler: str, stands: Sequence[Stand], say: Callable[[str], None]) -> None:
+    """Offer the places until this is cancelled. Raises what `security` does, and InputError if the scheduler does not answer, or if no place can be
+    reached.
 
     A place or a scheduler that is lost later is tried again for as long as it takes.
     """
     calm()
+    certificates = security(scheduler, "worker", say)
     await asyncio.to_thread(membership.tidy)
     refusals: list[InputError] = []
     for stand in stands:
@@ -113,13 +115,13 @@ async def serve(scheduler: str, stands: Sequence[Stand], security: Security, say
         say(f"{refusal}; it is tried again every {_AGAIN_S:.0f} s")
     say(f"waiting for the scheduler at {scheduler}, for {_AGAIN_S:.0f} s at most")
     try:
-        await asyncio.gather(*(_offer(scheduler, number, stand, security, say) for number, stand in enumerate(stands)))
+        await asyncio.gather(*(_offer(scheduler, number, stand, certificates, say) for number, stand in enumerate(stands)))
     finally:
         for stand in stands:
             await asyncio.to_thread(stand.close)
 
 
-async def _offer(scheduler: str, number: int, stand: Stand, security: Security, say: Callable[[str], None]) -> None:
+async def _offer(scheduler: str, number: int, stand: Stand, certificates: Any, say: Callable[[str], None]) -> None:
     connected_once = False
     while True:
         if stand.offered is None or stand.gone.is_set():
@@ -133,7 +135,7 @@ async def _offer(scheduler: str, number: int, stand: Stand, security: Security, 
                 continue
             say(f"{stand.offer} is offered again" if connected_once else f"{stand.offer} is offered")
         try:
-            worker = await _connected(scheduler, number, stand, security)
+            worker = await _connected(scheduler, number, stand, certificates)
         except (OSError, *TIMEOUTS, ValueError) as error:
             if not connected_once:
                 raise unreachable(scheduler, error) from None
@@ -156,7 +158,7 @@ async def _offer(scheduler: str, number: int, stand: Stand, security: Security, 
         say(f"{stand.offer} is lost" if stand.gone.is_set() else f"the connection to {scheduler} is lost; {stand.offer} waits for it")
 
 
-async def _connected(scheduler: str, number: int, stand: Stand, security: Security) -> Any:
+async def _connected(scheduler: str, number: int, stand: Stand, certificates: Any) -> Any:
     from distributed import Worker
     from distributed.worker import DEFAULT_METRICS, DEFAULT_STARTUP_INFORMATION
 
@@ -180,7 +182,7 @@ async def _connected(scheduler: str, number: int, stand: Stand, security: Securi
         name=name,
         resources={RESOURCE: 1},
         memory_limit=0,
-        security=security.dask("worker"),
+        security=certificates,
         dashboard=False,
         local_directory=str(cache_folder("fleet")),
         death_timeout=_AGAIN_S,

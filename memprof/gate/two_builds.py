@@ -7,7 +7,7 @@ that a machine that drifts drifts for both.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from ..campaign.progress import Progress
 from ..programs import runtimes
 from ..records.types import COMMAND, PEAK, PHASES, RELEASE, WARMUP, Run
 from ..subjects import suite
+from ..subjects.configuration import with_defaults
 from ..subjects.order import Order
 from ..subjects.orders import plan
 from ..subjects.suite import Build, Suite, Variant
@@ -39,7 +40,7 @@ def measured(request: GateRequest, base: Side, names: Sequence[str], limits: Seq
     """
     assert request.suite is not None
     if request.base_ref is None:
-        wanted = _repeated(suite.read(request.suite), request)
+        wanted = _with_request(suite.read(request.suite), request, progress.say)
         planned = plan(wanted)
         _say(planned.remarks, progress)
         budgets.check(limits, _spots(planned.orders))
@@ -93,8 +94,10 @@ def _side(runs: Sequence[Run], names: Sequence[str]) -> Side:
     return Side(baseline.entries(runs, names), from_runs=tuple(runs))
 
 
-def _repeated(wanted: Suite, request: GateRequest) -> Suite:
-    return replace(wanted, place=request.on, repeats=request.repeats if request.repeats is not None else wanted.repeats)
+def _with_request(wanted: Suite, request: GateRequest, say: Callable[[str], None]) -> Suite:
+    """The suite with what the request and the defaults of memprof's configuration say besides."""
+    repeats = request.repeats if request.repeats is not None else wanted.repeats
+    return with_defaults(replace(wanted, place=request.on, repeats=repeats), say)
 
 
 @dataclass(frozen=True)
@@ -114,14 +117,15 @@ def _both_sides(request: GateRequest, progress: Progress) -> Iterator[tuple[str,
     repository = worktrees.Repository.of(request.suite)
     build = suite.read(request.suite).build or Build()
     with worktrees.trees(repository, request.base_ref, build, progress.say) as (base, head):
-        wanted = _repeated(worktrees.suite_in(repository, head), request)
+        wanted = _with_request(worktrees.suite_in(repository, head), request, progress.say)
         planned = plan(wanted)
         _say(planned.remarks, progress)
         remarks = []
         base_side = _Base()
         if repository.has_suite(base.folder):
             # Each side has its suite: a model or variant that a change takes out of it must not go unseen.
-            base_side = _base_side(replace(worktrees.suite_in(repository, base), repeats=wanted.repeats), planned.orders)
+            older = _with_request(worktrees.suite_in(repository, base), request, lambda sentence: None)
+            base_side = _base_side(replace(older, repeats=wanted.repeats), planned.orders)
         else:
             remarks = [f"{base.label} has no {repository.suite} yet, so all rows are new", *([base.new] if base.new else [])]
         try:

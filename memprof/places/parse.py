@@ -1,4 +1,5 @@
-"""From a place's name to the place, for as long as it is used: `ssh:[user@]host[:port]`, `adb:[serial]`, `labgrid:place`, or None for here."""
+"""From a place's name to the place, for as long as it is used: `ssh:[user@]host[:port]`, `adb:[serial]`, `labgrid:place`, a name of memprof's
+configuration, or None for here."""
 
 from __future__ import annotations
 
@@ -7,14 +8,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from ..base.errors import UsageError, near
-from . import adb, labgrid, ssh
+from . import adb, labgrid, names, ssh
 from .connection import Link
 from .leftovers import scratch
 from .place import HERE, Place
 from .remote import Remote
 from .sending import Sending
-
-_KINDS = ("here", "ssh", "adb", "labgrid")
 
 
 @contextmanager
@@ -29,7 +28,7 @@ def reached(
 
     folder, python, leases, tell: see Remote. Raises UsageError for a name that is none, InputError if it cannot be reached or is in use.
     """
-    if name is None or name == "here":
+    if name is None or names.meant(name).on == "here":
         if folder is not None:
             raise UsageError("--remote-dir goes with --on, and a place that is not this machine")
         yield HERE
@@ -47,10 +46,12 @@ def remote(
     tell: Callable[[Sending], None] = lambda sending: None,
 ) -> Iterator[Remote]:
     """As `reached`, for another machine."""
+    named = names.meant(name)
+    folder = folder if folder is not None else named.remote_dir
     if folder is not None and ("\n" in folder or not folder):
         raise UsageError(f"--remote-dir {folder!r}: write the path of a folder")
-    with scratch("place") as work, _link(name, work.folder / "s") as link:
-        place = Remote(link, folder, python, leases, tell)
+    with scratch("place") as work, _link(named.on, work.folder / "s") as link:
+        place = Remote(link, folder, python if python is not None else named.python, leases, tell)
         try:
             place.open()
             yield place
@@ -71,5 +72,5 @@ def _link(name: str, socket: Path) -> AbstractContextManager[Link]:
             raise UsageError(
                 f"--on {name}: only `memprof run`, `scale`, `tune` and `bisect` measure on a fleet; name one machine, such as --on ssh:BOARD"
             )
-    kinds = "ssh:[USER@]HOST[:PORT], adb:[SERIAL], labgrid:PLACE or here"
-    raise UsageError(f"--on {name}: there is no such kind of place{near(kind, _KINDS)}; write {kinds}")
+    kinds = "ssh:[USER@]HOST[:PORT], adb:[SERIAL], labgrid:PLACE, here, or a name of memprof's configuration"
+    raise UsageError(f"--on {name}: there is no such kind of place{near(kind, (*names.KINDS, *names.known()))}; write {kinds}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 from dataclasses import replace
 from types import SimpleNamespace
@@ -10,6 +12,8 @@ import pytest
 from conftest import need_tool
 from support.fleet_messages import OFFERED, Lab, asked, kept  # noqa: F401  (the fixtures)
 from support.fleets import fleet
+from support.manual import ROOT, blocks
+from support.recorder_runs import sentence
 from support.sample_runs import run
 from support.suites import one
 
@@ -92,6 +96,13 @@ def test_stand_of_unreachable_place(kept):
         worker_slots.Stand("ssh:nobody@127.0.0.1:1", None, None, {}).open()
 
 
+def test_stand_takes_named_place(kept, monkeypatch):
+    (kept / "memprof.toml").write_text("[places]\nboard = 'ssh:nobody@127.0.0.1:1'\n")
+    monkeypatch.chdir(kept)
+    with pytest.raises(InputError, match=r"board cannot be offered: ssh:nobody@127\.0\.0\.1:1"):
+        worker_slots.Stand("board", None, None, {}).open()
+
+
 @pytest.mark.parametrize("end", ["done", ""])
 def test_last_run_needs_comparison_end(end):
     # What tends the place reads its Task, and without "done" dies after its last run.
@@ -112,8 +123,11 @@ def test_last_run_needs_comparison_end(end):
     assert unsaid == {"run": "b"}
 
 
+ROLES = ("scheduler", "worker", "client")
+
+
 def certificates(folder):
-    """An authority, and a certificate of it."""
+    """An authority, a certificate of it for each role, and the manual's file of Dask's configuration that names them."""
     openssl = need_tool("openssl")
     words = [
         openssl,
@@ -130,26 +144,62 @@ def certificates(folder):
         "/CN=127.0.0.1",
     ]
     folder.mkdir()
-    subprocess.run([*words, "-keyout", str(folder / "key"), "-out", str(folder / "cert")], check=True, capture_output=True)
-    return folder / "cert", folder / "cert", folder / "key"
+    subprocess.run([*words, "-keyout", str(folder / "key"), "-out", str(folder / "ca.pem")], check=True, capture_output=True)
+    for role in ROLES:
+        shutil.copy(folder / "ca.pem", folder / f"{role}.pem")
+        shutil.copy(folder / "key", folder / f"{role}.key")
+    (text,) = blocks(ROOT / "docs/fleet.md", "yaml")
+    path = folder / "tls.yaml"
+    path.write_text(text.replace("/home/me/lab", str(folder)))
+    return path
 
 
-def test_fleet_tls_with_foreign_certificate(memprof, tmp_path, monkeypatch):
+def tls(path):
+    """What a file of Dask's configuration says of encryption, for this process."""
+    config = pytest.importorskip("dask").config
+    (said,) = config.collect_yaml([str(path)])
+    return config.set({"distributed.comm": config.merge(config.get("distributed.comm"), said["distributed"]["comm"])})
+
+
+@pytest.mark.long
+def test_fleet_tls_by_dask_configuration(memprof, tmp_path, monkeypatch):
     pytest.importorskip("distributed")
 
     own, strange = certificates(tmp_path / "own"), certificates(tmp_path / "strange")
     (tmp_path / "fleet").mkdir()
     with fleet(tmp_path / "fleet", own) as made:
-        words = [word for option, path in zip(("--tls-ca", "--tls-cert", "--tls-key"), own, strict=True) for word in (option, path)]
-        other = [word for option, path in zip(("--tls-ca", "--tls-cert", "--tls-key"), strange, strict=True) for word in (option, path)]
-        shown = memprof("fleet", made.address, *words)
-        monkeypatch.setattr(scheduler, "_CONNECT_S", 60)  # it is refused at once, but a busy machine needs a while to get there
-        refused = memprof("fleet", made.address, *other)
-        alone = memprof("fleet", made.address)
+        made.worker("w", "--labels", "kind=encrypted")
+        with tls(own):
+            shown = memprof("fleet", made.address)
+            clear = memprof("fleet", made.address.replace("tls:", "tcp:"))
+        with tls(strange):
+            monkeypatch.setattr(scheduler, "_CONNECT_S", 60)  # it is refused at once, but a busy machine needs a while to get there
+            refused = memprof("fleet", made.address)
 
     assert made.address.startswith("tls://")
-    assert shown.returncode == 0, shown.stderr
-    assert "There is no machine: memprof worker offers one." in shown.stdout
-    assert refused.returncode == 5
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "kind=encrypted" in shown.stdout
+    assert (refused.returncode, clear.returncode) == (5, 2)
     assert "the certificates do not fit" in refused.stderr
-    assert alone.returncode == 2
+    assert "distributed.comm.require-encryption of Dask's configuration forbids that" in clear.stderr
+
+
+def test_fleet_refuses_broken_dask_configuration(memprof, tmp_path):
+    pytest.importorskip("distributed")
+    path = tmp_path / "broken.yaml"
+    path.write_text("distributed: [")
+
+    done = memprof("fleet", "tls://127.0.0.1:1", env={**os.environ, "DASK_CONFIG": str(path)})
+
+    assert done.returncode == 5
+    assert f"A dask config file at '{path}' is malformed" in sentence(done)
+
+
+def test_fleet_needs_certificates_by_variables(memprof, tmp_path):
+    pytest.importorskip("distributed")
+    words = {f"DASK_DISTRIBUTED__COMM__TLS__{name}": str(tmp_path / name) for name in ("CA_FILE", "CLIENT__CERT")}
+
+    done = memprof("fleet", "tls://127.0.0.1:1", env={**os.environ, **words})
+
+    assert done.returncode == 5
+    assert f"distributed.comm.tls.ca-file of Dask's configuration is {tmp_path}/CA_FILE, and there is no such file" in sentence(done)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,7 @@ class Fleet:
     folder: Path
     address: str
     scheduler: subprocess.Popen[bytes]
-    security: Sequence[str] = ()
+    configuration: Path | None = None
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _begun: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _named: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Fleet:
         """A worker with caches of its own, not yet ready; its words on standard error are in NAME.log."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
-        env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
+        env = {**_environment(self.configuration), "XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
         with self.log(name).open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "memprof", "worker", self.address, *words], env=env, stderr=log, preexec_fn=_ends_with_us
@@ -74,7 +74,7 @@ class Fleet:
         """Another scheduler where the first one was, which knows nothing of it."""
         self.scheduler.kill()
         self.scheduler.wait()
-        self.scheduler, _ = _scheduler(self.folder, self.address, self.security)
+        self.scheduler, _ = _scheduler(self.folder, self.address, self.configuration)
 
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
@@ -85,12 +85,12 @@ class Fleet:
 
 
 @contextmanager
-def fleet(folder: Path, certificates: Sequence[Path] = ()) -> Iterator[Fleet]:
-    """A scheduler without workers; all processes are gone at the end. certificates: of the authority, its own, and the key."""
-    options = ("--tls-ca-file", "--tls-cert", "--tls-key")
-    security = [word for option, path in zip(options, certificates, strict=False) for word in (option, str(path))]
-    process, address = _scheduler(folder, f"{'tls' if certificates else 'tcp'}://127.0.0.1:{free_port()}", security)
-    made = Fleet(folder, address, process, security)
+def fleet(folder: Path, configuration: Path | None = None) -> Iterator[Fleet]:
+    """A scheduler without workers; all processes are gone at the end. configuration: a file of Dask's with certificates, with which all is
+    encrypted."""
+    address = f"{'tcp' if configuration is None else 'tls'}://127.0.0.1:{free_port()}"
+    process, address = _scheduler(folder, address, configuration)
+    made = Fleet(folder, address, process, configuration)
     try:
         yield made
     finally:
@@ -108,13 +108,19 @@ def fleet(folder: Path, certificates: Sequence[Path] = ()) -> Iterator[Fleet]:
 _BARE = "import sys; sys.modules['memprof'] = None; from distributed.cli.dask_scheduler import main; main()"
 
 
-def _scheduler(folder: Path, address: str, security: Sequence[str]) -> tuple[subprocess.Popen[bytes], str]:
+def _environment(configuration: Path | None) -> dict[str, str]:
+    return {**os.environ, **({"DASK_CONFIG": str(configuration)} if configuration is not None else {})}
+
+
+def _scheduler(folder: Path, address: str, configuration: Path | None) -> tuple[subprocess.Popen[bytes], str]:
     """A scheduler that answers, and its address."""
     facts = folder / "scheduler.json"
     facts.unlink(missing_ok=True)
-    words = ["--host", address, "--no-dashboard", "--scheduler-file", str(facts), *security]
+    words = ["--host", address, "--no-dashboard", "--scheduler-file", str(facts)]
     with (folder / "scheduler.log").open("ab") as log:
-        process = subprocess.Popen([sys.executable, "-c", _BARE, *words], stdout=log, stderr=log, preexec_fn=_ends_with_us)
+        process = subprocess.Popen(
+            [sys.executable, "-c", _BARE, *words], env=_environment(configuration), stdout=log, stderr=log, preexec_fn=_ends_with_us
+        )
 
     def told() -> dict[str, str] | None:
         with suppress(OSError, ValueError):  # it is not there, or not whole

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import fields
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from support.configurations import configure, folder  # noqa: F401  (the fixture)
 
-from memprof.base.errors import UsageError
+from memprof.base.errors import InputError, UsageError
 from memprof.cli.subject import Question, Words, subject
 from memprof.places.place import HERE
 from memprof.records.types import COMMAND
@@ -98,3 +101,31 @@ def test_program_behind_dashes() -> None:
 def test_subject_of_one_thing(words: tuple[str, ...], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         assert parsed(*words).suite(HERE).only
+
+
+def test_question_takes_defaults(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = configure(folder, "[defaults]\nrecorder = 'c'\nenv = { A = '1' }\npython = 'python3'\n")
+
+    suite = parsed("m", "-r", "synthetic", "--env", "A=2").suite(HERE)
+
+    assert (suite.recorder, suite.env, suite.python) == ("c", {"A": "2"}, "python3")
+    assert capsys.readouterr().err == f"memprof: defaults from {path}: recorder, python\n"
+
+
+@pytest.mark.parametrize("words", [("run",), ("tune",), ("scale", "--vary", "threads=1..4")])
+def test_defaults_on_fleet(folder: Path, memprof: Any, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
+    seen: list[Suite] = []
+
+    def stop(suite: Suite, *rest: Any, **others: Any) -> None:
+        seen.append(suite)
+        raise InputError("it is enough")
+
+    configure(folder, "[defaults]\ntimeout = '1s'\nthreads = 2\npython = 'python3'\n[places]\nlab = 'dask:tcp://127.0.0.1:1'\n")
+    monkeypatch.setattr("memprof.cli.fleet.searching", nullcontext)
+    monkeypatch.setattr("memprof.cli.fleet.measure_on_fleet", stop)
+    if words[0] != "run":
+        monkeypatch.setattr(f"memprof.cli.{words[0]}._request", stop)
+
+    assert "it is enough" in memprof(*words, "m", "-r", "synthetic", "--on", "lab", cwd=folder).stderr
+    assert [(suite.timeout_ns, suite.python) for suite in seen] == [(10**9, None)]
+    assert seen[0].threads == (() if words[0] == "scale" else (2,))

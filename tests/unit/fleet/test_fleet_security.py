@@ -24,41 +24,11 @@ from memprof.fleet import membership, message, monitor, payload, scheduler, sche
 from memprof.fleet.message import PROTOCOL, Doing, Offered, Result, Said, Sent, Sought, Task, encode, result, suite_of, task, words_of
 from memprof.fleet.payload import Asked, Wanted, packed, parse_labels
 from memprof.fleet.planner import Offer, Planner, Request
-from memprof.fleet.security import Security, secured, unreachable
+from memprof.fleet.security import unreachable
 from memprof.places.place import HERE
 from memprof.records import store
 from memprof.records.types import Attempt, Outcome
 from memprof.subjects.suite import Suite, parse_cmd, parse_variant
-
-
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:8786", "tcp://localhost:8786", "tcp://[::1]:8786", "tcp://127.8.8.8:1"])
-def test_local_address_without_certificates(address):
-    assert secured(address, None, None, None, insecure=False) == Security()
-
-
-@pytest.mark.parametrize("address", ["tcp://10.0.0.1:8786", "tcp://lab:8786", "tcp://0.0.0.0:8786", "tcp://[2001:db8::1]:8786"])
-def test_remote_address_refused_unencrypted(address):
-    with pytest.raises(UsageError, match="is not encrypted, and who reaches it can run programs on every worker"):
-        secured(address, None, None, None, insecure=False)
-    assert secured(address, None, None, None, insecure=True) == Security()
-
-
-@pytest.mark.parametrize("address", ["lab:8786", "http://lab:8786", "tcp://lab", "tcp://:8786", "tcp://lab:port", "", "tcp://lab:1/x"])
-def test_address_refusals(address):
-    with pytest.raises(UsageError, match="write the scheduler's address"):
-        secured(address, None, None, None, insecure=True)
-
-
-def test_certificate_refusals(tmp_path):
-    files = [str(tmp_path / name) for name in ("ca", "cert", "key")]
-    with pytest.raises(UsageError, match="go together"):
-        secured("tls://lab:1", files[0], None, files[2], insecure=False)
-    with pytest.raises(UsageError, match="needs certificates"):
-        secured("tls://lab:1", None, None, None, insecure=True)
-    with pytest.raises(UsageError, match="write tls://lab:1"):
-        secured("tcp://lab:1", *files, insecure=False)
-    with pytest.raises(InputError, match="ca: no such file"):
-        secured("tls://lab:1", *files, insecure=False)
 
 
 def test_certificate_failure_behind_error():
