@@ -19,7 +19,7 @@ from ..base.units import counted, format_bytes
 #       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
 #       no_swap; Mark.units, Run.work and Job.use (memory by units of work); Run.attempt (of a fleet); Job.sessions, processes, release, drive,
 #       at and planned_bytes; Mark.refaults and first_token_ns; Run.search (of `memprof scale`);
-#       Outcome.cut; Charged.with_swap_peak_bytes
+#       Outcome.cut; Charged.with_swap_peak_bytes; Job.version and side, which older files have in the variant's name
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, RELEASE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"
@@ -33,6 +33,8 @@ RESERVED = (STARTUP, PEAK, RUN, OUTSIDE, "BASELINE")  # no user's phase has such
 COMMAND = "command"  # the runtime of a program
 
 Cache = Literal["warm", "cold", "asis"]
+# A side of a gate; a side that was measured again to confirm a regression; the three that prove that a regression would be seen.
+JobSide = Literal["base", "head", "base, measured again", "head, measured again", "as it is", "measured again", "5% more"]
 Status = Literal["ok", "import", "refused", "error", "exit", "signal", "timeout", "start", "lost"]
 
 
@@ -131,11 +133,23 @@ class Job:
     drive: str | None = None
     at: Mapping[str, int] = field(default_factory=dict)
     planned_bytes: int | None = None
+    version: str | None = None  # the label of the commit or release that it is a measurement of, where several are compared
+    side: JobSide | None = None  # of a gate, where its sides are told apart
+
+    @property
+    def heading(self) -> str:
+        """Its variant as reports name it; see `heading`."""
+        return heading(self.variant, self.version, self.side)
 
     @property
     def variables(self) -> dict[str, str]:
         """The environment's variables that it sets, without those that it takes away."""
         return {name: value for name, value in self.env.items() if value is not None}
+
+
+def heading(variant: str, version: str | None, side: JobSide | None) -> str:
+    """The name of a variant for people, with the version and the side of a gate if it is told apart by them: `fp16 @ 1.2 (head)`."""
+    return f"{variant}{f' @ {version}' if version else ''}{f' ({side})' if side else ''}"
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def test_gate_run_against_baseline(memprof, suite, tmp_path):
     assert proof["added_bytes"] == pytest.approx(0.05 * 62 * MIB, rel=0.1)
     checks = store.load([tmp_path / "same.checks.jsonl"]).runs
     assert len(checks) == 15
-    assert {run.job.variant for run in checks} == {"plain (as it is)", "plain (measured again)", "plain (5% more)"}
+    assert {run.job.heading for run in checks} == {"plain (as it is)", "plain (measured again)", "plain (5% more)"}
 
     suite("4MiB")
     worse = memprof("gate", "--run", "suite.toml", "--baseline", "base.json", "-o", "worse.jsonl", "--confirm")
