@@ -56,7 +56,7 @@ def _rows(run: Run) -> Iterable[dict[str, object]]:
     keys = {
         "model": run.job.model.name,
         "runtime": run.job.runtime,
-        "variant": run.job.variant,
+        "variant": run.job.heading,
         "threads": run.job.threads,
         "machine": run.machine.name,
         "repeat": run.job.repeat,
@@ -109,7 +109,7 @@ def timeline_frame(runs: Iterable[Run]) -> pandas.DataFrame:
     """
     runs = list(runs)
     sound(runs)
-    timelines = [columns(run.timeline, run.job.variant) for run in runs]
+    timelines = [columns(run.timeline, run.job.heading) for run in runs]
     lengths = [len(rows) for rows in timelines]
     frame = pandas.DataFrame({name: _repeated([of(run) for run in runs], lengths) for name, of in _NAMES.items()})
     frame["threads"] = pandas.array([run.job.threads for run in runs], dtype="Int64").repeat(lengths)
@@ -126,7 +126,7 @@ def timeline_frame(runs: Iterable[Run]) -> pandas.DataFrame:
 
 _NAMES: dict[str, Callable[[Run], str]] = {
     "model": lambda run: run.job.model.name,
-    "variant": lambda run: run.job.variant,
+    "variant": lambda run: run.job.heading,
     "machine": lambda run: run.machine.name,
 }
 

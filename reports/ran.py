@@ -26,7 +26,7 @@ def heading(runs: Sequence[Run]) -> list[str]:
     for model, of_model in by_model(runs).items():
         variants: dict[str, dict[str, None]] = {}
         for run in of_model:
-            variants.setdefault(shapes(run), {})[run.job.variant] = None
+            variants.setdefault(shapes(run), {})[run.job.heading] = None
         texts[model] = next(iter(variants)) if len(variants) == 1 else _differing(variants)
     if len(set(texts.values())) == 1:
         return [text for text in list(texts.values())[:1] if text]

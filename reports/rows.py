@@ -22,7 +22,7 @@ def label_names(keys: Collection[Key], threads: bool = True) -> tuple[str, ...]:
 
 def labels(key: Key, names: Sequence[str]) -> tuple[str, ...]:
     """A row's name, a text for each part of label_names."""
-    return tuple({"variant": key.variant, "threads": str(key.threads or "default"), "machine": key.machine}[name] for name in names)
+    return tuple({"variant": key.heading, "threads": str(key.threads or "default"), "machine": key.machine}[name] for name in names)
 
 
 def label(key: Key, names: Sequence[str]) -> str:
@@ -34,7 +34,7 @@ def part(key: Key, name: str) -> str:
     """A field of a key as a part of a row's name: `4 threads`."""
     if name == "threads":
         return counted(key.threads, "thread") if key.threads else "default threads"
-    return str(getattr(key, name))
+    return key.heading if name == "variant" else str(getattr(key, name))
 
 
 def named(keys: Collection[Key]) -> dict[Key, str]:
@@ -46,12 +46,12 @@ def named(keys: Collection[Key]) -> dict[Key, str]:
 def place(key: Key, phase: str = "") -> str:
     """A key with its model, and a phase of it: `net.onnx, ort, 4 threads, EXECUTE`."""
     threads = [counted(key.threads, "thread")] if key.threads else []
-    return ", ".join([key.model, key.variant, *threads, *([phase] if phase else [])])
+    return ", ".join([key.model, key.heading, *threads, *([phase] if phase else [])])
 
 
 def key_fields(key: Key) -> dict[str, str | int | None]:
     """A key as JSON has it in every report. The machine is beside it where a report needs it."""
-    return {"model": key.model, "variant": key.variant, "threads": key.threads}
+    return {"model": key.model, "variant": key.heading, "threads": key.threads}
 
 
 def by_model(runs: Sequence[Run]) -> dict[str, list[Run]]:

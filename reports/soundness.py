@@ -14,7 +14,7 @@ _LARGEST = 2**62  # bytes or nanoseconds
 def sound(runs: Iterable[Run]) -> None:
     """Raises InputError where a run has a figure that no machine has."""
     for run in runs:
-        check(run, f"{run.job.variant}, repeat {run.job.repeat}")
+        check(run, f"{run.job.heading}, repeat {run.job.repeat}")
 
 
 def check(record: object, called: str) -> None:

@@ -15,16 +15,16 @@ from ..campaign.runs_writer import keeping
 from ..explain import engine
 from ..grow import grow
 from ..laws import coefficients
-from ..records import metrics, summary
+from ..records import metrics
+from ..records.summary import Place, place_of
 from ..records.types import COMMAND, Run
 from ..scale import scale
 from ..subjects.order import Order
 from ..subjects.orders import plan
 from ..subjects.suite import Suite, Variant, variants_of
 from ..verdicts import growth_limits
-from ..verdicts.baseline import Place
 from ..versions import measurement
-from ..versions.measurement import AT, Which, by_place, place_of
+from ..versions.measurement import Which, by_place
 from . import search
 from .bisect_request import Request, Side, State
 from .remote_lab import There
@@ -253,13 +253,14 @@ class _Several(_Lab):
         orders = self._end_orders()
         places = list(dict.fromkeys(place_of(order.job) for order in orders))
         if len(places) > 1:
-            there = "; ".join(f"{model}, {variant}" for model, variant, _ in places)
+            there = "; ".join(f"{place.model}, {place.variant}" for place in places)
             raise UsageError(f"--metric {metric} follows one model and variant: --model and --variant name it; there are {there}")
         if orders[0].command is not None:
             raise UsageError(f"--metric {metric} is of runtimes, and {orders[0].job.variant} is a program")
         (self._place,) = places
-        key = summary.Key(*places[0], orders[0].place.machine().name)
-        self._question = Question(key, f"per {self._per(orders[0])}", metric, 0, self._request.limits)
+        self._question = Question(
+            self._place.on(orders[0].place.machine().name), f"per {self._per(orders[0])}", metric, 0, self._request.limits
+        )
         return self._question
 
     def _end_orders(self) -> list[Order]:
@@ -306,7 +307,7 @@ class _Several(_Lab):
         """One look at a version. Raises MeasurementError if it does not decide."""
         assert self._question is not None
         (variant,) = order.subject.variants
-        subject = replace(order.subject, variants=(replace(variant, name=f"{order.job.variant}{AT}{label}"),))
+        subject = replace(order.subject, variants=(replace(variant, name=order.job.variant),), version=label)
         named = replace(order, subject=subject)
         per = self._question.phase.removeprefix("per ")
         if self._question.metric == metrics.GROWTH:

@@ -23,7 +23,6 @@ from ..places.place import HERE
 from ..records import settings, store
 from ..records.types import Machine, Run
 from ..verdicts.verdicts import Limits
-from ..versions.measurement import AT
 from .version_range import Versions
 
 
@@ -82,9 +81,9 @@ class State:
             self.values = msgspec.json.decode(self._values_path.read_bytes(), type=dict[str, list[float]])
         if self._runs_path.exists() and self._runs_path.stat().st_size:
             for run in store.load([self._runs_path]).runs:
-                label = run.job.variant.rpartition(AT)[2]
-                if run.outcome.ok or label in self.failures:
-                    self.runs.setdefault(label, []).append(run)
+                # One of an older memprof has its version in the variant's name.
+                if run.job.version is not None and (run.outcome.ok or run.job.version in self.failures):
+                    self.runs.setdefault(run.job.version, []).append(run)
         if self.runs or self.failures or self.values:
             kept, word = (self.values, "figure") if self.values else (self.runs, "run")
             count = sum(map(len, kept.values()))

@@ -15,10 +15,10 @@ from ..campaign.progress import Progress
 from ..fleet.payload import Asked
 from ..fleet.search_client import Answer, Machines
 from ..records import metrics
+from ..records.summary import Place, place_of
 from ..records.types import COMMAND, Run
-from ..verdicts.baseline import Place
 from ..versions import measurement
-from ..versions.measurement import AT, Which
+from ..versions.measurement import Which
 from . import search
 from .bisect_request import Request, Side, State
 from .search import Figures, Question, Step, Unable, Wanted
@@ -138,7 +138,7 @@ class There:
     def _take(self, answer: Answer) -> None:
         """Note the runs of a comparison that is complete, or which versions cannot be made."""
         for run in answer.runs if answer.complete else ():
-            label = run.job.variant.rpartition(AT)[2]
+            label = run.job.version or ""
             if run.outcome.ok:
                 self._state.runs.setdefault(label, []).append(run)
             elif label not in self._state.failures:
@@ -160,7 +160,7 @@ class There:
         return [
             run
             for run in self._state.runs.get(self._labels[number], ())
-            if run.attempt is not None and run.attempt.place == machine and self._place in (None, measurement.place_of(run.job))
+            if run.attempt is not None and run.attempt.place == machine and self._place in (None, place_of(run.job))
         ]
 
     def _have(self, machine: str, number: int) -> int:

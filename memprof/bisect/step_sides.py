@@ -8,11 +8,10 @@ from dataclasses import replace
 
 from ..base.errors import InputError, UsageError, near_or_all
 from ..records import metrics, settings, summary
+from ..records.summary import Place
 from ..records.types import PEAK, Run
 from ..verdicts import baseline
-from ..verdicts.baseline import Place
 from ..verdicts.verdicts import judge_row
-from ..versions.measurement import AT
 from .bisect_request import Request
 from .search import Question, Step
 from .version_range import Versions
@@ -32,8 +31,7 @@ def row_of(request: Request, runs: Sequence[Run]) -> summary.Row:
     values = tuple(value for run in runs if (value := metrics.value(run, phase, wanted)) is not None)
     if not values:
         raise UsageError(f"--metric {wanted.name}: {phase} has none; --phase names another phase")
-    key = summary.key(runs[0])
-    return summary.row(replace(key, variant=key.variant.rpartition(AT)[0]), phase, wanted.name, values, True)
+    return summary.row(replace(summary.key(runs[0]), version=None), phase, wanted.name, values, True)
 
 
 def followed(

@@ -72,7 +72,7 @@ def measure(
             with input_copy(order, begin) as input_descriptor:
                 order_message = message(order, dropped, token, input_descriptor)
                 if order.drive is not None and failed is None:
-                    check_free(order.drive, order.job.variant)
+                    check_free(order.drive, order.job.heading)
                 run, line = failed or ask(
                     order.job,
                     order_message,

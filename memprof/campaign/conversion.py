@@ -73,7 +73,7 @@ def _build(order: Order, key: str, token: str, progress: Progress) -> str | Run:
     """The path of the converted model, from the cache if it was converted before; the Run of the conversion if that failed."""
     folder = conversion_cache.folder(key)
     if not folder.exists():
-        progress.say(f"{order.job.model.name}: converting for {order.job.variant}")
+        progress.say(f"{order.job.model.name}: converting for {order.job.heading}")
         work = folder.with_name(f"{key}.{token}")
         work.mkdir()
         try:

@@ -88,7 +88,7 @@ class Spool:
             return
         self._file.write(self._compressor.flush())
         self._file.seek(0)
-        words = (run.job.model.name, run.job.variant, str(run.job.repeat), str(run.started_ns))
+        words = (run.job.model.name, run.job.heading, str(run.job.repeat), str(run.started_ns))
         name = "-".join(re.sub(r"[^\w.+-]+", "_", word)[:60] for word in words)
         with files.replacing(folder / (name + SUFFIX)) as (file,):
             shutil.copyfileobj(self._file, file)

@@ -26,11 +26,12 @@ from ..subjects.suite import Build, Suite
 from ..versions.measurement import Which
 
 # 2: a Task may be a part of a search; 3: a search may ask for outputs, for versions of runtimes, and for some repeats of a variant; 4: and for
-# commits.
-PROTOCOL = 4
+# commits; 5: the version of a Job is a field.
+PROTOCOL = 5
 RESOURCE = "memprof"  # of each place there is one
 FACTS = "memprof"  # among a worker's facts and figures at the scheduler
-_HERE_ONLY = ("place", "build", "stdin", "model_shapes")  # fields of a suite that mean something on one machine only, or lie in others here
+# Fields of a suite that mean something on one machine only, or lie in others here.
+_HERE_ONLY = ("place", "build", "stdin", "model_shapes", "version")
 
 _Kind = TypeVar("_Kind")
 Content = bytes  # a field called bytes would hide the type
@@ -81,7 +82,8 @@ class Sought:
     repeats: the numbers of those to be measured, by variant; of a variant that is not named all. Of commits by label, and of others none.
     outputs: whether each Run tells how far its outputs are from the default's; "sent" if the desk gets the default's. reference: the comparison's
     file that has the default's outputs; empty if they are those of the first variant. makes: whether the worker installs a runtime at a version
-    (NAME@VERSION) that it lacks. commits: what is measured in place of a suite's words.
+    (NAME@VERSION) that it lacks. variant: the only one, if those of the suite are its versions, each named by its label; else empty.
+    commits: what is measured in place of a suite's words.
     """
 
     at: Mapping[str, int] = field(default_factory=dict)
@@ -92,6 +94,7 @@ class Sought:
     outputs: Literal["", "compared", "sent"] = ""
     reference: str = ""
     makes: bool = False
+    variant: str = ""
     commits: Commits | None = None
 
 

@@ -19,10 +19,10 @@ from ..base.files import sha256_of
 from ..base.units import counted, format_bytes
 from ..models.identity import identify
 from ..places.leftovers import scratch
+from ..records.summary import Place
 from ..subjects import suite
 from ..subjects.suite import ALL, Build, Suite, variants_of
-from ..verdicts.baseline import Place
-from ..versions.measurement import AT, Which
+from ..versions.measurement import Which
 from ..versions.worktrees import Repository
 from . import payload
 from .message import Commits, Sent, Sought
@@ -58,19 +58,17 @@ class Releases:
     several: bool = False
 
     def asked(self, missing: Missing, place: Place | None) -> Asked:
-        suites = {number: self._suite(number) for number in missing("")}
+        suites = {number: self.suite_of(number) for number in missing("")}
+        first = next(iter(suites.values()))
 
         def sought(machine: str) -> Sought:
-            return Sought(repeats={suites[number].variants[0].name: some for number, some in missing(machine).items()}, makes=True)
+            return Sought(
+                repeats={self.labels[number]: some for number, some in missing(machine).items()}, makes=True, variant=first.variants[0].name
+            )
 
         most = max(max(some) for some in missing("").values())
-        together = replace(next(iter(suites.values())), variants=tuple(one.variants[0] for one in suites.values()), repeats=most)
-        return Asked(together, sought(""), sought)
-
-    def _suite(self, number: int) -> Suite:
-        one = self.suite_of(number)
-        (variant,) = one.variants
-        return replace(one, variants=(replace(variant, name=f"{variant.name}{AT}{self.labels[number]}"),))
+        variants = tuple(replace(suite.variants[0], name=self.labels[number]) for number, suite in suites.items())
+        return Asked(replace(first, variants=variants, repeats=most), sought(""), sought)
 
 
 # -- commits

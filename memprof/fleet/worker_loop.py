@@ -186,6 +186,8 @@ def _sought(orders: Sequence[Order], sought: Sought) -> list[Order]:
 
 
 def _asked(job: Job, sought: Sought) -> Job:
+    if sought.variant:
+        job = replace(job, variant=sought.variant, version=job.variant)
     return replace(job, at=dict(sought.at), sessions=sought.sessions, verifies=sought.verifies, planned_bytes=sought.planned_bytes)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -11,22 +11,20 @@ from ..campaign import campaign
 from ..campaign.progress import Progress
 from ..campaign.runs_writer import keeping
 from ..places.place import HERE
-from ..records import metrics, signing
-from ..records.summary import Row
-from ..records.types import PEAK, Run
+from ..records import metrics, signing, summary
+from ..records.summary import Place, Row
+from ..records.types import PEAK, JobSide, Run
 from ..subjects.order import Order
 from ..subjects.orders import plan
 from ..subjects.suite import Suite, Variant
 from ..verdicts import baseline, verdicts
-from ..verdicts.baseline import DEFAULT_METRICS, Entry, Place
+from ..verdicts.baseline import DEFAULT_METRICS, Entry
 from ..verdicts.ranks import LEAST_REPEATS
 from ..verdicts.verdicts import Judged, Proof
-from .interleaving import by_side, interleaved, place_of
+from .interleaving import by_side, interleaved
 from .request import BASE, HEAD, GateRequest, Known
 
 PROVEN_SHARE = 0.05
-
-_AGAIN, _MORE = "measured again", "5% more"
 
 
 def orders_again(runs: Sequence[Run], place: Place) -> tuple[Order, ...]:
@@ -62,12 +60,12 @@ def orders_again(runs: Sequence[Run], place: Place) -> tuple[Order, ...]:
     orders = plan(wanted).orders
     if orders[0].job.model.sha256 != job.model.sha256:
         raise InputError(f"{job.model.path} is not the file any more that was measured: it cannot be measured again")
-    intervals = {"interval_ns": job.interval_ns, "iterations_interval_ns": job.iterations_interval_ns}
-    return tuple(replace(order, job=replace(order.job, **intervals)) for order in orders)  # type: ignore[arg-type]
+    same = {name: getattr(job, name) for name in ("interval_ns", "iterations_interval_ns", "version")}
+    return tuple(replace(order, job=replace(order.job, **same)) for order in orders)
 
 
 def _runs_of(runs: Sequence[Run], place: Place) -> list[Run]:
-    return [run for run in runs if place_of(run.job) == place]
+    return [run for run in runs if summary.key(run).place == place]
 
 
 @dataclass
@@ -92,7 +90,7 @@ class Checks:
         """The row, called a regression only if a fresh measurement agrees."""
         if row.verdict != "regressed" or row.base is None:
             return row
-        place = (row.key.model, row.key.variant, row.key.threads)
+        place = row.key.place
         if place not in self.measured:
             self._announce(place, "measured again to confirm a regression")
             self.measured[place] = self._again(place)
@@ -116,17 +114,16 @@ class Checks:
 
     def _again(self, place: Place) -> tuple[Entry | None, Entry] | str:
         try:
-            orders = {side: again for side in (BASE, HEAD) if (again := self.known.again(side, place))}
+            base, head = (self.known.again(side, place) for side in (BASE, HEAD))
         except MemprofError as error:  # the first verdict stands: it must not be lost
             return f"it cannot be measured again: {error}"
-        named = {side: [_called(order, f"{side}, {_AGAIN}") for order in side_orders] for side, side_orders in orders.items()}
-        runs = self._measure(named)
-        entries = {side: self._entry(side_runs) for side, side_runs in runs.items()}
-        if BASE not in entries:
+        entries = self._measure({"base, measured again": base, "head, measured again": head})
+        fresh = entries["head, measured again"]
+        if not base:
             judged = [entry for entry in self.known.head.entries if entry.place == place]
-            if foreign := baseline.differing(judged, [_as(entries[HEAD], judged[0])])[0]:
+            if foreign := baseline.differing(judged, [_as(fresh, judged[0])])[0]:
                 return f"a fresh measurement is of something else ({'; '.join(foreign)})"
-        return entries.get(BASE), entries[HEAD]
+        return entries.get("base, measured again"), fresh
 
     def proof(self) -> Proof | None:
         """The positive control, on the first variant with enough runs; None if there is no such variant."""
@@ -142,15 +139,11 @@ class Checks:
             self.progress.say(f"no positive control: {error}")
             return None
         orders = [replace(order, job=replace(order.job, release=False)) for order in orders]  # which nobody judges
-        sides = {
-            "first": [_called(order, "as it is") for order in orders],
-            "second": [_called(order, _AGAIN) for order in orders],
-            "more": [_called(_heavier(order, more), _MORE) for order in orders],
-        }
-        runs = self._measure(sides)
-        entries = {name: self._entry(side_runs) for name, side_runs in runs.items()}
-        raised = verdicts.judge([entries["first"]], [_as(entries["more"], entries["first"])], self.request.limits)
-        quiet = verdicts.judge([entries["first"]], [_as(entries["second"], entries["first"])], self.request.limits)
+        heavier = [_heavier(order, more) for order in orders]
+        entries = self._measure({"as it is": orders, "measured again": orders, "5% more": heavier})
+        first = entries["as it is"]
+        raised = verdicts.judge([first], [_as(entries["5% more"], first)], self.request.limits)
+        quiet = verdicts.judge([first], [_as(entries["measured again"], first)], self.request.limits)
         alarms = ("failed", "regressed", "improved", "failing")
         return Proof(
             entry.key,
@@ -162,26 +155,21 @@ class Checks:
 
     def _announce(self, place: Place, purpose: str) -> None:
         """Say that a place is measured; for runs from a file also say what will be executed, before it is."""
-        self.progress.say(f"{', '.join(map(str, filter(None, place)))}: {purpose}")
+        self.progress.say(f"{', '.join(map(str, filter(None, (place.model, place.heading, place.threads))))}: {purpose}")
         if self.request.heads:
             job = _runs_of(self.known.head.from_runs, place)[0].job
             self.progress.say(f"as the runs file says: {signing.described(job)}")
 
-    def _measure(self, orders: dict[str, list[Order]]) -> dict[str, list[Run]]:
-        sequence = interleaved(dict(orders))
-        return by_side(sequence, campaign.measure([order for _, order in sequence], self.progress, self.keep))
-
-    def _entry(self, runs: Sequence[Run]) -> Entry:
-        return baseline.entries(runs, self.request.metrics or DEFAULT_METRICS)[0]
-
-
-def _called(order: Order, words: str) -> Order:
-    """The order with these words behind its variant's name: its runs are no repeats of the others."""
-    return replace(order, job=replace(order.job, variant=f"{order.job.variant} ({words})"))
+    def _measure(self, orders: Mapping[JobSide, Sequence[Order]]) -> dict[JobSide, Entry]:
+        """The entries of the sides that have orders."""
+        sequence = interleaved(orders)
+        named = [replace(order, job=replace(order.job, side=side)) for side, order in sequence]
+        runs = by_side(sequence, campaign.measure(named, self.progress, self.keep))
+        return {side: baseline.entries(some, self.request.metrics or DEFAULT_METRICS)[0] for side, some in runs.items()}
 
 
 def _as(entry: Entry, other: Entry) -> Entry:
-    return replace(entry, variant=other.variant, threads=other.threads)
+    return replace(entry, **other.place._asdict())
 
 
 def _heavier(order: Order, more: int) -> Order:

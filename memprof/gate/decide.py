@@ -16,16 +16,16 @@ from ..base.errors import InputError, UsageError
 from ..base.units import counted
 from ..laws import coefficients
 from ..records import signing, store, summary
-from ..records.summary import Key
+from ..records.summary import Place
 from ..verdicts import acknowledgements, baseline, budgets, growth_limits, input_files, verdicts
-from ..verdicts.baseline import DEFAULT_METRICS, Entry, Place, Side
+from ..verdicts.baseline import DEFAULT_METRICS, Entry, Side
 from ..verdicts.budgets import Budget
 from ..verdicts.verdicts import Judged, Report
 from .request import HEAD, GateRequest, Known
 
 if TYPE_CHECKING:
     from ..campaign.progress import Progress
-    from ..records.types import Run
+    from ..records.types import JobSide, Run
     from ..subjects.order import Order
 
 
@@ -44,7 +44,7 @@ def judge(request: GateRequest, progress: Progress) -> Report:
             known = replace(known, base=replace(known.base, entries=base_entries))
             remarks += [*renamings, *_other_names(known), *_surroundings(request, known)]
             remarks += [
-                f"{entry.model}, {entry.variant}: {entry.failed} of base's {counted(entry.runs, 'run')} failed: {entry.failure}"
+                f"{entry.model}, {entry.heading}: {entry.failed} of base's {counted(entry.runs, 'run')} failed: {entry.failure}"
                 for entry in known.base.entries
                 if entry.failed
             ]
@@ -91,8 +91,8 @@ def _ran(known: Known) -> dict[str, tuple[Run, ...]]:
 
 def _other_names(known: Known) -> list[str]:
     """A sentence for each model of which one variant is gone and one is new: that may be one variant under two names."""
-    before = {*((entry.model, entry.variant) for entry in known.base.entries), *(place[:2] for place in known.gone)}
-    after = {(entry.model, entry.variant) for entry in known.head.entries}
+    before = {*((entry.model, entry.heading) for entry in known.base.entries), *((place.model, place.heading) for place in known.gone)}
+    after = {(entry.model, entry.heading) for entry in known.head.entries}
     remarks = []
     for model in sorted({model for model, _ in before}):
         gone, new = ([variant for name, variant in pairs if name == model] for pairs in (before - after, after - before))
@@ -105,7 +105,7 @@ def _not_in_both(known: Known) -> list[Judged]:
     """Rows for places that only base's suite has, or that base's suite has and cannot measure: neither passes in silence."""
     machine = known.head.entries[0].machine.name
     gone = [
-        Judged(Key(*place, machine), "", verdicts.OUTCOME, "gone", "base's suite has it and head's has not: it was not measured")
+        Judged(place.on(machine), "", verdicts.OUTCOME, "gone", "base's suite has it and head's has not: it was not measured")
         for place in known.gone
     ]
     keys = {(entry.model, entry.variant): entry.key for entry in known.head.entries}
@@ -120,7 +120,7 @@ def _unconfirmed(judged: Sequence[Judged], checked: Sequence[Judged]) -> list[st
     places: dict[str, list[str]] = {}
     for before, after in zip(judged, checked, strict=True):
         if before.verdict == "regressed" != after.verdict:
-            places.setdefault(f"{after.key.model}, {after.key.variant}", []).append(f"{after.phase} {after.metric}")
+            places.setdefault(f"{after.key.model}, {after.key.heading}", []).append(f"{after.phase} {after.metric}")
     return [f"{place}: not confirmed by a fresh measurement: {', '.join(names)}" for place, names in places.items()]
 
 
@@ -187,7 +187,7 @@ def _known(request: GateRequest, names: Sequence[str], limits: Sequence[Budget],
             yield known
         return
 
-    def again(side: str, place: Place) -> Sequence[Order]:
+    def again(side: JobSide, place: Place) -> Sequence[Order]:
         from .confirmation import orders_again
 
         return orders_again(head.from_runs, place) if side == HEAD else ()

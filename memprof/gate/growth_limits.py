@@ -49,7 +49,7 @@ def measured(wishes: Sequence[Wished], request: GateRequest, progress: Progress)
     from ..grow import grow
 
     def seek(wish: Wished, keep: suite_limits.Keep) -> Grown:
-        progress.say(f"{wish.key.model}, {wish.key.variant}: whether it grows with each {wish.limit.per}")
+        progress.say(f"{wish.key.model}, {wish.key.heading}: whether it grows with each {wish.limit.per}")
         return grow.grow(wish.request, progress, keep)
 
     holds = "the processes whose growth was measured"

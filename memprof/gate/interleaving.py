@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -10,21 +10,16 @@ from pathlib import Path
 from ..campaign import campaign
 from ..campaign.progress import Progress
 from ..campaign.runs_writer import keeping
-from ..records.types import Job, Run
+from ..records.summary import Place, place_of
+from ..records.types import Job, JobSide, Run
 from ..subjects.order import Order
-from ..verdicts.baseline import Place
-
-
-def place_of(job: Job) -> Place:
-    """Model, variant and threads: the other side's job with the same place is its counterpart."""
-    return job.model.name, job.variant, job.threads
 
 
 def orders_at(orders: Sequence[Order], place: Place) -> tuple[Order, ...]:
     return tuple(order for order in orders if place_of(order.job) == place)
 
 
-def interleaved(orders: dict[str, Sequence[Order]]) -> list[tuple[str, Order]]:
+def interleaved(orders: Mapping[JobSide, Sequence[Order]]) -> list[tuple[JobSide, Order]]:
     """All sides' orders in one sequence: repeat by repeat, place by place, side beside side; each side is first in turn."""
     names = list(orders)
     sequence = []
@@ -37,7 +32,7 @@ def interleaved(orders: dict[str, Sequence[Order]]) -> list[tuple[str, Order]]:
     return sequence
 
 
-def measure_sides(orders: dict[str, Sequence[Order]], outputs: dict[str, Path], progress: Progress) -> dict[str, list[Run]]:
+def measure_sides(orders: Mapping[JobSide, Sequence[Order]], outputs: dict[JobSide, Path], progress: Progress) -> dict[JobSide, list[Run]]:
     """Measure all sides; each Run goes to its side's file as soon as it exists."""
     sequence = interleaved(orders)
     for remark in campaign.surroundings(max(order.job.model.bytes for _, order in sequence), sequence[0][1].place):
@@ -53,21 +48,21 @@ def measure_sides(orders: dict[str, Sequence[Order]], outputs: dict[str, Path], 
     return {name: sides.get(name, []) for name in orders}
 
 
-def by_side(sequence: Sequence[tuple[str, Order]], runs: Iterable[Run]) -> dict[str, list[Run]]:
+def by_side(sequence: Sequence[tuple[JobSide, Order]], runs: Iterable[Run]) -> dict[JobSide, list[Run]]:
     """The runs of a sequence of orders, by the side that each was ordered for."""
-    sides: dict[str, list[Run]] = {name: [] for name, _ in sequence}
+    sides: dict[JobSide, list[Run]] = {name: [] for name, _ in sequence}
     for (name, _), run in zip(sequence, runs, strict=True):
         sides[name].append(run)
     return sides
 
 
 class _Sided:
-    """A Progress that says whose run it is: both sides have variants of the same names."""
+    """A Progress that says whose run it is: no Run of a side says so itself, for its file is the side's."""
 
-    def __init__(self, progress: Progress, sequence: Sequence[tuple[str, Order]]) -> None:
+    def __init__(self, progress: Progress, sequence: Sequence[tuple[JobSide, Order]]) -> None:
         self._progress = progress
         self._names = [name for name, _ in sequence]
-        self._now = ""
+        self._now: JobSide | None = None
         self.live = progress.live
         self.say = progress.say
 
@@ -79,4 +74,4 @@ class _Sided:
         self._progress.finished(replace(run, job=self._named(run.job)))
 
     def _named(self, job: Job) -> Job:
-        return replace(job, variant=f"{job.variant} ({self._now})")
+        return replace(job, side=self._now)

@@ -55,7 +55,7 @@ def measured(wishes: Sequence[Wished], request: GateRequest, progress: Progress)
     from ..scale import scale
 
     def seek(wish: Wished, keep: suite_limits.Keep) -> Scaled:
-        progress.say(f"{wish.key.model}, {wish.key.variant}: its memory by {wish.where}")
+        progress.say(f"{wish.key.model}, {wish.key.heading}: its memory by {wish.where}")
         return scale.scale(wish.request, progress, keep)
 
     known = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..base.errors import UsageError
 from ..base.files import check_new
@@ -13,14 +13,17 @@ from ..laws import coefficients
 from ..places import place as places
 from ..places.place import HERE
 from ..records import metrics
+from ..records.summary import Place
+from ..records.types import JobSide
 from ..verdicts import growth_limits
-from ..verdicts.baseline import Place, Side
+from ..verdicts.baseline import Side
 from ..verdicts.verdicts import Limits
 
 if TYPE_CHECKING:
     from ..subjects.order import Order
 
-BASE, HEAD = "base", "head"
+BASE: Final = "base"
+HEAD: Final = "head"
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ class Known:
     title: str
     base: Side
     head: Side
-    again: Callable[[str, Place], Sequence[Order]]
+    again: Callable[[JobSide, Place], Sequence[Order]]
     remarks: tuple[str, ...] = ()
     gone: tuple[Place, ...] = ()
     unmeasurable: Mapping[tuple[str, str], str] = field(default_factory=dict)

@@ -10,10 +10,9 @@ from typing import Protocol, TypeVar
 from ..base.errors import MeasurementError, UsageError
 from ..campaign.progress import Progress
 from ..campaign.runs_writer import keeping
-from ..records.summary import Key
+from ..records.summary import Key, place_of
 from ..subjects.order import Order
 from ..subjects.suite import GrowthWish, LawWish
-from .interleaving import place_of
 
 
 class _Answer(Protocol):
@@ -44,7 +43,7 @@ def wanted(word: str, wish: GrowthWish | LawWish, orders: Sequence[Order], of_a_
 
 def key_of(order: Order) -> Key:
     """The variant of an order, as rows name it."""
-    return Key(*place_of(order.job), order.place.machine().name)
+    return place_of(order.job).on(order.place.machine().name)
 
 
 def answers(

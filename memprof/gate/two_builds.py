@@ -17,18 +17,19 @@ from ..base.errors import MemprofError
 from ..campaign import conversion_cache
 from ..campaign.progress import Progress
 from ..programs import runtimes
-from ..records.types import COMMAND, PEAK, PHASES, RELEASE, WARMUP, Run
+from ..records.summary import Place, place_of
+from ..records.types import COMMAND, PEAK, PHASES, RELEASE, WARMUP, JobSide, Run
 from ..subjects import suite
 from ..subjects.configuration import with_defaults
 from ..subjects.order import Order
 from ..subjects.orders import plan
 from ..subjects.suite import Build, Suite, Variant
 from ..verdicts import baseline, budgets
-from ..verdicts.baseline import Place, Side
+from ..verdicts.baseline import Side
 from ..verdicts.budgets import Budget, Spot
 from ..versions import worktrees
 from . import growth_limits, law_limits
-from .interleaving import measure_sides, orders_at, place_of
+from .interleaving import measure_sides, orders_at
 from .request import BASE, HEAD, GateRequest, Known
 
 
@@ -59,7 +60,7 @@ def measured(request: GateRequest, base: Side, names: Sequence[str], limits: Seq
     with _both_sides(request, progress) as (title, base_side, head_orders, remarks, wanted):
         budgets.check(limits, _spots(head_orders))
         growths, fits = growth_limits.wished(wanted, head_orders), law_limits.wished(wanted, head_orders)
-        orders: dict[str, Sequence[Order]] = {BASE: _alone(base_side.orders), HEAD: _alone(head_orders)}
+        orders: dict[JobSide, Sequence[Order]] = {BASE: _alone(base_side.orders), HEAD: _alone(head_orders)}
         runs_by_side = measure_sides(orders, {BASE: request.base_output, HEAD: request.output}, progress)
         yield Known(
             title,

@@ -197,7 +197,7 @@ class _Grower:
         """A process that ended early is judged by what there is of it, if that is enough."""
         done = _done(run)
         if done < growth.LEAST_UNITS:
-            raise MeasurementError(f"{run.job.model.name}, {run.job.variant}: {run.outcome.sentence}")
+            raise MeasurementError(f"{run.job.model.name}, {run.job.heading}: {run.outcome.sentence}")
         limit = ""
         if run.outcome.out_of_memory is not False:
             limit = f"; this machine has {format_bytes(run.machine.memory_bytes)}"
@@ -290,9 +290,9 @@ def _done(run: Run) -> int:
 def _no_units(run: Run, request: GrowRequest) -> str:
     if request.suite.phase_regexes:
         pattern = next(iter(request.suite.phase_regexes.values()))
-        return f"{run.job.variant}: no line that it printed matches '{pattern}', so that no unit was counted"
+        return f"{run.job.heading}: no line that it printed matches '{pattern}', so that no unit was counted"
     return (
-        f"{run.job.variant}: it counted no unit. Mark its iterations with memprof_iteration() or iteration() (see memprof marks), "
+        f"{run.job.heading}: it counted no unit. Mark its iterations with memprof_iteration() or iteration() (see memprof marks), "
         "or name the line that it prints after each: --phase-regex request='^served'"
     )
 

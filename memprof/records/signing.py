@@ -49,7 +49,7 @@ def refuse_strangers(runs: Iterable[Run], option: str) -> None:
     stranger = next((run for run in runs if not is_own(run)), None)
     if stranger is not None:
         raise InputError(
-            f"{option} would execute what the runs file names for {stranger.job.model.name}, {stranger.job.variant}, and memprof did not write "
+            f"{option} would execute what the runs file names for {stranger.job.model.name}, {stranger.job.heading}, and memprof did not write "
             f"that run here: {described(stranger.job)}; --trust-runs allows it"
         )
 

@@ -61,7 +61,8 @@ def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
     """
     same: dict[tuple[object, ...], list[int]] = {}
     for index, run in enumerate(runs):
-        same.setdefault((run.job.model.name, run.job.variant, run.job.threads, run.machine.name), []).append(index)
+        job = run.job
+        same.setdefault((job.model.name, job.variant, job.version, job.side, job.threads, run.machine.name), []).append(index)
     apart, remarks = list(runs), []
     for places in same.values():
         ways = {index: _way(runs[index]) for index in places}
@@ -81,7 +82,7 @@ def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
         # Rounds of `memprof grow` differ in their number of units by design; reports on growth take the last: rounds_together.
         if differing and not alike and not (differing == ["runs"] and all(runs[index].job.use is not None for index in places)):
             job = runs[places[0]].job
-            remarks.append(f"{job.model.name}, {job.variant}: runs that differ in {', '.join(differing)} are separate rows")
+            remarks.append(f"{job.model.name}, {job.heading}: runs that differ in {', '.join(differing)} are separate rows")
     return tuple(apart), remarks
 
 

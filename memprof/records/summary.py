@@ -5,12 +5,32 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ..base.errors import InputError
 from ..base.units import counted
 from . import metrics
 from .metrics import Metric
-from .types import EXECUTE, GENERATE, PEAK, PHASES, RELEASE, REQUEST, Run
+from .types import EXECUTE, GENERATE, PEAK, PHASES, RELEASE, REQUEST, Job, JobSide, Run, heading
+
+
+class Place(NamedTuple):
+    """What is measured, on whatever machine: the same place of another set of Runs is its counterpart."""
+
+    model: str
+    variant: str
+    threads: int | None
+    version: str | None = None
+    side: JobSide | None = None
+
+    @property
+    def heading(self) -> str:
+        """Its variant as reports name it."""
+        return heading(self.variant, self.version, self.side)
+
+    def on(self, machine: str) -> Key:
+        """Its key on a machine of that name."""
+        return Key(self.model, self.variant, self.threads, machine, self.version, self.side)
 
 
 @dataclass(frozen=True)
@@ -21,6 +41,18 @@ class Key:
     variant: str
     threads: int | None
     machine: str
+    version: str | None = None
+    side: JobSide | None = None
+
+    @property
+    def place(self) -> Place:
+        """The same without the machine."""
+        return Place(self.model, self.variant, self.threads, self.version, self.side)
+
+    @property
+    def heading(self) -> str:
+        """Its variant as reports name it."""
+        return self.place.heading
 
 
 @dataclass(frozen=True)
@@ -49,8 +81,13 @@ class Row:
 
 def key(run: Run) -> Key:
     """The key of a Run."""
-    kind = run.attempt.kind if run.attempt is not None else None
-    return Key(run.job.model.name, run.job.variant, run.job.threads, kind or run.machine.name)
+    job, kind = run.job, run.attempt.kind if run.attempt is not None else None
+    return Key(job.model.name, job.variant, job.threads, kind or run.machine.name, job.version, job.side)
+
+
+def place_of(job: Job) -> Place:
+    """The place of a job, whichever version and side it is of."""
+    return Place(job.model.name, job.variant, job.threads)
 
 
 def groups(runs: Iterable[Run]) -> dict[Key, list[Run]]:
@@ -67,7 +104,7 @@ def groups_of_one_machine(runs: Iterable[Run]) -> dict[Key, list[Run]]:
     for key in by_key:
         machines = sorted({other.machine for other in by_key if replace(other, machine="") == replace(key, machine="")})
         if len(machines) > 1:
-            raise InputError(f"{key.model}, {key.variant}: one side has runs of {' and '.join(machines)}; compare one machine at a time")
+            raise InputError(f"{key.model}, {key.heading}: one side has runs of {' and '.join(machines)}; compare one machine at a time")
     return by_key
 
 

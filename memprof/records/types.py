@@ -19,7 +19,7 @@ from ..base.units import counted, format_bytes
 #       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
 #       no_swap; Mark.units, Run.work and Job.use (memory by units of work); Run.attempt (of a fleet); Job.sessions, processes, release, drive,
 #       at and planned_bytes; Mark.refaults and first_token_ns; Run.search (of `memprof scale`);
-#       Outcome.cut; Charged.with_swap_peak_bytes
+#       Outcome.cut; Charged.with_swap_peak_bytes; Job.version and side, which older files have in the variant's name
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, RELEASE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"
@@ -33,6 +33,8 @@ RESERVED = (STARTUP, PEAK, RUN, OUTSIDE, "BASELINE")  # no user's phase has such
 COMMAND = "command"  # the runtime of a program
 
 Cache = Literal["warm", "cold", "asis"]
+# A side of a gate; a side that was measured again to confirm a regression; the three that prove that a regression would be seen.
+JobSide = Literal["base", "head", "base, measured again", "head, measured again", "as it is", "measured again", "5% more"]
 Status = Literal["ok", "import", "refused", "error", "exit", "signal", "timeout", "start", "lost"]
 
 
@@ -47,90 +49,86 @@ class ModelFile:
 
 @dataclass(frozen=True)
 class Model:
-    """A model as a runtime takes it: a set of files that belong together; its path is the first file or their folder.
-
-    weight_bytes: the size of its weights, if they can be told apart.
-    """
+    """A model as a runtime takes it: a set of files that belong together."""
 
     name: str
-    path: str
+    path: str  # the first file or their folder
     files: tuple[ModelFile, ...]
     bytes: int
     sha256: str
-    weight_bytes: int | None = None
+    weight_bytes: int | None = None  # the size of its weights, if they can be told apart
 
 
 @dataclass(frozen=True)
 class Use:
-    """Work that is repeated while memory after each unit is followed (`memprof grow`).
+    """Work that is repeated while memory after each unit is followed (`memprof grow`)."""
 
-    iterations, time_ns: at most so much, 0 ns for any time. cycles: "reload" if a unit is a load, a prepare, `runs` iterations and a delete. shapes:
-    the shapes of inputs that iterations take, by the seed in an order as by chance, by None one after another.
-    """
-
-    iterations: int
-    time_ns: int = 0
-    cycles: str | None = None
+    iterations: int  # at most so many
+    time_ns: int = 0  # at most so long, 0 for any time
+    cycles: str | None = None  # "reload" if a unit is a load, a prepare, `runs` iterations and a delete
     runs: int = 1
-    shapes: tuple[Mapping[str, tuple[int, ...]], ...] = ()
-    seed: int | None = None
+    shapes: tuple[Mapping[str, tuple[int, ...]], ...] = ()  # of inputs, that iterations take
+    seed: int | None = None  # of the order of shapes, which is as by chance; None for one after another
 
 
 @dataclass(frozen=True)
 class Job:
-    """All that is known before a measurement.
-
-    knobs: settings as text; a knob that is absent has the runtime's default. built: the path of the file loaded in place of the model, if a
-    knob converts it. interval_ns: polling period; iterations_interval_ns: the same while timed iterations run, 0 for none. argv: the program
-    and its words if a command is measured and no runtime; cwd: where it runs; program: the file that runs; phases: each phase's function, by
-    the phase's name; phase_regexes: the pattern of the line that ends a phase, by the phase's name. hold: the child stops at the end of each
-    phase and is looked at, so its figures are never set beside those of a plain run. limit: the limit on its memory, in words. assumed: the
-    shapes of inputs that the model leaves open and nobody gave, each open dimension as 1. verifies: the run verifies the proposal of a search,
-    and is none of the search's own trials. cpus: the CPUs that it may run on, such as 0-3; None for those of memprof.
-    no_swap: a control group keeps its pages out of swap. sessions: how many sessions of the model the process has. processes: how many such
-    processes ran at once, side by side; this is the record of one. release: it ends with the phase RELEASE, in which the runtime is deleted.
-    use: what is repeated in place of warm-up and runs, to see whether memory rises with it. drive: the load that memprof put on a server, in
-    words. at: the place that was measured to find a law of memory (`memprof scale`), a value for each dimension by its label; planned_bytes: the
-    planner's own peak there, None where there was no plan.
-    """
+    """All that is known before a measurement."""
 
     model: Model
     runtime: str
-    variant: str
+    variant: str  # the name of the runtime or program with its settings, as the user gave it
     repeat: int
     warmup: int
     runs: int
-    knobs: Mapping[str, str] = field(default_factory=dict)
+
+    # Settings.
+    knobs: Mapping[str, str] = field(default_factory=dict)  # as text; one that is absent has the runtime's default
     threads: int | None = None
-    env: Mapping[str, str | None] = field(default_factory=dict)
+    env: Mapping[str, str | None] = field(default_factory=dict)  # None takes a variable away
     python: str | None = None
     cache: Cache = "warm"
     deterministic: bool = False
     timeout_ns: int = 0
-    interval_ns: int = 1_000_000
-    iterations_interval_ns: int = 5_000_000
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    inputs: str | None = None
-    given: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the shapes of the arrays in the file of inputs
-    built: str | None = None
-    argv: tuple[str, ...] = ()
-    cwd: str | None = None
-    program: ModelFile | None = None
-    phases: Mapping[str, str] = field(default_factory=dict)
-    phase_regexes: Mapping[str, str] = field(default_factory=dict)
-    hold: bool = False
-    limit: str | None = None
-    assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    verifies: bool = False
-    cpus: str | None = None
-    no_swap: bool = False
-    sessions: int = 1
-    processes: int = 1
-    release: bool = False
-    use: Use | None = None
-    drive: str | None = None
-    at: Mapping[str, int] = field(default_factory=dict)
-    planned_bytes: int | None = None
+    interval_ns: int = 1_000_000  # the polling period
+    iterations_interval_ns: int = 5_000_000  # the same while timed iterations run, 0 for none
+
+    # What a model is given.
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of inputs, as the user asked
+    inputs: str | None = None  # the file of inputs
+    given: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the shapes of the arrays in it
+    assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # shapes that nobody gave, each open dimension as 1
+    built: str | None = None  # the path of the file that is loaded in place of the model, if a knob converts it
+
+    # A program that is measured, and no runtime.
+    argv: tuple[str, ...] = ()  # the program and its words
+    cwd: str | None = None  # where it runs
+    program: ModelFile | None = None  # the file that runs
+    phases: Mapping[str, str] = field(default_factory=dict)  # each phase's function, by the phase's name
+    phase_regexes: Mapping[str, str] = field(default_factory=dict)  # the pattern of the line that ends a phase, by the phase's name
+
+    # How its process runs.
+    hold: bool = False  # the child stops at the end of each phase and is looked at: no figure is set beside a plain run's
+    limit: str | None = None  # the limit on its memory, in words
+    cpus: str | None = None  # the CPUs that it may run on, such as 0-3; None for those of memprof
+    no_swap: bool = False  # a control group keeps its pages out of swap
+    sessions: int = 1  # how many sessions of the model the process has
+    processes: int = 1  # how many such processes ran at once, side by side; this is the record of one
+    release: bool = False  # it ends with the phase RELEASE, in which the runtime is deleted
+    use: Use | None = None  # what is repeated in place of warm-up and runs, to see whether memory rises with it
+    drive: str | None = None  # the load that memprof put on a server, in words
+
+    # Which of several measurements of the same it is.
+    verifies: bool = False  # it verifies the proposal of a search, and is none of the search's own trials
+    at: Mapping[str, int] = field(default_factory=dict)  # the place measured for a law of memory: values by dimension
+    planned_bytes: int | None = None  # the planner's own peak there, None where there was no plan
+    version: str | None = None  # the label of the commit or release that it measures, where several are compared
+    side: JobSide | None = None  # of a gate, where its sides are told apart
+
+    @property
+    def heading(self) -> str:
+        """Its variant as reports name it; see `heading`."""
+        return heading(self.variant, self.version, self.side)
 
     @property
     def variables(self) -> dict[str, str]:
@@ -138,30 +136,24 @@ class Job:
         return {name: value for name, value in self.env.items() if value is not None}
 
 
+def heading(variant: str, version: str | None, side: JobSide | None) -> str:
+    """The name of a variant for people, with the version and the side of a gate if it is told apart by them: `fp16 @ 1.2 (head)`."""
+    return f"{variant}{f' @ {version}' if version else ''}{f' ({side})' if side else ''}"
+
+
 @dataclass(frozen=True)
 class Mark:
-    """A finished phase, as the child reported it: its times on CLOCK_MONOTONIC, its memory at the end, and the peak in between.
-
-    times_ns: the duration of each iteration, for phases that have them. rss_peak_bytes: None only if an imported log lacks it.
-    rss_peak_exact: the peak comes from a high-water mark that was reset where the phase began (or that rose within it). rss_peak_high_bytes: if
-    several processes ran, rss_peak_bytes is the certain part of their sum, and this is the most that the sum can have been; of a single process
-    that polling saw alone, the most that the kernel's count allows; None if the peak has no such bounds. hwm_bytes: the largest high-water mark
-    since the process started, as a tool that never resets it would report. samples: how often it was polled. interval_ns: the polling period, 0 for
-    no polling. swap_peak_bytes: the most that was seen swapped out; rss_swap_peak_bytes: the largest sum of resident and swapped pages seen at one
-    moment. Both are None if nothing was. units: how much work the phase did, by the name of the unit, such as token; iterations are not repeated
-    there. refaults: pages of files that the kernel had dropped and soon read in again, of the run's own control group alone.
-    first_token_ns: the time of each iteration's first token after its begin, empty where that was not seen.
-    """
+    """A finished phase, as the child reported it: its times on CLOCK_MONOTONIC, its memory at the end, and the peak in between."""
 
     phase: str
     begin_ns: int
     end_ns: int
-    rss_peak_bytes: int | None
-    rss_peak_exact: bool
-    times_ns: tuple[int, ...] = ()
-    samples: int = 0
-    interval_ns: int = 0
-    hwm_bytes: int | None = None
+    rss_peak_bytes: int | None  # None only if an imported log lacks it
+    rss_peak_exact: bool  # from a high-water mark that was reset where the phase began, or that rose within it
+    times_ns: tuple[int, ...] = ()  # the duration of each iteration, for phases that have them
+    samples: int = 0  # how often it was polled
+    interval_ns: int = 0  # the polling period, 0 for no polling
+    hwm_bytes: int | None = None  # the largest since the process started, as a tool that never resets it would report
     rss_begin_bytes: int | None = None
     rss_end_bytes: int | None = None
     anon_end_bytes: int | None = None
@@ -178,12 +170,14 @@ class Mark:
     major_faults: int | None = None
     read_bytes: int | None = None
     cpu_ns: int | None = None
+    # The most that the peak can have been: of several processes, where rss_peak_bytes is the certain part of their sum, and of a single one
+    # that polling saw alone, as far as the kernel's count allows. None if the peak has no such bounds.
     rss_peak_high_bytes: int | None = None
-    swap_peak_bytes: int | None = None
-    rss_swap_peak_bytes: int | None = None
-    units: Mapping[str, int] = field(default_factory=dict)
-    refaults: int | None = None
-    first_token_ns: tuple[int, ...] = ()
+    swap_peak_bytes: int | None = None  # the most that was seen swapped out, None if nothing was
+    rss_swap_peak_bytes: int | None = None  # the largest sum of resident and swapped pages seen at one moment, None as above
+    units: Mapping[str, int] = field(default_factory=dict)  # the work that it did by the unit's name, such as token; without iterations
+    refaults: int | None = None  # pages of files, dropped by the kernel and soon read again, of the run's own control group alone
+    first_token_ns: tuple[int, ...] = ()  # of each iteration, after its begin; empty where that was not seen
 
     @property
     def swapped_bytes(self) -> int:
@@ -219,60 +213,53 @@ class Mark:
 class Timeline:
     """Memory over time, by polling. The columns are packed; memprof.records.store.unpack gives them as arrays.
 
-    Each column is base64 of zlib of the differences between neighbours as little-endian signed 64-bit integers: t_ns on CLOCK_MONOTONIC; rss,
-    file (file-backed and shared) and vms in bytes. A row a change; rows are thinned in long runs without losing a maximum. The minimum,
-    mean (weighted by time) and maximum are of all samples. If several processes ran, they are of the certain part of their sum, and
-    rss_max_high_bytes is the most that the sum can have been. swap_t_ns, swap: two columns of other rows, for swapped-out pages, which are
-    read every 10 ms at most: from the first reading on that found any, None if none did.
+    Each column is base64 of zlib of the differences between neighbours as little-endian signed 64-bit integers, memory in bytes. A row a
+    change; rows are thinned in long runs without losing a maximum. The minimum, mean (weighted by time) and maximum are of all samples. If
+    several processes ran, they are of the certain part of their sum.
     """
 
-    t_ns: str = field(repr=False)
+    t_ns: str = field(repr=False)  # on CLOCK_MONOTONIC
     rss: str = field(repr=False)
-    file: str = field(repr=False)
+    file: str = field(repr=False)  # file-backed and shared
     vms: str = field(repr=False)
     samples: int
     rss_min_bytes: int
     rss_mean_bytes: int
     rss_max_bytes: int
-    rss_max_high_bytes: int | None = None
+    rss_max_high_bytes: int | None = None  # the most that the sum of several processes can have been
+    # Two columns of other rows, for swapped-out pages, which are read every 10 ms at most: from the first reading on that found any, None
+    # if none did.
     swap_t_ns: str | None = field(default=None, repr=False)
     swap: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
 class Anchors:
-    """Exact looks at a process between two units of work, packed as the columns of a Timeline.
+    """Exact looks at a process between two units of work, packed as the columns of a Timeline; memory in bytes."""
 
-    iteration: after how many. seen: the resident set by the counters that the rows of Work are read from, in bytes; rss: the same moment by
-    smaps_rollup, which is exact on every kernel; swap: swapped out. heap_used, heap_free: bytes that the program holds of the C library's
-    allocator, and bytes that it freed and the allocator kept; None if the allocator does not tell.
-    """
-
-    iteration: str = field(repr=False)
-    seen: str = field(repr=False)
-    rss: str = field(repr=False)
-    swap: str = field(repr=False)
+    iteration: str = field(repr=False)  # after how many
+    seen: str = field(repr=False)  # the resident set by the counters that the rows of Work are read from
+    rss: str = field(repr=False)  # the same moment by smaps_rollup, which is exact on every kernel
+    swap: str = field(repr=False)  # swapped out
     rows: int
-    heap_used: str | None = field(default=None, repr=False)
-    heap_free: str | None = field(default=None, repr=False)
+    heap_used: str | None = field(default=None, repr=False)  # what the program holds of the C library's allocator, None if it does not tell
+    heap_free: str | None = field(default=None, repr=False)  # what it freed and the allocator kept
 
 
 @dataclass(frozen=True)
 class Work:
     """Memory right after units of a phase's work, packed as the columns of a Timeline; memprof.records.work.unpack gives them as arrays.
 
-    units: the names, such as iteration, shape (distinct shapes so far) and token. t_ns on CLOCK_MONOTONIC; rss, file (file-backed and shared)
-    and swap (as it was read last, every 10 ms at most) in bytes; counts: how many of each unit were done by then, in the order of units. The
-    first row is from before the first unit. Long phases have rows at a rate that is halved again and again.
+    Memory is in bytes. The first row is from before the first unit. Long phases have rows at a rate that is halved again and again.
     """
 
     phase: str
-    units: tuple[str, ...]
-    t_ns: str = field(repr=False)
+    units: tuple[str, ...]  # the names, such as iteration, shape (distinct shapes so far) and token
+    t_ns: str = field(repr=False)  # on CLOCK_MONOTONIC
     rss: str = field(repr=False)
-    file: str = field(repr=False)
-    swap: str = field(repr=False)
-    counts: tuple[str, ...] = field(repr=False)
+    file: str = field(repr=False)  # file-backed and shared
+    swap: str = field(repr=False)  # as it was read last, every 10 ms at most
+    counts: tuple[str, ...] = field(repr=False)  # how many of each unit were done by then, in the order of units
     rows: int
     anchors: Anchors | None = None
 
@@ -288,7 +275,7 @@ class Polling:
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine of a run. peak_bound_bytes: how far a high-water mark of the run can lie from the truth (see memprof.recording.bounds)."""
+    """The machine of a run."""
 
     name: str
     arch: str
@@ -301,7 +288,7 @@ class Machine:
     swap_bytes: int
     page_bytes: int
     huge_pages: str
-    peak_bound_bytes: int
+    peak_bound_bytes: int  # how far a high-water mark of the run can lie from the truth (see memprof.recording.bounds)
 
     @property
     def words(self) -> str:
@@ -322,36 +309,27 @@ class About:
 
 @dataclass(frozen=True)
 class Value:
-    """A figure that the measured program reports of itself: bytes where its name ends in _bytes, ns where in _ns.
-
-    value: None if the figure was no finite number; note then says which kind it was. phase: the phase that ran, None for none. t_ns: when, on
-    CLOCK_MONOTONIC.
-    """
+    """A figure that the measured program reports of itself: bytes where its name ends in _bytes, ns where in _ns."""
 
     name: str
-    t_ns: int
-    value: float | None
-    phase: str | None = None
-    note: str | None = None
+    t_ns: int  # when, on CLOCK_MONOTONIC
+    value: float | None  # None if the figure was no finite number
+    phase: str | None = None  # the phase that ran, None for none
+    note: str | None = None  # which kind of number it was, if none that is finite
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process of a command's tree, as far as polling saw it.
-
-    name: the last name that it gave itself. command: its words, shortened. begin_ns and end_ns: when it was first and last seen.
-    rss_peak_bytes: the largest of its samples and its high-water mark, if that was looked at. pss_peak_bytes: its largest share of memory that
-    processes have in common, None if that was never read.
-    """
+    """A process of a command's tree, as far as polling saw it."""
 
     pid: int
-    name: str
-    begin_ns: int
-    end_ns: int
-    rss_peak_bytes: int
-    command: str = ""
+    name: str  # the last that it gave itself
+    begin_ns: int  # when it was first seen
+    end_ns: int  # when it was last seen
+    rss_peak_bytes: int  # the largest of its samples and its high-water mark, if that was looked at
+    command: str = ""  # its words, shortened
     parent: int | None = None
-    pss_peak_bytes: int | None = None
+    pss_peak_bytes: int | None = None  # its largest share of memory that processes have in common, None if never read
     samples: int = 0
 
 
@@ -377,19 +355,14 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Attempt:
-    """The attempt of a fleet at a comparison, to which a run belongs.
+    """The attempt of a fleet at a comparison, to which a run belongs."""
 
-    comparison: a hash of all that was asked for. number: from 1 on; a comparison that lost its machine begins again as the next. runs: how many
-    runs the whole comparison has. place: the machine's, as its worker offers it. labels: the machine's. kind: the machines of this kind are
-    interchangeable, None if a machine stands for itself.
-    """
-
-    comparison: str
-    number: int
-    runs: int
-    place: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    kind: str | None = None
+    comparison: str  # a hash of all that was asked for
+    number: int  # from 1 on; a comparison that lost its machine begins again as the next
+    runs: int  # how many the whole comparison has
+    place: str = ""  # the machine's, as its worker offers it
+    labels: Mapping[str, str] = field(default_factory=dict)  # the machine's
+    kind: str | None = None  # the machines of this kind are interchangeable, None if a machine stands for itself
 
 
 @dataclass(frozen=True)
@@ -403,19 +376,16 @@ class Asked:
 
 @dataclass(frozen=True)
 class Requests:
-    """A model's requests to ONNX Runtime's arena, from runs that are no measurements: from them the arena is simulated anywhere.
+    """A model's requests to ONNX Runtime's arena, from runs that are no measurements: from them the arena is simulated anywhere."""
 
-    first, second: those of two runs of a session in order; n allocates number n, and ~n releases it. sites: of each number, the same number for the
-    same place in the runtime's code. places: where it was recorded, with the sizes there. heap_free_bytes: the sizes of the free chunks that PREPARE
-    leaves in the heap, None if the heap was not seen; mapped_from_bytes: the size from which on a request to the heap is mapped.
-    """
-
+    # Those of two runs of a session in order: n allocates number n, and ~n releases it.
     first: tuple[int, ...] = field(repr=False)
     second: tuple[int, ...] = field(repr=False)
-    sites: tuple[int, ...] = field(repr=False)
-    places: tuple[Asked, ...] = field(repr=False)
+    sites: tuple[int, ...] = field(repr=False)  # of each number, the same number for the same place in the runtime's code
+    places: tuple[Asked, ...] = field(repr=False)  # where it was recorded, with the sizes there
+    # The sizes of the free chunks that PREPARE leaves in the heap, None if the heap was not seen.
     heap_free_bytes: tuple[int, ...] | None = field(default=None, repr=False)
-    mapped_from_bytes: int | None = None
+    mapped_from_bytes: int | None = None  # the size from which on a request to the heap is mapped
 
 
 @dataclass(frozen=True)
@@ -432,30 +402,24 @@ Buffers = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True)
 class Arenas:
-    """A TFLite model's buffers as its interpreter and XNNPACK share them, from its graph: from them both arenas are planned anywhere.
+    """A TFLite model's buffers as its interpreter and XNNPACK share them, from its graph: from them both arenas are planned anywhere."""
 
-    amounts: sizes in bytes, each a sum of products. between: the buffers of the interpreter's arena: the first step, the step after the last, the
-    number of the amount. workspaces: those of XNNPACK's workspace, as each part of the graph needs it.
-    """
-
-    amounts: tuple[tuple[Product, ...], ...] = field(repr=False)
-    between: Buffers = field(repr=False)
-    workspaces: tuple[Buffers, ...] = field(repr=False)
+    amounts: tuple[tuple[Product, ...], ...] = field(repr=False)  # sizes in bytes, each a sum of products
+    between: Buffers = field(repr=False)  # of the interpreter's arena: first step, step after the last, number of the amount
+    workspaces: tuple[Buffers, ...] = field(repr=False)  # of XNNPACK's workspace, as each part of the graph needs it
 
 
 @dataclass(frozen=True)
 class Search:
-    """What a search for a law of memory was asked, and what it knew beside its runs.
+    """What a search for a law of memory was asked, and what it knew beside its runs."""
 
-    predictions: places to predict, a value for each dimension by its label. within_bytes: the limit that values were to fit into. requests, arenas:
-    in one run of the search alone, the first after they were known. sums: of processes that ran side by side, in one of their runs alone: what all
-    had together, in bytes by the name of the figure; what they had at least where they died of want of memory.
-    """
-
-    predictions: tuple[Mapping[str, int], ...] = ()
-    within_bytes: int | None = None
+    predictions: tuple[Mapping[str, int], ...] = ()  # places to predict, a value for each dimension by its label
+    within_bytes: int | None = None  # the limit that values were to fit into
+    # In one run of the search alone, the first after they were known.
     requests: Requests | None = None
     arenas: Arenas | None = None
+    # Of processes that ran side by side, in one of their runs alone: what all had together, in bytes by the name of the figure; what they
+    # had at least where they died of want of memory.
     sums: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -465,20 +429,20 @@ class Outcome:
 
     status: ok; import, refused or error (reported by the child: the runtime could not be imported, memprof's side refused, the runtime raised);
     exit (with a code other than 0), signal, timeout; start (it could not be started); lost (it ended well, but its marks are not complete;
-    or its recorder was ended). phase: the phase in which it ended. rss_last_bytes: its resident set when it was last seen.
-    out_of_memory: whether the kernel killed it for want of memory, None if it killed a process meanwhile and does not say which. hints: other
-    possible reasons, each a piece of a sentence: the reason that it printed, shapes that were assumed. cut: why its recording has no end, of a run
-    that is lost: its recorder was ended, or the connection to that broke. Such a run says nothing of its job.
+    or its recorder was ended).
     """
 
     status: Status
-    phase: str | None = None
+    phase: str | None = None  # in which it ended
     message: str | None = None
     exit_code: int | None = None
     signal: str | None = None
-    rss_last_bytes: int | None = None
+    rss_last_bytes: int | None = None  # its resident set when it was last seen
+    # Whether the kernel killed it for want of memory, None if it killed a process meanwhile and does not say which.
     out_of_memory: bool | None = False
-    hints: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()  # other possible reasons, each a piece of a sentence: what it printed, shapes that were assumed
+    # Why the recording of a run that is lost has no end: its recorder was ended, or the connection to it broke. Such a run says nothing of
+    # its job.
     cut: Literal["recorder", "connection"] | None = None
 
     @property
@@ -536,10 +500,6 @@ def _shortened(message: str, most: int = 300) -> str:
 class Run:
     """All that is known after a measurement: a line of a runs file.
 
-    output_bytes: how much the child printed, output_tail: the end of it. output_error: how far the model's outputs lie from those of other
-    settings they were compared with: the largest difference over the largest magnitude; 0 for the same, None if nothing was compared.
-    signature: of the job, by the memprof that measured it (see memprof.records.signing); it says nothing about the figures.
-    attempt: None unless a fleet measured it. search: None unless `memprof scale` was asked for more than a law, or knew more than its runs tell.
     If a command was more than one process, the timeline is of their sum, pages they share counted once as far as PSS could be had, and
     processes names each.
     """
@@ -554,16 +514,19 @@ class Run:
     about: About | None = None
     polling: Polling | None = None
     warnings: tuple[str, ...] = ()
-    output_bytes: int = 0
+    output_bytes: int = 0  # how much the child printed
     charged: Charged | None = None
+    # How far the model's outputs lie from those of other settings they were compared with: the largest difference over the largest
+    # magnitude; 0 for the same, None if nothing was compared.
     output_error: float | None = None
-    output_tail: str | None = None
+    output_tail: str | None = None  # the end of what the child printed
     values: tuple[Value, ...] = ()
     processes: tuple[Process, ...] = ()
     conditions: Conditions | None = None
     work: tuple[Work, ...] = ()
-    attempt: Attempt | None = None
-    search: Search | None = None
+    attempt: Attempt | None = None  # None unless a fleet measured it
+    search: Search | None = None  # None unless `memprof scale` was asked for more than a law, or knew more than its runs tell
+    # Of the job, by the memprof that measured it (see memprof.records.signing); it says nothing about the figures.
     signature: str | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -110,6 +110,7 @@ def of_runs(runs: Sequence[Run]) -> list[Scaled]:
         threads = None if _has(places, THREADS) else job.threads
         asked = (
             job.variant.rpartition(", ")[0],
+            job.version,
             job.runtime,
             job.python,
             tuple(sorted(job.variables.items())),

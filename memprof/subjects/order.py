@@ -86,6 +86,7 @@ def asked(suite: Suite, model: Model, runtime: str, variant: str) -> Job:
         no_swap=bool(suite.no_swap),
         interval_ns=suite.interval_ns or MS,
         iterations_interval_ns=suite.interval_ns or MS,
+        version=suite.version,
     )
 
 

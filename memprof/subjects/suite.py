@@ -143,6 +143,7 @@ class Suite:
     laws: tuple[LawWish, ...] = ()
     drive: Drive | None = None
     model_shapes: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+    version: str | None = None  # the label that its Jobs have
 
     def over(self, other: Suite) -> Suite:
         """This suite's words, and the other's for those that it lacks; settings by key are merged."""

@@ -44,7 +44,7 @@ class Acknowledged(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def matches(self, row: Judged) -> bool:
         """Whether this row is among its rows."""
-        spot = (row.key.model, row.key.variant, row.phase, row.metric)
+        spot = (row.key.model, row.key.heading, row.phase, row.metric)
         return all(fnmatchcase(name, glob) for name, glob in zip(spot, (self.model, self.variant, self.phase, self.metric), strict=True))
 
 

@@ -31,14 +31,14 @@ import msgspec
 from ..base import files
 from ..base.errors import InputError, os_reason
 from ..records import metrics, settings, store, summary
-from ..records.summary import Key, Row
-from ..records.types import Machine, Run
+from ..records.summary import Key, Place, Row
+from ..records.types import JobSide, Machine, Run
 
 # The version of a baseline, in its first field, "memprof_baseline".
 #   1   2026-11   the first
 #   2   2026-11   settings hold all that makes figures comparable: warm-up, runs, versions of packages ...
 #       since then optional: of a row whose pages were swapped out, `swapped` and its values `with_swap`; `machines`, of a row of
-#       interchangeable machines
+#       interchangeable machines; `version` and `side` of an entry
 SCHEMA = 2
 # Settings that a baseline of schema 1 lacks: those that each baseline of schema 2 has, and those that some have.
 _SINCE_2 = {"warm-up", "runs", "deterministic", "hold"}
@@ -48,8 +48,6 @@ _MOST = 1 << 63
 _MOST_REPEATS = 2000  # of a row: the time of a verdict grows with them
 
 DEFAULT_METRICS = ("rss_peak_bytes", "anon_end_bytes")
-
-Place = tuple[str, str, int | None]
 
 
 @dataclass(frozen=True)
@@ -70,16 +68,23 @@ class Entry:
     failed: int
     failure: str | None
     rows: tuple[Row, ...]
+    version: str | None = None
+    side: JobSide | None = None
 
     @property
     def place(self) -> Place:
-        """Model, variant and threads: the other side's entry with the same place is its counterpart."""
-        return self.model, self.variant, self.threads
+        """The other side's entry with the same place is its counterpart."""
+        return Place(self.model, self.variant, self.threads, self.version, self.side)
+
+    @property
+    def heading(self) -> str:
+        """Its variant as reports name it."""
+        return self.place.heading
 
     @property
     def key(self) -> Key:
         """Its key among Runs."""
-        return Key(*self.place, self.machine.name)
+        return self.place.on(self.machine.name)
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,8 @@ def _entry(key: Key, group: Sequence[Run], rows: tuple[Row, ...]) -> Entry:
         failed=len(failed),
         failure=failed[0].sentence if failed else None,
         rows=rows,
+        version=key.version,
+        side=key.side,
     )
 
 
@@ -154,6 +161,8 @@ class _FileEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
     failed: int
     failure: str | None
     rows: list[_FileRow]
+    version: str | None = None
+    side: JobSide | None = None
     # of schema 1; since 2 they stand among the settings
     runtime: str | None = None
     runtime_version: str | None = None
@@ -234,26 +243,25 @@ def _version(data: bytes) -> int | None:
 
 
 def _read_entry(entry: _FileEntry, machines: Mapping[str, Machine], path: Path) -> Entry:
+    place = Place(entry.model, entry.variant, entry.threads, entry.version, entry.side)
+    called = f"{path}: {entry.model}, {place.heading}"
     machine = machines.get(entry.machine)
     if machine is None:
-        raise InputError(f"{path}: {entry.model}, {entry.variant} comes from the machine {entry.machine!r}, which is not described")
+        raise InputError(f"{called} comes from the machine {entry.machine!r}, which is not described")
     longest = max((len(row.values) for row in entry.rows), default=0)
     if longest > _MOST_REPEATS:
-        raise InputError(
-            f"{path}: {entry.model}, {entry.variant}: {longest} repeats are more than can be judged; {_MOST_REPEATS} are the most"
-        )
+        raise InputError(f"{called}: {longest} repeats are more than can be judged; {_MOST_REPEATS} are the most")
     if not all(0 <= value < _MOST for row in entry.rows for value in (*row.values, *row.with_swap, row.swapped)):
-        raise InputError(f"{path}: {entry.model}, {entry.variant}: a value is below 0, or larger than any that was measured")
+        raise InputError(f"{called}: a value is below 0, or larger than any that was measured")
     if any(len(row.with_swap) not in (0, len(row.values)) for row in entry.rows):
-        raise InputError(f"{path}: {entry.model}, {entry.variant}: a row has more or fewer values with_swap than without")
+        raise InputError(f"{called}: a row has more or fewer values with_swap than without")
     if any(len(row.machines) not in (0, len(row.values)) for row in entry.rows):
-        raise InputError(f"{path}: {entry.model}, {entry.variant}: a row has more or fewer machines than values")
+        raise InputError(f"{called}: a row has more or fewer machines than values")
     bad = next((row for row in entry.rows if row.metric not in metrics.METRICS or not row.values), None)
     if bad is not None:
         what = "has no value" if bad.metric in metrics.METRICS else "is not a metric of this memprof"
-        raise InputError(f"{path}: {entry.model}, {entry.variant}, {bad.phase}: {bad.metric} {what}")
-    key = Key(entry.model, entry.variant, entry.threads, machine.name)
-    rows = tuple(_read_row(key, row) for row in entry.rows)
+        raise InputError(f"{called}, {bad.phase}: {bad.metric} {what}")
+    rows = tuple(_read_row(place.on(machine.name), row) for row in entry.rows)
     first = {"runtime": entry.runtime, "runtime version": entry.runtime_version, "Python": entry.python_version, "page cache": entry.cache}
     facts = {name: getattr(entry, name) for name in Entry.__dataclass_fields__ if name not in ("machine", "rows", "settings")}
     way = {**{name: value for name, value in first.items() if value}, **settings.written(entry.settings)}
@@ -282,7 +290,7 @@ def update(path: Path, measured: Sequence[Entry]) -> Updated:
     """
     for entry in measured:
         if entry.failed == entry.runs:
-            raise InputError(f"{entry.model}, {entry.variant}: every run failed ({entry.failure}); a baseline needs runs that ended well")
+            raise InputError(f"{entry.model}, {entry.heading}: every run failed ({entry.failure}); a baseline needs runs that ended well")
     before = read(path) if path.exists() else ()
     places = {entry.place for entry in measured}
     kept = tuple(entry for entry in before if entry.place not in places)
@@ -301,7 +309,7 @@ def _changed(before: Sequence[Entry], after: Sequence[Entry]) -> tuple[tuple[Row
 def _encoded(entries: Sequence[Entry]) -> bytes:
     from importlib import metadata  # here: it loads email, and a gate only reads
 
-    ordered = sorted(entries, key=lambda entry: (entry.model, entry.variant, entry.threads or 0))
+    ordered = sorted(entries, key=lambda entry: (entry.model, entry.heading, entry.threads or 0))
     names: dict[str, Machine] = {}
     parts = [_encoded_entry(entry, _machine_name(entry.machine, names)) for entry in ordered]
     machines = ",\n".join(f"  {_json(name)}: {_json(asdict(machine))}" for name, machine in sorted(names.items()))
@@ -320,7 +328,8 @@ def _machine_name(machine: Machine, names: dict[str, Machine]) -> str:
 
 def _encoded_entry(entry: Entry, machine: str) -> str:
     facts = {**asdict(replace(entry, rows=())), "machine": machine}
-    del facts["rows"]
+    for name in ("rows", *(name for name in ("version", "side") if facts[name] is None)):
+        del facts[name]
     rows = [
         _FileRow(row.phase, row.metric, _plain(row.values), row.exact, row.swapped, _plain(row.with_swap), list(row.machines))
         for row in entry.rows
@@ -369,7 +378,7 @@ def differing(base: Sequence[Entry], head: Sequence[Entry]) -> tuple[tuple[str, 
     """Other differences between the entries that both sides have, in words: where they were measured, and how."""
     before = {entry.place: entry for entry in base}
     pairs = [(before[entry.place], entry) for entry in head if entry.place in before]
-    surroundings, asked = settings.difference_remarks((f"{entry.model}, {entry.variant}", *_ways(old, entry)) for old, entry in pairs)
+    surroundings, asked = settings.difference_remarks((f"{entry.model}, {entry.heading}", *_ways(old, entry)) for old, entry in pairs)
     changed = sorted({entry.model for old, entry in pairs if old.sha256 != entry.sha256})
     return surroundings, (*asked, *(f"{name} is not the same file on both sides" for name in changed))
 

@@ -80,11 +80,11 @@ class Budget:
 
     def limits(self, key: Key, phase: str) -> bool:
         """Whether it limits this variant in this phase."""
-        return all(fnmatchcase(name, glob) for name, glob in zip((key.model, key.variant, phase), self.globs, strict=False))
+        return all(fnmatchcase(name, glob) for name, glob in zip((key.model, key.heading, phase), self.globs, strict=False))
 
 
 def _spot(row: Row) -> Spot:
-    return row.key.model, row.key.variant, row.phase, row.metric
+    return row.key.model, row.key.heading, row.phase, row.metric
 
 
 def _is_glob(text: str) -> bool:
@@ -183,7 +183,7 @@ def judge(budgets: Sequence[Budget], head: Sequence[Entry]) -> list[Judged]:
 
 def _limits_a_failed(budget: Budget, head: Sequence[Entry]) -> bool:
     """Whether a budget limits a variant with failed runs: the failure may be why its row is missing."""
-    return any(entry.failed and fnmatchcase(entry.model, budget.model) and fnmatchcase(entry.variant, budget.variant) for entry in head)
+    return any(entry.failed and fnmatchcase(entry.model, budget.model) and fnmatchcase(entry.heading, budget.variant) for entry in head)
 
 
 def _judged(row: Row, budget: Budget) -> Judged:

@@ -15,10 +15,9 @@ from typing import Literal
 from ..base.errors import InputError, UndecidedError, UsageError, there_are
 from ..base.units import counted, format_bytes
 from ..records import metrics, settings, summary
-from ..records.summary import Key, Row
+from ..records.summary import Key, Place, Row
 from ..records.types import Run
 from . import input_files, machine_spread, rank_counts
-from .baseline import Place
 from .ranks import ALPHA, LEAST_REPEATS, beyond_chance, bootstrap
 
 Verdict = Literal["more", "less", "noise", "too few"]
@@ -73,10 +72,7 @@ def compare(
     Raises InputError if they have nothing in common, if the exact tests would take minutes, or if a side has a row from several machines;
     UndecidedError if the sides come from different machines, unless across_machines is set.
     """
-    sides = [
-        {(key.model, key.variant, key.threads): group for key, group in summary.groups_of_one_machine(runs).items()}
-        for runs in (base, head)
-    ]
+    sides = [{key.place: group for key, group in summary.groups_of_one_machine(runs).items()} for runs in (base, head)]
     return _compare(sides[0], sides[1], names, across_machines)
 
 
@@ -85,12 +81,12 @@ def compare_variants(
 ) -> Comparison:
     """Compare two variants of one set of Runs, by model and thread count. Raises UsageError for an unknown variant, and as `compare` does."""
     groups = summary.groups_of_one_machine(runs)
-    variants = list(dict.fromkeys(key.variant for key in groups))
+    variants = list(dict.fromkeys(key.heading for key in groups))
     for name in (base, head):
         if name not in variants:
             raise UsageError(f"there is no variant {name!r}; {there_are(variants)}")
     both = f"{base} → {head}"
-    sides = [{(key.model, both, key.threads): group for key, group in groups.items() if key.variant == name} for name in (base, head)]
+    sides = [{Place(key.model, both, key.threads): group for key, group in groups.items() if key.heading == name} for name in (base, head)]
     return _compare(sides[0], sides[1], names, across_machines)
 
 
@@ -102,15 +98,15 @@ def _compare(base: dict[Place, list[Run]], head: dict[Place, list[Run]], names: 
         differs = settings.other_machine(base[place][0].machine, head[place][0].machine)
         if differs is not None:
             raise UndecidedError(
-                f"{place[0]}, {place[1]}: the sides come from different machines ({differs}); --across-machines compares them all the same"
+                f"{place.model}, {place.heading}: the sides come from different machines ({differs}); --across-machines compares them all the same"
             )
     with rank_counts.bounded():
         differences = [difference for place in common for difference in _differences(place, base[place], head[place], names)]
     swapped = [row for row in differences if row.base.swapped or row.head.swapped]
     return Comparison(
         tuple(differences),
-        tuple(Key(*place, base[place][0].machine.name) for place in base if place not in head),
-        tuple(Key(*place, head[place][0].machine.name) for place in head if place not in base),
+        tuple(place.on(base[place][0].machine.name) for place in base if place not in head),
+        tuple(place.on(head[place][0].machine.name) for place in head if place not in base),
         (
             *_ways(base, head),
             *_swap_remarks(swapped),
@@ -127,7 +123,7 @@ def _differences(place: Place, base: Sequence[Run], head: Sequence[Run], names: 
     for row in summary.summarise(base, names):
         other = after.get((row.phase, row.metric))
         if other is not None:
-            yield _difference(Key(*place, row.key.machine), summary.whole(row), summary.whole(other), bound)
+            yield _difference(place.on(row.key.machine), summary.whole(row), summary.whole(other), bound)
 
 
 def _difference(key: Key, base: Row, head: Row, bound: int) -> Difference:
@@ -162,7 +158,7 @@ def _verdict(base: Row, head: Row, bound: int) -> Verdict:
 
 def _ways(base: dict[Place, list[Run]], head: dict[Place, list[Run]]) -> list[str]:
     """Differences between the sides besides their figures: where they ran, and how."""
-    pairs = [(f"{place[0]}, {place[1]}", _way(base[place]), _way(head[place])) for place in base if place in head]
+    pairs = [(f"{place.model}, {place.heading}", _way(base[place]), _way(head[place])) for place in base if place in head]
     surroundings, asked = settings.difference_remarks(pairs)
     return [*surroundings, *asked]
 

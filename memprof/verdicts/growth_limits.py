@@ -90,7 +90,7 @@ def judge(measured: Iterable[Measured], budgets: Sequence[Budget] = ()) -> list[
         rows += [judged(each, limit) for limit in [*([each.limit] if each.limit else []), *limits]]
     for budget in growing:
         if budget not in used:
-            there = ", ".join(dict.fromkeys(f"{each.key.model}, {each.key.variant}, {phase(each.per)}" for each in measured))
+            there = ", ".join(dict.fromkeys(f"{each.key.model}, {each.key.heading}, {phase(each.per)}" for each in measured))
             raise UsageError(
                 f"budgets {budget.file}: {budget.words} guards nothing: "
                 + (

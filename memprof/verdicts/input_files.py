@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..records import summary
+from ..records.summary import Place
 from ..records.types import Job, Run
-from .baseline import Entry, Place
+from .baseline import Entry
 
 BOTH, BASE, HEAD = "both", "base", "head"
 
@@ -15,8 +16,8 @@ Groups = Mapping[Place, Sequence[Run]]
 
 
 def by_place(runs: Iterable[Run]) -> dict[Place, list[Run]]:
-    """Repeats by model, variant and threads."""
-    return {(key.model, key.variant, key.threads): group for key, group in summary.groups(runs).items()}
+    """Repeats by what is measured."""
+    return {key.place: group for key, group in summary.groups(runs).items()}
 
 
 def of_sides(base: Groups, head: Groups) -> dict[str, tuple[Run, ...]]:

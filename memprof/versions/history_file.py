@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..base.errors import InputError, UsageError
 from ..records import metrics, settings, summary
-from ..records.summary import Key
+from ..records.summary import Key, Place
 from ..records.types import PEAK, Machine
 from ..verdicts import steps
 from ..verdicts.steps import Step
@@ -62,7 +62,7 @@ class Change:
     @property
     def variants(self) -> tuple[str, ...]:
         """The models and variants that it hit."""
-        return tuple(dict.fromkeys(f"{hit.line.key.model}, {hit.line.key.variant}" for hit in self.hits))
+        return tuple(dict.fromkeys(f"{hit.line.key.model}, {hit.line.key.heading}" for hit in self.hits))
 
 
 @dataclass(frozen=True)
@@ -104,13 +104,9 @@ def read(
     for name in names:
         if not any(known.metric == name for known in lines):
             raise UsageError(f"--metric {name}: no commit of this history has it; memprof history add --metric {name} keeps it")
-    entries = {
-        (place, kinds[point.machine], entry.model, entry.variant, entry.threads): entry
-        for place, _, point in used
-        for entry in point.entries
-    }
+    entries = {(place, kinds[point.machine], entry.place): entry for place, _, point in used for entry in point.entries}
     failures = {
-        (place, f"{entry.model}, {entry.variant}"): summary.failures(entry.failed, entry.runs, entry.failure)
+        (place, f"{entry.model}, {entry.place.heading}"): summary.failures(entry.failed, entry.runs, entry.failure)
         for place, _, point in used
         for entry in point.entries
         if entry.failed
@@ -152,22 +148,21 @@ def _machine_remarks(
 
 
 def _lines(placed: Iterable[tuple[int, int, Point]], names: Sequence[str]) -> list[Line]:
-    samples: dict[tuple[str, str, int | None, str, str, int], dict[int, tuple[float, ...]]] = {}
+    samples: dict[tuple[Place, str, str, int], dict[int, tuple[float, ...]]] = {}
     for place, kind, point in placed:
         for entry in point.entries:
+            measured = entry.place
             for row in entry.rows:
                 if not names or row.metric in names:
-                    line = samples.setdefault((entry.model, entry.variant, entry.threads, row.phase, row.metric, kind), {})
+                    line = samples.setdefault((measured, row.phase, row.metric, kind), {})
                     line[place] = line[place] + row.values if place in line else row.values
-    order = {
-        phase: number for number, phase in enumerate([PEAK, *summary.order(phase for _, _, _, phase, _, _ in samples if phase != PEAK)])
-    }
+    order = {phase: number for number, phase in enumerate([PEAK, *summary.order(phase for _, phase, _, _ in samples if phase != PEAK)])}
     lines = [
-        Line(Key(model, variant, threads, ""), phase, metric, kind, tuple(values), tuple(values.values()))
-        for (model, variant, threads, phase, metric, kind), values in samples.items()
+        Line(measured.on(""), phase, metric, kind, tuple(values), tuple(values.values()))
+        for (measured, phase, metric, kind), values in samples.items()
     ]
     return sorted(
-        lines, key=lambda line: (line.key.model, line.key.variant, line.key.threads or 0, line.machine, line.metric, order[line.phase])
+        lines, key=lambda line: (line.key.model, line.key.heading, line.key.threads or 0, line.machine, line.metric, order[line.phase])
     )
 
 
@@ -190,7 +185,7 @@ def _least(metric: str) -> float:
     return {metrics.BYTES: 256 << 10, metrics.NS: 1000, metrics.COUNT: 1}[metrics.METRICS[metric].unit]
 
 
-def _changes(lines: Iterable[Line], entries: Mapping[tuple[int, int, str, str, int | None], Measured]) -> tuple[Change, ...]:
+def _changes(lines: Iterable[Line], entries: Mapping[tuple[int, int, Place], Measured]) -> tuple[Change, ...]:
     groups: dict[tuple[int, int], list[Hit]] = {}
     for line in lines:
         for step in line.steps:
@@ -200,7 +195,7 @@ def _changes(lines: Iterable[Line], entries: Mapping[tuple[int, int, str, str, i
     return tuple(_change(groups[place], entries) for place in sorted(groups))
 
 
-def _change(hits: Sequence[Hit], entries: Mapping[tuple[int, int, str, str, int | None], Measured]) -> Change:
+def _change(hits: Sequence[Hit], entries: Mapping[tuple[int, int, Place], Measured]) -> Change:
     # What most people look at comes first: a peak of the whole run, then memory, then the rest; among these the largest.
     def rank(hit: Hit) -> tuple[bool, bool, float]:
         memory = metrics.METRICS[hit.line.metric].unit == metrics.BYTES
@@ -212,8 +207,7 @@ def _change(hits: Sequence[Hit], entries: Mapping[tuple[int, int, str, str, int 
         hit for hit in hits if hit.line.key == head.line.key and abs(hit.step.size) >= abs(head.step.size) / 2 and hit.line.phase != PEAK
     ]
     first = summary.order(hit.line.phase for hit in here)
-    key = head.line.key
-    before, after = (entries.get((place, head.line.machine, key.model, key.variant, key.threads)) for place in (head.after, head.at))
+    before, after = (entries.get((place, head.line.machine, head.line.key.place)) for place in (head.after, head.at))
     return Change(tuple(ordered), first[0] if first else head.line.phase, _also(before, after))
 
 
@@ -245,7 +239,7 @@ _NEAR = 2
 def _row_of(hit: Hit) -> tuple[object, ...]:
     """What a step is of, on whatever machine, and its direction."""
     key, line = hit.line.key, hit.line
-    return key.model, key.variant, key.threads, line.phase, line.metric, hit.step.size > 0
+    return key.place, line.phase, line.metric, hit.step.size > 0
 
 
 def check(loaded: Loaded, root: Path | None, names: Sequence[str] = ()) -> Checked:

@@ -1,4 +1,4 @@
-"""What is measured of a version: the orders of its suite that are asked for, each under a name that has the version's label."""
+"""What is measured of a version: the orders of its suite that are asked for, each with the version's label."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..base.errors import InputError
+from ..records.summary import Place, place_of
 from ..records.types import Job, Run
 from ..subjects.order import Order
 from ..subjects.orders import plan
 from ..subjects.suite import Suite
-from ..verdicts.baseline import Place
-
-AT = " @ "  # between a variant's name and its version's
 
 
 @dataclass(frozen=True)
@@ -26,11 +24,6 @@ class Which:
     def asks(self, job: Job) -> bool:
         """Whether a job is asked for."""
         return self.model in (None, job.model.name) and self.variant in (None, job.variant) and self.place in (None, place_of(job))
-
-
-def place_of(job: Job) -> Place:
-    """The place of a job, whichever version it is of."""
-    return job.model.name, job.variant.rpartition(AT)[0] if AT in job.variant else job.variant, job.threads
 
 
 def by_place(runs: Iterable[Run]) -> dict[Place, list[Run]]:
@@ -55,5 +48,5 @@ def orders(suite: Suite, which: Which) -> list[Order]:
 
 
 def again(order: Order, label: str, repeat: int) -> Order:
-    """The order as a repeat of a version, whose runs no file takes for those of another version."""
-    return replace(order, job=replace(order.job, variant=f"{order.job.variant}{AT}{label}", repeat=repeat))
+    """The order as a repeat of a version."""
+    return replace(order, job=replace(order.job, version=label, repeat=repeat))

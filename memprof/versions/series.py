@@ -24,12 +24,14 @@ import msgspec
 
 from ..base.errors import InputError
 from ..records import metrics, summary
-from ..records.types import Machine
+from ..records.summary import Place
+from ..records.types import JobSide, Machine
 from ..verdicts.baseline import Entry
 from .commits import Commit
 
 # The version of a file, in its first field, "memprof_history".
 #   1   2026-11   the first
+#       since then optional: `version` and `side` of an entry
 SCHEMA = 1
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _MOST = 1 << 63
@@ -46,7 +48,7 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     exact: bool = True
 
 
-class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A variant of a model at a commit; see `memprof.verdicts.baseline.Entry`."""
 
     model: str
@@ -58,6 +60,13 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     failed: int
     failure: str | None
     rows: tuple[Row, ...]
+    version: str | None = None
+    side: JobSide | None = None
+
+    @property
+    def place(self) -> Place:
+        """What it is measured of, on whatever machine."""
+        return Place(self.model, self.variant, self.threads, self.version, self.side)
 
 
 @dataclass(frozen=True)
@@ -97,8 +106,10 @@ def of(commit: Commit, entries: Sequence[Entry]) -> Point:
             entry.failed,
             entry.failure,
             tuple(Row(row.phase, row.metric, _plain(summary.whole(row).values), row.exact) for row in entry.rows),
+            entry.version,
+            entry.side,
         )
-        for entry in sorted(entries, key=lambda entry: (entry.model, entry.variant, entry.threads or 0))
+        for entry in sorted(entries, key=lambda entry: (entry.model, entry.heading, entry.threads or 0))
     )
     return Point(commit, entries[0].machine, measured)
 
@@ -154,9 +165,9 @@ def decoded(data: bytes, path: Path) -> Point:
         for row in entry.rows:
             if row.metric not in metrics.METRICS or not row.values:
                 what = "has no value" if row.metric in metrics.METRICS else "is no metric of this memprof"
-                raise InputError(f"{path}: {entry.model}, {entry.variant}, {row.phase}: {row.metric} {what}")
+                raise InputError(f"{path}: {entry.model}, {entry.place.heading}, {row.phase}: {row.metric} {what}")
             if not (min(row.values) >= 0 and max(row.values) < _MOST):
-                raise InputError(f"{path}: {entry.model}, {entry.variant}: a value is below 0, or larger than any that was measured")
+                raise InputError(f"{path}: {entry.model}, {entry.place.heading}: a value is below 0, or larger than any that was measured")
     return Point(file.commit, file.machine, file.entries)
 
 

@@ -77,7 +77,11 @@ def render(
 
 def _by_place(runs: Sequence[Run]) -> list[Run]:
     """The runs, those of `memprof scale` by their place instead of in the order in which places were chosen."""
-    places = sorted((run for run in runs if run.job.at), key=lambda run: (run.job.variant.rpartition(", ")[0], *run.job.at.items()))
+
+    def order(run: Run) -> tuple[object, ...]:
+        return run.job.variant.rpartition(", ")[0], run.job.version or "", *run.job.at.items()
+
+    places = sorted((run for run in runs if run.job.at), key=order)
     left = iter(places)
     return [next(left) if run.job.at else run for run in runs]
 

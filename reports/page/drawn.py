@@ -339,7 +339,7 @@ def _unpacked(run: Run) -> tuple[Numbers, Numbers, Numbers]:
     if not run.timeline.samples:
         empty = numpy.zeros(0, dtype=numpy.int64)
         return empty, empty, empty
-    rows = unpacked(run.timeline, f"the timeline of {run.job.variant}, repeat {run.job.repeat},")
+    rows = unpacked(run.timeline, f"the timeline of {run.job.heading}, repeat {run.job.repeat},")
     return rows.t_ns, rows.rss, rows.file
 
 

@@ -132,7 +132,7 @@ def _failed(groups: dict[Key, list[Run]]) -> Markup:
     who = f"{counted(failed, 'run')} of {len(runs):,}"
     all_of = ""
     if variants:
-        names = _quoted(variants[0].variant) if len(variants) == 1 else f"{len(variants)} variants"
+        names = _quoted(variants[0].heading) if len(variants) == 1 else f"{len(variants)} variants"
         all_of = f", {'among them ' if failed > sum(len(groups[key]) for key in variants) else ''}all of {names}"
     return Markup('<a href="#failures">{} failed</a>{}.').format(who, all_of)
 

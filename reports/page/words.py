@@ -75,7 +75,7 @@ def title(runs: Sequence[Run]) -> str:
 def subtitle(runs: Sequence[Run]) -> str:
     """The numbers of variants and runs, the machine and the days."""
     groups = summary.groups(runs)
-    variants = len({key.variant for key in groups})
+    variants = len({key.heading for key in groups})
     machines = list(dict.fromkeys(run.machine.name for run in runs))
     where = machines[0] if len(machines) == 1 else f"{len(machines)} machines"
     parts = [counted(variants, "variant"), f"{counted(len(runs), 'run')} on {where}", *([when(runs)] if when(runs) else [])]

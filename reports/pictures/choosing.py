@@ -31,11 +31,11 @@ def chosen(runs: Sequence[Run], model: str | None = None, variants: Sequence[str
     if model is not None and model not in models:
         raise UsageError(f"these runs have no model {model!r}{near(model, models) or '; they have ' + ', '.join(models)}")
     runs = [run for run in runs if model in (None, run.job.model.name)]
-    known = list(dict.fromkeys(run.job.variant for run in runs))
+    known = list(dict.fromkeys(run.job.heading for run in runs))
     for name in variants:
         if name not in known:
             raise UsageError(f"these runs have no variant {name!r}{near(name, known) or '; they have ' + ', '.join(known)}")
-    return [run for run in runs if not variants or run.job.variant in variants]
+    return [run for run in runs if not variants or run.job.heading in variants]
 
 
 def by_model(grouped: Mapping[Key, list[Run]]) -> dict[str, dict[Key, list[Run]]]:
@@ -60,7 +60,7 @@ def conditions(runs: Sequence[Run]) -> str:
     parts += ran.heading(runs)
     counts: dict[object, int] = {}
     for job in jobs:
-        setup = (job.model.name, job.variant, job.threads)
+        setup = (job.model.name, job.heading, job.threads)
         counts[setup] = counts.get(setup, 0) + 1
     several = sorted({min(counts.values()), max(counts.values())})
     parts.append(f"{' to '.join(map(str, several))} repeat{'s' if several != [1] else ''}")
@@ -110,7 +110,7 @@ def need_success(runs: Sequence[Run]) -> None:
     if any(run.complete for run in runs):
         return
     last = runs[-1]
-    failure = f"{plain(last.job.variant)}: {plain(last.outcome.sentence)}"
+    failure = f"{plain(last.job.heading)}: {plain(last.outcome.sentence)}"
     raise InputError(f"no run succeeded, so there is nothing to draw ({failure}); `memprof plot timeline` shows how far they came")
 
 

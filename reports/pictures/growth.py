@@ -43,7 +43,7 @@ def panels(runs: Sequence[Run]) -> list[Panel]:
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in store.rounds_together(runs):
         if run.work:
-            groups.setdefault((run.job.model.name, run.job.variant), []).append(run)
+            groups.setdefault((run.job.model.name, run.job.heading), []).append(run)
     if not groups:
         raise InputError("there is nothing to draw: no run followed its memory by units (memprof grow -o RUNS.jsonl keeps such runs)")
     return [Panel(name, last_round(group)) for name, group in groups.items()]

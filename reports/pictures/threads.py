@@ -53,7 +53,7 @@ def _series(runs: Sequence[Run]) -> list[Series]:
     several_machines = len({run.machine.name for run in runs}) > 1
     by_line: dict[tuple[str, str], dict[int | None, list[Run]]] = {}
     for run in runs:
-        name = f"{run.job.variant}, {run.machine.name}" if several_machines else run.job.variant
+        name = f"{run.job.heading}, {run.machine.name}" if several_machines else run.job.heading
         by_line.setdefault((run.job.model.name, name), {}).setdefault(run.job.threads, []).append(run)
     return [Series(model, name, by_threads) for (model, name), by_threads in by_line.items()]
 

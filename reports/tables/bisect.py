@@ -55,7 +55,7 @@ def sentences(answer: Bisected) -> list[str]:
 
 def _head(answer: Bisected) -> str:
     key = answer.question.key
-    return f"{key.model}, {key.variant}"
+    return f"{key.model}, {key.heading}"
 
 
 def _what(answer: Bisected) -> str:
@@ -161,7 +161,7 @@ def _plain(answer: Bisected) -> dict[str, Any]:
     question, searched, labels = answer.question, answer.searched, answer.versions.labels
     return {
         "model": question.key.model,
-        "variant": question.key.variant,
+        "variant": question.key.heading,
         "phase": question.phase,
         "metric": question.metric,
         "versions": list(labels),

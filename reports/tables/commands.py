@@ -37,7 +37,7 @@ def beside(rows: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Sequence[dict
         first.setdefault(which, row)
         of_phase[(*which, row.get("phase"))] = row
     for run in runs:
-        which = (run.job.model.name, run.job.variant, run.job.threads, run.machine.name, run.job.repeat)
+        which = (run.job.model.name, run.job.heading, run.job.threads, run.machine.name, run.job.repeat)
         for mark in run.marks:
             if mark.units:
                 of_phase.get((*which, mark.phase), {})["units"] = dict(mark.units)

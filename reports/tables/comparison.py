@@ -63,7 +63,7 @@ def _table(rows: Sequence[Difference], wanted: str | None) -> Table:
 
 def _labels(row: Difference, threads: bool) -> tuple[str, ...]:
     count = str(row.key.threads) if row.key.threads else "default"
-    return (row.key.model, row.key.variant, *([count] if threads else []), row.phase)
+    return (row.key.model, row.key.heading, *([count] if threads else []), row.phase)
 
 
 def _figures(row: Difference, unit: Unit) -> tuple[str, ...]:

@@ -120,7 +120,7 @@ def _by_variant(rows: Sequence[Judged]) -> list[Judged]:
     """The rows, those of a variant that is gone with all its rows as one."""
     variants: dict[tuple[object, ...], list[Judged]] = {}
     for row in rows:
-        variants.setdefault((row.key.model, row.key.variant, row.key.threads), []).append(row)
+        variants.setdefault(row.key.place, []).append(row)
     wholly = {id(row): group for group in variants.values() for row in group if all(other.verdict == "gone" for other in group)}
     shown = []
     for row in rows:
@@ -188,7 +188,7 @@ def _cells(row: Judged, swept: bool) -> tuple[str, ...]:
     counts = f"worst of {counts}" if row.budget is not None and counts else counts
     return (
         row.key.model,
-        row.key.variant,
+        row.key.heading,
         *([str(row.key.threads or "default")] if swept else []),
         row.phase or "-",
         title(row),

@@ -39,7 +39,7 @@ def _sentence(python: Sequence[Run], native: Sequence[Run]) -> str | None:
     pair = [[run for run in group if run.complete and run.mark(STARTUP)] for group in (python, native)]
     if not all(pair):
         return None
-    names = [group[0].job.variant for group in pair]
+    names = [group[0].job.heading for group in pair]
     grounds = [_median([_of(run, STARTUP, "rss_end_bytes") for run in group]) for group in pair]
     peaks = [_median([_peak(run) for run in group]) for group in pair]
     last = [phase for phase in summary.phases(pair[0]) if phase in summary.phases(pair[1]) and phase != RELEASE][-1]

@@ -136,5 +136,5 @@ def _latency(runs: Sequence[Run]) -> float | None:
     for run in runs:
         value = metrics.value(run, EXECUTE, metrics.METRICS["time_ns"]) if run.complete else None
         if value is not None:
-            by_variant.setdefault(run.job.variant, []).append(value)
+            by_variant.setdefault(run.job.heading, []).append(value)
     return min((statistics.median(values) for values in by_variant.values()), default=None)

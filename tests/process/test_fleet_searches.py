@@ -97,7 +97,8 @@ def test_bisect_releases_on_worker(memprof, twins, tmp_path, monkeypatch):
     assert [(step["before"], step["at"], step["between"]) for step in answer["steps"]] == [("1.20.0", "1.22.0", [])]
     assert "What changed is not known: a step that a fleet found is not explained" in done.stdout
     runs = store.load([tmp_path / "runs.jsonl"]).runs
-    assert [run.about.runtime_version for run in runs] == ["1.20.0", "1.22.0"] * 5
+    assert [run.about.runtime_version for run in runs] == [run.job.version for run in runs] == ["1.20.0", "1.22.0"] * 5
+    assert {run.job.variant for run in runs} == {"onnxruntime"}
     assert len({run.attempt.place for run in runs}) == 1
     assert not (tmp_path / "cache/memprof/environments").exists()  # at the desk nothing is installed
 
@@ -135,7 +136,7 @@ def test_bisect_commits_after_worker_death(memprof, twins, tmp_path, monkeypatch
     assert [(step["before"], step["at"], step["between"]) for step in answer["steps"]] == [(good, bad, [broken])]
     assert f"{broken} cannot be built: " in answer["skipped"][broken] and "begins again elsewhere, whole: " in done.stderr
     runs = store.load([tmp_path / "runs.jsonl"]).runs
-    assert [run.job.variant for run in runs] == [f"hold @ {good}", f"hold @ {bad}"] * 5
+    assert [(run.job.variant, run.job.version) for run in runs] == [("hold", good), ("hold", bad)] * 5
     (survivor,) = {"left", "right"} - {lost}
     commits = twins.folder / survivor / "cache/memprof/commits"
     assert all(run.job.cwd.startswith(str(commits)) for run in runs)

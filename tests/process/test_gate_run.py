@@ -22,6 +22,7 @@ from memprof.gate import interleaving
 from memprof.gate.confirmation import orders_again
 from memprof.places import leftovers
 from memprof.records import store
+from memprof.records.summary import Place
 from memprof.subjects.order import Order
 from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite as Wanted
@@ -57,7 +58,7 @@ def test_gate_run_against_baseline(memprof, suite, tmp_path):
     assert proof["added_bytes"] == pytest.approx(0.05 * 62 * MIB, rel=0.1)
     checks = store.load([tmp_path / "same.checks.jsonl"]).runs
     assert len(checks) == 15
-    assert {run.job.variant for run in checks} == {"plain (as it is)", "plain (measured again)", "plain (5% more)"}
+    assert {run.job.heading for run in checks} == {"plain (as it is)", "plain (measured again)", "plain (5% more)"}
 
     suite("4MiB")
     worse = memprof("gate", "--run", "suite.toml", "--baseline", "base.json", "-o", "worse.jsonl", "--confirm")
@@ -163,7 +164,7 @@ def test_orders_again_equal_original_orders(tmp_path, scenario):
     orders = plan(wanted).orders
     runs = [replace(run_of(order), job=order.job) for order in orders]
 
-    again = orders_again(runs, ("net", "a", 2))
+    again = orders_again(runs, Place("net", "a", 2))
 
     assert again == orders
 

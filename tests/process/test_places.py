@@ -27,11 +27,11 @@ from memprof.base.errors import InputError
 from memprof.campaign import campaign
 from memprof.doctor import known
 from memprof.gate.confirmation import orders_again
-from memprof.gate.interleaving import place_of
 from memprof.models.identity import identify
 from memprof.places import channel, connection, parse, sending, ssh
 from memprof.places.place import Here, Weather, weather
 from memprof.records import store
+from memprof.records.summary import place_of
 from memprof.records.types import Job, ModelFile
 from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite, parse_cmd

@@ -259,3 +259,9 @@ def test_grow_conflicting_words_refused(memprof, tmp_path, given, sentence):
     done = memprof("grow", *given)
 
     assert done.returncode == 2 and sentence in done.stderr
+
+
+def test_order_has_version_of_suite() -> None:
+    job = grow.work_order(grow.request_of(program("hold=true", version="1.0"), "iteration"), 10).job
+
+    assert (job.variant, job.version, job.heading) == ("hold", "1.0", "hold @ 1.0")

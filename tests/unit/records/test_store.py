@@ -17,7 +17,7 @@ import pytest
 from support.sample_runs import run, runs, timeline
 
 from memprof.base.errors import InputError
-from memprof.records import store
+from memprof.records import attempts, store, summary
 from memprof.records.types import Outcome, Timeline
 from memprof.reports.columns import columns
 
@@ -255,6 +255,32 @@ def test_load_joins_run_without_version(tmp_path):
     loaded = store.load([written(tmp_path / "a.jsonl", [run(), early])])
 
     assert {kept.job.variant for kept in loaded.runs} == {"a"}
+
+
+def test_load_keeps_versions_apart(tmp_path):
+    loaded = store.load(
+        [written(tmp_path / "a.jsonl", [*runs(version="1.0"), *runs(version="1.1", knobs={"xnnpack": "off"}), *runs(side="base")])]
+    )
+
+    assert loaded.warnings == ()
+    assert [key.heading for key in summary.groups(loaded.runs)] == ["a @ 1.0", "a @ 1.1", "a (base)"]
+    assert len({attempts.identity(kept) for kept in loaded.runs}) == len(loaded.runs)
+
+
+def test_load_of_version_in_name(tmp_path):
+    """Files of before the fields have both in the variant's name, where they stay."""
+    old = [json.loads(store.encode(each)) for each in (run("fp16 @ 1.0"), run("fp16 (head)"))]
+    for each in old:
+        del each["job"]["version"], each["job"]["side"]
+    (tmp_path / "old.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in old))
+
+    loaded = store.load([tmp_path / "old.jsonl"]).runs
+
+    assert [(kept.job.variant, kept.job.version, kept.job.side) for kept in loaded] == [
+        ("fp16 @ 1.0", None, None),
+        ("fp16 (head)", None, None),
+    ]
+    assert [kept.job.heading for kept in loaded] == ["fp16 @ 1.0", "fp16 (head)"]
 
 
 def test_held_runs_named_without_remark():

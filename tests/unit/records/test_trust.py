@@ -52,6 +52,12 @@ def test_signature_covers_job_fields(own_state, name):
     assert signing.is_own(changed) == (name == "variant")
 
 
+def test_signature_without_version_as_before(own_state):
+    """Jobs of before the field are signed without it."""
+    assert not {"version", "side"} & signing._signed(job()).keys()
+    assert "version" in signing._signed(replace(job(), version="1.0"))
+
+
 def test_signature_survives_file(own_state, tmp_path):
     made = signed(replace(job(), env={"A": None, "B": "c"}, shapes={"x": (1, 2)}))
     (tmp_path / "runs.jsonl").write_bytes(store.encode(made))

@@ -55,6 +55,21 @@ def test_interval_of_constant_sides():
     assert verdict(runs(extra_mib=(0,) * 5), runs(extra_mib=(3,) * 5)).interval == (3 * MIB, 3 * MIB)
 
 
+@pytest.mark.parametrize("name", ["fp16 @ cpu", "x (head)"])
+def test_variant_compared_by_its_name(name):
+    (row,) = [row for row in compare.compare(runs(name), runs(name), ["rss_peak_bytes"]).differences if row.phase == PEAK]
+    assert (row.key.variant, row.key.version, row.key.side) == (name, None, None)
+
+
+def test_versions_compared_as_shown():
+    labelled = [*runs("fp16 @ cpu", STEADY, version="1.0"), *runs("fp16 @ cpu", [10 + extra for extra in STEADY], version="1.1")]
+    result = compare.compare_variants(labelled, "fp16 @ cpu @ 1.0", "fp16 @ cpu @ 1.1", ["rss_peak_bytes"])
+    assert result.differences[-1].verdict == "more"
+    with pytest.raises(UsageError, match=r"there is no variant 'fp16 @ cpu'; there are fp16 @ cpu @ 1\.0, fp16 @ cpu @ 1\.1"):
+        compare.compare_variants(labelled, "fp16 @ cpu", "fp16 @ cpu @ 1.1")
+    assert compare.compare(labelled, labelled[5:], ["rss_peak_bytes"]).only_base[0].heading == "fp16 @ cpu @ 1.0"
+
+
 def test_variants_of_same_file_compared():
     result = compare.compare_variants([*runs("copied", STEADY), *runs("mapped", [-50 + extra for extra in STEADY])], "copied", "mapped")
 

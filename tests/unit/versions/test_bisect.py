@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,16 +16,17 @@ from support.sample_runs import MIB, job, run
 from memprof.base.errors import InputError, UndecidedError, UsageError
 from memprof.bisect import bisect as bisecting
 from memprof.bisect import search
-from memprof.bisect.bisect_request import Request
+from memprof.bisect.bisect_request import Request, State
 from memprof.bisect.search import Look, Question, Unable, Unanswered
 from memprof.bisect.version_range import Versions
 from memprof.campaign.progress import Silent
 from memprof.places.place import HERE
+from memprof.records import store
 from memprof.records.summary import Key
 from memprof.records.types import About, Job, Outcome
 from memprof.subjects.order import Order
 from memprof.subjects.suite import Suite, Variant
-from memprof.verdicts import sample_distance
+from memprof.verdicts import compare, sample_distance
 from memprof.verdicts.verdicts import Limits
 from memprof.versions import measurement
 
@@ -172,7 +173,7 @@ def fake(
     levels_mib: list[float],
     broken: dict[int, str] | None = None,
     crash: int | None = None,
-    variants: int = 1,
+    variants: Sequence[str] = ("a",),
 ) -> tuple[Versions, list[str]]:
     """Versions whose runs are made up, and a list that notes each version that is opened or measured."""
     noted: list[str] = []
@@ -189,21 +190,16 @@ def fake(
 
     class Planned:
         def __init__(self, suite: Suite) -> None:
-            names = [chr(ord("a") + number) for number in range(variants)]
-            orders = [job("net.onnx", name, env={"level": str(suite.name)}) for name in names]
+            orders = [job("net.onnx", name, env={"level": str(suite.name)}) for name in variants]
             self.orders = [Order(job, None, "python", {}, None, subject=of(job)) for job in orders]  # type: ignore[arg-type]
 
     def measure(orders: list[Order], progress: object, keep: Callable[[bytes], None]) -> Iterator[object]:
-        from memprof.records import store
-
         for order in orders:
             number = int(str(order.job.env["level"]))
             noted.append(f"run {number}")
             outcome = Outcome("signal", "PREPARE", signal="SIGILL") if number == crash else None
-            more = (levels_mib[number] - 200) * (1 if order.job.variant.startswith(chr(ord("a") + variants - 1)) else 0)
-            measured = run(
-                order.job.variant, order.job.repeat, extra_mib=more + 0.01 * order.job.repeat, outcome=outcome, env=order.job.env
-            )
+            more = (levels_mib[number] - 200) * (order.job.variant == variants[-1])
+            measured = replace(run(extra_mib=more + 0.01 * order.job.repeat, outcome=outcome), job=order.job)
             packages = {"an_engine": f"1.{number}", "numpy": "1.26.4" if number < 11 else "2.0.1"}
             measured = replace(measured, about=About("1.0", "3.11.0", packages=packages))
             keep(store.encode(measured))
@@ -339,8 +335,32 @@ def test_bisect_retries_failures_after_error(monkeypatch: pytest.MonkeyPatch) ->
     assert answered(asked).searched.steps[0].at == 4
 
 
+def test_bisect_keeps_names_of_variants(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    names = ("fp16 @ cpu", "x (head)")
+    asked, _ = fake(monkeypatch, [200] * 4 + [220] * 5, variants=names)
+    answer = bisecting.bisect_versions(Request(asked, explain=False), Silent(), tmp_path / "runs.jsonl", [].append)
+    assert (answer.question.key.variant, answer.searched.steps[0].at) == ("x (head)", 4)
+    assert answered(asked, variant="fp16 @ cpu").searched.steps == ()
+
+    loaded = store.load([tmp_path / "runs.jsonl"])
+    assert {run.job.variant for run in loaded.runs} == set(names) and loaded.warnings == ()
+    # Each version is a row of its own, under the name that a table of these runs shows.
+    (row,) = compare.compare_variants(loaded.runs, "x (head) @ 1.0", "x (head) @ 1.8", ("rss_peak_bytes",)).differences[-1:]
+    assert (row.phase, row.verdict) == ("PEAK", "more")
+
+
+def test_bisect_forgets_runs_without_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a memprof before the field kept them, with the version in the variant's name."""
+    asked, noted = fake(monkeypatch, [200] * 4 + [220] * 5)
+    state = State(Request(asked, explain=False), [].append)
+    state.keep(store.encode(run("a @ 1.0")))
+    said: list[str] = []
+    assert answered(asked, said).searched.steps[0].at == 4 and said == []
+    assert noted.count("run 0") >= 6
+
+
 def test_bisect_follows_most_different_variant(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, _ = fake(monkeypatch, [200] * 4 + [220] * 5, variants=3)
+    asked, _ = fake(monkeypatch, [200] * 4 + [220] * 5, variants="abc")
     assert answered(asked).question.key.variant == "c"
     assert answered(asked, variant="a").searched.steps == ()
     with pytest.raises(InputError, match=r"there is no such model and variant; there are net\.onnx, a, net\.onnx, b"):
@@ -382,7 +402,7 @@ def several(monkeypatch: pytest.MonkeyPatch, levels: list[float], broken: dict[i
     def scaled(request: object, progress: object, keep: object) -> object:
         variant = request.suite.only  # type: ignore[attr-defined]
         number = int(variant.env["level"])
-        noted.append(f"law of {variant.name}")
+        noted.append(f"law of {variant.name} at {request.suite.version}")  # type: ignore[attr-defined]
         power, size = (2, 1 << 20) if levels[number] < 0 else (1, levels[number])
         points = [Point({"batch": batch}, 1e8 + size * batch**power + rng.uniform(-2000, 2000)) for batch in (1, 8, 16, 24, 32, 64)]
         law = laws.law(points, noise=(2000.0, 1e-5))
@@ -403,7 +423,7 @@ def test_bisect_by_term_of_law(monkeypatch: pytest.MonkeyPatch) -> None:
     (step,) = answer.searched.steps
     assert (step.before, step.at, answer.question.phase) == (10, 11, "per batch")
     assert len(answer.searched.values) <= 8
-    assert {"law of a @ 1.0", "law of a @ 1.11"} <= set(noted)
+    assert {"law of a at 1.0", "law of a at 1.11"} <= set(noted)
     assert report.render(answer).startswith("engine 1.10 -> 1.11: Memory per batch 64.0 KiB -> 96.0 KiB (+50.")
 
 
@@ -433,7 +453,7 @@ def test_bisect_by_growth_continues_after_interruption(monkeypatch: pytest.Monke
         from types import SimpleNamespace
 
         variant = request.suite.only  # type: ignore[attr-defined]
-        calls.append(variant.name)
+        calls.append(request.suite.version)  # type: ignore[attr-defined]
         if len(calls) == stop_at:
             raise KeyboardInterrupt
         rate = 4096.0 if int(variant.env["level"]) >= 6 else None
@@ -452,7 +472,7 @@ def test_bisect_by_growth_continues_after_interruption(monkeypatch: pytest.Monke
     (step,) = answer.searched.steps
     assert (step.before, step.at, answer.question.phase) == (5, 6, "per reload")
     assert step.judged.difference == 4096.0
-    assert calls.count("a @ 1.0") == 4
+    assert calls.count("1.0") == 4
 
 
 @pytest.mark.parametrize(
@@ -471,7 +491,7 @@ def test_bisect_refuses_words_without_figure(monkeypatch: pytest.MonkeyPatch, wo
 
 
 def test_bisect_growth_needs_one_variant(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, _ = fake(monkeypatch, [200.0] * 3, variants=2)
+    asked, _ = fake(monkeypatch, [200.0] * 3, variants="ab")
     with pytest.raises(
         UsageError, match=r"follows one model and variant: --model and --variant name it; there are net.onnx, a; net.onnx, b"
     ):

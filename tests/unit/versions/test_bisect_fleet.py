@@ -21,7 +21,7 @@ from memprof.fleet.message import Commits
 from memprof.fleet.search_client import Answer
 from memprof.fleet.version_transfer import Packed, Releases
 from memprof.records import store
-from memprof.records.summary import Key
+from memprof.records.summary import Key, Place
 from memprof.records.types import About, Attempt, Outcome, Run
 from memprof.subjects.suite import Build, Suite, Variant
 from memprof.versions.measurement import Which
@@ -36,7 +36,7 @@ def versions(count: int) -> Versions:
         yield
 
     def suite_of(number: int) -> Suite:
-        return Suite(models=("net.onnx",), variants=(Variant(runtime=f"engine@{labels[number]}", name="a"),))
+        return Suite(models=("net.onnx",), variants=(Variant(runtime=f"engine@{labels[number]}", name="fp16 @ cpu"),))
 
     def travels(which: object, say: object) -> AbstractContextManager[Releases]:
         return nullcontext(Releases(labels, suite_of))
@@ -84,7 +84,7 @@ class Fleet:
             for repeat in range(1, each.suite.repeats + 1):
                 for name, version in numbers.items():
                     if repeat in sought.repeats[name]:
-                        runs.append(self._run(name, version, repeat, machine, Attempt(key, 1, count, f"m{machine}")))
+                        runs.append(self._run(sought.variant, version, repeat, machine, Attempt(key, 1, count, f"m{machine}")))
                         keep(store.encode(runs[-1]))
                         self._kept += 1
                         if self._kept == self.stop_after:
@@ -94,7 +94,9 @@ class Fleet:
 
     def _run(self, name: str, version: int, repeat: int, machine: int, attempt: Attempt) -> Run:
         outcome = Outcome("signal", "PREPARE", signal="SIGILL") if version in self.crash else None
-        run = sample_runs.run(name, repeat, extra_mib=self.levels[version] + 8 * machine + 0.01 * repeat, outcome=outcome)
+        run = sample_runs.run(
+            name, repeat, extra_mib=self.levels[version] + 8 * machine + 0.01 * repeat, outcome=outcome, version=f"1.{version}"
+        )
         return replace(run, attempt=attempt, about=About("1.0", "3.11.0", packages={"numpy": "1" if version < 7 else "2"}))
 
 
@@ -161,7 +163,7 @@ class Builders(Fleet):
             if unmade:
                 yield number, Answer(why="; ".join(unmade.values()), unmade=unmade)
                 continue
-            places = ["a", "b"] if sought.commits.which.place is None else [sought.commits.which.place[1]]
+            places = ["a", "b"] if sought.commits.which.place is None else [sought.commits.which.place.variant]
             key, count = str(next(self._keys)), sum(map(len, wanted.values())) * len(places)
             runs = [
                 self._of(label, name, repeat, machine, Attempt(key, 1, count, f"m{machine}"))
@@ -180,7 +182,7 @@ class Builders(Fleet):
 
     def _of(self, label: str, name: str, repeat: int, machine: int, attempt: Attempt) -> Run:
         level = self.levels[int(label[1:])] if name == "b" else 0.0
-        return replace(sample_runs.run(f"{name} @ {label}", repeat, extra_mib=level + 8 * machine + 0.01 * repeat), attempt=attempt)
+        return replace(sample_runs.run(name, repeat, extra_mib=level + 8 * machine + 0.01 * repeat, version=label), attempt=attempt)
 
 
 def test_commits_follow_most_different_variant() -> None:
@@ -190,7 +192,7 @@ def test_commits_follow_most_different_variant() -> None:
     (step,) = answer.searched.steps
     assert (step.before, step.at, answer.question.key.variant) == (11, 12, "b")
     # Both variants are measured a few times, on one machine; then only the one that is followed, as often as it takes.
-    assert fleet.followed[0] is None and set(fleet.followed[1:]) == {("net.onnx", "b", None)}
+    assert fleet.followed[0] is None and set(fleet.followed[1:]) == {Place("net.onnx", "b", None)}
     assert fleet.asked[0] == ("m0", {"c00": 5, "c29": 5})
     assert dict(fleet.asked)["m0"] is not None and ("m0", {"c00": 7, "c29": 7}) in fleet.asked
     assert answer.sides[0][0].why.endswith("bisect of the two commits on one of its machines, without --on, explains it")
@@ -251,7 +253,7 @@ def test_fleet_giving_up_ends_search() -> None:
     class Fails(Fleet):
         def measure(self, asked: Sequence[object], *rest: object) -> Iterator[tuple[int, Answer]]:  # type: ignore[override]
             names = {variant.name for variant in asked[0].suite.variants}  # type: ignore[attr-defined]
-            if names == {"a @ 1.1", "a @ 1.2"}:  # each of them was measured, but on another machine
+            if names == {"1.1", "1.2"}:  # each of them was measured, but on another machine
                 return iter([(0, Answer(why="net.onnx failed 3 times: x: full"))])
             return super().measure(asked, *rest)  # type: ignore[arg-type]
 

@@ -63,6 +63,23 @@ def test_point_round_trip():
     assert series.encoded(tagged)[0] == name, "a tag makes no other figures"
 
 
+def test_variants_keep_their_names():
+    both = {**made([0] * 6 + [9] * 6, variant="fp16 @ cpu").points, **made([0] * 6 + [20] * 6, variant="x (head)").points}
+    history = history_file.read(history_folder.Loaded(both), None)
+    assert {line.key.variant for line in history.lines} == {"fp16 @ cpu", "x (head)"}
+    assert history.changes[0].variants == ("net.onnx, x (head)", "net.onnx, fp16 @ cpu")
+
+
+def test_point_keeps_version_and_side():
+    entries = baseline.entries([*runs("a", version="1.0"), *runs("a", side="base")])
+    point = series.of(Commit("ab" * 20, 7), entries)
+    name, content = series.encoded(point)
+    assert series.decoded(content, Path(name)) == point
+    history = history_file.read(history_folder.Loaded({Path(name): point}), None)
+    assert {line.key.heading for line in history.lines} == {"a @ 1.0", "a (base)"}
+    assert b'"version"' not in series.encoded(series.of(Commit("ab" * 20, 7), baseline.entries(runs())))[1]
+
+
 def test_tag_does_not_steer_terminal():
     odd = "v1\x1b]0;x\x07\u202e`"
     point = series.of(Commit("ab" * 20, 7, (), "subject", (odd,)), baseline.entries(runs()))
