@@ -255,8 +255,6 @@ class _Several(_Lab):
         if len(places) > 1:
             there = "; ".join(f"{model}, {variant}" for model, variant, _ in places)
             raise UsageError(f"--metric {metric} follows one model and variant: --model and --variant name it; there are {there}")
-        if orders[0].command is not None:
-            raise UsageError(f"--metric {metric} is of runtimes, and {orders[0].job.variant} is a program")
         (self._place,) = places
         key = summary.Key(*places[0], orders[0].place.machine().name)
         self._question = Question(key, f"per {self._per(orders[0])}", metric, 0, self._request.limits)
@@ -278,6 +276,10 @@ class _Several(_Lab):
         if request.metric == metrics.GROWTH:
             if request.vary:
                 raise UsageError(f"--vary is for --metric {metrics.LAW}")
+            if order.job.runtime == COMMAND:
+                if request.per is not None:
+                    raise UsageError(f"--per {request.per}: a program's growth is by the unit that it marks, or that --phase-regex names")
+                return next(iter(order.job.phase_regexes), _ITERATION)
             if request.per not in (None, _ITERATION, growth_limits.RELOAD):
                 raise UsageError(f"--per {request.per}: growth is by iteration or by {growth_limits.RELOAD}")
             return request.per or _ITERATION
@@ -310,7 +312,8 @@ class _Several(_Lab):
         named = replace(order, subject=subject)
         per = self._question.phase.removeprefix("per ")
         if self._question.metric == metrics.GROWTH:
-            grown = grow.grow(grow.request_of(named.subject, per), self._progress, self._keep)
+            asked = grow.request_of(named.subject, _ITERATION if order.job.runtime == COMMAND else per)
+            grown = grow.grow(asked, self._progress, self._keep)
             if grown.interrupted:
                 raise KeyboardInterrupt
             if grown.verdict.word == "undecided":

@@ -22,6 +22,7 @@ from ..fleet.search_client import Machines
 from ..places.place import HERE
 from ..records import settings, store
 from ..records.types import Machine, Run
+from ..subjects.suite import Suite
 from ..verdicts.verdicts import Limits
 from ..versions.measurement import AT
 from .version_range import Versions
@@ -43,6 +44,11 @@ class Request:
     vary: tuple[str, ...] = ()
     per: str | None = None
     fleet: Machines | None = None
+
+    @property
+    def suite(self) -> Suite:
+        """What is measured of each version, as it was asked."""
+        return self.versions.suite
 
 
 @dataclass(frozen=True)
