@@ -127,8 +127,8 @@ def locked(runtime: str, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def file_name(name: str) -> str:
-    """The name as one of a file: npm's names may have a slash."""
-    return name.replace("/", "+")
+    """The name as one of a file, which can stand on PATH: npm's names have a colon, and may have a slash."""
+    return re.sub("[:/]", "+", name)
 
 
 def place() -> Path:

@@ -1,6 +1,6 @@
 """What npm is asked: which versions of a package there are, and to install one into a folder of memprof's cache.
 
-    environments/npm:NAME.TOKEN/
+    environments/npm+NAME.TOKEN/
         bin/node                 the node that is on PATH, by a link
         node_modules/            what `npm install --prefix` put there: packages, and their commands in .bin
 
