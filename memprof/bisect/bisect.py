@@ -256,6 +256,7 @@ class _Several(_Lab):
             there = "; ".join(f"{model}, {variant}" for model, variant, _ in places)
             raise UsageError(f"--metric {metric} follows one model and variant: --model and --variant name it; there are {there}")
         (self._place,) = places
+        self._is_program = orders[0].job.runtime == COMMAND
         key = summary.Key(*places[0], orders[0].place.machine().name)
         self._question = Question(key, f"per {self._per(orders[0])}", metric, 0, self._request.limits)
         return self._question
@@ -303,6 +304,10 @@ class _Several(_Lab):
             return Unable(str(error))
         self._used[number] = used + repeats
         return tuple(self._state.values[label][used : used + repeats])
+
+    def _both(self, step: Step) -> tuple[list[Run], list[Run]]:
+        """A program's words are whole only within its growth or its law, and its runs do not tell its packages."""
+        return ([], []) if self._is_program else super()._both(step)
 
     def _samples(self, order: Order, label: str) -> list[float]:
         """One look at a version. Raises MeasurementError if it does not decide."""
