@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..base.errors import MemprofError, UsageError, near
@@ -32,7 +32,7 @@ class Versions:
     """The versions, the good one first. noun: `commit` or `release`. subject: of which there are versions. labels: their names.
 
     open: a version as a suite to be measured, as long as the block lasts; it raises InputError for a version that cannot be made. named: a
-    version for people, with its subject. key: text that is the same for the same question. facts: what else the figures hold for, by a name for
+    version for people, with its subject. key: text that is the same for the same versions. facts: what else the figures hold for, by a name for
     people: the files that are measured with and their content, interpreters and their packages. travels: the versions as the workers of a fleet get
     them, who make those that they are asked for; None where they cannot. suite: what is measured of each, as it was asked. packages: what the
     environment of a version has, by name, once it was opened.
@@ -152,9 +152,7 @@ def of_releases(asked: Suite, name: str, first: str, last: str, pre: bool, say: 
     def packages_of(number: int) -> Mapping[str, str]:
         return made[number].packages if number in made else {}
 
-    # Not the place: it is this machine, and says itself by an address that each process has anew.
-    words = {each.name: getattr(asked, each.name) for each in fields(asked) if each.name != "place"}
-    key = f"{package.name} {labels} {package.beside} {[model.path for model in models]} {words}"
+    key = f"{package.name} {labels} {package.beside} {[model.path for model in models]}"
     by_name = not program and not package.beside and asked.python is None and not variant.runtime.endswith(".py")
     return Versions(
         "release",
@@ -200,7 +198,7 @@ def _files_among(asked: Suite, variant: Variant) -> dict[str, str]:
     """The content of the files that a program is given, and of a runtime's file and inputs."""
     words = variant.command.argv[1:] if variant.command is not None else (variant.runtime, asked.inputs or "")
     paths = {word: Path(asked.cwd or "." if variant.command is not None else ".") / os.path.expanduser(word) for word in words if word}
-    return {f"file {word}": sha256_of(path)[0] for word, path in paths.items() if path.is_file()}
+    return {f"file {word}": sha256_of(path)[0] for word, path in paths.items() if os.path.isfile(path) and os.access(path, os.R_OK)}
 
 
 def _release(ordered: Sequence[str], listed: Listed, wanted: str, option: str, package: Package) -> str:

@@ -210,6 +210,19 @@ def test_npm_release_installed_once(npm) -> None:
     assert installation.remove("npm:thing@1.2.0") == [made] and environments.every() == []
 
 
+def test_files_of_program_are_facts(npm, tmp_path: Path) -> None:
+    script = tmp_path / "a.js"
+    script.write_text("1")
+
+    def facts() -> set[tuple[str, str]]:
+        return set(releases(f"node {script} {'x' * 5000}", "npm:thing", "1.0", "1.2.0").facts.items())
+
+    first = facts()
+    assert facts() == first
+    script.write_text("2")
+    assert {name for name, _ in facts() - first} == {f"file {script}"}
+
+
 def test_npm_pre_releases_and_unknown_package(npm) -> None:
     asked = Suite(variants=(Variant(COMMAND, "x", command=of_words(["x"])),))
     of = version_range.of_releases(asked, "npm:@of/thing", "1.0", "1.2", True, print)

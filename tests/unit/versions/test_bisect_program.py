@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ from support.sample_runs import job
 
 from memprof.base.errors import UsageError
 from memprof.bisect import bisect as bisecting
-from memprof.bisect.bisect_request import Request
+from memprof.bisect.bisect_request import Request, State
 from memprof.bisect.search import Step
 from memprof.bisect.step_sides import also
 from memprof.bisect.version_range import Versions
@@ -90,6 +91,13 @@ def test_bisect_by_law_of_program(versions: Versions, monkeypatch: pytest.Monkey
 
     (step,) = answer.searched.steps
     assert (step.before, step.at, answer.question.phase) == (2, 3, "per minutes")
+
+
+def test_search_known_by_words(versions: Versions) -> None:
+    State(Request(versions), print).failed("1.1", "it cannot be installed")
+
+    assert State(Request(versions), print).failures == {"1.1": "it cannot be installed"}
+    assert not State(Request(replace(versions, suite=Suite(warmup=3))), print).failures
 
 
 def test_packages_around_program_told(versions: Versions) -> None:
