@@ -22,11 +22,12 @@ from typing import Any, NamedTuple
 
 from ..base.errors import InputError, os_reason
 from ..places.place import Started
-from ..records.types import MODEL_LOAD, REQUEST, WARMUP, Job
+from ..records.types import MODEL_LOAD, REQUEST, WARMUP, Job, Use
 from ..subjects.drive import Drive
 
 _LOOK_S = 0.02  # between two looks whether the server answers
 _SPARE_S = 2.0  # of the time limit, for what is said when it does not
+_REST_S = 0.2  # at the end of requests: the recorder needs time to tell apart what several processes share
 _STOP_NS = 5_000_000_000  # from SIGTERM to SIGKILL
 _DEATH_S = 2.0  # a server whose connection broke has ended, as the recorder will say within this
 # Ids that every vocabulary has and that end no text: the bytes and the commonest pieces.
@@ -104,7 +105,10 @@ class Driving:
             for phase, count in ((WARMUP, self._job.warmup), (REQUEST, self._job.runs)):
                 first = 0 if phase == WARMUP else self._job.warmup
                 if count and not self._over.is_set():
-                    self._phase_ends(phase, self._ask_for(range(first, first + count)))
+                    numbers = range(first, first + count)
+                    answers = self._ask_for(numbers) if self._job.use is None else self._follow(self._job.use, numbers)
+                    self._over.wait(_REST_S)
+                    self._phase_ends(phase, answers)
             self._stop(word="stop")
         except _Failed as error:
             if not self._over.wait(_DEATH_S if isinstance(error, _Broken) else 0):
@@ -136,6 +140,23 @@ class Driving:
 
         with ThreadPoolExecutor(self._drive.parallel) as pool:
             return list(pool.map(self._request, numbers))
+
+    def _follow(self, use: Use, numbers: range) -> list[_Answer]:
+        """Ask, with a look at the server's memory between the requests, as long as there is time; the sum of all answers."""
+        end_ns = time.monotonic_ns() + use.time_ns if use.time_ns else None
+        done, total = 0, _Answer(0)
+        self._look(word="counted", phase=REQUEST, units={"request": 0})
+        while done < len(numbers) and not self._over.is_set() and (end_ns is None or time.monotonic_ns() < end_ns):
+            answers = self._ask_for(numbers[done : done + self._drive.parallel])
+            done += len(answers)
+            total = _Answer(
+                total.time_ns + sum(answer.time_ns for answer in answers),
+                None,
+                total.prompt + sum(answer.prompt for answer in answers),
+                total.generated + sum(answer.generated for answer in answers),
+            )
+            self._look(word="counted", phase=REQUEST, units={"request": done})
+        return [total]
 
     def _request(self, number: int) -> _Answer:
         if self._over.is_set():
@@ -220,16 +241,20 @@ class Driving:
     def _phase_ends(self, phase: str, answers: Sequence[_Answer] = ()) -> None:
         tokens = {"token": sum(answer.generated for answer in answers), "prompt_token": sum(answer.prompt for answer in answers)}
         firsts = [answer.first_ns for answer in answers if answer.first_ns is not None]
-        self._heard.clear()
-        self._tell(
+        self._look(
             word="ended",
             phase=phase,
-            times_ns=[answer.time_ns for answer in answers],
+            times_ns=[answer.time_ns for answer in answers] if self._job.use is None else [],
             units=tokens if answers and self._drive.kind == "openai" else {},
             first_token_ns=firsts if len(firsts) == len(answers) else [],
             remark=self._remark,
         )
         self._remark = ""
+
+    def _look(self, **content: Any) -> None:
+        """Have the recorder look at the server, with this word, and wait until it has."""
+        self._heard.clear()
+        self._tell(**content)
         while not self._heard.wait(1) and not self._over.is_set():
             pass
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..base.errors import EXIT_INTERRUPTED, EXIT_REGRESSION, UndecidedError
+from ..base.errors import EXIT_INTERRUPTED, EXIT_REGRESSION, UndecidedError, UsageError
 from .answers import APPEND, OUTPUT, Showing, answer, question
 from .subject import Question, Words, place_options, reaching
 
@@ -24,6 +24,7 @@ Examples:
   memprof grow model.onnx -r onnxruntime --for 8h -o soak.jsonl
   memprof grow model.onnx -r ./my_runtime.py --why --who
   memprof grow --why -- ./server --requests {runs}
+  memprof grow --drive http:8000/predict,body=in.json -- gunicorn app:app
 
 Exit codes: 0 steady or bounded, 1 grows, 3 undecided.
 """
@@ -101,6 +102,10 @@ def _request(suite: Suite, varied: str | None, cycles: str | None, budget: str |
     from ..base.units import parse_duration_ns
     from ..grow.grow import Budget, GrowRequest, parse_budget, parse_shapes
 
+    if suite.warmup is not None or suite.runs is not None:
+        raise UsageError(
+            "--warmup and --runs: grow follows each unit from the first on, and finds itself how many it needs; --budget N is the most"
+        )
     shapes, seed = parse_shapes(varied) if varied is not None else ((), None)
     soak_ns = parse_duration_ns(soak) if soak is not None else None
     return GrowRequest(suite, shapes, seed, cycles, parse_budget(budget) if budget is not None else Budget(), soak_ns)

@@ -20,6 +20,7 @@ Examples:
   memprof scale net.onnx -r onnxruntime --vary batch=1..64 --vary height,width=224..1024
   memprof scale net.onnx -r onnxruntime --vary sessions=1..8
   memprof scale --vary minutes=10..60 --predict minutes=120 --within 4GiB -- python vad.py {minutes}
+  memprof scale --vary workers=1..4 --drive http:8000/predict -- gunicorn -w {workers} app:app
   memprof scale net.onnx -r onnxruntime --vary processes=1..8
   memprof scale net.onnx -r onnxruntime --vary processes=1..8 --on ssh:pi@board
   memprof scale net.onnx -r onnxruntime --vary batch=1..16 --predict batch=64 --within 2GiB --confirm

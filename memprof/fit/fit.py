@@ -135,7 +135,8 @@ class _Fitter:
         if self._program and set(request.parts) != {WHOLE}:
             raise UsageError("--part: a program is limited as a whole, --part whole")
         # release: the least memory in which a model runs
-        self._order = orders.of_one(replace(request.suite, warmup=1, cache=request.suite.cache or "cold", release=False))
+        warmup = request.suite.warmup if request.suite.warmup is not None else 1
+        self._order = orders.of_one(replace(request.suite, warmup=warmup, cache=request.suite.cache or "cold", release=False))
         self._limiter: Limiter = limits.find(request.by)
         self._drop: list[str] = []
         self._patience_ns = 0

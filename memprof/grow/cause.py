@@ -68,8 +68,7 @@ def _of_program(request: GrowRequest, answer: Grown, units: tuple[int, int], pro
     """The two looks at a program. One that can be asked for more units does more than are needed, so that it has not ended by then."""
     curve = work.unpack(longest(answer.runs[0]))
     first, last = units
-    assert request.command is not None
-    if not request.command.has("runs"):
+    if not request.sized:
         last = max(first + 1, first + int(_SHARE * (last - first)))
     order = work_order(request, _MORE * last)
     limit_ns = _PATIENCE * (curve.t_ns[-1] - curve.t_ns[0]) + order.job.timeout_ns

@@ -66,6 +66,11 @@ class GrowRequest:
     processes: int = growth.LEAST_PROCESSES
 
     @property
+    def sized(self) -> bool:
+        """Whether a program does as many units as it is told: by a word of its command, or by memprof's requests."""
+        return self.suite.drive is not None or (self.command is not None and self.command.has("runs"))
+
+    @property
     def command(self) -> Command | None:
         """The program, None for a model in a runtime. Raises UsageError for a suite of several things, or of none."""
         return self.suite.only.command
@@ -165,10 +170,10 @@ class _Grower:
 
     def _measure(self, units: int, number: int, cap_ns: int) -> Run:
         request = self._request
-        if request.command is not None and request.command.has("runs"):
+        if request.sized:
             self._order = _command_order(request, units)
         order = _working(self._order, request, units, cap_ns)
-        timeout_ns = cap_ns + (0 if request.command else _LOADING_NS)
+        timeout_ns = cap_ns + (0 if request.command and not request.suite.drive else _LOADING_NS)
         job = replace(order.job, repeat=number + 1, timeout_ns=min(timeout_ns, request.suite.timeout_ns or timeout_ns))
         report_ns = min(_REPORT_NS, cap_ns // 4) if request.soak_ns is not None else 0
         order = replace(order, job=job, report_ns=report_ns)
@@ -223,7 +228,7 @@ class _Grower:
 
     def _goes_on(self, answer: Grown, before: Grown | None) -> bool:
         """Whether a longer round is wanted: to decide, or to confirm growth that was seen once."""
-        if self._request.soak_ns is not None or (self._request.command is not None and not self._request.command.has("runs")):
+        if self._request.soak_ns is not None or (self._request.command is not None and not self._request.sized):
             return False
         if answer.verdict.word == "undecided":
             return True

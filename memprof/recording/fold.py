@@ -303,9 +303,10 @@ class _View:
             self._lines.look(look)
 
     def _take_word(self, look: Look, word: Word) -> None:
-        if word.word == "ended":
-            self._lines.end_driven(look, word)
+        if word.word in ("ended", "counted"):
+            (self._lines.end_driven if word.word == "ended" else self._lines.count_driven)(look, word)
             self._notices.append(Notice("ended", word.phase))
+            self._want()
             return
         self._end.stopped = True
         if word.word == "failed":

@@ -44,9 +44,10 @@ class Look:
 
 @dataclass(frozen=True)
 class Word:
-    """memprof's own word on the program that it asks for work, in a look's TEXT: a phase has ended, it failed, or all is done. remark: a warning."""
+    """memprof's own word on the program that it asks for work, in a look's TEXT: a phase has ended, so many units are done since it began, it failed,
+    or all is done. remark: a warning."""
 
-    word: Literal["ended", "failed", "stop"]
+    word: Literal["ended", "counted", "failed", "stop"]
     phase: str = ""
     message: str = ""
     times_ns: list[int] = field(default_factory=list)
@@ -136,6 +137,16 @@ class LinePhases:
             self._state.warnings.append(word.remark)
         self._keep(record, look)
         self._phases.name = REQUEST if word.phase != MODEL_LOAD else WARMUP
+
+    def count_driven(self, look: Look, word: Word) -> None:
+        """memprof says how many units of a phase it has asked for, all of which are done."""
+        state, sizes = self._state, look.sizes(self._state.page)
+        self._hwm = max(self._hwm, sizes.get("hwm", 0))
+        rss, file = sizes.get("rss", 0), sizes.get("file", 0) + sizes.get("shmem", 0)
+        if state.tree.last is not None and state.tree.had_others(self._begin_ns, look.t_ns):
+            rss, file = state.tree.last[:2]
+        row = [look.t_ns, rss, file, state.swap.newest, *word.units.values()]
+        self._work.setdefault(word.phase, Work()).take(list(word.units), row)
 
     def finish(self) -> None:
         """The program has ended: its last line may lack an end."""

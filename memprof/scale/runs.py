@@ -231,7 +231,7 @@ class Places:
             repeats=1,
             threads=(threads,) if threads else (),
             shapes=self.space.shapes(at, request.shapes) if own.command is None else {},
-            warmup=1,
+            warmup=request.suite.warmup if request.suite.warmup is not None else 1,
             runs=self._runs,
             deterministic=True,  # peaks of one job come in modes some percent apart, which no law could tell from its terms
             release=False,  # laws are of what a model needs, and the figures at the end are those of EXECUTE

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support import completion_server
-from support.recorder_runs import free_port
+from support.recorder_runs import free_port, with_patience
 
 from memprof.base.errors import UsageError
 from memprof.campaign import campaign, load_generator
@@ -238,3 +238,36 @@ def test_plain_server_refuses(memprof, tmp_path, port):
 
     assert (result.returncode, run.outcome.phase) == (4, "WARMUP")
     assert "request 1 was refused: HTTP 404" in run.outcome.sentence
+
+
+@pytest.mark.parametrize(("path", "word", "code"), [("/work", "grows. 1.0 MiB a request", 1), ("/other", "steady", 0)])
+def test_server_growth_by_request(memprof, port, path, word, code, nothing_left):
+    server = ["--", sys.executable, str(PLAIN), str(port), "well"]
+    result = memprof("grow", "--drive", f"http:{port}{path}", "--budget", "60", *server)
+
+    assert (result.returncode, word in result.stdout) == (code, True), result.stdout + result.stderr
+    assert "a request" in result.stdout
+
+
+def test_growth_of_driven_server_explained(memprof, port):
+    server = ["--", sys.executable, str(PLAIN), str(port), "well"]
+    result = memprof("grow", "--why", "--drive", f"http:{port}/work", "--budget", "60", *server)
+
+    assert "in use by the program" in result.stdout, result.stdout + result.stderr
+
+
+def test_scale_by_workers(memprof, port, nothing_left):
+    def law(_):
+        server = ["--", sys.executable, str(PLAIN), str(port), "well", "{workers}"]
+        result = memprof("scale", "--vary", "workers=1..4", "--drive", f"http:{port}/", "--warmup", "0", "--runs", "2", "--json", *server)
+        assert result.returncode in (0, 3), result.stdout + result.stderr
+        return json.loads(result.stdout)
+
+    def each_worker(answer):
+        places = {point["at"]["workers"]: point["sizes"]["REQUEST"] for point in answer["points"]}
+        return (places[4] - places[1]) / 3
+
+    # Of several processes a busy machine may leave too little time to tell apart what they share.
+    answer = with_patience(law, lambda answer: 8 * MIB <= each_worker(answer) <= 13 * MIB)
+    assert "WARMUP" not in answer["points"][0]["sizes"]
+    assert 8 * MIB <= each_worker(answer) <= 13 * MIB, answer["points"]

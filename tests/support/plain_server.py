@@ -1,5 +1,7 @@
-"""A server that is none of OpenAI's: PORT MODE. Each request for /work keeps 1 MiB and what was posted. In mode loading it answers 503 at first."""
+"""A server that is none of OpenAI's: PORT MODE [WORKERS]. Each request for /work keeps 1 MiB and what was posted. In mode loading it answers 503 at
+first. Each worker is a process that holds 8 MiB from its start."""
 
+import os
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,4 +30,15 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-ThreadingHTTPServer(("127.0.0.1", PORT), Handler).serve_forever()
+server = ThreadingHTTPServer(("127.0.0.1", PORT), Handler, bind_and_activate=False)
+server.server_bind()
+ready = os.pipe()
+for _ in range(int(sys.argv[3]) if len(sys.argv) > 3 else 0):
+    if os.fork() == 0:
+        held = bytearray(b"x" * (8 << 20))
+        os.write(ready[1], b".")
+        server.server_activate()
+        server.serve_forever()
+    os.read(ready[0], 1)
+server.server_activate()
+server.serve_forever()
