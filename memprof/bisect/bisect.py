@@ -34,7 +34,7 @@ from .undo_search import Undoing, undo
 from .version_range import Versions
 
 _OPEN = 4  # builds held at a time; those that are not held may go from the cache
-_ITERATION = "iteration"
+_ITERATION, _REQUEST = "iteration", "request"  # units of growth; of a server that memprof asks it is a request
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ class _Several(_Lab):
             if order.job.runtime == COMMAND:
                 if request.per is not None:
                     raise UsageError(f"--per {request.per}: a program's growth is by the unit that it marks, or that --phase-regex names")
-                return next(iter(order.job.phase_regexes), _ITERATION)
+                return next(iter(order.job.phase_regexes), _REQUEST if order.job.drive else _ITERATION)
             if request.per not in (None, _ITERATION, growth_limits.RELOAD):
                 raise UsageError(f"--per {request.per}: growth is by iteration or by {growth_limits.RELOAD}")
             return request.per or _ITERATION

@@ -22,6 +22,7 @@ from memprof.laws import laws
 from memprof.laws.terms import Point
 from memprof.programs.commands import RUNTIME, of_words
 from memprof.records.types import COMMAND
+from memprof.subjects import drive
 from memprof.subjects.order import Order
 from memprof.subjects.suite import Suite, Variant
 from memprof.verdicts import growth
@@ -35,7 +36,9 @@ def versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Versions:
 
     class Planned:
         def __init__(self, suite: Suite) -> None:
-            asked = job("served", "served", runtime=COMMAND, phase_regexes=dict(suite.phase_regexes))
+            asked = job(
+                "served", "served", runtime=COMMAND, phase_regexes=dict(suite.phase_regexes), drive=suite.drive and suite.drive.words
+            )
             self.orders = [Order(asked, RUNTIME, "", {}, None, subject=suite)]
 
     @contextmanager
@@ -76,6 +79,18 @@ def test_bisect_by_growth_of_program(versions: Versions, monkeypatch: pytest.Mon
     assert (step.before, step.at, answer.question.phase) == (1, 2, "per request")
     with pytest.raises(UsageError, match="--per reload: a program's growth is by the unit that it marks"):
         answered(versions, metric="growth_bytes", per="reload")
+
+
+def test_unit_of_driven_program_is_request(versions: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def opened(number: int, say: Callable[[str], None]) -> Iterator[Suite]:
+        yield Suite(variants=(Variant(COMMAND, "served", command=of_words(["served"])),), drive=drive.parse("openai:8080"))
+
+    steady = growth.Growth("steady", "request", high=2.0)
+    verdict = growth.Verdict("steady", "request", processes=(steady,) * 3)
+    monkeypatch.setattr(bisecting.grow, "grow", lambda *words: SimpleNamespace(interrupted=False, verdict=verdict))
+
+    assert answered(replace(versions, open=opened), metric="growth_bytes").question.phase == "per request"
 
 
 def test_bisect_by_law_of_program(versions: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
