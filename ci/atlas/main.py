@@ -146,12 +146,12 @@ def _runtime(place: Place, runtime: str, count: int, repeats: int, again: bool) 
     for release in _missing(place, runtime, count, again):
         began = time.monotonic()
         try:
-            python = installation.ensure(runtime, release.tags[0], _say)
-            installation.leave_page_cache(Path(python).parent.parent)
+            made = installation.ensure(installation.Package.of(installation.known(runtime)), release.tags[0], _say)
+            installation.leave_page_cache(made.folder)
             with tempfile.TemporaryDirectory() as folder:
                 runs = Path(folder) / "runs.jsonl"
                 for name, model in models.items():
-                    _measure(runs, model, name, subjects.variant(runtime, python), repeats)
+                    _measure(runs, model, name, subjects.variant(runtime, made.interpreter), repeats)
                 kept.add(place.points, release, [str(runs)])
         except MemprofError as error:
             _note(place, release.subject, str(error))

@@ -34,7 +34,7 @@ from .undo_search import Undoing, undo
 from .version_range import Versions
 
 _OPEN = 4  # builds held at a time; those that are not held may go from the cache
-_ITERATION = "iteration"
+_ITERATION, _REQUEST = "iteration", "request"  # units of growth; of a server that memprof asks it is a request
 
 
 @dataclass(frozen=True)
@@ -255,9 +255,8 @@ class _Several(_Lab):
         if len(places) > 1:
             there = "; ".join(f"{place.model}, {place.variant}" for place in places)
             raise UsageError(f"--metric {metric} follows one model and variant: --model and --variant name it; there are {there}")
-        if orders[0].command is not None:
-            raise UsageError(f"--metric {metric} is of runtimes, and {orders[0].job.variant} is a program")
         (self._place,) = places
+        self._is_program = orders[0].job.runtime == COMMAND
         self._question = Question(
             self._place.on(orders[0].place.machine().name), f"per {self._per(orders[0])}", metric, 0, self._request.limits
         )
@@ -279,6 +278,10 @@ class _Several(_Lab):
         if request.metric == metrics.GROWTH:
             if request.vary:
                 raise UsageError(f"--vary is for --metric {metrics.LAW}")
+            if order.job.runtime == COMMAND:
+                if request.per is not None:
+                    raise UsageError(f"--per {request.per}: a program's growth is by the unit that it marks, or that --phase-regex names")
+                return next(iter(order.job.phase_regexes), _REQUEST if order.job.drive else _ITERATION)
             if request.per not in (None, _ITERATION, growth_limits.RELOAD):
                 raise UsageError(f"--per {request.per}: growth is by iteration or by {growth_limits.RELOAD}")
             return request.per or _ITERATION
@@ -303,6 +306,10 @@ class _Several(_Lab):
         self._used[number] = used + repeats
         return tuple(self._state.values[label][used : used + repeats])
 
+    def _both(self, step: Step) -> tuple[list[Run], list[Run]]:
+        """A program's words are whole only within its growth or its law, and its runs do not tell its packages."""
+        return ([], []) if self._is_program else super()._both(step)
+
     def _samples(self, order: Order, label: str) -> list[float]:
         """One look at a version. Raises MeasurementError if it does not decide."""
         assert self._question is not None
@@ -311,7 +318,8 @@ class _Several(_Lab):
         named = replace(order, subject=subject)
         per = self._question.phase.removeprefix("per ")
         if self._question.metric == metrics.GROWTH:
-            grown = grow.grow(grow.request_of(named.subject, per), self._progress, self._keep)
+            asked = grow.request_of(named.subject, _ITERATION if order.job.runtime == COMMAND else per)
+            grown = grow.grow(asked, self._progress, self._keep)
             if grown.interrupted:
                 raise KeyboardInterrupt
             if grown.verdict.word == "undecided":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import msgspec
 
@@ -22,6 +22,7 @@ from ..fleet.search_client import Machines
 from ..places.place import HERE
 from ..records import settings, store
 from ..records.types import Machine, Run
+from ..subjects.suite import Suite
 from ..verdicts.verdicts import Limits
 from .version_range import Versions
 
@@ -42,6 +43,11 @@ class Request:
     vary: tuple[str, ...] = ()
     per: str | None = None
     fleet: Machines | None = None
+
+    @property
+    def suite(self) -> Suite:
+        """What is measured of each version, as it was asked."""
+        return self.versions.suite
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,9 @@ class State:
     """What is known of a question from an earlier memprof and from this one, in files of the cache."""
 
     def __init__(self, request: Request, say: Callable[[str], None]) -> None:
-        asked = f"{request.versions.key} {request.metric} {request.phase} {request.model} {request.variant} {request.vary} {request.per}"
+        # Not the place: it is this machine, and says itself by an address that each process has anew.
+        words = {each.name: getattr(request.suite, each.name) for each in fields(request.suite) if each.name != "place"}
+        asked = f"{request.versions.key} {words} {request.metric} {request.phase} {request.model} {request.variant} {request.vary} {request.per}"
         if request.fleet is not None:
             asked += f" {request.fleet.name}"
         stem = cache_folder("bisect") / hashlib.sha256(asked.encode()).hexdigest()[:32]

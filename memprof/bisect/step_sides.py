@@ -27,10 +27,10 @@ def row_of(request: Request, runs: Sequence[Run]) -> summary.Row:
     usual = PEAK if wanted.name in metrics.PEAKS else phases[-1]
     phase = request.phase or usual
     if phase not in (*phases, PEAK):
-        raise UsageError(f"--phase {phase}: the runs have no such phase{near_or_all(phase, phases)}")
+        raise UsageError(f"--at-phase {phase}: the runs have no such phase{near_or_all(phase, phases)}")
     values = tuple(value for run in runs if (value := metrics.value(run, phase, wanted)) is not None)
     if not values:
-        raise UsageError(f"--metric {wanted.name}: {phase} has none; --phase names another phase")
+        raise UsageError(f"--metric {wanted.name}: {phase} has none; --at-phase names another phase")
     return summary.row(replace(summary.key(runs[0]), version=None), phase, wanted.name, values, True)
 
 
@@ -71,6 +71,9 @@ def also(versions: Versions, step: Step, before: Sequence[Run], after: Sequence[
     """The packages and settings that differ between both sides of a step, beside the version itself: `numpy 1.26 → 2.0`."""
     labels = versions.labels[step.before], versions.labels[step.at]
     ways = [baseline.portable(settings.of_repeats(runs)) if runs else {} for runs in (before, after)]
+    if not any(name.startswith(settings.PACKAGE) for way in ways for name in way):  # a program does not tell what it imports
+        for way, number in zip(ways, (step.before, step.at), strict=True):
+            way.update({f"{settings.PACKAGE}{name}": version for name, version in versions.packages(number).items()})
     return tuple(
         settings.change(name, was, now)
         for name, was, now in settings.differing(ways[0], ways[1])

@@ -1,25 +1,28 @@
-"""The versions that `bisect` searches: commits, each built by the suite's [build], or releases of a package, each in an environment."""
+"""The versions that `bisect` searches: commits, each built by the suite's [build], or releases of any package, each in an environment."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..base.errors import MemprofError, UsageError
+from ..base.errors import MemprofError, UsageError, near
 from ..base.files import sha256_of
 from ..fleet import version_transfer
 from ..fleet.version_transfer import Releases, Travelling
 from ..models.identity import identify
-from ..programs import environments
+from ..programs import environments, runtimes
+from ..programs.environments import Environment
 from ..subjects import suite
-from ..subjects.suite import Build, Suite
-from ..versions import builds, commits, installation, pip, worktrees
+from ..subjects.suite import Build, Suite, Variant, variants_of
+from ..versions import builds, commits, packages, worktrees
 from ..versions.measurement import Which
+from ..versions.packages import Package
+from ..versions.pip import Listed
 
 Say = Callable[[str], None]
 
@@ -29,9 +32,10 @@ class Versions:
     """The versions, the good one first. noun: `commit` or `release`. subject: of which there are versions. labels: their names.
 
     open: a version as a suite to be measured, as long as the block lasts; it raises InputError for a version that cannot be made. named: a
-    version for people, with its subject. key: text that is the same for the same question. facts: what else the figures hold for, by a name for
+    version for people, with its subject. key: text that is the same for the same versions. facts: what else the figures hold for, by a name for
     people: the files that are measured with and their content, interpreters and their packages. travels: the versions as the workers of a fleet get
-    them, who make those that they are asked for; None where there is no fleet.
+    them, who make those that they are asked for; None where they cannot. suite: what is measured of each, as it was asked. packages: what the
+    environment of a version has, by name, once it was opened.
     """
 
     noun: str
@@ -42,12 +46,15 @@ class Versions:
     key: str
     facts: Mapping[str, str] = field(default_factory=dict)
     travels: Callable[[Which, Say], AbstractContextManager[Travelling]] | None = None
+    suite: Suite = field(default_factory=Suite)
+    packages: Callable[[int], Mapping[str, str]] = lambda number: {}
 
 
 def of_commits(file: Path, good: str, bad: str, path: str | None, say: Say) -> Versions:
     """The commits between two refs, by first parents. Raises UsageError for refs that are not so, InputError for a suite that is none."""
     repository = worktrees.Repository.of(file)
-    build = suite.read(file).build or Build()
+    asked = suite.read(file)
+    build = asked.build or Build()
     names = commits.first_parents(repository.root, good, bad, path)
     labels = tuple(name[:9] for name in names)
     if commits.changed(repository.root, file):
@@ -64,8 +71,8 @@ def of_commits(file: Path, good: str, bad: str, path: str | None, say: Say) -> V
         return version_transfer.packed(repository, names, labels, which, say)
 
     key = f"{repository.root} {names} {file.read_text('utf-8')}"
-    facts = _facts(suite.read(file), build, repository.root)
-    return Versions("commit", repository.root.name, labels, open_build, named, key, facts, travels)
+    facts = _facts(asked, build, repository.root)
+    return Versions("commit", repository.root.name, labels, open_build, named, key, facts, travels, asked)
 
 
 def _facts(asked: Suite, build: Build, root: Path) -> dict[str, str]:
@@ -102,56 +109,110 @@ print(sys.version, sorted(names))
 """
 
 
-def of_releases(asked: Suite, package: str, first: str, last: str, pre: bool, say: Say) -> Versions:
-    """The releases of a runtime's package from one to another, each in an environment that is made if it is missing.
+def of_releases(asked: Suite, name: str, first: str, last: str, pre: bool, say: Say, beside: Sequence[str] = ()) -> Versions:
+    """The releases of a package from one to another, each in an environment that is made if it is missing.
 
-    Raises UsageError for a runtime that pip does not install and for versions that are none of it, InputError for a model that cannot be read and
-    if pip cannot tell the versions.
+    asked: the one thing to measure there: a model in a runtime, that of the package if none is named, or a program. beside: requirements that stay as
+    they are. Raises UsageError for a package that has nothing to measure it and for versions that are none of it, InputError for a model
+    that cannot be read and if the versions cannot be told.
     """
-    runtime = installation.known(package)
-    assert runtime.distribution is not None
+    asked = asked.over(Suite(warmup=1, runs=2))  # a search has many runs
+    variant = _variant(asked, name)
+    program = variant.command is not None
+    package = packages.parse(name, None if program else variant.runtime, beside, asked.python)
+    variant = replace(variant, runtime=_without_version(variant.runtime))
     models = [identify(path) for path in asked.models]  # before anything is installed
-    listed = pip.versions(sys.executable, runtime.distribution, pre)
-    ordered = sorted(listed.versions, key=environments.version_key)
-    ends = [_release(ordered, listed, wanted, option, runtime.distribution) for wanted, option in ((first, "--from"), (last, "--to"))]
+    facts = {**{f"model {model.name}": model.sha256 for model in models}, **_files_among(asked, variant), **package.facts()}
+    listed = package.versions(pre)
+    ordered = listed.versions[::-1]
+    ends = [_release(ordered, listed, wanted, option, package) for wanted, option in ((first, "--from"), (last, "--to"))]
     if listed.unread:
         say(f"pip could not read {', '.join(listed.unread)}: releases that are only there are not searched")
     low, high = (ordered.index(end) for end in ends)
     if low >= high:
         raise UsageError(f"--from {first} must be an older version than --to {last}")
     labels = tuple(ordered[low : high + 1])
+    made: dict[int, Environment] = {}
 
     @contextmanager
     def open_release(number: int, say: Say) -> Iterator[Suite]:
-        python = installation.ensure(runtime.name, labels[number], say)
-        yield replace(asked, runtimes=(), variants=(replace(asked.variants[0], python=python),))
+        environment = made[number] = package.ensure(labels[number], say)
+        if variant.command is not None:
+            inside = replace(variant, command=replace(variant.command, surroundings=package.variables(environment)))
+        else:
+            inside = replace(variant, python=environment.interpreter)
+        yield replace(asked, runtimes=(), variants=(inside,))
 
     def named_release(number: int) -> Suite:
-        return replace(asked, runtimes=(), variants=(replace(asked.variants[0], runtime=f"{runtime.name}@{labels[number]}"),))
+        return replace(asked, runtimes=(), variants=(replace(variant, runtime=f"{variant.runtime}@{labels[number]}"),))
 
     def travels(which: Which, say: Say) -> AbstractContextManager[Travelling]:
         return nullcontext(Releases(labels, named_release))
 
-    # Not the place: it is this machine, and says itself by an address that each process has anew.
-    words = {each.name: getattr(asked, each.name) for each in fields(asked) if each.name != "place"}
-    key = f"{runtime.name} {labels} {[model.path for model in models]} {words}"
-    facts = {**{f"model {model.name}": model.sha256 for model in models}, "Python": sys.version}
-    return Versions("release", runtime.name, labels, open_release, lambda number: labels[number], key, facts, travels)
+    def packages_of(number: int) -> Mapping[str, str]:
+        return made[number].packages if number in made else {}
+
+    key = f"{package.name} {labels} {package.beside} {[model.path for model in models]}"
+    by_name = not program and not package.beside and asked.python is None and not variant.runtime.endswith(".py")
+    return Versions(
+        "release",
+        package.name,
+        labels,
+        open_release,
+        lambda number: labels[number],
+        key,
+        facts,
+        travels if by_name else None,
+        asked,
+        packages_of,
+    )
 
 
-def _release(ordered: list[str], listed: pip.Listed, wanted: str, option: str, distribution: str) -> str:
+def _variant(asked: Suite, name: str) -> Variant:
+    """What is measured of each release. Raises UsageError."""
+    if variants_of(asked):
+        variant = asked.only
+    else:
+        runtime = packages.runtime_of(name) if asked.models else None
+        if runtime is None:
+            known = [each.name for each in runtimes.describe(sys.executable) if each.distribution]
+            hint = near(name, known) if asked.models else ""
+            raise UsageError(
+                f"--package {name} is measured by a MODEL in its runtime or in that of -r NAME, or by -- PROGRAM WORD...{hint}"
+            )
+        variant = Variant(runtime=runtime.name)
+    if variant.command is None and not asked.models:
+        raise UsageError(f"-r {variant.runtime}: name a MODEL to measure")
+    if len(asked.models) > 1:
+        raise UsageError(f"one MODEL: these are {', '.join(asked.models)}")
+    if len(asked.threads) > 1:
+        raise UsageError(f"one thread count: these are {', '.join(map(str, asked.threads))}")
+    return replace(variant, name=variant.name or os.path.basename(_without_version(variant.runtime)).removesuffix(".py"))
+
+
+def _without_version(runtime: str) -> str:
+    return runtime if runtime.endswith(".py") else runtime.partition("@")[0]
+
+
+def _files_among(asked: Suite, variant: Variant) -> dict[str, str]:
+    """The content of the files that a program is given, and of a runtime's file and inputs."""
+    words = variant.command.argv[1:] if variant.command is not None else (variant.runtime, asked.inputs or "")
+    paths = {word: Path(asked.cwd or "." if variant.command is not None else ".") / os.path.expanduser(word) for word in words if word}
+    return {f"file {word}": sha256_of(path)[0] for word, path in paths.items() if os.path.isfile(path) and os.access(path, os.R_OK)}
+
+
+def _release(ordered: Sequence[str], listed: Listed, wanted: str, option: str, package: Package) -> str:
     """The newest version that is the wanted one or of its line."""
     fitting = [version for version in ordered if environments.is_of(version, wanted)]
     if not fitting:
         few = ", ".join(ordered[-8:])
         for version, reason in listed.yanked.items():
             if environments.is_of(version, wanted):
-                raise UsageError(
-                    f"{option} {wanted}: {distribution} {version} was yanked{f' ({reason})' if reason else ''}, and a search passes over such "
-                    f"releases; the newest others are {few}"
-                )
+                yanked = f"{package.distribution} {version} was yanked{f' ({reason})' if reason else ''}"
+                raise UsageError(f"{option} {wanted}: {yanked}, and a search passes over such releases; the newest others are {few}")
+        here = " for this Python and machine" if package.tool == "pip" else ""
         unread = f"; pip could not read {', '.join(listed.unread)}" if listed.unread else ""
         raise UsageError(
-            f"{option} {wanted}: pip knows no such version of {distribution} for this Python and machine; the newest are {few}{unread}"
+            f"{option} {wanted}: {package.tool} knows no such version of {package.distribution}{here}; the newest are {few}{unread}"
         )
     return fitting[-1]

@@ -116,7 +116,7 @@ def install(name: str, beside: tuple[str, ...], python: str | None, yes: bool, a
 @click.command(epilog="Example: memprof runtimes remove onnxruntime@1.17")
 @click.argument("name", metavar="NAME[@VERSION]")
 def remove(name: str) -> None:
-    """Remove a runtime's environments, or that of a version."""
+    """Remove the environments of a runtime or a package."""
     from ..base.units import format_bytes
     from ..versions import installation
 

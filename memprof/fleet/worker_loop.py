@@ -198,7 +198,9 @@ def _with_versions(suite: Suite, place: Place) -> Suite:
         name, version = installation.parse(variant.runtime)
         if version is not None:
             place.only_here(f"{variant.runtime}, which is installed first,")
-            variant = replace(variant, runtime=name, python=installation.ensure(name, version, lambda words: _write("say", words)))
+            package = installation.Package.of(installation.known(name))
+            made = installation.ensure(package, version, lambda words: _write("say", words))
+            variant = replace(variant, runtime=name, python=made.interpreter)
         variants.append(variant)
     return replace(suite, variants=tuple(variants))
 

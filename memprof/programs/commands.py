@@ -13,7 +13,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -35,12 +35,17 @@ RUNTIME = Runtime(name=COMMAND, version="")
 
 @dataclass(frozen=True)
 class Command:
-    """A program, its words and its surroundings, with WORDS still to be filled in. cwd: None for memprof's own working folder."""
+    """A program, its words and its surroundings, with WORDS still to be filled in. cwd: None for memprof's own working folder.
+
+    surroundings: variables by which it finds what is in an environment of memprof's, None for those that it must not have. Where that lies is no
+    setting of its run.
+    """
 
     name: str
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: str | None = None
+    surroundings: Mapping[str, str | None] = field(default_factory=dict)
 
     def has(self, word: str) -> bool:
         """Whether `{word}` occurs."""
@@ -110,7 +115,7 @@ def program(command: Command) -> Path:
     if command.cwd is not None and not os.path.isdir(command.cwd):
         raise InputError(f"the folder {command.cwd} does not exist")
     if os.sep not in name:
-        executable = shutil.which(name, path=command.env.get("PATH"))
+        executable = shutil.which(name, path=command.env.get("PATH", command.surroundings.get("PATH")))
         if executable is None:
             hint = f"; ./{name} is in this folder" if os.access(os.path.join(command.cwd or ".", name), os.X_OK) else ""
             raise InputError(f"there is no command {name}{hint}")

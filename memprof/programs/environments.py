@@ -1,6 +1,6 @@
-"""Environments of memprof's own: in its cache, a folder each (see cache_folders.py), with one runtime at one version and the packages that it needs.
+"""Environments of memprof's own: in its cache, a folder each (see cache_folders.py), with one package at one version and those that it needs.
 
-Here they are found, held and removed; memprof.versions makes them, by `python -m venv`.
+Here they are found, held and removed; memprof.versions makes them, by `python -m venv` and pip, or by npm.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from . import cache_folders
 
 @dataclass(frozen=True)
 class Environment:
-    """A whole environment. python: the version of its interpreter. packages: their versions by name. bytes: what it takes on the disk.
+    """A whole environment. runtime: the name of what it is for: a runtime, a package, or `npm:` and a package. python: the version of its
+    interpreter. packages: their versions by name. bytes: what it takes on the disk.
 
-    kept: a person asked for it; others were made by a search, and go when room is needed.
+    kept: a person asked for it; others were made by a search, and go when room is needed. requirements: what was asked for beside it, sorted.
     """
 
     runtime: str
@@ -32,6 +33,7 @@ class Environment:
     bytes: int
     kept: bool
     packages: dict[str, str]
+    requirements: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -120,8 +122,13 @@ def finish(environment: Environment) -> None:
 @contextmanager
 def locked(runtime: str, say: Callable[[str], None]) -> Iterator[None]:
     """The block in which environments of a runtime are made, for one memprof at a time: the second says so and waits. Raises InputError."""
-    with cache_folders.locked(place() / f"{runtime}.lock", f"another memprof installs {runtime}", say):
+    with cache_folders.locked(place() / f"{file_name(runtime)}.lock", f"another memprof installs {runtime}", say):
         yield
+
+
+def file_name(name: str) -> str:
+    """The name as one of a file, which can stand on PATH: npm's names have a colon, and may have a slash."""
+    return re.sub("[:/]", "+", name)
 
 
 def place() -> Path:

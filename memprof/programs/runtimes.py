@@ -381,7 +381,8 @@ def located(name: str, python: str | None, machine: Asked = _THIS_MACHINE) -> tu
         if known is not None and at and known.distribution is None:
             raise UsageError(f"{name!r}: {runtime} is memprof's own and has no versions")
         return find(runtime, own), own
-    made = environments.of(known.package, version or None)
+    # What a search made with other packages beside the runtime is of that search alone.
+    made = [each for each in environments.of(known.package, version or None) if each.kept or not each.requirements]
     if made:
         chosen = environments.use(made[0])
         return find(runtime, chosen), chosen

@@ -78,7 +78,7 @@ def _command_order(suite: Suite, variant: Variant, command: Command, model: Mode
     env: dict[str, str | None] = {"MALLOC_ARENA_MAX": "1"} if suite.deterministic else {}
     for key, value in knobs.items():
         env.update(common_knob(key).variables(value))  # type: ignore[union-attr]
-    env.update(command.env)
+    env.update({**command.surroundings, **command.env})
     assert variant.command is not None
     argv = started = command.argv
     file: ModelFile | None = None

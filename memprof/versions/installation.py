@@ -1,4 +1,4 @@
-"""Makes an environment for one runtime at one version, whole or not at all, and keeps those that searches made within a size.
+"""Makes an environment for a package at one version, whole or not at all, and keeps those that searches made within a size.
 
 The order: ask pip what it would install, say how large that is, look for room, make the environment, import the runtime in it, write the stamp.
 A failure on the way, or Ctrl-C, removes the folder. After a SIGKILL the next memprof ends what was started and removes it (see
@@ -38,13 +38,38 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
+class Package:
+    """What pip installs. name: of its environments: the runtime's, else its own. distribution: its name in an index. needs: requirements that it does
+    not say itself. without_wheels: packages that are built here. runtime: imported once all is there, to see whether it can be; None for none."""
+
+    name: str
+    distribution: str
+    needs: tuple[str, ...] = ()
+    without_wheels: tuple[str, ...] = ()
+    runtime: str | None = None
+
+    @classmethod
+    def of(cls, runtime: Runtime) -> Package:
+        """That of a runtime which pip installs."""
+        assert runtime.distribution is not None
+        return cls(runtime.name, runtime.distribution, runtime.needs, runtime.without_wheels, runtime.name)
+
+
+@dataclass(frozen=True)
 class Wish:
-    """What is to be installed. version: None for the newest. beside: further requirements, as pip takes them. python: of the environment."""
+    """What is to be installed. version: None for the newest. beside: further requirements, as pip takes them. python: of the environment. exact: the
+    version is a release's, also where it has one number or two."""
 
     runtime: str
     version: str | None = None
     beside: tuple[str, ...] = ()
     python: str | None = None
+    exact: bool = False
+
+    @property
+    def is_line(self) -> bool:
+        """Whether any release of a line will do."""
+        return self.version is not None and not self.exact and environments.is_line(self.version)
 
 
 @dataclass(frozen=True)
@@ -72,11 +97,11 @@ class Estimate:
 
 
 def parse(text: str) -> tuple[str, str | None]:
-    """The runtime and version of `NAME`, `NAME==VERSION` or `NAME@VERSION`. Raises UsageError."""
-    name, equals, version = text.replace("@", "==", 1).partition("==")
-    if not name or (equals and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+!_-]*", version)):
+    """The name and version of `NAME`, `NAME==VERSION` or `NAME@VERSION`; a name of npm's may begin with `npm:@`. Raises UsageError."""
+    parts = re.fullmatch(r"((?:npm:@?)?[^@=]+)(?:(?:@|==)([A-Za-z0-9][A-Za-z0-9.+!_-]*))?", text)
+    if parts is None:
         raise UsageError(f"{text!r}: write NAME or NAME==VERSION")
-    return name, version or None
+    return parts[1], parts[2]
 
 
 def known(name: str) -> Runtime:
@@ -96,41 +121,49 @@ def install(wish: Wish, say: Say, agree: Callable[[Estimate], None]) -> Environm
 
     agree: is called with the size before anything is installed; it raises to refuse. Raises UsageError and InputError.
     """
-    runtime = known(wish.runtime)
+    package = Package.of(known(wish.runtime))
+    wish = replace(wish, runtime=package.name)
     end_leftovers()
-    with environments.locked(runtime.name, say):
+    with environments.locked(package.name, say):
         # A line of releases, or none, may have a newer release than those that are there: only pip knows.
-        exact = wish.version is not None and not environments.is_line(wish.version)
-        made = _made(runtime.name, wish.version, wish.python) if exact and not wish.beside else []
-        return _kept(made[0]) if made else _make(wish, runtime, say, agree, kept=True)
+        made = _made(wish, wish.version) if wish.version is not None and not wish.is_line else []
+        return _kept(made[0]) if made else _make(wish, package, say, agree, kept=True)
 
 
-def ensure(runtime: str, version: str, say: Say, limit_bytes: int = SEARCHES_BYTES, python: str | None = None) -> str:
-    """The interpreter of a runtime at a version, for a search over versions: made if it is missing. Nobody removes it while this memprof runs.
+def ensure(
+    package: Package,
+    version: str,
+    say: Say,
+    limit_bytes: int = SEARCHES_BYTES,
+    python: str | None = None,
+    beside: tuple[str, ...] = (),
+) -> Environment:
+    """The environment of a package's release, for a search over versions: made if it is missing. Nobody removes it while this memprof runs.
 
-    Environments that searches made take at most `limit_bytes` together: those that were used least recently go first. What is in use stays,
-    and so does what a person installed. Raises UsageError and InputError.
+    beside: further requirements. Environments that searches made take at most `limit_bytes` together: those that were used least recently go
+    first. What is in use stays, and so does what a person installed. Raises UsageError and InputError.
     """
-    described = known(runtime)
+    wish = Wish(package.name, version, beside, python or sys.executable, exact=True)
     end_leftovers()
-    with environments.locked(described.name, say):
-        made = _made(described.name, version, python)
+    with environments.locked(package.name, say):
+        made = _made(wish, version)
         if not made:
-            wish = Wish(described.name, version, python=python)
-            made = [_make(wish, described, say, lambda estimate: _make_room(estimate, limit_bytes, say), kept=False)]
-        return environments.use(made[0])
+            made = [_make(wish, package, say, lambda estimate: make_room(estimate.disk_bytes, limit_bytes, say), kept=False)]
+        environments.use(made[0])
+        return made[0]
 
 
 def remove(text: str) -> list[Environment]:
     """Remove the environments of `NAME` or `NAME@VERSION`. Raises UsageError, and InputError if there is none or a memprof uses it."""
     name, version = parse(text)
-    runtime = known(name)
+    if not environments.of(name):
+        name = known(name).name
     end_leftovers()
-    named = environments.of(runtime.name, version)
+    named = environments.of(name, version)
     if not named:
-        there = ", ".join(each.version for each in environments.of(runtime.name))
+        there = ", ".join(each.version for each in environments.of(name))
         has = f"; there is {there}" if there else ""
-        raise InputError(f"{runtime.name}{f' {version}' if version else ''} is in no environment of memprof's{has}")
+        raise InputError(f"{name}{f' {version}' if version else ''} is in no environment of memprof's{has}")
     for environment in named:
         if not environments.remove(environment):
             raise InputError(
@@ -139,9 +172,16 @@ def remove(text: str) -> list[Environment]:
     return named
 
 
-def _made(name: str, version: str | None, python: str | None) -> list[Environment]:
-    wanted = None if python is None else _python_version(runtimes.interpreter(python))
-    return [each for each in environments.of(name, version) if wanted is None or each.python == wanted]
+def _made(wish: Wish, version: str | None) -> list[Environment]:
+    """The environments that a wish can have at a version. One that a person asked for serves a wish for nothing beside it, whatever it has."""
+    wanted = None if wish.python is None else _python_version(runtimes.interpreter(wish.python))
+    return [
+        each
+        for each in environments.of(wish.runtime, version)
+        if wanted in (None, each.python)
+        and (each.requirements == tuple(sorted(wish.beside)) or (each.kept and not wish.beside))
+        and (not wish.exact or environments.version_key(each.version) == environments.version_key(str(version)))
+    ]
 
 
 def _kept(environment: Environment) -> Environment:
@@ -151,9 +191,10 @@ def _kept(environment: Environment) -> Environment:
     return environment
 
 
-def _make_room(estimate: Estimate, limit_bytes: int, say: Say) -> None:
+def make_room(more_bytes: int, limit_bytes: int, say: Say) -> None:
+    """Remove environments of searches, those that were used least recently first, until so much more is within the limit."""
     of_searches = sorted((each for each in environments.every() if not each.kept), key=lambda each: each.last_used)
-    total = sum(each.bytes for each in of_searches) + estimate.disk_bytes
+    total = sum(each.bytes for each in of_searches) + more_bytes
     for environment in of_searches:
         if total <= limit_bytes:
             return
@@ -164,43 +205,45 @@ def _make_room(estimate: Estimate, limit_bytes: int, say: Say) -> None:
             total -= environment.bytes
 
 
-def _make(wish: Wish, runtime: Runtime, say: Say, agree: Callable[[Estimate], None], kept: bool) -> Environment:
+def _make(wish: Wish, package: Package, say: Say, agree: Callable[[Estimate], None], kept: bool) -> Environment:
     base = runtimes.interpreter(wish.python)
-    subject = f"{runtime.name} {wish.version or ''}".rstrip()
-    with half_made(environments.place(), runtime.name, subject) as made:
+    subject = f"{package.name} {wish.version or ''}".rstrip()
+    with half_made(environments.place(), package.name, subject) as made:
         work = made.folder / "tmp"  # what pip downloads goes with the folder
         work.mkdir(parents=True)
         variables = {**made.variables, "TMPDIR": str(work)}
-        files = pip.files_for(base, _requirements(wish, runtime), runtime.without_wheels, variables, subject)
-        estimate = _estimate(runtime, files)
-        same = [] if wish.beside else [each for each in _made(runtime.name, None, wish.python) if each.version == estimate.version]
+        files = pip.files_for(base, _requirements(wish, package), package.without_wheels, variables, subject)
+        estimate = _estimate(package, files)
+        same = [each for each in _made(wish, estimate.version) if each.version == estimate.version]
         if same:  # the newest, or the newest of its line, is there
             return _kept(same[0]) if kept else same[0]
         say(estimate.sentence)
         _look_for_room(estimate)
         agree(estimate)
-        environment = _filled(made.folder, base, runtime, estimate, variables, kept, say)
+        environment = _filled(made.folder, base, package, estimate, variables, say)
+        environment = replace(environment, kept=kept, requirements=tuple(sorted(wish.beside)))
         environments.finish(environment)
         return environment
 
 
-def _requirements(wish: Wish, runtime: Runtime) -> list[str]:
+def _requirements(wish: Wish, package: Package) -> list[str]:
     pinned = ""
     if wish.version is not None:
-        pinned = f"=={wish.version}.*" if environments.is_line(wish.version) else f"=={wish.version}"
+        pinned = f"=={wish.version}.*" if wish.is_line else f"=={wish.version}"
     # What the user says of a package stands in place of memprof's own word.
-    said = {_name(text) for text in wish.beside}
-    return [f"{runtime.distribution}{pinned}", *(text for text in runtime.needs if _name(text) not in said), *wish.beside]
+    said = {canonical(text) for text in wish.beside}
+    return [f"{package.distribution}{pinned}", *(text for text in package.needs if canonical(text) not in said), *wish.beside]
 
 
-def _name(requirement: str) -> str:
+def canonical(requirement: str) -> str:
+    """The name of the package in a requirement, as an index compares names (PEP 503)."""
     return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0]).lower()
 
 
-def _estimate(runtime: Runtime, files: Sequence[File]) -> Estimate:
-    version = next(file.version for file in files if _name(file.name) == _name(runtime.distribution or ""))
+def _estimate(package: Package, files: Sequence[File]) -> Estimate:
+    version = next(file.version for file in files if canonical(file.name) == canonical(package.distribution))
     return Estimate(
-        f"{runtime.name} {version}",
+        f"{package.name} {version}",
         version,
         tuple(files),
         sum(file.bytes or 0 for file in files),
@@ -218,9 +261,7 @@ def _look_for_room(estimate: Estimate) -> None:
         )
 
 
-def _filled(
-    folder: Path, base: str, runtime: Runtime, estimate: Estimate, variables: Mapping[str, str], kept: bool, say: Say
-) -> Environment:
+def _filled(folder: Path, base: str, package: Package, estimate: Estimate, variables: Mapping[str, str], say: Say) -> Environment:
     """The environment in this folder, once all is in it and the runtime can be imported."""
     began = time.monotonic()
     python = str(folder / "bin" / "python")
@@ -229,11 +270,11 @@ def _filled(
 
     def get(names: Sequence[str]) -> str | None:
         wanted = [f"{name}=={packages[name]}" for name in names]
-        pip.install(python, wanted, runtime.without_wheels, variables, estimate.subject, say)
-        return _import_error(python, runtime.name, variables)
+        pip.install(python, wanted, package.without_wheels, variables, estimate.subject, say)
+        return _import_error(python, package.runtime, variables) if package.runtime is not None else None
 
     error = get(list(packages))
-    numpy = next((name for name in packages if _name(name) == "numpy"), None)
+    numpy = next((name for name in packages if canonical(name) == "numpy"), None)
     if error and numpy and environments.version_key(packages[numpy]) >= environments.version_key("2") and "numpy" in error.lower():
         # Releases from before numpy 2 do not say that they need numpy 1: onnxruntime up to 1.18.
         older = pip.files_for(python, ["numpy<2"], (), variables, estimate.subject)
@@ -244,7 +285,7 @@ def _filled(
         raise InputError(f"{estimate.subject} was installed, but cannot be imported: {error}; the environment was removed")
     shutil.rmtree(folder / "tmp", ignore_errors=True)
     leave_page_cache(folder)
-    environment = Environment(runtime.name, estimate.version, _python_version(python), python, disk_bytes(folder), kept, packages)
+    environment = Environment(package.name, estimate.version, _python_version(python), python, disk_bytes(folder), False, packages)
     took = format_duration(int((time.monotonic() - began) * 1e9))
     say(f"{estimate.subject} is installed in {folder}: {format_bytes(environment.bytes)}, {took}")
     return environment

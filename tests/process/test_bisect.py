@@ -17,8 +17,9 @@ from support.sample_runs import MIB
 
 from memprof.base.errors import InputError, UsageError
 from memprof.bisect import version_range
+from memprof.programs.environments import Environment
 from memprof.subjects.suite import Suite
-from memprof.versions import worktrees
+from memprof.versions import installation, packages, worktrees
 from memprof.versions.pip import Listed
 
 
@@ -47,7 +48,7 @@ def test_search_facts_follow_inputs(checkout, monkeypatch: pytest.MonkeyPatch, t
 
     model = tmp_path / "net.tflite"
     model.write_bytes(Path(_suite().models[0]).read_bytes())
-    monkeypatch.setattr(version_range.pip, "versions", lambda python, name, pre: Listed(("1.9.0", "1.8.0")))
+    monkeypatch.setattr(packages.pip, "versions", lambda python, name, pre: Listed(("1.9.0", "1.8.0")))
     asked = replace(_suite(), models=(str(model),))
     then = version_range.of_releases(asked, "onnxruntime", "1.8", "1.9", False, pytest.fail)
     model.write_bytes(b"another")
@@ -57,11 +58,14 @@ def test_search_facts_follow_inputs(checkout, monkeypatch: pytest.MonkeyPatch, t
 
 def test_releases_in_pip_order(monkeypatch: pytest.MonkeyPatch) -> None:
     known = ["1.10.0", "1.9.2", "1.9.1", "1.9.0", "1.8.0"]
-    monkeypatch.setattr(version_range.pip, "versions", lambda python, name, pre: Listed(("1.11.0rc1", *known) if pre else tuple(known)))
+    monkeypatch.setattr(packages.pip, "versions", lambda python, name, pre: Listed(("1.11.0rc1", *known) if pre else tuple(known)))
     opened = []
-    monkeypatch.setattr(
-        version_range.installation, "ensure", lambda name, version, say: opened.append((name, version)) or "/env/bin/python"
-    )
+
+    def ensure(package: installation.Package, version: str, say: object, **words: object) -> Environment:
+        opened.append((package.name, version))
+        return Environment(package.name, version, "3.11.7", "/env/bin/python", 0, False, {})
+
+    monkeypatch.setattr(packages.installation, "ensure", ensure)
     wanted = version_range.of_releases(_suite(), "onnxruntime", "1.8", "1.10", False, pytest.fail)
     assert wanted.labels == ("1.8.0", "1.9.0", "1.9.1", "1.9.2", "1.10.0")
     assert version_range.of_releases(_suite(), "onnxruntime", "1.9", "1.11.0rc1", True, pytest.fail).labels == (
@@ -75,7 +79,7 @@ def test_releases_in_pip_order(monkeypatch: pytest.MonkeyPatch) -> None:
     assert again.key == wanted.key and " object at " not in wanted.key, "another process asks with the same key"
     asked = replace(_suite(), models=("nope.onnx",))
     with monkeypatch.context() as patch, pytest.raises(InputError, match=r"model nope\.onnx: no such file"):
-        patch.setattr(version_range.pip, "versions", None)  # before pip is asked
+        patch.setattr(packages.pip, "versions", None)  # before pip is asked
         version_range.of_releases(asked, "onnxruntime", "1.8", "1.10", False, pytest.fail)
     with pytest.raises(UsageError, match=r"--to 1\.12: pip knows no such version of onnxruntime .* the newest are 1.8.0"):
         version_range.of_releases(_suite(), "onnxruntime", "1.8", "1.12", False, pytest.fail)
@@ -125,8 +129,8 @@ def test_refusing_index_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 def _pip_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Because it takes half a second."""
-    listed = version_range.pip.listed(sys.executable, "onnxruntime")
-    monkeypatch.setattr(version_range.pip, "listed", lambda *words: listed)
+    listed = packages.pip.listed(sys.executable, "onnxruntime")
+    monkeypatch.setattr(packages.pip, "listed", lambda *words: listed)
 
 
 def _pip_sees(monkeypatch: pytest.MonkeyPatch, **words: str) -> None:
@@ -195,7 +199,7 @@ def test_bisect_ignores_build_location(memprof, checkout) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ([], 2, "say what to search: --suite SUITE.toml --good REF, or MODEL --package NAME"),
+        ([], 2, "say what to search: --suite SUITE.toml --good REF, or --package NAME --from VERSION"),
         (["--suite", "bench/suite.toml"], 2, "--suite takes --good REF"),
         (["--suite", "bench/suite.toml", "--good", "v9"], 2, "--good v9: git knows no such commit"),
         (["--suite", "bench/suite.toml", "--good", "HEAD"], 2, "--good HEAD and --bad HEAD are the same commit"),
@@ -217,8 +221,24 @@ def test_bisect_ignores_build_location(memprof, checkout) -> None:
             2,
             "--vary and --per are for --metric growth_bytes and law_bytes",
         ),
-        (["--suite", "bench/suite.toml", "--good", "HEAD~1", "--metric", "growth_bytes", "--phase", "PEAK"], 2, "--phase does not go with"),
-        (["m.onnx", "--package", "onnxruntime"], 2, "--package takes a MODEL, --from VERSION and --to VERSION"),
+        (
+            ["--suite", "bench/suite.toml", "--good", "HEAD~1", "--metric", "growth_bytes", "--at-phase", "PEAK"],
+            2,
+            "--at-phase does not go with",
+        ),
+        (["--suite", "bench/suite.toml", "--good", "HEAD~1", "--phase", "PREPARE"], 2, "it changed is --at-phase PREPARE"),
+        (["--suite", "bench/suite.toml", "--good", "HEAD~1", "--", "true"], 2, "-- PROGRAM does not go with --suite: the suite says it"),
+        (["--suite", "bench/suite.toml", "--good", "HEAD~1", "--with", "x"], 2, "--with does not go with --suite"),
+        (["m.onnx", "--package", "onnxruntime"], 2, "--package takes --from VERSION and --to VERSION, and a MODEL or -- PROGRAM"),
+        (["--package", "numpy", "--from", "1", "--to", "2"], 2, "--package numpy is measured by a MODEL"),
+        (
+            ["--package", "numpy", "--from", "1", "--to", "2", "--with", "numpy<2", "--", "true"],
+            2,
+            "that is the package whose versions are",
+        ),
+        (["m.onnx", "--package", "npm:x", "--from", "1", "--to", "2", "-r", "onnxruntime"], 2, "npm:x is measured by a program"),
+        (["--package", "npm:../x", "--from", "1", "--to", "2", "--", "true"], 2, "write npm:NAME"),
+        (["--package", "a b", "--from", "1", "--to", "2", "--", "true"], 2, "write NAME or npm:NAME"),
         (["m.onnx", "--package", "onnxrumtime", "--from", "1", "--to", "2"], 2, "did you mean onnxruntime"),
         (["m.onnx", "--package", "onnxruntime", "--from", "1", "--to", "2", "--path", "x"], 2, "--path does not go with --package"),
     ],

@@ -149,7 +149,8 @@ def test_install_reuses_environment(installed):
     environment = installation.install(installation.Wish("onnxruntime", "1.17.3"), said.append, pytest.fail)
 
     assert environment.version == "1.17.3"
-    assert installation.ensure("onnxruntime", "1.31.0", said.append).startswith(str(installed / "cache"))
+    package = installation.Package.of(installation.known("onnxruntime"))
+    assert installation.ensure(package, "1.31.0", said.append).interpreter.startswith(str(installed / "cache"))
     assert left(installed / "cache") == before
     assert set(said) <= {"another memprof installs onnxruntime: waiting until it is done"}  # other tests have the same cache
 
@@ -405,7 +406,7 @@ def test_oldest_search_environment_removed(cache):
         made_up(version, 100, 1000.0 + at, kept)
     said: list[str] = []
 
-    installation._make_room(installation.Estimate("onnxruntime 1.5.0", "1.5.0", (), 0, 100), 200, said.append)
+    installation.make_room(100, 200, said.append)
 
     assert versions() == ["1.4.0", "1.1.0"]
     assert len(said) == 2 and said[0].startswith("onnxruntime 1.2.0 was removed, to keep the environments of searches below 200 B")
@@ -416,7 +417,7 @@ def test_environment_in_use_kept(cache):
     with (first.folder / "used").open("ab") as other:
         fcntl.flock(other, fcntl.LOCK_SH)
 
-        installation._make_room(installation.Estimate("onnxruntime 1.5.0", "1.5.0", (), 0, 100), 100, print)
+        installation.make_room(100, 100, print)
         with pytest.raises(InputError, match=r"onnxruntime 1\.1\.0: another memprof measures with .*; it was left there"):
             installation.remove("onnxruntime@1.1.0")
 

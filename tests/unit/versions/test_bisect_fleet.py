@@ -283,7 +283,7 @@ def test_version_search_resumes_whole_comparisons() -> None:
     [
         (Fleet([0.0] * 3), {"metric": "growth_bytes"}, "--metric growth_bytes is measured on this machine only"),
         (Boards([0.0] * 3), {}, "there are boards"),
-        (Fleet([0.0] * 3), {"phase": "NONE"}, "--phase NONE: the runs have no such phase"),
+        (Fleet([0.0] * 3), {"phase": "NONE"}, "--at-phase NONE: the runs have no such phase"),
     ],
 )
 def test_fleet_search_refusals(fleet: Fleet, words: dict[str, object], refusal: str) -> None:

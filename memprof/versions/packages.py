@@ -1,0 +1,142 @@
+"""The packages whose releases are searched: of an index of Python's, by pip, or of npm's registry, by npm."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from ..base.errors import UsageError
+from ..programs import environments, runtimes
+from ..programs.environments import Environment
+from ..programs.runtimes import Runtime
+from . import installation, pip
+from .npm import PREFIX, NodePackage
+from .pip import Listed
+
+Say = Callable[[str], None]
+
+
+class Package(Protocol):
+    """A package, each release in an environment of its own. name: of its environments. distribution: its name in the registry. tool: what asks that.
+    beside: requirements that stay as they are."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def distribution(self) -> str: ...
+    @property
+    def tool(self) -> str: ...
+    @property
+    def beside(self) -> tuple[str, ...]: ...
+
+    def facts(self) -> Mapping[str, str]:
+        """What else its figures hold for, by a name for people. Raises InputError."""
+
+    def versions(self, pre: bool) -> Listed:
+        """Its versions, the newest first. pre: pre-releases too. Raises InputError if they cannot be told."""
+
+    def ensure(self, version: str, say: Say) -> Environment:
+        """See installation.ensure."""
+
+    def variables(self, environment: Environment) -> dict[str, str | None]:
+        """The variables by which a program finds what is in an environment, None for those that it must not have."""
+
+
+@dataclass(frozen=True)
+class PythonPackage:
+    """A package that pip installs. python: the interpreter of the environments, None for memprof's own."""
+
+    package: installation.Package
+    beside: tuple[str, ...] = ()
+    python: str | None = None
+    tool = "pip"
+
+    @property
+    def name(self) -> str:
+        """See Package."""
+        return self.package.name
+
+    @property
+    def distribution(self) -> str:
+        """See Package."""
+        return self.package.distribution
+
+    @property
+    def _interpreter(self) -> str:
+        return runtimes.interpreter(self.python)
+
+    def facts(self) -> Mapping[str, str]:
+        """See Package."""
+        if self._interpreter == sys.executable:
+            return {"Python": sys.version}
+        return {"Python": runtimes.describe(self._interpreter)[0].python}
+
+    def versions(self, pre: bool) -> Listed:
+        """See Package."""
+        return pip.versions(self._interpreter, self.distribution, pre)
+
+    def ensure(self, version: str, say: Say) -> Environment:
+        """See Package."""
+        return installation.ensure(self.package, version, say, python=self.python, beside=self.beside)
+
+    def variables(self, environment: Environment) -> dict[str, str | None]:
+        """See Package. As the environment's own `activate` has them."""
+        path = f"{environment.folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        return {"PATH": path, "VIRTUAL_ENV": str(environment.folder), "PYTHONHOME": None}
+
+
+def runtime_of(name: str) -> Runtime | None:
+    """The runtime whose package has this name, or which has it itself; None if there is none. Raises UsageError for one without a package."""
+    for runtime in runtimes.describe(sys.executable):
+        known = runtime.distribution is not None and installation.canonical(runtime.distribution) == installation.canonical(name)
+        if runtime.name == name or (known and runtime.name == runtime.package):
+            return installation.known(runtime.name)
+    return None
+
+
+def parse(name: str, runtime: str | None, beside: Sequence[str], python: str | None) -> Package:
+    """The package of `NAME` or `npm:NAME`. runtime: what measures it, as -r has it, None for a program. beside: what else its environments have.
+
+    Raises UsageError.
+    """
+    if name.startswith(PREFIX):
+        if runtime is not None:
+            raise UsageError(f"--package {name} is measured by a program: -- node WORD...")
+        return NodePackage.parse(name, beside)
+    own = runtime_of(name)
+    package = installation.Package.of(own) if own is not None else _other(name)
+    for text in beside:
+        if installation.canonical(text) == installation.canonical(package.distribution):
+            raise UsageError(f"--with {text}: that is the package whose versions are searched")
+    if runtime is not None and not runtime.endswith(".py"):
+        package, beside = _with_runtime(package, runtime, beside)
+    return PythonPackage(package, tuple(beside), python)
+
+
+def _other(name: str) -> installation.Package:
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]*", name) is None:
+        raise UsageError(f"--package {name!r}: write NAME or npm:NAME")
+    return installation.Package(installation.canonical(name), name)
+
+
+def _with_runtime(package: installation.Package, runtime: str, beside: Sequence[str]) -> tuple[installation.Package, Sequence[str]]:
+    """The package, and requirements, with those of a runtime that measures it."""
+    name, version = installation.parse(runtime)
+    measuring = installation.Package.of(installation.known(name))
+    if measuring.distribution == package.distribution:
+        if version is not None:
+            raise UsageError(f"-r {runtime}: the releases of {package.name} are searched; write -r {name}")
+        return package, beside
+    said = {installation.canonical(text) for text in beside}
+    if installation.canonical(measuring.distribution) in said and version is not None:
+        raise UsageError(f"-r {runtime} and --with {measuring.distribution}: the version of {name} is said twice")
+    pinned = "" if version is None else f"=={version}.*" if environments.is_line(version) else f"=={version}"
+    needed = (f"{measuring.distribution}{pinned}", *measuring.needs)
+    beside = (*beside, *(text for text in needed if installation.canonical(text) not in said))
+    if package.runtime is None:
+        package = replace(package, without_wheels=measuring.without_wheels, runtime=measuring.name)
+    return package, beside
