@@ -200,7 +200,7 @@ ALLOCATES = """#include <stdlib.h>
 #include <string.h>
 #include <stdio.h>
 #include <unistd.h>
-static char *blocks[9];
+static char *volatile blocks[9]; /* or the compiler leaves them out */
 static void more(int at, size_t mib) { blocks[at] = malloc(mib << 20); memset(blocks[at], at + 1, mib << 20); }
 """
 PLAIN = "int main(void) { more(0, 30); usleep(300000); return blocks[0][9] == 0; }"
