@@ -118,8 +118,7 @@ def account(
     size[LIBRARIES] += left.take_pages(anonymous & before)
     size[IN_USE] = left.take(current.heap.used) + left.take(current.heap.mapped)
     size[FILES] = left.take_pages((page_kinds == _KINDS.index(IN_OTHER_FILE)) | (page_kinds == _KINDS.index(IN_FILE)))
-    if mapped:
-        size[MAPPED] = left.take_pages(anonymous | (page_kinds == _KINDS.index(SHARED)))
+    size[MAPPED] = left.take_pages(anonymous | (page_kinds == _KINDS.index(SHARED))) if mapped else 0
     rss = sum(mapping.rss for mapping in current.mappings)
     size[REST] = left.bytes + (rss - len(pages.address) * PAGE)
     beyond, droppable = _beyond_one(held, kinds, index)

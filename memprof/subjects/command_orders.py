@@ -72,7 +72,7 @@ def _filled(suite: Suite, variant: Variant, command: Command, model: Model | Non
 
 
 def _command_order(suite: Suite, variant: Variant, command: Command, model: Model, threads: int | None) -> Order:
-    common = common_knobs()
+    common = common_knobs() if suite.set else {}  # it asks an interpreter
     knobs = {key: common[key].check(value) for key, value in suite.set.items() if key in common}
     env: dict[str, str | None] = {"MALLOC_ARENA_MAX": "1"} if suite.deterministic else {}
     for key, value in knobs.items():
