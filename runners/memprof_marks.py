@@ -18,6 +18,7 @@ is as good a unit: requests=1, sessions=1.
 Without memprof around it, nothing is done. Phases do not nest. The lines are those of runners/marks.py, which has the contract.
 """
 
+import _signal  # signal imports enum, which takes memory
 import contextlib
 import json
 import os
@@ -43,7 +44,7 @@ _at: dict = dict.fromkeys(("filled", "rows", "every", "flushed_ns", "look", "loo
 
 def _write(mark, **fields):
     line = {"mark": mark, "pid": os.getpid(), **fields}
-    _send(*_pieces(line), b"\n")
+    return _send(*_pieces(line), b"\n")
 
 
 def _pieces(value):
@@ -71,6 +72,8 @@ def _send(*pieces):
     with contextlib.suppress(OSError):  # nobody listens any more
         if tuple(os.fstat(_TARGET[0]))[2:0:-1] == _TARGET[1:]:  # st_dev, st_ino
             os.write(_TARGET[0], memoryview(line)[:filled])
+            return True
+    return False
 
 
 def _status():
@@ -121,7 +124,9 @@ def phase(name, started_ns=None):
         figures = {key + "_end_bytes": size for key, size in after.items() if key != "hwm"}
         _peaks.extend(status.get("hwm", 0) for status in (before, after))
         figures.update(hwm_bytes=max(_peaks), hwm_reset=reset, hwm_begin_bytes=before.get("hwm", 0), hwm_phase_bytes=after.get("hwm", 0))
-        _write("end", phase=name, begin_ns=begin_ns, end_ns=end_ns, rss_begin_bytes=before.get("rss", 0), **figures, **units)
+        told = _write("end", phase=name, begin_ns=begin_ns, end_ns=end_ns, rss_begin_bytes=before.get("rss", 0), **figures, **units)
+        if told and os.environ.get("MEMPROF_HOLD") == "1":
+            os.kill(os.getpid(), _signal.SIGSTOP)  # memprof looks at the process as it is now, and lets it go
 
 
 def iteration(shape=None, **units):

@@ -257,7 +257,8 @@ def message(order: Order, dropped: set[str], token: str, input_descriptor: int |
         command=order.command,
         cpus=parse_cpus(job.cpus) if job.cpus else (),
     )
-    hold = Hold(HOLD_LIMIT_NS, order.hold_at, order.hold_units) if job.hold else None
+    ends = bool(job.phase_regexes) and not order.hold_units
+    hold = Hold(HOLD_LIMIT_NS, order.hold_at, order.hold_units, ends) if job.hold else None
     return Message(job, start, job.timeout_ns, intervals(job), files, job.cache, drop, hold, report_ns=order.report_ns)
 
 

@@ -1,4 +1,4 @@
-"""`memprof explain`: a model and a runtime in, an explanation of its memory out."""
+"""`memprof explain`: a model and a runtime in, or a program; an explanation of its memory out."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ Examples:
   memprof explain model.onnx -r onnxruntime
   memprof explain model.tflite -r litert --threads 1 --verify -o why.json --plot why.png
   memprof explain model.onnx -r tvm --set weights=separate --format markdown > why.md
+  memprof explain -- ./engine model.bin
+  memprof explain model.gguf -- ./engine -m {model}
   memprof explain model.onnx -r onnxruntime --on ssh:pi@board --python /opt/rt/bin/python
   memprof explain --from why.json --plot why.svg
 """
@@ -55,17 +57,17 @@ def command(
     remote_dir: str | None,
     **words: Any,
 ) -> None:
-    """Stop a model's process at the end of each phase and account for its memory.
+    """Stop the process of a model or a program at the end of each phase and account for its memory.
 
     Shows copies of the weights, the resident set slice by slice, and findings with advice. --verify measures whether the advice helps. The
-    model is measured twice: once plain, and once held and looked at.
+    model is measured twice: once plain, and once held and looked at. A program without phases is held near its peak.
     """
     from ..base.errors import UsageError
     from ..explain import records
     from . import report, write
 
-    if (source is None) == (not subject.models):
-        raise UsageError("name a model to explain, or --from a file that an earlier explain kept")
+    if (source is None) == (not subject.models and not subject.program):
+        raise UsageError("name a model or a program to explain, or --from a file that an earlier explain kept")
     if source is not None and on is not None:
         raise UsageError("--from shows what an earlier explain kept: it measures nothing, and takes no --on")
     if picture is not None:
@@ -100,8 +102,8 @@ def _measured(suite: Suite, output: str | None, keep_runs: str | None, verified:
     warmup = suite.warmup if suite.warmup is not None else _WARMUP
     order = of_one(replace(suite, warmup=warmup, repeats=1, release=False))
     (variant,) = order.subject.variants
-    if variant.command is not None:
-        raise UsageError("explain accounts for a model in a runtime: name a model, and -r NAME")
+    if variant.command is not None and verified:
+        raise UsageError("--verify measures the knobs of a runtime, and nothing of a program is proposed that is one")
     with keeping(Path(keep_runs) if keep_runs else None, talk) as kept, closing(chosen()) as progress:
         nowhere = showing_output(lambda line: None, progress) if verbose else lambda line: None
         keep = showing_output(kept, progress) if verbose else kept

@@ -1,7 +1,8 @@
-"""`memprof tune`: a model and a runtime in, the settings with the least peak out."""
+"""`memprof tune`: a model and a runtime in, or a program; the settings with the least peak out."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ Examples:
   memprof tune model.onnx -r onnxruntime --max-latency +10% -o tune.jsonl --plot front.png
   memprof tune model.tflite -r litert --budget 120MiB --time 3min
   memprof tune model.tflite -r tflite --threads 1,2,4
+  memprof tune --try env.OMP_NUM_THREADS=1,2,4 --try batch=1,8 -- ./engine --batch {batch} m.bin
   memprof tune model.onnx -r onnxruntime --on dask:tcp://127.0.0.1:8786 --machines kind=pi5
 """
 
@@ -36,7 +38,14 @@ Examples:
     click.option(
         "--time", "time_", default="10min", show_default=True, metavar="TIME", help="How long the search may take, verification included."
     ),
-    click.option("--try", "tries", multiple=True, metavar="KEY=VALUE,...", help="Try only these values of a knob (repeatable)."),
+    click.option(
+        "--try",
+        "tries",
+        multiple=True,
+        metavar="KEY=VALUE,...",
+        help="Try only these values of a knob; of a variable, by "
+        "env.NAME; or for {NAME} among the words of a program. The default has the first of a variable's or a word's (repeatable).",
+    ),
     click.option(
         "--tolerance",
         type=float,
@@ -61,7 +70,7 @@ def command(
     machines: str | None,
     **words: Any,
 ) -> int:
-    """Search a runtime's knobs for the settings with the least PEAK, and verify them by fresh interleaved runs.
+    """Search the settings of a runtime or a program for those with the least PEAK, and verify them by fresh interleaved runs.
 
     A setting that fails is a result: it is learned and avoided. A setting that changes the model's outputs is marked. Let nothing else run
     meanwhile: trials run one after another, and their latencies are compared. On a fleet as many trials run at once as it has machines of the kind.
@@ -93,11 +102,16 @@ def _request(
     fleet: Machines | None,
 ) -> TuneRequest:
     from ..programs.runtimes import split_setting
-    from ..tune.answer import TuneRequest
+    from ..subjects.suite import parse_threads
+    from ..tune.answer import THREADS, TuneRequest
     from ..tune.search import Goal
 
     goal = Goal(parse_ratio(max_latency) if max_latency else None, parse_bytes(budget) if budget else None)
     if goal.max_time is not None and goal.budget is not None:
         raise UsageError("--max-latency and --budget are two goals: give one")
     values = {name: texts.split(",") for name, texts in (split_setting(text) for text in tries)}
+    if THREADS in values:
+        if suite.threads:
+            raise UsageError("--threads and --try threads say the same: give one")
+        suite = replace(suite, threads=parse_threads(",".join(values.pop(THREADS))))
     return TuneRequest(suite, goal, values, tolerance, parse_duration_ns(time_), seed, trust_runs, fleet)

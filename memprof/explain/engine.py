@@ -1,25 +1,29 @@
-"""From a plan with one model and one variant to its Explanation: a plain run for the figures, a held one for the looks, the rules, the proof.
+"""From an order, of a model in a runtime or of a program, to its Explanation: a plain run for the figures, a held one for the looks, the rules.
 
 The plain run's peaks say at which RSS the held run is stopped inside a phase as well, so that a transient is seen while it is there. Of the
 held run only the looks are kept: once a process was looked at, its resident set is not the same as without.
+
+A program that marks its phases stands still at their ends as memprof's runner does. One whose output tells its phases is stopped soon after their
+ends, and one without phases near its peak. The process that is looked at is the one that was started, or that marks.
 """
 
 from __future__ import annotations
 
 import statistics
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..base.errors import MeasurementError
+from ..base.errors import InputError, MeasurementError, UsageError
 from ..base.units import counted, format_bytes
 from ..campaign import campaign
 from ..campaign.progress import Progress, Quiet
 from ..models import inputs
 from ..models.tensors import Unparsed, tensors
 from ..records import store
-from ..records.types import EXECUTE, STARTUP, Job, Run
+from ..records.types import COMMAND, EXECUTE, RUN, STARTUP, Job, Run
 from ..subjects.order import Order
 from . import activations, findings, remote, small_weights, snippets, waterfall
 from .records import SCHEMA, Explanation, Measured, Phase, TensorCopies
@@ -33,7 +37,10 @@ from .whole_weights import Small
 _TRIP_SHARE = 0.97
 _TRIP_LEAST = 4 << 20
 _TRIP_INTERVAL_NS = 500_000
+# Of the peak of a program without phases: the first run that is held may be smaller than the plain one.
+_RUN_SHARES = (_TRIP_SHARE, 0.75)
 _NAMED_TENSORS = 2000
+_NAMED_FILES, _NAMED_FILE_LEAST = 5, 1 << 20
 # Two peaks are the same if they differ by no more than this, as a share of them and in bytes, whichever is less.
 _ALIKE_SHARE, _ALIKE_BYTES = 0.01, 1 << 20
 
@@ -41,12 +48,17 @@ _ALIKE_SHARE, _ALIKE_BYTES = 0.01, 1 << 20
 def explain(order: Order, progress: Progress, keep: Callable[[bytes], None]) -> Explanation:
     """Measure one order plain, then held, and explain its memory. keep: takes the plain Run, as a line of a runs file.
 
-    Raises MeasurementError where a run fails, and what campaign.measure raises.
+    Raises MeasurementError where a run fails, UsageError for a program that gdb follows, and what campaign.measure raises.
     """
+    if order.job.phases:
+        raise UsageError(
+            "--phase: a program that gdb follows cannot be held for a look; mark its phases (memprof marks), name lines of its output "
+            "(--phase-regex), or give no phases"
+        )
     remarks: list[str] = []
     if order.job.assumed:
         progress.say(f"{order.job.model.name}: {inputs.remark(order.job.assumed, Path(order.job.model.path))}")
-    index, tiny = choose_weights(order, remarks, progress)
+    index, tiny = weights(order, remarks, progress)
     looker = remote.looker(order, index, tiny)
     # Iterations are polled as often as all else: their growth is looked at, and no latency is taken from this run.
     polled = replace(order, job=replace(order.job, iterations_interval_ns=order.job.interval_ns))
@@ -56,20 +68,39 @@ def explain(order: Order, progress: Progress, keep: Callable[[bytes], None]) -> 
     held, looks = _held(order, plain, looker, progress, remarks)
     files = looker.model_files(plain.job)
     base = next((look for look in looks if look.phase == STARTUP), None)
-    accounts = [waterfall.account(look, None if look is base else base, index, files, tiny) for look in looks]
+    is_program = order.command is not None
+    if is_program:
+        remarks += _of_program(plain, looks)
+        accounts = [waterfall.account(look, base or waterfall.unlooked(look), index, files, tiny, mapped=True) for look in looks]
+    else:
+        accounts = [waterfall.account(look, None if look is base else base, index, files, tiny) for look in looks]
     explanation = _explanation(order, plain, held, index, accounts, remarks)
     for warning in explanation.warnings:
         progress.say(f"{order.job.model.name}: warning: {warning}")
     return explanation
 
 
+def weights(order: Order, remarks: list[str], progress: Progress) -> tuple[Index | None, Small | None]:
+    """As `choose_weights`, where a program's model may be none, or no file that can be read."""
+    if order.command is None:
+        return choose_weights(order, remarks, progress)
+    if not order.job.model.files:
+        remarks.append("copies of weights need a model: name it before --")
+        return None, None
+    try:
+        return choose_weights(order, remarks, progress)
+    except InputError as error:
+        remarks.append(f"{error}; copies of weights are not counted")
+        return None, None
+
+
 def choose_weights(order: Order, remarks: list[str], progress: Progress) -> tuple[Index | None, Small | None]:
     """The weights to look for: those whose copies are counted, and those too small for that. None where there are no such weights."""
     path = Path(order.job.model.path)
     try:
-        weights = tensors(path)
-        progress.say(f"{order.job.model.name}: choosing what to look for in {counted(len(weights), 'tensor')}")
-        index = snippets.index(weights)
+        stored = tensors(path)
+        progress.say(f"{order.job.model.name}: choosing what to look for in {counted(len(stored), 'tensor')}")
+        index = snippets.index(stored)
         tiny = small_weights.choose([weight.tensor for weight in index.weights if weight.why_not])
     except Unparsed as error:
         size = format_bytes(order.job.model.bytes)
@@ -114,9 +145,29 @@ def _iterations(plain: Run) -> list[int]:
 
 
 def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks: list[str]) -> tuple[Run, list[Look]]:
-    """A held run and its looks. Raises memory_map.Unreadable where the process's memory may not be read."""
+    """A held run and its looks. Raises memory_map.Unreadable where the process's memory may not be read, MeasurementError for a program that was not
+    held."""
+    if plain.mark(RUN) is None:
+        run, looks = _held_at(order, {} if order.job.phase_regexes else _trips(plain), plain, looker, progress, remarks)
+        if looks or order.command is None:
+            return run, looks
+    for share in _RUN_SHARES if plain.mark(RUN) is not None else ():
+        # The process that was started is the one that is stopped.
+        first = next((process.rss_peak_bytes for process in plain.processes if process.parent is None), plain.height_bytes)
+        run, looks = _held_at(order, {"": int(share * first)}, plain, looker, progress, remarks)
+        if looks:
+            return run, looks
+    raise MeasurementError(
+        f"{order.job.variant}: it was over before it could be stopped and looked at; mark its phases (memprof marks), or see who allocates with "
+        "memprof heap record"
+    )
+
+
+def _held_at(
+    order: Order, sizes: Mapping[str, int], plain: Run, looker: Looker, progress: Progress, remarks: list[str]
+) -> tuple[Run, list[Look]]:
     job = replace(order.job, hold=True, interval_ns=min(order.job.interval_ns, _TRIP_INTERVAL_NS))
-    held = replace(order, job=job, hold_at=_trips(plain))
+    held = replace(order, job=job, hold_at=sizes)
     looks: list[Look] = []
 
     def look(job: Job, phase: str, pid: int) -> None:
@@ -126,17 +177,33 @@ def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks:
     (run,) = campaign.measure([held], Quiet(progress), lambda line: None, look)
     must_be_ok(run)
     remarks += run.warnings
+    without_end = (STARTUP, RUN) if order.command is not None else ()
     ends = [mark.phase for mark in run.marks]
-    missing = [phase for phase in ends if not any(look.phase == phase for look in looks)]
+    missing = [phase for phase in ends if phase not in without_end and not any(look.phase == phase for look in looks)]
     if missing:
         remarks.append(
             f"the child did not stand still at the end of {', '.join(missing)}: nothing is known about {'them' if len(missing) > 1 else 'it'}"
         )
-    for phase in held.hold_at:
+    for phase in filter(None, held.hold_at):
         if not any(look.phase == f"{phase}/peak" for look in looks):
             remarks.append(f"the transient of {phase} was over before the child could be stopped inside it: its content is not known")
     order_of = {phase: number for number, phase in enumerate(ends)}
     return run, sorted(looks, key=lambda look: (order_of.get(look.phase.partition("/")[0], 99), "/" not in look.phase))
+
+
+def _of_program(plain: Run, looks: Sequence[Look]) -> Iterator[str]:
+    """Which of a program's processes was looked at, and the files that are mapped in it at the last look."""
+    if len(plain.processes) > 1:
+        yield (
+            f"of its {len(plain.processes)} processes one was looked at, the one that was started or that marks its phases; PEAK is of all of them"
+        )
+    if looks:
+        sizes: Counter[str] = Counter()
+        for mapping in looks[-1].mappings:
+            sizes[mapping.path] += mapping.rss if mapping.is_file else 0
+        named = ", ".join(f"{path} {format_bytes(size)}" for path, size in sizes.most_common(_NAMED_FILES) if size >= _NAMED_FILE_LEAST)
+        if named:
+            yield f"mapped files at the last look: {named}"
 
 
 def _trips(plain: Run) -> dict[str, int]:
@@ -144,13 +211,13 @@ def _trips(plain: Run) -> dict[str, int]:
     trips = {}
     for mark in plain.marks:
         ground = max(mark.rss_begin_bytes or 0, mark.rss_end_bytes or 0)
-        if mark.phase not in (STARTUP, EXECUTE) and mark.rss_end_bytes and mark.height_bytes - ground >= _TRIP_LEAST:
+        if mark.phase not in (STARTUP, EXECUTE, RUN) and mark.rss_end_bytes and mark.height_bytes - ground >= _TRIP_LEAST:
             trips[mark.phase] = ground + int(_TRIP_SHARE * (mark.height_bytes - ground))
     return trips
 
 
 def _explanation(order: Order, plain: Run, held: Run, index: Index | None, accounts: Sequence[Account], remarks: list[str]) -> Explanation:
-    job = plain.job
+    job, is_program = plain.job, order.command is not None
     phases = tuple(account.phase for account in accounts)
     shapes = _shapes(job)
     counted_bytes, counted_tensors, not_counted = waterfall.counted(index) if index is not None else (0, 0, {})
@@ -168,7 +235,7 @@ def _explanation(order: Order, plain: Run, held: Run, index: Index | None, accou
     return Explanation(
         memprof_explain=SCHEMA,
         model=job.model,
-        runtime=job.runtime,
+        runtime=job.variant if is_program else job.runtime,
         runtime_version=plain.about.runtime_version if plain.about is not None else "",
         knobs=job.knobs,
         threads=job.threads,
@@ -181,11 +248,16 @@ def _explanation(order: Order, plain: Run, held: Run, index: Index | None, accou
         not_counted=not_counted,
         tensors=_tensors(index, accounts) if index is not None else (),
         findings=findings.find(facts),
-        remarks=(
-            *(plain.about.notes if plain.about is not None else ()),
-            *plain.warnings,
-            *dict.fromkeys([*remarks, *_doubts(plain, phases)]),
-            findings.sight(facts),
+        remarks=tuple(
+            dict.fromkeys(
+                (
+                    *(plain.about.notes if plain.about is not None else ()),
+                    *plain.warnings,
+                    *remarks,
+                    *_doubts(plain, phases),
+                    *(() if is_program and not facts.ran else (findings.sight(facts),)),
+                )
+            )
         ),
         shapes=shapes or {},
         assumed=job.assumed,
@@ -197,6 +269,8 @@ def _explanation(order: Order, plain: Run, held: Run, index: Index | None, accou
 
 def _shapes(job: Job) -> dict[str, tuple[int, ...]] | None:
     """The shapes of the model's inputs as they ran. None if they are not known: no plan can then be set beside the run."""
+    if job.runtime == COMMAND:
+        return None
     path = Path(job.model.path)
     shapes = inputs.shapes_that_run(path, job.shapes, job.inputs)
     # A runtime of the user's own may make its inputs itself, and in other sizes than 1.

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base.errors import InputError, MeasurementError, UsageError
+from ..base.errors import MeasurementError, UsageError
 from ..base.units import counted, format_bytes
 from ..campaign import campaign
 from ..campaign.progress import Progress, Quiet
@@ -27,9 +27,9 @@ from ..places.leftovers import scratch
 from ..records.types import EXECUTE, WARMUP, Job
 from ..subjects.order import Order
 from . import remote, waterfall
-from .engine import choose_weights, must_be_ok
+from .engine import must_be_ok, weights
 from .glibc import Heap, Ranges
-from .memory_map import PAGE, Addresses, Mapping, Pages
+from .memory_map import PAGE, Addresses, Mapping
 from .records import AGAIN, FILES, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, STACKS
 from .snapshot import Look
 from .snippets import Index
@@ -187,8 +187,7 @@ def between(
     index, tiny: the weights that both looks looked for, None for none. files: device and inode of the model's own files.
     """
     # No page counts as the baseline's: a page that was free at first and is in use now did not become a library's.
-    nothing = replace(first, pages=Pages(np.zeros(0, np.uint64), np.zeros(0, np.int32), np.zeros(0, bool)))
-    phases = [waterfall.account(look, nothing, index, files, tiny).phase for look in (first, last)]
+    phases = [waterfall.account(look, waterfall.unlooked(first), index, files, tiny).phase for look in (first, last)]
     parts = [Part(NAMES[name], phases[0].size(name), phases[1].size(name)) for name in NAMES]
     return Grown(
         first=first.phase,
@@ -287,7 +286,7 @@ def why(order: Order, progress: Progress, first: str = WARMUP, last: str = EXECU
     if (first == WARMUP and not job.warmup and order.command is None) or first == last:
         raise UsageError("a growth is looked at after the warm-up and at the end: it needs at least one iteration of each")
     remarks: list[str] = []
-    index, tiny = _weights(order, remarks, progress)
+    index, tiny = weights(order, remarks, progress)
     looker = remote.looker(order, index, tiny)
     looks: dict[str, Look] = {}
 
@@ -318,7 +317,7 @@ def why_program(order: Order, phase: str, units: tuple[int, int], called: str, p
     """
     job = order.job
     remarks: list[str] = []
-    index, tiny = _weights(order, remarks, progress) if job.model.files else (None, None)
+    index, tiny = weights(order, remarks, progress) if job.model.files else (None, None)
     looker = remote.looker(order, index, tiny)
     looks: list[Look] = []
 
@@ -338,14 +337,6 @@ def why_program(order: Order, phase: str, units: tuple[int, int], called: str, p
     must_be_ok(run)
     wanted = " and ".join(f"{count:,}" for count in units[len(looks) :])
     raise MeasurementError(f"{job.variant}: it ended before it stood still after {wanted} {called}s, so nothing is known of its growth")
-
-
-def _weights(order: Order, remarks: list[str], progress: Progress) -> tuple[Index | None, Small | None]:
-    try:
-        return choose_weights(order, remarks, progress)
-    except InputError as error:  # a program's model may be no file
-        remarks.append(f"{error}; copies of weights are not counted")
-        return None, None
 
 
 def lines(order: Order, progress: Progress, most: int = 10) -> tuple[Line, ...]:

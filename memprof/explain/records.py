@@ -21,7 +21,7 @@ from ..records.types import Model
 SCHEMA = 1
 
 # The names of the waterfall's slices.
-STACKS, LIBRARIES, MODEL_FILE, ONCE, AGAIN, REPACKED, IN_USE, KEPT, FILES, REST = (
+STACKS, LIBRARIES, MODEL_FILE, ONCE, AGAIN, REPACKED, IN_USE, KEPT, FILES, MAPPED, REST = (
     "stacks",
     "interpreter and libraries",
     "model file's pages",
@@ -31,10 +31,11 @@ STACKS, LIBRARIES, MODEL_FILE, ONCE, AGAIN, REPACKED, IN_USE, KEPT, FILES, REST 
     "activations and arenas in use",
     "kept by the allocator",
     "other mapped files",
+    "other anonymous mappings",
     "the rest",
 )
 # In the order in which they are stacked.
-SLICES = (LIBRARIES, STACKS, ONCE, MODEL_FILE, AGAIN, REPACKED, IN_USE, KEPT, FILES, REST)
+SLICES = (LIBRARIES, STACKS, ONCE, MODEL_FILE, AGAIN, REPACKED, IN_USE, KEPT, FILES, MAPPED, REST)
 
 
 @dataclass(frozen=True)
@@ -178,11 +179,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Explanation:
-    """All that is known about one model in one runtime.
+    """All that is known about one model in one runtime, or about a program.
 
-    shapes: the inputs' shapes as they ran, as far as they are known; assumed: those of them in which open dimensions were taken as 1. warnings:
-    doubts about the rest. looked_peak_bytes: the PEAK of the process that was looked at, None in a file of an older memprof.
-    peak_bound_bytes: how far a peak can lie from the truth.
+    runtime: the program's name for a program. shapes: the inputs' shapes as they ran, as far as they are known; assumed: those of them in which open
+    dimensions were taken as 1. warnings: doubts about the rest. looked_peak_bytes: the PEAK of the process that was looked at, None in a file of an
+    older memprof. peak_bound_bytes: how far a peak can lie from the truth.
     """
 
     memprof_explain: int

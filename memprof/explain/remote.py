@@ -45,6 +45,7 @@ except ImportError:
 from memprof.explain.remote_look import main
 sys.exit(main(sys.argv[2:]))
 """
+_PYTHON = "python3"
 _WITHIN_S = HOLD_LIMIT_NS // 10**9 - 10  # a recorder holds a process a little longer, or the end of a look would see it run again
 _SHORT_S = 120
 
@@ -87,10 +88,11 @@ class _Beside:
 
 class _There:
     def __init__(self, order: Order, index: Keys | None, tiny: Small | None) -> None:
-        self._place, self._name = order.place, f"{order.python} on {order.place.name}"
-        # The interpreter has numpy for the runtime, so it is started with the runtime's variables.
-        variables = [f"{name}={value}" for name, value in order.env.items() if value is not None]
-        self._start = ["env", *variables, order.python, "-c", _START, order.place.sources(_sources())]
+        self._place, self._name = order.place, f"{order.python or _PYTHON} on {order.place.name}"
+        # A runtime's interpreter has numpy for the runtime, so it is started with the runtime's variables. A program has none, nor shall its
+        # variables act on one.
+        variables = [f"{name}={value}" for name, value in order.env.items() if value is not None] if order.python else []
+        self._start = ["env", *variables, order.python or _PYTHON, "-c", _START, order.place.sources(_sources())]
         self._answered(self._run(_SHORT_S, "files"))  # before anything is measured
         with scratch("looker") as work:
             path = work.folder / "sought"

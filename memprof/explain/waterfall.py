@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from . import copies, snippets
 from .copies import Copy
 from .glibc import Ranges, common, ranges
 from .memory_map import PAGE, Mapping, Pages
-from .records import AGAIN, FILES, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, SLICES, STACKS, Held, Phase, Slice
+from .records import AGAIN, FILES, IN_USE, KEPT, LIBRARIES, MAPPED, MODEL_FILE, ONCE, REPACKED, REST, SLICES, STACKS, Held, Phase, Slice
 from .snapshot import Look
 from .snippets import Index
 from .whole_weights import Small, Whole
@@ -46,6 +46,11 @@ class Account:
     phase: Phase
     held: tuple[Copy, ...]
     copies: dict[int, dict[str, int]]
+
+
+def unlooked(current: Look) -> Look:
+    """The look before that was not taken: no page of `current` was there then."""
+    return replace(current, pages=Pages(np.zeros(0, np.uint64), np.zeros(0, np.int32), np.zeros(0, bool)))
 
 
 class _Left:
@@ -76,11 +81,17 @@ class _Left:
 
 
 def account(
-    current: Look, base: Look | None, index: Index | None, model_files: Collection[tuple[int, int]], tiny: Small | None = None
+    current: Look,
+    base: Look | None,
+    index: Index | None,
+    model_files: Collection[tuple[int, int]],
+    tiny: Small | None = None,
+    mapped: bool = False,
 ) -> Account:
     """The slices of a look's resident set, and the copies of weights in it.
 
-    base: the look at the end of STARTUP, None if `current` is that look. model_files: device and inode of the model's own files. tiny: the weights
+    base: the look at the end of STARTUP, None if `current` is that look, `unlooked` if there was none. mapped: anonymous and shared memory that is no
+    allocator's has a slice of its own. model_files: device and inode of the model's own files. tiny: the weights
     that were looked for whole.
     """
     kinds = [kind_of(mapping, model_files) for mapping in current.mappings]
@@ -107,6 +118,7 @@ def account(
     size[LIBRARIES] += left.take_pages(anonymous & before)
     size[IN_USE] = left.take(current.heap.used) + left.take(current.heap.mapped)
     size[FILES] = left.take_pages((page_kinds == _KINDS.index(IN_OTHER_FILE)) | (page_kinds == _KINDS.index(IN_FILE)))
+    size[MAPPED] = left.take_pages(anonymous | (page_kinds == _KINDS.index(SHARED))) if mapped else 0
     rss = sum(mapping.rss for mapping in current.mappings)
     size[REST] = left.bytes + (rss - len(pages.address) * PAGE)
     beyond, droppable = _beyond_one(held, kinds, index)
@@ -264,6 +276,9 @@ def _moved(mappings: Sequence[Mapping], kinds: Sequence[str]) -> tuple[tuple[str
 def _how(name: str, current: Look, base: Look | None, tiny: Small | None) -> str:
     walked = "glibc's blocks, walked one by one" + ("" if current.heap.complete else " (the main arena's chain could not be followed)")
     before = "this is the baseline" if base is None else "the pages that were there at the end of STARTUP"
+    in_use = "blocks in use in which no weights were found and that were not there at the end of STARTUP"
+    if base is not None and not len(base.pages.address):
+        before, in_use = "none, for nothing was looked at before", "blocks in use in which no weights were found"
     return {
         STACKS: "mappings that hold a thread's stack pointer",
         LIBRARIES: f"mapped libraries, from smaps; anonymous memory: {before}",
@@ -271,9 +286,10 @@ def _how(name: str, current: Look, base: Look | None, tiny: Small | None) -> str
         ONCE: "found by content outside the model's file: the first copy of each tensor as stored",
         AGAIN: "found by content: further copies as stored",
         REPACKED: "found by content: copies in another order or type",
-        IN_USE: f"blocks in use in which no weights were found and that were not there at the end of STARTUP: {walked}{_unseen(tiny)}",
+        IN_USE: f"{in_use}: {walked}{_unseen(tiny)}",
         KEPT: f"resident pages of blocks that were freed, and the top of each arena: {walked}",
         FILES: "other mapped files, from smaps",
+        MAPPED: "anonymous and shared memory in no block of glibc's allocator: the program's own mappings, or another allocator's",
         REST: "all that no rule takes: small mappings of the interpreter and the runtime, shared memory",
     }[name]
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..base.errors import InputError
-from ..records.types import SCHEMA, Run
+from ..records.types import RUN, SCHEMA, STARTUP, Run
 from . import events
 from .events import decoded, number, unescaped
 from .kills import Kills
@@ -127,6 +127,9 @@ class _View:
         self._failure: Failure | None = None
         self._looks: dict[str, Look] = {}  # the first and the last look at a process that is only looked at
         self._wanted = {phase: list(counts) for phase, counts in (header.message.hold.units if header.message.hold else {}).items()}
+        self._ends_held = (
+            {STARTUP} if header.message.hold and header.message.hold.ends else None
+        )  # the phases whose ends need no hold any more
         self._held = self._name_held = ""  # at what it is, or is about to be, held; and was held last
         self._outcome: dict[str, Any] = {}
         self._charged: dict[str, int | None] | None = None
@@ -301,6 +304,7 @@ class _View:
             self._looks[text.decode()] = look
         else:
             self._lines.look(look)
+            self._want()
 
     def _take_word(self, look: Look, word: Word) -> None:
         if word.word in ("ended", "counted"):
@@ -331,13 +335,18 @@ class _View:
             self.state.warnings.append("its phases came by marks or by functions: its output was not searched for them")
 
     def _want(self) -> None:
-        """Ask for the program to be held once it has done so much work as memprof wants to see it after."""
+        """Ask for the program to be held once it has done so much work, or ended a phase, as memprof wants to see it after."""
         for phase, counts in self._wanted.items():
             work = self._marks.work.get(phase)
             if counts and work is not None and work.done >= counts[0] and not self._held:
                 counts.pop(0)
                 self._held = f"{phase}/{work.done}"
                 self._notices.append(Notice("stop", self._held, self.state.measured))
+        ended = self.phases.last
+        if self._ends_held is not None and ended and ended not in self._ends_held and not self._held:
+            self._ends_held.add(ended)
+            self._held = ended
+            self._notices.append(Notice("stop", ended, self.state.measured))
 
     def _output(self, fields: list[bytes]) -> None:
         self._lines.hear(int(fields[0]), unescaped(b" ".join(fields[1:])))
@@ -351,7 +360,7 @@ class _View:
     def _stopped(self, fields: list[bytes]) -> None:
         pid, why = int(fields[1]), fields[2]
         if why == b"size":
-            self._held = f"{self.phases.name}/peak"
+            self._held = f"{self.phases.name or RUN}/peak"
         elif why == b"itself":
             self._held = self.phases.last or self.phases.name
         name, self._held = self._held, ""

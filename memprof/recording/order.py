@@ -73,12 +73,18 @@ class Start:
 @dataclass(frozen=True)
 class Hold:
     """How long the child may be held in nanoseconds, and where it is held inside a phase, by phase: the RSS in bytes, and how much of the
-    phase's first unit of work, which needs a command. With units it does not stand still at the ends of phases, as no program can that lacks
-    memprof's marks."""
+    phase's first unit of work, which needs a command. With units it does not stand still at the ends of phases. A child with memprof's marks stops
+    itself there; ends: its output tells them, and it is stopped from outside soon after the first end of each phase."""
 
     limit_ns: int
     at: Mapping[str, int] = field(default_factory=dict)
     units: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    ends: bool = False
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether the child does not stop itself."""
+        return bool(self.units) or self.ends
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,7 @@ def _facts(message: Message, machine: Machine) -> Iterator[tuple[str, str]]:
         return
     if hold is not None:
         yield "hold", str(hold.limit_ns)
-        if hold.units or hold.at:
+        if hold.is_outside or hold.at:
             yield "eager", "1"
         if "" in hold.at:
             yield "size", str(hold.at[""])
@@ -205,7 +211,7 @@ def _environment(message: Message) -> Iterator[tuple[str, str]]:
     if start.command is not None and start.command.regexes and "TERM" not in start.env:
         yield "env", "TERM=dumb"
     # A process that will be stopped shall have its memory where one that will not has it, so that one of them tells of the other.
-    yield "env", "MEMPROF_HOLD=1" if hold is not None and not hold.units else "MEMPROF_GOES=1"
+    yield "env", "MEMPROF_HOLD=1" if hold is not None and not hold.is_outside else "MEMPROF_GOES=1"
     if start.command is None:
         # glibc copies the environment's array into the heap where a library sets a variable, as OpenBLAS does. A knob that is a variable
         # would change that array's size, and with it where all later memory lies.
@@ -216,7 +222,7 @@ def _rules(message: Message) -> Iterator[str]:
     """What the recorder does where a phase begins or ends, which it knows by the line's text: json's and printf's lines differ in their spaces."""
     hold, usual = message.hold, message.intervals[""]
     sizes = hold.at if hold is not None else {}
-    stops = int(hold is not None and not hold.units)
+    stops = int(hold is not None and not hold.is_outside)
     for phase in dict.fromkeys((*message.intervals, *sizes)):
         if phase:
             yield f'{message.intervals.get(phase, usual)} {sizes.get(phase, 0)} 0 "begin" "t_ns": "{phase}"'

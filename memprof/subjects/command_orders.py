@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -74,10 +74,11 @@ def _filled(suite: Suite, variant: Variant, command: Command, model: Model | Non
 
 
 def _command_order(suite: Suite, variant: Variant, command: Command, model: Model, threads: int | None) -> Order:
-    knobs = {key: common_knob(key).check(value) for key, value in suite.set.items() if common_knob(key)}  # type: ignore[union-attr]
+    common = common_knobs() if suite.set else {}  # it asks an interpreter
+    knobs = {key: common[key].check(value) for key, value in suite.set.items() if key in common}
     env: dict[str, str | None] = {"MALLOC_ARENA_MAX": "1"} if suite.deterministic else {}
     for key, value in knobs.items():
-        env.update(common_knob(key).variables(value))  # type: ignore[union-attr]
+        env.update(common[key].variables(value))
     env.update({**command.surroundings, **command.env})
     assert variant.command is not None
     argv = started = command.argv
@@ -132,11 +133,10 @@ def _command_order(suite: Suite, variant: Variant, command: Command, model: Mode
 
 
 @cache
-def common_knob(key: str) -> Knob | None:
-    """The knob of that name, if every runtime has it and it acts by the environment: a command has it too."""
-    knobs = [runtime.knob(key) for runtime in runtimes.describe(sys.executable) if not runtime.error]
-    knob = knobs[0] if knobs and None not in knobs else None
-    return knob if knob is not None and knob.acts == "env" else None
+def common_knobs() -> Mapping[str, Knob]:
+    """The knobs, by name, that every runtime has and that act by the environment: a command has them too."""
+    first, *others = [runtime for runtime in runtimes.describe(sys.executable) if not runtime.error]
+    return {knob.name: knob for knob in first.knobs if knob.acts == "env" and all(other.knob(knob.name) for other in others)}
 
 
 def without_effect(given: Suite, suite: Suite, programs: Sequence[Variant], with_runtimes: Sequence[object]) -> list[str]:

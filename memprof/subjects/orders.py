@@ -193,7 +193,7 @@ def _variants(suite: Suite) -> list[tuple[Variant, Runtime]]:
         if names.count(name) > 1:
             raise UsageError(f"two variants are called {name}; give each a name: NAME=RUNTIME,...")
     for key in suite.set:
-        if not any(runtime.knob(key) for _, runtime in chosen) and not (programs and command_orders.common_knob(key)):
+        if not any(runtime.knob(key) for _, runtime in chosen) and not (programs and key in command_orders.common_knobs()):
             raise runtimes.unknown_knob(key, [runtime for _, runtime in chosen] or [commands.RUNTIME])
     return chosen
 

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from shlex import quote
 
 from ..fleet.search_client import Machines
 from ..records.types import Run
+from ..subjects.order import Order
 from ..subjects.suite import MS, Suite
 from .search import Goal, Settings
 
-# The name under which the number of threads is searched over like a knob.
-THREADS = "threads"
+# The name under which the number of threads is searched over like a knob, and the begin of that of a variable.
+THREADS, ENV = "threads", "env."
 VERIFYING_REPEATS = 5
+ITERATION = "iteration"
 
 
 @dataclass(frozen=True)
 class TuneRequest:
     """A search to be made.
 
-    suite: of one model in a runtime, with what holds for all trials; its thread counts are searched over, the first being the default's. tries:
-    values to try by knob, in place of those that the knob names. tolerance: by how much outputs may differ from the default's, relative to the
+    suite: of one model in a runtime, or of a program, with what holds for all trials; its thread counts are searched over, the first being the
+    default's. tries: values to try by knob, in place of those that the knob names; by `env.NAME`, of a variable; or by NAME, in place of `{NAME}`
+    among a program's words. tolerance: by how much outputs may differ from the default's, relative to the
     largest, and still count as the same. time_ns: how long the search may take, verification included. trust_runs: settings of earlier runs may be
     tried again, whoever wrote them. fleet: the machines to measure on, in place of the suite's place.
     """
@@ -44,6 +47,14 @@ class TuneRequest:
     def threads(self) -> tuple[int, ...]:
         """The thread counts to search over, empty for the runtime's own."""
         return self.suite.only.threads or self.suite.threads
+
+    @property
+    def defaults(self) -> dict[str, str]:
+        """The values of what only --try gives a value to, variables and a program's words, with the default settings: the first of each."""
+        command = self.suite.only.command
+        return {
+            name: values[0] for name, values in self.tries.items() if name.startswith(ENV) or (command is not None and command.has(name))
+        }
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,8 @@ class Proposal:
 class Tuned:
     """The answer: the default, the proposals of the front with the least peak first, and the search's further results.
 
+    model: the program's name where it has none. runtime: the program's name for a program. timed: what the times are of: an iteration, or a phase
+    of a program, or all of it. compares: whether outputs could be compared. given: see TuneRequest.defaults.
     best: the proposal that reaches the goal, None if none does; it never changes the outputs. repeats: how many fresh runs of each the verified
     figures stand on. shapes, assumed: see explain's records. idle: values that change nothing by themselves. failed: the smallest combinations
     that failed, each with its sentence. complete: False if the time was up or the search was interrupted before it had nothing left to gain.
@@ -96,6 +109,9 @@ class Tuned:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     interrupted: bool = False
+    timed: str = ITERATION
+    compares: bool = True
+    given: Mapping[str, str] = field(default_factory=dict)
 
 
 def shown(settings: Settings) -> str:
@@ -103,10 +119,22 @@ def shown(settings: Settings) -> str:
     return ",".join(f"{name}={value}" for name, value in sorted(settings)) or "default"
 
 
-def split(settings: Settings) -> tuple[dict[str, str], tuple[int, ...]]:
-    """Settings as knobs and thread counts. There is no thread count if it is the default's."""
-    knobs = {name: value for name, value in settings if name != THREADS}
-    return knobs, tuple(int(value) for name, value in settings if name == THREADS)
+@dataclass(frozen=True)
+class Values:
+    """Settings by their kind: knobs, thread counts (none if it is the default's), and what is filled in: variables, a program's words."""
+
+    knobs: dict[str, str]
+    threads: tuple[int, ...]
+    filled: dict[str, str]
+
+
+def apart(settings: Settings, filled: Collection[str]) -> Values:
+    """Settings by their kind. filled: the names of variables and of a program's words."""
+    return Values(
+        {name: value for name, value in settings if name != THREADS and name not in filled},
+        tuple(int(value) for name, value in settings if name == THREADS and name not in filled),
+        {name: value for name, value in settings if name in filled},
+    )
 
 
 def beats(proposal: Proposal, other: Proposal) -> bool:
@@ -123,23 +151,41 @@ def best_of(goal: Goal, default: Proposal, proposals: Sequence[Proposal]) -> Pro
     return min(within, key=lambda proposal: proposal.peak, default=None)
 
 
-def command_of(request: TuneRequest, settings: Settings) -> str:
-    knobs, threads = split(settings)
-    knobs = {**request.fixed, **knobs}
+def command_of(request: TuneRequest, settings: Settings, order: Order) -> str:
+    """The command line that measures settings again. order: that of these settings."""
     suite, own = request.suite, request.suite.only
+    if own.command is not None:
+        return " ".join(map(quote, _words_of_program(suite, order)))
+    values = apart(settings, request.defaults)
+    knobs = {**request.fixed, **values.knobs}
     variant = ",".join([f"tuned={own.runtime}", *(f"{name}={value}" for name, value in sorted(knobs.items()))])
     words = ["memprof", "run", *suite.models, "--variant", variant]
-    for count in threads or request.threads[:1]:
+    for count in values.threads or request.threads[:1]:
         words += ["--threads", str(count)]
     if python := own.python or suite.python:
         words += ["--python", python]
-    for name, value in {**suite.env, **own.env}.items():
+    for name, value in order.job.env.items():
         words += ["--env", f"{name}={value}"]
     for name, shape in {**suite.shapes, **own.shapes}.items():
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]
     if suite.inputs:
         words += ["--inputs", suite.inputs]
-    if suite.cpus:
-        words += ["--cpus", suite.cpus]
-    words += [option for option, wanted in (("--deterministic", suite.deterministic), ("--no-swap", suite.no_swap)) if wanted]
-    return " ".join(map(quote, words))
+    return " ".join(map(quote, [*words, *_conditions(suite)]))
+
+
+def _words_of_program(suite: Suite, order: Order) -> list[str]:
+    """Knobs of a program are variables, and its words have all that was filled in."""
+    words = ["memprof", "exec"]
+    for name, value in order.env.items():
+        words += ["--env", f"{name}={value}"] if value is not None else []
+    for name, function in suite.phases.items():
+        words += ["--phase", f"{name}={function}"]
+    for name, regex in suite.phase_regexes.items():
+        words += ["--phase-regex", f"{name}={regex}"]
+    words += ["--cwd", order.job.cwd] if order.job.cwd else []
+    return [*words, *_conditions(suite), "--", *order.job.argv]
+
+
+def _conditions(suite: Suite) -> list[str]:
+    options = [option for option, wanted in (("--deterministic", suite.deterministic), ("--no-swap", suite.no_swap)) if wanted]
+    return [*(["--cpus", suite.cpus] if suite.cpus else []), *options]

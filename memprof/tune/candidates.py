@@ -1,15 +1,16 @@
-"""The values of a runtime's knobs that are worth trying on this machine."""
+"""The values that are worth trying on this machine: of a runtime's or a program's knobs, of variables, and of a program's words."""
 
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Mapping, Sequence
 
 from ..base.errors import UsageError
 from ..places.place import HERE
 from ..programs import runtimes
 from ..programs.runtimes import Knob, Runtime
-from .answer import THREADS, TuneRequest
+from .answer import ENV, THREADS, TuneRequest
 from .search import Needs
 
 # Where distributions put other allocators.
@@ -18,14 +19,17 @@ _FOLDERS = ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 
 
 def candidates_of(runtime: Runtime, request: TuneRequest) -> dict[str, tuple[str, ...]]:
-    """The values to search over: each knob's but the default's, and the allocators that this machine has. Values that lack what they need beside
-    those that are fixed are left out.
+    """The values to search over: each knob's but the default's, the allocators that this machine has, and those of variables and words. Values that
+    lack what they need beside those that are fixed are left out.
 
-    Raises UsageError for an unknown knob, and for a value that the user wants tried and that lacks what it needs.
+    Raises UsageError for an unknown knob, for a variable that is none, and for a value that the user wants tried and that lacks what it needs.
     """
-    known = {knob.name: knob for knob in runtime.knobs}
+    defaults = request.defaults
+    known = {knob.name: knob for knob in runtime.knobs if knob.name not in defaults}
     for name in (*request.fixed, *request.tries):
-        if name not in known:
+        if name.startswith(ENV):
+            _check_variable(name, request)
+        elif name not in known and name not in defaults:
             raise runtimes.unknown_knob(name, [runtime])
     left_out = _left_out(known, request)
     searched = {name: knob for name, knob in known.items() if name not in {*request.fixed, *left_out}}
@@ -35,8 +39,19 @@ def candidates_of(runtime: Runtime, request: TuneRequest) -> dict[str, tuple[str
     }
     for name, values in candidates.items():
         candidates[name] = tuple(value for value in values if _reachable(known, candidates, searched[name].needed(value)))
+    for name, first in defaults.items():
+        candidates[name] = tuple(dict.fromkeys(value for value in request.tries[name] if value != first))
     candidates[THREADS] = tuple(str(count) for count in dict.fromkeys(request.threads[1:]) if count != request.threads[0])
     return {name: values for name, values in candidates.items() if values}
+
+
+def _check_variable(name: str, request: TuneRequest) -> None:
+    variable, own = name.removeprefix(ENV), request.suite.only
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
+        raise UsageError(f"--try {name}: {variable!r} is no name of a variable")
+    given = {**request.suite.env, **(own.command.env if own.command is not None else {}), **own.env}
+    if variable in given:
+        raise UsageError(f"--try {name}: {variable}={given[variable]} gives it a value too; leave one of the two out")
 
 
 def _left_out(known: Mapping[str, Knob], request: TuneRequest) -> set[str]:

@@ -1,4 +1,4 @@
-"""The settings of a runtime with the least peak: measures the settings that memprof.tune.search asks for, and verifies the best.
+"""The settings of a runtime or a program with the least peak: measures the settings that memprof.tune.search asks for, and verifies the best.
 
 Every measurement is a Run in a runs file, so that a search that was stopped is taken up again from it and every report works on it.
 The figures of a proposal are not those that the search saw: they are of fresh runs of the default and of each proposal, interleaved.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..base.errors import InputError, MeasurementError, UsageError
+from ..base.errors import InputError, MeasurementError
 from ..base.units import counted, format_bytes, format_duration
 from ..campaign import campaign
 from ..campaign.outputs import Outputs
@@ -22,19 +22,15 @@ from ..fleet.message import Sought
 from ..fleet.payload import Asked
 from ..fleet.search_client import Machines
 from ..models import inputs
-from ..models.identity import identify
 from ..places.leftovers import scratch
-from ..programs import runtimes
 from ..records import metrics, signing, store
-from ..records.settings import written
 from ..records.summary import timed_phase
-from ..records.types import PEAK, Run
+from ..records.types import COMMAND, EXECUTE, PEAK, RUN, Run
 from ..subjects.order import Order
-from ..subjects.orders import order
-from ..subjects.suite import DEFAULTS, MS, Variant
-from .answer import THREADS, VERIFYING_REPEATS, Proposal, Tuned, TuneRequest, beats, best_of, command_of, shown, split
-from .candidates import candidates_of, needs_of
+from ..subjects.suite import DEFAULTS, MS
+from .answer import ITERATION, VERIFYING_REPEATS, Proposal, Tuned, TuneRequest, beats, best_of, command_of, shown
 from .search import DEFAULT, Point, Search, Settings, Trial, front
+from .subject import Subject, subject_of
 
 _MOST_PROPOSALS = 5
 _SEARCH_RUNS, _VERIFYING_RUNS, _WARMUP = 5, 10, 2
@@ -58,40 +54,13 @@ def tune(request: TuneRequest, progress: Progress, keep: Callable[[bytes], None]
 class _Tuner:
     def __init__(self, request: TuneRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
         self._request, self._progress, self._keep_run = request, progress, keep
-        suite, own = request.suite, request.suite.only
-        if own.command is not None or not suite.models:
-            raise UsageError("name a model to measure")
-        self._runtime, here = runtimes.located(own.runtime, own.python or suite.python, suite.place)
-        # On a fleet the path of this machine's interpreter means nothing, and each worker takes its own.
-        self._python = here if request.fleet is None else own.python or suite.python
-        self._model = identify(suite.models[0], suite.name)
-        if not self._runtime.takes(self._model.path):
-            raise UsageError(f"{self._model.name}: {self._runtime.name} does not take it")
-        self._suite = replace(
-            suite,
-            runtimes=(),
-            variants=(),
-            set=request.fixed,
-            env={**suite.env, **own.env},
-            shapes={**suite.shapes, **own.shapes},
-            threads=request.threads[:1],
-            warmup=suite.warmup if suite.warmup is not None else _WARMUP,
-            repeats=1,
-            python=self._python,
-            release=False,  # neither the peak nor the latency is in it
-        )
-        candidates = candidates_of(self._runtime, request)
-        self._search = Search(candidates, request.goal, request.seed, needs=needs_of(self._runtime, candidates))
-        job = self._order(DEFAULT, "default").job
-        self._fixed, self._threads, self._assumed = dict(job.knobs), job.threads, job.assumed
-        # A Run keeps values as the runtime's side reads them: 65536 for 64KiB.
-        checked = {knob.name: knob for knob in self._runtime.knobs}
-        self._written = {
-            (name, checked[name].check(value)): (name, value)
-            for name, values in self._search.knobs.items()
-            for value in values
-            if name in checked
-        }
+        suite = request.suite
+        warmup = suite.warmup if suite.warmup is not None else _WARMUP
+        # release: neither the peak nor the latency is in it
+        self._subject: Subject = subject_of(replace(request, suite=replace(suite, warmup=warmup, repeats=1, release=False)))
+        self._model, self._suite = self._subject.model, self._subject.suite
+        self._search = Search(self._subject.candidates, request.goal, request.seed, needs=self._subject.needs)
+        self._default = self._order(DEFAULT, "default").job
         self._version: str | None = None  # of the runtime, on a fleet
         self._sentences: dict[Settings, str] = {}
         self._tried: list[tuple[Settings, Run]] = []
@@ -100,8 +69,8 @@ class _Tuner:
         self._took_by: dict[Settings, int] = {}
 
     def run(self, earlier: Sequence[Run]) -> Tuned:
-        if self._assumed:
-            self._progress.say(f"{self._model.name}: {inputs.remark(self._assumed, Path(self._model.path))}")
+        if assumed := self._default.assumed:
+            self._progress.say(f"{self._model.name}: {inputs.remark(assumed, Path(self._model.path))}")
         if not self._request.trust_runs:
             signing.refuse_strangers(earlier, "--append")
         for run in earlier:
@@ -148,7 +117,7 @@ class _Tuner:
                 self._note(settings, run)
                 sentence = self._sentences.get(settings)
                 if settings == DEFAULT and sentence is not None:
-                    raise MeasurementError(f"{self._model.name}, {self._runtime.name}: the default settings fail: {sentence}")
+                    raise MeasurementError(f"{self._model.name}, {self._subject.name}: the default settings fail: {sentence}")
                 self._progress.say(f"[{len(self._search.trials)}] {shown(settings)}: {self._costs(self._search.trials[-1], run)}")
             if not in_time:
                 return False
@@ -174,7 +143,7 @@ class _Tuner:
         asked = []
         for settings in wanted:
             repeats[settings] += 1
-            variant, repeat = self._variant(settings, shown(settings)), self._repeats(settings) + repeats[settings]
+            variant, repeat = self._subject.variant(settings, shown(settings)), self._repeats(settings) + repeats[settings]
             suite = replace(self._suite, variants=(variant,), runs=_SEARCH_RUNS, timeout_ns=timeout_ns)
             sought = Sought(repeats={shown(settings): (repeat,)})
             if reference is not None:
@@ -209,18 +178,15 @@ class _Tuner:
 
     def _compared(self, orders: Sequence[Order]) -> Iterator[Run]:
         """Measure. Each Run gets the distance of its outputs from the default's, those of the first default that succeeds."""
-        asked = self._outputs.asked(orders)
+        asked = orders if self._subject.is_program else self._outputs.asked(orders)
         for run in campaign.measure(asked, Quiet(self._progress, len(self._search.trials)), lambda line: None):
-            run = self._outputs.compared(run, (run.job.knobs, run.job.threads) == (self._fixed, self._threads))
+            settings = run.job.knobs, run.job.threads, run.job.env
+            run = self._outputs.compared(run, settings == (self._default.knobs, self._default.threads, self._default.env))
             self._keep_run(store.encode(run))
             yield run
 
     def _order(self, settings: Settings, name: str, runs: int = _SEARCH_RUNS) -> Order:
-        return order(replace(self._suite, runs=runs), self._model, self._variant(settings, name))
-
-    def _variant(self, settings: Settings, name: str) -> Variant:
-        knobs, threads = split(settings)
-        return Variant(runtime=self._request.suite.only.runtime, name=name, set=knobs, threads=threads, python=self._python)
+        return self._subject.order(settings, name, runs)
 
     def _check_machine(self, run: Run) -> None:
         """Raises InputError for a Run of a machine with which others of this search must not be compared."""
@@ -237,27 +203,13 @@ class _Tuner:
             self._version = self._version or version
             if version != self._version:
                 raise InputError(
-                    f"{run.machine.name} has {self._runtime.name} {version}, and a machine before it {self._version}: install one"
+                    f"{run.machine.name} has {self._subject.name} {version}, and a machine before it {self._version}: install one"
                 )
 
     def _take_up(self, run: Run) -> None:
-        job = run.job
-        counts = self._request.threads or (None,)
-        if (job.model.sha256, job.runtime) != (self._model.sha256, self._runtime.name) or job.threads not in counts:
-            raise InputError("the runs in the -o file are of another model, runtime or thread count")
-        if job.verifies:
-            return
-        texts = written(job.knobs)
-        settings = frozenset(
-            self._written.get((key, value), (key, texts[key])) for key, value in job.knobs.items() if key not in self._fixed
-        )
-        if job.threads != self._threads:
-            settings |= {(THREADS, str(job.threads))}
-        if any(key in job.knobs and job.knobs[key] != value for key, value in self._fixed.items()):
-            raise InputError("the runs in the -o file were measured with other --set")
-        if self._request.fleet is None and run.about and self._runtime.version and run.about.runtime_version != self._runtime.version:
-            raise InputError(f"the runs in the -o file are of {job.runtime} {run.about.runtime_version}, not {self._runtime.version}")
-        self._note(settings, run)
+        settings = self._subject.settings_of(run)
+        if not run.job.verifies:
+            self._note(settings, run)
 
     def _note(self, settings: Settings, run: Run | str) -> None:
         """Take a trial; one that the fleet gave up is a sentence, and failed."""
@@ -296,7 +248,7 @@ class _Tuner:
         """The time of a fresh run of each: as long as its trial took, and its further iterations, and a little more."""
         usual = statistics.median(self._took_ns)
         points = {point.settings: point.time for point in self._search.points()}
-        more = _VERIFYING_RUNS - _SEARCH_RUNS
+        more = 0 if self._subject.is_program else _VERIFYING_RUNS - _SEARCH_RUNS
         return 1.1 * sum(self._took_by.get(settings, usual) + more * points.get(settings, self._search.base.time) for settings in wanted)
 
     # -- verifying
@@ -338,7 +290,7 @@ class _Tuner:
 
     def _verified_there(self, fleet: Machines, wanted: Sequence[Settings], rounds: int) -> dict[Settings, list[Run]]:
         """The same as one comparison, on one machine; nothing if the fleet gives it up."""
-        variants = tuple(self._variant(settings, f"#{number} {shown(settings)}") for number, settings in enumerate(wanted))
+        variants = tuple(self._subject.variant(settings, f"#{number} {shown(settings)}") for number, settings in enumerate(wanted))
         suite = replace(self._suite, variants=variants, runs=_VERIFYING_RUNS, repeats=rounds)
 
         def late(runs: Sequence[Run]) -> bool:
@@ -376,7 +328,7 @@ class _Tuner:
         kept.sort(key=lambda proposal: proposal.peak)
         return Tuned(
             model=self._model.name,
-            runtime=self._runtime.name,
+            runtime=self._subject.name,
             goal=self._request.goal,
             default=default,
             proposals=tuple(kept),
@@ -389,9 +341,12 @@ class _Tuner:
             tolerance=self._request.tolerance,
             runs=tuple(run for runs in verified.values() for run in runs) if sure else tuple(self._plain_runs()),
             repeats=min(map(len, verified.values())) if sure else 0,
-            threads=self._threads,
+            threads=self._default.threads,
             shapes=inputs.shapes_that_run(Path(self._model.path), self._suite.shapes, self._suite.inputs) or {},
-            assumed=self._assumed,
+            assumed=self._default.assumed,
+            timed=_timed(verified[DEFAULT][0] if sure else self._tried[0][1]),
+            compares=not self._subject.is_program,
+            given=self._request.defaults,
         )
 
     def _plain_runs(self) -> Iterator[Run]:
@@ -418,7 +373,7 @@ class _Tuner:
             times=times,
             output_error=error,
             changes_outputs=error is not None and error > self._request.tolerance,
-            command=command_of(self._request, settings),
+            command=command_of(self._request, settings, order),
             variables={name: value for name, value in order.env.items() if value is not None},
         )
 
@@ -426,6 +381,17 @@ class _Tuner:
 def _trial(settings: Settings, run: Run, tolerance: float) -> Trial:
     mark = run.mark(timed_phase([run]))
     peak = metrics.value(run, PEAK, metrics.METRICS["rss_peak_bytes"])
-    if not run.outcome.ok or peak is None or mark is None or not mark.times_ns:
+    time_ns: float | None = statistics.median(mark.times_ns) if mark is not None and mark.times_ns else None
+    if run.job.runtime == COMMAND:
+        execute = run.mark(EXECUTE)
+        time_ns = execute.time_ns if execute is not None else sum(each.time_ns for each in run.marks) or None
+    if not run.outcome.ok or peak is None or time_ns is None:
         return Trial(settings, None, None)
-    return Trial(settings, peak, statistics.median(mark.times_ns), run.output_error is not None and run.output_error > tolerance)
+    return Trial(settings, peak, time_ns, run.output_error is not None and run.output_error > tolerance)
+
+
+def _timed(run: Run) -> str:
+    """What the time of a run is of: an iteration, or of a program the phase EXECUTE, or all that it does."""
+    if run.job.runtime != COMMAND:
+        return ITERATION
+    return EXECUTE if run.mark(EXECUTE) is not None else RUN

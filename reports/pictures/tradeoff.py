@@ -16,7 +16,7 @@ from memprof.base.errors import InputError
 from memprof.records import metrics, summary
 from memprof.records.metrics import Metric
 from memprof.records.summary import Key
-from memprof.records.types import Run
+from memprof.records.types import RUN, Run
 
 from ..rows import named
 from ..tables.grid import Unit, choose_unit
@@ -91,6 +91,7 @@ def _render(runs: Sequence[Run], metric: Metric, phase: str) -> Figure:
     )
     shown = {model: model_points for model, model_points in points.items() if model_points}
     several = len(points) > 1
+    timed = "Duration" if all(_timed(group) == RUN for group in grouped.values()) else "Latency, one iteration"
     panels = {model: _Panel(model_points, units) for model, model_points in shown.items()}
     title = "Latency against memory" if several else f"Latency against memory: {next(iter(points))}"
     heights = [(0.26 if several else 0) + _HIGH + _BELOW + panel.key_height for panel in panels.values()]
@@ -103,7 +104,7 @@ def _render(runs: Sequence[Run], metric: Metric, phase: str) -> Figure:
         if several:
             sheet.heading(top, model)
         across = lettering.label(units[0].caption(metric.title + choosing.in_phase(phase)), 8.0, style.SMALL)
-        panel.draw(sheet, top + (0.26 if several else 0), across, units[1].caption("Latency, one iteration"))
+        panel.draw(sheet, top + (0.26 if several else 0), across, units[1].caption(timed))
         top += high
     return sheet.figure
 
@@ -122,13 +123,18 @@ def _points(block: Mapping[Key, list[Run]], called: Mapping[Key, str], metric: M
     latency = metrics.METRICS["time_ns"]
     points = []
     for key, group in block.items():
-        where = summary.timed_phase(group)
+        where = _timed(group)
         both = [(metrics.value(run, phase, metric), metrics.value(run, where, latency)) for run in group if run.complete]
         having = [(memory, time) for memory, time in both if memory is not None and time is not None]
         if having:
             memory, time = zip(*having, strict=True)
             points.append(Point(called[key], memory, time))
     return points
+
+
+def _timed(group: Sequence[Run]) -> str:
+    """The phase whose time counts: for a program without phases, all of it."""
+    return RUN if any(run.mark(RUN) is not None for run in group) else summary.timed_phase(group)
 
 
 class _Panel:

@@ -11,6 +11,7 @@ from memprof.explain.records import (
     IN_USE,
     KEPT,
     LIBRARIES,
+    MAPPED,
     MODEL_FILE,
     ONCE,
     REPACKED,
@@ -46,6 +47,7 @@ FILLS = {
     IN_USE: Fill("#009E73"),
     KEPT: Fill("#CC79A7", "....", "#5C2C49"),
     FILES: Fill("#F0E442", "--", "#6B6400"),
+    MAPPED: Fill("#8C6BB1"),
     REST: Fill("#FFFFFF", "", "#555555"),
 }
 
@@ -66,7 +68,9 @@ def title(explanation: Explanation) -> str:
     threads = f", {counted(explanation.threads, 'thread')}" if explanation.threads else ""
     knobs = f" with {', '.join(f'{name}={value}' for name, value in written(explanation.knobs).items())}" if explanation.knobs else ""
     shapes = shaped(explanation.shapes, explanation.assumed)
-    return f"{explanation.model.name} in {explanation.runtime} {explanation.runtime_version}{knobs}{threads}{shapes}"
+    runtime = f"{explanation.runtime} {explanation.runtime_version}".rstrip()
+    what = runtime if explanation.model.name == runtime else f"{explanation.model.name} in {runtime}"
+    return f"{what}{knobs}{threads}{shapes}"
 
 
 def warned(explanation: Explanation) -> list[str]:
@@ -161,9 +165,10 @@ def notes(explanation: Explanation) -> list[str]:
                 f"{where(last.name)} a copy of {1 - last.unplaced_bytes / explanation.counted_bytes:.1%} of the counted weights' bytes was found,"
                 f" and none of {counted(last.unplaced_tensors, 'tensor')}, {format_bytes(last.unplaced_bytes)}"
             )
-    notes.append(
-        "weights beyond one copy: resident bytes of all copies of each tensor but one; in files, the kernel can drop them and read them again"
-    )
+    if any(phase.beyond_one_bytes is not None for phase in explanation.phases):
+        notes.append(
+            "weights beyond one copy: resident bytes of all copies of each tensor but one; in files, the kernel can drop them and read them again"
+        )
     return notes
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
 from memprof.records.metrics import BYTES, NS
-from memprof.tune.answer import Proposal, Tuned, shown
+from memprof.tune.answer import ITERATION, Proposal, Tuned, shown
 
 from ..shapes import shaped
 from . import grid
@@ -29,8 +29,8 @@ def section(tuned: Tuned, unit: str | None = None, bold: bool = True) -> Section
     """The table of the default and every proposal, and notes on the search. bold: changed outputs are marked so."""
     size = _unit(tuned, unit)
     time = grid.choose_unit(NS, [proposal.time for _, proposal in _named(tuned)])
-    header = ("", "settings", f"PEAK ({size.name})", "of default", f"iteration ({time.name})", "of default", "outputs")
-    rows = tuple(
+    header: tuple[str, ...] = ("", "settings", f"PEAK ({size.name})", "of default", f"{tuned.timed} ({time.name})", "of default", "outputs")
+    rows: tuple[tuple[str, ...], ...] = tuple(
         (
             name,
             shown(proposal.settings),
@@ -42,6 +42,8 @@ def section(tuned: Tuned, unit: str | None = None, bold: bool = True) -> Section
         )
         for name, proposal in _named(tuned)
     )
+    if not tuned.compares:
+        header, rows = header[:-1], tuple(row[:-1] for row in rows)
     return Section("", (Table("", header, rows, 2),), tuple(_notes(tuned, bold)))
 
 
@@ -69,17 +71,19 @@ def _outputs(proposal: Proposal, bold: bool) -> str:
 def _finding(tuned: Tuned, say: Say, unit: str | None) -> str:
     size = _unit(tuned, unit)
     threads = f", {counted(tuned.threads, 'thread')}" if tuned.threads else ""
-    name = f"{say(tuned.model)}, {say(tuned.runtime)}{threads}{say(shaped(tuned.shapes, tuned.assumed))}"
+    what = tuned.model if tuned.model == tuned.runtime else f"{tuned.model}, {tuned.runtime}"
+    name = f"{say(what)}{threads}{say(shaped(tuned.shapes, tuned.assumed))}"
     if tuned.best is None:
         wanted = f"within {format_bytes(tuned.goal.budget)}" if tuned.goal.budget is not None else "below the default's peak"
         kept = " and leave the outputs as they are" if any(proposal.changes_outputs for proposal in tuned.proposals) else ""
         return f"{name}: no settings were found that stay {wanted}{kept}."
     if tuned.best is tuned.default:
         return f"{name}: the default keeps within {format_bytes(tuned.goal.budget or 0)}, and nothing that does is faster."
+    timed = "per iteration" if tuned.timed == ITERATION else f"in {tuned.timed}"
     share, longer = tuned.best.peak / tuned.default.peak, tuned.best.time / tuned.default.time
     return (
         f"{name}: `{shown(tuned.best.settings)}` peaks at {grid.number(tuned.best.peak / size.size)} {size.name}, {share:.1%} of the default's "
-        f"{grid.number(tuned.default.peak / size.size)} {size.name}, and takes {longer:.1%} of its time per iteration."
+        f"{grid.number(tuned.default.peak / size.size)} {size.name}, and takes {longer:.1%} of its time {timed}."
     )
 
 
@@ -96,6 +100,10 @@ def _notes(tuned: Tuned, bold: bool) -> list[str]:
         notes.append(f"Not verified: medians of the search's {trials}.")
     if not tuned.complete:
         notes.append("The search was not finished; with more time it may find better settings.")
+    if tuned.given:
+        notes.append(f"The default has {', '.join(f'{name}={value}' for name, value in tuned.given.items())}.")
+    if not tuned.compares:
+        notes.append("The outputs of a program are not compared: whether they stay the same is yours to see.")
     if any(proposal.changes_outputs for proposal in tuned.proposals):
         marked = f"{'bold' if bold else 'said to differ'} beyond {tuned.tolerance:g}"
         notes.append(f"Outputs: the largest difference from the default's over their largest magnitude; {marked}.")
@@ -120,6 +128,9 @@ def _plain(tuned: Tuned) -> dict[str, Any]:
         "complete": tuned.complete,
         "verified": tuned.verified,
         "repeats": tuned.repeats,
+        "timed": tuned.timed,
+        "outputs_compared": tuned.compares,
+        "given": dict(tuned.given),
         "threads": tuned.threads,
         "shapes": {name: list(shape) for name, shape in tuned.shapes.items()},
         "assumed": {name: list(shape) for name, shape in tuned.assumed.items()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,9 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import recorder_runs, sample_runs
+from support import native_programs, recorder_runs, sample_runs
+from support.compiler import once_compiled
 
 from memprof.campaign import campaign, recorder_client
+from memprof.programs.runtimes import runners_path
 from memprof.records import store
 from memprof.records.types import Run
 from memprof.subjects.orders import plan
@@ -188,3 +191,112 @@ def test_held_runs_in_own_rows() -> None:
     assert alone.job.variant == "a (held)"
     (plain,), said = store.told_apart(runs[:1])
     assert (plain.job.variant, said) == ("a", [])
+
+
+# -- programs
+
+
+ALLOCATES = """#include <stdlib.h>
+#include <string.h>
+#include <stdio.h>
+#include <unistd.h>
+static char *volatile blocks[9]; /* or the compiler leaves them out */
+static void more(int at, size_t mib) { blocks[at] = malloc(mib << 20); memset(blocks[at], at + 1, mib << 20); }
+"""
+PLAIN = "int main(void) { more(0, 30); usleep(300000); return blocks[0][9] == 0; }"
+LINES = """int main(void) { more(0, 30); puts("loaded"); fflush(stdout); sleep(1); more(1, 10); puts("ran"); fflush(stdout); sleep(1); return 0; }"""
+MARKED = """#include "memprof.h"
+int main(void) {
+    memprof_begin("MODEL_LOAD"); more(0, 30); memprof_end();
+    memprof_begin("EXECUTE"); more(1, 10); memprof_end();
+    return 0; }"""
+READS = """#include "memprof.h"
+#include <sys/stat.h>
+int main(int count, char **words) {
+    struct stat facts; FILE *file = fopen(words[count - 1], "rb");
+    fstat(fileno(file), &facts);
+    memprof_begin("MODEL_LOAD");
+    blocks[0] = malloc((size_t)facts.st_size); blocks[1] = malloc((size_t)facts.st_size);
+    if (fread(blocks[0], 1, (size_t)facts.st_size, file) == 0) return 1;
+    memcpy(blocks[1], blocks[0], (size_t)facts.st_size);
+    memprof_end();
+    return 0; }"""
+
+
+def engine(tmp_path: Path, body: str) -> str:
+    path = tmp_path / "engine"
+    path.write_bytes(once_compiled("gcc", "engine.c", ALLOCATES + body, f"-I{native_programs.HEADER.parent}").read_bytes())
+    path.chmod(0o755)
+    return str(path)
+
+
+def explained(memprof, tmp_path: Path, *words: str):
+    done = memprof("explain", "--json", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def in_use(answer: dict, phase: str) -> int:
+    slices = next(look["slices"] for look in answer["phases"] if look["name"] == phase)
+    return sum(part["bytes"] for part in slices if part["name"] == "activations and arenas in use")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"), [(MARKED, ()), (LINES, ("--phase-regex", "load=^loaded", "--phase-regex", "execute=^ran"))], ids=["marks", "lines"]
+)
+def test_program_explained_at_phases(memprof, tmp_path: Path, nothing_left, body: str, words: tuple[str, ...]) -> None:
+    answer = explained(memprof, tmp_path, *words, "--", engine(tmp_path, body))
+
+    sizes = [in_use(answer, phase) / MIB for phase in ("MODEL_LOAD", "EXECUTE")]
+    # A line tells of an end a moment later: a busy machine may see the program asleep behind it, and no later.
+    assert sizes == pytest.approx([30, 40], abs=0.5)
+    assert answer["runtime"] == "engine"
+    assert "copies of weights need a model: name it before --" in answer["remarks"]
+    assert not answer["findings"]
+
+
+def test_program_without_phases_explained_near_peak(memprof, tmp_path: Path, nothing_left) -> None:
+    answer = explained(memprof, tmp_path, "--", engine(tmp_path, PLAIN))
+
+    assert [look["name"] for look in answer["phases"]] == ["RUN/peak"]
+    assert 25 * MIB < in_use(answer, "RUN/peak") < 31 * MIB
+    assert answer["phases"][0]["beyond_one_bytes"] is None
+
+
+@pytest.mark.parametrize(
+    "words", [("model.onnx", "--", "{engine}", "{model}"), ("--", "{engine}", "model.onnx")], ids=["given", "among words"]
+)
+def test_copies_counted_in_program(memprof, tmp_path: Path, nothing_left, words: tuple[str, ...]) -> None:
+    assert memprof("zoo", "shared_if", "--format", "onnx", "--size", "8MiB", "-o", "model.onnx", cwd=tmp_path).returncode == 0
+    path = engine(tmp_path, READS)
+
+    answer = explained(memprof, tmp_path, *(word.replace("{engine}", path) for word in words))
+
+    look = next(look for look in answer["phases"] if look["name"] == "MODEL_LOAD")
+    assert answer["weight_bytes"] == pytest.approx(8 * MIB, rel=0.1)
+    assert look["beyond_one_bytes"] == pytest.approx(answer["counted_bytes"], rel=0.02)
+    assert answer["model"]["name"] == "model.onnx"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (("--phase", "load=main", "--", "{engine}"), 2, "a program that gdb follows cannot be held for a look"),
+        (("--verify", "--", "{engine}"), 2, "--verify measures the knobs of a runtime"),
+        (("--", "true"), 4, "true: it was over before it could be stopped and looked at; mark its phases"),
+    ],
+)
+def test_program_that_cannot_be_explained(memprof, tmp_path: Path, nothing_left, words: tuple[str, ...], code: int, sentence: str) -> None:
+    path = engine(tmp_path, PLAIN)
+    done = memprof("explain", *(word.replace("{engine}", path) for word in words), cwd=tmp_path)
+    assert (done.returncode, sentence in done.stderr) == (code, True), done.stderr
+
+
+def test_script_with_marks_explained(memprof, tmp_path: Path, nothing_left) -> None:
+    (tmp_path / "memprof_marks.py").write_bytes((runners_path() / "memprof_marks.py").read_bytes())
+    (tmp_path / "train.py").write_text('from memprof_marks import phase\nwith phase("EPOCH"):\n    held = bytearray(b"1" * (30 << 20))\n')
+
+    answer = explained(memprof, tmp_path, "--", sys.executable, "train.py")
+
+    assert [look["name"] for look in answer["phases"] if "/" not in look["name"]] == ["STARTUP", "EPOCH"]
+    assert in_use(answer, "EPOCH") == pytest.approx(30 * MIB, abs=3 * MIB)

@@ -377,3 +377,53 @@ def test_tune_leaves_no_temporary_files(tuned, tmp_path, monkeypatch):
     tuned(*FIXED, "--try", "idle=b", try_=())
 
     assert os.listdir(scratch) == []
+
+
+PROGRAM = """import os, sys
+memory = bytearray(int(sys.argv[2]) * (4 << 20))
+more = bytearray(int(os.environ["COPIES"]) * (6 << 20))
+for block in (memory, more):
+    for at in range(0, len(block), 4096):
+        block[at] = 1
+"""
+
+
+@pytest.mark.long
+def test_tune_of_program(memprof, tmp_path):
+    (tmp_path / "engine.py").write_text(PROGRAM)
+    words = ["--try", "env.COPIES=2,1", "--try", "batch=2,8,1", "--set", "malloc_arenas=1", "-o", "runs.jsonl", "--json"]
+    engine = ["--", sys.executable, "engine.py", "--batch", "{batch}"]
+    tries = ["--try", "malloc_mmap_threshold=64KiB"]
+
+    done = memprof("tune", *words, *tries, "--time", "200s", *engine, cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["best"] == {"batch": "1", "env.COPIES": "1"}
+    assert answer["given"] == {"env.COPIES": "2", "batch": "2"}
+    best = next(proposal for proposal in answer["proposals"] if proposal["settings"] == answer["best"])
+    assert answer["default"]["rss_peak_bytes"] - best["rss_peak_bytes"] == pytest.approx(10 * MIB, abs=MIB)
+    assert answer["verified"] and answer["timed"] == "RUN" and not answer["outputs_compared"]
+    assert best["output_error"] is None
+    command = shlex.split(best["command"])
+    assert command[:2] == ["memprof", "exec"]
+    again = memprof("exec", "-o", "again.jsonl", *command[2:], cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    (run,) = store.load([tmp_path / "again.jsonl"]).runs
+    assert max(mark.rss_peak_bytes for mark in run.marks) == pytest.approx(best["rss_peak_bytes"], abs=MIB)
+
+    more = memprof("tune", *words, *tries, "--append", "--time", "1s", *engine, cwd=tmp_path)
+    assert more.returncode == 0, more.stderr
+    assert json.loads(more.stdout)["trials"] >= answer["trials"]
+
+
+def test_tune_variables_of_runtime(memprof, folder):
+    done = memprof(
+        *("tune", "model.bin", "-r", "./mine.py", *COMMON, *FIXED, "--set", "idle=a", "--try", "env.MALLOC_TOP_PAD_=0,33554432"),
+        *("--time", "60s", "--json", "-o", "runs.jsonl"),
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    values = {run.job.env["MALLOC_TOP_PAD_"] for run in store.load([folder / "runs.jsonl"]).runs}
+    assert values == {"0", "33554432"}
+    assert json.loads(done.stdout)["given"] == {"env.MALLOC_TOP_PAD_": "0"}

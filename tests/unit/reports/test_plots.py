@@ -495,6 +495,16 @@ def test_tradeoff_medians_without_failed_repeats():
     assert [line.get_xydata().tolist() for line in axes.lines if line.get_marker() == "o"] == [[[272, 22]], []]
 
 
+def test_tradeoff_program_by_its_duration():
+    whole = run("engine")
+    mark = dataclasses.replace(whole.marks[-1], phase="RUN", times_ns=(), begin_ns=0, end_ns=7_000_000)
+
+    axes = tradeoff.render([dataclasses.replace(whole, marks=(mark,))]).axes[0]
+
+    assert [line.get_ydata().tolist() for line in axes.lines if line.get_marker() == "o"] == [[7], []]
+    assert axes.get_ylabel() == "Duration (ms)"
+
+
 def test_tradeoff_beaten_point_hollow():
     slow = run("slow", extra_mib=50)
     figure = tradeoff.render([run("good"), slow])
