@@ -101,15 +101,14 @@ def _request(
     trust_runs: bool,
     fleet: Machines | None,
 ) -> TuneRequest:
-    from ..programs.runtimes import split_setting
-    from ..subjects.suite import parse_threads
+    from ..subjects.values import parse_pair, parse_threads
     from ..tune.answer import THREADS, TuneRequest
     from ..tune.search import Goal
 
     goal = Goal(parse_ratio(max_latency) if max_latency else None, parse_bytes(budget) if budget else None)
     if goal.max_time is not None and goal.budget is not None:
         raise UsageError("--max-latency and --budget are two goals: give one")
-    values = {name: texts.split(",") for name, texts in (split_setting(text) for text in tries)}
+    values = {name: texts.split(",") for name, texts in (parse_pair(text) for text in tries)}
     if THREADS in values:
         if suite.threads:
             raise UsageError("--threads and --try threads say the same: give one")

@@ -397,14 +397,6 @@ def located(name: str, python: str | None, machine: Asked = _THIS_MACHINE) -> tu
     )
 
 
-def split_setting(text: str) -> tuple[str, str]:
-    """KEY and VALUE of `KEY=VALUE`. Raises UsageError for anything else."""
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise UsageError(f"{text!r} is not a setting: write KEY=VALUE")
-    return key, value
-
-
 def unknown_knob(name: str, runtimes: Sequence[Runtime]) -> UsageError:
     """The error for a knob that none of these runtimes has."""
     known = sorted({knob.name for runtime in runtimes for knob in runtime.knobs})

@@ -23,7 +23,7 @@ from .settings import SETTINGS, Setting
 from .suite import Suite, variants_of
 
 _PATHS = ("python", "inputs", "cwd")
-_BY_NAME = {setting.name: setting for setting in SETTINGS}
+_BY_NAME = {setting.name: setting for setting in SETTINGS if setting.name != "drive"}  # a load is of one server
 
 
 def with_defaults(suite: Suite, say: Callable[[str], None], on_fleet: bool = False, varied: Collection[str] = ()) -> Suite:

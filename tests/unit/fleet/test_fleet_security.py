@@ -54,7 +54,7 @@ def test_fleet_options_need_fleet(memprof):
 
 @pytest.mark.parametrize("command", ["run", "scale", "tune", "bisect", "grow", "explain"])
 def test_help_of_on_names_fleet(memprof, command):
-    on = memprof(command, "--help").stdout.partition("\n  --on ")[2].partition("\n  --")[0]
+    on = memprof(command, "--help-all").stdout.partition("\n  --on ")[2].partition("\n  --")[0]
     assert ("dask:ADDRESS" in on) == (command not in ("grow", "explain"))
 
 
