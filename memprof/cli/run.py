@@ -142,16 +142,20 @@ def _suite(
     suite_file: str | None,
     place: Place,
 ) -> Suite:
+    from ..places.place import HERE
     from ..subjects.settings import fields
     from ..subjects.suite import Suite, parse_cmd, parse_variant, read
 
     kinds = {"runtime"} if runtimes or variants else set()
     kinds |= {"program"} if cmds else set()
+    kind = kinds.pop() if len(kinds) == 1 and suite_file is None else ""
+    if kind == "program" and place is not HERE:  # the interpreter there is also the recorder's, to which `reaching` has given it
+        settings = {**settings, "python": None}
     flags = Suite(
         models=models,
         runtimes=runtimes,
         variants=(*map(parse_variant, variants), *map(parse_cmd, cmds)),
         place=place,
-        **fields(settings, kinds.pop() if len(kinds) == 1 and suite_file is None else ""),
+        **fields(settings, kind),
     )
     return flags.over(read(Path(suite_file))) if suite_file else flags

@@ -93,7 +93,8 @@ def test_bisect_of_program(index, memprof, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_bisect_of_growing_program(index, memprof, tmp_path: Path) -> None:
-    code = "import ballast, sys\nfor number in range(int(sys.argv[1])):\n    ballast.work()\n    print('served', flush=True)\n"
+    # It waits first: on a busy machine the recorder may come to its first look late.
+    code = "import ballast, sys, time\ntime.sleep(0.5)\nfor number in range(int(sys.argv[1])):\n    ballast.work()\n    print('served', flush=True)\n"
     (tmp_path / "serve.py").write_text(code)
     words = ["--package", "ballast-box", "--from", "1.0", "--to", "1.1", "--metric", "growth_bytes", "--phase-regex", "request=^served"]
 

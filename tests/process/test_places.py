@@ -641,7 +641,7 @@ def test_connection_kept_during_long_look(place):
     order = replace(order, job=replace(order.job, hold=True), hold_at={"": 1})
     (run,) = campaign.measure([order], recorder_runs.Silent(), lambda line: None, look)
 
-    assert looked == ["/peak"] and run.outcome.ok
+    assert looked == ["RUN/peak"] and run.outcome.ok
 
 
 def _measured(place, program: str) -> None:

@@ -14,6 +14,7 @@ from memprof.base.errors import MeasurementError
 from memprof.gate.confirmation import orders_again
 from memprof.records import metrics, summary
 from memprof.records.metrics import METRICS
+from memprof.records.summary import place_of
 from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite, Variant
 
@@ -122,4 +123,4 @@ def test_release_setting_kept_when_remeasured(scenario):
         (order,) = plan(suite).orders
         assert order.job.release is release
         again = replace(run(), job=order.job, machine=order.place.machine())
-        assert [order.job.release for order in orders_again([again], (order.job.model.name, "synthetic", None))] == [release]
+        assert [order.job.release for order in orders_again([again], place_of(again.job))] == [release]

@@ -388,6 +388,9 @@ for block in (memory, more):
 """
 
 
+THRESHOLD = {"malloc_mmap_threshold": "64KiB"}
+
+
 @pytest.mark.long
 def test_tune_of_program(memprof, tmp_path):
     (tmp_path / "engine.py").write_text(PROGRAM)
@@ -399,7 +402,8 @@ def test_tune_of_program(memprof, tmp_path):
 
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
-    assert answer["best"] == {"batch": "1", "env.COPIES": "1"}
+    # malloc's threshold may take some pages less or more.
+    assert {"batch": "1", "env.COPIES": "1"}.items() <= answer["best"].items() <= {"batch": "1", "env.COPIES": "1", **THRESHOLD}.items()
     assert answer["given"] == {"env.COPIES": "2", "batch": "2"}
     best = next(proposal for proposal in answer["proposals"] if proposal["settings"] == answer["best"])
     assert answer["default"]["rss_peak_bytes"] - best["rss_peak_bytes"] == pytest.approx(10 * MIB, abs=MIB)

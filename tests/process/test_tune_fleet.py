@@ -18,6 +18,7 @@ from memprof.base.errors import InputError, MeasurementError
 from memprof.campaign.progress import Silent
 from memprof.fleet import worker_loop
 from memprof.fleet.search_client import Answer
+from memprof.models.identity import identify
 from memprof.records import store
 from memprof.records.types import About, Attempt
 from memprof.tune import candidates, tuner
@@ -70,7 +71,7 @@ class Fleet:
         marks = tuple(replace(mark, times_ns=(20_000_000 if knobs["slow"] == "yes" else 5_000_000,) * 5) for mark in run.marks)
         error = None if not each.sought.outputs else 0.0 if knobs["rounding"] == "exact" else 0.01
         path = Path(each.suite.models[0]).resolve()
-        job = replace(run.job, model=tuner.identify(str(path)), runtime=str(path.with_name("mine.py")), verifies=each.sought.verifies)
+        job = replace(run.job, model=identify(str(path)), runtime=str(path.with_name("mine.py")), verifies=each.sought.verifies)
         attempt = Attempt("c", 1, 1, "there", LABELS)
         return replace(run, job=job, marks=marks, about=About("1", "3.11"), attempt=attempt, output_error=error)
 
