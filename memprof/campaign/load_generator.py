@@ -142,7 +142,7 @@ class Driving:
             return list(pool.map(self._request, numbers))
 
     def _follow(self, use: Use, numbers: range) -> list[_Answer]:
-        """Ask, with a look at the server's memory between the requests, as long as there is time; the sum of all answers."""
+        """Ask, with a look at the server's memory between the requests, as long as there is time; the tokens of all answers as one."""
         end_ns = time.monotonic_ns() + use.time_ns if use.time_ns else None
         done, total = 0, _Answer(0)
         self._look(word="counted", phase=REQUEST, units={"request": 0})
@@ -150,7 +150,7 @@ class Driving:
             answers = self._ask_for(numbers[done : done + self._drive.parallel])
             done += len(answers)
             total = _Answer(
-                total.time_ns + sum(answer.time_ns for answer in answers),
+                0,
                 None,
                 total.prompt + sum(answer.prompt for answer in answers),
                 total.generated + sum(answer.generated for answer in answers),

@@ -67,13 +67,10 @@ def command(
 
 def _suite(words: tuple[str, ...], variant: str | None, settings: Mapping[str, Any], place: Place) -> Suite:
     from ..programs.commands import of_words
-    from ..records.types import COMMAND
     from ..subjects.settings import fields
-    from ..subjects.suite import Suite, Variant
+    from ..subjects.suite import Suite, of_command
 
     command = of_words(words)
-    command = replace(command, name=variant or command.name)
-    suite = Suite(
-        variants=(Variant(runtime=COMMAND, name=command.name, command=command),), place=place, stdin=True, **fields(settings, "program")
-    )
+    own = of_command(replace(command, name=variant or command.name))
+    suite = Suite(variants=(own,), place=place, stdin=True, **fields(settings, "program"))
     return suite if suite.repeats is not None else replace(suite, repeats=1)

@@ -95,9 +95,8 @@ class Words:
         """The suite of these words, measured there, with the defaults of memprof's configuration. on_fleet, varied: see with_defaults. Raises
         UsageError."""
         from ..programs.commands import of_words
-        from ..records.types import COMMAND
         from ..subjects.configuration import with_defaults
-        from ..subjects.suite import Suite, Variant
+        from ..subjects.suite import Suite, Variant, of_command
         from . import talk
 
         if self.program and self.runtime is not None:
@@ -105,8 +104,7 @@ class Words:
         variants: tuple[Variant, ...] = ()
         kind = "program" if self.program else "runtime" if self.runtime is not None else ""
         if self.program:
-            command = of_words(self.program)
-            variants = (Variant(runtime=COMMAND, name=command.name, command=command),)
+            variants = (of_command(of_words(self.program)),)
         elif self.runtime is not None:
             variants = (Variant(runtime=self.runtime),)
         suite = Suite(models=self.models, variants=variants, place=place, **fields(self.settings, kind))

@@ -33,16 +33,14 @@ class Place(NamedTuple):
         return Key(self.model, self.variant, self.threads, machine, self.version, self.side)
 
 
-@dataclass(frozen=True)
-class Key:
-    """Two Runs with the same key are repeats of one another. machine: its name, or that of the kind whose machines are interchangeable."""
+class Placed:
+    """What was measured on a machine, and has a place."""
 
     model: str
     variant: str
     threads: int | None
-    machine: str
-    version: str | None = None
-    side: JobSide | None = None
+    version: str | None
+    side: JobSide | None
 
     @property
     def place(self) -> Place:
@@ -53,6 +51,18 @@ class Key:
     def heading(self) -> str:
         """Its variant as reports name it."""
         return self.place.heading
+
+
+@dataclass(frozen=True)
+class Key(Placed):
+    """Two Runs with the same key are repeats of one another. machine: its name, or that of the kind whose machines are interchangeable."""
+
+    model: str
+    variant: str
+    threads: int | None
+    machine: str
+    version: str | None = None
+    side: JobSide | None = None
 
 
 @dataclass(frozen=True)

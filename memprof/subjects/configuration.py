@@ -19,10 +19,9 @@ from typing import Any
 from ..base import configuration_file
 from ..base.errors import InputError, UsageError, near_or_all
 from ..places.place import HERE
-from .settings import SETTINGS, Setting
+from .settings import SETTINGS, Setting, relative
 from .suite import Suite, variants_of
 
-_PATHS = ("python", "inputs", "cwd")
 _BY_NAME = {setting.name: setting for setting in SETTINGS if setting.name != "drive"}  # a load is of one server
 
 
@@ -74,8 +73,8 @@ def _value(path: Path, name: str, given: Any) -> Any:
     setting = _BY_NAME[name]
     try:
         word = _word(setting, given)
-        if name in _PATHS and (os.sep in word or name != "python"):
-            word = str(path.parent / os.path.expanduser(word))
+        if setting.path or (name == "python" and os.sep in word):  # python3.12 is looked for on PATH
+            word = relative(path.parent, word)
         return setting.value(word)
     except UsageError as error:
         raise InputError(f"{path}: default {name}: {error}") from None

@@ -362,5 +362,9 @@ def parse_variant(text: str) -> Variant:
 
 def parse_cmd(text: str) -> Variant:
     """`NAME=./app --model m.tflite` as a variant: see memprof.programs.commands. Raises UsageError."""
-    command = commands.parse(text)
+    return of_command(commands.parse(text))
+
+
+def of_command(command: Command) -> Variant:
+    """The command as a variant, which has its name."""
     return Variant(runtime=COMMAND, name=command.name, command=command)

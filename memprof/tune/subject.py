@@ -17,6 +17,7 @@ from ..base.errors import InputError, UsageError, near
 from ..models.identity import identify
 from ..programs import commands, runtimes
 from ..programs.commands import Command
+from ..programs.runtimes import Knob
 from ..records.settings import written
 from ..records.types import COMMAND, Job, Model, Run
 from ..subjects import command_orders, orders
@@ -28,6 +29,9 @@ from .search import DEFAULT, Needs, Settings
 
 # A word of a program that waits for a value. In a script with spaces, and behind a dollar sign, braces are the program's own.
 _BRACES = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+Written = Mapping[tuple[str, str], tuple[str, str]]
 
 
 class Subject(Protocol):
@@ -90,14 +94,7 @@ class _InRuntime:
         )
         self.candidates: Mapping[str, Sequence[str]] = candidates_of(runtime, request)
         self.needs: Needs = needs_of(runtime, self.candidates)
-        # A Run keeps values as the runtime's side reads them: 65536 for 64KiB.
-        checked = {knob.name: knob for knob in runtime.knobs}
-        self._written = {
-            (name, checked[name].check(value)): (name, value)
-            for name, values in self.candidates.items()
-            for value in values
-            if name in checked
-        }
+        self._written = _as_written(runtime.knobs, self.candidates)
 
     @cached_property
     def _default(self) -> Job:
@@ -117,10 +114,7 @@ class _InRuntime:
         counts = self._request.threads or (None,)
         if (job.model.sha256, job.runtime) != (self.model.sha256, self.name) or job.threads not in counts:
             raise InputError("the runs in the -o file are of another model, runtime or thread count")
-        texts = written(job.knobs)
-        settings = {self._written.get((key, value), (key, texts[key])) for key, value in job.knobs.items() if key not in default.knobs}
-        if job.threads != default.threads:
-            settings.add((THREADS, str(job.threads)))
+        settings = _beyond(default, job, self._written)
         if any(key in job.knobs and job.knobs[key] != value for key, value in default.knobs.items()):
             raise InputError("the runs in the -o file were measured with other --set")
         for name, first in self._request.defaults.items():
@@ -149,11 +143,7 @@ class _OfProgram:
         self.suite = replace(request.suite, runtimes=(), threads=request.threads[:1])
         self.candidates: Mapping[str, Sequence[str]] = candidates_of(runtime, request)
         self.needs: Needs = needs_of(runtime, self.candidates)
-        self._written = {
-            (name, knob.check(value)): (name, value)
-            for name, knob in command_orders.common_knobs().items()
-            for value in self.candidates.get(name, ())
-        }
+        self._written = _as_written(runtime.knobs, self.candidates)
         self.model = self._default.model
 
     @cached_property
@@ -184,12 +174,10 @@ class _OfProgram:
             raise InputError("the runs in the -o file are of another program, or of other words, values, phases or thread counts")
         if any(job.knobs.get(key) != value for key, value in fixed.items()):
             raise InputError("the runs in the -o file were measured with other --set")
-        texts = written(job.knobs)
-        settings = {self._written.get((key, value), (key, texts[key])) for key, value in job.knobs.items() if key not in fixed}
-        settings |= {(name, value) for name, value in filled.items() if value != self._request.defaults[name]}
-        if job.threads != default.threads:
-            settings.add((THREADS, str(job.threads)))
-        return frozenset(settings)
+        return frozenset(
+            _beyond(default, job, self._written)
+            | {(name, value) for name, value in filled.items() if value != self._request.defaults[name]}
+        )
 
     def _filled(self, job: Job) -> dict[str, str] | None:
         """The values that a Run's words and variables have where something was to be filled in, None if they are not those of this search."""
@@ -211,6 +199,20 @@ class _OfProgram:
             )
         found = re.fullmatch(f"(?:[^\0]*/)?{pattern}", "\0".join([*job.argv, *(str(job.env[name]) for name in sorted(job.env))]))
         return {name: found[f"value{number}"] for number, name in enumerate(tried)} if found else None
+
+
+def _as_written(knobs: Sequence[Knob], candidates: Mapping[str, Sequence[str]]) -> Written:
+    """Each candidate by its knob's name and its value as a Run keeps it: 65536 for 64KiB."""
+    return {(knob.name, knob.check(value)): (knob.name, value) for knob in knobs for value in candidates.get(knob.name, ())}
+
+
+def _beyond(default: Job, job: Job, as_written: Written) -> set[tuple[str, str]]:
+    """The knobs and the thread count that a job has beyond the default settings, as the candidates write them."""
+    texts = written(job.knobs)
+    settings = {as_written.get((key, value), (key, texts[key])) for key, value in job.knobs.items() if key not in default.knobs}
+    if job.threads != default.threads:
+        settings.add((THREADS, str(job.threads)))
+    return settings
 
 
 def _check_names(request: TuneRequest, command: Command, knobs: Sequence[str]) -> None:

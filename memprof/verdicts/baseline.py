@@ -31,7 +31,7 @@ import msgspec
 from ..base import files
 from ..base.errors import InputError, os_reason
 from ..records import metrics, settings, store, summary
-from ..records.summary import Key, Place, Row
+from ..records.summary import Key, Place, Placed, Row
 from ..records.types import JobSide, Machine, Run
 
 # The version of a baseline, in its first field, "memprof_baseline".
@@ -51,8 +51,8 @@ DEFAULT_METRICS = ("rss_peak_bytes", "anon_end_bytes")
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A variant of a model: the samples of its rows, and where they come from.
+class Entry(Placed):
+    """A variant of a model: the samples of its rows, and where they come from. The other side's entry with the same place is its counterpart.
 
     runs: how many were measured; failed: how many of them did not end well; failure: how the first of those ended, in words. settings: how
     they were measured (see memprof.records.settings), without paths that differ between checkouts.
@@ -70,16 +70,6 @@ class Entry:
     rows: tuple[Row, ...]
     version: str | None = None
     side: JobSide | None = None
-
-    @property
-    def place(self) -> Place:
-        """The other side's entry with the same place is its counterpart."""
-        return Place(self.model, self.variant, self.threads, self.version, self.side)
-
-    @property
-    def heading(self) -> str:
-        """Its variant as reports name it."""
-        return self.place.heading
 
     @property
     def key(self) -> Key:
