@@ -99,9 +99,9 @@ def format_bytes(count: float) -> str:
     """A size as people read it, in the binary unit that leaves one to four digits: `137.2 MiB`."""
     sign, size = ("-" if count < 0 else ""), abs(count)
     for name in ("B", "KiB", "MiB"):
-        limit = 1000 if name == "B" else 1024
-        if size < limit:
-            return f"{sign}{size:.0f} B" if name == "B" else f"{sign}{size:.1f} {name}"
+        limit, digits = (1000, 0) if name == "B" else (1024, 1)
+        if round(size, digits) < limit:  # as it is written: 1,023.96 KiB are 1.0 MiB
+            return f"{sign}{size:.{digits}f} {name}"
         size /= 1024
     return f"{sign}{size:.2f} GiB"
 

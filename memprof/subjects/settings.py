@@ -24,7 +24,7 @@ class Setting:
     name: that of its option; in a file it has _ for -. field: that of Suite. read: the value of its text, for one that can be repeated a pair of
     key and value; None for the text itself. choices: the only texts. kind: of the value that click makes: text, a whole number or a switch.
     only: the one kind of subject that heeds it, empty for both. in_file: its type in a file, for each key where it can be repeated; None for
-    `kind`. path: a file or folder; in a suite's file it is relative to that. default: a switch that is on until it is switched off.
+    `kind`. path: a file or folder; in a file it is relative to that (an interpreter without a / is looked for on PATH). default: a switch that is on until it is switched off.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Setting:
         if self.many:
             return self.value([f"{key}={_text(each)}" for key, each in given.items()])
         text = given if self.kind is not str else _text(given)
-        return self.value(relative(folder, text) if self.path else text)
+        return self.value(relative(folder, text) if self.path and (self.name != "python" or os.sep in text) else text)
 
 
 def _text(value: Any) -> str:
@@ -93,8 +93,8 @@ def _phase_regex(text: str) -> tuple[str, str]:
 SETTINGS = (
     Setting("set", "set", "A knob of the runtime (repeatable).", "KEY=VALUE", values.parse_pair, many=True, in_file=str | int | bool),
     Setting("threads", "threads", "Thread counts.  [default: the runtime's own]", "N,N,...", values.parse_threads, in_file=int | list[int]),
-    Setting("env", "env", "A variable for the child (repeatable).", "NAME=VALUE", values.parse_pair, many=True),
-    Setting("python", "python", "The interpreter that has the runtime.  [default: memprof's own]", "PATH", only="runtime"),
+    Setting("env", "env", "A variable for the child (repeatable).", "NAME=VALUE", values.parse_pair, many=True, in_file=str | int),
+    Setting("python", "python", "The interpreter that has the runtime.  [default: memprof's own]", "PATH", only="runtime", path=True),
     Setting(
         "shape",
         "shapes",
@@ -144,7 +144,7 @@ SETTINGS = (
         "No address randomisation, a fixed hash seed, one malloc arena, and one thread unless --threads says otherwise.",
         kind=bool,
     ),
-    Setting("cpus", "cpus", "The CPUs that the run may use; fewer make the bound of peaks smaller.", "0-3,6", values.canonical_cpus),
+    Setting("cpus", "cpus", "The CPUs that the run may use; fewer make the bound of peaks smaller.", "0-3,6", values.canonical_cpus, in_file=str | int | list[int]),
     Setting("no-swap", "no_swap", "Keep the run's pages out of swap and zram, by a control group.", kind=bool),
     Setting(
         "recorder",

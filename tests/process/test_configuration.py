@@ -10,7 +10,7 @@ ONE = ("--repeats", "1")
 
 def test_run_takes_defaults(memprof, scenario, tmp_path):
     scenario("m.json")
-    (tmp_path / "pyproject.toml").write_text("[tool.memprof.defaults]\nruns = 2\nwarmup = 1\nenv = { A = '1' }\nno-swap = false\n")
+    (tmp_path / "pyproject.toml").write_text("[tool.memprof.defaults]\nruns = 2\nwarmup = 1\nenv = { A = '1' }\nno_swap = false\n")
     (tmp_path / "below").mkdir()
     (tmp_path / "suite.toml").write_text("models = ['m.json']\nruntimes = ['synthetic']\nrepeats = 1\nruns = 3\n")
 
@@ -20,7 +20,7 @@ def test_run_takes_defaults(memprof, scenario, tmp_path):
     assert done.returncode == of_suite.returncode == 0, done.stderr
     (job,) = [run["job"] for run in runs_in(tmp_path / "runs.jsonl")]
     assert (job["runs"], job["warmup"], job["env"]) == (2, 0, {"A": "1"})
-    assert f"memprof: defaults from {tmp_path / 'pyproject.toml'}: runs, env, no-swap\n" in done.stderr
+    assert f"memprof: defaults from {tmp_path / 'pyproject.toml'}: runs, env, no_swap\n" in done.stderr
     (job,) = [run["job"] for run in runs_in(tmp_path / "suite.jsonl")]
     assert (job["runs"], job["warmup"]) == (3, 1)
 
