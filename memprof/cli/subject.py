@@ -145,7 +145,7 @@ def setting_option(setting: Setting) -> Callable[[Any], Any]:
     names = f"--{setting.name}"
     if setting.kind is bool:
         kind = {"is_flag": True, "default": None}
-        names += f"/--no-{setting.name}" if setting.default else ""
+        names += f"/--{setting.off}"
     return click.option(names, metavar=setting.metavar, multiple=setting.many, help=setting.help, cls=Shared, **kind)
 
 

@@ -24,7 +24,8 @@ class Setting:
     name: that of its option; in a file it has _ for -. field: that of Suite. read: the value of its text, for one that can be repeated a pair of
     key and value; None for the text itself. choices: the only texts. kind: of the value that click makes: text, a whole number or a switch.
     only: the one kind of subject that heeds it, empty for both. in_file: its type in a file, for each key where it can be repeated; None for
-    `kind`. path: a file or folder; in a file it is relative to that (an interpreter without a / is looked for on PATH). default: a switch that is on until it is switched off.
+    `kind`. path: a file or folder; in a file it is relative to that (an interpreter without a / is looked for on PATH). off: the option that switches
+    a switch off.
     """
 
     name: str
@@ -38,7 +39,7 @@ class Setting:
     only: Literal["", "runtime", "program"] = ""
     in_file: Any = None
     path: bool = False
-    default: bool = False
+    off: str = ""
 
     @property
     def parameter(self) -> str:
@@ -143,9 +144,10 @@ SETTINGS = (
         "deterministic",
         "No address randomisation, a fixed hash seed, one malloc arena, and one thread unless --threads says otherwise.",
         kind=bool,
+        off="no-deterministic",
     ),
     Setting("cpus", "cpus", "The CPUs that the run may use; fewer make the bound of peaks smaller.", "0-3,6", values.canonical_cpus, in_file=str | int | list[int]),
-    Setting("no-swap", "no_swap", "Keep the run's pages out of swap and zram, by a control group.", kind=bool),
+    Setting("no-swap", "no_swap", "Keep the run's pages out of swap and zram, by a control group.", kind=bool, off="swap"),
     Setting(
         "recorder",
         "recorder",
@@ -179,7 +181,7 @@ RELEASE = Setting(
     "End with the phase RELEASE: the runtime is deleted, and the memory that stays is shown.  [default: --release]",
     kind=bool,
     only="runtime",
-    default=True,
+    off="no-release",
 )
 OF_A_SUITE = (*SETTINGS, REPEATS, RELEASE)
 
