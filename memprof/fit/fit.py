@@ -27,7 +27,7 @@ from ..places.limits import By, Limiter
 from ..records import metrics
 from ..records.settings import in_a_line
 from ..records.summary import timed_phase
-from ..records.types import COMMAND, EXECUTE, GENERATE, MODEL_LOAD, PEAK, PREPARE, PROMPT, STARTUP, Job, Outcome, Run
+from ..records.types import COMMAND, EXECUTE, GENERATE, MODEL_LOAD, PEAK, PREPARE, PROMPT, STARTUP, Job, Mark, Outcome, Run
 from ..subjects import orders
 from ..subjects.order import Order
 from ..subjects.suite import MS, Suite
@@ -367,21 +367,34 @@ def _at(limit: int | None, runs: Sequence[Run]) -> At:
     completed = [run for run in runs if run.outcome.ok]
     if not completed:
         return At(limit, None, None, None, _ended(runs[0].outcome))
-    marks = [mark for run in completed if (mark := run.mark(timed_phase([run]))) is not None]
-    faults = [
-        statistics.median(values) if (values := [value for mark in marks if (value := getattr(mark, name)) is not None]) else None
-        for name in ("minor_faults", "major_faults", "refaults")
+    counts = [
+        [count for run in completed if (count := _faults(run, name)) is not None] for name in ("minor_faults", "major_faults", "refaults")
     ]
+    faults = [statistics.median(each) if each else None for each in counts]
     ended = None if len(completed) == len(runs) else f"{len(runs) - len(completed)} of {len(runs)} failed"
     return At(limit, statistics.median(_time(run) for run in completed), faults[0], faults[1], ended, faults[2])
 
 
 def _time(run: Run) -> float:
     """The median iteration in ns, 0 if there was none; of a program that has none, all its phases."""
+    marks = _timed(run)
+    if len(marks) == 1 and marks[0].times_ns:
+        return statistics.median(marks[0].times_ns)
+    return float(sum(mark.time_ns for mark in marks)) if run.job.runtime == COMMAND else 0.0
+
+
+def _faults(run: Run, kind: str) -> int | None:
+    """The faults of a kind in what is timed, None if none of its phases has a count."""
+    counts = [count for mark in _timed(run) if (count := getattr(mark, kind)) is not None]
+    return sum(counts) if counts else None
+
+
+def _timed(run: Run) -> Sequence[Mark]:
+    """The phase with the iterations; of a program that has none, all its phases."""
     mark = run.mark(timed_phase([run]))
-    if mark is not None and mark.times_ns:
-        return statistics.median(mark.times_ns)
-    return float(sum(each.time_ns for each in run.marks)) if run.job.runtime == COMMAND else 0.0
+    if mark is not None and (mark.times_ns or run.job.runtime != COMMAND):
+        return (mark,)
+    return run.marks if run.job.runtime == COMMAND else ()
 
 
 def _peak(run: Run, part: str) -> int:

@@ -12,7 +12,7 @@ import io
 import marshal
 import sys
 import zipfile
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from .. import recorder
@@ -42,17 +42,25 @@ def recorder_command(kind: RecorderKind = "python", place: Place = HERE) -> list
     return [place.python or "", "-I", "-S", "-c", _START, sources]
 
 
-@lru_cache(maxsize=1)
 def recorder_zip() -> Path:
-    """The path of the recorder's zip file, written on first use."""
-    sources = {f"memprof/recorder/{path.name}": path.read_bytes() for path in sorted(Path(recorder.__path__[0]).glob("*.py"))}
-    sources["memprof/__init__.py"] = b""
-    sources["__main__.py"] = _MAIN
-    facts = repr((sources, sys.implementation.cache_tag, sys.version)).encode()
-    path = cache_folder("recorder") / f"{hashlib.sha256(facts).hexdigest()[:16]}.zip"
+    """The path of the recorder's zip file, written where the cache lacks it."""
+    path = cache_folder("recorder") / _name()
     if not path.exists():
-        files.write(path, _zipped(sources))
+        files.write(path, _zipped(_sources()))
     return path
+
+
+@cache
+def _name() -> str:
+    """The zip's name, another for other sources and for another interpreter."""
+    facts = repr((_sources(), sys.implementation.cache_tag, sys.version)).encode()
+    return f"{hashlib.sha256(facts).hexdigest()[:16]}.zip"
+
+
+def _sources() -> dict[str, bytes]:
+    """The files of the zip, by their names in it."""
+    sources = {f"memprof/recorder/{path.name}": path.read_bytes() for path in sorted(Path(recorder.__path__[0]).glob("*.py"))}
+    return {**sources, "memprof/__init__.py": b"", "__main__.py": _MAIN}
 
 
 def _zipped(sources: dict[str, bytes]) -> bytes:

@@ -146,7 +146,14 @@ SETTINGS = (
         kind=bool,
         off="no-deterministic",
     ),
-    Setting("cpus", "cpus", "The CPUs that the run may use; fewer make the bound of peaks smaller.", "0-3,6", values.canonical_cpus, in_file=str | int | list[int]),
+    Setting(
+        "cpus",
+        "cpus",
+        "The CPUs that the run may use; fewer make the bound of peaks smaller.",
+        "0-3,6",
+        values.canonical_cpus,
+        in_file=str | int | list[int],
+    ),
     Setting("no-swap", "no_swap", "Keep the run's pages out of swap and zram, by a control group.", kind=bool, off="swap"),
     Setting(
         "recorder",

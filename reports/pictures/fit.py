@@ -25,7 +25,8 @@ _LOG_FROM = 1000  # page faults; below, a plain axis tells more
 
 
 def picture(fitted: Fitted) -> Figure:
-    """Latency and page faults of EXECUTE against the limit, the least limit and the RSS peak marked. Raises InputError where there is no curve."""
+    """Latency and page faults of EXECUTE, or of a program, against the limit, the least limit and the RSS peak marked. Raises InputError where there
+    is no curve."""
     points = [at for at in fitted.curve if at.limit_bytes is not None and at.time_ns]
     if not points:
         raise InputError("there is nothing to draw: no latency under a limit was measured")
@@ -51,7 +52,10 @@ def _picture(fitted: Fitted, points: Sequence[At]) -> Figure:
         Entry("median iteration" if grid.runtime(fitted.runtime) else "median duration", line=_TIME),
         *([Entry("of the runs that did not fail", line={**_TIME, **_HOLLOW})] if any(at.ended for at in points) else []),
         Entry("with no limit", line={**_NONE, "marker": ""}),
-        *(Entry(f"{name.replace('_', ' ')} in EXECUTE", line=look) for name, look in _KINDS.items()),
+        *(
+            Entry(name.replace("_", " ") + (" in EXECUTE" if grid.runtime(fitted.runtime) else ""), line=look)
+            for name, look in _KINDS.items()
+        ),
     ]
     failed = [f"in {format_bytes(at.limit_bytes or 0)}: {at.ended}" for at in fitted.curve if at.ended]
     sheet = Sheet(

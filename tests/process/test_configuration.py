@@ -10,11 +10,15 @@ ONE = ("--repeats", "1")
 
 def test_run_takes_defaults(memprof, scenario, tmp_path):
     scenario("m.json")
-    (tmp_path / "pyproject.toml").write_text("[tool.memprof.defaults]\nruns = 2\nwarmup = 1\nenv = { A = '1' }\nno_swap = false\ndeterministic = true\n")
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.memprof.defaults]\nruns = 2\nwarmup = 1\nenv = { A = '1' }\nno_swap = false\ndeterministic = true\n"
+    )
     (tmp_path / "below").mkdir()
     (tmp_path / "suite.toml").write_text("models = ['m.json']\nruntimes = ['synthetic']\nrepeats = 1\nruns = 3\n")
 
-    done = memprof("run", "../m.json", "-r", "synthetic", *ONE, "--warmup", "0", "--no-deterministic", "-o", "../runs.jsonl", cwd=tmp_path / "below")
+    done = memprof(
+        "run", "../m.json", "-r", "synthetic", *ONE, "--warmup", "0", "--no-deterministic", "-o", "../runs.jsonl", cwd=tmp_path / "below"
+    )
     of_suite = memprof("run", "--suite", "suite.toml", "-o", "suite.jsonl")
 
     assert done.returncode == of_suite.returncode == 0, done.stderr

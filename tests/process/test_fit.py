@@ -416,5 +416,6 @@ def test_program_fitted_as_a_whole(memprof, tmp_path, clean):
     answer = json.loads(done.stdout)
     (part,) = answer["parts"]
     assert part["name"] == "whole run" and 60 * MIB <= part["least_bytes"] <= 80 * MIB
+    assert all(point["minor_faults"] >= 60 * MIB / 4096 / 2 for point in answer["curve"] if not point["ended"])  # of all that it does
     refused = memprof("fit", "--part", "load", "--", "true")
     assert refused.returncode == 2 and "a program is limited as a whole" in refused.stderr

@@ -38,6 +38,18 @@ def test_heap_record_program_peak(memprof: Memprof, tmp_path: Path, program: Pat
     assert names[top_by(peak[0].tree, key)[0][0]] == "grow"
 
 
+def test_massif_avx512_program(memprof: Memprof, tmp_path: Path) -> None:
+    need_tool("valgrind"), need_tool("gcc")
+    if "avx512f" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("this CPU has no AVX-512")
+    source = "#include <stdlib.h>\nint main(void) { char *volatile p = malloc(9999);"
+    (tmp_path / "wide.c").write_text(source + ' __asm__ volatile(".byte 0x62,0xf1,0x7c,0x48,0x58,0xc0" ::: "xmm0"); return p == 0; }\n')
+    subprocess.run(["gcc", "-o", tmp_path / "wide", tmp_path / "wide.c"], check=True)
+    assert subprocess.run([tmp_path / "wide"], check=False).returncode == 0
+    done = memprof("heap", "record", "--tool", "massif", "-o", tmp_path / "out", "--", tmp_path / "wide")
+    assert done.returncode == 4 and "lacks an instruction that this CPU has (AVX-512" in done.stderr, done.stderr
+
+
 def test_massif_killed_leaves_no_files(memprof: Memprof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pipes of vgdb stayed there."""
     need_tool("valgrind")

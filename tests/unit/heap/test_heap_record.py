@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import need_tool
 from support import sample_runs
 from support.examples import tried
 from support.heap_program import program  # noqa: F401  (the fixtures)
@@ -67,18 +66,6 @@ def test_massif_illegal_instruction_reason(
     elif _VALGRIND_LACKS in said:
         with pytest.raises(MeasurementError, match=re.escape(f"massif left no file: {said.removeprefix('the program ')}")):
             record.record(request, Silent())
-
-
-def test_massif_avx512_program(memprof: Memprof, tmp_path: Path) -> None:
-    need_tool("valgrind"), need_tool("gcc")
-    if "avx512f" not in Path("/proc/cpuinfo").read_text():
-        pytest.skip("this CPU has no AVX-512")
-    source = "#include <stdlib.h>\nint main(void) { char *volatile p = malloc(9999);"
-    (tmp_path / "wide.c").write_text(source + ' __asm__ volatile(".byte 0x62,0xf1,0x7c,0x48,0x58,0xc0" ::: "xmm0"); return p == 0; }\n')
-    subprocess.run(["gcc", "-o", tmp_path / "wide", tmp_path / "wide.c"], check=True)
-    assert subprocess.run([tmp_path / "wide"], check=False).returncode == 0
-    done = memprof("heap", "record", "--tool", "massif", "-o", tmp_path / "out", "--", tmp_path / "wide")
-    assert done.returncode == 4 and _VALGRIND_LACKS in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("runner", ["/home/a b/memprof/runners run", "/home/a b/memprof/runners/__main__.py run"])

@@ -61,7 +61,9 @@ def test_every_setting_has_default(folder: Path) -> None:
 
     suite = with_defaults(both(), told.append)
 
-    assert told == [f"defaults from {folder / 'memprof.toml'}: {', '.join(setting.parameter for setting in SETTINGS if setting.parameter in ALL)}"]
+    assert told == [
+        f"defaults from {folder / 'memprof.toml'}: {', '.join(setting.parameter for setting in SETTINGS if setting.parameter in ALL)}"
+    ]
     assert (suite.models, suite.variants) == (both().models, both().variants)
     assert suite.set == {"malloc_arenas": "1", "mmap": "on", "prepacking": "off"} and suite.env == {"A": "1", "B": "2"}
     assert suite.shapes == {"x": (1, 3), "y": ()} and suite.threads == (1, 2) and suite.name == "net"
