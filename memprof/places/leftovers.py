@@ -151,15 +151,18 @@ def end_marked(tokens: set[str]) -> int:
 
 
 def _environment(process: psutil.Process) -> dict[str, str] | None:
-    """None for one that may not be read, or has ended."""
+    """None for one that may not be read, has ended or has none; empty for one that may be in the midst of its exec, with no command line either."""
     try:
-        return process.environ()
+        variables = process.environ()
+        if not variables and process.cmdline():  # its exec has just ended, or it wrote its title over both, as sshd does
+            return process.environ() or None
+        return variables
     except (psutil.Error, OSError):
         return None
 
 
 def _is_starting(process: psutil.Process) -> bool:
-    """Whether a process without an environment may be in the midst of its exec. There it has none for a moment, which is long on a busy machine,
+    """Whether a process without an environment and a command line may be in the midst of its exec. There it has none for a moment, which is long on a busy machine,
     and who started it may go on as soon as it has left the memory of that process (vfork(2))."""
     try:
         of_this_user = process.uids().effective == os.geteuid() and process.ppid() != 2  # the kernel's threads; an orphan has 1

@@ -17,13 +17,16 @@ from memprof.programs import cache_folders
 class Listed:
     """A process of psutil's list, with one environment after another."""
 
-    pid, kills, age_s = 2**22 + 1, 0, 0.0
+    pid, kills, age_s, title = 2**22 + 1, 0, 0.0, ()
 
     def __init__(self, *environments):
         self.environments = list(environments)
 
     def environ(self):
         return self.environments.pop(0) if len(self.environments) > 1 else self.environments[0]
+
+    def cmdline(self):
+        return self.title
 
     def kill(self):
         self.kills += 1
@@ -58,6 +61,17 @@ def test_process_ended_once_when_found(monkeypatch, environments, age_s, ended, 
     monkeypatch.setattr(psutil, "wait_procs", lambda *_, **__: None)
 
     assert (leftovers.end_marked({"token"}), process.kills) == (ended, kills)
+
+
+@pytest.mark.parametrize(("environments", "kills"), [(({},), 0), (({}, {leftovers.TOKEN: "token"}, {}), 1)])
+def test_process_with_title_is_none_that_starts(monkeypatch, environments, kills):
+    process = Listed(*environments)
+    process.title = ("sshd: root@notty",)
+    monkeypatch.setattr(leftovers.time, "sleep", lambda _: pytest.fail("it is awaited"))
+    monkeypatch.setattr(psutil, "process_iter", lambda: [process])
+    monkeypatch.setattr(psutil, "wait_procs", lambda *_, **__: None)
+
+    assert (leftovers.end_marked({"token"}), process.kills) == (kills, kills)
 
 
 @pytest.mark.parametrize("name", ["precious", "memprof-test-{other}", "link"])
