@@ -12,7 +12,7 @@ SOURCES := pyproject.toml README.md $(shell find memprof runners reports -name '
 # than CPUs, but no more than eight: what the tests measure takes memory.
 CPUS := $(shell nproc)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what they compile, wherever this is set
-BESIDE := --dist load --maxschedchunk 1 --maxprocesses 8 --numprocesses
+BESIDE := --dist loadgroup --no-loadscope-reorder --maxprocesses 8 --numprocesses
 
 .PHONY: demo test quick check docs wheel-test gate clean bench bench-boards bench-gate bench-plan bench-explain bench-generating bench-growth bench-scale
 .PHONY: atlas bench-history bench-release bench-runtimes bench-fleet fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz

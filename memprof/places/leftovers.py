@@ -162,8 +162,8 @@ def _environment(process: psutil.Process) -> dict[str, str] | None:
 
 
 def _is_starting(process: psutil.Process) -> bool:
-    """Whether a process without an environment and a command line may be in the midst of its exec. There it has none for a moment, which is long on a busy machine,
-    and who started it may go on as soon as it has left the memory of that process (vfork(2))."""
+    """Whether a process without an environment and a command line may be in the midst of its exec. There it has none for a moment, which is long on a
+    busy machine, and who started it may go on as soon as it has left the memory of that process (vfork(2))."""
     try:
         of_this_user = process.uids().effective == os.geteuid() and process.ppid() != 2  # the kernel's threads; an orphan has 1
         return of_this_user and process.status() != psutil.STATUS_ZOMBIE and time.time() - process.create_time() < _YOUNG_S

@@ -18,6 +18,8 @@ from .booting import Board
 from .making import CACHE
 from .test_probe import MIB, compiled
 
+pytestmark = pytest.mark.xdist_group("adb")  # one worker makes what its tests share
+
 # A stand-in for onert's own program: it reads the model, makes ready, and runs so often. Its phases are lines of its output.
 NNPACKAGE_RUN = """
     int runs = 0, at, file, got;

@@ -21,6 +21,8 @@ from memprof.doctor.report import Report
 from memprof.places.machine import this_machine
 from memprof.places.place import HERE
 
+pytestmark = pytest.mark.xdist_group("doctor")  # one worker makes what its tests share
+
 Memprof = Callable[..., subprocess.CompletedProcess[str]]
 
 

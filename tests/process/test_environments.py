@@ -29,6 +29,8 @@ from memprof.programs.environments import Environment
 from memprof.records import store
 from memprof.versions import installation, pip
 
+pytestmark = pytest.mark.xdist_group("environments")  # one worker makes what its tests share
+
 ENOUGH = SimpleNamespace(total=1 << 40, used=0, free=1 << 40)
 
 

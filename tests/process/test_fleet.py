@@ -21,6 +21,8 @@ import pytest
 from support.fleets import fleet, measuring, tenders, until
 from support.recorder_runs import free_port, has_ended, held_runtime, runs_in, runtime_file, script, sentence, started, wait_for
 
+pytestmark = pytest.mark.xdist_group("fleet")  # one worker makes what its tests share
+
 if importlib.util.find_spec("distributed") is None:  # it takes half a second to import, in each worker
     pytest.skip("distributed is not installed", allow_module_level=True)
 

@@ -16,6 +16,8 @@ from support.fleets import fleet
 from support.recorder_runs import wait_for
 from support.tune_runtime import COMMON, RUNTIME
 
+pytestmark = pytest.mark.xdist_group("fleet")  # one worker makes what its tests share
+
 if importlib.util.find_spec("distributed") is None:  # it takes half a second to import, in each worker
     pytest.skip("distributed is not installed", allow_module_level=True)
 

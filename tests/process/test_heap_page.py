@@ -17,6 +17,8 @@ from memprof.reports import standalone
 from memprof.reports.heap import page
 from memprof.reports.heap.page import drawn
 
+pytestmark = pytest.mark.xdist_group("heap_page")  # one worker makes what its tests share
+
 numpy = pytest.importorskip("numpy")
 
 

@@ -15,6 +15,8 @@ from support import lab, recorder_runs
 from memprof.base.errors import InputError
 from memprof.places import labgrid, parse, ssh
 
+pytestmark = pytest.mark.xdist_group("labgrid")  # one worker makes what its tests share
+
 NAME = f"labgrid:{lab.PLACE}"
 
 

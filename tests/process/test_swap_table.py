@@ -13,6 +13,8 @@ from support.trainer import HOLDS, LAYERS, TENSOR_KIB, tensors, trained  # noqa:
 from memprof.records import store
 from memprof.reports.tables import swap, table
 
+pytestmark = pytest.mark.xdist_group("trainer")  # one worker makes what its tests share
+
 
 @pytest.mark.parametrize("variant", HOLDS)
 def test_trainer_holds_expected_tensors(trained, variant):
