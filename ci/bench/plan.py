@@ -2,7 +2,6 @@
 """`make bench-plan`: how good the planner is. Each part prints its Markdown table as soon as it is done; progress goes to standard error.
 
     models   the graphs that the onnx package ships, against figures known beforehand
-    wired    DARTS, NASNet-A and RandWire (plan_graphs.py)
     random   random graphs: share proven, gap where not, and what plain depth first and greedy orders need beside it
     pack     offset problems that are known to fit exactly: share packed at capacity, beside greedy by size
     large    a graph of 10,000 operators: time and memory to analyse its own order
@@ -29,7 +28,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import docs
-from bench.plan_graphs import cut_rectangle, windowed, wired
+from bench.plan_graphs import cut_rectangle, windowed
 from memprof.plan import Problem, best_order, greedy, lifetimes, load, overlapping, pack, peak, steps
 from memprof.plan.orders import heuristics
 from memprof.plan.orders.bits import bits
@@ -83,11 +82,6 @@ def models(setting: Setting) -> Iterator[str]:
     folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
     problems = {path.stem: reduced.problem(read.read(path)).problem for path in sorted(folder.glob("*.onnx"))}
     yield from _orders(problems, setting.seconds or 10, KNOWN)
-
-
-def irregular(setting: Setting) -> Iterator[str]:
-    """Networks with irregular wiring."""
-    yield from _orders(wired(), setting.seconds or 10, {})
 
 
 def _orders(problems: dict[str, Problem], seconds: float, known: dict[str, tuple[int, int]]) -> Iterator[str]:
@@ -213,7 +207,6 @@ def large(setting: Setting) -> Iterator[str]:
 
 PARTS: dict[str, Callable[[Setting], Iterator[str]]] = {
     "models": models,
-    "wired": irregular,
     "random": random_graphs,
     "pack": packing,
     "large": large,
