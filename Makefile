@@ -15,7 +15,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what the
 BESIDE := --dist load --maxschedchunk 1 --maxprocesses 8 --numprocesses
 
 .PHONY: demo test quick check docs wheel-test gate clean bench bench-gate bench-plan bench-explain bench-growth bench-scale
-.PHONY: atlas bench-runtimes bench-fleet fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz
+.PHONY: atlas bench-runtimes bench-fleet fuzz attack attack-kills attack-faults attack-hostile attack-trees attack-fuzz
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/demo
@@ -45,7 +45,7 @@ bench: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/ladder.py
 	$(BIN)/python ci/bench/recorder.py
 
-# Orders and arenas: how often the optimum is proven, and in what time; PARTS="models random pack large" for some of it.
+# Orders and arenas: how often the optimum is proven, and in what time; PARTS="models random pack" for some of it.
 bench-plan: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/plan.py $(PARTS)
 
@@ -57,17 +57,14 @@ fuzz: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/fuzz/models.py --seconds $(FUZZ_SECONDS)
 	$(BIN)/python ci/fuzz/runs.py --seconds $(FUZZ_SECONDS)
 
-# All that attacks memprof, briefly: some ten minutes on two idle CPUs, and `make attack-kill` for one of it. -k goes on after a failure.
-# ATTACK_REPEATS of each kill and each tree; ATTACK_SECONDS for each reader and way of fuzzing.
+# All that attacks memprof, briefly: some ten minutes on two idle CPUs, and `make attack-kills` for one of it. -k goes on after a failure.
+# ATTACK_REPEATS of each kill and each tree; ATTACK_SECONDS for each reader and way of fuzzing; PARTS="--only scale" for the cases with that word.
 ATTACK_REPEATS ?= 1
 ATTACK_SECONDS ?= 1
-attack: attack-kill attack-faults attack-hostile attack-trees attack-fuzz
+attack: attack-kills attack-faults attack-hostile attack-trees attack-fuzz
 
-attack-kill attack-trees: $(VENV)/.for-tests $(VENV)/.installed
-	$(BIN)/python ci/attack/$(@:attack-%=%).py --repeats $(ATTACK_REPEATS)
-
-attack-faults attack-hostile: $(VENV)/.for-tests $(VENV)/.installed
-	$(BIN)/python ci/attack/$(@:attack-%=%).py
+attack-kills attack-faults attack-hostile attack-trees: $(VENV)/.for-tests $(VENV)/.installed
+	$(BIN)/python ci/attack.py $(@:attack-%=%) --repeats $(ATTACK_REPEATS) $(PARTS)
 
 attack-fuzz: $(VENV)/.for-tests $(VENV)/.installed
 	bad=0; for reader in heap models runs; do $(BIN)/python ci/fuzz/$$reader.py --seconds $(ATTACK_SECONDS) || bad=1; done; exit $$bad
@@ -76,7 +73,7 @@ attack-fuzz: $(VENV)/.for-tests $(VENV)/.installed
 bench-fleet: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/fleet.py
 
-# Copies, waterfall, findings and limits; PARTS="copies speed waterfall cases fit" for some of it.
+# Copies, waterfall and findings; PARTS="copies speed waterfall cases" for some of it.
 bench-explain: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/explain.py $(PARTS)
 

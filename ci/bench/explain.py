@@ -1,10 +1,9 @@
-"""The claims of `memprof explain`, measured: `python ci/bench/explain.py [copies] [speed] [waterfall] [cases] [fit]`, all of it by default.
+"""The claims of `memprof explain`, measured: `python ci/bench/explain.py [copies] [speed] [waterfall] [cases]`, all of it by default.
 
     copies     precision and recall over processes that hold known copies: 1,000 tensors, 0 to 4 copies of each
     speed      how fast a process is scanned for 1,000 tensors, how long it stands still a GB, and how far a scan moves its resident set
     waterfall  the unexplained part for each runtime on inception_v3
     cases      whether each known case comes out as the first finding, with its bytes, and the real effect of its proposals; the manual has it
-    fit        how far the limits lie from the memory that programs hold, and how well they repeat
 
 A Markdown table goes to standard output, progress to standard error. Models are made in bench/ where they are missing. `--tensors N` and
 `--repeats N` make it smaller, to try it.
@@ -13,7 +12,6 @@ A Markdown table goes to standard output, progress to standard error. Models are
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import random
 import subprocess
@@ -42,7 +40,7 @@ Row = tuple[str, str, str, str]
 
 def main() -> None:
     """Measure the parts that are named, and print their rows."""
-    parts = {"copies": _copies, "speed": _speed, "waterfall": _waterfalls, "cases": _cases, "fit": _fits}
+    parts = {"copies": _copies, "speed": _speed, "waterfall": _waterfalls, "cases": _cases}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
     parser.add_argument("--tensors", type=int, default=1000, metavar="N")
@@ -175,38 +173,6 @@ def _cases(words: argparse.Namespace) -> Iterator[Row]:
     explanation = _explained(tidy, "synthetic")
     count = len(explanation.findings) if explanation is not None else -1
     yield "findings on a program that has none", "0", str(count), verdict(count == 0)
-
-
-def _fits(words: argparse.Namespace) -> Iterator[Row]:
-    mib = 1 << 20
-    least = {}
-    FOLDER.mkdir(exist_ok=True)
-    for held in (20, 60, 140, 300):
-        scenario = FOLDER / f"held{held}.json"
-        scenario.write_text(json.dumps({"load": [{"allocate": "w", "bytes": held * mib, "random": True}], "execute": [{"sleep_s": 0.01}]}))
-        least[held] = _fitted(scenario, "synthetic")
-    # The interpreter's memory is not known, but the difference between two programs is.
-    errors = [abs(least[high] - least[low] - (high - low) * mib) for low, high in itertools.pairwise(least)]
-    yield (
-        "fit: limits of programs that hold 20, 60, 140 and 300 MiB, off by",
-        "<= 2 MiB",
-        format_bytes(max(errors)),
-        verdict(max(errors) <= 2 * mib),
-    )
-    limits = []
-    for _ in range(min(3, words.repeats)):  # minutes each: near its limit a run reads its own libraries again and again
-        limits.append(_fitted(_model("mobilenet_v2", ".onnx"), "onnxruntime"))
-        print(f"fit: {format_bytes(limits[-1])}", file=sys.stderr)
-    spread = max(limits) / min(limits) - 1
-    measured = f"{spread:.2%} ({len(limits)} times, {format_bytes(min(limits))} to {format_bytes(max(limits))})"
-    yield "fit: onnxruntime, mobilenet_v2, the whole run, repeated", "<= 2%", measured, verdict(spread <= 0.02)
-
-
-def _fitted(model: Path, runtime: str) -> int:
-    command = [tools.script("memprof"), "fit", str(model), "-r", runtime, "--threads", "1", "--part", "whole", "--json"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
-    (part,) = json.loads(done.stdout)["parts"]
-    return int(part["least_bytes"])
 
 
 def _saved(finding: records.Finding) -> str:

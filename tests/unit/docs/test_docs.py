@@ -209,18 +209,6 @@ def test_bench_replaces_own_block_only(tmp_path: Path) -> None:
     assert rest == "\n| a |\n| - |\n| \\1 |\n\n- a note\n<!-- /bench:job -->\nbetween\n<!-- bench:help -->\nkept\n<!-- /bench:help -->\n"
 
 
-def test_bench_rows_of_day_and_machine(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("<!-- bench:job -->\n<!-- /bench:job -->\n")
-    assert bench_docs().rows("job", tmp_path) == []
-
-    bench_docs().write("job", "| a | b  |\n| - | -- |\n| 1 |    |\n| x | yz |", ["a | note"], pages=tmp_path)
-
-    assert bench_docs().rows("job", tmp_path) == [("1", ""), ("x", "yz")]
-    page.write_text(page.read_text().replace("Measured on 2", "Measured on 1"))
-    assert bench_docs().rows("job", tmp_path) == []
-
-
 def test_readme_table_pairs_nets(monkeypatch: pytest.MonkeyPatch) -> None:
     bench_docs()
     monkeypatch.syspath_prepend(str(ROOT / "ci"))
@@ -279,11 +267,10 @@ def test_bench_block_missing_or_twice(tmp_path: Path) -> None:
 
 def test_tables_have_unique_places() -> None:
     places = re.findall(r"^<!-- bench:([\w-]+) -->$", "".join(path.read_text(encoding="utf-8") for path in ALL), re.MULTILINE)
-    folders = [ROOT / "ci" / name for name in ("bench", "attack", "atlas", "fuzz")]
-    scripts = "".join(path.read_text(encoding="utf-8") for folder in folders for path in folder.glob("*.py"))
+    scripts = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "ci").rglob("*.py"))
     names = re.findall(r'docs\.write\(\s*"([\w-]+)"', scripts)
     prefixes = re.findall(r'docs\.write\(f"([\w-]+)\{', scripts)
-    assert {"ladder", "gate", "fleet-lab"} <= set(names) and {"plan-", "fuzz-"} <= set(prefixes)
+    assert {"ladder", "gate", "fleet-lab"} <= set(names) and {"plan-", "fuzz-", "attack-"} <= set(prefixes)
     assert set(names) <= set(places) and len(places) == len(set(places))
     assert [place for place in places if place not in names and not place.startswith(tuple(prefixes))] == []
 
