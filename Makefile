@@ -77,7 +77,7 @@ bench-fleet: $(VENV)/.for-tests $(VENV)/.installed
 bench-explain: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/explain.py $(PARTS)
 
-# How often memprof grow is wrong, on real processes; about half an hour on an idle machine; PARTS="real runtimes meter --cases 20" for some of it.
+# How often memprof grow is wrong, on real processes; about half an hour on an idle machine; PARTS="real meter --cases 20" for some of it.
 bench-growth: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/growth.py --docs $(PARTS)
 
