@@ -1,7 +1,7 @@
 # make demo   sets up an environment with the runtimes and measures inception_v3 in them
 # make test   sets up what tests need and runs all of them;  make quick  those that start no process, with fewer examples
 # make check  ruff and mypy;  make wheel-test  the wheel, in a fresh environment;  make docs  the manual as a site;
-# make bench, and bench-NAME for boards, explain, fleet, gate, growth, history, plan, release, runtimes, scale  the claims of the manual, measured and written into it
+# make bench, and bench-NAME for explain, fleet, gate, growth, plan, runtimes, scale  the claims of README, measured and written into the manual
 # make attack, fuzz  kills, odd surroundings, hostile and damaged files, trees of processes, counted; the counts are written into the manual
 PYTHON ?= python3
 VENV := .venv
@@ -14,8 +14,8 @@ CPUS := $(shell nproc)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what they compile, wherever this is set
 BESIDE := --dist loadgroup --no-loadscope-reorder --maxprocesses 8 --numprocesses
 
-.PHONY: demo test quick check docs wheel-test gate clean bench bench-boards bench-gate bench-plan bench-explain bench-generating bench-growth bench-scale
-.PHONY: atlas bench-history bench-release bench-runtimes bench-fleet fuzz attack attack-kill attack-faults attack-hostile attack-trees attack-fuzz
+.PHONY: demo test quick check docs wheel-test gate clean bench bench-gate bench-plan bench-explain bench-growth bench-scale
+.PHONY: atlas bench-runtimes bench-fleet fuzz attack attack-kills attack-faults attack-hostile attack-trees attack-fuzz
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/demo
@@ -40,14 +40,12 @@ docs: $(VENV)/.for-tests
 wheel-test: $(VENV)/.for-tests
 	PYTHON="$(CURDIR)/$(BIN)/python" bash ci/wheel-test
 
+# How exact peaks are beside mprof and psrecord, and what the two recorders cost.
 bench: $(VENV)/.for-tests $(VENV)/.installed
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python ci/bench.py
+	$(BIN)/python ci/bench/ladder.py
+	$(BIN)/python ci/bench/recorder.py
 
-# Measuring elsewhere: by the recorder in C, over ssh and on QEMU's boards; PARTS="recorder jobs same ladder sent cable" for some of it.
-bench-boards: $(VENV)/.for-tests $(VENV)/.installed
-	$(BIN)/python ci/bench/boards.py $(PARTS)
-
-# Orders and arenas: how often the optimum is proven, and in what time; PARTS="models random pack large" for some of it.
+# Orders and arenas: how often the optimum is proven, and in what time; PARTS="models random pack" for some of it.
 bench-plan: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/plan.py $(PARTS)
 
@@ -59,45 +57,33 @@ fuzz: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/fuzz/models.py --seconds $(FUZZ_SECONDS)
 	$(BIN)/python ci/fuzz/runs.py --seconds $(FUZZ_SECONDS)
 
-# All that attacks memprof, briefly: some ten minutes on two idle CPUs, and `make attack-kill` for one of it. -k goes on after a failure.
-# ATTACK_REPEATS of each kill and each tree; ATTACK_SECONDS for each reader and way of fuzzing.
+# All that attacks memprof, briefly: some ten minutes on two idle CPUs, and `make attack-kills` for one of it. -k goes on after a failure.
+# ATTACK_REPEATS of each kill and each tree; ATTACK_SECONDS for each reader and way of fuzzing; PARTS="--only scale" for the cases with that word.
 ATTACK_REPEATS ?= 1
 ATTACK_SECONDS ?= 1
-attack: attack-kill attack-faults attack-hostile attack-trees attack-fuzz
+attack: attack-kills attack-faults attack-hostile attack-trees attack-fuzz
 
-attack-kill attack-trees: $(VENV)/.for-tests $(VENV)/.installed
-	$(BIN)/python ci/attack/$(@:attack-%=%).py --repeats $(ATTACK_REPEATS)
-
-attack-faults attack-hostile: $(VENV)/.for-tests $(VENV)/.installed
-	$(BIN)/python ci/attack/$(@:attack-%=%).py
+attack-kills attack-faults attack-hostile attack-trees: $(VENV)/.for-tests $(VENV)/.installed
+	$(BIN)/python ci/attack.py $(@:attack-%=%) --repeats $(ATTACK_REPEATS) $(PARTS)
 
 attack-fuzz: $(VENV)/.for-tests $(VENV)/.installed
 	bad=0; for reader in heap models runs; do $(BIN)/python ci/fuzz/$$reader.py --seconds $(ATTACK_SECONDS) || bad=1; done; exit $$bad
 
-# Many machines: the planner by simulation, a lab of eight workers in network namespaces (as root), and kills; PARTS="plan lab kills" for some of it.
+# What a job costs on a fleet of eight workers in network namespaces (as root).
 bench-fleet: $(VENV)/.for-tests $(VENV)/.installed
-	$(BIN)/python ci/bench/fleet.py $(PARTS)
+	$(BIN)/python ci/bench/fleet.py
 
-# Copies, waterfall, findings and limits; PARTS="copies speed waterfall cases fit" for some of it.
+# Copies, waterfall and findings; PARTS="copies speed waterfall cases" for some of it.
 bench-explain: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/explain.py $(PARTS)
 
-# How often memprof grow is wrong, on real processes; about half an hour on an idle machine; PARTS="real runtimes meter --cases 20" for some of it.
+# How often memprof grow is wrong, on real processes; about half an hour on an idle machine; PARTS="real meter --cases 20" for some of it.
 bench-growth: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/growth.py --docs $(PARTS)
 
-# One net in every runtime, and what each knob does; PARTS="nets knobs placed" for some of it.
+# One net in every runtime, and what each knob does; PARTS="nets" or PARTS="knobs" for one of it.
 bench-runtimes: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/knobs.py $(PARTS)
-
-# What stays after RELEASE in each runtime.
-bench-release: $(VENV)/.for-tests $(VENV)/.installed
-	$(BIN)/python ci/bench/release.py
-
-# Steps in a history, the search of bisect and the site, on made-up figures; PARTS="steps bisect site" for some of it. OTHERS=PYTHON names an
-# interpreter that has apache-otava, ruptures and asv, to be set beside.
-bench-history: $(VENV)/.for-tests $(VENV)/.installed
-	cd ci && ../$(BIN)/python -m bench.history $(PARTS)
 
 # What releases of runtimes cost in memory: docs/atlas.md and a page in the cache. Half an hour or more, and 10 GiB of environments;
 # PARTS="onnxruntime ncnn" for some runtimes, PARTS=--no-measure to write again from what is measured.
@@ -108,17 +94,13 @@ atlas: $(VENV)/.for-tests $(VENV)/.installed
 bench-scale: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/laws.py $(PARTS)
 
-# Models that generate: the KV cache's bytes, each setting of llama.cpp, too little memory, a server; PARTS="kv knobs mapped served --write" for some of it.
-bench-generating: $(VENV)/.for-tests $(VENV)/.installed
-	$(BIN)/python ci/bench/generating.py $(PARTS)
-
 # This project's own peaks against ci/baseline.json; ci/gate-self --update makes that anew.
 gate: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/gate-self
 
 # How often the gate is wrong, on real processes; about an hour on an idle machine; PARTS="synthetic onnxruntime one-thread one-arena table" for some of it.
 bench-gate: $(VENV)/.installed
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python ci/bench_gate.py $(PARTS)
+	$(BIN)/python ci/bench/gate.py $(PARTS)
 
 # The runtimes, once; then memprof itself whenever it changed, installed as a user has it (an editable install would put files of its own
 # into every measured child).

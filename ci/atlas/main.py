@@ -2,7 +2,7 @@
 
 The last releases of every runtime that pip packages, each in an environment of memprof's, measure three or more models (see subjects.py). Figures
 are kept in memprof's cache, under atlas/, as a history whose commits are releases. What is there is not measured again, so that the script goes on
-where it was stopped, and a new release is all that a later call adds. With --on the machines of a fleet measure (see there.py). At the end the
+where it was stopped, and a new release is all that a later call adds. With --on the machines of a fleet measure (see on_fleet.py). At the end the
 page, atlas/site/index.html, and the tables of docs/atlas.md are written from all that is there; --no-measure does nothing else.
 
 Times are not told: runs may share the machine with others. PIP_CONSTRAINT keeps torch away, which no runtime here needs.
@@ -41,7 +41,7 @@ from memprof.versions import history_file, installation, pip
 from memprof.versions import history_folder as kept
 from memprof.versions.commits import Commit
 
-from . import releases, subjects, tables, there
+from . import on_fleet, releases, subjects, tables
 
 TITLE = "What releases of runtimes cost in memory"
 
@@ -108,12 +108,12 @@ def _missing(place: Place, runtime: str, count: int, again: bool) -> list[Commit
 def _on_fleet(place: Place, machines: Machines, runtimes: Sequence[str], count: int, repeats: int, again: bool) -> None:
     machines.check_hosts()
     missing = {runtime: _missing(place, runtime, count, again) for runtime in runtimes}
-    wanted = [there.Wanted(runtime, tuple(new), subjects.models(runtime, place.models)) for runtime, new in missing.items() if new]
-    for release, reason in there.unable(machines, wanted, _Says()).items():
+    wanted = [on_fleet.Wanted(runtime, tuple(new), subjects.models(runtime, place.models)) for runtime, new in missing.items() if new]
+    for release, reason in on_fleet.unable(machines, wanted, _Says()).items():
         _note(place, release, reason)
     known = place.unable()
     wanted = [replace(each, releases=tuple(new)) for each in wanted if (new := [one for one in each.releases if one.subject not in known])]
-    for each, runs, why in there.measured(machines, wanted, repeats, _Says()):
+    for each, runs, why in on_fleet.measured(machines, wanted, repeats, _Says()):
         if why:
             _say(f"{each.runtime} is not kept: {why}")
         for release in each.releases if runs else ():

@@ -1,5 +1,4 @@
-"""The parts of ci/bench.py: a module for each claim, each with `measure(setting) -> Section`.
+"""The benches that guard README's claims: a script for each, which measures and writes its table into the manual (docs.py).
 
-tools.py runs one program under memprof's recorder, under mprof or under psrecord; table.py has the results of a section. transient.py and
-alternating.py are measured programs: they run in processes of their own and are never imported here.
+transient.py, growth.c and growth_runtime.py are measured programs: they run in processes of their own and are never imported here.
 """

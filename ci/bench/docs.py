@@ -30,16 +30,6 @@ def write(name: str, table: str, notes: Iterable[str] = (), pages: Path = PAGES)
     return page
 
 
-def rows(name: str, pages: Path = PAGES) -> list[tuple[str, ...]]:
-    """The lines of the table in the block of that name, without its head, if it was measured today on this machine; else none."""
-    for page in pages.glob("*.md"):
-        _, begin, rest = page.read_text(encoding="utf-8").partition(f"<!-- bench:{name} -->\n{stamp()}\n")
-        if begin:
-            lines = [line for line in rest.partition(f"<!-- /bench:{name} -->")[0].splitlines() if line.startswith("|")]
-            return [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines[2:]]
-    return []
-
-
 def stamp() -> str:
     """When and on which machine."""
     machine = this_machine()

@@ -1,10 +1,9 @@
-"""The claims of `memprof explain`, measured: `python ci/bench/explain.py [copies] [speed] [waterfall] [cases] [fit]`, all of it by default.
+"""The claims of `memprof explain`, measured: `python ci/bench/explain.py [copies] [speed] [waterfall] [cases]`, all of it by default.
 
     copies     precision and recall over processes that hold known copies: 1,000 tensors, 0 to 4 copies of each
     speed      how fast a process is scanned for 1,000 tensors, how long it stands still a GB, and how far a scan moves its resident set
     waterfall  the unexplained part for each runtime on inception_v3
     cases      whether each known case comes out as the first finding, with its bytes, and the real effect of its proposals; the manual has it
-    fit        how far the limits lie from the memory that programs hold, and how well they repeat
 
 A Markdown table goes to standard output, progress to standard error. Models are made in bench/ where they are missing. `--tensors N` and
 `--repeats N` make it smaller, to try it.
@@ -13,42 +12,35 @@ A Markdown table goes to standard output, progress to standard error. Models are
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
-import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-# bench is a package of scripts beside this one's folder; it is never installed.
+# bench is a package of scripts beside this one's folder; it is never installed. The processes that hold copies are those of the tests.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support.held_copies import LAYOUTS, holding, resident_bytes, score, write_tensors
 
 from bench import docs, tools
 from bench.table import aligned
+from bench.tools import verdict
 from memprof.base.units import format_bytes
-from memprof.explain import copies, records, snapshot, snippets, waterfall
-from memprof.models.tensors import StoredTensor
+from memprof.explain import records, snapshot, snippets, waterfall
 
 FOLDER = Path(__file__).resolve().parents[2] / "bench"
-HOLDER = Path(__file__).with_name("holder.py")
-LAYOUTS = ("stored", "transposed", "block8", "block16", "float16", "padded")
 RUNTIMES = {"onnxruntime": ".onnx", "tflite": ".tflite", "litert": ".tflite", "onert": ".tflite", "tvm": ".onnx"}
 Row = tuple[str, str, str, str]
 
 
 def main() -> None:
     """Measure the parts that are named, and print their rows."""
-    parts = {"copies": _copies, "speed": _speed, "waterfall": _waterfalls, "cases": _cases, "fit": _fits}
+    parts = {"copies": _copies, "speed": _speed, "waterfall": _waterfalls, "cases": _cases}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
     parser.add_argument("--tensors", type=int, default=1000, metavar="N")
@@ -65,85 +57,6 @@ def main() -> None:
             print(lines[-1], flush=True)
     if not words.parts:
         docs.write("explain", "\n".join(lines))
-
-
-def _verdict(met: bool) -> str:
-    return "met" if met else "**missed**"
-
-
-# -- processes that hold known copies
-
-
-def write_tensors(path: Path, count: int, seed: int = 0, mean_bytes: int = 300_000) -> list[StoredTensor]:
-    """A file of random weights, and where they lie in it: matrices and convolutions, some of low entropy, one of zeros."""
-    draw, rng = random.Random(seed), np.random.default_rng(seed)
-    tensors = []
-    with path.open("wb") as file:
-        for number in range(count):
-            elements = max(17_000, int(mean_bytes / 4 * 2 ** draw.uniform(-1.5, 1.5)))
-            wide = draw.choice((64, 96, 200, 333, 512))
-            shape = (max(2, elements // wide), wide) if number % 3 else (max(16, elements // (9 * 64)), 64, 3, 3)
-            values = (rng.standard_normal(shape) * 0.05).astype("float32")
-            if number % 97 == 50:
-                values = np.choose(rng.integers(0, 2, shape), [np.float32(0), np.float32(1)])
-            elif number == count - 1:
-                values[:] = 0
-            offset = file.tell()
-            file.write(values.tobytes())
-            tensors.append(StoredTensor(f"w{number}", "float32", shape, values.nbytes, str(path), offset))
-    return tensors
-
-
-@contextmanager
-def holding(tensors: Sequence[StoredTensor], kept: Sequence[Sequence[str]], noise_bytes: int) -> Iterator[int]:
-    """The id of a process that holds these copies and stands still."""
-    order: dict[str, Any] = {"noise_bytes": noise_bytes, "tensors": []}
-    for tensor, layouts in zip(tensors, kept, strict=True):
-        facts = {"path": tensor.path, "offset": tensor.offset, "shape": tensor.shape, "dtype": tensor.dtype, "copies": list(layouts)}
-        order["tensors"].append(facts)
-    with subprocess.Popen([sys.executable, str(HOLDER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None and process.stdout is not None
-        try:
-            process.stdin.write(json.dumps(order) + "\n")
-            process.stdin.flush()
-            if process.stdout.readline() != "ready\n":
-                raise RuntimeError("the process that holds the copies did not come up")
-            while (
-                Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S"
-            ):  # until it waits its heap is on the move
-                time.sleep(0.001)
-            process.send_signal(signal.SIGSTOP)
-            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-            yield process.pid
-        finally:
-            process.kill()
-
-
-def named(copy: copies.Copy) -> str:
-    """A found copy in the holder's word for its layout."""
-    if copy.converted:
-        return copy.converted if copy.layout == copies.STORED else f"{copy.converted} {copy.layout}"
-    if copy.layout.startswith("transposed"):
-        return "transposed"
-    return {copies.STORED: "stored", copies.PADDED: "padded", "in blocks of 8": "block8", "in blocks of 16": "block16"}.get(
-        copy.layout, copy.layout
-    )
-
-
-def score(index: snippets.Index, held: Sequence[copies.Copy], kept: Sequence[Sequence[str]]) -> tuple[int, int, int, int]:
-    """(right, right with their layout named, found, there) over all copies. A tensor that is not counted must have no copies found."""
-    found_layouts: dict[int, Counter[str]] = {}
-    for copy in held:
-        found_layouts.setdefault(copy.weight, Counter())[named(copy)] += 1
-    right = exact = claimed = there = 0
-    for number, weight in enumerate(index.weights):
-        truth = Counter(name for name in kept[int(weight.tensor.name[1:])] if name != "near") if not weight.why_not else Counter()
-        layouts = found_layouts.get(number, Counter())
-        right += min(layouts.total(), truth.total())
-        exact += (layouts & truth).total()
-        claimed += layouts.total()
-        there += truth.total()
-    return right, exact, claimed, there
 
 
 def _copies(words: argparse.Namespace) -> Iterator[Row]:
@@ -168,7 +81,7 @@ def _copies(words: argparse.Namespace) -> Iterator[Row]:
             yield f"copies: {name}, {len(tensors)} tensors", "", _shares(*counts), ""
         right, _, claimed, there = sums
         met = right >= 0.99 * claimed and right >= 0.99 * there
-        yield "copies: all of these processes", "precision and recall 0.99", _shares(*sums), _verdict(met)
+        yield "copies: all of these processes", "precision and recall 0.99", _shares(*sums), verdict(met)
 
 
 def _shares(right: int, exact: int, claimed: int, there: int) -> str:
@@ -183,9 +96,9 @@ def _speed(words: argparse.Namespace) -> Iterator[Row]:
         index = snippets.index(tensors)
         chosen = time.monotonic() - begin
         with holding(tensors, [["stored", "transposed"] for _ in tensors], 512 << 20) as pid:
-            before = _rss(pid)
+            before = resident_bytes(pid)
             looks = [snapshot.take(pid, "x", index) for _ in range(words.repeats)]
-            moved = _rss(pid) - before
+            moved = resident_bytes(pid) - before
         speeds = sorted(look.hits.bytes / look.hits.time_ns for look in looks if look.hits is not None)
         still = sorted(look.stood_still_ns / look.hits.bytes for look in looks if look.hits is not None)
         size = looks[0].hits.bytes if looks[0].hits is not None else 0
@@ -195,16 +108,11 @@ def _speed(words: argparse.Namespace) -> Iterator[Row]:
         f"scanning speed, {subject}",
         ">= 4 GB/s",
         f"{speeds[middle]:.1f} GB/s ({speeds[0]:.1f} to {speeds[-1]:.1f})",
-        _verdict(speeds[middle] >= 4),
+        verdict(speeds[middle] >= 4),
     )
-    yield "the child stands still", "<= 1 s a GB", f"{still[middle]:.2f} s a GB (to {still[-1]:.2f})", _verdict(still[middle] <= 1)
-    yield "a look moves the child's RSS by", "< 1 MiB", format_bytes(moved), _verdict(abs(moved) < 1 << 20)
+    yield "the child stands still", "<= 1 s a GB", f"{still[middle]:.2f} s a GB (to {still[-1]:.2f})", verdict(still[middle] <= 1)
+    yield "a look moves the child's RSS by", "< 1 MiB", format_bytes(moved), verdict(abs(moved) < 1 << 20)
     yield "choosing the snippets, before the child starts", "", f"{chosen:.1f} s", ""
-
-
-def _rss(pid: int) -> int:
-    with open(f"/proc/{pid}/statm", "rb") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 # -- real runtimes
@@ -229,7 +137,7 @@ def _waterfalls(words: argparse.Namespace) -> Iterator[Row]:
     for runtime, form in RUNTIMES.items():
         explanation = _explained(_model("inception_v3", form), runtime)
         worst = max((phase.unexplained for phase in explanation.phases), default=1.0) if explanation is not None else 1.0
-        yield f"unexplained part, {runtime}, inception_v3, the worst look", "<= 5% of RSS", f"{worst:.2%}", _verdict(worst <= 0.05)
+        yield f"unexplained part, {runtime}, inception_v3, the worst look", "<= 5% of RSS", f"{worst:.2%}", verdict(worst <= 0.05)
 
 
 def _cases(words: argparse.Namespace) -> Iterator[Row]:
@@ -256,7 +164,7 @@ def _cases(words: argparse.Namespace) -> Iterator[Row]:
         title, saved = (f"{first.title}: {format_bytes(first.bytes)}", _saved(first)) if first is not None else ("nothing", "")
         measured = f"{title}; {saved}"
         rows.append([f"{model.name}, {' '.join(runtime)}", title, saved])
-        yield f"first finding, {name}", f"{rule}, {format_bytes(least)} to {format_bytes(most)}", measured, _verdict(right)
+        yield f"first finding, {name}", f"{rule}, {format_bytes(least)} to {format_bytes(most)}", measured, verdict(right)
     docs.write(
         "explain-cases", aligned([["case", "first finding", "what helps, measured"], *rows]), [f"Medians of {words.repeats} runs a side."]
     )
@@ -264,39 +172,7 @@ def _cases(words: argparse.Namespace) -> Iterator[Row]:
     tidy.write_text(json.dumps({"load": [{"allocate": "weights", "bytes": 64 * mib}], "execute": [{"sleep_s": 0.01}]}))
     explanation = _explained(tidy, "synthetic")
     count = len(explanation.findings) if explanation is not None else -1
-    yield "findings on a program that has none", "0", str(count), _verdict(count == 0)
-
-
-def _fits(words: argparse.Namespace) -> Iterator[Row]:
-    mib = 1 << 20
-    least = {}
-    FOLDER.mkdir(exist_ok=True)
-    for held in (20, 60, 140, 300):
-        scenario = FOLDER / f"held{held}.json"
-        scenario.write_text(json.dumps({"load": [{"allocate": "w", "bytes": held * mib, "random": True}], "execute": [{"sleep_s": 0.01}]}))
-        least[held] = _fitted(scenario, "synthetic")
-    # The interpreter's memory is not known, but the difference between two programs is.
-    errors = [abs(least[high] - least[low] - (high - low) * mib) for low, high in itertools.pairwise(least)]
-    yield (
-        "fit: limits of programs that hold 20, 60, 140 and 300 MiB, off by",
-        "<= 2 MiB",
-        format_bytes(max(errors)),
-        _verdict(max(errors) <= 2 * mib),
-    )
-    limits = []
-    for _ in range(min(3, words.repeats)):  # minutes each: near its limit a run reads its own libraries again and again
-        limits.append(_fitted(_model("mobilenet_v2", ".onnx"), "onnxruntime"))
-        print(f"fit: {format_bytes(limits[-1])}", file=sys.stderr)
-    spread = max(limits) / min(limits) - 1
-    measured = f"{spread:.2%} ({len(limits)} times, {format_bytes(min(limits))} to {format_bytes(max(limits))})"
-    yield "fit: onnxruntime, mobilenet_v2, the whole run, repeated", "<= 2%", measured, _verdict(spread <= 0.02)
-
-
-def _fitted(model: Path, runtime: str) -> int:
-    command = [tools.script("memprof"), "fit", str(model), "-r", runtime, "--threads", "1", "--part", "whole", "--json"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
-    (part,) = json.loads(done.stdout)["parts"]
-    return int(part["least_bytes"])
+    yield "findings on a program that has none", "0", str(count), verdict(count == 0)
 
 
 def _saved(finding: records.Finding) -> str:

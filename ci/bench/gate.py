@@ -1,4 +1,5 @@
-"""How often the gate is wrong: false alarms where nothing changed, misses of a known increase, on runs of real processes.
+"""How often the gate is wrong: false alarms where nothing changed, misses of a known increase, on runs of real processes:
+`python ci/bench/gate.py [PART...]`.
 
 A series is a long interleaved campaign of one setting: A, then A with a known increase (the larger of 2% and 2 MiB, held from MODEL_LOAD on
 by the ballast knob), A again and so on. It is cut into disjoint groups of five runs. Two groups of A make an independent pair of runs files
@@ -22,6 +23,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+# bench is a package of scripts beside this one's folder; it is never installed.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench import docs, tools
+from bench.table import aligned
 from memprof.campaign import campaign
 from memprof.campaign.progress import Silent
 from memprof.records import store
@@ -30,9 +36,6 @@ from memprof.subjects.order import Order
 from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite, Variant
 from memprof.verdicts import baseline, ranks, verdicts
-
-from . import docs, tools
-from .table import aligned
 
 FOLDER = Path(__file__).resolve().parents[2] / "bench"
 GROUP = 5
@@ -290,3 +293,7 @@ def upper(count: int, total: int) -> float:
     from scipy.stats import beta
 
     return float(beta.ppf(0.95, count + 1, total - count)) if count < total else 1.0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,7 @@
-"""How good `memprof grow` is: `python ci/bench/growth.py [real] [runtimes] [meter]`, all of it by default.
+"""How good `memprof grow` is: `python ci/bench/growth.py [real] [meter]`, both by default.
 
     real       processes of known growth (growth.c and growth_runtime.py), --cases of each kind: false alarms, misses, the unit and the memory
                that are named, and what three usual tests say of the same curves
-    runtimes   the verdict on each installed runtime, over the small models of the atlas and a real net
     meter      what following memory adds to a process in 100,000 iterations, in C and in Python, and its CPU time beside an iteration of 1 ms
 
 Tables go to standard output, progress to standard error. `--docs` writes them into docs/growth.md.
@@ -19,19 +18,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 # bench is a package of scripts beside this one's folder; it is never installed.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from atlas import subjects
-
 from bench import docs
 from memprof import zoo
-from memprof.base.errors import MemprofError
-from memprof.base.terminal_text import plain
 from memprof.campaign import campaign
 from memprof.campaign.progress import Silent
 from memprof.grow.grow import Budget, Grown, GrowRequest, grow, longest
@@ -69,18 +63,16 @@ _KINDS: dict[str, tuple[int, str | None, str | None]] = {
     "wrapper": (2000, "iteration", "in use"),
 }
 _IN_PYTHON = ("python-cache", "python", "reload-freed", "reload", "wrapped", "wrapper")  # of growth_runtime.py
-_NETS = ("mnist", "mobilenet_v2", *subjects.REAL, "llama, q8_0", "decoder, 2 layers of 128", "decoder, 10 MB")  # of the atlas
 _SURE = 0.95
 
 
 def main() -> None:
     """Measure the parts that are named, and print their tables."""
-    parts = {"real": _real, "runtimes": _runtimes, "meter": _meter}
+    parts = {"real": _real, "meter": _meter}
     parser = argparse.ArgumentParser()
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
     parser.add_argument("--cases", type=int, default=300)
     parser.add_argument("--kinds", nargs="*", default=list(_KINDS))
-    parser.add_argument("--seconds", type=int, default=180, help="for each runtime, at most")
     parser.add_argument("--docs", action="store_true")
     words = parser.parse_args()
     for name in words.parts or parts:
@@ -144,7 +136,9 @@ def _grown(program: Path, kind: str, units: int, seed: int) -> Grown:
         model.write_text(f"{kind} {seed}")
         cycles = RELOAD if kind.startswith(RELOAD) else None
         runtime = str(Path(__file__).with_name("growth_runtime.py"))
-        request = GrowRequest(_suite(model, Variant(runtime), threads=(1,)), cycles=cycles, budget=Budget(units=units))
+        request = GrowRequest(
+            Suite(models=(str(model),), variants=(Variant(runtime),), threads=(1,)), cycles=cycles, budget=Budget(units=units)
+        )
         return grow(request, Silent(), lambda line: None)
     command = commands.of_words([str(program), kind, "{runs}", str(seed)])
     return grow(
@@ -173,36 +167,6 @@ def _rivals(run: Run) -> dict[str, int]:
         _RIVALS[1]: int(line.slope > 0 and line.pvalue < 0.05),
         _RIVALS[2]: int(tau.statistic > 0 and tau.pvalue < 0.05),
     }
-
-
-# -- runtimes
-
-
-def _runtimes(words: argparse.Namespace) -> tuple[list[tuple[str, ...]], str]:
-    lines: list[tuple[str, ...]] = [("runtime", "model", "repeated", "verdict"), ("---", "---", "---", "---")]
-    with tempfile.TemporaryDirectory() as folder:
-        for name in subjects.RUNTIMES:
-            for net, model in subjects.models(name, Path(folder)).items():
-                if net not in _NETS:
-                    continue
-                for cycles in (None, RELOAD):
-                    verdict = _verdict(name, model, cycles, words.seconds)
-                    print(f"{name}, {net}: {verdict}", file=sys.stderr)
-                    lines.append((name, net, f"{cycles or 'iteration'}s", verdict))
-    return lines, "Models, settings and threads are those of the atlas."
-
-
-def _suite(model: Path, variant: Variant, **settings: Any) -> Suite:
-    return Suite(models=(str(model),), variants=(variant,), **settings)
-
-
-def _verdict(runtime: str, model: Path, cycles: str | None, seconds: int) -> str:
-    variant = subjects.variant(runtime, sys.executable)
-    request = GrowRequest(_suite(model, variant), cycles=cycles, budget=Budget(time_ns=seconds * 10**9))
-    try:
-        return tables.sentence(grow(request, Silent(), lambda line: None), plain).partition(": ")[2]
-    except MemprofError as error:
-        return str(error)
 
 
 # -- the meter

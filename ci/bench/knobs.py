@@ -1,9 +1,8 @@
-"""One net in every runtime, and what each knob of the small runtimes does: `python ci/bench/knobs.py [nets] [knobs] [placed]`, all by default.
+"""One net in every runtime, and what each knob of the small runtimes does: `python ci/bench/knobs.py [nets] [knobs]`, both by default.
 
     nets    inception_v3 and mobilenet_v2 in every runtime that is installed: peaks by phase, anonymous and file-backed memory, an iteration
     knobs   ncnn, MNN, TensorFlow Lite Micro, CTranslate2, PyTorch, ExecuTorch and onnxruntime-genai: memory and time with each value of each
             knob beside the default
-    placed  how much of the weights' bytes `memprof explain` finds in each of them
 
 A runtime that is not installed is left out: `memprof runtimes install torch`, `executorch` and `genai` come first. The tables go to standard
 output and into docs/in-every-runtime.md, that of `nets` in a shorter form into README.md too, progress to standard error. Models are made in
@@ -29,14 +28,10 @@ from bench import docs
 from bench.table import aligned
 from memprof import zoo
 from memprof.base.errors import InputError
-from memprof.base.units import counted
 from memprof.campaign.progress import Silent
-from memprof.explain import engine
-from memprof.models.identity import identify
 from memprof.programs.runtimes import describe, located
 from memprof.records.types import EXECUTE, GENERATE, MODEL_LOAD, PREPARE, WARMUP, Run
-from memprof.subjects.orders import order
-from memprof.subjects.suite import Suite, Variant
+from memprof.subjects.suite import Variant
 
 FOLDER = Path(__file__).resolve().parents[2] / "bench"
 MIB = 1 << 20
@@ -47,7 +42,7 @@ _BESIDE = {"genai": {"prompt": "1024"}}  # `chunk` has an effect on long prompts
 
 def main() -> None:
     """Measure the parts that are named, print their tables and write them into the manual."""
-    parts = {"nets": nets, "knobs": knobs, "placed": placed}
+    parts = {"nets": nets, "knobs": knobs}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
     parser.add_argument("--repeats", type=int, default=5, metavar="N")
@@ -182,40 +177,6 @@ def knobs(repeats: int, count: int) -> Iterator[Sequence[str]]:
                 _median(runs, lambda run: _last(run).vms_end_bytes),
                 _iteration_ms(runs),
             )
-
-
-def placed(repeats: int, count: int) -> Iterator[Sequence[str]]:
-    """How much of the weights' bytes is counted, and of how much of that a copy is found at the end of PREPARE and of EXECUTE."""
-    yield ("runtime", "model", "settings", "counted", "placed after PREPARE", "placed after EXECUTE", "not placed", "layouts")
-    cases = [
-        ("ncnn", model("inception_v3", ".onnx"), {}),
-        ("ncnn", model("inception_v3", ".onnx"), {"winograd": "off"}),
-        ("ncnn", model("inception_v3", ".onnx"), {"winograd": "off", "storage": "f32"}),
-        ("mnn", model("inception_v3", ".onnx"), {}),
-        ("tflite_micro", model("mobilenet_v2", ".tflite"), {}),
-        ("ctranslate2", _ct2(), {}),
-        ("torch", model("inception_v3", ".onnx"), {}),
-        ("executorch", model("inception_v3", ".onnx"), {}),
-        ("genai", _genai(), {}),
-    ]
-    for name, path, given in cases:
-        if not _installed(name):
-            continue
-        suite = Suite(models=(str(path),), threads=(1,), warmup=1, runs=2, repeats=1, release=False)
-        explained = engine.explain(order(suite, identify(path), Variant(name, name, given)), Said(), lambda line: None)
-        phases = {phase.name: phase for phase in explained.phases}
-        last = phases.get(EXECUTE) or phases[GENERATE]
-        shares = [f"{1 - (phase.unplaced_bytes or 0) / (explained.counted_bytes or 1):.1%}" for phase in (phases[PREPARE], last)]
-        layouts = dict.fromkeys(copies.layout for copies in last.held if not copies.freed)
-        yield (
-            name,
-            path.name,
-            ",".join(f"{key}={value}" for key, value in given.items()) or "(defaults)",
-            f"{(explained.counted_bytes or 0) / (explained.weight_bytes or 1):.1%}",
-            *shares,
-            f"{counted(last.unplaced_tensors, 'tensor')}, {(last.unplaced_bytes or 0) / MIB:.1f} MiB",
-            ", ".join(layouts),
-        )
 
 
 def _ct2() -> Path:

@@ -2,11 +2,9 @@
 """`make bench-scale`: how good the laws of `memprof scale` are. Each part prints its Markdown table; progress goes to standard error.
 
 simulated  laws drawn at random, points with noise, no process: terms found, coefficients, predictions in and up to twice beyond the range
-synthetic  the same through the synthetic runtime, each point a process
 models     models of the zoo in four runtimes: predictions at held-out places in and up to twice beyond the measured range
-processes  the marginal cost of a process beside the control group's own difference
 
---count N      laws of each kind, and held-out places of each model.  [default: 100 simulated, 20 synthetic, 20 places]
+--count N      laws of each kind, and held-out places of each model.  [default: 100 laws, 20 places]
 --model NAME   only this model (repeatable)
 --write        put the tables into docs/scale.md
 """
@@ -15,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import random
 import statistics
 import sys
@@ -39,8 +36,8 @@ from memprof.laws import design, laws
 from memprof.laws.laws import Law
 from memprof.laws.terms import CONSTANT, Point, Term
 from memprof.scale import scale
-from memprof.scale.answer import ANONYMOUS, CHARGED, Scaled, ScaleRequest
-from memprof.subjects.dimensions import PROCESSES, parse
+from memprof.scale.answer import Scaled, ScaleRequest
+from memprof.subjects.dimensions import parse
 from memprof.subjects.suite import Suite, Variant
 
 MIB = 1 << 20
@@ -223,43 +220,6 @@ def simulated(count: int, _models: Sequence[str]) -> str:
     return "\n".join(rows)
 
 
-def synthetic(count: int, _models: Sequence[str]) -> str:
-    """Points that are processes of the synthetic runtime. Its constant holds the interpreter too, so that only the other terms are compared."""
-    rows = [_HEAD]
-    with tempfile.TemporaryDirectory() as folder:
-        for name, ranges, runs, most in KINDS:
-            generator, score = random.Random(2), _Score()
-            for number in range(count or 20):
-                drawn = _draw(generator, ranges, most, _library(ranges))
-                path = Path(folder) / f"{number}.json"
-                path.write_text(
-                    json.dumps({"load": [{"allocate": "w", "bytes": {_words(term): amount * _unit(term) for term, amount in drawn}}]})
-                )
-                vary = tuple(parse(f"{dimension}={low}..{high}") for dimension, (low, high) in ranges.items())
-                answer = scale.scale(ScaleRequest(_one(path, "synthetic", runs=1), vary, points=runs), Silent(), lambda line: None)
-                law = answer.named(ANONYMOUS)
-                if law is not None:  # what the interpreter itself holds belongs to the constant
-                    drawn = [(term, amount if term.powers else law.coefficients[0].bytes) for term, amount in drawn]
-                score.add(drawn, law, ranges, generator)
-            rows.append(score.row(name))
-            _say(rows[-1])
-    return "\n".join(rows)
-
-
-def _words(term: Term) -> str:
-    """A term as a scenario of the synthetic runtime writes it; see its docstring."""
-    factors = []
-    for name, power in term.powers:
-        rounded = f"up({name})" if term.kind == "doubling" else f"{name}/{term.size:.0f}" if term.kind == "pages" else name
-        factors += [rounded] * power
-    return "*".join(factors)
-
-
-def _unit(term: Term) -> float:
-    """A scenario counts pages, a term what they hold."""
-    return term.size**term.degree if term.kind == "pages" else 1.0
-
-
 # -- models
 
 
@@ -330,31 +290,9 @@ def _row(case: Case, answer: Scaled, errors: Sequence[float], covered: Sequence[
     return f"| {case.name} | {case.runtime} | {runs} | {law} | {figures} |"
 
 
-def processes(count: int, _models: Sequence[str]) -> str:
-    """What the next process costs, by the sum of their memory and by the control group."""
-    rows = ["| model | runtime | next process | next process, control group | difference |", "| --- | --- | ---: | ---: | ---: |"]
-    with tempfile.TemporaryDirectory() as folder:
-        for model, format, runtime in (("mobilenet_v2", "tflite", "litert"), ("mobilenet_v2", "onnx", "onnxruntime")):
-            path = Path(folder) / f"{model}.{format}"
-            zoo.make(model, path, format=format)
-            answer = scale.scale(ScaleRequest(_one(path, runtime), (parse(f"processes=1..{count or 6}"),)), Silent(), lambda line: None)
-            pss, charged = answer.law, answer.named(CHARGED)
-            ours = pss.coefficient(PROCESSES) if pss is not None else None
-            group = charged.coefficient(PROCESSES) if charged is not None else None
-            if ours is None or group is None:
-                rows.append(f"| {model} | {runtime} | - | - | - |")
-                continue
-            share = ours.bytes / group.bytes - 1
-            rows.append(f"| {model} | {runtime} | {ours.bytes / MIB:.2f} MiB | {group.bytes / MIB:.2f} MiB | {share:+.2%} |")
-            _say(rows[-1])
-    return "\n".join(rows)
-
-
 PARTS: Mapping[str, Callable[[int, Sequence[str]], str]] = {
     "simulated": simulated,
-    "synthetic": synthetic,
     "models": models,
-    "processes": processes,
 }
 
 

@@ -2,10 +2,8 @@
 """`make bench-plan`: how good the planner is. Each part prints its Markdown table as soon as it is done; progress goes to standard error.
 
     models   the graphs that the onnx package ships, against figures known beforehand
-    wired    DARTS, NASNet-A and RandWire (plan_graphs.py)
     random   random graphs: share proven, gap where not, and what plain depth first and greedy orders need beside it
     pack     offset problems that are known to fit exactly: share packed at capacity, beside greedy by size
-    large    a graph of 10,000 operators: time and memory to analyse its own order
 
 One process with one thread. Times are of this machine, everything else is the same on every machine on which no time limit is reached.
 """
@@ -15,22 +13,20 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import resource
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from itertools import pairwise
 from pathlib import Path
 
 # bench is a package of scripts beside this one's folder; it is never installed.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import docs
-from bench.plan_graphs import cut_rectangle, windowed, wired
-from memprof.plan import Problem, best_order, greedy, lifetimes, load, overlapping, pack, peak, steps
+from bench.plan_graphs import cut_rectangle, windowed
+from memprof.plan import Problem, best_order, greedy, load, overlapping, pack, peak
 from memprof.plan.orders import heuristics
 from memprof.plan.orders.bits import bits
 
@@ -83,11 +79,6 @@ def models(setting: Setting) -> Iterator[str]:
     folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
     problems = {path.stem: reduced.problem(read.read(path)).problem for path in sorted(folder.glob("*.onnx"))}
     yield from _orders(problems, setting.seconds or 10, KNOWN)
-
-
-def irregular(setting: Setting) -> Iterator[str]:
-    """Networks with irregular wiring."""
-    yield from _orders(wired(), setting.seconds or 10, {})
 
 
 def _orders(problems: dict[str, Problem], seconds: float, known: dict[str, tuple[int, int]]) -> Iterator[str]:
@@ -191,32 +182,10 @@ def packing(setting: Setting) -> Iterator[str]:
             )
 
 
-def large(setting: Setting) -> Iterator[str]:
-    """Graphs of 10,000 operators in their own order."""
-    yield from _head(
-        "window", "operators", "steps and peak, s", "lifetimes, s", "greedy arena, s", "together, s", "most memory of this process, MiB"
-    )
-    for window in (8, 64):
-        problem = windowed(1, 10_000, window)
-        order = tuple(range(problem.count))
-        marks = [time.perf_counter()]
-        steps(problem, order)
-        marks.append(time.perf_counter())
-        buffers = lifetimes(problem, order)
-        marks.append(time.perf_counter())
-        greedy(buffers, 64)
-        marks.append(time.perf_counter())
-        parts = [f"{end - begin:.2f}" for begin, end in pairwise(marks)]
-        highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        yield _row(window, problem.count, *parts, f"{marks[-1] - marks[0]:.2f}", f"{highest:.0f}")
-
-
 PARTS: dict[str, Callable[[Setting], Iterator[str]]] = {
     "models": models,
-    "wired": irregular,
     "random": random_graphs,
     "pack": packing,
-    "large": large,
 }
 
 

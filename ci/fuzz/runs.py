@@ -325,7 +325,9 @@ def damage(name: str, seed: bytes, draw: random.Random) -> bytes | None:
 
 if __name__ == "__main__":
     # All that the commands import: the limit on memory is set after that.
-    modules = [f"memprof.{name}" for name in ("cli.gate", "cli.table", "judge.compare", "reports.page", "reports.trace", "measuring.suite")]
+    modules = [
+        f"memprof.{name}" for name in ("cli.gate", "cli.table", "verdicts.compare", "reports.page", "reports.trace", "subjects.suite")
+    ]
     harness.main(
         harness.Readers(TARGETS, seeds, [*modules, "pandas"], Path(__file__), damage, guided=False),
         "Fuzz the files that memprof's judgement reads.",

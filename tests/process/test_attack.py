@@ -1,51 +1,40 @@
-"""The scripts of `make attack`: a case of each, and that each sees what is wrong."""
+"""Attacks: some cases of each table of tests/support/attacks/, and that each sees what is wrong. ci/attack.py tries all of them."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-FOLDER = Path(__file__).resolve().parents[2] / "ci" / "attack"
-
-
-@pytest.fixture(autouse=True)
-def scripts(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    for name in ("sandbox", "kill", "faults", "hostile", "trees"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-
-
-def script(name):
-    return importlib.import_module(name)
+from support.attacks import faults, hostile, kills, sandbox, trees
 
 
 @pytest.mark.parametrize(
     ("role", "phase", "victim", "number"),
     [
-        ("run", "MODEL_LOAD", "memprof", signal.SIGKILL),
+        *(("run", "MODEL_LOAD", "memprof", number) for number in kills.SIGNALS["memprof"]),
+        *(("run", kills.CONVERT, "memprof", number) for number in kills.SIGNALS["memprof"]),
+        ("run", "EXECUTE", "recorder", signal.SIGKILL),
+        ("run", "PREPARE", "child", signal.SIGKILL),
         ("exec", "RUN", "child", signal.SIGTERM),
         ("tune", "PREPARE", "memprof", signal.SIGTERM),  # ends with 130 and its proposals
-        ("doctor", "any", "memprof", signal.SIGTERM),
-        ("merge", "write", "memprof", signal.SIGTERM),  # neither the merged file nor its draft
+        ("doctor", kills.ANY, "memprof", signal.SIGTERM),
+        ("merge", kills.WRITE, "memprof", signal.SIGTERM),  # neither the merged file nor its draft
     ],
 )
 def test_kill_leaves_only_permitted_state(monkeypatch, role, phase, victim, number):
-    kill = script("kill")
-    monkeypatch.setattr(kill, "SOON_S", 120.0)
-    assert list(kill.tried(kill.Kill(role, phase, victim, number))) == []
+    monkeypatch.setattr(kills, "SOON_S", 120.0)
+    assert list(kills.tried(kills.Kill(role, phase, victim, number))) == []
 
 
 def test_kill_detects_exit_code_and_loss(monkeypatch):
-    kill = script("kill")
-    role = kill.ROLES["run"]
-    monkeypatch.setitem(kill.ROLES, "run", dataclasses.replace(role, codes=(0,), words=(*kill._RUN[:-2], "--variant", "slow=./slow.py")))
+    role = kills.ROLES["run"]
+    monkeypatch.setitem(kills.ROLES, "run", dataclasses.replace(role, codes=(0,), words=(*kills._RUN[:-2], "--variant", "slow=./slow.py")))
 
-    wrongs = list(kill.tried(kill.Kill("run", "PREPARE", "child", signal.SIGKILL)))
+    wrongs = list(kills.tried(kills.Kill("run", "PREPARE", "child", signal.SIGKILL)))
 
     assert wrongs == ["exit code 4 and not 0", "the run before the kill is lost"]
 
@@ -53,48 +42,87 @@ def test_kill_detects_exit_code_and_loss(monkeypatch):
 def test_doors_cover_every_command():
     from memprof.cli import group
 
-    doors = {words[0] for words in script("faults").DOORS.values()}
+    doors = {words[0] for words in faults.DOORS.values()}
     assert doors | {"clean", "worker", "fleet"} >= set(group.listed) >= doors  # those need another machine, or a scheduler
 
 
-def test_faults_pass_and_torn_file_detected(tmp_path):
-    faults, sandbox = script("faults"), script("sandbox")
-    with sandbox.place() as template:
-        usual = faults.usually(template, "zoo")
-        for name in ("no-home", "closed-output", "addresses-30MiB"):
-            assert list(faults.tried(template, "zoo", faults.FAULTS[name], usual)) == [], name
+@pytest.fixture(scope="module")
+def template():
+    with sandbox.place() as place:
+        yield place
+
+
+@pytest.mark.parametrize(
+    ("door", "names"),
+    [
+        ("run", ("closed-input", "closed-output", "closed-error", "all-closed", "full-cache")),
+        ("zoo", ("no-home", "closed-output", "addresses-30MiB")),
+    ],
+)
+def test_door_bears_faults(template, door, names):
+    results = dict(faults.tried_at(template, door, names))
+
+    assert {name: wrongs for name, wrongs in results.items() if wrongs} == {}
+    assert set(results) | {"full-cache"} >= set(names)  # only root can fill a disk
+
+
+def test_torn_output_detected(tmp_path):
     torn = tmp_path / "runs.jsonl"
     torn.write_bytes(b'{"schema":1')
     assert faults.torn(torn, None) is not None
 
 
-@pytest.mark.long
-def test_hostile_files_bounded_and_slowness_detected(monkeypatch):
-    hostile, sandbox = script("hostile"), script("sandbox")
+@pytest.fixture(scope="module")
+def hostile_place():
+    """A place, and the cases by their kind."""
     with sandbox.place() as place:
-        record = hostile.prepared(place)
-        every = list(hostile.cases(record, next((place.work / "history").iterdir()).read_bytes()))
-        many = next(case for case in every if "100,000 repeats" in case.kind and "check" in case.words)
-        bombs = [case for case in every if "unpacks" in case.kind and case.words[0] in ("trace", "page")]
-        small = [case for case in every if "small model" in case.kind]
-        stranger = next(hostile.strangers(record))
-        # The attack allows a second. A process takes more of the CPUs' time when others use them too, and far more if a bound is gone.
-        monkeypatch.setattr(hostile, "MOST_TO_REFUSE_S", 5.0)
-        assert (len(bombs), len(small)) == (2, 2)
-        for case in (*bombs, *small, stranger, many):
-            assert hostile.tried(place, case).wrongs == (), case
-        monkeypatch.setattr(hostile, "MOST_TO_REFUSE_S", 0.0)
-        monkeypatch.setattr(hostile, "MOST_BYTES", 1 << 20)
-        slow, large = hostile.tried(place, stranger).wrongs
-        assert slow.startswith("it takes ") and slow.endswith(" s") and large.endswith(" MiB")
+        yield place, hostile.prepared(place)
 
 
-def test_trees_judge_missed_and_wide_sums(capsys):
-    trees = script("trees")
-    held = trees.CASES["fork"][0]
-    row, good = trees.judged("fork", 0, [(held, held + 1.0)] * 20, False)
-    assert good and row[2:5] == ("20", "20", "20")
-    row, good = trees.judged("fork", 0, [(held, held + 1.0)] * 19 + [(held * 2.0, held * 2.1)], False)
-    assert not good and row[2:5] == ("20", "19", "20")
-    row, good = trees.judged("fork", 0, [(held, held * 1.5)] * 20, False)
-    assert not good and row[2:5] == ("20", "20", "0")
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "commands"),
+    [
+        ("a timeline that unpacks to 760 MiB", ("trace", "page")),
+        ("a small model of a large tensor", ("plan",)),
+        ("a stranger's runs file", ("tune",)),
+        ("a history of 100,000 repeats", ("history",)),
+        ("a device without an end", tuple({words[0]: None for words in hostile._READ_DEVICE})),
+    ],
+)
+def test_hostile_files_bounded(hostile_place, monkeypatch, kind, commands):
+    place, cases = hostile_place
+    chosen = [case for case in cases if case.kind == kind and case.words[0] in commands]
+    # The attack allows a second. A process takes more of the CPUs' time when others use them too, and far more if a bound is gone.
+    monkeypatch.setattr(hostile, "MOST_TO_REFUSE_S", 5.0)
+
+    assert {case.words[0] for case in chosen} == set(commands)
+    wrongs = {str(case): hostile.tried(place, case).wrongs for case in chosen}
+    assert {name: wrong for name, wrong in wrongs.items() if wrong} == {}
+
+
+def test_hostile_slowness_and_size_detected(hostile_place, monkeypatch):
+    place, cases = hostile_place
+    monkeypatch.setattr(hostile, "MOST_TO_REFUSE_S", 0.0)
+    monkeypatch.setattr(hostile, "MOST_BYTES", 1 << 20)
+
+    slow, large = hostile.tried(place, cases[0]).wrongs
+
+    assert slow.startswith("it takes ") and slow.endswith(" s") and large.endswith(" MiB")
+
+
+def test_trees_judge_missed_and_wide_sums():
+    held, _ = trees.truth("fork")
+    assert trees.judged("fork", [(held, held + 1.0)] * 20) == (20, 20, True)
+    assert trees.judged("fork", [(held, held + 1.0)] * 19 + [(held * 2.0, held * 2.1)]) == (19, 20, False)
+    assert trees.judged("fork", [(held, held * 1.5)] * 20) == (20, 0, False)
+
+
+def test_attack_script_counts_cases(tmp_path):
+    """One case through the script, which prints its counts."""
+    script = Path(__file__).resolve().parents[2] / "ci" / "attack.py"
+    done = subprocess.run([sys.executable, script, "faults", "--only", "no-home, marks"], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert "no-home, marks: right" in done.stderr
+    assert [line.split() for line in done.stdout.splitlines()[-1:]] == [["|", "all", "|", "1", "|", "1", "|"]]

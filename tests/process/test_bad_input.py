@@ -207,13 +207,3 @@ def test_user_runtime_without_path_hint(called, folder):
 
     assert done.returncode == USAGE
     assert "your own is named by its path: -r ./mine.py" in done.stderr
-
-
-@pytest.mark.parametrize(
-    "words", [("table",), ("gate",), ("import",), ("page",), ("heap", "show"), ("plan", "show"), ("compare", "/dev/null")]
-)
-def test_endless_device_refused(memprof, words):
-    done = memprof(*words, "/dev/zero")
-
-    assert done.returncode in (2, 5) and done.stdout == "", done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1, done.stderr

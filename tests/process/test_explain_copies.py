@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import subprocess
 import sys
@@ -12,30 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.held_copies import LAYOUTS, holding, named, resident_bytes, score, write_tensors
 from support.looks import told
 
 from memprof.explain import copies, small_weights, snapshot, snippets, waterfall
 from memprof.explain.records import AGAIN, IN_USE, ONCE
 from memprof.models.tensors import StoredTensor
 
-BENCH = Path(__file__).resolve().parents[2] / "ci" / "bench" / "explain.py"
 RNG = np.random.default_rng(5)
 MIB = 1 << 20
-
-
-def _bench():
-    spec = importlib.util.spec_from_file_location("explain_bench", BENCH)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(BENCH.parent))  # it imports what lies beside it
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(BENCH.parent))
-    return module
-
-
-bench = _bench()
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +40,7 @@ def written(path: Path, *arrays: np.ndarray, shift: int = 0) -> list[StoredTenso
 
 def held(tensors, kept, noise: int = 8 * MIB) -> list[copies.Copy]:
     index = snippets.index(tensors)
-    with bench.holding(tensors, kept, noise) as pid:
+    with holding(tensors, kept, noise) as pid:
         seen = snapshot.take(pid, "x", index)
     return list(waterfall.account(seen, None, index, ()).held)
 
@@ -66,27 +50,27 @@ def normal(*shape: int, dtype: str = "f4") -> np.ndarray:
 
 
 def test_copies_found_with_number_and_layout(tmp_path: Path) -> None:
-    tensors = bench.write_tensors(tmp_path / "w.bin", 60, mean_bytes=200_000)
+    tensors = write_tensors(tmp_path / "w.bin", 60, mean_bytes=200_000)
     draw = random.Random(2)
-    kept = [draw.choices((*bench.LAYOUTS, "near"), k=draw.randrange(5)) for _ in tensors]
+    kept = [draw.choices((*LAYOUTS, "near"), k=draw.randrange(5)) for _ in tensors]
     index = snippets.index(tensors)
-    with bench.holding(tensors, kept, 16 * MIB) as pid:
+    with holding(tensors, kept, 16 * MIB) as pid:
         seen = snapshot.take(pid, "x", index)
     held_copies = waterfall.account(seen, None, index, ()).held
-    right, named, claimed, there = bench.score(index, held_copies, kept)
+    right, exact, claimed, there = score(index, held_copies, kept)
     assert there > 60
     assert right >= 0.99 * there
     assert right >= 0.99 * claimed
-    assert named >= 0.97 * there
+    assert exact >= 0.97 * there
 
 
-@pytest.mark.parametrize("layout", bench.LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_copies_counted_in_each_layout(tmp_path: Path, layout: str) -> None:
     counts = [1, 1, 2, 2, 4, 4]
     tensors = written(tmp_path / "w.bin", *(normal(*shape) for _ in range(3) for shape in ((200, 333), (128, 64, 3, 3))))
     held_copies = held(tensors, [[layout] * count for count in counts])
     assert [sum(copy.weight == number for copy in held_copies) for number in range(6)] == counts
-    assert {bench.named(copy) for copy in held_copies} == {layout}
+    assert {named(copy) for copy in held_copies} == {layout}
     for copy in held_copies:
         tensor = tensors[copy.weight]
         size = tensor.bytes // (2 if layout == "float16" else 1)
@@ -140,10 +124,10 @@ def test_duplicate_tensors_due_twice(tmp_path: Path) -> None:
     tensors = written(tmp_path / "w.bin", same, same, normal(200, 300))
     index = snippets.index(tensors)
     assert [weight.instances for weight in index.weights] == [2, 1]
-    with bench.holding(tensors, [["stored"], ["stored"], ["stored"]], MIB) as pid:
+    with holding(tensors, [["stored"], ["stored"], ["stored"]], MIB) as pid:
         seen = waterfall.account(snapshot.take(pid, "x", index), None, index, ())
     assert seen.phase.beyond_one_bytes == 0
-    with bench.holding(tensors, [["stored"], ["stored"], ["stored", "stored"]], MIB) as pid:
+    with holding(tensors, [["stored"], ["stored"], ["stored", "stored"]], MIB) as pid:
         seen = waterfall.account(snapshot.take(pid, "x", index), None, index, ())
     assert abs(seen.phase.beyond_one_bytes - tensors[2].bytes) <= 8192
 
@@ -151,7 +135,7 @@ def test_duplicate_tensors_due_twice(tmp_path: Path) -> None:
 def test_tensor_without_copy_not_placed(tmp_path: Path) -> None:
     tensors = written(tmp_path / "w.bin", normal(300, 300), normal(200, 300))
     index = snippets.index(tensors)
-    with bench.holding(tensors, [["block8"], []], MIB) as pid:
+    with holding(tensors, [["block8"], []], MIB) as pid:
         seen = waterfall.account(snapshot.take(pid, "x", index), None, index, ())
     assert (seen.phase.unplaced_bytes, seen.phase.unplaced_tensors) == (tensors[1].bytes, 1)
 
@@ -182,9 +166,9 @@ def test_look_moves_child_below_one_mebibyte(tmp_path: Path) -> None:
         "print('ready', flush=True); input()"
     )
     with waiting(program) as pid:
-        before = bench._rss(pid)
+        before = resident_bytes(pid)
         seen = snapshot.take(pid, "x", snippets.index(tensors))
-        moved = bench._rss(pid) - before
+        moved = resident_bytes(pid) - before
     assert seen.hits is not None and len(seen.hits.addresses)
     assert abs(moved) < MIB
 

@@ -163,27 +163,6 @@ def test_table_of_file_without_runs(memprof, folder, content, said):
     assert done.returncode == INPUT
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("plan", "pack", "endless", "-o", "packed.csv"),
-        ("plan", "show", "net.onnx", "--order", "endless"),
-        ("explain", "--from", "endless"),
-        ("gate", "endless", "--baseline", "endless"),
-    ],
-    ids=lambda words: " ".join(words[:2]),
-)
-def test_endless_device_refused(memprof, folder, words):
-    (folder / "endless").symlink_to("/dev/zero")
-    if "net.onnx" in words:
-        assert memprof("zoo", "founding_example", "--format", "onnx", "-o", "net.onnx").returncode == 0
-
-    done = memprof(*words)
-
-    assert re.fullmatch(r"memprof: .*endless.*it is not a file, and it goes on after 128 MiB.*", sentence(done))
-    assert done.returncode == INPUT
-
-
 def test_concurrent_appends_keep_lines(folder):
     words = ["run", "quick.json", *ONCE[:-1], "4", "-o", "runs.jsonl", "--append"]
     with started(folder, *words, "--name", "a") as first, started(folder, *words, "--name", "b") as second:
@@ -244,16 +223,6 @@ def test_file_size_limit_keeps_runs(some_runs, memprof):
     assert done.stderr.splitlines()[-1] == "memprof: runs.jsonl cannot be written: File too large"
     assert done.stdout.startswith("quick.json, ")
     assert some_runs.read_bytes() == before
-
-
-def test_full_disk_under_cache(folder, memprof, small_disk):
-    (small_disk / "filling").write_bytes(b"x" * 60_000)
-
-    done = memprof("run", "quick.json", *ONCE, env={**os.environ, "XDG_CACHE_HOME": str(small_disk)})
-
-    assert done.returncode == INPUT
-    assert done.stderr.splitlines()[-1].endswith("cannot be written: No space left on device")
-    assert not list(folder.glob("memprof-*.jsonl"))
 
 
 def test_full_disk_compiling_recorder(folder, memprof, small_disk):

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
 import pytest
@@ -155,68 +154,6 @@ def test_interruption_while_runtime_is_described(folder, number):
 
     assert process.returncode == INTERRUPTED
     assert err.split() == ["memprof:", "interrupted"]
-
-
-def test_interruption_while_model_is_converted(folder):
-    with converting(folder) as process:
-        os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=120)
-
-    assert (process.returncode, out) == (INTERRUPTED, "")
-    assert "Traceback" not in err
-    assert all_gone()
-    assert conversions() == []
-
-
-def test_conversion_of_killed_memprof_removed_next(folder, memprof, monkeypatch):
-    """With the temporary files of the converter."""
-    monkeypatch.setenv("TMPDIR", str(folder / "tmp"))
-    (folder / "tmp").mkdir()
-    with converting(folder) as process:
-        process.kill()
-        process.wait()
-        wait_for(all_gone)
-        assert len(conversions()) == 1 and list((folder / "tmp").iterdir())
-
-    memprof("run", "quick.json", *NEXT)
-
-    assert conversions() == list((folder / "tmp").iterdir()) == []
-
-
-def converting(folder):
-    """memprof in the middle of a conversion that has started another process."""
-    mine = runtime_file(folder, top="from runtimes import Knob")
-    knob = "    knobs = (Knob('make', ('it',), None, 'build', 'convert'),)\n"
-    build = "    @staticmethod\n    def build(model, folder, options): subprocess.run(['mktemp']), subprocess.run(['sleep', '600'])\n"
-    mine.write_text(mine.read_text() + knob + build)
-    return _when(started(folder, "run", "quick.json", "--variant", f"own={mine},make=it", "-o", "runs.jsonl"), "sleep", "600")
-
-
-class _when:
-    def __init__(self, context, *words):
-        self._context, self._words = context, words
-
-    def __enter__(self):
-        process = self._context.__enter__()
-        wait_for(lambda: processes(*self._words))
-        return process
-
-    def __exit__(self, *error):
-        return self._context.__exit__(*error)
-
-
-def conversions():
-    return list((Path(os.environ["XDG_CACHE_HOME"]) / "memprof" / "built").glob("*.*"))
-
-
-def test_memprof_killed_leaves_whole_file_only(folder):
-    with started(folder, "run", "quick.json", "forks.json", *ONCE) as process:
-        wait_for(lambda: lines_of(folder / "runs.jsonl") == 1 and len(children()) == 3)
-        process.kill()
-        process.wait()
-        wait_for(all_gone)
-
-    assert len(runs_in(folder / "runs.jsonl")) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -564,7 +564,7 @@ def test_ten_thousand_nodes_in_seconds(tmp_path: Path) -> None:
     begin = time.process_time()
     graph = read(path)
     assert steps(problem(graph).problem, range(10_000))[-1].peak_bytes == 80
-    assert time.process_time() - begin < 10  # 1 s on an idle machine; the benchmark has the figure
+    assert time.process_time() - begin < 10  # 1 s on an idle machine
 
 
 def test_reorder_function_calls(tmp_path: Path, memprof: Memprof) -> None:

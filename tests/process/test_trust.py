@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.attacks.hostile import FOREIGN
 
 from memprof import zoo
 from memprof.base.errors import InputError
@@ -67,16 +68,7 @@ def test_prove_own_runs_names_programs(memprof, mine, tmp_path):
     assert shown < min(number for number, line in enumerate(lines) if line.startswith("[1/"))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"env": {"LD_PRELOAD": "/tmp/evil.so\x1b]0;x\x07"}},
-        {"python": "/tmp/evil-python"},
-        {"runtime": "./planted.py"},
-        {"knobs": {"preload": "/tmp/evil.so"}},
-    ],
-    ids=lambda changes: next(iter(changes)),
-)
+@pytest.mark.parametrize("changes", FOREIGN, ids=lambda changes: next(iter(changes)))
 def test_prove_refuses_foreign_runs(memprof, mine, tmp_path, changes):
     rewritten(mine, **changes)
 

@@ -14,6 +14,6 @@ CI = Path(__file__).resolve().parents[2] / "ci"
 @pytest.fixture
 def atlas(monkeypatch):
     monkeypatch.syspath_prepend(str(CI))
-    for name in ("atlas", "atlas.releases", "atlas.tables", "atlas.subjects", "atlas.there", "atlas.main", "bench", "bench.docs"):
+    for name in ("atlas", "atlas.releases", "atlas.tables", "atlas.subjects", "atlas.on_fleet", "atlas.main", "bench", "bench.docs"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     return lambda name: import_module(f"atlas.{name}")

@@ -22,7 +22,7 @@ from support.recorder_runs import Silent, with_patience
 MIB = 1 << 20
 HEADER = runners_path() / "native" / "memprof.h"
 EXAMPLES = runners_path() / "native" / "examples"
-TRANSIENT = Path(__file__).resolve().parents[2] / "ci" / "bench" / "transient.c"
+TRANSIENT = Path(__file__).with_name("transient.c")
 
 HEAD = """
 #define _GNU_SOURCE

@@ -1,19 +1,17 @@
-"""Odd surroundings for every command: `python ci/attack/faults.py [--door NAME]... [FAULT...]`.
+"""Odd surroundings: each command of memprof (a door) runs with a full or read-only disk, without a home, with closed descriptors, and in little
+address space.
 
-Each command of memprof (a door) runs with a full or read-only disk, without a home, with closed descriptors, and in little address space. Right is
-a command that ends
+Right is a command that ends
 
 - with its usual exit code and all of its usual output, or with 5 (4 where the fault reaches the measured program) and a sentence last,
 - without a traceback, and not as a defect of memprof,
 - with its inputs as they were, its output files whole or not there, and nothing left running or lying about.
 
-Disks are file systems in memory that only root can mount; the rest is tried in any case. Exits 1 where a command was not right. All faults at all
-doors also write their table into docs/reliability.md.
+Disks are file systems in memory that only root can mount; the rest is tried in any case.
 """
 
 from __future__ import annotations
 
-import argparse
 import errno
 import json
 import os
@@ -22,7 +20,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -30,17 +27,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import sandbox
-from sandbox import MODEL, Place
-
-# bench is a package of scripts beside this one's folder; it is never installed.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from bench import docs, table
 from memprof.base.errors import MemprofError
 from memprof.records import store
 
-DATA = Path(__file__).resolve().parents[2] / "tests" / "data"
+from . import sandbox
+from .sandbox import MODEL, Place
+
+DATA = Path(__file__).resolve().parents[2] / "data"
 FAILED, REFUSED = 4, 5
 _FILLING = "filling"
 _ONE = ("-r", "synthetic", "--runs", "1")
@@ -95,11 +88,13 @@ class Fault:
     """Surroundings for a command: a block within which they are there, which gives words for subprocess.Popen.
 
     reaches_child: whether a measured program meets them too, so that its failure is a right result. hides: the streams that show nothing.
+    harmless: whether a command does all of its work in them.
     """
 
     block: Callable[[Place], AbstractContextManager[dict[str, Any]]]
     reaches_child: bool = False
     hides: tuple[str, ...] = ()
+    harmless: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,32 +106,8 @@ class Usual:
     speaks: bool
 
 
-def main() -> int:
-    """Try every fault at every door, print the table, judge."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--door", action="append", choices=list(DOORS), metavar="NAME", help=f"of {', '.join(DOORS)}  [default: all]")
-    parser.add_argument("faults", nargs="*", metavar="FAULT", choices=[*FAULTS, []], help=f"of {', '.join(FAULTS)}  [default: all]")
-    words = parser.parse_args()
-    doors, faults = words.door or list(DOORS), words.faults or list(FAULTS)
-    counts: dict[str, list[bool]] = {name: [] for name in faults}
-    with sandbox.place() as template:
-        inputs(template)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for door, results in zip(doors, pool.map(lambda door: dict(tried_at(template, door, faults)), doors), strict=True):
-                for name, wrongs in results.items():
-                    counts[name].append(not wrongs)
-                    print(f"{name}, {door}: {'; '.join(wrongs) or 'right'}", file=sys.stderr, flush=True)
-    rows = [(name, str(len(rights)), str(sum(rights))) for name, rights in counts.items()]
-    every = [right for rights in counts.values() for right in rights]
-    text = table.aligned([("fault", "tried", "right"), *rows, ("all", str(len(every)), str(sum(every)))])
-    print(text)
-    if not words.door and not words.faults:
-        docs.write("attack-faults", text, [f"`python ci/attack/faults.py`: each fault at {len(DOORS)} doors: {', '.join(DOORS)}."])
-    return 0 if all(every) else 1
-
-
 def tried_at(template: Place, door: str, faults: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """The faults that were tried at a door, each with all that was wrong."""
+    """The faults that were tried at a door, each with all that was wrong. template: a place with the files of `inputs`."""
     usual = usually(template, door)
     for name in faults:
         try:
@@ -221,7 +192,7 @@ def contents(place: Place) -> dict[str, str]:
 def wrong_words(place: Place, door: str, fault: Fault, usual: Usual, code: int) -> Iterator[str]:
     """Sentences on a wrong exit code and on wrong words. doctor says in its report why nothing can be measured."""
     talk = place.output("stderr")
-    codes = {usual.code, REFUSED, *([FAILED] if fault.reaches_child or door == "doctor" else [])}
+    codes = {usual.code, *([] if fault.harmless else [REFUSED]), *([FAILED] if fault.reaches_child or door == "doctor" else [])}
     if code not in codes:
         yield f"exit code {code}: {talk[-300:]!r}"
     if "Traceback" in talk or "defect of memprof" in talk:
@@ -360,14 +331,10 @@ FAULTS: Mapping[str, Fault] = {
     "read-only-home": Fault(home_read_only),
     "no-home": Fault(homeless),
     "no-variables": Fault(bare),
-    "closed-input": Fault(partial(closed, (0,))),
-    "closed-output": Fault(partial(closed, (1,)), hides=("stdout",)),
-    "closed-error": Fault(partial(closed, (2,)), hides=("stderr",)),
-    "all-closed": Fault(partial(closed, (0, 1, 2)), hides=("stdout", "stderr")),
+    "closed-input": Fault(partial(closed, (0,)), harmless=True),
+    "closed-output": Fault(partial(closed, (1,)), hides=("stdout",), harmless=True),
+    "closed-error": Fault(partial(closed, (2,)), hides=("stderr",), harmless=True),
+    "all-closed": Fault(partial(closed, (0, 1, 2)), hides=("stdout", "stderr"), harmless=True),
     "addresses-30MiB": Fault(partial(limited, resource.RLIMIT_AS, 30 << 20), reaches_child=True),
     "addresses-200MiB": Fault(partial(limited, resource.RLIMIT_AS, 200 << 20), reaches_child=True),
 }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

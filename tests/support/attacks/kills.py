@@ -1,39 +1,29 @@
-"""The kill matrix: `python ci/attack/kill.py [--repeats N] [ROLE...]`.
+"""Kills: memprof, its recorder and its child, with SIGKILL and with SIGTERM, memprof with SIGINT (Ctrl-C) too, in each phase of each command that
+measures or writes. The child stands still in the phase, and has started another process, until the kill.
 
-memprof, its recorder and its child are killed, with SIGKILL and with SIGTERM, memprof with SIGINT (Ctrl-C) too, in each phase of each command that
-measures or writes. The child stands still in the phase, and has started another process, until the kill. Right is a kill after which
+Right is a kill after which
 
 - memprof ends with the right exit code and without a traceback,
 - a command that only writes a file, killed when the file is to get its name, leaves none of that name, and its inputs as they were,
 - nothing is left running (a build or a conversion may outlive a memprof that got SIGKILL, until the next memprof starts),
 - the runs file can be read, holds the run before the kill, and names the phase in which the killed one failed,
 - the next memprof works, and removes all that was left: processes, temporary files, control groups.
-
-As many kills as there are CPUs are tried at the same time, each in its own folders. Exits 1 where a kill was not right. The table in
-docs/reliability.md is written after the whole matrix. Some of its roles are written beside others that were tried on the same day and machine.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
-import sandbox
-
-# bench is a package of scripts beside this one's folder; it is never installed.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from bench import docs, table
 from memprof.base.errors import MemprofError
 from memprof.records import store
 from memprof.records.types import RUN, Run
+
+from . import sandbox
 
 PHASES = ("STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE")
 BUILD, CONVERT = "build", "convert"  # of a side of the gate, and of a model; both before anything is measured
@@ -92,6 +82,7 @@ class Runtime:
 
     @staticmethod
     def build(model, folder, options):
+        subprocess.run(["mktemp"])
         stand("convert")
 """
 # A program for `exec` that stands still in the same way.
@@ -213,7 +204,7 @@ ROLES = {
     "fit": Role(("fit", sandbox.MODEL, "-r", "./slow.py", "--part", "whole", "-o", "runs.jsonl"), number=2),
 }
 
-_GROUPING = ("fit", "scale")  # commands that make control groups
+GROUPING = ("fit", "scale")  # commands that make control groups, which are the machine's: they are killed one after another
 
 
 @dataclass(frozen=True)
@@ -227,41 +218,6 @@ class Kill:
 
     def __str__(self) -> str:
         return f"{self.role}, {self.phase}, {self.victim}, {self.number.name}"
-
-
-def main() -> int:
-    """Try every kill, print the table, judge."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=1, metavar="N", help="of each kill  [default: %(default)s]")
-    parser.add_argument("roles", nargs="*", metavar="ROLE", choices=[*ROLES, []], help=f"of {', '.join(ROLES)}  [default: all]")
-    words = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts this in the background has it ignored, by memprof too
-    counts: dict[tuple[str, ...], list[bool]] = {}
-    for role in words.roles or ROLES:
-        # Control groups are the machine's, so these kills are tried one after another.
-        with ThreadPoolExecutor(1 if role in _GROUPING else os.cpu_count()) as pool:
-            kills = [kill for kill in kills_of(role) for _ in range(words.repeats)]
-            for kill, wrongs in zip(kills, pool.map(lambda kill: list(tried(kill)), kills), strict=True):
-                counts.setdefault((role, kill.victim, kill.number.name), []).append(not wrongs)
-                print(f"{kill}: {'; '.join(wrongs) or 'right'}", file=sys.stderr, flush=True)
-    tried_now = {role: [(*key, str(len(rights)), str(sum(rights))) for key, rights in counts.items() if key[0] == role] for role in ROLES}
-    earlier = [line for line in docs.rows("attack-kill") if line[0] in ROLES]
-    rows = [line for role in ROLES for line in tried_now[role] or [line for line in earlier if line[0] == role]]
-    text = table.aligned(
-        [
-            ("command", "killed", "by", "tried", "right"),
-            *rows,
-            ("all", "", "", *(str(sum(int(line[at]) for line in rows)) for at in (3, 4))),
-        ]
-    )
-    print(text)
-    if not words.roles or earlier:
-        notes = [
-            f"`python ci/attack/kill.py --repeats {words.repeats} [ROLE...]`: so many of each kill in each phase.",
-            "The counts of a command are those of its last trial on that day.",
-        ]
-        docs.write("attack-kill", text, notes)
-    return 0 if all(all(rights) for rights in counts.values()) else 1
 
 
 def kills_of(role: str) -> Iterator[Kill]:
@@ -398,12 +354,8 @@ def cleaned(place: sandbox.Place, kill: Kill) -> Iterator[str]:
     """Whether the next memprof works and leaves nothing of the killed one. Commands that make control groups first remove those of others."""
     if place.run("run", sandbox.MODEL, "-r", "synthetic", "--repeats", "1", "--runs", "1", "-o", "next.jsonl") != 0:
         yield f"the next memprof: {place.output('stderr')[-200:]!r}"
-    if kill.role in _GROUPING:
+    if kill.role in GROUPING:
         find = [sys.executable, "-c", "from memprof.places import limits; limits.find()"]
         subprocess.run(find, env=place.environment, check=True)
     if left := place.leftovers():
         yield f"left: {', '.join(left)}"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,16 +1,13 @@
-"""Hostile and broken files for every command that reads them: `python ci/attack/hostile.py [KIND...]`.
+"""Hostile and broken files for every command that reads them.
 
 Right is a command that refuses with a sentence within a second of processor time, or ends with a result within ten, with 200 MiB for its largest
-process, and that has executed nothing which the file names. Exits 1 where a command was not right. All kinds also write their table into
-docs/reliability.md.
+process, and that has executed nothing which the file names.
 """
 
 from __future__ import annotations
 
-import argparse
 import base64
 import gzip
-import io
 import json
 import os
 import shutil
@@ -19,21 +16,16 @@ import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import sandbox
-from sandbox import MODEL, Place
-
-# bench is a package of scripts beside this one's folder; it is never installed.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from bench import docs, table
+from . import sandbox
+from .sandbox import MODEL, Place
 
 MIB = 1 << 20
 MOST_S, MOST_TO_REFUSE_S, MOST_BYTES = 10.0, 1.0, 200 * MIB
 _REFUSED = (2, 5)
 _CODES = (0, 3, *_REFUSED)
+_GRAPH = "small.onnx"
 # Commands that read runs files; {} is the file.
 _READ_RUNS = (
     ("table", "{}"),
@@ -51,12 +43,26 @@ _READ_RUNS = (
 )
 # Commands that read a history: the folder of the file.
 _READ_HISTORY = (("show",), ("show", "--json"), ("check",), ("page", "-o", "out.site"), ("prune", "--keep", "1"))
-_MODEL_OF = {
-    "env": {"LD_PRELOAD": "/tmp/evil.so"},
-    "python": "./planted.py",
-    "runtime": "./planted.py",
-    "knobs": {"preload": "/tmp/evil.so"},
-}
+# What a stranger changes in the jobs of a runs file, so that to measure them again executes it.
+FOREIGN: tuple[dict[str, Any], ...] = (
+    {"env": {"LD_PRELOAD": "/tmp/evil.so\x1b]0;x\x07"}},
+    {"python": "./planted.py"},
+    {"runtime": "./planted.py"},
+    {"knobs": {"preload": "/tmp/evil.so"}},
+)
+# Commands with a device that never ends in the place of a file.
+_READ_DEVICE = (
+    ("table", "/dev/zero"),
+    ("page", "/dev/zero", "-o", "out.html"),
+    ("compare", "/dev/null", "/dev/zero"),
+    ("gate", "/dev/zero", "--baseline", "/dev/zero"),
+    ("import", "/dev/zero", "-o", "out.jsonl"),
+    ("heap", "show", "/dev/zero"),
+    ("plan", "show", "/dev/zero"),
+    ("plan", "show", _GRAPH, "--order", "/dev/zero"),
+    ("plan", "pack", "/dev/zero", "-o", "out.csv"),
+    ("explain", "--from", "/dev/zero"),
+)
 _DEEP = 100_000
 # Runs the words behind the first, and writes there what they took. It is small: a process is born with the peak of the one that starts it.
 _METER = """
@@ -106,41 +112,14 @@ class Tried:
     wrongs: tuple[str, ...]
 
 
-def main() -> int:
-    """Try every case, print the table, judge."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kinds", nargs="*", metavar="KIND", help="words of the kinds to try  [default: all]")
-    kinds = parser.parse_args().kinds
-    results: dict[str, list[Tried]] = {}
-    with sandbox.place() as place:
-        record = prepared(place)
-        for case in cases(record, next((place.work / "history").iterdir()).read_bytes()):
-            if kinds and not any(kind in case.kind for kind in kinds):
-                continue
-            result = tried(place, case)
-            results.setdefault(case.kind, []).append(result)
-            took = f"{result.seconds:.2f} s, {result.bytes / MIB:.0f} MiB"
-            print(f"{case}: {took}: {'; '.join(result.wrongs) or 'right'}", file=sys.stderr, flush=True)
-    rows = [row(kind, results[kind]) for kind in results]
-    every = [result for group in results.values() for result in group]
-    text = table.aligned([("files", "tried", "right", "most time", "most memory"), *rows, row("all", every)])
-    print(text)
-    if not kinds:
-        docs.write("attack-hostile", text, ["`python ci/attack/hostile.py`; processor time, and memory of the largest process."])
-    return 1 if any(result.wrongs for result in every) else 0
-
-
-def row(name: str, results: list[Tried]) -> tuple[str, ...]:
-    """A line of the table."""
-    seconds, size = max(result.seconds for result in results), max(result.bytes for result in results)
-    return name, str(len(results)), str(sum(not result.wrongs for result in results)), f"{seconds:.2f} s", f"{size / MIB:.0f} MiB"
-
-
-def prepared(place: Place) -> dict[str, Any]:
-    """Put the files that commands read besides into the place; the record of a good run."""
-    words = ("run", MODEL, "-r", "synthetic", "--repeats", "5", "--warmup", "0", "--runs", "1", "-o", "good.jsonl")
-    if place.run(*words) != 0:
-        raise SystemExit(f"memprof {' '.join(words)}: {place.output('stderr')}")
+def prepared(place: Place) -> list[Case]:
+    """Put the files that commands read besides into the place; every file at every door that reads it."""
+    for words in (
+        ("run", MODEL, "-r", "synthetic", "--repeats", "5", "--warmup", "0", "--runs", "1", "-o", "good.jsonl"),
+        ("zoo", "founding_example", "--format", "onnx", "-o", _GRAPH),
+    ):
+        if place.run(*words) != 0:
+            raise SystemExit(f"memprof {' '.join(words)}: {place.output('stderr')}")
     planted = place.work / "planted.py"
     planted.write_text(_PLANTED)
     planted.chmod(0o755)
@@ -149,8 +128,8 @@ def prepared(place: Place) -> dict[str, Any]:
         subprocess.run(["git", *arguments], cwd=place.work, check=True)
     if place.run("history", "add", "good.jsonl", "--folder", "history") != 0:
         raise SystemExit(f"memprof history add: {place.output('stderr')}")
-    record: dict[str, Any] = json.loads((place.work / "good.jsonl").read_text().splitlines()[0])
-    return record
+    record = json.loads((place.work / "good.jsonl").read_text().splitlines()[0])
+    return list(cases(record, next((place.work / "history").iterdir()).read_bytes()))
 
 
 def tried(place: Place, case: Case) -> Tried:
@@ -203,11 +182,13 @@ def cases(record: dict[str, Any], point: bytes) -> Iterator[Case]:
             yield Case(name, ("history", *words, "--folder", "out.bad"), content, "out.bad/x.json")
     yield from packed()
     yield from texts()
+    for words in _READ_DEVICE:
+        yield Case("a device without an end", words, b"", "", must_refuse=True)
 
 
 def strangers(record: dict[str, Any]) -> Iterator[Case]:
     """Runs files of a stranger, for commands that measure again what they name."""
-    for changes in ({key: value} for key, value in _MODEL_OF.items()):
+    for changes in FOREIGN:
         content = b"".join(_line({**record, "job": {**record["job"], **changes, "repeat": repeat}}) for repeat in range(1, 6))
         for words in (
             ("gate", "bad.jsonl", "--baseline", "bad.jsonl", "--prove", "-o", "out.jsonl"),
@@ -275,14 +256,9 @@ def histories(point: bytes) -> dict[str, bytes]:
 
 
 def packed() -> Iterator[Case]:
-    """A file that unpacks to much more than it is."""
-    head = b"desc: x\ncmd: y\ntime_unit: i\n"
-    text = io.BytesIO()
-    with gzip.open(text, "wb") as file:  # in pieces: a process is born with the peak of its parent
-        file.write(head)
-        for _ in range(1024):
-            file.write(b"#" * MIB)
-    yield Case("a packed profile of 1 GiB", ("heap", "show", "bad.gz"), text.getvalue(), "bad.gz")
+    """A file that unpacks to much more than it is: a thousand times the same member."""
+    content = gzip.compress(b"desc: x\ncmd: y\ntime_unit: i\n") + gzip.compress(b"#" * MIB) * 1024
+    yield Case("a packed profile of 1 GiB", ("heap", "show", "bad.gz"), content, "bad.gz")
 
 
 def texts() -> Iterator[Case]:
@@ -304,7 +280,3 @@ def texts() -> Iterator[Case]:
 
 def _line(record: dict[str, Any]) -> bytes:
     return json.dumps(record).encode() + b"\n"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

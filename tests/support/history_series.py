@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 NOISES = ("zero", "one mode", "two modes", "commits", "drift", "outliers")
@@ -11,6 +12,7 @@ REPEATS = 5
 COMMITS = 250
 BOUND = 512 << 10  # of a high-water mark on 2 CPUs
 _MIB = 1 << 20
+_WITHIN = 2  # commits between a known step and a found one
 
 
 @dataclass(frozen=True)
@@ -59,3 +61,20 @@ def _value(draw: random.Random, noise: str, level: float, commit: int, spread: f
     if noise == "outliers" and draw.random() < 0.03:
         value += draw.uniform(0.02, 0.3) * level
     return round(value / 4096) * 4096
+
+
+def f1(places: Sequence[Sequence[int]], known: Sequence[Sequence[int]]) -> float:
+    """The harmonic mean of precision and recall over all series together."""
+    hits = sum(matched(here, there) for here, there in zip(places, known, strict=True))
+    total = sum(map(len, places)) + sum(map(len, known))
+    return 2 * hits / total if total else 1.0
+
+
+def matched(places: Sequence[int], known: Sequence[int]) -> int:
+    """How many known steps have a found step near them, each its own."""
+    left = list(places)
+    for place in known:
+        near = min(left, key=lambda other: abs(other - place), default=None)
+        if near is not None and abs(near - place) <= _WITHIN:
+            left.remove(near)
+    return len(places) - len(left)

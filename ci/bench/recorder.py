@@ -1,16 +1,6 @@
-#!/usr/bin/env python3
-"""`make bench-boards`: how good measuring elsewhere is: `python ci/bench/boards.py [PART ...]`, all of it by default.
+"""What the recorder in C costs beside that in Python: `python ci/bench/recorder.py [--seconds N]`.
 
-    recorder    the recorder in C beside that in Python: CPU time and memory at 1 ms, how well the interval is kept, and its sizes
-    jobs     what a short job costs more over ssh than here
-    same     whether peaks over ssh are those here
-    ladder   how far the peaks of known transients on QEMU's boards lie from the truth
-    sent     how often a model of 100 MB is sent, and in what time
-    cable    what is lost and what is left when the connection is killed in each phase
-
-Each part prints its Markdown table and writes it into docs/how-exact.md as soon as it has ended; after an interruption, name the parts that are
-left. A part that lacks something here, such as QEMU, is left out with the reason, and the exit code is 1. Progress goes to standard error.
-`--count N`: seconds for each recorder, jobs or repeats a side, transients of a kind, bytes of the model, cuts in each phase.
+CPU time and memory at 1 ms, how well the interval is kept, and the sizes of the programs. It prints the table and writes it into docs/how-exact.md.
 """
 
 from __future__ import annotations
@@ -22,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,10 +20,9 @@ import psutil
 # bench is a package of scripts beside this one's folder; it is never installed.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import board_ladder, docs, elsewhere, over_ssh
-from bench.over_ssh import Part, verdict
+from bench import docs
 from bench.table import aligned
-from bench.tools import hwm_bytes
+from bench.tools import verdict
 from memprof.base.errors import InputError
 from memprof.places.machine import this_machine
 from memprof.places.recorder_bundle import RecorderKind, recorder_command
@@ -47,7 +35,6 @@ from memprof.subjects.suite import MS
 
 _MIB = 1 << 20
 _ROUNDS = 3
-_COUNTS = {"recorder": 10, "jobs": 200, "same": 10, "ladder": 3, "sent": 100_000_000, "cable": 10}
 # Its resident set changes all the time, so that each poll reads a new size.
 _PROGRAM = "import mmap, time\nwhile True:\n    area = mmap.mmap(-1, 1 << 20)\n    area[:] = bytes(1 << 20)\n    time.sleep(0.002)\n    area.close()"
 
@@ -63,39 +50,22 @@ class Cost:
 
 
 def main() -> None:
-    """Measure the parts that are named."""
-    parts: dict[str, tuple[str, Callable[[int], Part]]] = {
-        "recorder": ("boards-recorder", _recorders),
-        "jobs": ("boards-jobs", over_ssh.jobs),
-        "same": ("boards-same", over_ssh.same),
-        "ladder": ("boards-ladder", board_ladder.ladder),
-        "sent": ("boards-sent", over_ssh.sent),
-        "cable": ("boards-cable", over_ssh.cable),
-    }
+    """Measure both recorders, print the table and write it into the manual."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[[], *parts], metavar="PART")
-    parser.add_argument("--count", type=int, help="instead of the part's own number")
+    parser.add_argument("--seconds", type=int, default=10, metavar="N", help="for each recorder, three times  [default: %(default)s]")
     parser.add_argument("--dry", action="store_true", help="write nothing into docs/")
     words = parser.parse_args()
-    lacking = False
-    for name in words.parts or parts:
-        load = os.getloadavg()[0]
-        block, measure = parts[name]
-        try:
-            table, notes = measure(words.count or _COUNTS[name])
-        except elsewhere.LACKS as reason:
-            print(f"bench: {name} is left out: {reason}", file=sys.stderr)
-            lacking = True
-            continue
-        print(table, flush=True)
-        if not words.dry:
-            busy = f"The machine's load average was {load:.1f} at the begin on {os.cpu_count()} CPUs: above 1 it was busy, and times are longer."
-            docs.write(block, table, (*notes, busy))
-    if lacking:
-        sys.exit(1)
+    load = os.getloadavg()[0]
+    table, note = _recorders(words.seconds)
+    print(table)
+    if not words.dry:
+        busy = (
+            f"The machine's load average was {load:.1f} at the begin on {os.cpu_count()} CPUs: above 1 it was busy, and times are longer."
+        )
+        docs.write("recorder", table, (note, busy))
 
 
-def _recorders(seconds: int) -> Part:
+def _recorders(seconds: int) -> tuple[str, str]:
     kinds: tuple[RecorderKind, ...] = ("python", "c")
     costs: dict[RecorderKind, list[Cost]] = {kind: [] for kind in kinds}
     for number in range(_ROUNDS):
@@ -112,7 +82,7 @@ def _recorders(seconds: int) -> Part:
         *(row for architecture in ("x86_64", "aarch64", "armv7l", "riscv64") for row in _size(architecture)),
     ]
     note = f"Medians of {_ROUNDS} times {seconds} s each, the recorders in turn, on a program whose resident set changes every 2 ms."
-    return aligned(rows), (note,)
+    return aligned(rows), note
 
 
 def _figures(cost: Cost) -> tuple[float, float, float, float]:
@@ -134,7 +104,7 @@ def _cost(kind: RecorderKind, seconds: float) -> Cost:
         before, begin = sum(recorder.cpu_times()[:2]), time.monotonic()
         time.sleep(seconds - 1)
         cpu = (sum(recorder.cpu_times()[:2]) - before) / (time.monotonic() - begin)
-        hwm = hwm_bytes(process.pid)
+        hwm = _hwm_bytes(process.pid)
         drained.join()
     fold = Fold()
     for line in lines:
@@ -144,6 +114,12 @@ def _cost(kind: RecorderKind, seconds: float) -> Cost:
     polling = fold.run().polling
     assert polling is not None
     return Cost(cpu, hwm, polling.median_ns, polling.p99_ns)
+
+
+def _hwm_bytes(pid: int) -> int:
+    """VmHWM of a process."""
+    rows = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    return next(int(row.split()[1]) * 1024 for row in rows if row.startswith("VmHWM"))
 
 
 def _size(architecture: str) -> list[tuple[str, ...]]:
