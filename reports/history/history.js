@@ -1,7 +1,7 @@
 "use strict";
 // The page of a history: one chart of the lines that are chosen, its steps and releases as marks.
 (() => {
-  const { $, element, say, data, unpacked, unitOf, colour, TONES, chart, roundValues, controls, options, watchTheme } = memprof;
+  const { $, element, say, data, unpacked, unitOf, colour, TONES, chart, lowerBound, roundValues, controls, options, watchTheme } = memprof;
   const all = data();
   const commits = all.commits.map(([hash, time, subject, tags, run]) => ({ hash, time, subject, tags, run, short: tags.split(" ").pop() || hash.slice(0, 9) }));
   const HEIGHT = 400;
@@ -21,17 +21,6 @@
     const reach = (text) => Float32Array.from(unpacked(text, Uint16Array), (share) => (share / 65535) * line.widest);
     line.columns = { places, middles, below: reach(line.below), above: reach(line.above) };
     return line.columns;
-  }
-
-  // The number of the first point at or behind a place.
-  function from(places, place) {
-    let [low, high] = [0, places.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (places[middle] < place) low = middle + 1;
-      else high = middle;
-    }
-    return low;
   }
 
   // -- which lines
@@ -87,8 +76,8 @@
     let [low, high] = [Infinity, -Infinity];
     for (const { line } of lines) {
       const { places, middles, below, above } = columns(line);
-      const end = from(places, state.range[1] + 1);
-      for (let at = from(places, state.range[0]); at < end; at++) {
+      const end = lowerBound(places, state.range[1] + 1);
+      for (let at = lowerBound(places, state.range[0]); at < end; at++) {
         low = Math.min(low, middles[at] - below[at]);
         high = Math.max(high, middles[at] + above[at]);
       }
@@ -105,7 +94,7 @@
     pen.clip();
     for (const { line, tone } of lines) {
       const { places, middles, below, above } = columns(line);
-      const [begin, end] = [Math.max(0, from(places, state.range[0]) - 1), Math.min(places.length, from(places, state.range[1]) + 1)];
+      const [begin, end] = [Math.max(0, lowerBound(places, state.range[0]) - 1), Math.min(places.length, lowerBound(places, state.range[1]) + 1)];
       pen.beginPath();
       const until = (at) => plot.left(at + 1 < places.length ? places[at + 1] : places[at]);
       for (let at = begin; at < end; at++) {
@@ -153,7 +142,7 @@
       const { places, middles } = columns(line);
       for (const [, place, words] of line.steps) {
         if (place < state.range[0] || place > state.range[1]) continue;
-        const at = from(places, place);
+        const at = lowerBound(places, place);
         const [left, top] = [plot.left(place), plot.top(middles[at])];
         pen.fillStyle = colour(tone);
         pen.beginPath();
@@ -179,7 +168,7 @@
     const commit = commits[place];
     const rows = lines.flatMap(({ line, tone }) => {
       const { places, middles, below, above } = columns(line);
-      const at = from(places, place);
+      const at = lowerBound(places, place);
       if (places[at] !== place) return [];
       const { name: unit, size } = unitFor(line.metric, middles[at]);
       const step = line.steps.find(([, where]) => where === place);

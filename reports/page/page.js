@@ -2,7 +2,7 @@
 // Chooses which of the page's tables and bars are seen, and draws timelines and latencies, the figures of drawn.py, again whenever a control
 // changes. Text from the runs enters the page only as text nodes and canvas text.
 (() => {
-  const { TONES, $, element, say, unpacked, unitOf, colour, mixed, coarse, chart, phaseBands, controls, options, watchTheme } = memprof;
+  const { TONES, $, element, say, unpacked, unitOf, colour, mixed, short, lowerBound, coarse, chart, phaseBands, controls, options, watchTheme } = memprof;
   const data = memprof.data();
   const MOST_DRAWN = 12;
   const MOST_REPEATS = 20;
@@ -30,11 +30,6 @@
 
   const inUnit = (value, unit) => `${number(value / unit.size)} ${unit.name}`;
   const unitFor = (kind, values) => unitOf(data.units, kind, Math.max(0, ...values));
-
-  function short(text, most) {
-    const letters = [...text];
-    return letters.length <= most ? text : letters.slice(0, most - 1).join("") + "…";
-  }
 
   function tone(index) {
     return { colour: `--v${index % TONES}`, dash: ["solid", "dash", "dot"][Math.floor(index / TONES) % 3] };
@@ -116,14 +111,10 @@
 
   // -- timelines
 
-  const decoded = new Map();
-
   function columnsOf(trace) {
-    if (!decoded.has(trace)) {
-      const read = (text, size) => Float64Array.from(unpacked(text, Uint32Array), (value) => value * size);
-      decoded.set(trace, { t: read(trace.t, trace.tick_ns), rss: read(trace.rss, 1024), file: read(trace.file, 1024) });
-    }
-    return decoded.get(trace);
+    const read = (text, size) => Float64Array.from(unpacked(text, Uint32Array), (value) => value * size);
+    trace.columns ||= { t: read(trace.t, trace.tick_ns), rss: read(trace.rss, 1024), file: read(trace.file, 1024) };
+    return trace.columns;
   }
 
   function phaseAt(trace, t_ns) {
@@ -295,17 +286,15 @@
     pen.beginPath();
     pen.rect(0, 0, at.wide, at.high);
     pen.clip();
+    pen.font = "15px sans-serif";
+    pen.textAlign = "center";
+    pen.textBaseline = "middle";
     pen.strokeStyle = colour("--page");
-    pen.lineWidth = 1.5;
-    for (const marker of markers) {
-      pen.fillStyle = marker.hex;
-      const [x, y] = [at.left(marker.x), at.top(marker.y)];
-      const corners = marker.peak ? [[0, -6], [6, 0], [0, 6], [-6, 0]] : [[-6, -3.5], [-3.5, -6], [0, -2.5], [3.5, -6], [6, -3.5], [2.5, 0], [6, 3.5], [3.5, 6], [0, 2.5], [-3.5, 6], [-6, 3.5], [-2.5, 0]];
-      pen.beginPath();
-      for (const [right, down] of corners) pen.lineTo(x + right, y + down);
-      pen.closePath();
-      pen.fill();
-      pen.stroke();
+    pen.lineWidth = 3;
+    for (const { x, y, peak, hex } of markers) {
+      pen.fillStyle = hex;
+      pen.strokeText(peak ? "◆" : "✖", at.left(x), at.top(y));
+      pen.fillText(peak ? "◆" : "✖", at.left(x), at.top(y));
     }
   }
 
@@ -323,13 +312,8 @@
 
   // The sample of a line that is nearest in time.
   function nearest(xs, x) {
-    let [low, high] = [0, xs.length - 1];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (xs[middle] < x) low = middle + 1;
-      else high = middle;
-    }
-    return low && x - xs[low - 1] < xs[low] - x ? low - 1 : low;
+    const place = Math.min(lowerBound(xs, x), xs.length - 1);
+    return place && x - xs[place - 1] < xs[place] - x ? place - 1 : place;
   }
 
   function timelineTip(lines, markers, scale, x, y, at) {
@@ -434,14 +418,6 @@
     state.span = options("span", spans, state.span);
   }
 
-  // The bar of controls stays in sight where it takes little of it.
-  function settle() {
-    const bar = $("controls");
-    const sticky = bar.offsetHeight <= 96 && innerHeight >= 640;
-    bar.classList.toggle("sticky", sticky);
-    document.documentElement.style.scrollPaddingTop = sticky ? `${bar.offsetHeight + 12}px` : "0";
-  }
-
   function drawCharts() {
     drawTimelines();
     drawLatencies();
@@ -463,7 +439,6 @@
     fillSpans();
     state.view = model().groups.length <= 4 ? "rows" : "overlay";
     $("view").value = state.view;
-    settle();
     drawAll();
   }
 
@@ -490,7 +465,6 @@
     });
   all("table.numbers").forEach(sortable);
   $("zoom-hint").hidden = coarse();
-  addEventListener("resize", settle);
   watchTheme(drawCharts);
   showModel();
 })();

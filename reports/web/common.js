@@ -43,6 +43,17 @@ const memprof = (() => {
     return { name, size: units.sizes[name] };
   }
 
+  // The place of the first of these ascending values that is not below one; their number if all are.
+  function lowerBound(values, least) {
+    let [low, high] = [0, values.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (values[middle] < least) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
   // -- colours
 
   const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
@@ -62,6 +73,8 @@ const memprof = (() => {
     const tail = Math.floor(keep / 3);
     return text.slice(0, keep - tail) + "…" + (tail ? text.slice(-tail) : "");
   }
+
+  const short = (text, most) => (text.length <= most ? text : cut(text, most - 1));
 
   // As much of a text's beginning and end as fits. Short texts are not measured, so that ten thousand names are cheap.
   function fitted(pen, text, room) {
@@ -262,6 +275,6 @@ const memprof = (() => {
   }
 
   return {
-    TONES, $, element, say, data, unpacked, unitOf, colour, mixed, font, cut, fitted, tip, coarse, chart, phaseBands, roundValues, controls, options, watchTheme,
+    TONES, $, element, say, data, unpacked, unitOf, lowerBound, colour, mixed, font, short, fitted, tip, coarse, chart, phaseBands, roundValues, controls, options, watchTheme,
   };
 })();

@@ -398,7 +398,7 @@ def test_markup_names_shown_as_text(viewer):
     assert viewer.hover(0.3, 1).startswith("<script>alert(1)</script>")
     viewer.set("tableBy", "line")
     assert viewer.js("return document.querySelectorAll('b, script').length") == viewer.js(
-        "return document.querySelectorAll('.detail b, script').length"
+        "return document.querySelectorAll('.detail b, #tip b, script').length"
     )
 
 

@@ -2,7 +2,7 @@
 // Draws the figures of drawn.py: the heap over time, and the tree of a chosen snapshot as an icicle or a flame graph. Names come from
 // measured programs: they reach the page as text nodes or as canvas text, never as markup. No walk over a tree is recursive.
 (() => {
-  const { TONES, $, element, say, unpacked, colour, mixed, font, cut, fitted, tip, chart, phaseBands, roundValues, controls, watchTheme } = memprof;
+  const { TONES, $, element, say, unpacked, colour, mixed, font, fitted, short, tip, chart, phaseBands, roundValues, controls, watchTheme } = memprof;
   const data = memprof.data();
   const BELOW = -2;
   const ROW = 20;
@@ -55,8 +55,6 @@
     pen.clearRect(0, 0, wide, high);
     return pen;
   }
-
-  const short = (text, most) => (text.length <= most ? text : cut(text, most - 1));
 
   // -- names
 
@@ -257,8 +255,6 @@
     return { xs: [...file.time, file.time[file.time.length - 1] + tail], range, most };
   }
 
-  const edgesOf = (place) => chartScale(data.files[place]).xs.map($(`chart-${place}`).chart.left);
-
   function drawChart(place) {
     const file = data.files[place];
     const host = $(`chart-${place}`);
@@ -284,8 +280,8 @@
         peakMark(pen, file, at);
         chosenMark(pen, place, at);
       },
-      hover: (x) => chartTip(place, x),
-      click: (x) => choose(place, pointAt(place, x)),
+      hover: (x, y, at) => chartTip(file, pointAt(file, at, x)),
+      click: (x, y, at) => choose(place, pointAt(file, at, x)),
     });
   }
 
@@ -384,9 +380,8 @@
   }
 
   // The snapshot that is drawn at a place on the chart, or the next if it begins so near that it can be meant.
-  function pointAt(place, x) {
-    const edges = edgesOf(place);
-    return Math.max(0, data.files[place].time.findLastIndex((_, point) => edges[point] <= x + NEAR));
+  function pointAt(file, at, x) {
+    return Math.max(0, file.time.findLastIndex((time) => time <= at.at(x + NEAR)));
   }
 
   function nearestTree(place, point) {
@@ -498,7 +493,7 @@
     const style = { view, pen: sharp(canvas, wide, high), ink: colour("--ink"), accent: colour("--accent"), tone: palette() };
     style.pen.font = font(12);
     for (const { y, boxes } of view.rows) for (const box of boxes) rectangle(style, box, y);
-    mark(place, "focus", view.focus);
+    focus(place, view.focus);
     mark(place, "hover", -1);
     if (flame) canvas.parentElement.scrollTop = canvas.parentElement.scrollHeight;
     Object.assign(canvas.dataset, {
@@ -509,7 +504,6 @@
     });
     canvas.setAttribute("aria-label", `${flame ? "Flame graph" : "Icicle"} of ${caption(place)}, ${nodes.length} frames`);
     $("reset").disabled = !state.files.some((view) => view.zoom);
-    detail(place, view.focus);
   }
 
   // The nodes below the zoomed one, row by row, that are at least half a pixel wide.
@@ -575,21 +569,22 @@
     return `${bytes(node.bytes)}, ${percent(node.bytes, whole)} of the snapshot${ofZoomed}${self}`;
   }
 
-  function facts(view, place) {
-    const node = view.layout.nodes[place];
-    const name = named(node);
-    const where = [name.module, name.source].filter(Boolean).join(" · ");
-    return { name, where, share: shareLine(view, node) };
+  // What is known of a node: its name in full, where it is, and how much it holds.
+  function facts(place, node) {
+    const view = state.files[place];
+    const name = named(view.layout.nodes[node]);
+    return [
+      element("b", { class: "full name" }, name.full),
+      element("div", { class: "where" }, [name.module, name.source].filter(Boolean).join(" · ")),
+      element("div", {}, shareLine(view, view.layout.nodes[node])),
+    ];
   }
 
-  function detail(place, node) {
-    const view = state.files[place];
-    const { name, where, share } = facts(view, node);
-    $(`detail-${place}`).replaceChildren(
-      element("b", { class: "full name" }, name.full),
-      ...(where ? [element("span", { class: "where" }, where), document.createElement("br")] : []),
-      element("span", {}, share),
-    );
+  // Takes a node into focus: the keys go on from it, and its facts stand below the tree.
+  function focus(place, node) {
+    state.files[place].focus = node;
+    mark(place, "focus", node);
+    $(`detail-${place}`).replaceChildren(...facts(place, node));
   }
 
   function zoom(place, node) {
@@ -619,30 +614,20 @@
       }[event.key];
       if (next === undefined) return;
       if (next >= 0) {
-        view.focus = next;
         if (next === node.parent && view.zoom && !inside(nodes, next, view.zoom)) {
           view.zoom = next;
           drawTree(place);
         }
-        mark(place, "focus", next);
-        detail(place, next);
-        const { name, share } = facts(view, next);
-        say(`${name.text}: ${share}`);
+        focus(place, next);
+        say(`${named(nodes[next]).text}: ${shareLine(view, nodes[next])}`);
       }
     }
     event.preventDefault();
   }
 
-  function inside(nodes, node, zoomed) {
-    for (let at = node; at >= 0; at = nodes[at].parent) if (at === zoomed) return true;
-    return false;
-  }
-
   // -- tooltips
 
-  function chartTip(place, x) {
-    const file = data.files[place];
-    const point = pointAt(place, x);
+  function chartTip(file, point) {
     const stack = file.stacks[state.areas];
     const rows = file.trees.length
       ? stack.names
@@ -660,17 +645,9 @@
   }
 
   function treeTip(place, event) {
-    const view = state.files[place];
-    if (!view.layout) return;
     const node = nodeAt(place, event);
     mark(place, "hover", node);
-    detail(place, node < 0 ? view.focus : node);
-    if (node < 0) {
-      tip(event);
-      return;
-    }
-    const { name, where, share } = facts(view, node);
-    tip(event, element("span", { class: "full name" }, name.full), where ? element("span", { class: "where" }, where) : null, element("div", {}, share));
+    tip(event, ...(node < 0 ? [] : facts(place, node)));
   }
 
   // -- tables
@@ -814,7 +791,6 @@
     tree.addEventListener("mouseleave", (event) => {
       tip(event);
       mark(place, "hover", -1);
-      detail(place, state.files[place].focus);
     });
     for (const button of tree.closest("figure").querySelectorAll("button")) button.addEventListener("click", () => walkTo(place, Number(button.value)));
   }
