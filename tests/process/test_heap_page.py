@@ -221,10 +221,31 @@ def test_arrow_keys_walk_tree(viewer):
         assert viewer.detail().startswith(said)
     viewer.browser.press(Keys.ENTER)
     assert viewer.tree("zoom") == "net::Weights::read"
+    viewer.browser.press(Keys.ARROW_DOWN)
+    viewer.browser.press(Keys.ARROW_UP)
+    assert viewer.tree("zoom") == "net::Weights::read" and viewer.detail().startswith("net::Weights::read")
+    viewer.browser.press(Keys.ARROW_UP)
+    assert viewer.tree("zoom") == "all of the heap" and viewer.detail().startswith("all of the heap")
+    viewer.browser.press(Keys.ARROW_DOWN, Keys.ENTER)
     viewer.browser.press(Keys.ESCAPE)
     assert viewer.tree("zoom") == "all of the heap"
     viewer.browser.press("/")
     assert viewer.js("return document.activeElement.id") == "search"
+
+
+def test_hover_and_focus_framed(viewer):
+    viewer.open(usual())
+    boxes = (
+        "return ['hover', 'focus'].map((name) => document.querySelector(`.frame .${name}`))"
+        ".map((mark) => [mark.checkVisibility(), mark.offsetTop])"
+    )
+
+    viewer.hover(0.3, 1)
+    assert viewer.js(boxes) == [[True, 20], [False, 0]]
+    viewer.click("tree-0", 0.3, 30)
+    viewer.hover(0.3, 0)
+    shown, top = viewer.js(boxes)[1]
+    assert shown and top == viewer.js("return document.querySelector('.frame .hover').offsetTop") + 20
 
 
 def test_search_counts_matches_once(viewer):

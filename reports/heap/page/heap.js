@@ -241,7 +241,7 @@
   }
 
   const MOST_DOTS = 30; // of snapshots: where there are more, the steps alone say where they are
-  const SLIVER = 1 / 40; // of the width: between two paler stretches, anything narrower is drawn paler too, or the areas would be all stripes
+  const SLIVER = 1 / 40; // of the width
   const NEAR = 2; // pixels
   const HEAD = 16; // pixels above the plot, in which the chosen snapshot has its number
 
@@ -316,20 +316,18 @@
     });
   }
 
-  // Paler where areas are estimated: no tree is there.
+  // Paler where areas are estimated, as no tree is there. A sliver between two such snapshots is paler too, or the areas would be all stripes.
   function estimates(pen, file, at, edges) {
     if (!file.trees.length) return;
-    const stretches = [];
-    file.known.forEach((known, point) => {
-      const [left, right] = [edges[point], edges[point + 1]];
-      const before = stretches[stretches.length - 1];
-      if (known || right <= left) return;
-      if (before && left - before[1] < SLIVER * at.wide) before[1] = right;
-      else stretches.push([left, right]);
-    });
     pen.fillStyle = colour("--page");
     pen.globalAlpha = 0.3;
-    for (const [left, right] of stretches) pen.fillRect(left, 0, right - left, at.high);
+    pen.beginPath();
+    file.total.forEach((size, point) => {
+      const [left, wide] = [edges[point], edges[point + 1] - edges[point]];
+      const sliver = wide < SLIVER * at.wide && file.known[point - 1] === false && file.known[point + 1] === false;
+      if (!file.known[point] || sliver) pen.rect(left, at.top(size), wide, at.high - at.top(size));
+    });
+    pen.fill();
     pen.globalAlpha = 1;
   }
 
@@ -614,11 +612,12 @@
       }[event.key];
       if (next === undefined) return;
       if (next >= 0) {
-        if (next === node.parent && view.zoom && !inside(nodes, next, view.zoom)) {
+        const leaves = next === node.parent && view.focus === view.zoom;
+        focus(place, next);
+        if (leaves) {
           view.zoom = next;
           drawTree(place);
         }
-        focus(place, next);
         say(`${named(nodes[next]).text}: ${shareLine(view, nodes[next])}`);
       }
     }
@@ -813,7 +812,6 @@
       Home: () => choose(place, tree.findIndex((number) => number >= 0)),
       End: () => choose(place, tree.findLastIndex((number) => number >= 0)),
       p: () => choose(place, shown),
-      P: () => choose(place, shown),
     }[event.key];
     if (!act || !tree.some((number) => number >= 0) || event.ctrlKey || event.metaKey || event.altKey) return;
     act();
@@ -825,11 +823,7 @@
       rebuild();
       drawTables();
     };
-    const rescale = () => {
-      drawCharts();
-      drawTrees();
-    };
-    controls(state, { areas: drawCharts, by: rebuild, tableBy: drawTables, shape: drawTrees, invert: rebuild, fold: refold, scaled: rescale });
+    controls(state, { areas: drawCharts, by: rebuild, tableBy: drawTables, shape: drawTrees, invert: rebuild, fold: refold, scaled: drawAll });
     let waiting = 0;
     $("search").addEventListener("input", (event) => {
       clearTimeout(waiting);
