@@ -27,8 +27,6 @@ _SHARED = ("base.html", "words.html")
 _STYLES = ("uplot/uPlot.css", "common.css")
 _SCRIPTS = ("uplot/uPlot.js", "common.js")
 GENERATOR = b'name="generator" content="memprof '
-# Before the first element is drawn, so that a dark page never flashes.
-_THEME = "document.documentElement.dataset.theme=matchMedia('(prefers-color-scheme: dark)').matches?'dark':'light'"
 
 
 def render(
@@ -48,9 +46,8 @@ def render(
         loader=jinja2.DictLoader(templates), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     return environment.get_template(name).render(
-        policy=_policy([_THEME, *scripts]),
+        policy=_policy(scripts),
         style=Markup("".join(styles)),
-        theme_script=Markup(_THEME),
         scripts=[Markup(script) for script in scripts],
         data=Markup(_json_text(data)),
         maker=_maker(),

@@ -1,11 +1,11 @@
 "use strict";
 // The page of a history: one chart of the lines that are chosen, its steps and releases as marks.
 (() => {
-  const { $, element, say, data, unpacked, unitOf, colour, TONES, chart, tip, theming } = memprof;
+  const { $, element, say, data, unpacked, unitOf, colour, TONES, chart, lowerBound, roundValues, controls, options, watchTheme } = memprof;
   const all = data();
   const commits = all.commits.map(([hash, time, subject, tags, run]) => ({ hash, time, subject, tags, run, short: tags.split(" ").pop() || hash.slice(0, 9) }));
   const HEIGHT = 400;
-  const state = { model: "", metric: "", show: "", machine: 0, hidden: new Set(), range: [0, 1], zero: false };
+  const state = { model: "", metric: "rss_peak_bytes", show: "", machine: 0, hidden: new Set(), range: [0, 1], zero: false };
 
   const unique = (values) => [...new Set(values)];
   const unitFor = (metric, most) => unitOf(all.units, all.metrics[metric][1], Math.abs(most));
@@ -23,17 +23,6 @@
     return line.columns;
   }
 
-  // The number of the first point at or behind a place.
-  function from(places, place) {
-    let [low, high] = [0, places.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (places[middle] < place) low = middle + 1;
-      else high = middle;
-    }
-    return low;
-  }
-
   // -- which lines
 
   const ofModel = () => all.lines.filter((line) => line.model === state.model && line.machine === state.machine);
@@ -47,26 +36,21 @@
 
   const label = (line) => (state.show.startsWith("p") ? line.variant : line.phase);
 
-  function fill(select, options, value) {
-    select.replaceChildren(...options.map(([key, text]) => element("option", { value: key }, text)));
-    const kept = options.some(([key]) => key === value) ? value : (options[0] || [""])[0];
-    select.value = kept;
-    return kept;
-  }
-
-  function controls() {
+  // Fills the choices with what the lines have.
+  function fillChoices() {
+    $("machine").value = String(state.machine);
     const onMachine = all.lines.filter((line) => line.machine === state.machine);
-    state.model = fill($("model"), unique(onMachine.map((line) => line.model)).map((name) => [name, name]), state.model);
+    state.model = options("model", unique(onMachine.map((line) => line.model)).map((name) => [name, name]), state.model);
     const lines = ofModel();
-    state.metric = fill($("metric"), unique(lines.map((line) => line.metric)).map((name) => [name, all.metrics[name][0]]), state.metric);
+    state.metric = options("metric", unique(lines.map((line) => line.metric)).map((name) => [name, all.metrics[name][0]]), state.metric);
     const having = lines.filter((line) => line.metric === state.metric);
     const phases = phasesOf(having).map((name) => [`p ${name}`, `${name} of each variant`]);
     const variants = unique(having.map((line) => line.variant)).map((name) => [`v ${name}`, `each phase of ${name}`]);
-    state.show = fill($("show"), [...phases, ...variants], state.show);
+    state.show = options("show", [...phases, ...variants], state.show);
   }
 
   function legend() {
-    $("variants").replaceChildren(
+    $("legend").replaceChildren(
       element("legend", { class: "hidden" }, "Lines shown"),
       ...chosen().map((line, place) => {
         const name = label(line);
@@ -92,8 +76,8 @@
     let [low, high] = [Infinity, -Infinity];
     for (const { line } of lines) {
       const { places, middles, below, above } = columns(line);
-      const end = from(places, state.range[1] + 1);
-      for (let at = from(places, state.range[0]); at < end; at++) {
+      const end = lowerBound(places, state.range[1] + 1);
+      for (let at = lowerBound(places, state.range[0]); at < end; at++) {
         low = Math.min(low, middles[at] - below[at]);
         high = Math.max(high, middles[at] + above[at]);
       }
@@ -103,16 +87,6 @@
     return [state.zero ? 0 : Math.max(0, low - room), high + 2 * room];
   }
 
-  // Places of ticks that are round in the unit shown.
-  function ticks(low, high, size) {
-    const rough = (high - low) / size / 7;
-    const power = 10 ** Math.floor(Math.log10(rough));
-    const step = [1, 2, 5, 10].find((times) => times * power >= rough) * power * size;
-    const places = [];
-    for (let place = Math.ceil(low / step) * step; place <= high; place += step) places.push(place);
-    return places;
-  }
-
   function bands(pen, plot, lines) {
     pen.save();
     pen.beginPath();
@@ -120,7 +94,7 @@
     pen.clip();
     for (const { line, tone } of lines) {
       const { places, middles, below, above } = columns(line);
-      const [begin, end] = [Math.max(0, from(places, state.range[0]) - 1), Math.min(places.length, from(places, state.range[1]) + 1)];
+      const [begin, end] = [Math.max(0, lowerBound(places, state.range[0]) - 1), Math.min(places.length, lowerBound(places, state.range[1]) + 1)];
       pen.beginPath();
       const until = (at) => plot.left(at + 1 < places.length ? places[at + 1] : places[at]);
       for (let at = begin; at < end; at++) {
@@ -168,7 +142,7 @@
       const { places, middles } = columns(line);
       for (const [, place, words] of line.steps) {
         if (place < state.range[0] || place > state.range[1]) continue;
-        const at = from(places, place);
+        const at = lowerBound(places, place);
         const [left, top] = [plot.left(place), plot.top(middles[at])];
         pen.fillStyle = colour(tone);
         pen.beginPath();
@@ -194,7 +168,7 @@
     const commit = commits[place];
     const rows = lines.flatMap(({ line, tone }) => {
       const { places, middles, below, above } = columns(line);
-      const at = from(places, place);
+      const at = lowerBound(places, place);
       if (places[at] !== place) return [];
       const { name: unit, size } = unitFor(line.metric, middles[at]);
       const step = line.steps.find(([, where]) => where === place);
@@ -221,7 +195,7 @@
       series,
       height: HEIGHT,
       x: { range: state.range, size: 32, space: 90, values: (places) => places.map((tick) => (Number.isInteger(tick) && commits[tick] ? ((wide > 60 && day(commits[tick].time)) || commits[tick].short) : "")) },
-      y: { range: [low, high], size: 78, label: `${all.metrics[state.metric][0]}${unit ? ` (${unit})` : ""}`, grid: true, splits: () => ticks(low, high, size), values: (places) => places.map((place) => number(place / size)) },
+      y: { range: [low, high], size: 78, label: `${all.metrics[state.metric][0]}${unit ? ` (${unit})` : ""}`, grid: true, splits: () => roundValues(low, high, 7, size), values: (places) => places.map((place) => number(place / size)) },
       under: (pen, plot) => {
         releases(pen, plot);
         bands(pen, plot, lines);
@@ -248,47 +222,32 @@
 
   // -- events
 
-  for (const name of ["model", "metric", "show"]) {
-    $(name).addEventListener("change", () => {
-      state[name] = $(name).value;
-      controls();
-      draw();
-    });
+  function choose() {
+    state.machine = Number(state.machine);
+    fillChoices();
+    draw();
   }
-  $("machine").addEventListener("change", () => {
-    state.machine = Number($("machine").value);
-    controls();
-    draw();
-  });
-  $("zero").addEventListener("change", () => {
-    state.zero = $("zero").checked;
-    draw();
-  });
+
+  controls(state, { model: choose, metric: choose, show: choose, machine: choose, zero: draw });
   $("whole").addEventListener("click", () => show(null));
   for (const button of document.querySelectorAll("[data-change]")) {
     button.addEventListener("click", () => {
       const [place, number] = all.changes[Number(button.dataset.change)];
       const line = all.lines[number];
       Object.assign(state, { machine: line.machine, model: line.model, metric: line.metric, show: `p ${line.phase}` });
-      $("machine").value = String(line.machine);
       state.hidden.clear();
-      controls();
+      fillChoices();
       show([Math.max(place - 25, -0.5), Math.min(place + 25, commits.length - 0.5)]);
       $("chart-section").scrollIntoView();
       say(`The chart shows ${commits[place].short}`);
     });
   }
   if (all.runUrl || all.commitUrl) $("click-hint").textContent = ` A click opens the ${all.runUrl ? "run" : "commit"}.`;
-  theming(draw);
   if (all.lines.length) {
-    state.machine = all.lines.reduce((best, line) => ((line.places ? commits.length : line.first) >= 0 && columns(line).places.at(-1) > columns(best).places.at(-1) ? line : best)).machine;
-    $("machine").value = String(state.machine);
-    controls();
-    if (state.metric !== "rss_peak_bytes" && all.metrics.rss_peak_bytes && ofModel().some((line) => line.metric === "rss_peak_bytes")) {
-      state.metric = "rss_peak_bytes";
-      state.show = "";
-      controls();
-    }
+    watchTheme(draw);
+    const last = (line) => columns(line).places.at(-1);
+    state.machine = all.lines.reduce((best, line) => (last(line) > last(best) ? line : best)).machine;
+    fillChoices();
     show(null);
   }
 })();

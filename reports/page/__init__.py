@@ -1,6 +1,6 @@
 """Runs -> one HTML page that needs nothing else: no network, no server, no second file.
 
-finding.py, conditions.py and words.py have the page's sentences and tables; drawn.py holds the figures that page.js draws and switches between.
+finding.py, conditions.py and words.py have the page's sentences, figures.py its tables and bars, drawn.py the figures that page.js draws.
 standalone.py sees to it that text from a runs file stays text.
 """
 
@@ -16,20 +16,21 @@ from memprof.base.terminal_text import plain
 from memprof.explain.records import Explanation
 from memprof.plan.measured import Measured
 from memprof.records import summary
+from memprof.records.metrics import METRICS
 from memprof.records.types import Run
 
 from .. import standalone
 from ..rows import by_model, label_names, labels
 from ..soundness import sound
 from ..standalone import check
-from ..tables import planned, release, table
+from ..tables import planned, release
 from ..tables.grid import Table
-from . import conditions, drawn, explained, words
+from . import conditions, drawn, explained, figures, words
 
 __all__ = ["check", "render"]
 
-# The metrics of the tables on a page whose scripts do not run, as in a CI service's viewer.
-_TABLES_WITHOUT_SCRIPT = ("rss_peak_bytes", "time_ns")
+# The metrics whose tables are seen where no scripts run, as in a CI service's viewer.
+_WITHOUT_SCRIPT = ("rss_peak_bytes", "time_ns")
 
 
 def render(
@@ -64,7 +65,9 @@ def render(
         notices=words.notices(runs, warnings),
         models=[words.model(group, found.get(name, ())) for name, group in models.items()],
         plans=[None if name in found else planned.beside(group, (plans or {}).get(name, ())) for name, group in models.items()],
-        plain_tables=[table.sections(group, _TABLES_WITHOUT_SCRIPT)[0] for group in models.values()],
+        figures=[figures.figures(group) for group in models.values()],
+        metrics=METRICS.values(),
+        without_script=_WITHOUT_SCRIPT,
         kept=[_kept(group) for group in models.values()],
         growth=_growth(runs),
         laws=laws,

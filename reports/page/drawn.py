@@ -1,6 +1,6 @@
 """The figures that page.js draws. They travel as JSON of these types, in a script element of the page.
 
-Figures are bytes and nanoseconds, a value for each repeat, None where it could not be had. A timeline's columns are base64 of little-endian unsigned
+Figures are bytes and nanoseconds. A timeline's columns are base64 of little-endian unsigned
 32-bit integers: ticks of `tick_ns` since the start of the run's first phase, and KiB.
 """
 
@@ -15,14 +15,11 @@ import numpy
 from numpy.typing import NDArray
 
 from memprof.records import metrics, summary
-from memprof.records.metrics import METRICS, Metric
-from memprof.records.summary import Key
-from memprof.records.types import PEAK, STARTUP, Mark, Run
+from memprof.records.types import Mark, Run
 
 from .. import rows as naming
 from ..columns import columns as unpacked
-from ..rows import BASELINE
-from ..tables import grid, missing, table
+from ..tables import grid
 
 # 16 bytes of the page a row: with these, timelines take about 4 MB of it however many runs there are.
 _ROWS = 240_000
@@ -31,19 +28,6 @@ _LEAST_ROWS_A_RUN = 40
 _POINTS = 6_000  # iterations drawn as points on the whole page
 
 Numbers = NDArray[numpy.int64]
-
-# Of the metrics, those that the table of latencies shows.
-_LATENCIES = tuple(f"time_{word}_ns" for word in ("min", "mean", "max", "median", "geomean", "p90", "stdev"))
-
-
-@dataclass(frozen=True)
-class Column:
-    """A metric as page.js offers it."""
-
-    name: str
-    title: str
-    unit: str
-    has_baseline: bool
 
 
 @dataclass(frozen=True)
@@ -85,46 +69,27 @@ class Latencies:
 
 @dataclass(frozen=True)
 class Group:
-    """Repeats of a variant. values: by metric and column; grounds: by metric, the figure to subtract to show it above the baseline.
-
-    failed: by phase, in a word, how runs ended there. failures: the number of repeats that failed. absent: by metric and column, why there is no
-    value. inexact: by column, notes on why its RSS peak is not exact; the first begins with the sign for that. peak_phase: the phase of its largest
-    peak.
-    """
+    """Repeats of a variant."""
 
     label: str
-    labels: tuple[str, ...]
-    repeats: int
-    failures: int
-    failed: Mapping[str, str]
-    values: Mapping[str, Mapping[str, Sequence[float | None]]]
-    grounds: Mapping[str, Sequence[float | None]]
-    absent: Mapping[str, Mapping[str, str]]
-    inexact: Mapping[str, Sequence[str]]
-    peak_phase: str
     traces: tuple[Trace, ...]
     latencies: Latencies | None
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model: its groups, and by metric the columns of its table. spread: the meaning of a cell if runs were repeated."""
+    """A model and its groups."""
 
     name: str
-    label_names: tuple[str, ...]
     phases: tuple[str, ...]
-    columns: Mapping[str, Sequence[str]]
     groups: tuple[Group, ...]
-    spread: str
 
 
 @dataclass(frozen=True)
 class Page:
-    """All figures of a page. latencies: the metrics of the table of latencies. units, places: as grid.py has them."""
+    """All figures that are drawn. units, places: as grid.py has them."""
 
-    metrics: tuple[Column, ...]
     models: tuple[Model, ...]
-    latencies: tuple[str, ...]
     units: Mapping[str, Mapping[str, Any]]
     places: Sequence[tuple[int, int]]
 
@@ -133,91 +98,16 @@ def page(by_model: Sequence[Sequence[Run]]) -> Page:
     """The figures of these runs, a sequence a model. Raises InputError where a timeline is damaged."""
     rows = min(_MOST_ROWS_A_RUN, max(_LEAST_ROWS_A_RUN, _ROWS // sum(map(len, by_model))))
     points = max(50, _POINTS // sum(len(summary.groups(runs)) for runs in by_model))
-    models = tuple(_model(runs, rows, points) for runs in by_model)
-    used = {name for model in models for name in model.columns}
-    return Page(
-        tuple(
-            Column(metric.name, metric.title, metric.unit, metric.baseline is not None)
-            for metric in METRICS.values()
-            if metric.name in used
-        ),
-        models,
-        tuple(name for name in _LATENCIES if name in used),
-        grid.UNITS,
-        grid.PLACES,
-    )
-
-
-# -- a model's figures
+    return Page(tuple(_model(runs, rows, points) for runs in by_model), grid.UNITS, grid.PLACES)
 
 
 def _model(runs: Sequence[Run], rows: int, points: int) -> Model:
-    grouped = summary.groups(runs)
-    names = naming.label_names(grouped)
-    phases = naming.phases(runs)
-    groups = tuple(_group(key, group, names, phases, rows, points) for key, group in grouped.items())
-    columns = {metric.name: _columns(metric, phases, groups) for metric in METRICS.values()}
-    return Model(
-        runs[0].job.model.name,
-        names,
-        tuple(phases),
-        {name: of_metric for name, of_metric in columns.items() if name == "rss_peak_bytes" or _any_values(groups, name)},
-        groups,
-        table.cells_note(runs),
+    labels = naming.named(summary.groups(runs))
+    groups = (
+        Group(labels[key], tuple(_trace(run, rows) for run in group), _latencies(group, points))
+        for key, group in summary.groups(runs).items()
     )
-
-
-def _any_values(groups: Sequence[Group], name: str) -> bool:
-    return any(group.values[name] for group in groups)
-
-
-def _columns(metric: Metric, phases: Sequence[str], groups: Sequence[Group]) -> list[str]:
-    wanted = naming.columns(metric, phases)
-    return [name for name in wanted if any(group.values[metric.name].get(name) or name in group.failed for group in groups)]
-
-
-def _group(key: Key, runs: Sequence[Run], names: Sequence[str], phases: Sequence[str], rows: int, points: int) -> Group:
-    values = {metric.name: _values(runs, phases, metric) for metric in METRICS.values()}
-    peaks = {name: [*missing.swapped(runs, name), *missing.inexact(runs, name)] for name in (*phases, PEAK)}
-    return Group(
-        label=naming.label(key, names),
-        labels=naming.labels(key, names),
-        repeats=len(runs),
-        failures=sum(not run.outcome.ok for run in runs),
-        failed=_failed(runs),
-        values=values,
-        grounds={metric.name: [metrics.baseline(run, metric) for run in runs] for metric in METRICS.values() if metric.baseline},
-        absent={metric.name: _absent(runs, phases, metric, values[metric.name]) for metric in METRICS.values()},
-        inexact={name: notes for name, notes in peaks.items() if notes},
-        peak_phase=summary.peak_phase(runs),
-        traces=tuple(_trace(run, rows) for run in runs),
-        latencies=_latencies(runs, points),
-    )
-
-
-def _failed(runs: Sequence[Run]) -> dict[str, str]:
-    words: dict[str, str] = {}
-    for run in runs:
-        if not run.outcome.ok:
-            phase = run.outcome.phase or ""
-            words.setdefault(BASELINE if phase == STARTUP else phase, run.outcome.word)
-    return words
-
-
-def _values(runs: Sequence[Run], phases: Sequence[str], metric: Metric) -> dict[str, list[float | None]]:
-    """By column; a column that no run has is left out."""
-    columns: dict[str, list[float | None]] = {}
-    for phase in (*phases, PEAK):
-        if phase == STARTUP and metric.baseline:
-            columns[BASELINE] = [metrics.baseline(run, metric) for run in runs]
-        else:
-            columns[BASELINE if phase == STARTUP else phase] = [metrics.value(run, phase, metric) for run in runs]
-    return {name: values for name, values in columns.items() if any(value is not None for value in values)}
-
-
-def _absent(runs: Sequence[Run], phases: Sequence[str], metric: Metric, values: Mapping[str, object]) -> dict[str, str]:
-    """By column without a value, why."""
-    return {name: missing.why_absent(runs, name, metric) for name in naming.columns(metric, phases) if name not in values}
+    return Model(runs[0].job.model.name, tuple(naming.phases(runs)), tuple(groups))
 
 
 # -- latencies

@@ -18,6 +18,7 @@ from memprof.records.types import Outcome, Run
 
 from .. import ran, rows
 from ..tables import missing
+from ..tables.grid import Table
 from .conditions import NAMES, conditions, when
 from .finding import findings
 
@@ -35,14 +36,6 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Condition:
-    """How a variant was measured: a text for each of the model's differing conditions."""
-
-    label: str
-    values: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class File:
     """A file of a model."""
 
@@ -55,14 +48,13 @@ class File:
 
 @dataclass(frozen=True)
 class Model:
-    """The words on a model. common: conditions that all variants share, (name, text); differing: the names of the others."""
+    """The words on a model. common: conditions that all variants share, (name, text); conditions: a table of the others, if there are any."""
 
     name: str
     findings: tuple[Markup, ...]
     failures: tuple[Failure, ...]
     common: tuple[tuple[str, str], ...]
-    differing: tuple[str, ...]
-    conditions: tuple[Condition, ...]
+    conditions: Table | None
     files: tuple[File, ...]
 
 
@@ -93,10 +85,15 @@ def model(runs: Sequence[Run], found: Sequence[str] = ()) -> Model:
         tuple(map(escape, found)) or tuple(findings(groups)),
         tuple(failure for label, group in _labelled(groups) for failure in _failures(label, group)),
         tuple((NAMES[place], measured[0][1][place]) for place in shared),
-        tuple(NAMES[place] for place in differing),
-        tuple(Condition(label, tuple(texts[place] for place in differing)) for label, texts in measured) if differing else (),
+        _table(measured, differing) if differing else None,
         tuple(_files(groups)),
     )
+
+
+def _table(measured: Sequence[tuple[str, tuple[str, ...]]], differing: Sequence[int]) -> Table:
+    """The conditions at these places of NAMES, a row a variant."""
+    rows = tuple((label, *(texts[place] or "-" for place in differing)) for label, texts in measured)
+    return Table("", ("variant", *(NAMES[place] for place in differing)), rows)
 
 
 def _labelled(groups: dict[Key, list[Run]]) -> list[tuple[str, list[Run]]]:

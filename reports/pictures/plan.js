@@ -2,11 +2,11 @@
 // Draws the data of plan_page.py: memory over the steps of each order, and below it each arena, with a rectangle for each tensor's live range
 // at its offset. All charts share one span of steps. Names reach the page as text nodes and as canvas text only.
 (() => {
-  const { $, element, colour, font, fitted, coarse, chart, theming } = memprof;
+  const { $, element, colour, font, fitted, coarse, chart, watchTheme } = memprof;
   const data = memprof.data();
   const INK = "#111111"; // on tensors, whose colours are light in both themes
   const whole = [0, data.operators];
-  const state = { zoom: null, hidden: new Set() };
+  const state = { zoom: null };
   let charts = [];
 
   const range = () => state.zoom || whole;
@@ -21,12 +21,13 @@
   const steps = (label) => ({ range: range(), size: label ? 44 : 24, label });
 
   function drawLines() {
-    const shown = data.orders.filter((_, place) => !state.hidden.has(place));
+    const boxes = $("orders").querySelectorAll("input");
+    const shown = data.orders.filter((_, place) => boxes[place].checked);
     const lines = shown.map((order) => ({
       data: [[...order.steps.map((_, place) => place), data.operators], [...order.steps, order.steps[order.steps.length - 1]].map((step) => amount(step.bytes))],
       look: { stroke: colour(order.colour), width: 2, dash: order.dash, paths: uPlot.paths.stepped({ align: 1 }) },
     }));
-    if (data.bound && !state.hidden.has(data.orders.length))
+    if (data.bound && boxes[data.orders.length].checked)
       lines.push({ data: [whole, whole.map(() => amount(data.bound.bytes))], look: { stroke: colour("--muted"), width: 1.5, dash: [2, 3] } });
     const most = Math.max(...data.orders.flatMap((order) => order.steps.map((step) => step.bytes)), data.bound?.bytes || 0);
     return chart(
@@ -126,28 +127,8 @@
     charts = [drawLines(), ...data.orders.map(drawArena)];
   }
 
-  function fillOrders() {
-    const chips = [...data.orders.map(({ label, colour: name, dash }) => [label, name, dash.length ? "dash" : "solid"]), ...(data.bound ? [[data.bound.label, "--muted", "dot"]] : [])].map(
-      ([text, name, dash], place) => {
-        const box = element("input", {
-          type: "checkbox",
-          onchange: () => {
-            box.checked ? state.hidden.delete(place) : state.hidden.add(place);
-            chip.classList.toggle("off", !box.checked);
-            drawAll();
-          },
-        });
-        box.checked = true;
-        const swatch = element("i", { class: `swatch ${dash}`, style: { "--tone": `var(${name})` }, "aria-hidden": "true" });
-        const chip = element("label", { class: "chip" }, box, swatch, element("span", { class: "name" }, text));
-        return chip;
-      },
-    );
-    $("orders").replaceChildren(element("legend", { class: "hidden" }, "Lines shown"), ...chips);
-  }
-
-  theming(drawAll);
-  fillOrders();
+  watchTheme(drawAll);
+  $("orders").addEventListener("change", drawAll);
   $("reset").addEventListener("click", () => zoom(null));
   drawAll();
 })();

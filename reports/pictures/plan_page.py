@@ -88,10 +88,16 @@ def render(plan: Planned, analysis: Analysis) -> str:
         data,
         title=plain(title(analysis)),
         subtitle=plain(subtitle(analysis)),
-        lines=[order.label for order in data.orders] + ([data.bound.label] if data.bound else []),
+        lines=_lines(data),
         arenas=[plain(arena_text(order)) for order, _, _ in orders(plan, analysis)],
         remarks=[plain(remark) for remark in remarks(analysis)],
     )
+
+
+def _lines(data: _Page) -> list[tuple[str, str, str]]:
+    """The lines of the chart: name, colour and dashes in the style sheet."""
+    orders = [(order.label, order.colour, "dash" if order.dash else "solid") for order in data.orders]
+    return [*orders, *([(data.bound.label, "--muted", "dot")] if data.bound else [])]
 
 
 def _page(plan: Planned, analysis: Analysis) -> _Page:

@@ -133,6 +133,23 @@ def sections(
     return [tables.swap(runs, swap.window(window))]
 
 
+def of_each_metric(runs: Sequence[Run], above_baseline: bool = False) -> dict[str, Table]:
+    """The table of the style phases for each metric that these runs of a model have a value of, by the metric's name."""
+    tables = _Tables("median", None, above_baseline)
+    groups = summary.groups(runs)
+    return {metric.name: table for metric in metrics.METRICS.values() for table in tables.of_metric(metric, groups)}
+
+
+def of_iterations(runs: Sequence[Run]) -> list[Table]:
+    """The tables of iterations of these runs of a model, one a phase that has any."""
+    return _Tables("median", None, False).of_iterations(summary.groups(runs))
+
+
+def notes(runs: Sequence[Run]) -> list[str]:
+    """The notes below tables of all metrics of these runs of a model."""
+    return _Tables("median", None, False).notes(summary.groups(runs), list(metrics.METRICS.values()))
+
+
 class _Tables:
     """The choices that all tables of one report share."""
 
@@ -149,15 +166,20 @@ class _Tables:
         shown = _beside_swap(wanted or [metrics.METRICS[name] for name in usual], runs)
         names = label_names(groups)
         for metric in shown:
-            heads = columns(metric, phases(runs))
-            rows = {labels(key, names): [(group, column) for column in heads] for key, group in groups.items()}
-            tables += self._table(metric, names, heads, rows)
+            tables += self.of_metric(metric, groups)
         if iterations:
-            tables += self._iterations(groups)
+            tables += self.of_iterations(groups)
             tables += tokens.tables(groups, names, lambda key: labels(key, names), self.unit)
             tables += release.tables(groups, names, lambda key: labels(key, names), self.unit)
             tables += commands.tables(groups, names, lambda key: labels(key, names), self.unit)
-        return Section(_title(runs), tuple(tables), tuple(self._notes(groups, shown)))
+        return Section(_title(runs), tuple(tables), tuple(self.notes(groups, shown)))
+
+    def of_metric(self, metric: Metric, groups: Groups) -> list[Table]:
+        """A row for each group, a column for each phase; none where no run has a value."""
+        heads = columns(metric, phases([run for group in groups.values() for run in group]))
+        names = label_names(groups)
+        rows = {labels(key, names): [(group, column) for column in heads] for key, group in groups.items()}
+        return self._table(metric, names, heads, rows)
 
     def by_threads(self, runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) -> Section:
         groups = summary.groups(runs)
@@ -178,7 +200,7 @@ class _Tables:
                 for row in several
             }
             tables += self._table(metric, names, [f"T={count}" for count in counts], rows, where)
-        return Section(_title(runs, threads=False), tuple(tables), tuple(self._notes(groups, shown)))
+        return Section(_title(runs, threads=False), tuple(tables), tuple(self.notes(groups, shown)))
 
     def by_model(self, runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) -> Section:
         groups = summary.groups(runs)
@@ -196,7 +218,7 @@ class _Tables:
                 for model in dict.fromkeys(key.model for key in groups)
             }
             tables += self._table(metric, ("model",), heads, rows, where)
-        return Section("", tuple(tables), (*_shapes(runs), *self._notes(groups, shown)))
+        return Section("", tuple(tables), (*_shapes(runs), *self.notes(groups, shown)))
 
     def load(self, runs: Sequence[Run]) -> Section:
         groups = summary.groups(runs)
@@ -204,7 +226,7 @@ class _Tables:
             grid.choose_unit(BYTES, (), self.unit)  # raises UsageError for an unknown unit
         called = named(groups)
         table = load.table(groups, lambda key: called[key], self.above, self.unit)
-        return Section(_title(runs), (table,), (*load.notes(self.unit), *self._notes(groups, (), spread=False, exactness=False)))
+        return Section(_title(runs), (table,), (*load.notes(self.unit), *self.notes(groups, (), spread=False, exactness=False)))
 
     def swap(self, runs: Sequence[Run], over: swap.Window) -> Section:
         groups = summary.groups(runs)
@@ -214,7 +236,7 @@ class _Tables:
             raise InputError(
                 "--style swap is made of memory over time, and no run here that ended well has any (most imported logs have none)"
             )
-        notes = [swap.note(over), *_shapes(runs), *self._notes(groups, (), spread=False)]
+        notes = [swap.note(over), *_shapes(runs), *self.notes(groups, (), spread=False)]
         return Section("", tuple(tables), tuple(notes))
 
     # -- one table
@@ -269,7 +291,7 @@ class _Tables:
             return "≥" + text
         return text if all(metrics.exact(run, column, metric) for run in having) else "~" + text
 
-    def _iterations(self, groups: Groups) -> list[Table]:
+    def of_iterations(self, groups: Groups) -> list[Table]:
         runs = [run for group in groups.values() for run in group]
         phases = summary.order(mark.phase for run in runs for mark in run.marks if len(mark.times_ns) > 1 or mark.phase == EXECUTE)
         return [table for phase in phases if phase != WARMUP for table in self._iterations_of(phase, groups)]
@@ -292,7 +314,7 @@ class _Tables:
 
     # -- notes
 
-    def _notes(self, groups: Groups, shown: Sequence[Metric], spread: bool = True, exactness: bool = True) -> list[str]:
+    def notes(self, groups: Groups, shown: Sequence[Metric], spread: bool = True, exactness: bool = True) -> list[str]:
         runs = [run for group in groups.values() for run in group]
         notes = []
         if spread and any(len(group) > 1 for group in groups.values()):

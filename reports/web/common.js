@@ -36,11 +36,22 @@ const memprof = (() => {
   }
 
   // The unit for values up to `largest`: its name and size. kinds: the units of each kind of figure, as Python hands them over.
-  function unitOf(kinds, kind, largest, wanted = "") {
+  function unitOf(kinds, kind, largest) {
     const units = kinds[kind];
     if (!units) return { name: "", size: 1 };
-    const name = wanted || units.steps.find(([, least]) => largest >= least)[0];
+    const [name] = units.steps.find(([, least]) => largest >= least);
     return { name, size: units.sizes[name] };
+  }
+
+  // The place of the first of these ascending values that is not below one; their number if all are.
+  function lowerBound(values, least) {
+    let [low, high] = [0, values.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (values[middle] < least) low = middle + 1;
+      else high = middle;
+    }
+    return low;
   }
 
   // -- colours
@@ -62,6 +73,8 @@ const memprof = (() => {
     const tail = Math.floor(keep / 3);
     return text.slice(0, keep - tail) + "…" + (tail ? text.slice(-tail) : "");
   }
+
+  const short = (text, most) => (text.length <= most ? text : cut(text, most - 1));
 
   // As much of a text's beginning and end as fits. Short texts are not measured, so that ten thousand names are cheap.
   function fitted(pen, text, room) {
@@ -212,42 +225,56 @@ const memprof = (() => {
     return plot;
   }
 
-  // -- themes and paper
-
-  // The theme is the system's until the button switches it; paper is light, narrow, and cannot be unfolded. draw: draws everything again that
-  // does not take its colours from the style sheet.
-  function theming(draw) {
-    const button = $("theme");
-    const set = (name, drawn = true) => {
-      root.dataset.theme = name;
-      button.textContent = name === "dark" ? "Light theme" : "Dark theme";
-      if (drawn) draw();
-    };
-    let switched = false;
-    button.addEventListener("click", () => {
-      switched = true;
-      set(root.dataset.theme === "dark" ? "light" : "dark");
+  // Phases as bands behind a chart, each with the first of its names that fits. phases: {names, begin, end} in the units of the time axis.
+  function phaseBands(pen, at, phases) {
+    pen.beginPath();
+    pen.rect(0, 0, at.wide, at.high);
+    pen.clip();
+    phases.forEach(({ names, begin, end }, place) => {
+      const [left, right] = [Math.max(at.left(begin), 0), Math.min(at.left(end), at.wide)];
+      pen.fillStyle = colour("--band");
+      if (place % 2 === 0) pen.fillRect(left, 0, right - left, at.high);
+      const name = names.find((text) => pen.measureText(text).width <= right - left - 6);
+      pen.fillStyle = colour("--muted");
+      if (name) pen.fillText(name, left + 3, 11);
     });
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => {
-      if (!switched) set(event.matches ? "dark" : "light");
-    });
-    let before = null;
-    addEventListener("beforeprint", () => {
-      before = { theme: root.dataset.theme, folded: [...document.querySelectorAll("details:not([open])")] };
-      for (const details of before.folded) details.open = true;
-      document.body.style.width = "680px";
-      set("light");
-    });
-    addEventListener("afterprint", () => {
-      if (!before) return;
-      document.body.style.width = "";
-      for (const details of before.folded) details.open = false;
-      set(before.theme);
-      before = null;
-    });
-    root.classList.add("scripted");
-    set(root.dataset.theme, false);
   }
 
-  return { TONES, root, $, element, say, data, unpacked, unitOf, colour, mixed, font, cut, fitted, tip, coarse, chart, theming };
+  // Round values from one to another, about so many, for the ticks of an axis that counts in this unit.
+  function roundValues(low, high, count, unit) {
+    const rough = (high - low) / unit / count;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power * unit;
+    const values = [];
+    for (let value = Math.ceil(low / step) * step; value <= high; value += step) values.push(value);
+    return values;
+  }
+
+  // -- controls
+
+  // Keeps in a state what the controls of these ids say, and draws what hangs on one after a change.
+  function controls(state, draws) {
+    for (const [id, draw] of Object.entries(draws))
+      $(id)?.addEventListener("change", ({ target }) => {
+        state[id] = target.type === "checkbox" ? target.checked : target.value;
+        draw();
+      });
+  }
+
+  // Fills a choice with options, each a value and its text; returns the value that is chosen: the wanted one if it is there, else the first.
+  function options(id, choices, wanted) {
+    $(id).replaceChildren(...choices.map(([value, text]) => element("option", { value }, text)));
+    $(id).value = choices.some(([value]) => value === wanted) ? wanted : (choices[0] || [""])[0];
+    return $(id).value;
+  }
+
+  // Draws again where the colours change: the system's theme was switched, or the page is printed, for paper is light.
+  function watchTheme(draw) {
+    root.classList.add("scripted");
+    matchMedia("screen and (prefers-color-scheme: dark)").addEventListener("change", draw);
+  }
+
+  return {
+    TONES, $, element, say, data, unpacked, unitOf, lowerBound, colour, mixed, font, short, fitted, tip, coarse, chart, phaseBands, roundValues, controls, options, watchTheme,
+  };
 })();

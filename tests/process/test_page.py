@@ -277,7 +277,7 @@ def test_page_escapes_script_content():
     failed = Outcome("error", phase="PREPARE", message="</pre><script>alert(3)</script>")
     text = page.render([run(name, model=name) for name in HOSTILE] + [run("b", model="m", outcome=failed)], sources=HOSTILE)
 
-    assert text.count("</script>") == text.count("<script") == 5
+    assert text.count("</script>") == text.count("<script") == 4
     assert "alert(3)</script>" not in text
     assert "onerror=alert(2)>" not in text
 
@@ -390,13 +390,24 @@ def test_view_failure_leaves_nothing(memprof, tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["runs.jsonl"]
 
 
+# The table of the chosen metric, of the model that is shown.
+TABLE = "[...document.querySelectorAll('#table table')].find((table) => table.checkVisibility())"
+
+
 def column(browser: Browser, place: int) -> list[str]:
-    rows = browser.js(f"return [...document.querySelectorAll('#table tbody tr')].map((row) => row.cells[{place}].innerText)")
-    return [text.strip() for text in rows]
+    return [row[place] for row in cells(browser)[1:]]
+
+
+def cells(browser: Browser) -> list[list[str]]:
+    """The texts of the table's rows that are seen, its heading first; none where no table is."""
+    rows = browser.js(
+        f"return [...({TABLE}?.rows || [])].filter((row) => !row.hidden).map((row) => [...row.cells].map((cell) => cell.innerText.trim()))"
+    )
+    return [[str(text) for text in row] for row in rows]
 
 
 def caption(browser: Browser) -> str:
-    return str(browser.js("return document.querySelector('#table caption').innerText"))
+    return str(browser.js(f"return {TABLE}.caption.innerText"))
 
 
 @pytest.fixture
@@ -431,7 +442,7 @@ def test_page_tables_match_command_line(browser, comparison):
             "const choice = document.getElementById('metric'); choice.value = arguments[0]; choice.dispatchEvent(new Event('change'))",
             metric,
         )
-        assert grid(copied(browser)) == grid(table.render(comparison, [metric]))
+        assert cells(browser) == grid(table.render(comparison, [metric]))
 
 
 def test_peak_without_swapped_pages_marked(browser):
@@ -439,92 +450,46 @@ def test_peak_without_swapped_pages_marked(browser):
     opened(browser, made)
 
     phase = made[0].marks[-1].phase
-    assert copied(browser).count("| ≥") == 2  # cells: in its phase and in PEAK
+    assert sum(text.startswith("≥") for row in cells(browser) for text in row) == 2  # in its phase and in PEAK
     assert f"≥ at least: pages were swapped out (171.0 MiB in {phase}, at most)" in browser.find("#table").text
-    assert "≥" in browser.find("#bars").text
+    assert "≥" in browser.find("#peaks .bars").text
 
 
 def grid(markdown: str) -> list[list[str]]:
-    return [[cell.strip(" -:") or "-" for cell in line.split("|")] for line in markdown.splitlines() if line.startswith("|")]
+    lines = [line for line in markdown.splitlines() if line.startswith("|") and not line.startswith("| ---")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def copied(browser: Browser) -> str:
-    """What the button puts on the clipboard, pasted into a field of the test's own."""
-    from selenium.webdriver.common.keys import Keys
-
-    # The button says so for a moment only, which a slow machine may not look at.
-    browser.js("""
-        const button = document.getElementById("copy");
-        button.textContent = "Copy"; // it may say so still of the last time, and what is said again is no change
-        window.said = false;
-        const watch = new MutationObserver(() => { window.said ||= button.textContent === "Copied"; });
-        watch.observe(button, { childList: true, characterData: true, subtree: true });
-    """)
-    browser.find("#copy").click()
-    browser.wait("return window.said")
-    browser.js("const field = document.createElement('textarea'); field.id = 'pasted'; document.body.append(field); field.focus()")
-    from selenium.webdriver.common.action_chains import ActionChains
-
-    ActionChains(browser.driver).key_down(Keys.CONTROL).send_keys("v").key_up(Keys.CONTROL).perform()
-    text = str(browser.wait("return document.getElementById('pasted').value"))
-    browser.js("document.getElementById('pasted').remove()")
-    return text
-
-
-def test_copy_as_markdown_with_notes(browser):
-    opened(browser, [*runs("a|b", (0, 1, 2), exact=False), run("late", outcome=CRASH)])
-
-    assert copied(browser) == (
-        "net.onnx: RSS peak (MiB)\n"
-        "\n"
-        "| variant |  baseline |  MODEL_LOAD |          PREPARE |      WARMUP |     EXECUTE |        PEAK |\n"
-        "| ------- | --------: | ----------: | ---------------: | ----------: | ----------: | ----------: |\n"
-        "| a\\|b    | 40.0 ±0.0 | ~151.0 ±1.0 |      ~271.0 ±1.0 | ~267.0 ±1.0 | ~269.0 ±1.0 | ~271.0 ±1.0 |\n"
-        "| late    |      40.0 |       150.0 | failed (SIGSEGV) |           - |           - |           - |\n"
-        "\n"
-        "- Cells: median over repeats, ± the distance to the farthest repeat. EXECUTE's latency: the median iteration.\n"
-        "- ~ not exact: the high-water mark was not reset where the phase began, or was gone where it ended; the peak is only what polling saw; "
-        "it may have been higher.\n"
-        "- (a) late: it failed in PREPARE (SIGSEGV) and never came so far\n"
-    )
-
-
-def test_choices_of_metric_unit_baseline(browser, comparison):
+def test_choices_of_metric_and_baseline(browser, comparison):
     opened(browser, comparison)
     assert (caption(browser), column(browser, 6)[0]) == ("RSS peak (MiB)", "300.2 ±0.2")
 
-    browser.choose("byte-unit", "MB")
-    assert (caption(browser), column(browser, 6)[0]) == ("RSS peak (MB)", "314.8 ±0.2")
-    assert "314.8 MB" in browser.find("#bars").text
-
     browser.find("#above").click()
     assert (caption(browser), column(browser, 6)[0], column(browser, 1)[0]) == (
-        "RSS peak above the baseline (MB)",
-        "272.8 ±0.2",
-        "41.9 ±0.0",
+        "RSS peak above the baseline (MiB)",
+        "260.2 ±0.2",
+        "40.0 ±0.0",
     )
 
     browser.choose("metric", "Latency")
     assert (caption(browser), column(browser, 3)[0]) == ("Latency (ms)", "22.0 ±0.0")
-    browser.choose("time-unit", "us")
-    assert (caption(browser), column(browser, 3)[0]) == ("Latency (us)", "22000 ±0")
+    assert not browser.js("return document.getElementById('above').checkVisibility()")
 
 
 def test_missing_cells_give_reason(browser, comparison):
     opened(browser, comparison)
 
     assert column(browser, 3)[2] == "failed (SIGSEGV)"
-    assert column(browser, 4)[2] == "- a"
-    assert "(a) broken: it failed in PREPARE (SIGSEGV) and never came so far" in browser.find("#table .notes").text
+    assert column(browser, 4)[2] == "-"
+    assert "broken: failed in 2 of 2 repeats: ended by SIGSEGV in PREPARE" in browser.find("#table .notes").text
 
     opened(browser, [run("a"), replace(run("b"), marks=tuple(replace(mark, anon_end_bytes=None) for mark in run("b").marks))])
-    browser.choose("metric", "Anonymous memory at the end")
-    assert "b: the kernel does not say it" in browser.find("#table .notes").text
+    assert "anonymous and file-backed memory: -, the kernel does not say it" in browser.find("#table .notes").text
 
 
 def test_heading_sorts_and_resets(browser, comparison):
     opened(browser, comparison)
-    heading = "#table th button[data-column='6']"
+    heading = "#table [data-metric='rss_peak_bytes'][data-above='False'] button[data-column='6']"
 
     orders, said = [], []
     for _ in range(3):
@@ -539,10 +504,11 @@ def test_heading_sorts_and_resets(browser, comparison):
 def test_variants_hidden_everywhere(browser, comparison):
     opened(browser, comparison)
 
-    browser.find("#variants .chip:nth-of-type(1)").click()
+    browser.find(".variants .chip:nth-of-type(1)").click()
 
     assert column(browser, 0) == ["lean", "broken"]
-    assert "fat" not in browser.find("#bars").text
+    assert "fat" not in browser.find("#peaks .bars").text
+    assert "fat" not in browser.find("#latencies").text
     browser.wait("return !document.getElementById('lines').innerText.includes('fat')")
 
 
@@ -562,7 +528,7 @@ def test_timelines_view_span_and_zoom(browser, comparison):
     browser.choose("span", "PREPARE")
     browser.wait("return document.getElementById('lines').innerText.includes('no finished PREPARE')")
     browser.choose("view", "one over the other")
-    browser.choose("repeat", "every one")
+    browser.find("#every").click()
     assert browser.js("return [...document.querySelectorAll('#lines .plot')].map((plot) => plot.chart.u.series.length - 1)") == [10]
 
 
@@ -583,7 +549,7 @@ def test_pointer_shows_sample(browser, comparison):
     assert re.search(r"20\.0 ms to 24\.0 ms, the middle half 21\.0 ms to 23\.0 ms", said)
 
     browser.choose("view", "one over the other")
-    browser.choose("repeat", "every one")
+    browser.find("#every").click()
     assert re.search(r"(fat|lean), repeat \d", browser.hover("#lines .u-over", 2.01))
 
 
@@ -611,13 +577,13 @@ def test_hostile_names_and_messages_stay_text(browser):
             "const choice = document.getElementById('model'); choice.value = arguments[0]; choice.dispatchEvent(new Event('change'))", place
         )
         shown = " ".join(name.split())
-        assert one_line(browser.js("return document.querySelector('#table tbody th').textContent")) == shown
+        assert one_line(browser.js(f"return {TABLE}.querySelector('tbody th').textContent")) == shown
         assert one_line(browser.js("return document.querySelector('.finding.current h2').textContent")) == shown
         assert browser.js("return document.querySelector('#failures div:not([hidden]) pre').textContent") == name + "\n" + name
         if len(name) < 60:
             browser.wait(f"return {DRAWN_NAME}.includes({json.dumps(shown)})")
     assert browser.js("return document.querySelectorAll('img, iframe, main script, strong *, .name *:not(i)').length") == 0
-    assert browser.js("return document.querySelectorAll('script').length") == 5
+    assert browser.js("return document.querySelectorAll('script').length") == 4
 
 
 # What stands above the first strip of latencies.
@@ -658,26 +624,19 @@ def test_controls_work_by_keyboard(browser, comparison):
             outline = browser.js("return getComputedStyle(document.activeElement).outlineStyle")
             assert outline == "solid"
     wanted = [
-        "theme",
-        "byte-unit",
-        "time-unit",
         "metric",
         "above",
-        "copy",
         "6",
-        "peak-phase",
+        "peakPhase",
         "view",
         "span",
-        "repeat",
+        "every",
         "reset",
-        "copy-latencies",
     ]
     assert [name for name in reached if name in wanted][: len(wanted)] == wanted
 
-    browser.find("#variants input").send_keys(Keys.SPACE)
+    browser.find(".variants input").send_keys(Keys.SPACE)
     assert column(browser, 0) == ["lean", "broken"]
-    browser.find("#theme").send_keys(Keys.ENTER)
-    assert browser.js("return document.documentElement.dataset.theme") == "dark"
 
 
 def test_controls_have_names(browser, comparison):
@@ -697,7 +656,7 @@ CANVASES = "return [...document.querySelectorAll('canvas')].map((canvas) => canv
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_theme_follows_system_until_switched(browser, comparison, theme):
+def test_theme_follows_system(browser, comparison, theme):
     other = {"light": "dark", "dark": "light"}[theme]
     grounds = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}
     opened(browser, comparison, theme=theme)
@@ -705,10 +664,10 @@ def test_theme_follows_system_until_switched(browser, comparison, theme):
     drawn = browser.js(CANVASES)
     assert len(drawn) == 5
 
-    browser.find("#theme").click()
+    browser.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": other}])
+    browser.frames()
 
     assert browser.js("return getComputedStyle(document.body).backgroundColor") == grounds[other]
-    assert browser.find("#theme").text.lower() == f"{theme} theme"
     assert all(canvas != before for canvas, before in zip(browser.js(CANVASES), drawn, strict=True))
 
 
@@ -731,20 +690,26 @@ def test_variants_beyond_limit_not_drawn(browser):
     opened(browser, crowd())
 
     assert len(column(browser, 0)) == 14
-    assert browser.find("#bars li:last-child").text.startswith("2 more are not drawn")
+    assert browser.js("return [...document.querySelectorAll('.bars li')].filter((bar) => bar.checkVisibility()).length") == 12
+    assert browser.find("#peaks .undrawn").text.startswith("2 more are not drawn")
+    browser.find(".variants button[value=none]").click()
+    assert column(browser, 0) == []
+    browser.find(".variants .chip:nth-of-type(13)").click()
+    assert browser.js("return [...document.querySelectorAll('.bars li')].filter((bar) => bar.checkVisibility()).length") == 1
+    assert browser.find("#peaks .undrawn").text == ""
 
 
-def test_print_is_light_and_reverts(browser, comparison):
+def test_print_is_light(browser, comparison):
     opened(browser, comparison, theme="dark")
+    drawn = browser.js(CANVASES)
 
-    paper = browser.command("Page.printToPDF", paperWidth=8.27, paperHeight=11.69)["data"]
+    browser.command("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    browser.frames()
 
-    assert len(paper) > 20_000
-    browser.wait("return document.documentElement.dataset.theme === 'dark' && document.body.style.width === ''")
-    browser.js("dispatchEvent(new Event('beforeprint'))")
-    assert browser.js("return document.documentElement.dataset.theme") == "light"
-    assert browser.js("return document.querySelectorAll('details:not([open])').length") == 0
-    browser.js("dispatchEvent(new Event('afterprint'))")
+    assert browser.js("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert all(canvas != before for canvas, before in zip(browser.js(CANVASES), drawn, strict=True))
+    browser.command("Emulation.setEmulatedMedia", media="")
+    assert len(browser.command("Page.printToPDF", paperWidth=8.27, paperHeight=11.69)["data"]) > 20_000
 
 
 @pytest.mark.parametrize(
@@ -776,7 +741,7 @@ def test_page_without_scripts_has_tables(browser, comparison):
     assert "Scripts do not run here" in shown
     assert "300.2 ±0.2" in shown
     assert "failed (SIGSEGV)" in shown
-    assert "Copy as Markdown" not in shown
+    assert "above the baseline" not in shown
 
 
 def test_growth_picture_and_verdict():

@@ -19,6 +19,7 @@ from memprof.heap.profile import HeapProfile
 
 from ... import standalone
 from ...standalone import check
+from ...tables.grid import Table
 from .. import labels, show
 from . import drawn
 
@@ -86,7 +87,8 @@ def _words(profile: HeapProfile, name: str, several: bool) -> dict[str, Any]:
         for by, word in groups:
             rows = show.top(profile, best[0], by)[:_TOP]
             caption = f"{f'{name}: ' if several else ''}snapshot {best[0].index}, by {word}"
-            tables.append((caption, [(row.label.text, format_bytes(row.own_bytes), format_bytes(row.total_bytes)) for row in rows]))
+            texts = tuple((row.label.text, format_bytes(row.own_bytes), format_bytes(row.total_bytes)) for row in rows)
+            tables.append(Table(caption, ("site", "self", "total"), texts))
         sentences += _largest(profile)
     conditions = [f"Command: {plain(profile.command)}"] if profile.command else []
     conditions.append(plain(phrases.counting(profile)))

@@ -19,9 +19,11 @@ from memprof.base.terminal_text import plain
 from memprof.heap import phrases
 from memprof.heap.frames import By
 from memprof.heap.names import is_allocator, module_name, short
-from memprof.heap.profile import HeapProfile, Snapshot
+from memprof.heap.profile import HeapProfile, Snapshot, TimeUnit
 from memprof.heap.trees import Tree
+from memprof.records.metrics import BYTES
 
+from ...tables.grid import choose_unit
 from .. import labels
 from ..series import filled, rows, series, thinned
 
@@ -30,6 +32,7 @@ _MOST_TREES = 300
 _MOST_NODES = 200_000
 _MOST_SITES = 10
 _LONGEST = 3000  # letters of a name; templates get longer, and nobody reads them to their end
+_INSTRUCTIONS = (("G instructions", 10**9), ("M instructions", 10**6), ("k instructions", 10**3), ("instructions", 1))
 _SHARES = (0.0, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25)
 BELOW = -1
 
@@ -58,17 +61,15 @@ class Stack:
 
 @dataclass(frozen=True)
 class File:
-    """A profile. A point is a snapshot that is drawn. until: see Snapshot; known: whether the areas are a tree's figures, or nothing; tree: its
-    place in trees, or -1."""
+    """A profile. A point is a snapshot that is drawn. axis: the unit of time in words, and its size; moment: a point in words; known: whether the
+    areas are a tree's figures, or nothing; tree: its place in trees, or -1."""
 
     name: str
-    tool: str
-    unit: str
+    axis: tuple[str, float]
     index: list[int]
     time: list[float]
-    until: list[float | None]
+    moment: list[str]
     total: list[int]
-    phase: list[str]
     known: list[bool]
     tree: list[int]
     peak: int
@@ -174,13 +175,11 @@ def _file(
     )
     return File(
         name=name,
-        tool=profile.tool,
-        unit=profile.time_unit,
+        axis=_axis(profile.time_unit, max((snapshot.time for snapshot in points), default=0)),
         index=[snapshot.index for snapshot in points],
         time=[snapshot.time for snapshot in points],
-        until=[snapshot.until for snapshot in points],
+        moment=[plain(phrases.moment(profile, snapshot)) for snapshot in points],
         total=[snapshot.total_bytes for snapshot in points],
-        phase=[plain(snapshot.phase or "") for snapshot in points],
         known=[snapshot.index in number or snapshot.total_bytes == 0 for snapshot in points],
         tree=[number.get(snapshot.index, -1) for snapshot in points],
         peak=peak,
@@ -191,6 +190,16 @@ def _file(
         left_out=len(profile.snapshots) - len(points) + sum(snapshot.tree is not None for snapshot in profile.snapshots) - len(with_trees),
         share=share,
     )
+
+
+def _axis(unit: TimeUnit, last: float) -> tuple[str, float]:
+    """The unit of a time axis that ends there, and its size."""
+    if unit == "B":
+        size = choose_unit(BYTES, [last])
+        return f"{size.name} allocated since the program began", size.size
+    if unit == "i":
+        return next((words, size) for words, size in _INSTRUCTIONS if size <= max(last, 1))
+    return "seconds", 1000 if unit == "ms" else 1
 
 
 def _stack(profile: HeapProfile, by: By, points: Sequence[Snapshot]) -> Stack:

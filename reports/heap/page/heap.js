@@ -2,7 +2,7 @@
 // Draws the figures of drawn.py: the heap over time, and the tree of a chosen snapshot as an icicle or a flame graph. Names come from
 // measured programs: they reach the page as text nodes or as canvas text, never as markup. No walk over a tree is recursive.
 (() => {
-  const { TONES, root, $, element, say, unpacked, colour, mixed, font, cut, fitted, tip, chart, theming } = memprof;
+  const { TONES, $, element, say, unpacked, colour, mixed, font, fitted, short, tip, chart, phaseBands, roundValues, controls, watchTheme } = memprof;
   const data = memprof.data();
   const BELOW = -2;
   const ROW = 20;
@@ -17,12 +17,11 @@
     by: "function",
     tableBy: "function",
     shape: "icicle",
-    colours: "module",
     invert: false,
     fold: true,
     scaled: true,
     search: "",
-    files: data.files.map((file) => ({ point: file.shown, zoom: 0, focus: 0, hover: -1, layout: null, rows: [] })),
+    files: data.files.map((file) => ({ point: file.shown, asked: file.shown, zoom: 0, focus: 0, layout: null, rows: [] })),
   };
 
   // -- small tools
@@ -45,32 +44,6 @@
     return `${text}%`;
   }
 
-  // In three digits, and in all those before the point.
-  function digits(number) {
-    return number < 999.5 ? `${Number(number.toPrecision(3))}` : number.toFixed(0);
-  }
-
-  function moment(time, unit) {
-    if (unit === "B") return `${bytes(time)} allocated`;
-    if (unit === "s" || unit === "ms") {
-      return `${digits(unit === "ms" ? time / 1000 : time)} s`;
-    }
-    for (const [name, size] of [
-      ["G", 1e9],
-      ["M", 1e6],
-      ["k", 1e3],
-    ])
-      if (time >= size) return `${digits(time / size)} ${name} instructions`;
-    return `${time} instructions`;
-  }
-
-  // When a snapshot was taken: both times where the tool knows only that it was between them.
-  function when(file, point) {
-    const begin = moment(file.time[point], file.unit);
-    const end = file.until[point] === null ? begin : moment(file.until[point], file.unit);
-    return begin === end ? begin : `${begin} to ${end}`;
-  }
-
   // A canvas as sharp as the screen, its unit a CSS pixel.
   function sharp(canvas, wide, high) {
     const ratio = Math.min(devicePixelRatio || 1, Math.sqrt(3.2e7 / Math.max(wide * high, 1)));
@@ -82,8 +55,6 @@
     pen.clearRect(0, 0, wide, high);
     return pen;
   }
-
-  const short = (text, most) => (text.length <= most ? text : cut(text, most - 1));
 
   // -- names
 
@@ -117,18 +88,12 @@
     const held = new Map();
     data.files.forEach((file, place) => {
       const layout = shaped(place, file.shown, { by: "module", invert: false, fold: true });
-      if (layout) for (const child of layout.nodes[0].children) add(held, layout.nodes[child].key, layout.nodes[child].bytes);
-      const deep = shaped(place, file.shown, { by: "module", invert: false, fold: false });
-      if (deep) for (const node of deep.nodes) if (node.key >= 0) add(held, node.key, node.bytes * 1e-6);
+      for (const node of layout ? layout.nodes : [])
+        if (node.key >= 0) held.set(node.key, (held.get(node.key) || 0) + node.bytes * (node.parent ? 1e-6 : 1));
     });
-    held.delete(BELOW);
     return [...held].sort((a, b) => b[1] - a[1]).map(([module]) => module);
   })();
   const toneOf = new Map(modules.map((module, place) => [module, place]));
-
-  function add(sums, key, size) {
-    sums.set(key, (sums.get(key) || 0) + size);
-  }
 
   // -- trees
 
@@ -269,73 +234,25 @@
   })();
 
   function areaTone(stack, place) {
-    const kind = stack.kinds[place];
-    if (kind !== "site") return { hex: colour(kind === "others" ? "--muted" : "--line"), hatch: kind === "others" ? 2 : kind === "unlisted" ? 3 : 0 };
-    const rank = rankOf[state.areas].get(stack.full[place]);
-    return { hex: mixed(colour(`--v${rank % TONES}`), colour("--page"), rank < TONES ? 1 : 0.6), hatch: [0, 1, 4, 5][Math.floor(rank / TONES) % 4] };
-  }
-
-  function painted(pen, { hex, hatch }) {
-    if (!hatch) return hex;
-    const tile = document.createElement("canvas");
-    tile.width = tile.height = 8;
-    const small = tile.getContext("2d");
-    const filled = hatch !== 2 && hatch !== 3;
-    small.fillStyle = filled ? hex : colour("--page");
-    small.fillRect(0, 0, 8, 8);
-    small.strokeStyle = small.fillStyle = filled ? colour("--page") : hex;
-    small.lineWidth = 1.2;
-    small.beginPath();
-    if (hatch === 3 || hatch === 4) small.fillRect(2, 2, hatch === 3 ? 1.6 : 3, hatch === 3 ? 1.6 : 3);
-    else if (hatch === 5) small.fillRect(0, 3, 8, 1.4);
-    else
-      for (const from of [-8, 0, 8]) {
-        small.moveTo(from, 8);
-        small.lineTo(from + 8, 0);
-      }
-    small.stroke();
-    return pen.createPattern(tile, "repeat");
-  }
-
-  // The same as painted, for the list.
-  function swatched(hex, hatch) {
     const page = colour("--page");
-    if (!hatch) return hex;
-    if (hatch === 4) return `radial-gradient(circle, ${page} 1.5px, ${hex} 1.8px) 0 0 / 6px 6px`;
-    if (hatch === 5) return `repeating-linear-gradient(0deg, ${hex} 0 4px, ${page} 4px 5.5px)`;
-    const wide = hatch === 1 ? 5 : 1;
-    return `repeating-linear-gradient(135deg, ${hex} 0 ${wide}px, ${page} ${wide}px 6px)`;
+    if (stack.kinds[place] !== "site") return stack.kinds[place] === "others" ? mixed(colour("--muted"), page, 0.5) : colour("--line");
+    const rank = rankOf[state.areas].get(stack.full[place]);
+    return mixed(colour(`--v${rank % TONES}`), page, [1, 0.6, 0.35][Math.min(Math.floor(rank / TONES), 2)]);
   }
 
   const MOST_DOTS = 30; // of snapshots: where there are more, the steps alone say where they are
-  const SLIVER = 1 / 40; // of the width: between two paler stretches, anything narrower is drawn paler too, or the areas would be all stripes
-  const NEAR = 4; // pixels
-  const PHASES = 16; // pixels above the plot, in which phases have their names
+  const SLIVER = 1 / 40; // of the width
+  const NEAR = 2; // pixels
+  const HEAD = 16; // pixels above the plot, in which the chosen snapshot has its number
 
   // The scale of a file's chart. xs: where each snapshot begins and, as it is drawn on to the next, where the last ends.
   function chartScale(file) {
     const first = file.time[0];
     const last = Math.max(...file.time);
     const tail = (last - first || 1) / 59;
-    const most = Math.max(1, state.scaled ? Math.max(...data.files.map((other) => (other.peak < 0 ? 0 : other.total[other.peak]))) : file.total[file.peak]) * 1.08;
+    const most = Math.max(1, state.scaled ? Math.max(...data.files.map((other) => (other.peak < 0 ? 0 : other.total[other.peak]))) : file.total[file.peak]) * 1.18;
     const range = last > first ? [first, last + tail] : [first - 0.5, first + 0.5];
     return { xs: [...file.time, file.time[file.time.length - 1] + tail], range, most };
-  }
-
-  const edgesOf = (place) => chartScale(data.files[place]).xs.map($(`chart-${place}`).chart.left);
-
-  function steps(most, count) {
-    const unit = most >= 2 ** 30 ? 2 ** 30 : most >= 2 ** 20 ? 2 ** 20 : most >= 1024 ? 1024 : 1;
-    const step = niceStep(most / unit, count) * unit;
-    const values = [];
-    for (let value = 0; value <= most && values.length < 50; value += step) values.push(value);
-    return values;
-  }
-
-  function niceStep(most, count) {
-    const rough = most / count;
-    const power = 10 ** Math.floor(Math.log10(rough));
-    return [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
   }
 
   function drawChart(place) {
@@ -344,20 +261,18 @@
     if (!file.index.length) return;
     const { xs, range, most } = chartScale(file);
     const lines = areas(file);
-    const [unit, tick] = ticks(file.unit);
+    const [label, size] = file.axis;
+    const unit = [2 ** 30, 2 ** 20, 2 ** 10, 1].find((unit) => most >= unit);
     const again = (values) => [...values, values[values.length - 1]];
     host.chart?.remove();
     chart(host, {
       data: lines.map((line) => [xs, again(line.values)]),
       series: lines.map(({ look }) => ({ ...look, paths: uPlot.paths.stepped({ align: 1 }) })),
       height: innerWidth <= 640 ? 230 : 290,
-      padding: [PHASES + 16, 12, 0, 0],
-      x: { range, size: 44, label: unit, values: (at) => at.map(tick), space: 90 },
-      y: { range: [0, most], size: 66, grid: true, splits: () => steps(most, 5), values: (at) => at.map((value) => (value ? bytes(value).replace(".0 ", " ") : "0")) },
-      under: (pen, at) => {
-        const numbered = phases(pen, file, at);
-        $(`phases-${place}`).textContent = numbered ? phaseList(file) : "";
-      },
+      padding: [HEAD, 12, 0, 0],
+      x: { range, size: 44, label, values: (at) => at.map((time) => `${Number((time / size).toPrecision(4))}`), space: 90 },
+      y: { range: [0, most], size: 66, grid: true, splits: () => roundValues(0, most, 5, unit), values: (at) => at.map((value) => (value ? bytes(value).replace(".0 ", " ") : "0")) },
+      under: (pen, at) => phaseBands(pen, at, file.phases.map(([name, begin, end]) => ({ names: [name], begin, end: end === null ? range[1] : end }))),
       over: (pen, at) => {
         const edges = xs.map(at.left);
         estimates(pen, file, at, edges);
@@ -365,16 +280,9 @@
         peakMark(pen, file, at);
         chosenMark(pen, place, at);
       },
-      hover: (x) => chartTip(place, x),
-      click: (x) => choose(place, pointAt(place, x)),
+      hover: (x, y, at) => chartTip(file, pointAt(file, at, x)),
+      click: (x, y, at) => choose(place, pointAt(file, at, x)),
     });
-  }
-
-  // The unit of a time axis, and the text of a tick.
-  function ticks(unit) {
-    if (unit === "B") return ["allocated since the program began", (value) => (value ? bytes(value) : "0")];
-    if (unit === "s" || unit === "ms") return ["seconds", (value) => `${Number((unit === "ms" ? value / 1000 : value).toPrecision(4))}`];
-    return ["instructions", (value) => (value ? moment(value, unit).replace(" instructions", "") : "0")];
   }
 
   // Areas and the total as uPlot draws them: each is filled down to 0, the highest first, so that the next covers the part below it.
@@ -385,8 +293,7 @@
     let sum = file.total.map(() => 0);
     const stacked = stack.values.map((values, row) => {
       sum = sum.map((below, point) => below + values[point]);
-      const tone = areaTone(stack, row);
-      return { values: sum, look: { width: 0, stroke: "transparent", fill: (u) => painted(u.ctx, tone) } };
+      return { values: sum, look: { width: 0, stroke: "transparent", fill: areaTone(stack, row) } };
     });
     return [...stacked.reverse(), total];
   }
@@ -409,61 +316,19 @@
     });
   }
 
-  // A path along the steps of a total: up or down where a snapshot begins.
-  function stepped(pen, at, edges, sizes) {
-    sizes.forEach((size, point) => {
-      pen.lineTo(edges[point], at.top(size));
-      pen.lineTo(edges[point + 1], at.top(size));
-    });
-  }
-
-  // Phases have their names above the chart. Where any has no room, they have numbers that a line below the chart explains.
-  function phases(pen, file, at) {
-    const shown = file.phases
-      .map(([name, begin, end], place) => ({ name, place, left: Math.max(at.left(begin), 0), right: Math.min(end === null ? at.wide : at.left(end), at.wide) }))
-      .filter(({ left, right }) => right > left);
-    const numbered = shown.some(({ name, left, right }) => pen.measureText(name).width > right - left - 6);
-    pen.fillStyle = colour("--band");
-    for (const { place, left, right } of shown) if (place % 2 === 0) pen.fillRect(left, -PHASES, right - left, at.high + PHASES);
-    pen.fillStyle = colour("--muted");
-    let free = 0;
-    shown.forEach(({ name, place, left }) => {
-      const text = numbered ? `${place + 1}` : name;
-      const from = Math.max(left + 3, free);
-      if (from + pen.measureText(text).width > at.wide + 6) return;
-      pen.fillText(text, from, -4);
-      free = from + pen.measureText(text).width + 4;
-    });
-    return numbered;
-  }
-
-  function phaseList(file) {
-    const words = ([name, begin, end], place) => `${place + 1} ${name} ${moment(begin, file.unit)} to ${end === null ? "the end" : moment(end, file.unit)}`;
-    return `Phases: ${file.phases.map(words).join(" · ")}`;
-  }
-
+  // Paler where areas are estimated, as no tree is there. A sliver between two such snapshots is paler too, or the areas would be all stripes.
   function estimates(pen, file, at, edges) {
     if (!file.trees.length) return;
-    const stretches = [];
-    file.known.forEach((known, point) => {
-      const [left, right] = [edges[point], edges[point + 1]];
-      const before = stretches[stretches.length - 1];
-      if (known || right <= left) return;
-      if (before && left - before[1] < SLIVER * at.wide) before[1] = right;
-      else stretches.push([left, right]);
-    });
-    pen.save();
-    pen.beginPath();
-    for (const [left, right] of stretches) pen.rect(left, 0, right - left, at.high);
-    pen.clip();
     pen.fillStyle = colour("--page");
     pen.globalAlpha = 0.3;
     pen.beginPath();
-    stepped(pen, at, edges, file.total);
-    pen.lineTo(edges[file.total.length], at.high);
-    pen.lineTo(edges[0], at.high);
+    file.total.forEach((size, point) => {
+      const [left, wide] = [edges[point], edges[point + 1] - edges[point]];
+      const sliver = wide < SLIVER * at.wide && file.known[point - 1] === false && file.known[point + 1] === false;
+      if (!file.known[point] || sliver) pen.rect(left, at.top(size), wide, at.high - at.top(size));
+    });
     pen.fill();
-    pen.restore();
+    pen.globalAlpha = 1;
   }
 
   function peakMark(pen, file, at) {
@@ -479,7 +344,7 @@
     pen.font = `600 ${font(12)}`;
     const text = `peak ${bytes(file.total[file.peak])}`;
     const wide = pen.measureText(text).width;
-    // Beside the mark, on the side with room: above it phases have their names.
+    // Beside the mark, on the side with room.
     const right = x + 9 + wide < at.wide;
     pen.textAlign = right ? "left" : "right";
     const from = right ? x + 9 : x - 9;
@@ -500,7 +365,7 @@
     pen.strokeStyle = pen.fillStyle = colour("--accent");
     pen.lineWidth = 2;
     pen.beginPath();
-    pen.moveTo(x, -PHASES);
+    pen.moveTo(x, 0);
     pen.lineTo(x, at.high + 8);
     pen.stroke();
     pen.beginPath();
@@ -509,20 +374,12 @@
     const text = `snapshot ${file.index[point]}`;
     const half = pen.measureText(text).width / 2;
     pen.textAlign = "center";
-    pen.fillText(text, Math.min(Math.max(x, half), at.wide - half), -PHASES - 4);
+    pen.fillText(text, Math.min(Math.max(x, half), at.wide - half), -4);
   }
 
-  // The snapshot that is drawn at a place on the chart, or another that begins so near that it can be meant.
-  function pointAt(place, x) {
-    const file = data.files[place];
-    const edges = edgesOf(place);
-    const away = (point) => (Math.abs(edges[point] - x) <= NEAR ? Math.abs(edges[point] - x) : edges[point] <= x ? NEAR + x - edges[point] : Infinity);
-    let best = 0;
-    file.time.forEach((_, point) => {
-      const [distance, least] = [away(point), away(best)];
-      if (distance < least - 1e-6 || (Math.abs(distance - least) <= 1e-6 && (file.tree[point] >= 0) > (file.tree[best] >= 0))) best = point;
-    });
-    return best;
+  // The snapshot that is drawn at a place on the chart, or the next if it begins so near that it can be meant.
+  function pointAt(file, at, x) {
+    return Math.max(0, file.time.findLastIndex((time) => time <= at.at(x + NEAR)));
   }
 
   function nearestTree(place, point) {
@@ -542,8 +399,7 @@
       say("No snapshot of this profile has a tree");
       return;
     }
-    view.asked = chosen === point ? null : point;
-    Object.assign(view, { point: chosen, zoom: 0, focus: 0, hover: -1 });
+    Object.assign(view, { point: chosen, asked: point, zoom: 0, focus: 0 });
     reshape(place);
     drawChart(place);
     drawList(place);
@@ -553,10 +409,8 @@
   }
 
   function caption(place) {
-    const file = data.files[place];
-    const point = state.files[place].point;
-    if (point < 0) return "no snapshot with a tree";
-    return `snapshot ${file.index[point]}, ${when(file, point)}${file.phase[point] ? `, in ${file.phase[point]}` : ""}`;
+    const { point } = state.files[place];
+    return point < 0 ? "no snapshot with a tree" : data.files[place].moment[point];
   }
 
   function drawList(place) {
@@ -565,14 +419,12 @@
     const point = state.files[place].point;
     if (!stack || point < 0) return;
     const items = stack.names.map((name, row) => {
-      const { hex, hatch } = areaTone(stack, row);
       const size = stack.values[row][point];
       const beside = stack.modules[row] && stack.modules[row] !== name ? `  ${stack.modules[row]}` : "";
-      const swatch = swatched(hex, hatch);
       return element(
         "li",
         { title: stack.full[row] },
-        element("i", { style: { background: swatch } }),
+        element("i", { style: { background: areaTone(stack, row) } }),
         element("span", { class: "name" }, name, element("span", { class: "muted" }, beside)),
         element("span", { class: "figure" }, `${bytes(size)} ${percent(size, file.total[point])}`),
       );
@@ -603,63 +455,53 @@
     return chain.reverse().slice(-ANCESTORS);
   }
 
-  function nodeColour(view, node) {
-    const page = colour("--page");
-    if (node.parent < 0) return mixed(colour("--muted"), page, 0.35);
-    if (node.key === BELOW) return mixed(colour("--muted"), page, 0.14);
-    if (state.colours === "size") return mixed(colour("--v1"), page, 0.12 + 0.6 * Math.sqrt(node.bytes / (view.layout.nodes[0].bytes || 1)));
-    const rank = toneOf.get(frames[node.frame].module);
-    return rank !== undefined && rank < TONES ? mixed(colour(`--v${rank}`), page, TINT) : mixed(colour("--muted"), page, 0.28);
+  // The colour of a node, from the theme's colours read once: there may be a hundred thousand boxes.
+  function palette() {
+    const [page, grey] = [colour("--page"), colour("--muted")];
+    const [whole, below, other] = [0.35, 0.14, 0.28].map((share) => mixed(grey, page, share));
+    const tones = [...Array(TONES).keys()].map((place) => mixed(colour(`--v${place}`), page, TINT));
+    return (node) => {
+      if (node.parent < 0) return whole;
+      if (node.key === BELOW) return below;
+      return tones[toneOf.get(frames[node.frame].module)] || other;
+    };
   }
 
   function drawTree(place) {
     const view = state.files[place];
     const canvas = $(`tree-${place}`);
-    $(`caption-${place}`).textContent =
-      caption(place) +
-      (view.layout ? `: ${bytes(view.layout.nodes[0].bytes)}` : "") +
-      (view.asked === undefined || view.asked === null ? "" : ` (snapshot ${data.files[place].index[view.asked]} has no tree)`);
-    if (!view.layout) {
-      canvas.hidden = true;
-      return;
-    }
-    canvas.hidden = false;
+    const size = view.layout ? `: ${bytes(view.layout.nodes[0].bytes)}` : "";
+    const without = view.asked === view.point ? "" : ` (snapshot ${data.files[place].index[view.asked]} has no tree)`;
+    $(`caption-${place}`).textContent = caption(place) + size + without;
+    canvas.hidden = !view.layout;
+    if (!view.layout) return;
     const { nodes } = view.layout;
-    const chain = above(view.layout, view.zoom);
     const wide = canvas.clientWidth;
     const scale = wide / scaleOf(place);
     const begin = nodes[view.zoom].x;
-    const rows = visible(view.layout, view.zoom, scale);
-    const count = Math.min(rows.length, MOST_ROWS);
-    const high = (chain.length + count) * ROW + 1;
-    const pen = sharp(canvas, wide, high);
+    const chain = above(view.layout, view.zoom);
+    const below = visible(view.layout, view.zoom, scale);
+    const rows = [
+      ...chain.map((node) => [{ node, x: 0, w: wide, faint: true }]),
+      ...below.slice(0, MOST_ROWS).map((row) => row.map((node) => ({ node, x: (nodes[node].x - begin) * scale, w: nodes[node].bytes * scale }))),
+    ];
+    const high = rows.length * ROW + 1;
     const flame = state.shape === "flame";
-    const top = (row) => (flame ? high - 1 - (row + 1) * ROW : row * ROW);
-    view.rows = [];
-    const style = { view, pen, ink: colour("--ink"), page: colour("--page"), accent: colour("--accent"), matched: view.matched };
-    pen.font = font(12);
-    pen.textAlign = "left";
-    chain.forEach((node, row) => {
-      rectangle(style, node, 0, nodes[view.zoom].parent >= 0 ? wide : 0, top(row), true);
-      view.rows.push({ y: top(row), boxes: [{ node, x: 0, w: wide }] });
-    });
-    for (let row = 0; row < count; row++) {
-      const y = top(chain.length + row);
-      const boxes = rows[row].map((node) => ({ node, x: (nodes[node].x - begin) * scale, w: nodes[node].bytes * scale }));
-      for (const { node, x, w } of boxes) rectangle(style, node, x, w, y, false);
-      view.rows.push({ y, boxes });
-    }
-    if (view.focus || document.activeElement === canvas) outline(style, view.rows, view.focus);
+    view.rows = rows.map((boxes, row) => ({ boxes, y: flame ? high - 1 - (row + 1) * ROW : row * ROW }));
+    const style = { view, pen: sharp(canvas, wide, high), ink: colour("--ink"), accent: colour("--accent"), tone: palette() };
+    style.pen.font = font(12);
+    for (const { y, boxes } of view.rows) for (const box of boxes) rectangle(style, box, y);
+    focus(place, view.focus);
+    mark(place, "hover", -1);
     if (flame) canvas.parentElement.scrollTop = canvas.parentElement.scrollHeight;
     Object.assign(canvas.dataset, {
       rows: view.rows.length,
       boxes: view.rows.reduce((sum, row) => sum + row.boxes.length, 0),
       zoom: named(nodes[view.zoom]).text,
-      cut: rows.length > MOST_ROWS ? "1" : "",
+      cut: below.length > MOST_ROWS ? "1" : "",
     });
-    canvas.setAttribute("aria-label", `${state.shape === "flame" ? "Flame graph" : "Icicle"} of ${caption(place)}, ${nodes.length} frames`);
+    canvas.setAttribute("aria-label", `${flame ? "Flame graph" : "Icicle"} of ${caption(place)}, ${nodes.length} frames`);
     $("reset").disabled = !state.files.some((view) => view.zoom);
-    detail(place, view.hover >= 0 ? view.hover : view.focus);
   }
 
   // The nodes below the zoomed one, row by row, that are at least half a pixel wide.
@@ -675,23 +517,19 @@
     return rows;
   }
 
-  function rectangle({ view, pen, ink, page, accent, matched }, place, x, w, y, faint) {
+  function rectangle({ view, pen, ink, accent, tone }, { node: place, x, w, faint }, y) {
     const node = view.layout.nodes[place];
+    const { any, marked } = view.matched;
     const gap = w > 3 ? 1 : 0;
-    const dim = faint || (matched.any && !matched.marked[place]);
+    const dim = faint || (any && !marked[place]);
     pen.globalAlpha = dim ? 0.38 : 1;
-    pen.fillStyle = nodeColour(view, node);
+    pen.fillStyle = tone(node);
     pen.fillRect(x, y, Math.max(w - gap, 0.5), ROW - 1);
     pen.globalAlpha = 1;
-    if (matched.any && matched.marked[place]) {
+    if (any && marked[place]) {
       pen.strokeStyle = accent;
       pen.lineWidth = 2;
       pen.strokeRect(x + 1, y + 1, Math.max(w - gap - 2, 0.5), ROW - 3);
-    }
-    if (place === view.hover) {
-      pen.strokeStyle = ink;
-      pen.lineWidth = 1;
-      pen.strokeRect(x + 0.5, y + 0.5, Math.max(w - gap - 1, 0.5), ROW - 2);
     }
     if (w < 26) return;
     pen.fillStyle = ink;
@@ -703,16 +541,14 @@
     pen.globalAlpha = 1;
   }
 
-  function outline({ pen, accent }, rows, focus) {
-    for (const { y, boxes } of rows)
-      for (const { node, x, w } of boxes)
-        if (node === focus) {
-          pen.strokeStyle = accent;
-          pen.lineWidth = 2;
-          pen.setLineDash([4, 2]);
-          pen.strokeRect(x + 1, y + 1, Math.max(w - 3, 1), ROW - 3);
-          pen.setLineDash([]);
-        }
+  // Frames a node of the tree, the one in focus or the one below the pointer; none where it is not drawn.
+  function mark(place, name, node) {
+    const frame = $(`tree-${place}`).parentElement.querySelector(`.${name}`);
+    const row = state.files[place].rows.find(({ boxes }) => boxes.some((box) => box.node === node));
+    frame.hidden = !row;
+    if (!row) return;
+    const { x, w } = row.boxes.find((box) => box.node === node);
+    Object.assign(frame.style, { left: `${x}px`, top: `${row.y}px`, width: `${Math.max(w - 1, 2)}px`, height: `${ROW - 1}px` });
   }
 
   function nodeAt(place, event) {
@@ -731,26 +567,27 @@
     return `${bytes(node.bytes)}, ${percent(node.bytes, whole)} of the snapshot${ofZoomed}${self}`;
   }
 
-  function facts(view, place) {
-    const node = view.layout.nodes[place];
-    const name = named(node);
-    const where = [name.module, name.source].filter(Boolean).join(" · ");
-    return { name, where, share: shareLine(view, node) };
+  // What is known of a node: its name in full, where it is, and how much it holds.
+  function facts(place, node) {
+    const view = state.files[place];
+    const name = named(view.layout.nodes[node]);
+    return [
+      element("b", { class: "full name" }, name.full),
+      element("div", { class: "where" }, [name.module, name.source].filter(Boolean).join(" · ")),
+      element("div", {}, shareLine(view, view.layout.nodes[node])),
+    ];
   }
 
-  function detail(place, node) {
-    const view = state.files[place];
-    const { name, where, share } = facts(view, node);
-    $(`detail-${place}`).replaceChildren(
-      element("b", { class: "full name" }, name.full),
-      ...(where ? [element("span", { class: "where" }, where), document.createElement("br")] : []),
-      element("span", {}, share),
-    );
+  // Takes a node into focus: the keys go on from it, and its facts stand below the tree.
+  function focus(place, node) {
+    state.files[place].focus = node;
+    mark(place, "focus", node);
+    $(`detail-${place}`).replaceChildren(...facts(place, node));
   }
 
   function zoom(place, node) {
     const view = state.files[place];
-    Object.assign(view, { zoom: node, focus: node, hover: -1 });
+    Object.assign(view, { zoom: node, focus: node });
     drawTree(place);
     say(`Zoomed to ${named(view.layout.nodes[node]).text}, ${bytes(view.layout.nodes[node].bytes)}`);
   }
@@ -775,26 +612,21 @@
       }[event.key];
       if (next === undefined) return;
       if (next >= 0) {
-        view.focus = next;
-        if (event.key === higher && view.zoom && !inside(nodes, next, view.zoom)) view.zoom = next;
-        drawTree(place);
-        const { name, share } = facts(view, next);
-        say(`${name.text}: ${share}`);
+        const leaves = next === node.parent && view.focus === view.zoom;
+        focus(place, next);
+        if (leaves) {
+          view.zoom = next;
+          drawTree(place);
+        }
+        say(`${named(nodes[next]).text}: ${shareLine(view, nodes[next])}`);
       }
     }
     event.preventDefault();
   }
 
-  function inside(nodes, node, zoomed) {
-    for (let at = node; at >= 0; at = nodes[at].parent) if (at === zoomed) return true;
-    return false;
-  }
-
   // -- tooltips
 
-  function chartTip(place, x) {
-    const file = data.files[place];
-    const point = pointAt(place, x);
+  function chartTip(file, point) {
     const stack = file.stacks[state.areas];
     const rows = file.trees.length
       ? stack.names
@@ -805,26 +637,16 @@
       : [];
     const known = file.known[point] ? "" : file.trees.length ? " · parts estimated: no tree here" : " · no tree";
     return [
-      element("b", {}, `${bytes(file.total[point])}`),
-      ` snapshot ${file.index[point]}, ${when(file, point)}${file.phase[point] ? `, ${file.phase[point]}` : ""}${known}`,
+      element("b", {}, bytes(file.total[point])),
+      ` ${file.moment[point]}${known}`,
       element("table", {}, element("tbody", {}, ...rows)),
     ];
   }
 
   function treeTip(place, event) {
-    const view = state.files[place];
-    if (!view.layout) return;
     const node = nodeAt(place, event);
-    if (node !== view.hover) {
-      view.hover = node;
-      drawTree(place);
-    }
-    if (node < 0) {
-      tip(event);
-      return;
-    }
-    const { name, where, share } = facts(view, node);
-    tip(event, element("span", { class: "full name" }, name.full), where ? element("span", { class: "where" }, where) : null, element("div", {}, share));
+    mark(place, "hover", node);
+    tip(event, ...(node < 0 ? [] : facts(place, node)));
   }
 
   // -- tables
@@ -912,7 +734,7 @@
 
   function drawModules() {
     const shown = modules.slice(0, TONES);
-    $("modules").hidden = state.colours !== "module" || !shown.length;
+    $("modules").hidden = !shown.length;
     $("modules").replaceChildren(
       ...shown.map((module, place) =>
         element("span", { class: "name" }, element("i", { class: "tone", style: { "--tone": mixed(colour(`--v${place}`), colour("--page"), TINT) } }), ` ${data.modules[module]}`),
@@ -942,8 +764,10 @@
   }
 
   function rebuild() {
-    state.files.forEach((view) => Object.assign(view, { zoom: 0, focus: 0, hover: -1 }));
-    data.files.forEach((_, place) => reshape(place));
+    state.files.forEach((view, place) => {
+      Object.assign(view, { zoom: 0, focus: 0 });
+      reshape(place);
+    });
     drawTrees();
     drawMatched();
   }
@@ -954,64 +778,20 @@
     drawTrees();
   }
 
-  function build() {
-    data.files.forEach((file, place) => {
-      const several = data.files.length > 1;
-      const host = element("div", {
-        id: `chart-${place}`,
-        class: "plot chart",
-        tabindex: "0",
-        role: "img",
-        "aria-label": `The heap over time of ${file.name}: ${file.index.length} snapshots, peak ${file.peak < 0 ? "unknown" : bytes(file.total[file.peak])}. Arrow keys walk the snapshots that have a tree.`,
-        onkeydown: (event) => chartKeys(place, event),
-      });
-      $("charts").append(
-        element(
-          "figure",
-          {},
-          several ? element("figcaption", {}, element("span", { class: "name" }, file.name)) : null,
-          file.index.length ? host : element("p", { class: "muted" }, "No snapshot was recorded."),
-          element("p", { class: "muted phases", id: `phases-${place}` }),
-          element("ul", { class: "list", id: `list-${place}` }),
-        ),
-      );
-      const tree = element("canvas", {
-        id: `tree-${place}`,
-        tabindex: "0",
-        role: "img",
-        "aria-describedby": `detail-${place}`,
-        onclick: (event) => {
-          const node = nodeAt(place, event);
-          if (node >= 0) zoom(place, node);
-        },
-        onmousemove: (event) => treeTip(place, event),
-        onmouseleave: (event) => {
-          state.files[place].hover = -1;
-          tip(event);
-          drawTree(place);
-        },
-        onkeydown: (event) => treeKeys(place, event),
-        onfocus: () => drawTree(place),
-        onblur: () => drawTree(place),
-      });
-      const walk = (by) => () => walkTo(place, by);
-      $("trees").append(
-        element(
-          "figure",
-          {},
-          element(
-            "figcaption",
-            {},
-            several ? element("span", { class: "name" }, file.name) : null,
-            element("span", { class: "muted", id: `caption-${place}` }),
-            element("button", { type: "button", "aria-label": "Previous snapshot with a tree", onclick: walk(-1) }, "‹"),
-            element("button", { type: "button", "aria-label": "Next snapshot with a tree", onclick: walk(1) }, "›"),
-          ),
-          element("div", { class: "frame" }, tree),
-          element("p", { class: "detail", id: `detail-${place}` }),
-        ),
-      );
+  function connectFile(place) {
+    const [host, tree] = [$(`chart-${place}`), $(`tree-${place}`)];
+    host.addEventListener("keydown", (event) => chartKeys(place, event));
+    tree.addEventListener("keydown", (event) => treeKeys(place, event));
+    tree.addEventListener("click", (event) => {
+      const node = nodeAt(place, event);
+      if (node >= 0) zoom(place, node);
     });
+    tree.addEventListener("mousemove", (event) => treeTip(place, event));
+    tree.addEventListener("mouseleave", (event) => {
+      tip(event);
+      mark(place, "hover", -1);
+    });
+    for (const button of tree.closest("figure").querySelectorAll("button")) button.addEventListener("click", () => walkTo(place, Number(button.value)));
   }
 
   function walkTo(place, by) {
@@ -1032,7 +812,6 @@
       Home: () => choose(place, tree.findIndex((number) => number >= 0)),
       End: () => choose(place, tree.findLastIndex((number) => number >= 0)),
       p: () => choose(place, shown),
-      P: () => choose(place, shown),
     }[event.key];
     if (!act || !tree.some((number) => number >= 0) || event.ctrlKey || event.metaKey || event.altKey) return;
     act();
@@ -1040,42 +819,11 @@
   }
 
   function connect() {
-    const on = (id, act) => $(id)?.addEventListener("change", (event) => act(event.target));
-    on("areas", (control) => {
-      state.areas = control.value;
-      drawCharts();
-    });
-    on("by", (control) => {
-      state.by = control.value;
-      rebuild();
-    });
-    on("table-by", (control) => {
-      state.tableBy = control.value;
-      drawTables();
-    });
-    on("shape", (control) => {
-      state.shape = control.value;
-      drawTrees();
-    });
-    on("colours", (control) => {
-      state.colours = control.value;
-      drawModules();
-      drawTrees();
-    });
-    on("invert", (control) => {
-      state.invert = control.checked;
-      rebuild();
-    });
-    on("fold", (control) => {
-      state.fold = control.checked;
+    const refold = () => {
       rebuild();
       drawTables();
-    });
-    on("scaled", (control) => {
-      state.scaled = control.checked;
-      drawCharts();
-      drawTrees();
-    });
+    };
+    controls(state, { areas: drawCharts, by: rebuild, tableBy: drawTables, shape: drawTrees, invert: rebuild, fold: refold, scaled: drawAll });
     let waiting = 0;
     $("search").addEventListener("input", (event) => {
       clearTimeout(waiting);
@@ -1092,7 +840,7 @@
       say("The whole tree is shown");
     });
     addEventListener("keydown", (event) => {
-      if (event.key === "/" && !["INPUT", "SELECT", "TEXTAREA"].includes(document.activeElement.tagName)) {
+      if (event.key === "/" && !["INPUT", "SELECT"].includes(document.activeElement.tagName)) {
         $("search").focus();
         event.preventDefault();
       }
@@ -1105,11 +853,13 @@
     });
   }
 
-  theming(drawAll);
-  build();
+  watchTheme(drawAll);
   connect();
-  data.files.forEach((_, place) => reshape(place));
+  data.files.forEach((_, place) => {
+    connectFile(place);
+    reshape(place);
+  });
   drawAll();
   drawTables();
-  root.dataset.ready = "1";
+  document.documentElement.dataset.ready = "1";
 })();

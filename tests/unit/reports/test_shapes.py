@@ -54,7 +54,8 @@ def test_shapes_differing_between_variants():
     assert "x 1x3x640x640 (a), x 1x3x1x1 (b)" in table.render(made)
     many = [run for size in range(1, 6) for run in runs(f"v{size}", shapes={"x": (size,)})]
     assert "shapes that differ between variants" in table.render(many)
-    assert "shapes" in words.model(made).differing
+    differing = words.model(made).conditions
+    assert differing is not None and "shapes" in differing.header
     of_models = [run(model="n.onnx"), run(model="m.onnx", shapes=LARGE)]
     assert "- Inputs: m.onnx: x 1x3x640x640." in table.render(of_models, style="models")
 

@@ -1,0 +1,128 @@
+"""The figures of the page that stand in HTML: the tables of each metric, and the bars of each phase's peak. page.js chooses which are seen."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from memprof.records import metrics, summary
+from memprof.records.metrics import BYTES, METRICS
+from memprof.records.types import PEAK, Run
+
+from .. import rows
+from ..tables import grid, missing, table
+from ..tables.grid import Table, Unit
+
+_PEAK = METRICS["rss_peak_bytes"]
+_LEAST = 0.004  # of the longest bar: what is shorter cannot be seen
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The table of a metric, as measured or above the baseline."""
+
+    metric: str
+    above: bool
+    table: Table
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a bar: its class in the style sheet, its length as a percentage of the longest bar, and its words."""
+
+    kind: str
+    length: float
+    words: str
+
+
+@dataclass(frozen=True)
+class Bar:
+    """The RSS peak of a variant in a phase, lengths as percentages of the longest bar.
+
+    value, spread, where: the median over the repeats, the distance to the farthest, and the phase of the peak of all. ground: the baseline.
+    low, high: the range of the repeats, None where it is too short to be seen. why: the reason if there is no figure.
+    """
+
+    label: str
+    value: str = ""
+    spread: str = ""
+    where: str = ""
+    parts: tuple[Part, ...] = ()
+    ground: float | None = None
+    low: float | None = None
+    high: float | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of a model: the names of its groups, its tables with their notes, the tables of iterations, and by phase, the highest of all first, a bar
+    for each group."""
+
+    labels: tuple[str, ...]
+    choices: tuple[Choice, ...]
+    notes: tuple[str, ...]
+    iterations: tuple[Table, ...]
+    bars: dict[str, tuple[Bar, ...]]
+
+
+def figures(runs: Sequence[Run]) -> Figures:
+    """The figures of these runs of a model, rows in the order of their groups."""
+    measured = [Choice(name, False, each) for name, each in table.of_each_metric(runs).items()]
+    above = [Choice(name, True, each) for name, each in table.of_each_metric(runs, True).items() if METRICS[name].baseline]
+    labels = tuple(rows.named(summary.groups(runs)).values())
+    return Figures(labels, (*measured, *above), tuple(table.notes(runs)), tuple(table.of_iterations(runs)), _bars(runs))
+
+
+def _bars(runs: Sequence[Run]) -> dict[str, tuple[Bar, ...]]:
+    groups = summary.groups(runs)
+    names = rows.named(groups)
+    phases = [name for name in rows.columns(_PEAK, rows.phases(runs)) if name != rows.BASELINE]
+    bars = {}
+    for phase in reversed(phases):
+        largest = max((value for run in runs if (value := metrics.value(run, phase, _PEAK)) is not None), default=None)
+        if largest is not None:
+            unit = grid.choose_unit(BYTES, [largest])
+            bars[phase] = tuple(_bar(names[key], group, phase, largest, unit) for key, group in groups.items())
+    return bars
+
+
+def _bar(label: str, runs: Sequence[Run], phase: str, largest: float, unit: Unit) -> Bar:
+    peaks = _values(runs, phase, "rss_peak_bytes")
+    if not peaks:
+        return Bar(label, why=missing.why_absent(runs, phase, _PEAK))
+    at = summary.peak_phase(runs) if phase == PEAK else phase
+    middle = statistics.median(peaks)
+    notes = [*missing.swapped(runs, phase), *missing.inexact(runs, phase)]
+    grounds = [ground for run in runs if (ground := metrics.baseline(run, _PEAK)) is not None]
+    visible = max(peaks) - min(peaks) > _LEAST * largest
+    return Bar(
+        label,
+        # The first note begins with the sign of a peak that is not exact.
+        value=f"{notes[0][0] if notes else ''}{grid.number(middle / unit.size)} {unit.name}",
+        spread=grid.spread(middle / unit.size, [peak / unit.size for peak in peaks]).partition(" ")[2],
+        where=at if phase == PEAK else "",
+        parts=_parts(runs, at, middle, largest, unit),
+        ground=100 * statistics.median(grounds) / largest if grounds else None,
+        low=100 * min(peaks) / largest if visible else None,
+        high=100 * max(peaks) / largest if visible else None,
+    )
+
+
+def _parts(runs: Sequence[Run], phase: str, peak: float, largest: float, unit: Unit) -> tuple[Part, ...]:
+    """What a peak consists of: memory that the phase's end still has, and the rest, which was given back before it."""
+    anonymous, file = _values(runs, phase, "anon_end_bytes"), _values(runs, phase, "file_end_bytes")
+    if not anonymous or not file:
+        return (Part("anonymous", 100 * peak / largest, "the system does not say what it consists of"),)
+    shared = _values(runs, phase, "shmem_end_bytes")
+    backed = min(peak, statistics.median(file) + (statistics.median(shared) if shared else 0))
+    held = min(peak - backed, statistics.median(anonymous))
+    parts = [("anonymous", held, "anonymous"), ("file", backed, "file-backed")]
+    if peak - backed - held >= _LEAST * largest:
+        parts.append(("transient", peak - backed - held, "given back by its end"))
+    return tuple(Part(kind, 100 * size / largest, f"{grid.number(size / unit.size)} {unit.name} {words}") for kind, size, words in parts)
+
+
+def _values(runs: Sequence[Run], phase: str, name: str) -> list[float]:
+    return [value for run in runs if (value := metrics.value(run, phase, METRICS[name])) is not None]
