@@ -1,7 +1,7 @@
 """What stays after RELEASE in each installed runtime, on inception_v3 of the zoo or a small language model: the table of docs/numbers.md.
 
 Each runtime loads, warms up once, executes twice and is deleted, in three fresh processes. Memory is what counts here, so that a
-busy machine spoils nothing.
+busy machine spoils nothing. PyTorch and ExecuTorch have torchvision's net, exported (export_net.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import memprof
-from memprof import zoo
 from memprof.base.errors import InputError
 from memprof.base.units import format_bytes
 from memprof.cli import report
@@ -22,23 +21,22 @@ from memprof.records.types import PEAK, Run
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from atlas import subjects
 
-from bench import docs
+from bench import docs, nets
 from bench.table import aligned
 
-FOLDER = Path(__file__).resolve().parents[2] / "bench"
 TAKES = {
-    "onnxruntime": "onnx",
-    "onnxruntime-native": "onnx",
-    "openvino": "onnx",
-    "tvm": "onnx",
-    "tflite": "tflite",
-    "litert": "tflite",
-    "onert": "tflite",
-    "onert-native": "tflite",
-    "ncnn": "ncnn",
-    "mnn": "mnn",
-    "torch": "pt2",
-    "executorch": "pte",
+    "onnxruntime": ".onnx",
+    "onnxruntime-native": ".onnx",
+    "openvino": ".onnx",
+    "tvm": ".onnx",
+    "tflite": ".tflite",
+    "litert": ".tflite",
+    "onert": ".tflite",
+    "onert-native": ".tflite",
+    "ncnn": ".param",
+    "mnn": ".mnn",
+    "torch": ".pt2",
+    "executorch": ".pte",
 }
 LANGUAGE = {"llamacpp": "llama, q8_0", "ctranslate2": "decoder, 6 layers of 512", "genai": "decoder, 50 MB"}  # models of the atlas
 _REPEATS = 3
@@ -47,18 +45,14 @@ _TITLES = ("runtime", "PEAK", "kept: RSS", "anonymous", "file-backed", "heap in 
 
 def main() -> None:
     """Measure the installed runtimes and write the table into the manual."""
-    FOLDER.mkdir(exist_ok=True)
     runs_measured: list[Run] = []
-    for form in dict.fromkeys(TAKES.values()):
-        names = [name for name, takes in TAKES.items() if takes == form and _installed(name)]
+    for ending in dict.fromkeys(TAKES.values()):
+        names = [name for name, takes in TAKES.items() if takes == ending and _installed(name)]
         if names:
-            model = FOLDER / f"inception_v3{zoo.ENDINGS[form]}"
-            if not model.exists():
-                zoo.make("inception_v3", model, format=form)
-            runs_measured += memprof.measure([model], names, warmup=1, runs=2, repeats=_REPEATS)
+            runs_measured += memprof.measure([nets.model("inception_v3", ending)], names, warmup=1, runs=2, repeats=_REPEATS)
     for name, net in LANGUAGE.items():
         if _installed(name):
-            model = subjects.models(name, FOLDER)[net]
+            model = subjects.models(name, nets.FOLDER)[net]
             runs_measured += memprof.measure([model], variants=subjects.variant(name, sys.executable), warmup=1, runs=2, repeats=_REPEATS)
     rows = [_row(runs) for runs in summary.groups(runs_measured).values()]
     notes = [
