@@ -345,7 +345,6 @@ def _described(name):
         "knobs": [knob.describe() for knob in all_knobs(runtime_class)],
         "build_uses": list(getattr(runtime_class, "build_uses", ())),
         "converts": list(getattr(runtime_class, "converts", ())),
-        "converts_operators": list(getattr(runtime_class, "converts_operators", ())),
         "no_converter": _no_converter(getattr(runtime_class, "converter", None)),
         "always_builds": bool(getattr(runtime_class, "always_builds", False)),
         "default_threads": getattr(runtime_class, "default_threads", None),

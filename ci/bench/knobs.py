@@ -4,9 +4,10 @@
     knobs   ncnn, MNN, TensorFlow Lite Micro, CTranslate2, PyTorch, ExecuTorch and onnxruntime-genai: memory and time with each value of each
             knob beside the default
 
-A runtime that is not installed is left out: `memprof runtimes install torch`, `executorch` and `genai` come first. The tables go to standard
-output and into docs/in-every-runtime.md, that of `nets` in a shorter form into README.md too, progress to standard error. Models are made in
-bench/ where they are missing. `--repeats N` and `--runs N` make it shorter.
+A runtime that is not installed is left out: `memprof runtimes install torch --with torchvision`, `executorch --with torchvision` and `genai` come
+first. PyTorch and ExecuTorch get torchvision's nets, exported (export_net.py). The tables go to standard output and into docs/in-every-runtime.md,
+that of `nets` in a shorter form into README.md too, progress to standard error. Models are made in bench/ where they are missing. `--repeats N` and
+`--runs N` make it shorter.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from support import ct2_model
 
 import memprof
 from bench import docs
+from bench.nets import EXPORTED, FOLDER, model
 from bench.table import aligned
 from memprof import zoo
 from memprof.base.errors import InputError
@@ -33,7 +35,6 @@ from memprof.programs.runtimes import describe, located
 from memprof.records.types import EXECUTE, GENERATE, MODEL_LOAD, PREPARE, WARMUP, Run
 from memprof.subjects.suite import Variant
 
-FOLDER = Path(__file__).resolve().parents[2] / "bench"
 MIB = 1 << 20
 NETS = ("inception_v3", "mobilenet_v2")
 _BEYOND_DEFAULT = {"arena": ("8MiB",)}  # values of knobs that take a size
@@ -82,22 +83,13 @@ class Said(Silent):
         print(sentence, file=sys.stderr)
 
 
-def model(name: str, ending: str) -> Path:
-    """A net of the zoo in bench/."""
-    path = FOLDER / f"{name}{ending}"
-    if not path.exists():
-        FOLDER.mkdir(exist_ok=True)
-        zoo.make(name, path, format={form: format for format, form in zoo.ENDINGS.items()}[ending])
-    return path
-
-
 def nets(repeats: int, count: int) -> Iterator[Sequence[str]]:
-    """A row for each net and runtime; a runtime that takes both files gets the ONNX file."""
+    """A row for each net and runtime; a runtime that takes several files gets the ONNX file."""
     phases = (MODEL_LOAD, PREPARE, WARMUP, EXECUTE)
     yield ("net", "runtime", "file", "imported", *phases, "PEAK", "anonymous", "file-backed", "iteration (ms)")
     for name in NETS:
         measured: set[str] = set()
-        for ending in (".onnx", ".tflite"):
+        for ending in (".onnx", ".tflite", *filter(_measurable, EXPORTED)):
             for runs in _groups([model(name, ending)], ["all"], (), repeats, count):
                 first = runs[0]
                 if first.job.variant in measured:
@@ -146,9 +138,8 @@ def knobs(repeats: int, count: int) -> Iterator[Sequence[str]]:
         "mnn": model("inception_v3", ".onnx"),
         "tflite_micro": model("mobilenet_v2", ".tflite"),
         "ctranslate2": _ct2(),
-        "torch": model("inception_v3", ".onnx"),
-        "executorch": model("inception_v3", ".onnx"),
         "genai": _genai(),
+        **{EXPORTED[ending]: model("inception_v3", ending) for ending in filter(_measurable, EXPORTED)},
     }
     known = {runtime.name: runtime for runtime in describe(sys.executable)}
     common = {knob.name for knob in known["synthetic"].knobs} & {knob.name for knob in known["ncnn"].knobs}
@@ -190,6 +181,11 @@ def _genai() -> Path:
         FOLDER.mkdir(exist_ok=True)
         zoo.make("llama", path, format="genai", size_bytes=50_000_000)
     return path
+
+
+def _measurable(ending: str) -> bool:
+    """Whether the runtime of an exported file is installed."""
+    return _installed(EXPORTED[ending])
 
 
 def _installed(name: str) -> bool:

@@ -38,7 +38,6 @@ Examples:
   memprof zoo inception_v3 --format tflite -o inception_v3.tflite
   memprof zoo mlp --format onnx --size 1GiB -o mlp.onnx
   memprof zoo mobilenet_v2 --format onnx,tflite,mnn,ncnn -o mobilenet_v2
-  memprof zoo mobilenet_v2 --format onnx,pt2,pte -o mobilenet_v2
   memprof zoo llama --format gguf --type q8_0 --size 50M -o llama.gguf
   memprof zoo llama --format genai --size 50MB -o llama
 """
@@ -93,8 +92,8 @@ def command(
 ) -> None:
     """Make a model file: a real architecture with random weights.
 
-    The same name and options give the same bytes on every machine, except for mnn, pt2 and pte, which MNN, PyTorch and ExecuTorch make. Files of
-    the same name hold the same weights in all formats.
+    The same name and options give the same bytes on every machine, except for mnn, which MNN makes. Files of the same name hold the same weights in
+    all formats.
     """
     if output.name in ("", ".."):
         raise UsageError(f"-o {output} is a folder: name the model in it, -o {output / name}")

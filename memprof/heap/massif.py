@@ -22,19 +22,24 @@ kept, and identical trees are one object, so that a file of a gigabyte takes a f
 from __future__ import annotations
 
 import re
+from array import array
+from collections.abc import Callable
 from typing import Protocol
 
 from ..base.errors import InputError
-from .massif_trees import Columns, Numbers, Places
+from .frames import FrameTable
+from .massif_frames import parse_place
 from .profile import HeapProfile, Kind, Snapshot, TimeUnit
 from .trees import Tree
 
 _PIECE = 1 << 18  # small enough to be taken apart within a processor's cache
 _LONGEST_LINE = 1 << 22
-_MOST_SNAPSHOTS = 1_000_000
+_MOST_SNAPSHOTS = _MOST_PLACES = 1_000_000
 _INT64 = (1 << 63) - 1
 
-_NODE = re.compile(rb"( *)n(\d+): (\d+) (.+)")
+_LINE = re.compile(rb" *n(\d+): (\d+) .+")
+# Splits whole lines of a tree. The text between two matches is empty if each match is a line; no object is made for a line.
+_NODES = re.compile(rb"( *)n(\d{1,19}): (\d{1,19}) (.+)\n")
 _UNITS: dict[str, TimeUnit] = {"i": "i", "ms": "ms", "s": "s", "B": "B"}
 _KINDS: dict[bytes, Kind] = {b"empty": "empty", b"detailed": "detailed", b"peak": "peak"}
 _NUMBERS = ("time", "mem_heap_B", "mem_heap_extra_B", "mem_stacks_B")
@@ -77,7 +82,7 @@ class _Reader:
         self._stream, self._name = stream, name
         self._buffer, self._at, self._line = b"", 0, 0
         self._ended = False
-        self._places, self._numbers = Places(), Numbers()
+        self._places = _Places(self._bad)
         self._trees: dict[bytes, Tree] = {}
         self._warnings: list[str] = []
         self.partial: str | None = None
@@ -214,7 +219,7 @@ class _Reader:
         text = line[len(key) + 1 :]
         if not text.isdigit():
             raise self._bad(f"{key.decode()}={text[:40].decode('ascii', 'backslashreplace')} is not a number")
-        if len(text) > 4000 or int(text) > _INT64:
+        if not _fits(text):
             raise self._bad(f"{key.decode()} is a number beyond 64 bits")
         return int(text)
 
@@ -227,26 +232,48 @@ class _Reader:
 
     def _tree(self) -> Tree:
         """The tree that follows. Raises _Torn if the file ends before its first line."""
-        columns = Columns(self._places, self._numbers)
+        frame, parent, sizes = array("i"), array("i"), array("q")
+        missing = array("q")  # how many children of each node have not come yet
+        path: list[int] = []  # the nodes from the root to the newest
         first = self._line + 1
         while piece := self._piece():
-            lines = piece.count(b"\n")
+            parts = _NODES.split(piece)
+            if any(parts[::5]):  # what lies between the lines
+                raise self._unparsed(piece)
             try:
-                columns.add(piece)
-            except ValueError as error:
-                raise self._explained(piece, columns, str(error)) from None
-            self._line += lines
+                missing.extend(map(int, parts[2::5]))
+                sizes.extend(map(int, parts[3::5]))
+            except OverflowError:
+                raise self._unparsed(piece) from None
+            frame.extend(map(self._places.__getitem__, parts[4::5]))
+            for depth in map(len, parts[1::5]):
+                if depth > len(path):
+                    raise self._bad("a line that is indented too far for a child of the line above it", first + len(parent) - self._line)
+                del path[depth:]
+                above = path[-1] if path else -1
+                if path:
+                    missing[above] -= 1
+                elif parent:
+                    raise self._miscounted(0, parent, missing, first)  # a second root
+                path.append(len(parent))
+                parent.append(above)
+            self._line = first + len(parent) - 1
         at_end = self._ended and b"\n" not in self._buffer[self._at :]
-        if not columns.frame:
+        if not frame:
             if at_end:
                 raise _Torn
             raise self._bad("a tree is announced, but does not follow", 1)
-        lie = columns.lie(at_end)
-        if lie is not None:
-            raise self._bad(f"a wrong child count: {columns.counts[lie]} announced, another number follows", first + lie - self._line)
-        if columns.torn:
+        if any(missing):
+            still_open = set(path if at_end else ())
+            for node, count in enumerate(missing):
+                if count < 0 or (count and node not in still_open):
+                    raise self._miscounted(node, parent, missing, first)
             self.partial = f"the file ends within a tree, in line {self._line}"
-        return self._shared(columns)
+        return self._shared(Tree(array("i", frame), array("i", parent), _smallest(sizes)))
+
+    def _miscounted(self, node: int, parent: array[int], missing: array[int], first: int) -> InputError:
+        announced = missing[node] + parent.count(node)
+        return self._bad(f"a wrong child count: {announced} announced, another number follows", first + node - self._line)
 
     def _piece(self) -> bytes:
         """Whole lines of a tree, as many as there are at hand; empty if no line of a tree follows."""
@@ -268,23 +295,39 @@ class _Reader:
         self._at = stop + 1
         return buffer[at : stop + 1]
 
-    def _explained(self, piece: bytes, columns: Columns, reason: str) -> InputError:
-        """The error for a piece of a tree that cannot be read, with the number of its line."""
-        columns.restart()
-        for line in piece[:-1].split(b"\n"):
-            self._line += 1
-            match = _NODE.fullmatch(line)
-            if match is None:
-                return self._bad("this is not a line of a tree")
-            if any(len(number) > 19 or int(number) > _INT64 for number in (match[2], match[3])):
-                return self._bad("a number beyond 64 bits")
-            try:
-                columns.add(line + b"\n")
-            except ValueError as error:
-                return self._bad(str(error))
-        return self._bad(reason or "this is not a line of a tree")
+    def _unparsed(self, piece: bytes) -> InputError:
+        """The error for the first line of a piece that is no line of a tree, or has too large a number."""
+        lines = [_LINE.fullmatch(line) for line in piece[:-1].split(b"\n")]
+        at, line = next((number, line) for number, line in enumerate(lines, 1) if line is None or not all(map(_fits, line.groups())))
+        return self._bad("this is not a line of a tree" if line is None else "a number beyond 64 bits", at)
 
-    def _shared(self, columns: Columns) -> Tree:
-        tree = columns.tree()
-        digest = tree.digest()
-        return self._trees.setdefault(digest, tree)
+    def _shared(self, tree: Tree) -> Tree:
+        return self._trees.setdefault(tree.digest(), tree)
+
+
+class _Places(dict[bytes, int]):
+    """Frame numbers by the text of their places."""
+
+    def __init__(self, bad: Callable[[str], InputError]) -> None:
+        self.table = FrameTable()
+        self._bad = bad
+
+    def __missing__(self, text: bytes) -> int:
+        if len(self) >= _MOST_PLACES:
+            raise self._bad(f"it names more than {_MOST_PLACES} places: no program has so many")
+        frame = parse_place(text.decode("utf-8", "backslashreplace").rstrip("\r"))
+        number = self[text] = self.table.number(frame)
+        return number
+
+
+def _fits(digits: bytes) -> bool:
+    """Whether a number fits into 64 bits. A text of thousands of digits is not converted."""
+    return len(digits) < 4000 and int(digits) <= _INT64
+
+
+def _smallest(sizes: array[int]) -> array[int]:
+    """The sizes in 32 bits if they let it be, and in no more memory than they need."""
+    try:
+        return array("i", sizes)
+    except OverflowError:
+        return array("q", sizes)

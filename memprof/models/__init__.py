@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ..base.errors import UsageError
 
@@ -15,6 +16,17 @@ def check_extents(name: str, shape: Iterable[int], most: int = MOST_EXTENT) -> N
     """Raises UsageError where a dimension of a shape that was given for a tensor is larger than any model can have it."""
     if max(shape, default=0) > most:
         raise UsageError(f"a size of {name} is above {most}, the most that a dimension can have")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor whose content lies from begin to end of a file. dtype: a numpy name, or bfloat16. shape: () for a scalar."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
 
 
 class Torn(Exception):

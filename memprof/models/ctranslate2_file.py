@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from . import Torn
+from . import Stored, Torn
 from .protobuf import Data
 
 NAME = "model.bin"
@@ -21,18 +20,7 @@ _ITEMS = (4, 1, 2, 4, 2, 2)
 _OLDEST, _NEWEST = 5, 6  # earlier versions have other fields
 
 
-@dataclass(frozen=True)
-class Variable:
-    """A variable: its content lies from begin to end of the file. dtype: a numpy name, or bfloat16."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    begin: int
-    end: int
-
-
-def variables(data: Data) -> Iterator[Variable]:
+def variables(data: Data) -> Iterator[Stored]:
     """The variables of a file. Raises Torn where it is no such file, or where a part of it is missing."""
     try:
         yield from _variables(data)
@@ -40,7 +28,7 @@ def variables(data: Data) -> Iterator[Variable]:
         raise Torn from None
 
 
-def _variables(data: Data) -> Iterator[Variable]:
+def _variables(data: Data) -> Iterator[Stored]:
     (version,) = struct.unpack_from("<I", data, 0)
     if not _OLDEST <= version <= _NEWEST:
         raise Torn
@@ -55,7 +43,7 @@ def _variables(data: Data) -> Iterator[Variable]:
         at += 6 + 4 * rank
         if kind >= len(_TYPES) or size != math.prod(shape) * _ITEMS[kind] or at + size > len(data):
             raise Torn
-        yield Variable(name, _TYPES[kind], tuple(shape), at, at + size)
+        yield Stored(name, _TYPES[kind], tuple(shape), at, at + size)
         at += size
 
 

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from . import Torn
+from . import Stored, Torn
 
 _MAGIC = "7767517"
 _TAG = struct.Struct("<I")
@@ -55,17 +55,6 @@ _WITHOUT_WEIGHTS = frozenset(
         "UnaryOp",
     ]
 )
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A tensor: its content lies from begin to end of the .bin file. dtype: a numpy name."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    begin: int
-    end: int
 
 
 @dataclass(frozen=True)

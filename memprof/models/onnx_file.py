@@ -25,7 +25,6 @@ INSIDE: Mapping[str, Mapping[int, str]] = {
 VALUES = frozenset((4, 5, 6, 7, 9, 10, 11))
 EXTERNAL = 13
 _KEY, _VALUE = 1, 2  # StringStringEntryProto
-_GRAPH, _NODE, _OP_TYPE, _DOMAIN = 7, 1, 4, 7  # of ModelProto, GraphProto, and NodeProto
 
 
 def tensors(data: Data) -> Iterator[Field]:
@@ -42,17 +41,6 @@ def _tensors(data: Data, message: Field, kind: str, depth: int) -> Iterator[Fiel
             yield part
         else:
             yield from _tensors(data, part, inner, depth + 1)
-
-
-def operators(data: Data) -> set[str]:
-    """The operators of a model's graph, one of another domain than ONNX's as DOMAIN.NAME; without those of graphs in nodes. Raises Torn."""
-    kinds = set()
-    for graph in protobuf.parts(data, protobuf.root(data), (_GRAPH,)):
-        for node in protobuf.parts(data, graph, (_NODE,)):
-            words = {word.number: protobuf.text(data, word) for word in protobuf.parts(data, node, (_OP_TYPE, _DOMAIN))}
-            kind, domain = words.get(_OP_TYPE, ""), words.get(_DOMAIN, "")
-            kinds.add(kind if domain in ("", "ai.onnx") else f"{domain}.{kind}")
-    return kinds
 
 
 def external_entry(data: Data, part: Field) -> tuple[str, str]:

@@ -12,11 +12,10 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from . import MOST_DIMENSIONS, Torn
+from . import MOST_DIMENSIONS, Stored, Torn
 
 # torch/_export/serde/schema.py, ScalarType
 _TYPES = {
@@ -35,17 +34,6 @@ _CONFIGS = ("/data/weights/model_weights_config.json", "/data/constants/model_co
 _LARGEST_CONFIG = 8 << 20  # unpacked: some 400 bytes a tensor
 # Of a zip archive's entry: the lengths of its name and of an extra field, which the content follows.
 _LOCAL_HEADER = struct.Struct("<26xHH")
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A tensor: its content lies from begin to end of the file. dtype: a numpy name, or bfloat16."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    begin: int
-    end: int
 
 
 def tensors(path: Path) -> Iterator[Stored]:

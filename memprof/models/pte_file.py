@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from . import MOST_DIMENSIONS, Torn
+from . import MOST_DIMENSIONS, Stored, Torn
 from .flatbuffer import Flat
 from .protobuf import Data
 
@@ -50,19 +49,11 @@ _TYPES = {
 _XNN_TYPES = {1: "float32", 2: "float16", 3: "int8", 4: "uint8", 5: "int32", 6: "int8", 7: "int32", 12: "int32", 14: "bfloat16"}
 
 
-@dataclass(frozen=True)
-class Stored:
-    """A weight: its content lies from begin to end of the file. dtype: a numpy name, or bfloat16; uint8 where only the delegate knows it."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    begin: int
-    end: int
-
-
 def tensors(data: Data) -> Iterator[Stored]:
-    """The weights of a program, each once. Raises Torn where it is no .pte, or where a part of it is missing."""
+    """The weights of a program, each once; of uint8 where only a delegate knows the type.
+
+    Raises Torn where it is no .pte, or where a part of it is missing.
+    """
     if data[4:6] != b"ET":
         raise Torn
     seen: set[int] = set()

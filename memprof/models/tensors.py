@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from ..base.errors import InputError, os_reason
 from ..base.files import mapped
 from . import (
     MOST_DIMENSIONS,
+    Stored,
     Torn,
     companion_files,
     ctranslate2_file,
@@ -298,17 +299,17 @@ def _openvino(path: Path) -> Iterator[StoredTensor]:
         raise Torn from None
 
 
-# -- CTranslate2
+# -- Formats whose readers say from where to where a tensor's bytes lie: CTranslate2, ncnn, PyTorch and ExecuTorch
+
+
+def _at(stored: Iterable[Stored], file: Path) -> Iterator[StoredTensor]:
+    for tensor in stored:
+        yield StoredTensor(tensor.name, tensor.dtype, tensor.shape, tensor.end - tensor.begin, str(file), tensor.begin)
 
 
 def _ctranslate2(path: Path) -> Iterator[StoredTensor]:
     with mapped(path) as data:
-        for variable in ctranslate2_file.variables(data):
-            size = variable.end - variable.begin
-            yield StoredTensor(variable.name, variable.dtype, variable.shape, size, str(path), variable.begin)
-
-
-# -- ncnn
+        yield from _at(ctranslate2_file.variables(data), path)
 
 
 def _ncnn(path: Path) -> Iterator[StoredTensor]:
@@ -319,22 +320,13 @@ def _ncnn(path: Path) -> Iterator[StoredTensor]:
         raise Unparsed(f"the weights of {path.name} cannot be told apart: memprof does not know how many its layer {layer} has")
     weights = companion_files.inside(path, companion_files.place(path).with_suffix(".bin"))
     with mapped(weights) as data:
-        for stored in ncnn_file.tensors(data, network):
-            yield StoredTensor(stored.name, stored.dtype, stored.shape, stored.end - stored.begin, str(weights), stored.begin)
-
-
-# -- PyTorch
+        yield from _at(ncnn_file.tensors(data, network), weights)
 
 
 def _pt2(path: Path) -> Iterator[StoredTensor]:
-    for stored in pt2_file.tensors(path):
-        yield StoredTensor(stored.name, stored.dtype, stored.shape, stored.end - stored.begin, str(path), stored.begin)
-
-
-# -- ExecuTorch
+    return _at(pt2_file.tensors(path), path)
 
 
 def _pte(path: Path) -> Iterator[StoredTensor]:
     with mapped(path) as data:
-        for stored in pte_file.tensors(data):
-            yield StoredTensor(stored.name, stored.dtype, stored.shape, stored.end - stored.begin, str(path), stored.begin)
+        yield from _at(pte_file.tensors(data), path)

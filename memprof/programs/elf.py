@@ -8,6 +8,7 @@ runs. Names are demangled by the C++ library's own __cxa_demangle, if there is o
 from __future__ import annotations
 
 import ctypes
+import difflib
 import os
 import re
 import struct
@@ -331,46 +332,28 @@ def _scope_and_last(name: str) -> tuple[str, str]:
 
 
 def suggestions(function: str, symbols: Iterable[str], most: int = 3) -> list[str]:
-    """Names whose last part is close to the function's, as they would be written. Those whose other parts are close too come first."""
+    """Names whose last part is close to the function's, or holds it, as they would be written. Those whose other parts are close too come first."""
     scope, last = _scope_and_last(_without_template(_without_parameters(_plain(function))))
-    far = max(1, len(last) // 4)
-    distances: dict[str, int] = {}
-    ranks: dict[str, tuple[int, int, int]] = {}
+    by_part: dict[str, list[str]] = {}
     for symbol in symbols:
-        parts = _identifiers(symbol) if symbol.startswith("_Z") else (symbol,)
-        for part in parts:
-            if part not in distances:
-                distances[part] = _apart(last, part, far)
-        if not any(distances[part] <= far for part in parts):
-            continue
+        for part in _identifiers(symbol) if symbol.startswith("_Z") else (symbol,):
+            by_part.setdefault(part, []).append(symbol)
+    holding = {part for part in by_part if len(last) > 3 and last.lower() in part.lower()}
+    close = holding.union(difflib.get_close_matches(last, by_part, _MOST_CLOSE, _CLOSE))
+    ranks: dict[str, tuple[float, float, int]] = {}
+    for symbol in {symbol for part in close for symbol in by_part[part]}:
         name = _without_parameters(_plain(_without_type(demangled(symbol))))
         its_scope, its_last = _scope_and_last(_without_template(name))
-        apart = distances[its_last] if its_last in distances else _apart(last, its_last, far)
-        if apart <= far:
-            ranks[name] = (apart, _edits(scope.split("::")[-1], its_scope.split("::")[-1]), len(name))
+        if its_last in close:
+            ranks[name] = (-_likeness(last, its_last), -_likeness(scope.split("::")[-1], its_scope.split("::")[-1]), len(name))
     return sorted(ranks, key=lambda name: (ranks[name], name))[:most]
 
 
-def _apart(target: str, name: str, far: int) -> int:
-    """How many edits part two names: at most `far` for a name that contains the other, and far + 1 for all that are farther."""
-    if abs(len(target) - len(name)) <= far and (edits := _edits(target, name)) <= far:
-        return edits
-    return far if len(target) > 3 and target.lower() in name.lower() else far + 1
+_CLOSE, _MOST_CLOSE = 0.75, 100  # a word of five letters may have two of them swapped
 
 
-def _edits(first: str, second: str) -> int:
-    """The least number of letters to insert, drop, replace or swap with their neighbour (the optimal string alignment distance)."""
-    older: list[int] = []
-    before = list(range(len(second) + 1))
-    for row, letter in enumerate(first, 1):
-        now = [row]
-        for column, opposite in enumerate(second, 1):
-            best = min(before[column] + 1, now[-1] + 1, before[column - 1] + (letter != opposite))
-            if row > 1 and column > 1 and letter == second[column - 2] and first[row - 2] == opposite:
-                best = min(best, older[column - 2] + 1)
-            now.append(best)
-        older, before = before, now
-    return before[-1]
+def _likeness(first: str, second: str) -> float:
+    return difflib.SequenceMatcher(None, first, second).ratio()
 
 
 def _identifiers(symbol: str) -> tuple[str, ...]:

@@ -109,7 +109,7 @@ class Runtime:
 
     native: the C program that is started in place of the interpreter. library: the shared library that it opens. See memprof.programs.native.
     always_builds: any model is converted first; converts: the endings of the model files that are. no_converter: why
-    that cannot be done here, None if it can. converts_operators: the operators of ONNX that this conversion knows; none if only it can tell.
+    that cannot be done here, None if it can.
     bytes: the size of its package's files. prefix: the environment it is in. needs, without_wheels, doubling, reshapes, env: see
     runners/runtimes/__init__.py.
     """
@@ -122,7 +122,6 @@ class Runtime:
     always_builds: bool = False
     converts: tuple[str, ...] = ()
     no_converter: str | None = None
-    converts_operators: tuple[str, ...] = ()
     build_uses: tuple[str, ...] = ()
     default_threads: int | None = None
     threads_env: str | None = None

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..base.errors import InputError, UsageError, near_or_all
-from ..base.files import mapped
 from ..base.units import counted
-from ..models import Torn, check_extents, inputs, onnx_file
+from ..models import check_extents, inputs
 from ..models.identity import identify
 from ..places.recorder_bundle import recorder_command
 from ..programs import commands, native, runtimes
@@ -20,8 +19,6 @@ from ..records.types import Model
 from . import command_orders, shards
 from .order import Order, asked, at_least
 from .suite import ALL, DEFAULTS, MS, Suite, Variant, variants_of
-
-_NAMED_OPERATORS = 5
 
 
 @dataclass(frozen=True)
@@ -56,8 +53,8 @@ def plan(suite: Suite) -> Plan:
         for variant, runtime in variants:
             if not runtime.takes(model.path):
                 remarks.append(f"{model.name}: {variant.name} is left out, {os.path.basename(runtime.name)} takes {_endings(runtime)}")
-            elif why := _no_conversion(runtime, model.path):
-                if runtime.name not in by_all and runtime.no_converter:
+            elif runtime.builds(model.path) and (why := runtime.no_converter):
+                if runtime.name not in by_all:
                     raise InputError(f"{model.name}: {why}")
                 remarks.append(f"{model.name}: {variant.name} is left out, {why}")
                 lacking.append(why)
@@ -94,22 +91,6 @@ def plan(suite: Suite) -> Plan:
         if not os.isatty(0):
             remarks.append(f"standard input is not a file and can be read only once: it is empty in each of the {len(repeated)} runs")
     return Plan(tuple(repeated), tuple(remarks))
-
-
-def _no_conversion(runtime: Runtime, path: str) -> str | None:
-    """Why a model that a runtime takes only converted cannot be converted; None if nothing speaks against it, or it is loaded as it is."""
-    if not runtime.builds(path) or runtime.no_converter:
-        return runtime.no_converter if runtime.builds(path) else None
-    if not runtime.converts_operators:
-        return None
-    try:
-        with mapped(Path(path)) as data:
-            lacking = sorted(onnx_file.operators(data) - set(runtime.converts_operators))
-    except (OSError, Torn):
-        return None  # the conversion will say it
-    more = f" and {len(lacking) - _NAMED_OPERATORS} more" if len(lacking) > _NAMED_OPERATORS else ""
-    named = ", ".join(lacking[:_NAMED_OPERATORS])
-    return f"memprof's conversion of .onnx for {runtime.name} is for nets of layers and has no operator {named}{more}" if lacking else None
 
 
 def _with_all_spelled_out(suite: Suite) -> tuple[Suite, list[str]]:

@@ -1,8 +1,7 @@
 """Model files made on the spot: real architectures with random weights, and synthetic ones for single effects.
 
-The same name and options give the same bytes on every machine, so a figure can be repeated without a download. An .mnn, .pt2 or .pte file is
-made of the ONNX file by its runtime, and so depends on that runtime's version; its weights are the same. Nothing heavy is imported before
-`make` is called.
+The same name and options give the same bytes on every machine, so a figure can be repeated without a download. An .mnn file is made of the ONNX
+file by MNN, and so depends on MNN's version; its weights are the same. Nothing heavy is imported before `make` is called.
 """
 
 from __future__ import annotations
@@ -44,8 +43,6 @@ ENDINGS: Mapping[str, str] = {
     "tflite": ".tflite",
     "mnn": ".mnn",
     "ncnn": ".param",
-    "pt2": ".pt2",
-    "pte": ".pte",
     "gguf": ".gguf",
     "genai": ".genai",
 }
@@ -62,14 +59,10 @@ _FORMAT_TYPES = {
     "tflite": ("float32", "int8"),
     "mnn": ("float32",),
     "ncnn": ("float32",),
-    "pt2": ("float32",),
-    "pte": ("float32",),
     "genai": ("float32",),
     "gguf": ("float16", "q8_0", "q4_0"),
 }
-# The runtimes that make these files of the ONNX file.
-_CONVERTED_BY = {"mnn": "mnn", "pt2": "torch", "pte": "executorch"}
-_LAYERS = ("onnx", "tflite", "ncnn", *_CONVERTED_BY)  # the formats of nets of layers
+_LAYERS = ("onnx", "tflite", "ncnn", "mnn")  # the formats of nets of layers
 # Nets that end in an average over the image take images of any size.
 _OPEN = frozenset({"inception_v3", "mobilenet_v2", "resnet50"})
 # A protobuf message and a flatbuffer end at 2 GiB; this leaves room for the graph.
@@ -116,8 +109,8 @@ def make(
             return _make_tflite(name, path, type == "int8", size_bytes or DEFAULT_SIZE_BYTES, overwrite)
         if format == "ncnn":
             return _make_ncnn(name, path, overwrite)
-        if format in _CONVERTED_BY:
-            return _make_converted(name, path, _CONVERTED_BY[format], overwrite)
+        if format == "mnn":
+            return _make_mnn(name, path, overwrite)
         if format == "genai":
             return _make_genai(path, size_bytes or DEFAULT_SIZE_BYTES, overwrite)
         size_bytes = size_bytes or (FOUNDING_BYTES if name == "founding_example" else DEFAULT_SIZE_BYTES)
@@ -197,7 +190,7 @@ def _make_ncnn(name: str, path: Path, overwrite: bool) -> tuple[Path, ...]:
     return path, side_path
 
 
-def _make_converted(name: str, path: Path, runtime: str, overwrite: bool) -> tuple[Path, ...]:
+def _make_mnn(name: str, path: Path, overwrite: bool) -> tuple[Path, ...]:
     from ..places.leftovers import end_leftovers, scratch
     from ..programs.runtimes import convert
 
@@ -206,12 +199,11 @@ def _make_converted(name: str, path: Path, runtime: str, overwrite: bool) -> tup
     with scratch("zoo") as work:
         (model,) = _make_onnx(_onnx_model(name, False, 0, False), work.folder / f"{name}.onnx", False, True)
         # The converter's own temporary files go into the folder too.
-        converted = convert(runtime, model, work.folder, {**work.variables, "TMPDIR": str(work.folder)})
+        converted = convert("mnn", model, work.folder, {**work.variables, "TMPDIR": str(work.folder)})
         with replacing(path) as (file,), converted.open("rb") as content:
-            if runtime == "mnn":
-                # The converter numbers each file at random, near its beginning: this one has its number from the model's name.
-                number = str(uuid.uuid5(uuid.NAMESPACE_URL, f"memprof zoo {name}")).encode()
-                file.write(_UUID.sub(number, content.read(4096), count=1))
+            # The converter numbers each file at random, near its beginning: this one has its number from the model's name.
+            number = str(uuid.uuid5(uuid.NAMESPACE_URL, f"memprof zoo {name}")).encode()
+            file.write(_UUID.sub(number, content.read(4096), count=1))
             shutil.copyfileobj(content, file)
     return (path,)
 

@@ -26,8 +26,7 @@ outlive this object; the object itself is deleted after it, which is enough for 
 there is no RELEASE then. `build(model, folder, options)`, a static method, converts
 the model file in a separate process that is not measured, and returns the path to load instead; `build_uses` names the knobs of other
 kinds that it heeds, and with `always_builds` it is called with any settings, or with `converts` for the model files of these endings;
-`converter` is then the module that it needs and a sentence for when that is missing, and `converts_operators` the operators of ONNX that the
-conversion knows, if it is not a converter of the runtime's own that knows them. `imports(model)` imports what this kind of model needs
+`converter` is then the module that it needs and a sentence for when that is missing. `imports(model)` imports what this kind of model needs
 beyond `__init__`, and belongs to the baseline too. `default_threads` is how many threads the runtime uses unasked (None: every CPU), and
 `threads_env` the variable that carries the number if no argument does. `env` are variables that its processes are started with, such as one that
 turns off what it sends to its makers. `notes` and `version` are shown with the results. `needs` names

@@ -1,15 +1,14 @@
 """ExecuTorch, through its Python package, which brings torch along for its tensors. Seen with 1.4.
 
 _load_program reads a .pte, load_method reserves the memory that was planned for the activations and hands each delegate its part, which XNNPACK then
-packs. Which operators run on XNNPACK and which on the portable kernels was decided when the .pte was made: a note says it. An .onnx file of a net of
-layers is converted (_onnx_net.py), with all that XNNPACK takes on XNNPACK.
+packs. Which operators run on XNNPACK and which on the portable kernels was decided when the .pte was made: a note says it.
 """
 
 import mmap
 import os
 import struct
 
-from . import ON_OFF, Knob, Refused, _onnx_net
+from . import ON_OFF, Knob, Refused
 
 # c10::ScalarType (c10/core/ScalarType.h)
 _TYPES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 11: "bool"}
@@ -19,9 +18,7 @@ class Runtime:
     distribution = "executorch"
     needs = ("torch", "numpy")  # from 1.5 on it does not name torch itself
     without_wheels = ("antlr4-python3-runtime",)
-    formats = (".pte", ".onnx")
-    converts = (".onnx",)
-    converts_operators = _onnx_net.OPERATORS
+    formats = (".pte",)
     default_threads = None
     # Not offered: program_verification, which changed no peak by more than 0.2 MiB (1.4).
     knobs = (Knob("mmap", ON_OFF, "on", "load", "map the .pte, or read it into memory"),)
@@ -84,21 +81,6 @@ class Runtime:
     def figures(self):
         """What the memory planner reserved for activations, inputs and outputs, as the .pte has it."""
         return {"planned_bytes": sum(self._described.planned)}
-
-    @staticmethod
-    def build(model, folder, options):
-        """Convert an .onnx file into a .pte for XNNPACK in the folder; return its path."""
-        if not model.lower().endswith(".onnx"):
-            return model
-        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-        from executorch.exir import to_edge_transform_and_lower
-
-        program = _onnx_net.exported(model, options)
-        lowered = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
-        target = os.path.join(folder, os.path.splitext(os.path.basename(model))[0] + ".pte")
-        with open(target, "wb") as file:
-            lowered.to_executorch().write_to_file(file)
-        return target
 
 
 class Program:

@@ -1,7 +1,6 @@
 """PyTorch on the CPU: a program of torch.export (.pt2), a package of AOTInductor (.pt2 too), or a Python file that returns a module. Seen with 2.13.
 
-An .onnx file of a net of layers is converted to a .pt2 (_onnx_net.py). The Python file has a function `model()` that returns the module, and
-`inputs()` that returns its example inputs, a tuple of tensors.
+The Python file has a function `model()` that returns the module, and `inputs()` that returns its example inputs, a tuple of tensors.
 
 MODEL_LOAD reads the .pt2, or calls `model()`. PREPARE makes the module from the graph; with compile=inductor it compiles too, which torch does in
 a first call, so that call is in PREPARE. An AOTInductor package is a library: MODEL_LOAD opens it and reads its weights, and nothing is left to
@@ -14,7 +13,7 @@ import shutil
 import sys
 import zipfile
 
-from . import ON_OFF, Knob, Refused, _onnx_net
+from . import ON_OFF, Knob, Refused
 
 _COMPILERS = ("g++", "clang++", "c++")
 _ABOUT = "memprof_inputs"  # in the metadata of packages that memprof builds
@@ -24,9 +23,7 @@ _AOTI = "/data/aotinductor/"
 class Runtime:
     distribution = "torch"
     needs = ("numpy",)
-    formats = (".pt2", ".py", ".onnx")
-    converts = (".onnx",)
-    converts_operators = _onnx_net.OPERATORS
+    formats = (".pt2", ".py")
     default_threads = None
     knobs = (
         Knob("compile", ("off", "inductor"), "off", "load", "eager, or compiled by inductor in PREPARE; that takes a C++ compiler"),
@@ -133,21 +130,16 @@ class Runtime:
 
     @staticmethod
     def build(model, folder, options):
-        """Export an .onnx file, or compile an exported program into a package of AOTInductor, in the folder; return the file's path."""
-        is_onnx, packs = model.lower().endswith(".onnx"), options.knobs["package"] is not None
-        if not is_onnx and not packs:
+        """Compile an exported program into a package of AOTInductor in the folder; return the file's path."""
+        if options.knobs["package"] is None:
             return model
-        if packs:
-            _need_compiler("package=aoti")
-        if not is_onnx and (model.endswith(".py") or _is_package(model)):
+        _need_compiler("package=aoti")
+        if model.endswith(".py") or _is_package(model):
             raise Refused("package=aoti needs a .pt2 of torch.export, not %s" % os.path.basename(model))
         import torch
 
-        program = _onnx_net.exported(model, options) if is_onnx else torch.export.load(model)
+        program = torch.export.load(model)
         target = os.path.join(folder, os.path.splitext(os.path.basename(model))[0] + ".pt2")
-        if not packs:
-            torch.export.save(program, target)
-            return target
         inputs = _inputs_of(torch, program)
         settings = {"aot_inductor.metadata": {_ABOUT: json.dumps(inputs)}}
         return torch._inductor.aoti_compile_and_package(program, package_path=target, inductor_configs=settings)

@@ -33,14 +33,9 @@ MOST_BYTES = 1 << 56
 FLOATING = ("float32", "float16", "bfloat16", "float64")
 
 
-def listed(*texts: str) -> tuple[str, ...]:
-    """The words of texts. Tables of names are easier to read as texts than as a column of strings."""
-    return tuple(" ".join(texts).split())
-
-
 def words(*texts: str) -> frozenset[str]:
-    """The words of texts as a set."""
-    return frozenset(listed(*texts))
+    """The words of texts as a set. Tables of names are easier to read as texts than as a column of strings."""
+    return frozenset(" ".join(texts).split())
 
 
 def shown(name: str) -> str:

@@ -31,6 +31,10 @@ def check_installed(path: Path) -> None:
         from . import onnx_proto
 
         onnx_proto.package()
+    elif path.suffix in (".tflite", ".circle"):
+        from . import tflite_graph
+
+        tflite_graph.operator_names()
 
 
 def read(path: Path, shapes: dict[str, tuple[int, ...]] | None = None, batch: int | None = None, inline: bool = True) -> Graph:

@@ -1,11 +1,12 @@
-"""TensorFlow Lite and circle files as graphs, read from the mapped file without any package.
+"""TensorFlow Lite and circle files as graphs, read from the mapped file.
 
-The tables and their field numbers stand in models/tflite_file.py, the operators' names here. TFLite keeps the file's order of operators. It never
-gives the memory of a graph's inputs, outputs and variables to another tensor (arena_planner.cc), and nor does this graph.
+The tables and their field numbers stand in models/tflite_file.py; the package tflite has the operators' names. TFLite keeps the file's order of
+operators. It never gives the memory of a graph's inputs, outputs and variables to another tensor (arena_planner.cc), and nor does this graph.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from collections import Counter
@@ -29,36 +30,12 @@ from .graph import (
     Unknown,
     check_count,
     check_names,
-    listed,
     shown,
     size,
     words,
 )
 from .sorting import ordered
 
-# schema.fbs, enum BuiltinOperator, from 0.
-_BUILTIN = listed(
-    "ADD AVERAGE_POOL_2D CONCATENATION CONV_2D DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE EMBEDDING_LOOKUP FLOOR FULLY_CONNECTED "
-    "HASHTABLE_LOOKUP L2_NORMALIZATION L2_POOL_2D LOCAL_RESPONSE_NORMALIZATION LOGISTIC LSH_PROJECTION LSTM MAX_POOL_2D MUL RELU RELU_N1_TO_1 "
-    "RELU6 RESHAPE RESIZE_BILINEAR RNN SOFTMAX SPACE_TO_DEPTH SVDF TANH CONCAT_EMBEDDINGS SKIP_GRAM CALL CUSTOM EMBEDDING_LOOKUP_SPARSE PAD "
-    "UNIDIRECTIONAL_SEQUENCE_RNN GATHER BATCH_TO_SPACE_ND SPACE_TO_BATCH_ND TRANSPOSE MEAN SUB DIV SQUEEZE UNIDIRECTIONAL_SEQUENCE_LSTM "
-    "STRIDED_SLICE BIDIRECTIONAL_SEQUENCE_RNN EXP TOPK_V2 SPLIT LOG_SOFTMAX DELEGATE BIDIRECTIONAL_SEQUENCE_LSTM CAST PRELU MAXIMUM ARG_MAX "
-    "MINIMUM LESS NEG PADV2 GREATER GREATER_EQUAL LESS_EQUAL SELECT SLICE SIN TRANSPOSE_CONV SPARSE_TO_DENSE TILE EXPAND_DIMS EQUAL NOT_EQUAL "
-    "LOG SUM SQRT RSQRT SHAPE POW ARG_MIN FAKE_QUANT REDUCE_PROD REDUCE_MAX PACK LOGICAL_OR ONE_HOT LOGICAL_AND LOGICAL_NOT UNPACK REDUCE_MIN "
-    "FLOOR_DIV REDUCE_ANY SQUARE ZEROS_LIKE FILL FLOOR_MOD RANGE RESIZE_NEAREST_NEIGHBOR LEAKY_RELU SQUARED_DIFFERENCE MIRROR_PAD ABS SPLIT_V "
-    "UNIQUE CEIL REVERSE_V2 ADD_N GATHER_ND COS WHERE RANK ELU REVERSE_SEQUENCE MATRIX_DIAG QUANTIZE MATRIX_SET_DIAG ROUND HARD_SWISH IF WHILE "
-    "NON_MAX_SUPPRESSION_V4 NON_MAX_SUPPRESSION_V5 SCATTER_ND SELECT_V2 DENSIFY SEGMENT_SUM BATCH_MATMUL PLACEHOLDER_FOR_GREATER_OP_CODES CUMSUM "
-    "CALL_ONCE BROADCAST_TO RFFT2D CONV_3D IMAG REAL COMPLEX_ABS HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_SIZE REDUCE_ALL "
-    "CONV_3D_TRANSPOSE VAR_HANDLE READ_VARIABLE ASSIGN_VARIABLE BROADCAST_ARGS RANDOM_STANDARD_NORMAL BUCKETIZE RANDOM_UNIFORM MULTINOMIAL GELU "
-    "DYNAMIC_UPDATE_SLICE RELU_0_TO_1 UNSORTED_SEGMENT_PROD UNSORTED_SEGMENT_MAX UNSORTED_SEGMENT_SUM ATAN2 UNSORTED_SEGMENT_MIN SIGN BITCAST "
-    "BITWISE_XOR RIGHT_SHIFT STABLEHLO_LOGISTIC STABLEHLO_ADD STABLEHLO_DIVIDE STABLEHLO_MULTIPLY STABLEHLO_MAXIMUM STABLEHLO_RESHAPE "
-    "STABLEHLO_CLAMP STABLEHLO_CONCATENATE STABLEHLO_BROADCAST_IN_DIM STABLEHLO_CONVOLUTION STABLEHLO_SLICE STABLEHLO_CUSTOM_CALL "
-    "STABLEHLO_REDUCE STABLEHLO_ABS STABLEHLO_AND STABLEHLO_COSINE STABLEHLO_EXPONENTIAL STABLEHLO_FLOOR STABLEHLO_LOG STABLEHLO_MINIMUM "
-    "STABLEHLO_NEGATE STABLEHLO_OR STABLEHLO_POWER STABLEHLO_REMAINDER STABLEHLO_RSQRT STABLEHLO_SELECT STABLEHLO_SUBTRACT STABLEHLO_TANH "
-    "STABLEHLO_SCATTER STABLEHLO_COMPARE STABLEHLO_CONVERT STABLEHLO_DYNAMIC_SLICE STABLEHLO_DYNAMIC_UPDATE_SLICE STABLEHLO_PAD STABLEHLO_IOTA "
-    "STABLEHLO_DOT_GENERAL STABLEHLO_REDUCE_WINDOW STABLEHLO_SORT STABLEHLO_WHILE STABLEHLO_GATHER STABLEHLO_TRANSPOSE DILATE "
-    "STABLEHLO_RNG_BIT_GENERATOR REDUCE_WINDOW STABLEHLO_COMPOSITE STABLEHLO_SHIFT_LEFT STABLEHLO_CBRT STABLEHLO_CASE"
-)
 # circle_schema.fbs: the operators that only circle has lie below 0 and, in old files, at the end of a byte.
 _CIRCLE = {-7: "GRU", -6: "ROPE", -5: "RUN_MODEL", -4: "RMS_NORM", 252: "BCQ_GATHER", 253: "BCQ_FULLY_CONNECTED", 254: "INSTANCE_NORM"}
 
@@ -82,6 +59,16 @@ _IN_PLACE = words(
     "LOGICAL_AND LOGICAL_OR LOGICAL_NOT ADD_N CUMSUM DYNAMIC_UPDATE_SLICE CAST QUANTIZE DEQUANTIZE"
 )
 _NESTED_MOST = 64
+
+
+@functools.cache
+def operator_names() -> Mapping[int, str]:
+    """The operators' names by number: schema.fbs, enum BuiltinOperator. Raises InputError if the package that has them is not installed."""
+    try:
+        from tflite.BuiltinOperator import BuiltinOperator
+    except ModuleNotFoundError as error:
+        raise InputError(f"reading a TFLite graph needs {error.name}, not installed here: pip install 'ml-memprof[plan]'") from None
+    return _CIRCLE | {number: name for name, number in vars(BuiltinOperator).items() if isinstance(number, int)}
 
 
 def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = None) -> Graph:
@@ -162,10 +149,8 @@ class _Reader:
         # The old field is a byte wide. Codes beyond it are in the new field, and the old field says 127 (schema.fbs, OperatorCode).
         old, new = flat.scalar(code, tflite_file.CODE_OLD, "<b"), flat.scalar(code, tflite_file.CODE_NEW, "<i")
         number = max(old, new) or min(old, new)
-        if 0 <= number < len(_BUILTIN):
-            name = _BUILTIN[number]
-            return f"custom.{shown(flat.text(code, tflite_file.CODE_CUSTOM)) or 'nameless'}" if name == "CUSTOM" else name
-        return _CIRCLE.get(number, f"operator {number}")
+        name = operator_names().get(number, f"operator {number}")
+        return f"custom.{shown(flat.text(code, tflite_file.CODE_CUSTOM)) or 'nameless'}" if name == "CUSTOM" else name
 
     def _set_batch(self, subgraph: int) -> None:
         tensors = self._flat.tables(subgraph, tflite_file.GRAPH_TENSORS)

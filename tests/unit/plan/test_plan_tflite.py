@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 pytest.importorskip("ai_edge_litert")
 pytest.importorskip("flatbuffers")
+pytest.importorskip("tflite")
 np = pytest.importorskip("numpy")
 
 from support.plan_tflite import control_flow, operator, schema, subgraph, table, tensor, write
@@ -17,7 +19,7 @@ from memprof import zoo
 from memprof.base.errors import InputError, UsageError
 from memprof.models import tflite_file
 from memprof.plan.graphs import rewrite, tflite_graph
-from memprof.plan.graphs.read import read
+from memprof.plan.graphs.read import check_installed, read
 from memprof.plan.graphs.reduced import problem, working_bytes
 from memprof.plan.graphs.weights import account
 from memprof.plan.orders.problem import peak
@@ -38,9 +40,22 @@ def test_tensors_as_in_interpreter(tmp_path: Path, kind: str) -> None:
         assert entry.bytes == int(np.prod(details[entry.name]["shape"])) * np.dtype(details[entry.name]["dtype"]).itemsize
 
 
-def test_operator_names_of_schema() -> None:
-    codes = {code: name for name, code in vars(schema.BuiltinOperator).items() if isinstance(code, int)}
-    assert tuple(codes[code] for code in range(len(tflite_graph._BUILTIN))) == tflite_graph._BUILTIN
+def test_operators_with_rules_in_schema() -> None:
+    known = {*tflite_graph._BODIES, *tflite_graph._STATEFUL, *tflite_graph._IN_PLACE}
+    assert known <= set(tflite_graph.operator_names().values())
+
+
+def test_missing_package_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    zoo.make("mnist", tmp_path / "m.tflite", format="tflite")
+    monkeypatch.setitem(sys.modules, "tflite.BuiltinOperator", None)
+    tflite_graph.operator_names.cache_clear()
+    sentence = r"^reading a TFLite graph needs tflite\.BuiltinOperator, not installed here: pip install 'ml-memprof\[plan\]'$"
+    for call in (read, check_installed):
+        with pytest.raises(InputError, match=sentence):
+            call(tmp_path / "m.tflite")
+
+
+def test_tensor_types_of_schema() -> None:
     types = {code: name for name, code in vars(schema.TensorType).items() if isinstance(code, int)}
     for code, name in enumerate(tflite_file.TYPES):
         if code in types:

@@ -1,7 +1,7 @@
 """Runtimes that live in environments apart: torch, executorch and genai. They are too large for the environment of the tests.
 
 What takes the runtime itself runs if `memprof runtimes install NAME` was done on this machine, and is skipped otherwise. The nets in tests/data are
-one net with the same weights, as are those that the zoo makes, so that their outputs must agree.
+one net with the same weights, so that their outputs must agree.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from support.recorder_runs import NEAR
 from support.session_cache import USERS_CACHE, once
 
 import memprof
-from memprof import zoo
 from memprof.campaign import campaign
 from memprof.campaign.outputs import output_error
 from memprof.campaign.progress import Silent
@@ -87,21 +86,6 @@ def outputs(name: str, python: str, model: Path, folder: Path) -> Path:
     (run,) = campaign.measure(orders, Silent(), lambda line: None)
     assert run.outcome.ok, run.outcome.sentence
     return target
-
-
-# mobilenet_v2 has convolutions with more padding on one side.
-@pytest.mark.parametrize(("net", "format", "name"), [("mnist", "pte", "executorch"), ("mobilenet_v2", "pt2", "torch")])
-def test_zoo_formats_same_outputs(net, format, name, tmp_path, monkeypatch):
-    pytest.importorskip("onnx")
-    pytest.importorskip("onnxruntime")
-    python = interpreter(name)
-    zoo.make(net, tmp_path / f"{net}.onnx", format="onnx")
-    with monkeypatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", os.environ[USERS_CACHE])
-        zoo.make(net, tmp_path / f"{net}.{format}", format=format)
-
-    expected = outputs("onnxruntime", sys.executable, tmp_path / f"{net}.onnx", tmp_path)
-    assert output_error(expected, outputs(name, python, tmp_path / f"{net}.{format}", tmp_path)) < 1e-3
 
 
 @pytest.fixture
@@ -227,61 +211,3 @@ def test_torch_python_file_without_module(runner, tmp_path, code, sentence):
     with pytest.raises(runner.Refused) as refused:
         runtime._from_python(str(path))
     assert sentence in str(refused.value)
-
-
-@pytest.fixture
-def reader(runner: SimpleNamespace) -> ModuleType:
-    """The measured side's reader of .onnx files. It needs numpy; of torch it needs nothing until a model is exported."""
-    pytest.importorskip("onnx")
-    return importlib.import_module("runtimes._onnx_net")
-
-
-@pytest.mark.parametrize("external", [False, True])
-def test_onnx_reader_keeps_zoo_weights(reader, tmp_path, external):
-    from memprof.zoo.architectures import ARCHITECTURES
-    from memprof.zoo.weights import values
-
-    zoo.make("mnist", tmp_path / "mnist.onnx", format="onnx", external_data=external)
-    graph = ARCHITECTURES["mnist"]()
-
-    model = reader.Model(str(tmp_path / "mnist.onnx"))
-
-    assert (model.inputs, model.outputs) == ([("input", [1, 1, 28, 28], "float32")], ["output"])
-    assert [weight.name for weight in graph.weights] == list(model.weights)
-    assert all((model.weights[weight.name] == values("mnist", weight)).all() for weight in graph.weights)
-    assert {node[0] for node in model.nodes} == {"Conv", "Relu", "MaxPool", "Flatten", "Gemm", "Softmax"}
-    assert next(node[3] for node in model.nodes if node[0] == "MaxPool")["kernel_shape"] == [2, 2]
-
-
-def test_onnx_reader_constants_and_refusals(reader, tmp_path):
-    from onnx import TensorProto, helper, save
-
-    def saved(kind: str, **attributes: object) -> str:
-        values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3]) for name in "xy"]
-        nodes = [helper.make_node(kind, [], ["c"], **attributes), helper.make_node("Add", ["x", "c"], ["y"])]
-        save(helper.make_model(helper.make_graph(nodes, "g", values[:1], values[1:])), tmp_path / "m.onnx")
-        return str(tmp_path / "m.onnx")
-
-    model = reader.Model(saved("Constant", value=helper.make_tensor("c", TensorProto.FLOAT, [3], [1.0, -2.0, 3.0])))
-    assert (model.inputs, model.weights["c"].tolist(), [node[0] for node in model.nodes]) == (
-        [("x", [None, 3], "float32")],
-        [1.0, -2.0, 3.0],
-        ["Add"],
-    )
-    for sentence, path in (
-        ("it does not read how the Constant c is written", lambda: saved("Constant", value_float=1.0)),
-        ("it has no operator my.Frobnicate", lambda: saved("Frobnicate", domain="my")),
-        ("the type of c is number 9 of ONNX", lambda: saved("Constant", value=helper.make_tensor("c", TensorProto.BOOL, [3], [1, 0, 1]))),
-    ):
-        with pytest.raises(reader.Refused, match=f"^memprof cannot convert the model for PyTorch: {sentence}$"):
-            reader.Model(path())
-
-
-def test_onnx_reader_refuses_damaged_file(reader, tmp_path):
-    zoo.make("mnist", tmp_path / "mnist.onnx", format="onnx")
-    data = (tmp_path / "mnist.onnx").read_bytes()
-    path = tmp_path / "damaged.onnx"
-    for size in (1, 100, 3000, len(data) - 1):
-        path.write_bytes(data[:size])
-        with pytest.raises(reader.Refused, match=r"^damaged\.onnx is no \.onnx file, or damaged: "):
-            reader.Model(str(path))
