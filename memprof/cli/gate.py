@@ -86,7 +86,7 @@ _FORMATS = ("markdown", "json", "junit", "github")
 def command(form: str | None, as_json: bool, others: tuple[str, ...], on: str | None, remote_dir: str | None, **words: Any) -> int:
     """Decide for every model, variant, phase and metric whether it got worse. The exit code says the result.
 
-    A regression must lie beyond a threshold, and an exact one-sided rank test at 0.01 must agree. That takes at least five repeats a side.
+    A regression must lie beyond a threshold, and a one-sided rank test at 0.01 must agree. That takes at least five repeats a side.
     """
     from ..base import files
     from ..base.errors import UsageError

@@ -1,6 +1,6 @@
 """Whether a proposal helps: each is measured as a variant beside the settings as they are, interleaved, as plain runs like any other.
 
-A change is beyond noise if the exact rank test of compare says so and it is larger than the kernel's own bound.
+A change is beyond noise if the rank test of compare says so and it is larger than the kernel's own bound.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Ve
 def _beyond(before: Sequence[float], after: Sequence[float], bound: int) -> bool:
     if min(len(before), len(after)) < ranks.LEAST_REPEATS:
         return False
-    return abs(statistics.median(after) - statistics.median(before)) > bound and ranks.beyond_chance(before, after)
+    return abs(statistics.median(after) - statistics.median(before)) > bound and ranks.two_sided_p(before, after) <= ranks.ALPHA
 
 
 def _last(runs: Sequence[Run]) -> str:

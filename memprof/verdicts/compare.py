@@ -1,7 +1,7 @@
 """Two sets of Runs -> how each metric differs in each phase, and whether that is more than noise.
 
 A difference is beyond noise if all of these hold: both sides have five repeats or more, the difference is larger than the peaks' error bound,
-and an exact rank test of both sides rejects equality at 0.01. Rows of several interchangeable machines are tested machine by machine (see spread).
+and a rank test of both sides rejects equality at 0.01. Rows of several interchangeable machines are tested machine by machine (see spread).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ..base.units import counted, format_bytes
 from ..records import metrics, settings, summary
 from ..records.summary import Key, Place, Row
 from ..records.types import Run
-from . import input_files, machine_spread, rank_counts
-from .ranks import ALPHA, LEAST_REPEATS, beyond_chance, bootstrap
+from . import input_files, machine_spread
+from .ranks import ALPHA, LEAST_REPEATS, bootstrap, two_sided_p
 
 Verdict = Literal["more", "less", "noise", "too few"]
 
@@ -69,7 +69,7 @@ def compare(
 ) -> Comparison:
     """Compare two sets of Runs by model, variant and thread count.
 
-    Raises InputError if they have nothing in common, if the exact tests would take minutes, or if a side has a row from several machines;
+    Raises InputError if they have nothing in common, or if a side has a row from several machines;
     UndecidedError if the sides come from different machines, unless across_machines is set.
     """
     sides = [{key.place: group for key, group in summary.groups_of_one_machine(runs).items()} for runs in (base, head)]
@@ -100,8 +100,7 @@ def _compare(base: dict[Place, list[Run]], head: dict[Place, list[Run]], names: 
             raise UndecidedError(
                 f"{place.model}, {place.heading}: the sides come from different machines ({differs}); --across-machines compares them all the same"
             )
-    with rank_counts.bounded():
-        differences = [difference for place in common for difference in _differences(place, base[place], head[place], names)]
+    differences = [difference for place in common for difference in _differences(place, base[place], head[place], names)]
     swapped = [row for row in differences if row.base.swapped or row.head.swapped]
     return Comparison(
         tuple(differences),
@@ -151,7 +150,7 @@ def _verdict(base: Row, head: Row, bound: int) -> Verdict:
     difference = head.median - base.median
     if min(len(base.values), len(head.values)) < LEAST_REPEATS:
         return "too few"
-    if difference == 0 or abs(difference) <= bound or not beyond_chance(base.values, head.values):
+    if difference == 0 or abs(difference) <= bound or two_sided_p(base.values, head.values) > ALPHA:
         return "noise"
     return "more" if difference > 0 else "less"
 

@@ -1,6 +1,6 @@
 """Did it get worse? A verdict for every model, variant, phase and metric, and an exit code for all of them.
 
-A regression is called only if the medians differ by more than the threshold and a one-sided exact rank test rejects equality at 0.01, which
+A regression is called only if the medians differ by more than the threshold and a one-sided rank test rejects equality at 0.01, which
 takes five repeats a side. Samples in two modes or more (common with one malloc arena or one thread) are not judged by their medians: a mode
 is compared with its like, and if modes cannot be told apart there is no verdict. Budgets are absolute and need one repeat.
 
@@ -27,7 +27,7 @@ from ..records import metrics, settings, summary
 from ..records.metrics import BYTES
 from ..records.summary import Key, Row
 from ..records.types import PEAK, RELEASE, Run
-from . import machine_spread, rank_counts
+from . import machine_spread
 from .baseline import Entry, changes
 from .ranks import LEAST_REPEATS
 from .row_verdict import Pair, by_machines
@@ -221,16 +221,14 @@ def judge(base: Sequence[Entry], head: Sequence[Entry], limits: Limits = Limits(
     """A verdict for each row of either side, and for each variant of head with a failed run.
 
     A variant whose sides come from different machines is undecided, unless across_machines is set. RELEASE is left out: whether the allocator gives
-    freed pages back turns on the size of the environment, so that the same build of an 8 MiB model kept 34.5 or 42.5 MiB, five times of five. Raises
-    InputError if the exact tests would take minutes.
+    freed pages back turns on the size of the environment, so that the same build of an 8 MiB model kept 34.5 or 42.5 MiB, five times of five.
     """
     before, after = ({entry.place: _compared(entry) for entry in side} for side in (base, head))
     judged: list[Judged] = []
-    with rank_counts.bounded():
-        for place, entry in after.items():
-            old = before.get(place)
-            differs = settings.other_machine(old.machine, entry.machine) if old is not None and not across_machines else None
-            judged += _elsewhere(old, entry, differs) if differs is not None else _judge_entry(old, entry, limits)
+    for place, entry in after.items():
+        old = before.get(place)
+        differs = settings.other_machine(old.machine, entry.machine) if old is not None and not across_machines else None
+        judged += _elsewhere(old, entry, differs) if differs is not None else _judge_entry(old, entry, limits)
     judged += [_gone(entry.key, row) for place, entry in before.items() if place not in after for row in entry.rows]
     return judged
 

@@ -34,7 +34,7 @@ def section(comparison: Comparison, *, all_rows: bool = False, unit: str | None 
         verb, pronoun = ("is", "it") if folded == 1 else ("are", "them")
         notes.append(f"{counted(folded, 'row')} {verb} within noise and left out; --all shows {pronoun}.")
     notes.append(
-        "The 95% interval of the difference is by bootstrap. Beyond noise: by an exact rank test at 0.01, with at least 5 repeats per side."
+        "The 95% interval of the difference is by bootstrap. Beyond noise: by a rank test at 0.01, with at least 5 repeats per side."
     )
     for side, keys in (("base", comparison.only_base), ("head", comparison.only_head)):
         notes += [f"only in the {side}: {place(key)}" for key in keys]
