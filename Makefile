@@ -14,7 +14,7 @@ CPUS := $(shell nproc)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what they compile, wherever this is set
 BESIDE := --dist loadgroup --no-loadscope-reorder --maxprocesses 8 --numprocesses
 
-.PHONY: demo test quick check docs wheel-test gate clean bench bench-gate bench-plan bench-explain bench-growth bench-scale
+.PHONY: demo test quick check crossings docs wheel-test gate clean bench bench-gate bench-plan bench-explain bench-growth bench-scale
 .PHONY: atlas bench-runtimes bench-fleet fuzz attack attack-kills attack-faults attack-hostile attack-trees attack-fuzz
 
 demo: $(VENV)/.installed
@@ -32,6 +32,10 @@ check: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/mypy --config-file ci/mypy-runners.ini
+
+# What each question says of each subject at each place, into docs/crossings.md.
+crossings: $(VENV)/.for-tests $(VENV)/.installed
+	MEMPROF_WRITES_CROSSINGS=1 $(PYTEST) tests/process/test_crossings.py
 
 # Into site/; a link that leads nowhere, or any other warning, is an error.
 docs: $(VENV)/.for-tests

@@ -11,9 +11,19 @@ import click
 from ..base.errors import MeasurementError, UsageError
 from ..base.units import parse_duration_ns
 from ..records.types import Run
+from ..subjects.settings import SETTINGS
 from . import report
 from .grow import EXIT_CODES
-from .subject import keep_runs, place_options, reaching, recorder_option, recording_option, recordings_of, say_compiling
+from .subject import (
+    keep_runs,
+    place_options,
+    reaching,
+    recorder_option,
+    recording_option,
+    recordings_of,
+    refused_option,
+    say_compiling,
+)
 
 _EPILOG = """\b
 Examples:
@@ -26,8 +36,33 @@ With --grow the exit code is that of memprof grow: 0 steady or bounded, 1 grows,
 """
 
 
+_OWN = ("phase-regex", "interval", "recorder", "name")
+
+
+def _pid(context: click.Context, argument: click.Parameter, word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        raise UsageError(
+            f"{word} is no number of a process: attach polls one that already runs; memprof run measures a model, memprof exec a program"
+        ) from None
+
+
+def _without_subject(function: Any) -> Any:
+    """The words for what memprof starts, which say here that it starts nothing."""
+
+    def refused(option: str, is_flag: bool = False) -> Any:
+        sentence = f"{option}: attach polls a process that already runs, and starts none"
+        return refused_option(option, sentence=lambda _: sentence, is_flag=is_flag)
+
+    for setting in SETTINGS:
+        if setting.name not in _OWN:
+            function = refused(f"--{setting.name}", setting.kind is bool)(function)
+    return refused("-r")(function)
+
+
 @click.command(epilog=_EPILOG)
-@click.argument("pid", type=int)
+@click.argument("pid", callback=_pid)
 @click.option("--for", "duration", default="10s", show_default=True, metavar="TIME", help="How long to poll; Ctrl-C ends it earlier.")
 @click.option("--grow", is_flag=True, help="Say too whether its memory rises with time, or with its work.")
 @click.option(
@@ -43,6 +78,7 @@ With --grow the exit code is that of memprof grow: 0 steady or bounded, 1 grows,
 @click.option("--interval", default="1ms", show_default=True, metavar="TIME", help="The polling period.")
 @recorder_option
 @click.option("--name", metavar="NAME", help="The model's name in tables.  [default: the program's name]")
+@_without_subject
 @place_options
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the run goes.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file.")

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..subjects.settings import OF_A_SUITE
-from .subject import VERBOSE, Measuring, measure_suite, place_options, reaching, recording_option, recordings_of, settings_options
+from .subject import (
+    VERBOSE,
+    Measuring,
+    measure_suite,
+    place_options,
+    reaching,
+    recording_option,
+    recordings_of,
+    refuse_process,
+    refused_option,
+    settings_options,
+)
 
 if TYPE_CHECKING:
     from ..places.place import Place
@@ -33,7 +44,8 @@ be read twice: standard input is then empty.
 @click.command(epilog=_EPILOG, cls=Measuring, context_settings={"allow_interspersed_args": False})
 @click.argument("words", nargs=-1, required=True, metavar="-- PROGRAM WORD...", type=click.UNPROCESSED)
 @click.option("--variant", metavar="NAME", help="The program's name in tables.  [default: its own]")
-@settings_options(*(setting for setting in OF_A_SUITE if setting.only != "runtime"))
+@refused_option("-r", "--runtime", sentence=lambda name: f"-r {name}: exec measures a program; memprof run measures a model in a runtime")
+@settings_options(*OF_A_SUITE)
 @place_options
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file. If it holds a part of these runs, measure only the others.")
@@ -60,17 +72,19 @@ def command(
     from ..subjects.configuration import with_defaults
     from . import talk
 
-    with reaching(on, remote_dir) as place:
+    with reaching(on, remote_dir, words["settings"]["python"]) as place:
         suite, recordings = with_defaults(_suite(place=place, **words), talk), recordings_of(output, keep_recording)
         return measure_suite(suite, output, append, above_baseline, as_json, verbose, recordings=recordings)
 
 
 def _suite(words: tuple[str, ...], variant: str | None, settings: Mapping[str, Any], place: Place) -> Suite:
+    from ..places.place import HERE
     from ..programs.commands import of_words
     from ..subjects.settings import fields
     from ..subjects.suite import Suite, of_command
 
+    refuse_process(words[:1])
     command = of_words(words)
     own = of_command(replace(command, name=variant or command.name))
-    suite = Suite(variants=(own,), place=place, stdin=True, **fields(settings, "program"))
+    suite = Suite(variants=(own,), place=place, stdin=True, **fields(settings, "program", place is not HERE))
     return suite if suite.repeats is not None else replace(suite, repeats=1)

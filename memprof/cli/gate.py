@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from .subject import place_options, reaching
+from .subject import place_options, reaching, refuse_process
 
 _EPILOG = """\b
 Examples:
@@ -96,6 +96,7 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], on: str | 
 
     if as_json and form not in (None, "json"):
         raise UsageError(f"--json and --format {form}: only one of them can be printed; --also {form}=FILE writes the other")
+    refuse_process(words["heads"])
     targets = [_target(text) for text in others]
     for _, path in targets:
         files.check_target(Path(path))

@@ -20,6 +20,7 @@ from .subject import (
     reaching,
     recording_option,
     recordings_of,
+    refuse_process,
     settings_options,
 )
 
@@ -149,13 +150,12 @@ def _suite(
     kinds = {"runtime"} if runtimes or variants else set()
     kinds |= {"program"} if cmds else set()
     kind = kinds.pop() if len(kinds) == 1 and suite_file is None else ""
-    if kind == "program" and place is not HERE:  # the interpreter there is also the recorder's, to which `reaching` has given it
-        settings = {**settings, "python": None}
+    refuse_process(models)
     flags = Suite(
         models=models,
         runtimes=runtimes,
         variants=(*map(parse_variant, variants), *map(parse_cmd, cmds)),
         place=place,
-        **fields(settings, kind),
+        **fields(settings, kind, place is not HERE),
     )
     return flags.over(read(Path(suite_file))) if suite_file else flags

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import textwrap
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -94,6 +95,7 @@ class Words:
     def suite(self, place: Place, on_fleet: bool = False, varied: Collection[str] = ()) -> Suite:
         """The suite of these words, measured there, with the defaults of memprof's configuration. on_fleet, varied: see with_defaults. Raises
         UsageError."""
+        from ..places.place import HERE
         from ..programs.commands import of_words
         from ..subjects.configuration import with_defaults
         from ..subjects.suite import Suite, Variant, of_command
@@ -101,14 +103,22 @@ class Words:
 
         if self.program and self.runtime is not None:
             raise UsageError("-r NAME or -- PROGRAM: a runtime, or a program")
+        refuse_process((*self.models, *self.program[:1]))
         variants: tuple[Variant, ...] = ()
         kind = "program" if self.program else "runtime" if self.runtime is not None else ""
         if self.program:
             variants = (of_command(of_words(self.program)),)
         elif self.runtime is not None:
             variants = (Variant(runtime=self.runtime),)
-        suite = Suite(models=self.models, variants=variants, place=place, **fields(self.settings, kind))
+        suite = Suite(models=self.models, variants=variants, place=place, **fields(self.settings, kind, place is not HERE))
         return with_defaults(suite, talk, on_fleet, varied)
+
+
+def refuse_process(words: Iterable[str]) -> None:
+    """Raises UsageError for the number of a process among the words for models and programs."""
+    for word in words:
+        if word.isdecimal() and not os.path.exists(word):
+            raise UsageError(f"{word} is no file, and a process that already runs can only be polled: memprof attach {word}")
 
 
 def subject(function: Any) -> Any:
@@ -154,7 +164,7 @@ recorder_option = setting_option(next(setting for setting in SETTINGS if setting
 
 def place_options(function: Any) -> Any:
     """The options for the place where a command measures."""
-    return _place_options(function, "ssh:[USER@]HOST[:PORT], adb:[SERIAL], labgrid:PLACE or a name of memprof.toml")
+    return _place_options(_no_fleet(function), "ssh:[USER@]HOST[:PORT], adb:[SERIAL], labgrid:PLACE or a name of memprof.toml")
 
 
 def place_or_fleet_options(function: Any) -> Any:
@@ -174,15 +184,29 @@ def _place_options(function: Any, places: str) -> Any:
     return click.option("--on", metavar="PLACE", cls=Shared, help=f"Measure on another machine: {places}.")(function)
 
 
+def refused_option(*names: str, sentence: Callable[[str], str], is_flag: bool = False) -> Callable[[Any], Any]:
+    """A hidden option of a command that cannot heed it and says why. sentence: of the word that was given."""
+
+    def refuse(context: click.Context, option: click.Parameter, given: str | bool | None) -> None:
+        if given is not None:
+            raise UsageError(sentence(str(given)))
+
+    return click.option(*names, is_flag=is_flag, default=None, hidden=True, expose_value=False, callback=refuse)
+
+
+def _no_fleet(function: Any) -> Any:
+    def sentence(labels: str) -> str:
+        from ..places.names import ON_A_FLEET
+
+        return f"--machines {labels}: {ON_A_FLEET}"
+
+    return refused_option("--machines", sentence=sentence)(function)
+
+
 def here_only(command: str, reason: str) -> Callable[[Any], Any]:
-    """The option --on of a command that cannot measure elsewhere: it says why. reason: what follows the command, as the rest of a sentence."""
-    from ..base.errors import UsageError
-
-    def refuse(context: click.Context, option: click.Parameter, place: str | None) -> None:
-        if place is not None:
-            raise UsageError(f"{command} works on this machine only, not on {place}: {reason}")
-
-    return click.option("--on", metavar="PLACE", hidden=True, expose_value=False, callback=refuse)
+    """The options of a place of a command that cannot measure elsewhere: they say why. reason: the rest of the sentence."""
+    on = refused_option("--on", sentence=lambda place: f"{command} works on this machine only, not on {place}: {reason}")
+    return lambda function: on(_no_fleet(function))
 
 
 machines_option = click.option(

@@ -214,6 +214,8 @@ class _Files:
             suite = replace(suite.of_model(suite.models[0]), models=(self._model(model),), name=model.name)
         if suite.inputs is not None:
             suite = replace(suite, inputs=self._single(suite.inputs, "inputs"))
+        if suite.drive is not None and suite.drive.body is not None:
+            suite = replace(suite, drive=replace(suite.drive, body=self._single(suite.drive.body, "body")))
         suite = replace(
             suite,
             runtimes=tuple(self._runtime(name) for name in suite.runtimes),

@@ -10,6 +10,8 @@ from ..base import configuration_file
 from ..base.errors import InputError, near, near_or_all
 
 KINDS = ("here", "ssh", "adb", "labgrid", "dask")
+# Why all else refuses one.
+ON_A_FLEET = "only `memprof run`, `scale`, `tune` and `bisect` measure on a fleet; name one machine, such as --on ssh:BOARD"
 _KEYS = ("on", "remote-dir", "python")
 
 

@@ -69,8 +69,6 @@ def _link(name: str, socket: Path) -> AbstractContextManager[Link]:
         case "labgrid":
             return labgrid.acquired(name, socket)
         case "dask":
-            raise UsageError(
-                f"--on {name}: only `memprof run`, `scale`, `tune` and `bisect` measure on a fleet; name one machine, such as --on ssh:BOARD"
-            )
+            raise UsageError(f"--on {name}: {names.ON_A_FLEET}")
     kinds = "ssh:[USER@]HOST[:PORT], adb:[SERIAL], labgrid:PLACE, here, or a name of memprof's configuration"
     raise UsageError(f"--on {name}: there is no such kind of place{near(kind, (*names.KINDS, *names.known()))}; write {kinds}")

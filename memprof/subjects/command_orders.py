@@ -49,7 +49,7 @@ def check_drive(suite: Suite, programs: Sequence[Variant]) -> None:
         raise UsageError("--drive is for servers, which are programs: --cmd NAME='PROGRAM WORD...', or -- PROGRAM WORD...")
     if suite.phases or suite.phase_regexes:
         raise UsageError("--drive says where the server's phases end: give neither --phase nor --phase-regex")
-    suite.place.only_here("--drive")
+    suite.place.only_here("--drive, whose requests memprof makes from here,")
     if suite.drive is not None:
         suite.drive.content()
 

@@ -193,10 +193,12 @@ RELEASE = Setting(
 OF_A_SUITE = (*SETTINGS, REPEATS, RELEASE)
 
 
-def fields(words: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """The fields of a Suite from the words of a command line. kind: of the subject, as `Setting.only` has it, empty if there is none yet. Raises
-    UsageError, for a setting that the subject does not heed too."""
+def fields(words: Mapping[str, Any], kind: str, remote: bool = False) -> dict[str, Any]:
+    """The fields of a Suite from the words of a command line. kind: of the subject, as `Setting.only` has it, empty if there is none yet. remote: it
+    is measured on another machine. Raises UsageError, for a setting that the subject does not heed too."""
     given = [setting for setting in OF_A_SUITE if words.get(setting.parameter) not in (None, ())]
+    if kind == "program" and remote:  # the interpreter there is also the recorder's, which has it from the place
+        given = [setting for setting in given if setting.name != "python"]
     for setting in given:
         if kind and setting.only not in ("", kind):
             raise UsageError(f"--{setting.name} is for a {setting.only}")

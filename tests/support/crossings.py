@@ -1,0 +1,319 @@
+"""What the tests of crossings share: every question about every subject at every place, walked by the command line's own code until a recorder
+would start.
+
+Nothing is measured, nothing outside is reached, and nothing is installed: other machines are shells of this one, a fleet's worker is this process,
+and environments are entries of the cache whose interpreters are never started.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Memprof
+
+from memprof.base.errors import MemprofError
+from memprof.campaign import attach, campaign, conversion, side_by_side
+from memprof.fleet import scheduler, scheduler_client, search_client, worker_loop
+from memprof.fleet.message import PROTOCOL, Doing, Offered, folder_of
+from memprof.fleet.payload import Packed
+from memprof.fleet.scheduler import There
+from memprof.places import parse
+from memprof.places.place import HERE, Here, Place, Weather
+from memprof.places.remote import Remote
+from memprof.programs import environments, runtimes
+from memprof.programs.environments import Environment
+from memprof.programs.runtimes import Knob, Runtime
+from memprof.recording.order import Message
+from memprof.records.types import Job
+from memprof.subjects import command_orders
+from memprof.subjects.order import Order
+from memprof.versions import installation, pip
+from support.manual import ROOT
+from support.plan_models import node, save, value, weight
+from support.recorder_runs import free_port, runtime_file, script
+
+QUESTIONS = ("run", "exec", "explain", "tune", "fit", "grow", "scale", "gate", "bisect", "heap record", "attach")
+SUBJECTS = ("installed", "own", "release", "separate", "program", "server", "process")
+PLACES = {
+    "here": (),
+    "ssh": ("--on", "ssh:board"),
+    "adb": ("--on", "adb:board"),
+    "labgrid": ("--on", "labgrid:board"),
+    "fleet": ("--on", "dask:tcp://127.0.0.1:8786", "--machines", "kind=board"),
+}
+_REMOTE = ("ssh", "adb", "labgrid")
+_MODELS = {
+    "installed": ("net.onnx", "onnxruntime"),
+    "own": ("net.onnx", "./mine.py"),
+    "release": ("net.onnx", "onnxruntime@1.19.2"),
+    "separate": ("net.pt2", "torch"),
+}
+_INSTALLED = {"onnxruntime": "1.27.0", "synthetic": "1"}
+_SEPARATE = {"onnxruntime": "1.19.2", "torch": "2.13.0"}
+_LISTED = ("2.3.0", "2.0.0", "1.26.0")
+
+
+class Reached(BaseException):
+    """A recorder would start now. order: None of a process that runs already. on_fleet: at a fleet's worker."""
+
+    def __init__(self, job: Job, message: Message, place: Place, recorder: str, order: Order | None, on_fleet: bool) -> None:
+        super().__init__(job.heading)
+        self.job, self.message, self.place, self.recorder, self.order, self.on_fleet = job, message, place, recorder, order, on_fleet
+
+
+@dataclass(frozen=True)
+class _Shell:
+    """A Link whose other side is this machine."""
+
+    name: str
+    folder: str
+
+    def words(self, text: str, first: bool = False) -> list[str]:
+        return ["sh", "-c", text]
+
+    def refused(self, said: str) -> str:
+        return said
+
+
+@dataclass
+class World:
+    """What the walk takes place in. folder: the current one, with all that words name. port: of the server. environments: by what they are for."""
+
+    folder: Path
+    port: int
+    memprof: Memprof
+    environments: Mapping[str, Environment]
+    _numbers: int = field(default=0)
+
+    def walk(self, *words: str) -> Reached | subprocess.CompletedProcess[str]:
+        """The command, until a recorder would start or the command ends."""
+        try:
+            return self.memprof(*words, cwd=self.folder)
+        except Reached as reached:
+            return reached
+
+    def words(self, question: str, subject: str, place: str, *settings: str) -> tuple[str, ...]:
+        """The words that ask this."""
+        self._numbers += 1
+        on, name = PLACES[place], f"answer{self._numbers}"
+        if question == "gate":
+            return self._gate(subject, settings, on, name)
+        own = {
+            "heap record": ("--tool", "massif", "-o", name),
+            "scale": ("--vary", "n=1..4" if subject in ("program", "server") else "threads=1..4"),
+            "bisect": self._versions(subject),
+            "run": ("-o", f"{name}.jsonl"),
+            "exec": ("-o", f"{name}.jsonl"),
+            "attach": ("-o", f"{name}.jsonl"),
+        }.get(question, ())
+        asked = (*question.split(), *own, *on, *settings)
+        match subject:
+            case "process":
+                return (*asked, str(os.getpid()))
+            case "program" | "server":
+                load = ("--drive", self.load) if subject == "server" else ()
+                if question == "run":
+                    return (*asked, *load, "--cmd", "program=./program")
+                return (*asked, *load, "--", "./program", *(("{n}",) if question == "scale" else ()))
+        model, runtime = _MODELS[subject]
+        return (*asked, "-r", runtime, model)
+
+    @property
+    def load(self) -> str:
+        """What is asked of the server."""
+        return f"http:{self.port}/predict,body=in.json"
+
+    def _versions(self, subject: str) -> tuple[str, ...]:
+        """The package whose releases are searched: the runtime's own where it has any, else one that the subject uses."""
+        package = {"installed": "onnxruntime", "separate": "torch"}.get(subject, "numpy")
+        return ("--package", package, "--from", _LISTED[-1], "--to", _LISTED[0])
+
+    def _gate(self, subject: str, settings: Sequence[str], on: Sequence[str], name: str) -> tuple[str, ...]:
+        if subject == "process":
+            return ("gate", "--budgets", "budgets.toml", *on, str(os.getpid()))
+        text = "\n".join((*settings, self._subject_of_suite(subject)))
+        (self.folder / f"{name}.toml").write_text(text)
+        return ("gate", "--run", f"{name}.toml", "--budgets", "budgets.toml", "-o", f"{name}.jsonl", *on)
+
+    def _subject_of_suite(self, subject: str) -> str:
+        if subject in _MODELS:
+            model, runtime = _MODELS[subject]
+            return f"models = ['{model}']\nruntimes = ['{runtime}']\n"
+        load = f"drive = '{self.load}'\n" if subject == "server" else ""
+        return f"{load}[[variant]]\nname = 'program'\ncmd = './program'\n"
+
+
+@pytest.fixture
+def world(tmp_path: Path, memprof: Memprof, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """Made once for a walk: see World."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / ".git").mkdir()  # no configuration above it counts
+    save(folder / "net.onnx", [node("MatMul", ["x", "w"], ["y"])], [value("x", [1, 64])], [value("y", [1, 64])], [weight("w", 64, 64)])
+    shutil.copy(ROOT / "tests" / "data" / "net.pt2", folder)
+    runtime_file(folder)
+    script(folder / "program", "#!/bin/sh\n")
+    (folder / "in.json").write_text("{}\n")
+    (folder / "budgets.toml").write_text("[[budget]]\nrss_peak_bytes = '1GiB'\n")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    script(tools / "valgrind", "#!/bin/sh\n")
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    made = {name: _environment(name, version) for name, version in _SEPARATE.items()}
+    _instead_of_runtimes(monkeypatch)
+    _instead_of_machines(monkeypatch)
+    _instead_of_packages(monkeypatch)
+    fleet = _instead_of_fleet(monkeypatch)
+    _instead_of_recorder(monkeypatch, fleet)
+    with ExitStack() as stack:
+        _instead_of_boards(monkeypatch, tmp_path, stack)
+        yield World(folder, free_port(), memprof, made)
+    command_orders.common_knobs.cache_clear()
+
+
+def _environment(name: str, version: str) -> Environment:
+    """An environment in the cache, with an interpreter that nobody starts."""
+    folder = environments.place() / f"{name}-{version}"
+    (folder / "bin").mkdir(parents=True)
+    interpreter = script(folder / "bin" / "python", "#!/bin/sh\nexit 1\n")
+    made = Environment(name, version, "3.12", str(interpreter), 1 << 20, True, {name: version})
+    environments.finish(made)
+    return made
+
+
+def _instead_of_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What interpreters would say: memprof's own and those of boards have ONNX Runtime, the separate environments theirs."""
+    arenas = Knob("malloc_arenas", "int", None, "env", "", "MALLOC_ARENA_MAX", tries=("1",))
+
+    @cache
+    def answered(python: str, user_file: str | None, machine: object) -> tuple[Runtime, ...]:
+        if user_file is not None:
+            return (Runtime("mine.py", version="1", knobs=(arenas,), python="3.12"),)
+        versions = _SEPARATE if str(environments.place()) in python else _INSTALLED
+        return tuple(
+            Runtime(name, distribution, versions.get(name), formats, (arenas,), python="3.12")
+            for name, distribution, formats in (
+                ("synthetic", None, (".json",)),
+                ("onnxruntime", "onnxruntime", (".onnx",)),
+                ("torch", "torch", (".pt2",)),
+            )
+        )
+
+    monkeypatch.setattr(runtimes, "_answered", answered)
+    command_orders.common_knobs.cache_clear()
+
+
+def _instead_of_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machines that are idle and cool, without waiting to see it."""
+    for place in (Here, Remote):
+        monkeypatch.setattr(place, "busy", lambda self: (0.0, 1 << 40))
+        monkeypatch.setattr(place, "weather", lambda self: Weather(20.0, None))
+
+
+def _instead_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index of packages that has a few releases of each, and installs nothing."""
+    made: dict[tuple[str, str], Environment] = {}
+
+    def ensure(package: installation.Package, version: str, say: object, **rest: object) -> Environment:
+        key = package.name, version
+        if key not in made:
+            made[key] = _environment(*key)
+        return made[key]
+
+    monkeypatch.setattr(installation, "ensure", ensure)
+    monkeypatch.setattr(pip, "versions", lambda *words: pip.Listed(_LISTED))
+
+
+def _instead_of_boards(monkeypatch: pytest.MonkeyPatch, folder: Path, stack: ExitStack) -> None:
+    """Boards by ssh, adb and labgrid, each a shell of this machine that is reached once."""
+    boards: dict[str, Remote] = {}
+    refusing = parse.remote
+    for kind in _REMOTE:
+        boards[kind] = Remote(_Shell(f"{kind}:board", str(folder / kind)))
+        boards[kind].open()
+        stack.callback(boards[kind].close)
+
+    @contextmanager
+    def remote(name: str, *words: Any) -> Iterator[Remote]:
+        kind = name.partition(":")[0]
+        if kind in boards:
+            yield boards[kind]
+        else:
+            with refusing(name, *words) as place:
+                yield place
+
+    monkeypatch.setattr(parse, "remote", remote)
+
+
+def _instead_of_fleet(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
+    """A fleet of one worker, which is this process. It says whether that measures."""
+    works = {"now": False}
+    offered = Offered("here", "board", "board", {"kind": "board", "place": "here"}, PROTOCOL, "1")
+    there = [There("board/here", "tcp://board", offered, Doing())]
+
+    @contextmanager
+    def connected(address: str, say: object) -> Iterator[object]:
+        yield object()
+
+    class Desk:
+        aside = 0
+
+        def __init__(self, client: object, packed: Sequence[Packed], *words: object, **rest: object) -> None:
+            self.packed = packed
+            self.failed: dict[str, str] = {}
+            self.outputs: dict[str, bytes] = {}
+            self.unmade: dict[str, Mapping[str, str]] = {}
+
+        def runs(self) -> Iterator[object]:
+            for packed in self.packed:
+                task = packed.task_at("board/here")
+                for sent in task.files:
+                    path = folder_of(task) / sent.name
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(sent.path, path)
+                folder_of(task).mkdir(parents=True, exist_ok=True)
+                works["now"] = True
+                try:
+                    worker_loop._measure(task, HERE)
+                except MemprofError as error:
+                    self.failed[packed.request.key] = f"{task.title} failed once on board/here and is given up: {error}"
+                finally:
+                    works["now"] = False
+            yield from ()
+
+    monkeypatch.setattr("memprof.cli.fleet.load_distributed", lambda: None)
+    monkeypatch.setattr(worker_loop, "_write", lambda *words: None)
+    monkeypatch.setattr(scheduler, "connected", connected)
+    monkeypatch.setattr(scheduler, "places", lambda client: (there, []))
+    for module in (scheduler_client, search_client):
+        monkeypatch.setattr(module, "Desk", Desk)
+    return works
+
+
+def _instead_of_recorder(monkeypatch: pytest.MonkeyPatch, fleet: Mapping[str, bool]) -> None:
+    """The end of the walk, in place of a recorder."""
+    orders: list[Order] = []
+
+    def remembered(order: Order, *words: Any) -> Message:
+        orders.append(order)
+        return message(order, *words)
+
+    def ask(job: Job, message: Message, *words: object, place: Place = HERE, recorder: str = "python", **rest: object) -> None:
+        raise Reached(job, message, place, recorder, orders[-1] if orders else None, fleet["now"])
+
+    message = campaign.message
+    for module in (campaign, side_by_side):
+        monkeypatch.setattr(module, "message", remembered)
+    for module in (campaign, side_by_side, attach, conversion):
+        monkeypatch.setattr(module, "ask", ask)
