@@ -68,19 +68,21 @@ def answer(
     return replace(made, undecided=undecided(made, noise), mapped_again_bytes=mapped_again(made))
 
 
-def arena(doubles: bool, job: Job, dimensions: Sequence[Dimension], points: Sequence[Measured]) -> Arena | None:
-    """Whose memory it is, where its regions double (`doubles`) with the tensors in it. Each further session has an arena with tensors of the same
-    sizes, so that its steps do not come again. job: of one of the runs."""
-    varying = [name for dimension in dimensions if dimension.varies for name in dimension.names]
-    if not doubles or SESSIONS in varying or all(name in OWN or name in job.knobs for name in varying):
+def arena(
+    doubles: bool, job: Job, dimensions: Sequence[Dimension], points: Sequence[Measured], simulation: Simulation | None
+) -> Arena | None:
+    """Whose memory it is: of an arena whose regions double (`doubles`) with the tensors in it, or of one that is planned. job: of one of the runs."""
+    varying = [dimension for dimension in dimensions if dimension.varies]
+    names = [name for dimension in varying for name in dimension.names]
+    if not doubles:
+        # Each session has its own arenas, and what else it takes beside.
+        beside = tuple(Term(((each.label, 1),)) for each in varying if each.label == SESSIONS)
+        return Arena(doubles=False, beside=beside) if simulation is not None else None
+    # Each further session has an arena with tensors of the same sizes, which are no dimension's.
+    if SESSIONS in names or all(name in OWN or name in job.knobs for name in names):
         return None
     plan = planned(points)
     return Arena(terms=tuple(entry.term for entry in plan.coefficients if entry.term.powers) if plan is not None else ())
-
-
-def planned_arena(labels: Sequence[str]) -> Arena:
-    """The arenas of a runtime that plans them, with these dimensions: each session has its own, and what else it takes beside."""
-    return Arena(doubles=False, beside=tuple(Term(((name, 1),)) for name in labels if name == SESSIONS))
 
 
 def simulated(arena: Arena | None, name: str, simulation: Simulation | None) -> Arena | None:
@@ -161,12 +163,10 @@ def _of_search(runs: Sequence[Run]) -> Scaled | None:
     main = ALL if together else PEAK
     points = of_medians(points, main)
     by_plan = planned(points)
-    whose = arena(runtimes.described(job.runtime).arena_doubles(job.knobs), job, dimensions, points)
-    known: Simulation | None = replayed(_requests(runs, varying), job.runs) if whose is not None else None
+    doubles = runtimes.described(job.runtime).arena_doubles(job.knobs)
     arenas = next((run.search.arenas for run in reversed(runs) if run.search is not None and run.search.arenas is not None), None)
-    again = planned_again(arenas, varying)
-    if again is not None:
-        whose, known = planned_arena(varying), again
+    known: Simulation | None = replayed(_requests(runs, varying), job.runs) if doubles else planned_again(arenas, varying)
+    whose = arena(doubles, job, dimensions, points, known)
     made = replace(answer(job, dimensions, points, main, bounds, whose, known), planned=by_plan)
     made = replace(made, against=against(made), **_asked(made, runs))
     made = replace(made, within=within(made))

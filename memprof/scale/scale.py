@@ -248,10 +248,8 @@ class _Scaler:
         return replace(answer, findings=told, remarks=tuple(self._remarks))
 
     def _arena(self) -> Arena | None:
-        if self._places.doubles:
-            assert self._places.job is not None
-            return predictions.arena(True, self._places.job, self._places.space.dimensions, self._points)
-        return predictions.planned_arena(list(self._lowest())) if self._simulation else None
+        assert self._places.job is not None
+        return predictions.arena(self._places.doubles, self._places.job, self._places.space.dimensions, self._points, self._simulation)
 
     def _main_arena(self) -> Arena | None:
         return predictions.simulated(self._arena(), self._main, self._simulation)

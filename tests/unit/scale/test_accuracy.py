@@ -31,12 +31,11 @@ def answered(case: dict) -> Scaled:
     dimensions = [parse(text) for text in case["vary"]]
     points = [Measured(**point) for point in case["points"]]
     of_run = job(runtime=case["runtime"], knobs=case["knobs"], runs=2)
-    arena = predictions.arena(case["runtime"] == "onnxruntime", of_run, dimensions, points)
-    simulation = replayed(msgspec.convert(case["requests"], Requests | None), of_run.runs)
-    if arena is None:
-        labels = [dimension.label for dimension in dimensions if dimension.varies]
-        simulation = planned_again(msgspec.convert(case["arenas"], Arenas | None), labels)
-        arena = predictions.planned_arena(labels) if simulation is not None else None
+    labels = [dimension.label for dimension in dimensions if dimension.varies]
+    doubles = case["runtime"] == "onnxruntime"
+    requests, arenas = msgspec.convert(case["requests"], Requests | None), msgspec.convert(case["arenas"], Arenas | None)
+    simulation = replayed(requests, of_run.runs) if doubles else planned_again(arenas, labels)
+    arena = predictions.arena(doubles, of_run, dimensions, points, simulation)
     return predictions.answer(of_run, dimensions, points, PEAK, NOISE, arena, simulation)
 
 
