@@ -7,6 +7,7 @@ models     models of the zoo in four runtimes: predictions at held-out places in
 --count N      laws of each kind, and held-out places of each model.  [default: 100 laws, 20 places]
 --model NAME   only this model (repeatable)
 --write        put the tables into docs/scale.md
+--keep FILE    append the measured points of each model to a file, as the tests have them in tests/data/laws.jsonl
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 # bench is a package of scripts beside this one's folder; it is never installed.
@@ -35,6 +37,8 @@ from memprof.campaign.progress import Silent
 from memprof.laws import design, laws
 from memprof.laws.laws import Law
 from memprof.laws.terms import CONSTANT, Point, Term
+from memprof.records import store
+from memprof.records.types import Search
 from memprof.scale import scale
 from memprof.scale.answer import Scaled, ScaleRequest
 from memprof.subjects.dimensions import parse
@@ -110,9 +114,10 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=0)
     parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--keep", type=Path)
     words = parser.parse_args()
     for name in words.parts or PARTS:
-        table = PARTS[name](words.count, words.model)
+        table = models(words.count, words.model, words.keep) if name == "models" else PARTS[name](words.count, words.model)
         print(f"\n{table}\n", flush=True)
         if words.write:
             docs.write(f"laws-{name}", table)
@@ -203,17 +208,13 @@ def simulated(count: int, _models: Sequence[str]) -> str:
         library = _library(ranges)
         for _ in range(count or 100):
             drawn = _draw(generator, ranges, most, library)
-            steps = 24 if len(ranges) == 1 else 12 if len(ranges) == 2 else 7
-            values = [design.values_of(*ends, most=steps) for ends in ranges.values()]
-            candidates = [dict(zip(ranges, chosen, strict=True)) for chosen in itertools.product(*values)]
 
             def measure(at: Mapping[str, int], drawn: Drawn = drawn, generator: random.Random = generator) -> Point:
                 size = _size(drawn, at)
                 return Point(at, size + generator.gauss(0, float(np.hypot(noise[0], noise[1] * size))))
 
-            points = [measure(at) for at in design.first_places(ranges)]
-            while len(points) < runs and (at := design.next_place([points], candidates, noise=noise)) is not None:
-                points.append(measure(at))
+            places = design.places({name: (low, high, 1) for name, (low, high) in ranges.items()})
+            points = [measure(at) for at in itertools.islice(places, runs)]
             score.add(drawn, laws.law(points, noise=noise), ranges, generator)
         rows.append(score.row(name))
         _say(rows[-1])
@@ -223,8 +224,8 @@ def simulated(count: int, _models: Sequence[str]) -> str:
 # -- models
 
 
-def models(count: int, only: Sequence[str]) -> str:
-    """Predictions at held-out places of real models."""
+def models(count: int, only: Sequence[str], keep: Path | None = None) -> str:
+    """Predictions at held-out places of real models. keep: a file to which the measured points are appended."""
     rows = [
         "| model | runtime | runs | law of PEAK | median error | worst | in the interval |",
         "| --- | --- | ---: | --- | ---: | ---: | ---: |",
@@ -237,11 +238,14 @@ def models(count: int, only: Sequence[str]) -> str:
             if only and case.name not in only:
                 continue
             try:
-                answer = _answered(case, Path(folder), count or 20)
+                answer, search = _answered(case, Path(folder), count or 20)
             except MemprofError as error:
                 rows.append(f"| {case.name} | {case.runtime} | - | {error} | - | - | - |")
                 _say(rows[-1])
                 continue
+            if keep is not None:
+                with keep.open("ab") as file:
+                    file.write(record(case, answer, search))
             seen, held = _held_out(answer)
             errors += seen
             covered += held
@@ -254,7 +258,19 @@ def models(count: int, only: Sequence[str]) -> str:
     return "\n".join(rows)
 
 
-def _answered(case: Case, folder: Path, count: int) -> Scaled:
+def record(case: Case, answer: Scaled, search: Search) -> bytes:
+    """What the laws of a case are made of, as a line of JSON: its points, and what the arena is simulated from."""
+    points = [
+        {"at": point.at, "sizes": point.sizes, "planned_bytes": point.planned_bytes, "held_out": point.held_out}
+        for point in answer.points
+        if not point.ended
+    ]
+    asked = {"name": case.name, "runtime": case.runtime, "vary": case.vary, "knobs": case.knobs or {}}
+    return msgspec.json.encode({**asked, "points": points, "requests": search.requests, "arenas": search.arenas}) + b"\n"
+
+
+def _answered(case: Case, folder: Path, count: int) -> tuple[Scaled, Search]:
+    """The answer, and what its runs keep of the search."""
     path = folder / f"{case.model}-{case.size_bytes or 0}.{case.format}"
     if not path.exists():
         zoo.make(case.model, path, format=case.format, size_bytes=case.size_bytes, open_dimensions=case.open)
@@ -266,15 +282,22 @@ def _answered(case: Case, folder: Path, count: int) -> Scaled:
         for _ in range(count)
     ]
     request = ScaleRequest(_one(path, case.runtime, set=case.knobs or {}), dimensions, predictions=places, confirm=True)
-    return scale.scale(request, Silent(), lambda line: None)
+    kept: list[Search] = []
+
+    def keep(line: bytes) -> None:
+        search = store.decode(line, "a run").search
+        if search is not None and (search.requests or search.arenas):
+            kept.append(search)
+
+    answer = scale.scale(request, Silent(), keep)
+    return answer, kept[-1] if kept else Search()
 
 
 def _held_out(answer: Scaled) -> tuple[list[float], list[bool]]:
     """The errors at held-out places, as shares, and whether each lay in its interval."""
     points = [point for point in answer.points if point.held_out and not point.ended]
     predictions = answer.predict([point.at for point in points])
-    # A run that kept less freed memory by chance is compared with what the law is of: runs that keep the most.
-    sizes = [point.sizes[answer.main] + point.shift_bytes for point in points]
+    sizes = [point.sizes[answer.main] for point in points]
     errors = [abs(prediction.bytes / size - 1) for prediction, size in zip(predictions, sizes, strict=True)]
     return errors, [prediction.low_bytes <= size <= prediction.high_bytes for prediction, size in zip(predictions, sizes, strict=True)]
 

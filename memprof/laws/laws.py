@@ -1,7 +1,7 @@
 """Laws: memory as a function of dimensions such as batch, context or sessions, from a few measured points.
 
-A law is a sum of terms with a coefficient each. `terms` has these, `fitting` fits them to points, `rivals` chooses among them, and `design` says
-which point to measure next. No process, no file, no clock. Sizes are in bytes.
+A law is a sum of terms with a coefficient each. `terms` has these, `fit` fits them to points, `model_selection` chooses among them, `arena` is what
+may be known beside them, and `design` says which points to measure. No process, no file, no clock. Sizes are in bytes.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from ..base.thread_limits import load_scipy
-from .log_periodic import Arena, Following, Growth, Stepped
-from .model_selection import between, rivals_of
+from .arena import Arena
+from .fit import Fit, Problem
+from .model_selection import rounded_fits, simple_fits, simulated_fits, stepped_fits
 from .terms import NOISE, SHAPE, At, Point, Term, columns_of, distance, ranges_of
 
 if TYPE_CHECKING:
-    from .fit import Fit
     from .terms import Floats
 
 # A law with a larger typical error at unseen points than this share is none. That of an arena may be off by the height of its steps.
 _NO_LAW, _NO_LAW_OF_STEPS = 0.05, 0.25
 _CONFIDENCE = 0.95
 _AS_GOOD = 2.0  # of scores
+# How high the steps of an arena are that is not simulated, as a share of what grows.
+_STEPS = 0.25
 FARTHEST = 1 << 40  # a dimension of which a law does not depend has no largest value
 _EVERY = 512
 _AT_ONCE = 64
@@ -55,24 +57,21 @@ class Prediction:
 class Law:
     """A law. error: its typical error at points that it did not see, as a share of them; None where every point was needed to fit it.
 
-    floor_bytes: memory is never below this, however small the sum is (memory that was freed earlier is used again); 0 for no such floor.
     steps: how high an arena's steps are beside the law, as a share of what grows; 0 for a law without. simulated: predictions are of a simulated
     arena, and the coefficients those of the law without it; planned: it is one that does not double, as its planner fills it.
-    ranges: of the points, by dimension. changes: where it changes inside its range, as (dimension, place).
+    ranges: of the points, by dimension. fit: what predictions come from, of points measured with this noise.
     """
 
     coefficients: tuple[Coefficient, ...]
     error: float | None
     points: int
     ranges: Mapping[str, tuple[float, float]]
-    changes: tuple[tuple[str, float], ...] = ()
-    floor_bytes: float = 0.0
+    fit: Fit = field(repr=False, compare=False)
+    measured: tuple[Point, ...] = field(repr=False, compare=False)
+    noise: tuple[float, float] = field(repr=False, compare=False)
     steps: float = 0.0
     simulated: bool = False
     planned: bool = False
-    rivals: tuple[tuple[float, Fit], ...] = field(default=(), repr=False, compare=False)
-    measured: tuple[Point, ...] = field(default=(), repr=False, compare=False)
-    noise: tuple[float, float] = field(default=(0.0, 0.0), repr=False, compare=False)
 
     def predict(self, at: At) -> Prediction:
         """The size at a place, anywhere. Raises KeyError for a place without one of the dimensions."""
@@ -86,15 +85,13 @@ class Law:
         from scipy.special import stdtrit
 
         columns = columns_of(places, list(self.ranges))
-        best = self.rivals[0][1]
-        middle, variance = best.at(columns, len(places))
-        variance = variance + between(self.rivals, columns, len(places), middle)
+        middle, variance = self.fit.at(columns, len(places))
         away = distance(places, [point.at for point in self.measured], self.ranges)
-        own = np.hypot(self.noise[0], self.noise[1] * middle) * best.scale
-        # Steps are in the variance of a law that has them.
-        shape = SHAPE + 2 * (self.error or 0.0) if not self.steps and not self.simulated else SHAPE
-        variance = variance + own**2 + (shape * away * middle) ** 2
-        half = float(stdtrit(best.freedom, 0.5 + _CONFIDENCE / 2)) * np.sqrt(variance)
+        own = np.hypot(self.noise[0], self.noise[1] * middle) * self.fit.scale
+        shape = SHAPE + (0.0 if self.simulated else 2 * (self.error or 0.0))
+        grown = middle - min(point.bytes for point in self.measured)
+        variance = variance + own**2 + (shape * away * middle) ** 2 + (self.steps * np.maximum(grown, 0)) ** 2
+        half = float(stdtrit(self.fit.freedom, 0.5 + _CONFIDENCE / 2)) * np.sqrt(variance)
         return [
             Prediction(place, float(size), float(max(size - wide, 0.0)), float(size + wide), self._beyond(place))
             for place, size, wide in zip(places, middle, half, strict=True)
@@ -116,32 +113,37 @@ def law(points: Sequence[Point], *, noise: tuple[float, float] = NOISE, arena: A
     """The law of some points, None where no sum of these terms is one.
 
     noise: what two runs at the same place differ by, as bytes and as a share of the size; both are standard deviations. A point that died of
-    want of memory bounds the law from below. arena: whose memory it is, where its regions double. simple: only a sum of powers and products is
-    looked for.
+    want of memory bounds the law from below. arena: whose memory it is. simple: only a sum of powers and products is looked for.
     """
-    rivals = rivals_of(points, noise, simple=simple, arena=arena)
-    whole = [point for point in points if not point.least]
-    if not rivals or len(whole) <= 1:
+    if sum(not point.least for point in points) <= 1:
         return None
-    best = rivals[0][1]
-    sizes = _sizes(whole)
-    error = _typical_error(best, sizes)
-    if error is not None and error > (_NO_LAW_OF_STEPS if isinstance(best, Stepped) else _NO_LAW):
+    problem = Problem(points, noise)
+    doubles = arena is not None and arena.doubles
+    fits = stepped_fits(problem, arena.terms) if arena is not None and doubles else simple_fits(problem)
+    if not fits:
         return None
-    ranges = ranges_of(points)
+    misfit = problem.misfit(fits[0])
+    simulated = simulated_fits(problem, arena)[:1] if arena is not None and arena.size is not None else []
+    # What is simulated is a law among simple ones, and comes before those that any few points could be rounded to.
+    follows = bool(simulated) and (doubles or misfit or simulated[0].score < fits[0].score)
+    if misfit and not (follows or doubles or simple):
+        fits = sorted([*fits, *rounded_fits(problem)], key=lambda fit: fit.score)
+    best = simulated[0] if follows else fits[0]
+    steps = _STEPS if doubles and misfit and not follows else 0.0
+    error = _typical_error(best, problem.sizes[~problem.least])
+    if error is not None and error > (_NO_LAW_OF_STEPS if steps else _NO_LAW):
+        return None
     return Law(
-        coefficients=_coefficients(best),
-        error=error,
-        points=len(points),
-        ranges=ranges,
-        changes=tuple((term.dimension, term.size) for term in best.terms if term.kind == "beyond"),
-        floor_bytes=best.floor,
-        steps=best.steps if isinstance(best, Stepped | Following) else 0.0,
-        simulated=isinstance(best, Following),
-        planned=isinstance(best, Following) and not best.doubles,
-        rivals=tuple(rivals),
-        measured=tuple(points),
-        noise=noise,
+        _coefficients(fits[0]),
+        error,
+        len(points),
+        ranges_of(points),
+        best,
+        tuple(points),
+        noise,
+        steps=steps,
+        simulated=follows,
+        planned=follows and not doubles,
     )
 
 
@@ -151,22 +153,14 @@ def single_step(law: Law, name: str) -> tuple[float, float] | None:
     values = sorted({point.at[name] for point in law.measured if not point.least})
     for below, above in itertools.pairwise(values):
         stepped = [replace(point, at={**point.at, name: 1.0 if point.at[name] <= below else 2.0}) for point in law.measured]
-        if simple_score(stepped, law.noise) <= law.rivals[0][1].score + _AS_GOOD:
+        if simple_score(stepped, law.noise) <= law.fit.score + _AS_GOOD:
             return below, above
     return None
 
 
-def growth_of(law: Law | None) -> Growth:
-    """What a planned law says that grows, as an arena asks it; empty where it is no sum of powers and products."""
-    if law is None or law.floor_bytes:
-        return ()
-    terms = [(entry.term, entry.bytes) for entry in law.coefficients if entry.term.powers]
-    return tuple(terms) if all(not term.kind and size > 0 for term, size in terms) else ()
-
-
 def simple_score(points: Sequence[Point], noise: tuple[float, float]) -> float:
     """How well the best law of powers and products fits: less is better, and comparable for the same places and noise."""
-    return min((fit.score for _, fit in rivals_of(points, noise, simple=True)), default=math.inf)
+    return min((fit.score for fit in simple_fits(Problem(points, noise))), default=math.inf)
 
 
 def _coefficients(fit: Fit) -> tuple[Coefficient, ...]:
@@ -185,12 +179,6 @@ def _typical_error(fit: Fit, sizes: Floats) -> float | None:
 
     seen = np.isfinite(fit.errors)
     return float(np.median(np.abs(fit.errors[seen]) / sizes[seen])) if seen.any() else None
-
-
-def _sizes(points: Sequence[Point]) -> Floats:
-    import numpy as np
-
-    return np.array([point.bytes for point in points], dtype=float)
 
 
 # -- the inverse

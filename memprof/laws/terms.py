@@ -1,5 +1,5 @@
-"""Places, points and the terms of laws: a constant, powers and products of dimensions, dimensions rounded up (to a power of two, as an arena that
-doubles; to pages of N, or to pages of N for each of another dimension), and a dimension beyond a place where the law changes. Sizes are in bytes.
+"""Places, points and the terms of laws: a constant, powers and products of dimensions, and dimensions rounded up (to a power of two, as an arena that
+doubles; to pages of N, or to pages of N for each of another dimension). Sizes are in bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHAPE = 0.01
 NOISE = (262144.0, 0.001)
 
 At = Mapping[str, float]
-Kind = Literal["", "doubling", "pages", "beyond"]
+Kind = Literal["", "doubling", "pages"]
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Term:
-    """A product of powers of dimensions; without any, the constant. `dimension` is then taken as `kind` says: rounded up to a power of two, to a
-    multiple of `size`, or as far as it goes beyond `size`. each: a dimension among whose parts the first is divided, so that each part is rounded
+    """A product of powers of dimensions; without any, the constant. `dimension` is then taken as `kind` says: rounded up to a power of two, or to a
+    multiple of `size`. each: a dimension among whose parts the first is divided, so that each part is rounded
     up to pages (a context among slots); empty for none."""
 
     powers: tuple[tuple[str, int], ...] = ()
@@ -64,7 +64,7 @@ class Term:
         return " x ".join(_factor(name, power, self) for name, power in self.powers)
 
     def values(self, at: Mapping[str, Floats], count: int) -> Floats:
-        """The term's value at places that are given as columns."""
+        """The term's value at places that are given as columns of `count` values: an array of as many."""
         import numpy as np
 
         product = np.ones(count)
@@ -80,9 +80,7 @@ def _factor(name: str, power: int, term: Term) -> str:
     if name == term.dimension:
         if term.kind == "doubling":
             return f"({name} rounded up to a power of two)"
-        if term.kind == "pages":
-            return f"({name} rounded up to a multiple of {format_number(term.size)}{f' x {term.each}' if term.each else ''})"
-        return f"({name} beyond {format_number(term.size)})"
+        return f"({name} rounded up to a multiple of {format_number(term.size)}{f' x {term.each}' if term.each else ''})"
     return name + ("²" if power == 2 else f"^{power}" if power > 2 else "")
 
 
@@ -93,8 +91,6 @@ def _taken(column: Floats, kind: Kind, size: float | Floats) -> Floats:
         return np.asarray(np.exp2(np.ceil(np.log2(np.maximum(column, 1e-9)) - 1e-9)))
     if kind == "pages":
         return np.asarray(size * np.ceil(column / size - 1e-9))
-    if kind == "beyond":
-        return np.asarray(np.maximum(column - size, 0.0))
     return column
 
 

@@ -58,9 +58,8 @@ class ScaleRequest:
 class Measured:
     """A run at a place. sizes: in bytes, by the law's name. ended: how it failed. least: it died of want of memory, and its sizes are at least so
     much. refused: the runtime gave an error of its own. planned_bytes: the planner's own peak there, None where there is no plan. held_out: no law
-    was fitted to it. heap_used_bytes, heap_free_bytes: at the end of PREPARE. shift_bytes: this run kept so much less freed memory than the run that
-    kept the most, by chance; laws are fitted to sizes with it. elsewhere_bytes: of the resident set at the end, what other processes or other
-    mappings of the same pages share. again: the main figure of all runs at this place in their order, where it is the median of several."""
+    was fitted to it. elsewhere_bytes: of the resident set at the end, what other processes or other mappings of the same pages share. again: the
+    main figure of all runs at this place in their order, where it is the median of several."""
 
     at: Mapping[str, int]
     sizes: Mapping[str, int]
@@ -69,9 +68,6 @@ class Measured:
     refused: bool = False
     planned_bytes: int | None = None
     held_out: bool = False
-    heap_used_bytes: int | None = None
-    heap_free_bytes: int | None = None
-    shift_bytes: int = 0
     elsewhere_bytes: int | None = None
     again: tuple[int, ...] = ()
 
@@ -190,16 +186,20 @@ class Scaled:
 
 
 def predicted(main: str, named: Sequence[Named], places: Sequence[At]) -> list[Prediction]:
-    """The main figure at places. PEAK is the largest of what the phases' laws say, so that it may change from one phase's law to another's."""
+    """The main figure at places. PEAK is the largest of what the phases' laws say, so that it may change from one phase's law to another's. A phase
+    that nowhere made the peak has no say: beyond the measured range its law is worth less than that of PEAK itself."""
     by_name = {entry.name: entry.law for entry in named}
-    if not places or by_name.get(main) is None:
+    whole = by_name.get(main)
+    if not places or whole is None:
         return []
     phases = [law for name, law in by_name.items() if name not in (PEAK, ANONYMOUS)]
-    whole = by_name[main]
-    assert whole is not None
-    if main != PEAK or not phases or any(law is None for law in phases):
+    if main != PEAK or None in phases:
         return whole.predict_all(places)
-    each = [law.predict_all(places) for law in phases if law is not None]
+    peaks = {tuple(point.at.items()): point.bytes for point in whole.measured}
+    highest = [law for law in phases if law and any(point.bytes >= peaks.get(tuple(point.at.items()), 0) for point in law.measured)]
+    if not highest:
+        return whole.predict_all(places)
+    each = [law.predict_all(places) for law in highest]
     return [
         replace(
             max(row, key=lambda prediction: prediction.bytes),

@@ -194,18 +194,14 @@ def kept(recorded: Sequence[tuple[Mapping[str, int], Recording]], known_heap: tu
     )
 
 
-def simulations(known: Requests | None, runs: int) -> list[Replayed]:
-    """The arena on the heap as it was seen, and on one without free memory: PREPARE's end differs from run to run. Empty where the requests do not
-    tell those of other places. runs: of the model after the first."""
+def replayed(known: Requests | None, runs: int) -> Replayed | None:
+    """The arena at any place, on the heap as it was seen; None where the requests do not tell those of other places. runs: of the model after the
+    first."""
     if known is None or not _sound(known):
-        return []
+        return None
     sites = tuple(map(str, known.sites))
     told = requests.requests([(asked.at, Recording(known.first, known.second, asked.sizes, sites, asked.inputs)) for asked in known.places])
-    if told is None:
-        return []
-    bound = known.mapped_from_bytes or MAPPED_BYTES
-    seen = [Replayed(told, known.heap_free_bytes, bound, runs)] if known.heap_free_bytes is not None else []
-    return [*seen, Replayed(told, (), bound, runs)]
+    return None if told is None else Replayed(told, known.heap_free_bytes or (), known.mapped_from_bytes or MAPPED_BYTES, runs)
 
 
 def kept_arenas(known: Delegated) -> Arenas:

@@ -32,22 +32,12 @@ _MOST_NOISE = 4  # a difference of no more than so many times the noise is none
 def findings(answer: Scaled, weight_bytes: int, token_costs: list[str], noise_bytes: float) -> tuple[str, ...]:
     """All that is to be said of an answer. token_costs: see `of_token`. noise_bytes: what two runs at the same place differ by."""
     return (
-        *_kept(answer, noise_bytes),
         *_flat(answer),
         *_sessions(answer, weight_bytes),
         *_processes(answer),
         *token_costs,
         *_growth(answer, noise_bytes),
     )
-
-
-def _kept(answer: Scaled, noise_bytes: float) -> Iterator[str]:
-    kept = max(point.shift_bytes for point in answer.points)
-    if kept > _MOST_NOISE * noise_bytes:
-        yield (
-            f"PREPARE keeps up to {format_bytes(kept)} more or less freed memory by chance, with the same settings; laws are of runs that keep "
-            f"the most, and a run may need so much less."
-        )
 
 
 def _flat(answer: Scaled) -> Iterator[str]:

@@ -6,24 +6,23 @@ Of processes that ran side by side one run has the sum (records.types.Search). R
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..base.errors import InputError
 from ..laws import laws
-from ..laws.log_periodic import Arena
+from ..laws.arena import Arena
 from ..laws.terms import At, Point, Term
 from ..programs import runtimes
 from ..records.settings import in_a_line
-from ..records.types import EXECUTE, MODEL_LOAD, PEAK, WARMUP, Job, Requests, Run
+from ..records.types import EXECUTE, PEAK, WARMUP, Job, Requests, Run
 from ..subjects.dimensions import OWN, PROCESSES, SESSIONS, THREADS, Dimension
-from .answer import ALL, ANONYMOUS, CHARGED, Measured, Named, Scaled, Within, against, changes
-from .arena_requests import Simulation, planned_again, simulations
+from .answer import ALL, ANONYMOUS, Measured, Named, Scaled, Within, against, changes
+from .arena_requests import Simulation, planned_again, replayed
 from .findings import findings, mapped_again, undecided
 from .runs import measured, measured_together, noise
 
-_SAME = 0.002  # heaps in use that differ by no more than this share are the same
 MOST_VARYING = 3  # more take too many runs
 _MOST_POINTS = 500  # the search for terms takes seconds with so many
 _HIGHEST = 1 << 53  # values are fitted as floating point numbers
@@ -38,10 +37,10 @@ def answer(
     main: str,
     noise: tuple[float, float],
     arena: Arena | None = None,
-    simulations: Sequence[Simulation] = (),
+    simulation: Simulation | None = None,
 ) -> Scaled:
     """What the points tell, with nothing beside them. job: of one of the runs. noise: what two runs at a place differ by, in bytes and as a share.
-    arena: whose memory it is, where its regions double; simulations: of it, where there are any."""
+    arena: whose memory it is, where its regions double; simulation: of it, where there is one."""
     ranges = {each.label: (each.low, each.last) for each in dimensions if each.varies}
     names = dict.fromkeys(name for point in points if not point.ended for name in point.sizes)
     ordered = [main, *(name for name in names if name != main)]
@@ -49,7 +48,7 @@ def answer(
     several = all(name in (SESSIONS, PROCESSES) for each in dimensions if each.varies for name in each.names)
 
     def law(name: str) -> laws.Law | None:
-        own = simulated(arena, name, simulations)
+        own = simulated(arena, name, simulation)
         return laws.law(
             series(points, name, main), noise=noise, arena=own, simple=several or (arena is not None and arena.doubles and own is None)
         )
@@ -69,31 +68,36 @@ def answer(
     return replace(made, undecided=undecided(made, noise), mapped_again_bytes=mapped_again(made))
 
 
-def arena(doubles: bool, job: Job, dimensions: Sequence[Dimension], points: Sequence[Measured]) -> Arena | None:
-    """Whose memory it is, where its regions double (`doubles`) with the tensors in it. Each further session has an arena with tensors of the same
-    sizes, so that its steps do not come again. job: of one of the runs."""
-    varying = [name for dimension in dimensions if dimension.varies for name in dimension.names]
-    if not doubles or SESSIONS in varying or all(name in OWN or name in job.knobs for name in varying):
+def arena(
+    doubles: bool, job: Job, dimensions: Sequence[Dimension], points: Sequence[Measured], simulation: Simulation | None
+) -> Arena | None:
+    """Whose memory it is: of an arena whose regions double (`doubles`) with the tensors in it, or of one that is planned. job: of one of the runs."""
+    varying = [dimension for dimension in dimensions if dimension.varies]
+    names = [name for dimension in varying for name in dimension.names]
+    if not doubles:
+        # Each session has its own arenas, and what else it takes beside.
+        beside = tuple(Term(((each.label, 1),)) for each in varying if each.label == SESSIONS)
+        return Arena(doubles=False, beside=beside) if simulation is not None else None
+    # Each further session has an arena with tensors of the same sizes, which are no dimension's.
+    if SESSIONS in names or all(name in OWN or name in job.knobs for name in names):
         return None
-    return Arena(laws.growth_of(planned(points)))
+    plan = planned(points)
+    return Arena(terms=tuple(entry.term for entry in plan.coefficients if entry.term.powers) if plan is not None else ())
 
 
-def planned_arena(labels: Sequence[str]) -> Arena:
-    """The arenas of a runtime that plans them, with these dimensions: each session has its own, and what else it takes beside."""
-    return Arena(doubles=False, beside=tuple(Term(((name, 1),)) for name in labels if name == SESSIONS))
-
-
-def simulated(arena: Arena | None, name: str, simulations: Sequence[Simulation]) -> Arena | None:
+def simulated(arena: Arena | None, name: str, simulation: Simulation | None) -> Arena | None:
     """The arena as the law of that name knows it: none for phases before any tensor has its size, and simulated where it can be."""
     if arena is None or name not in (WARMUP, EXECUTE, PEAK, ANONYMOUS):
         return None
+    if simulation is None:
+        return arena
     last = name != WARMUP
 
-    def of(simulation: Simulation) -> Callable[[At], float]:
+    def size(at: At) -> float:
         # Far beyond all memory a size is no 64-bit integer, which numpy would not take for a number.
-        return lambda at: float(simulation.resident_bytes({label: round(value) for label, value in at.items()})[last])
+        return float(simulation.resident_bytes({label: round(value) for label, value in at.items()})[last])
 
-    return replace(arena, simulated=tuple(of(simulation) for simulation in simulations))
+    return replace(arena, size=size)
 
 
 def of_runs(runs: Sequence[Run]) -> list[Scaled]:
@@ -157,18 +161,12 @@ def _of_search(runs: Sequence[Run]) -> Scaled | None:
     points = [replace(point, at={label: point.at[label] for label in varying}) for point in points]
     bounds = noise(runs[-1])
     main = ALL if together else PEAK
-    moved = shifted([point for point in points if not point.held_out], main, bounds)
-    if moved is not None:
-        others = [kept(point, moved[1]) for point in points if point.held_out]
-        points = [*moved[0], *others]
     points = of_medians(points, main)
     by_plan = planned(points)
-    whose = arena(runtimes.described(job.runtime).arena_doubles(job.knobs), job, dimensions, points)
-    known: Sequence[Simulation] = simulations(_requests(runs, varying), job.runs) if whose is not None else []
+    doubles = runtimes.described(job.runtime).arena_doubles(job.knobs)
     arenas = next((run.search.arenas for run in reversed(runs) if run.search is not None and run.search.arenas is not None), None)
-    again = planned_again(arenas, varying)
-    if again is not None:
-        whose, known = planned_arena(varying), [again]
+    known: Simulation | None = replayed(_requests(runs, varying), job.runs) if doubles else planned_again(arenas, varying)
+    whose = arena(doubles, job, dimensions, points, known)
     made = replace(answer(job, dimensions, points, main, bounds, whose, known), planned=by_plan)
     made = replace(made, against=against(made), **_asked(made, runs))
     made = replace(made, within=within(made))
@@ -268,13 +266,6 @@ def _planned_of(job: Job) -> int | None:
     return job.planned_bytes if 1 <= (job.planned_bytes or 0) <= _HIGHEST else None
 
 
-def kept(point: Measured, most: int | None) -> Measured:
-    """A place that no law was fitted to, beside runs that are taken as if each had kept this much freed memory; None for runs as they are."""
-    if most is None or point.heap_free_bytes is None:
-        return point
-    return replace(point, shift_bytes=max(most - point.heap_free_bytes, 0))
-
-
 def _fixed(label: str, value: int) -> Dimension:
     return Dimension(tuple(label.split("=")), value, value)
 
@@ -290,32 +281,11 @@ def _has(dimensions: Sequence[Dimension], name: str) -> bool:
 
 def series(points: Sequence[Measured], name: str, main: str) -> list[Point]:
     """The points of one law. A run that died of want of memory bounds the main figure, and the phase in which it died."""
-    shifted = name not in (MODEL_LOAD, ALL, CHARGED)
     return [
-        Point(point.at, point.sizes[name] + (point.shift_bytes if shifted else 0), point.least and name in (main, _last(point)))
+        Point(point.at, point.sizes[name], point.least and name in (main, _last(point)))
         for point in points
         if name in point.sizes and not point.held_out and (not point.ended or point.least)
     ]
-
-
-def shifted(points: list[Measured], main: str, noise: tuple[float, float]) -> tuple[list[Measured], int | None] | None:
-    """The points, where runs whose PREPARE left less freed memory in the heap than others by chance have a shift, so that laws need not explain
-    it; and the most freed memory that a run kept, None where the laws are of runs as they are. None alone where the runs do not tell.
-
-    A runtime's peaks come in modes: glibc returns the top of its heap to the kernel or keeps it, as the order of a few calls has it. PREPARE
-    then ends with the same memory in use and another amount of freed memory. Shifted sizes are taken only where they fit a law better.
-    """
-    known = [point for point in points if not point.ended and point.heap_used_bytes and point.heap_free_bytes is not None]
-    used = [point.heap_used_bytes or 0 for point in known]
-    if len(known) < 3 or len(known) < sum(not point.ended for point in points) or max(used) - min(used) > _SAME * max(used):
-        return None
-    most = max(point.heap_free_bytes or 0 for point in known)
-    plain = [replace(point, shift_bytes=0) for point in points]
-    shifted = [replace(point, shift_bytes=most - (point.heap_free_bytes or 0)) if not point.ended else point for point in plain]
-    if all(point.shift_bytes < noise[0] for point in shifted):
-        return plain, most  # all kept as much, so the laws are of such runs anyway
-    by_plain, by_shifted = (laws.simple_score(series(each, main, main), noise) for each in (plain, shifted))
-    return (shifted, most) if by_shifted < by_plain else (plain, None)
 
 
 def _last(point: Measured) -> str:

@@ -31,7 +31,7 @@ from ..plan.graphs.reduced import problem
 from ..programs import runtimes
 from ..programs.commands import Command
 from ..records import store
-from ..records.types import PEAK, PREPARE, STARTUP, Job, Outcome, Requests, Run, Search
+from ..records.types import PEAK, STARTUP, Job, Outcome, Requests, Run, Search
 from ..subjects import orders
 from ..subjects.dimensions import PROCESSES, SESSIONS, THREADS, Space, space, space_of_program
 from ..subjects.order import Order
@@ -141,20 +141,20 @@ class Places:
             point = self._alone(order, count)
         return replace(point, at=at, planned_bytes=planned, held_out=held_out)
 
-    def simulate(self) -> tuple[Search, Sequence[Simulation]]:
-        """The arenas at any place, by different assumptions, and what they are made of: what was recorded in runs that are no measurements, or the
-        buffers of a graph. Nothing where they cannot be simulated."""
+    def simulate(self) -> tuple[Search, Simulation | None]:
+        """The arenas at any place, and what they are made of: what was recorded in runs that are no measurements, or the buffers of a graph. Nothing
+        where they cannot be simulated."""
         if not self._request.simulates or self._variant.command is not None:
-            return Search(), []
+            return Search(), None
         if not self.doubles:
             known = self._delegated()
-            return (Search(), []) if known is None else (Search(arenas=arena_requests.kept_arenas(known)), [arena_requests.Planned(known)])
+            return (Search(), None) if known is None else (Search(arenas=arena_requests.kept_arenas(known)), arena_requests.Planned(known))
         try:
-            recorded, simulations = self._replayed(arena_requests.places(self.space.varying))
-            return Search(requests=recorded), simulations
+            recorded, simulation = self._replayed(arena_requests.places(self.space.varying))
+            return Search(requests=recorded), simulation
         except MemprofError as error:
             self.unsimulated = str(error)
-            return Search(), []
+            return Search(), None
 
     def _delegated(self) -> Delegated | None:
         """The arenas by the graph and its parts: for TFLite's runtimes."""
@@ -176,8 +176,8 @@ class Places:
         """A place with all other dimensions low."""
         return {dimension.label: at.get(dimension.label, dimension.low) for dimension in self.space.varying}
 
-    def _replayed(self, places: Sequence[Mapping[str, int]]) -> tuple[Requests, Sequence[Simulation]]:
-        """Raises MemprofError with the reason why there are none."""
+    def _replayed(self, places: Sequence[Mapping[str, int]]) -> tuple[Requests, Simulation]:
+        """Raises MemprofError with the reason why there is none."""
         if not self._here:
             raise InputError("that is done on this machine only")
         others = [PROCESSES] if self.space.side_by_side else []
@@ -189,13 +189,13 @@ class Places:
         self._progress.say(f"{self.model.name}: recording what is asked of the arena, in {len(places)} runs without it")
         recorded = [(at, arena_requests.record(self._guarded(self._order(at)), sizes)) for at, sizes in zip(places, inputs, strict=True)]
         kept = arena_requests.kept(recorded, arena_requests.heap(self._guarded(self._order(places[0]))))
-        simulations = arena_requests.simulations(kept, self._runs)
-        if kept is None or not simulations:
+        simulation = arena_requests.replayed(kept, self._runs)
+        if kept is None or simulation is None:
             raise InputError(
                 "what is asked of it follows no products of the dimensions: sizes are rounded on the way, which a step in --vary may leave out, "
                 "such as height=64..256:32, or other operators run from place to place"
             )
-        return kept, simulations
+        return kept, simulation
 
     def _inputs(self, at: Mapping[str, int]) -> tuple[int, ...]:
         """The bytes of each of the model's inputs at a place. Raises InputError where its graph cannot be read."""
@@ -324,10 +324,8 @@ def measured(run: Run) -> Measured:
     last = next(mark for mark in reversed(run.marks) if mark.phase in sizes)
     if last.anon_end_bytes is not None:
         sizes[ANONYMOUS] = last.anon_end_bytes
-    prepared = run.mark(PREPARE)
-    heap = (prepared.heap_used_end_bytes, prepared.heap_free_end_bytes) if prepared is not None else (None, None)
     elsewhere = last.rss_end_bytes - last.pss_end_bytes if last.rss_end_bytes and last.pss_end_bytes else None
-    return Measured(run.job.at, sizes, heap_used_bytes=heap[0], heap_free_bytes=heap[1], elsewhere_bytes=elsewhere)
+    return Measured(run.job.at, sizes, elsewhere_bytes=elsewhere)
 
 
 def measured_together(runs: Sequence[Run]) -> Measured | None:

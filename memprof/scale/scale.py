@@ -15,10 +15,10 @@ from ..base.errors import InputError, MeasurementError, UsageError
 from ..base.units import format_bytes
 from ..campaign.progress import Progress, Silent
 from ..laws import design, laws
-from ..laws.log_periodic import Arena
+from ..laws.arena import Arena
 from ..laws.terms import Point
 from ..records import store
-from ..records.types import EXECUTE, PEAK, Search
+from ..records.types import PEAK, Search
 from ..subjects.dimensions import Dimension, parse, space
 from ..subjects.order import Order
 from . import predictions
@@ -74,11 +74,10 @@ class _Scaler:
             )
         self._most = request.points or _MOST_RUNS.get(len(self._varying), _MOST_RUNS_BEYOND)
         self._points: list[Measured] = []
-        self._skipped: list[Mapping[str, int]] = []
+        self._too_large: list[Mapping[str, int]] = []  # places that were not run
         self._remarks: list[str] = []
-        self._simulations: Sequence[Simulation] = []
-        self._unkept = Search()  # what simulations are made of, until a run has kept it
-        self._kept: int | None = None  # the most freed memory that a run kept, where laws are of such runs
+        self._simulation: Simulation | None = None
+        self._unkept = Search()  # what the simulation is made of, until a run has kept it
 
     def check(self) -> None:
         """See the function of that name."""
@@ -123,18 +122,14 @@ class _Scaler:
         for point in itertools.takewhile(lambda point: point.ended, self._points):
             if not point.least:
                 self._progress.say(f"{words_of(point.at)}: {point.ended}")
-        self._unkept, self._simulations = self._places.simulate()
-        candidates = self._candidates()
+        self._unkept, self._simulation = self._places.simulate()
+        # On a fleet as many as are left are measured at once, elsewhere one after another: a run that dies says where not to measure.
+        at_once = self._most if self._request.fleet is not None else 1
         while len(self._points) < self._most:
-            self._shift()
-            series = self._series_for_design()
-            left = [at for at in candidates if at not in self._skipped]
-            chosen = (
-                design.next_place(series, left, noise=self._places.noise, arena=self._main_arena()) if series else next(iter(left), None)
-            )
-            if chosen is None:
+            chosen = list(itertools.islice(self._places_left(), min(at_once, self._most - len(self._points))))
+            if not chosen:
                 break
-            self._measure([chosen])
+            self._measure(chosen)
 
     def _fixed(self) -> Iterator[str]:
         """The dimensions that the model's file fixes, where each other value is refused: the highest, and the nearest too."""
@@ -154,7 +149,7 @@ class _Scaler:
         return bool(others) and all(point.ended and not point.least for point in others)
 
     def _keep_with_search(self, line: bytes) -> None:
-        """Keep a run with what was asked, and what simulations are made of since the last one."""
+        """Keep a run with what was asked, and what a simulation is made of since the last one."""
         run = store.decode(line, "a run")
         known = run.search or Search()
         asked = replace(
@@ -163,10 +158,6 @@ class _Scaler:
         self._unkept = Search()
         self._keep(line if asked == known else store.encode(replace(run, search=asked)))
 
-    def _series_for_design(self) -> list[list[Point]]:
-        series = [self._series(name) for name in dict.fromkeys((self._main, *([EXECUTE] if self._main == PEAK else [])))]
-        return [points for points in series if any(not point.least for point in points)]
-
     def _measure(self, places: Sequence[Mapping[str, int]], *, held_out: bool = False) -> list[Measured]:
         """The points at places: one after another, or on a fleet at once."""
         if self._request.fleet is not None:
@@ -174,7 +165,7 @@ class _Scaler:
         points = []
         for at in places:
             if self._would_not_fit(at):
-                self._skipped.append(at)
+                self._too_large.append(at)
                 points.append(Measured(at, {}, "not run: it would need more memory than this machine has free", held_out=held_out))
                 self._progress.say(f"{words_of(at)}: {points[-1].ended}")
             else:
@@ -182,12 +173,8 @@ class _Scaler:
         return points
 
     def _noted(self, point: Measured) -> Measured:
-        at, words = point.at, words_of(point.at)
-        if point.held_out:
-            point = predictions.kept(point, self._kept)
+        words = words_of(point.at)
         self._points.append(point)
-        if point.ended and not point.least:
-            self._skipped.append(at)
         size = point.sizes.get(self._main)
         at_least = "at least " if point.least else ""
         seen = f"{self._main} {at_least}{format_bytes(size)}" if size else ""
@@ -209,31 +196,27 @@ class _Scaler:
     def _lowest(self) -> dict[str, int]:
         return {dimension.label: dimension.low for dimension in self._varying}
 
-    def _ranges(self) -> dict[str, tuple[int, int]]:
-        return {dimension.label: (dimension.low, dimension.last) for dimension in self._varying}
+    def _ranges(self) -> dict[str, design.Range]:
+        return {dimension.label: (dimension.low, dimension.last, dimension.step) for dimension in self._varying}
 
-    def _candidates(self) -> list[dict[str, int]]:
-        most = {1: 24, 2: 12}.get(len(self._varying), 7)
-        values = [design.values_of(dimension.low, dimension.high, dimension.step, most) for dimension in self._varying]
-        labels = [dimension.label for dimension in self._varying]
-        return [dict(zip(labels, chosen, strict=True)) for chosen in itertools.product(*values)]
+    def _places_left(self) -> Iterator[Mapping[str, int]]:
+        """The places of the design that were not measured, but for those that need no less memory than one which had too little."""
+        measured = [point.at for point in self._points]
+        dead = [point.at for point in self._points if point.least] + self._too_large
+        for at in design.places(self._ranges()):
+            if at not in measured and all(any(at[name] < low[name] for name in at) for low in dead):
+                yield at
 
     # -- the answer
 
     def _series(self, name: str) -> list[Point]:
         return predictions.series(self._points, name, self._main)
 
-    def _shift(self) -> None:
-        shifted = predictions.shifted(self._points, self._main, self._places.noise)
-        if shifted is not None:
-            self._points, self._kept = shifted
-
     def _answer(self) -> Scaled:
         job = self._places.job
         assert job is not None
-        self._shift()
         noise = self._places.noise
-        answer = predictions.answer(job, self._places.space.dimensions, self._points, self._main, noise, self._arena(), self._simulations)
+        answer = predictions.answer(job, self._places.space.dimensions, self._points, self._main, noise, self._arena(), self._simulation)
         answer = replace(
             answer,
             predictions=tuple(answer.predict(self._request.predictions)),
@@ -249,7 +232,7 @@ class _Scaler:
             token_costs = []
             self._remark(f"{error}.")
         unplanned = answer.unplanned
-        unsimulated = self._places.unsimulated or ("it is not near the measured points" if self._simulations else "")
+        unsimulated = self._places.unsimulated or ("it is not near the measured points" if self._simulation else "")
         if unsimulated and self._places.doubles and self._arena() is not None and not (answer.law is not None and answer.law.simulated):
             if unsimulated == unplanned:
                 unplanned = f"the arena is not simulated, and {unplanned}"
@@ -265,13 +248,11 @@ class _Scaler:
         return replace(answer, findings=told, remarks=tuple(self._remarks))
 
     def _arena(self) -> Arena | None:
-        if self._places.doubles:
-            assert self._places.job is not None
-            return predictions.arena(True, self._places.job, self._places.space.dimensions, self._points)
-        return predictions.planned_arena(list(self._lowest())) if self._simulations else None
+        assert self._places.job is not None
+        return predictions.arena(self._places.doubles, self._places.job, self._places.space.dimensions, self._points, self._simulation)
 
     def _main_arena(self) -> Arena | None:
-        return predictions.simulated(self._arena(), self._main, self._simulations)
+        return predictions.simulated(self._arena(), self._main, self._simulation)
 
     def _remark(self, sentence: str) -> None:
         if sentence not in self._remarks:
@@ -288,13 +269,7 @@ class _Scaler:
         wanted: list[Mapping[str, int]] = [{label: at[label] for label in labels} for at in self._request.predictions]
         wanted += [row.place(labels) for row in answer.within if row.confirmable]
         if not wanted and answer.law is not None:
-            place = design.next_place(
-                self._series_for_design(),
-                [at for at in self._candidates() if at not in self._skipped],
-                noise=self._places.noise,
-                arena=self._main_arena(),
-            )
-            wanted = [place] if place is not None else []
+            wanted = list(itertools.islice(self._places_left(), 1))
         distinct = {tuple(sorted(at.items())): at for at in wanted}
         seen = self._measure(list(distinct.values()), held_out=True)
         for point in seen:
@@ -310,5 +285,5 @@ class _Scaler:
 
 def _expected(answer: Scaled, point: Measured) -> bool:
     """Whether a point lies in the interval of its prediction, or has none."""
-    size = point.sizes[answer.main] + point.shift_bytes
+    size = point.sizes[answer.main]
     return all(prediction.low_bytes <= size <= prediction.high_bytes for prediction in answer.predict([point.at]))

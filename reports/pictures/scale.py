@@ -39,7 +39,6 @@ _MOST_INCHES_OF_LAW = 6.0  # in the line under the title, after the runtime and 
 _PLACES = 160
 # Farther than so many times the measured range a place leaves no room for all others, and so does a limit above all.
 _FARTHEST, _HIGHEST = 4, 3
-_SEEN = 0.02  # a share of the height that is more than a point's own
 _ROOM = 1.1  # of the law, for its interval; a wider one would leave no room for the law
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 _MARKERS = ("o", "s", "^", "D")
@@ -107,10 +106,6 @@ class _Drawn:
         """The limit, None where there is none or it lies far above all else."""
         limit = self.scaled.within_bytes
         return limit if limit is not None and limit <= _HIGHEST * self.high_bytes else None
-
-    def shows_shift(self, point: Measured) -> bool:
-        """Whether the freed memory that a run did not keep is large enough to be seen."""
-        return point.shift_bytes > _SEEN * self.high_bytes
 
     def look(self, at: At) -> dict[str, Any]:
         """Colour and marker of a measured place."""
@@ -272,8 +267,6 @@ def _point(axes: Axes, drawn: _Drawn, point: Measured, size: Unit) -> None:
     look = drawn.look(point.at)
     x, height = point.at[drawn.name], point.sizes[drawn.scaled.main]
     axes.plot([x], [height / size.size], zorder=4, **{**look, **(_HELD_OUT if point.held_out else {})})
-    if drawn.shows_shift(point):
-        axes.plot([x] * 2, [height / size.size, (height + point.shift_bytes) / size.size], color=look["color"], linewidth=0.9, zorder=3)
     if point.least:
         axes.annotate("at least", (x, height / size.size), (0, 6), textcoords="offset points", fontsize=style.SMALL)
 
@@ -316,8 +309,6 @@ def _legend(drawn: _Drawn) -> list[Entry]:
             entries.append(Entry("beyond the measured range", line={"linestyle": _DASHED, "linewidth": 1.3}))
     if drawn.predictions:
         entries.append(Entry("predicted, with 95%", line=_PREDICTED))
-    if any(drawn.shows_shift(point) for point in drawn.points):
-        entries.append(Entry("freed memory that the run did not keep, by chance", line={"linewidth": 0.9}))
     if drawn.limit_bytes:
         entries.append(Entry(f"limit {format_bytes(drawn.limit_bytes)}", line=_LIMIT))
         if drawn.largest:

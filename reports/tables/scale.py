@@ -240,11 +240,6 @@ def notes(scaled: Scaled) -> list[str]:
             f"Up to about {change.dimension}={change.value} {change.before} makes the peak, beyond it {change.after}"
             + (f" (with {others})." if others else ".")
         )
-    for named in scaled.laws:
-        if named.law is not None and not (scaled.changes and named.name == scaled.main):
-            said += [
-                f"The law of {named.name} changes at about {dimension}={format_number(place)}." for dimension, place in named.law.changes
-            ]
     planned = [named.name for named in scaled.laws if named.law is not None and named.law.planned]
     if planned:
         said.append(
@@ -298,7 +293,6 @@ def _law(law: Law | None) -> Mapping[str, object] | None:
         "error": law.error,
         "points": law.points,
         "ranges": law.ranges,
-        "changes": law.changes,
         "steps": law.steps,
         "simulated": law.simulated,
     }

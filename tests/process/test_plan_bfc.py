@@ -72,7 +72,7 @@ def test_predictions_follow_simulated_arena():
     assert len(kept) == 4  # the runs that were recorded are no measurements
     (point,) = [point for point in answer.points if point.held_out]
     (predicted,) = answer.predict([point.at])
-    assert predicted.bytes == pytest.approx(point.sizes[answer.main] + point.shift_bytes, rel=0.05)
+    assert predicted.bytes == pytest.approx(point.sizes[answer.main], rel=0.05)
     assert "Predictions do not come from it, but from the simulated arena" in tables.render(answer, format="text")
     # Kept runs have what was asked of the arena, and predict the same.
     (again,) = predictions.of_runs([store.decode(line, "a run") for line in kept])
@@ -100,7 +100,7 @@ def test_unsimulated_request_not_recorded(words, reason, monkeypatch):
     settings, others = apart({"dimensions": (parse("batch=1..8"), parse("sequence=16..128")), **words})
     request = ScaleRequest(one(folder / "net.onnx", "onnxruntime", **settings), **others)
     places = runs.Places(request, Silent(), lambda line: None)
-    assert (places.simulate(), places.unsimulated) == ((Search(), []), reason)
+    assert (places.simulate(), places.unsimulated) == ((Search(), None), reason)
 
 
 def test_missing_onnx_package_said_first(monkeypatch):
@@ -134,5 +134,5 @@ def test_simulation_needs_recorded_requests(monkeypatch, tmp_path):
     progress.say = said.append
     request = ScaleRequest(one(folder / "net.onnx", "onnxruntime"), (parse("batch=1..8"), parse("sequence=16..128")))
     places = runs.Places(request, progress, lambda line: None)
-    assert places.simulate() == (Search(), []) and "there is no C compiler here" in places.unsimulated
+    assert places.simulate() == (Search(), None) and "there is no C compiler here" in places.unsimulated
     assert said == ["net.onnx: recording what is asked of the arena, in 5 runs without it"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.bfc_arena import asked, recorded
 from support.sample_runs import MIB
 
-from memprof.laws.log_periodic import Arena as Doubling
+from memprof.laws.arena import Arena as Doubling
 from memprof.plan.arenas import requests
 from memprof.plan.arenas.bfc import Arena, planned_block
 from memprof.plan.arenas.heap import Heap
@@ -228,6 +228,5 @@ def test_simulated_size_beyond_memory():
         def resident_bytes(self, at):
             return 1 << 70, 1 << 70
 
-    assert predictions.simulated(Doubling(), MODEL_LOAD, [Endless()]) is None
-    (simulated,) = predictions.simulated(Doubling(), PEAK, [Endless()]).simulated
-    assert isinstance(simulated({"a": 1e12}), float)
+    assert predictions.simulated(Doubling(), MODEL_LOAD, Endless()) is None
+    assert isinstance(predictions.simulated(Doubling(), PEAK, Endless()).size({"a": 1e12}), float)

@@ -168,6 +168,15 @@ def test_peak_phase_changes_with_size():
     assert "the most of MODEL_LOAD and EXECUTE" in text
 
 
+def test_phase_below_peak_not_extrapolated():
+    places = line("a", 1, 64, 20, 40)
+    prepare = laws.law(measured(lambda a: 50 + 0.01 * a * a, places), noise=(1000.0, 1e-5))
+    peak = laws.law(measured(lambda a: 100 + 0.2 * a, places), noise=(1000.0, 1e-5))
+    named = (Named(PEAK, peak), Named("PREPARE", prepare), Named("EXECUTE", peak))
+    assert prepare.predict({"a": 300}).bytes > peak.predict({"a": 300}).bytes
+    assert scaled.predicted(PEAK, named, line("a", 300))[0].bytes == pytest.approx(160 * MIB)
+
+
 @pytest.mark.parametrize(
     ("slope", "sentence"),
     [
@@ -196,29 +205,6 @@ def test_token_cost_beside_kv_cache(slope, sentence, monkeypatch):
 
     assert sentence in finding
     assert asked_types == ["q8_0"]
-
-
-def test_law_without_chance_kept_memory():
-    noise = (0.1 * MIB, 0.001)
-    kept = {1: 14, 64: 14, 20: 5, 40: 14, 7: 5, 50: 14}
-    points = [
-        Measured({"a": a}, {PEAK: int((80 + 0.5 * a + free - 14) * MIB)}, heap_used_bytes=47 * MIB, heap_free_bytes=free * MIB)
-        for a, free in kept.items()
-    ]
-
-    shifted, most = predictions.shifted(points, PEAK, noise)
-
-    assert [point.shift_bytes // MIB for point in shifted] == [14 - free for free in kept.values()]
-    assert most == 14 * MIB
-    law = laws.law(predictions.series(shifted, PEAK, PEAK), noise=noise)
-    assert law.coefficient("a").bytes == pytest.approx(0.5 * MIB, rel=0.02)
-    # Where the heap in use differs, its rest is no chance.
-    assert predictions.shifted([replace(point, heap_used_bytes=(47 + point.at["a"]) * MIB) for point in points], PEAK, noise) is None
-
-    # Laws of runs that all kept as much are of such runs too, and a run that keeps less is compared as if it had.
-    same = [replace(point, heap_free_bytes=14 * MIB) for point in points]
-    assert predictions.shifted(same, PEAK, noise) == (same, 14 * MIB)
-    assert predictions.kept(replace(points[0], heap_free_bytes=5 * MIB), 14 * MIB).shift_bytes == 9 * MIB
 
 
 def test_runs_without_law_left_out():
