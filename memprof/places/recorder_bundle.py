@@ -67,8 +67,8 @@ def _zipped(sources: dict[str, bytes]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name, source in sources.items():
-            archive.writestr(name, source)
-            archive.writestr(name + "c", _bytecode(source, name))
+            archive.writestr(zipfile.ZipInfo(name), source)  # without the time, so that the same sources are the same bytes
+            archive.writestr(zipfile.ZipInfo(name + "c"), _bytecode(source, name))
     return packed.getvalue()
 
 
