@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from ..records.types import Job, Run
+
+Keep = Callable[[bytes], None]  # takes each Run as a line of a runs file
 
 
 class Progress(Protocol):

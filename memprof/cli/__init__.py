@@ -15,13 +15,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..base.errors import EXIT_DEFECT, EXIT_INTERRUPTED, MemprofError, out_of_memory
 from ..base.terminal_text import plain
 from ..base.thread_limits import load_numpy
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ..records.store import Loaded
 
 # section: name: (module of this folder, first line of its help), so that --help imports none of them.
 _COMMANDS = {
@@ -107,7 +112,7 @@ class Lazy(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def load_runs(*files: str) -> Any:
+def load_runs(*files: str) -> Loaded:
     """The content of runs files; their warnings are said on standard error."""
     from ..records import store
 
@@ -117,14 +122,14 @@ def load_runs(*files: str) -> Any:
     return loaded
 
 
-def report(name: str) -> Any:
+def report(name: str) -> ModuleType:
     """A module of reports, by name: no static import crosses that wall, and pandas is not imported before it is needed."""
     if name.startswith(("pictures", "page", "frame", "heap.p")):
         load_numpy()
     return import_module(f"memprof.reports.{name}")
 
 
-def write(target: str | None, writer: Callable[[Path], Any]) -> None:
+def write(target: str | None, writer: Callable[[Path], object]) -> None:
     """Write a report's file, whole or not at all: `writer` is called with a draft's path, and the draft gets the target's name when all is written.
 
     Raises UsageError without a target, InputError if it cannot be written or is a runs file.
@@ -242,7 +247,7 @@ def talk(sentence: str) -> None:
     click.echo(f"memprof: {plain(sentence)}", err=True)
 
 
-def _guarded(call: Callable[[], Any]) -> int:
+def _guarded(call: Callable[[], object]) -> int:
     try:
         code = call()
         sys.stdout.flush()

@@ -8,12 +8,17 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 from ..base.errors import EXIT_INTERRUPTED, UsageError
 from .subject import VERBOSE, Shared, subject
+
+if TYPE_CHECKING:
+    from ..campaign.progress import Keep, Progress
+    from ..fleet.search_client import Machines
+    from ..places.place import Place
 
 APPEND = click.option("--append", is_flag=True, cls=Shared, help="Add to an existing file.")
 OUTPUT = click.option("-o", "--output", metavar="RUNS.jsonl", cls=Shared, help="Keep every run here.")
@@ -34,6 +39,13 @@ class Showing:
     unit: str | None
     as_json: bool
     verbose: bool
+
+
+class Answer(Protocol):
+    """What a question ends with. interrupted: by Ctrl-C or SIGTERM."""
+
+    @property
+    def interrupted(self) -> bool: ...
 
 
 def shown(function: Any) -> Any:
@@ -64,10 +76,10 @@ def _with(every: Sequence[Callable[[Any], Any]], function: Any) -> Any:
 
 def answer(
     kind: str,
-    seek: Callable[[Any, Any], Any],
+    seek: Callable[[Progress, Keep], Answer],
     showing: Showing,
-    place: Any = None,
-    fleet: Any = None,
+    place: Place | None = None,
+    fleet: Machines | None = None,
 ) -> int:
     """Call seek(progress, keep), which measures, and print and draw its result; the exit code. kind: the name of the modules of reports for it.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,6 +24,10 @@ from .subject import (
     refused_option,
     say_compiling,
 )
+
+if TYPE_CHECKING:
+    from ..campaign.progress import Keep, Progress
+    from ..places.place import RecorderKind
 
 _EPILOG = """\b
 Examples:
@@ -91,7 +95,7 @@ def command(
     log: str | None,
     phase_regexes: tuple[str, ...],
     interval: str,
-    recorder: Any,
+    recorder: RecorderKind | None,
     name: str | None,
     on: str | None,
     remote_dir: str | None,
@@ -117,7 +121,7 @@ def command(
         measured: list[Run] = []
         recordings = recordings_of(output, keep_recording)
 
-        def measure(progress: Any, keep: Any) -> Iterator[Run]:
+        def measure(progress: Progress, keep: Keep) -> Iterator[Run]:
             for run in attach.measure(job, process, progress, keep, recorder or place.recorder, place, followed, recordings):
                 measured.append(run)
                 yield run

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .subject import place_options, reaching, refuse_process
+
+if TYPE_CHECKING:
+    from ..gate.request import GateRequest
 
 _EPILOG = """\b
 Examples:
@@ -109,7 +112,7 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], on: str | 
     return decision.exit_code
 
 
-def _request(heads: tuple[str, ...], output: str | None, thresholds: tuple[str, ...], **fields: Any) -> Any:
+def _request(heads: tuple[str, ...], output: str | None, thresholds: tuple[str, ...], **fields: Any) -> GateRequest:
     from ..gate.request import GateRequest
     from ..verdicts.verdicts import parse_limits
     from .subject import unused_path

@@ -12,6 +12,9 @@ from .answers import APPEND, OUTPUT, Showing, answer, question
 from .subject import Question, Words, place_options, reaching
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ..campaign.progress import Keep, Progress
     from ..grow.grow import GrowRequest
     from ..subjects.suite import Suite
 
@@ -72,7 +75,7 @@ def _grown(request: GrowRequest, showing: Showing, why: bool, who: bool) -> int:
     from ..grow import grow
 
     answers: list[grow.Grown] = []
-    lookers: list[Any] = []
+    lookers: list[ModuleType] = []
     if why:
         from ..grow import cause
 
@@ -84,7 +87,7 @@ def _grown(request: GrowRequest, showing: Showing, why: bool, who: bool) -> int:
     for looker in lookers:
         looker.check(request)
 
-    def seek(progress: Any, keep: Any) -> grow.Grown:
+    def seek(progress: Progress, keep: Keep) -> grow.Grown:
         answers.append(grow.grow(request, progress, keep, so_far))
         for looker in lookers if not answers[0].interrupted else ():
             answers.append(looker.explained(request, answers[-1], progress))

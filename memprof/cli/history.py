@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ..base.errors import EXIT_OK, EXIT_REGRESSION, InputError, MeasurementError, UndecidedError, UsageError
+
+if TYPE_CHECKING:
+    from ..versions.history_file import History
 
 _EPILOG = """\b
 Examples:
@@ -135,7 +138,7 @@ def prune(gone: bool, keep: int | None, folder: str) -> None:
     click.echo(f"{counted(len(paths), 'file')} of {len(loaded.points)} removed")
 
 
-def _read(folder: str, names: tuple[str, ...]) -> Any:
+def _read(folder: str, names: tuple[str, ...]) -> History:
     from ..versions import history_file
     from ..versions import history_folder as kept
 
@@ -154,7 +157,7 @@ def _known(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(metrics.metric(name).name for name in names)
 
 
-def _shown(history: Any, names: tuple[str, ...], phase: str | None) -> tuple[str, str]:
+def _shown(history: History, names: tuple[str, ...], phase: str | None) -> tuple[str, str]:
     """The metric and phase of the table."""
     from ..base.errors import near_or_all
     from ..records.types import PEAK

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..base.units import parse_bandwidth, parse_bytes, parse_duration_ns
+
+if TYPE_CHECKING:
+    from ..plan.analysis import Planned, Question
 
 _EPILOG = """\b
 Examples:
@@ -99,7 +102,7 @@ def _planned(
     gradients: str | None = None,
     limit: str = "10s",
     inline: bool = True,
-) -> tuple[Any, Any]:
+) -> tuple[Planned, Question]:
     """The plan of a model, and the question it answers."""
     from ..plan.analysis import Question, planned
     from ..plan.graphs.read import read

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
 from ..base.terminal_text import plain
 from ..base.units import counted, format_bytes, format_duration
+from ..campaign.progress import Keep, Progress
 from ..records import store
 from ..records.metrics import METRICS, exact, swapped, value
 from ..records.types import PEAK, Job, Run
@@ -132,7 +132,7 @@ class Transfers:
         click.echo(f"\r\033[K{text}" if self._terminal else text, err=True, nl=done)
 
 
-def showing_output(keep: Callable[[bytes], None], progress: Plain | Bar) -> Callable[[bytes], None]:
+def showing_output(keep: Keep, progress: Progress) -> Keep:
     """`keep`, which also shows the kept output of a run that failed: the last 4 KiB that its child printed."""
 
     def kept(line: bytes) -> None:

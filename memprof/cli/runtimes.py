@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import click
 
@@ -94,7 +93,7 @@ def install(name: str, beside: tuple[str, ...], python: str | None, yes: bool, a
 
     runtime, version = installation.parse(name)
 
-    def agree(estimate: Any) -> None:
+    def agree(estimate: installation.Estimate) -> None:
         if yes or estimate.bytes < _LARGE:
             return
         torch = next((file for file in estimate.files if file.name == "torch"), None)

@@ -11,8 +11,9 @@ from .answers import APPEND, OUTPUT, Showing, answer, question
 from .subject import Question, Words, machines_option, place_or_fleet_options, reaching
 
 if TYPE_CHECKING:
+    from ..campaign.progress import Keep, Progress
     from ..fleet.search_client import Machines
-    from ..scale.answer import ScaleRequest
+    from ..scale.answer import Scaled, ScaleRequest
     from ..subjects.suite import Suite
 
 _EPILOG = """\b
@@ -73,7 +74,7 @@ def command(
         request = _request(subject.suite(place, fleet is not None, varied), fleet=several, **words)
         undecided = ""
 
-        def seek(progress: Any, keep: Any) -> Any:
+        def seek(progress: Progress, keep: Keep) -> Scaled:
             nonlocal undecided
             result = scale.scale(request, progress, keep)
             undecided = result.undecided

@@ -6,7 +6,7 @@ import functools
 import os
 import textwrap
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -19,7 +19,9 @@ from ..base.errors import EXIT_INTERRUPTED, MeasurementError, MemprofError, Usag
 from ..subjects.settings import SETTINGS, Setting, fields
 
 if TYPE_CHECKING:
+    from ..campaign.progress import Keep, Progress
     from ..places.place import Place
+    from ..records.types import Run
     from ..subjects.suite import Suite
 
 # In the context of a command: the words behind `--`, and whether all options are explained.
@@ -215,7 +217,7 @@ machines_option = click.option(
 
 
 @contextmanager
-def reaching(on: str | None, remote_dir: str | None, python: str | None = None, leases: bool = True) -> Iterator[Any]:
+def reaching(on: str | None, remote_dir: str | None, python: str | None = None, leases: bool = True) -> Iterator[Place]:
     """The place of --on, for as long as the block lasts. python, leases: see memprof.places.connection.Connection."""
     from ..places.parse import reached
     from .progress import Transfers
@@ -224,7 +226,7 @@ def reaching(on: str | None, remote_dir: str | None, python: str | None = None, 
         yield place
 
 
-def say_compiling(place: Any, recorder: str | None = None) -> None:
+def say_compiling(place: Place, recorder: str | None = None) -> None:
     """Say that the recorder in C will be compiled now, if it will. recorder: that the user chose, None for the place's own."""
     from ..base.errors import InputError
     from ..programs import recorder_build
@@ -254,7 +256,7 @@ VERBOSE = click.option("--verbose", is_flag=True, cls=Shared, help="Show all out
 
 
 def measure_suite(
-    suite: Any,
+    suite: Suite,
     output: str | None,
     append: bool,
     above_baseline: bool,
@@ -270,8 +272,8 @@ def measure_suite(
 
     planned = plan(suite)
 
-    def measure(progress: Any, keep: Any) -> Any:
-        orders, there = planned.orders, list[Any]()
+    def measure(progress: Progress, keep: Keep) -> Iterator[Run]:
+        orders, there = planned.orders, list[Run]()
         if output is not None and append:
             orders, there = resume.unfinished(orders, Path(output), progress.say)
         if orders:
@@ -286,7 +288,7 @@ def measure_suite(
 
 
 def keep_runs(
-    measure: Any,
+    measure: Callable[[Progress, Keep], Iterable[Run]],
     output: str | None,
     append: bool,
     as_json: bool,
@@ -304,7 +306,7 @@ def keep_runs(
     from . import talk
     from .progress import chosen
 
-    runs: list[Any] = []
+    runs: list[Run] = []
     stopped: MemprofError | OSError | KeyboardInterrupt | None = None
     path = Path(output) if output else unused_path()
     with keeping(path, talk, append=append) as keep:
@@ -334,7 +336,7 @@ def unused_path() -> Path:
     return next(free for number in count(1) if not (free := path if number == 1 else path.with_stem(f"{path.stem}-{number}")).exists())
 
 
-def _report(runs: list[Any], above_baseline: bool, as_json: bool, brief: bool) -> None:
+def _report(runs: Sequence[Run], above_baseline: bool, as_json: bool, brief: bool) -> None:
     from . import report
 
     # Imported only now that the last child has ended.

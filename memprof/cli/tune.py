@@ -14,9 +14,10 @@ from .answers import Showing, answer, question
 from .subject import Question, Words, machines_option, place_or_fleet_options, reaching
 
 if TYPE_CHECKING:
+    from ..campaign.progress import Keep, Progress
     from ..fleet.search_client import Machines
     from ..subjects.suite import Suite
-    from ..tune.answer import TuneRequest
+    from ..tune.answer import Tuned, TuneRequest
 
 _EPILOG = """\b
 Examples:
@@ -84,7 +85,7 @@ def command(
         request = _request(subject.suite(place, fleet is not None), fleet=several, **words)
         earlier = store.load([showing.output]).runs if showing.output and showing.append and Path(showing.output).exists() else ()
 
-        def seek(progress: Any, keep: Any) -> Any:
+        def seek(progress: Progress, keep: Keep) -> Tuned:
             return tuner.tune(request, progress, keep, earlier)
 
         return answer("tune", seek, showing, place, several)
