@@ -273,7 +273,8 @@ def measure_suite(
     planned = plan(suite)
 
     def measure(progress: Progress, keep: Keep) -> Iterator[Run]:
-        orders, there = planned.orders, list[Run]()
+        orders = planned.orders
+        there: Sequence[Run] = ()
         if output is not None and append:
             orders, there = resume.unfinished(orders, Path(output), progress.say)
         if orders:
