@@ -391,13 +391,9 @@
         pen.lineWidth = 1.5;
         pen.strokeRect(q1, upper, q3 - q1, lower - upper);
         pen.beginPath();
-        for (const [x, from, to] of [[half, upper, lower], [left, upper + 5, lower - 5], [right, upper + 5, lower - 5]]) {
-          pen.moveTo(x, from);
-          pen.lineTo(x, to);
-        }
-        for (const [from, to] of [[left, q1], [q3, right]]) {
-          pen.moveTo(from, base);
-          pen.lineTo(to, base);
+        for (const [x, y, endX, endY] of [[half, upper, half, lower], [left, base, q1, base], [q3, base, right, base]]) {
+          pen.moveTo(x, y);
+          pen.lineTo(endX, endY);
         }
         pen.stroke();
       },

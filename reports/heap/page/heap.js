@@ -382,20 +382,16 @@
     return Math.max(0, file.time.findLastIndex((time) => time <= at.at(x + NEAR)));
   }
 
-  function nearestTree(place, point) {
-    const file = data.files[place];
-    let best = -1;
-    file.tree.forEach((tree, other) => {
-      if (tree >= 0 && (best < 0 || Math.abs(file.time[other] - file.time[point]) < Math.abs(file.time[best] - file.time[point]))) best = other;
-    });
-    return best;
-  }
+  // The snapshots of a file that have a tree.
+  const withTree = (file) => file.tree.flatMap((tree, point) => (tree < 0 ? [] : [point]));
 
+  // Shows the tree of a snapshot, or that of the nearest that has one.
   function choose(place, point) {
     const file = data.files[place];
     const view = state.files[place];
-    const chosen = file.tree[point] >= 0 ? point : nearestTree(place, point);
-    if (chosen < 0) {
+    const away = (other) => Math.abs(file.time[other] - file.time[point]);
+    const chosen = file.tree[point] < 0 ? withTree(file).sort((a, b) => away(a) - away(b))[0] : point;
+    if (chosen === undefined) {
       say("No snapshot of this profile has a tree");
       return;
     }
@@ -791,29 +787,32 @@
       tip(event);
       mark(place, "hover", -1);
     });
-    for (const button of tree.closest("figure").querySelectorAll("button")) button.addEventListener("click", () => walkTo(place, Number(button.value)));
+    let wide = tree.clientWidth;
+    const watch = new ResizeObserver(() => {
+      if (tree.clientWidth !== wide) drawTree(place);
+      wide = tree.clientWidth;
+    });
+    watch.observe(tree);
+    for (const button of tree.closest("figure").querySelectorAll("button")) button.addEventListener("click", () => walk(place, Number(button.value)));
   }
 
-  function walkTo(place, by) {
-    const { tree } = data.files[place];
-    const view = state.files[place];
-    for (let point = view.point + by; point >= 0 && point < tree.length; point += by)
-      if (tree[point] >= 0) {
-        choose(place, point);
-        return;
-      }
+  // Walks the snapshots that have a tree.
+  function walk(place, by) {
+    const points = withTree(data.files[place]);
+    const next = points[points.indexOf(state.files[place].point) + by];
+    if (next !== undefined) choose(place, next);
   }
 
   function chartKeys(place, event) {
-    const { tree, shown } = data.files[place];
+    const points = withTree(data.files[place]);
     const act = {
-      ArrowLeft: () => walkTo(place, -1),
-      ArrowRight: () => walkTo(place, 1),
-      Home: () => choose(place, tree.findIndex((number) => number >= 0)),
-      End: () => choose(place, tree.findLastIndex((number) => number >= 0)),
-      p: () => choose(place, shown),
+      ArrowLeft: () => walk(place, -1),
+      ArrowRight: () => walk(place, 1),
+      Home: () => choose(place, points[0]),
+      End: () => choose(place, points[points.length - 1]),
+      p: () => choose(place, data.files[place].shown),
     }[event.key];
-    if (!act || !tree.some((number) => number >= 0) || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!act || !points.length || event.ctrlKey || event.metaKey || event.altKey) return;
     act();
     event.preventDefault();
   }
@@ -844,12 +843,6 @@
         $("search").focus();
         event.preventDefault();
       }
-    });
-    let wide = innerWidth;
-    addEventListener("resize", () => {
-      if (innerWidth === wide) return; // a phone's bars come and go
-      wide = innerWidth;
-      drawAll();
     });
   }
 
