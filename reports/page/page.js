@@ -46,8 +46,7 @@
   // At most MOST_DRAWN of these are drawn, and the section says how many are not.
   function limited(section, groups) {
     const left = groups.length - MOST_DRAWN;
-    const words = left === 1 ? "1 more is not drawn: hide some of the others above to see it." : `${left} more are not drawn: hide some of the others above to see them.`;
-    $(section).querySelector(".undrawn").textContent = left > 0 ? words : "";
+    $(section).querySelector(".undrawn").textContent = left > 0 ? `Not drawn: ${left} more. Hide some of the others above to see them.` : "";
     return groups.slice(0, MOST_DRAWN);
   }
 

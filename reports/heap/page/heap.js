@@ -162,19 +162,15 @@
     return laidOut(nodes);
   }
 
+  // Gives each node its place, in bytes from the left: children stand in its width, the larger first. A node comes after its parent.
   function laidOut(nodes) {
     nodes[0].x = 0;
-    nodes[0].depth = 0;
-    const todo = [0];
-    while (todo.length) {
-      const node = nodes[todo.pop()];
+    for (const node of nodes) {
       node.children.sort((a, b) => (nodes[a].key === BELOW) - (nodes[b].key === BELOW) || nodes[b].bytes - nodes[a].bytes);
       let x = node.x;
       for (const child of node.children) {
         nodes[child].x = x;
-        nodes[child].depth = node.depth + 1;
         x += nodes[child].bytes;
-        todo.push(child);
       }
     }
     return { nodes };
@@ -182,42 +178,23 @@
 
   // -- search
 
-  function matcher() {
-    const wanted = state.search.trim().toLowerCase();
-    if (!wanted) return null;
-    const hits = new Map();
-    return (node) => {
-      if (node.parent < 0 || node.key === BELOW) return false;
-      let hit = hits.get(node.key);
-      if (hit === undefined) {
-        const name = named(node);
-        hit = `${name.full}\n${name.text}\n${name.module}\n${name.source}`.toLowerCase().includes(wanted);
-        hits.set(node.key, hit);
-      }
-      return hit;
-    };
-  }
-
   // The matching nodes, and the bytes of the outermost of them, for a match contains the matches below it.
-  function matches(layout) {
-    const hits = matcher();
-    const marked = new Uint8Array(layout.nodes.length);
-    if (!hits) return { marked, count: 0, size: 0, any: false };
-    let count = 0;
-    let size = 0;
-    const todo = [[0, false]];
-    while (todo.length) {
-      const [place, inside] = todo.pop();
-      const node = layout.nodes[place];
-      const hit = hits(node);
-      if (hit) {
-        marked[place] = 1;
-        count++;
-        if (!inside) size += node.bytes;
-      }
-      for (const child of node.children) todo.push([child, inside || hit]);
-    }
-    return { marked, count, size, any: true };
+  function matches({ nodes }) {
+    const wanted = state.search.trim().toLowerCase();
+    const found = { marked: new Uint8Array(nodes.length), count: 0, size: 0, any: wanted !== "" };
+    if (!found.any) return found;
+    const inside = new Uint8Array(nodes.length);
+    nodes.forEach((node, place) => {
+      const { text, full, module, source } = named(node);
+      const hit = node.key >= 0 && `${full}\n${text}\n${module}\n${source}`.toLowerCase().includes(wanted);
+      const within = node.parent >= 0 && inside[node.parent];
+      inside[place] = within || hit;
+      if (!hit) return;
+      found.marked[place] = 1;
+      found.count++;
+      if (!within) found.size += node.bytes;
+    });
+    return found;
   }
 
   // -- the chart
