@@ -212,7 +212,8 @@
 
   function areaTone(stack, place) {
     const page = colour("--page");
-    if (stack.kinds[place] !== "site") return stack.kinds[place] === "others" ? mixed(colour("--muted"), page, 0.5) : colour("--line");
+    const grey = { others: 0.7, unlisted: 0.45, extra: 0.25, stacks: 0.1 }[stack.kinds[place]];
+    if (grey) return mixed(colour("--muted"), page, grey);
     const rank = rankOf[state.areas].get(stack.full[place]);
     return mixed(colour(`--v${rank % TONES}`), page, [1, 0.6, 0.35][Math.min(Math.floor(rank / TONES), 2)]);
   }
@@ -706,23 +707,17 @@
   // -- everything
 
   function drawModules() {
-    const shown = modules.slice(0, TONES);
-    $("modules").hidden = !shown.length;
-    $("modules").replaceChildren(
-      ...shown.map((module, place) =>
-        element("span", { class: "name" }, element("i", { class: "tone", style: { "--tone": mixed(colour(`--v${place}`), colour("--page"), TINT) } }), ` ${data.modules[module]}`),
-      ),
-      ...(modules.length > TONES
-        ? [element("span", {}, element("i", { class: "tone", style: { "--tone": mixed(colour("--muted"), colour("--page"), 0.28) } }), ` ${modules.length - TONES} other modules`)]
-        : []),
-    );
+    const page = colour("--page");
+    const legend = modules.slice(0, TONES).map((module, place) => [data.modules[module], mixed(colour(`--v${place}`), page, TINT)]);
+    if (modules.length > TONES) legend.push([`${modules.length - TONES} other modules`, mixed(colour("--muted"), page, 0.28)]);
+    const entry = ([name, tone]) => element("span", { class: "name" }, element("i", { class: "tone", style: { "--tone": tone } }), ` ${name}`);
+    $("modules").replaceChildren(...legend.map(entry));
   }
 
   function drawMatched() {
-    const searched = state.files.filter((view) => view.matched?.any);
-    $("matched").textContent = searched.length
-      ? searched.map((view) => `${view.matched.count} frame${view.matched.count === 1 ? "" : "s"} match, ${bytes(view.matched.size)} (${percent(view.matched.size, view.layout.nodes[0].bytes)})`).join(" | ")
-      : "";
+    const words = ({ matched: { count, size }, layout }) =>
+      `${count} frame${count === 1 ? "" : "s"} match, ${bytes(size)} (${percent(size, layout.nodes[0].bytes)})`;
+    $("matched").textContent = state.files.filter((view) => view.matched?.any).map(words).join(" | ");
   }
 
   function drawCharts() {
@@ -753,7 +748,7 @@
 
   function connectFile(place) {
     const [host, tree] = [$(`chart-${place}`), $(`tree-${place}`)];
-    host.addEventListener("keydown", (event) => chartKeys(place, event));
+    host?.addEventListener("keydown", (event) => chartKeys(place, event));
     tree.addEventListener("keydown", (event) => treeKeys(place, event));
     tree.addEventListener("click", (event) => {
       const node = nodeAt(place, event);
