@@ -46,8 +46,7 @@
   // At most MOST_DRAWN of these are drawn, and the section says how many are not.
   function limited(section, groups) {
     const left = groups.length - MOST_DRAWN;
-    const words = left === 1 ? "1 more is not drawn: hide some of the others above to see it." : `${left} more are not drawn: hide some of the others above to see them.`;
-    $(section).querySelector(".undrawn").textContent = left > 0 ? words : "";
+    $(section).querySelector(".undrawn").textContent = left > 0 ? `Not drawn: ${left} more. Hide some of the others above to see them.` : "";
     return groups.slice(0, MOST_DRAWN);
   }
 
@@ -391,13 +390,9 @@
         pen.lineWidth = 1.5;
         pen.strokeRect(q1, upper, q3 - q1, lower - upper);
         pen.beginPath();
-        for (const [x, from, to] of [[half, upper, lower], [left, upper + 5, lower - 5], [right, upper + 5, lower - 5]]) {
-          pen.moveTo(x, from);
-          pen.lineTo(x, to);
-        }
-        for (const [from, to] of [[left, q1], [q3, right]]) {
-          pen.moveTo(from, base);
-          pen.lineTo(to, base);
+        for (const [x, y, endX, endY] of [[half, upper, half, lower], [left, base, q1, base], [q3, base, right, base]]) {
+          pen.moveTo(x, y);
+          pen.lineTo(endX, endY);
         }
         pen.stroke();
       },

@@ -29,10 +29,7 @@ const memprof = (() => {
 
   // A column that Python packed: base64 of a little-endian array.
   function unpacked(text, Kind) {
-    const raw = atob(text);
-    const letters = new Uint8Array(raw.length);
-    for (let place = 0; place < raw.length; place++) letters[place] = raw.charCodeAt(place);
-    return new Kind(letters.buffer);
+    return new Kind(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
   }
 
   // The unit for values up to `largest`: its name and size. kinds: the units of each kind of figure, as Python hands them over.
@@ -58,12 +55,7 @@ const memprof = (() => {
 
   const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
 
-  const parts = (hex) => [1, 3, 5].map((place) => parseInt(hex.slice(place, place + 2), 16));
-
-  function mixed(hex, other, share) {
-    const [a, b] = [parts(hex), parts(other)];
-    return "#" + a.map((value, place) => Math.round(value * share + b[place] * (1 - share)).toString(16).padStart(2, "0")).join("");
-  }
+  const mixed = (one, other, share) => `color-mix(in srgb, ${one} ${100 * share}%, ${other})`;
 
   // -- canvases
 
@@ -275,6 +267,7 @@ const memprof = (() => {
   }
 
   return {
-    TONES, $, element, say, data, unpacked, unitOf, lowerBound, colour, mixed, font, short, fitted, tip, coarse, chart, phaseBands, roundValues, controls, options, watchTheme,
+    TONES, $, element, say, data, unpacked, unitOf, lowerBound, colour, mixed, font, short, fitted, tip,
+    coarse, chart, phaseBands, roundValues, controls, options, watchTheme,
   };
 })();

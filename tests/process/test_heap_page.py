@@ -399,6 +399,7 @@ def test_incomplete_profiles_shown(viewer, made):
 
     viewer.set("invert", True)
     assert viewer.find("#finding").text
+    assert ("The profile has no snapshot." in viewer.find("#over-time").text) == (not made.snapshots)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

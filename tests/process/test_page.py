@@ -691,7 +691,7 @@ def test_variants_beyond_limit_not_drawn(browser):
 
     assert len(column(browser, 0)) == 14
     assert browser.js("return [...document.querySelectorAll('.bars li')].filter((bar) => bar.checkVisibility()).length") == 12
-    assert browser.find("#peaks .undrawn").text.startswith("2 more are not drawn")
+    assert browser.find("#peaks .undrawn").text.startswith("Not drawn: 2 more.")
     browser.find(".variants button[value=none]").click()
     assert column(browser, 0) == []
     browser.find(".variants .chip:nth-of-type(13)").click()

@@ -93,7 +93,7 @@ def _words(profile: HeapProfile, name: str, several: bool) -> dict[str, Any]:
     conditions = [f"Command: {plain(profile.command)}"] if profile.command else []
     conditions.append(plain(phrases.counting(profile)))
     conditions += [plain(remark) for remark in (phrases.between(profile), *phrases.remarks(profile)) if remark]
-    return {"name": name, "finding": sentences, "tables": tables, "conditions": conditions}
+    return {"name": name, "drawn": bool(profile.snapshots), "finding": sentences, "tables": tables, "conditions": conditions}
 
 
 def _largest(profile: HeapProfile) -> list[str]:

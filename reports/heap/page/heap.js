@@ -162,19 +162,15 @@
     return laidOut(nodes);
   }
 
+  // Gives each node its place, in bytes from the left: children stand in its width, the larger first. A node comes after its parent.
   function laidOut(nodes) {
     nodes[0].x = 0;
-    nodes[0].depth = 0;
-    const todo = [0];
-    while (todo.length) {
-      const node = nodes[todo.pop()];
+    for (const node of nodes) {
       node.children.sort((a, b) => (nodes[a].key === BELOW) - (nodes[b].key === BELOW) || nodes[b].bytes - nodes[a].bytes);
       let x = node.x;
       for (const child of node.children) {
         nodes[child].x = x;
-        nodes[child].depth = node.depth + 1;
         x += nodes[child].bytes;
-        todo.push(child);
       }
     }
     return { nodes };
@@ -182,42 +178,23 @@
 
   // -- search
 
-  function matcher() {
-    const wanted = state.search.trim().toLowerCase();
-    if (!wanted) return null;
-    const hits = new Map();
-    return (node) => {
-      if (node.parent < 0 || node.key === BELOW) return false;
-      let hit = hits.get(node.key);
-      if (hit === undefined) {
-        const name = named(node);
-        hit = `${name.full}\n${name.text}\n${name.module}\n${name.source}`.toLowerCase().includes(wanted);
-        hits.set(node.key, hit);
-      }
-      return hit;
-    };
-  }
-
   // The matching nodes, and the bytes of the outermost of them, for a match contains the matches below it.
-  function matches(layout) {
-    const hits = matcher();
-    const marked = new Uint8Array(layout.nodes.length);
-    if (!hits) return { marked, count: 0, size: 0, any: false };
-    let count = 0;
-    let size = 0;
-    const todo = [[0, false]];
-    while (todo.length) {
-      const [place, inside] = todo.pop();
-      const node = layout.nodes[place];
-      const hit = hits(node);
-      if (hit) {
-        marked[place] = 1;
-        count++;
-        if (!inside) size += node.bytes;
-      }
-      for (const child of node.children) todo.push([child, inside || hit]);
-    }
-    return { marked, count, size, any: true };
+  function matches({ nodes }) {
+    const wanted = state.search.trim().toLowerCase();
+    const found = { marked: new Uint8Array(nodes.length), count: 0, size: 0, any: wanted !== "" };
+    if (!found.any) return found;
+    const inside = new Uint8Array(nodes.length);
+    nodes.forEach((node, place) => {
+      const { text, full, module, source } = named(node);
+      const hit = node.key >= 0 && `${full}\n${text}\n${module}\n${source}`.toLowerCase().includes(wanted);
+      const within = node.parent >= 0 && inside[node.parent];
+      inside[place] = within || hit;
+      if (!hit) return;
+      found.marked[place] = 1;
+      found.count++;
+      if (!within) found.size += node.bytes;
+    });
+    return found;
   }
 
   // -- the chart
@@ -235,7 +212,8 @@
 
   function areaTone(stack, place) {
     const page = colour("--page");
-    if (stack.kinds[place] !== "site") return stack.kinds[place] === "others" ? mixed(colour("--muted"), page, 0.5) : colour("--line");
+    const grey = { others: 0.7, unlisted: 0.45, extra: 0.25, stacks: 0.1 }[stack.kinds[place]];
+    if (grey) return mixed(colour("--muted"), page, grey);
     const rank = rankOf[state.areas].get(stack.full[place]);
     return mixed(colour(`--v${rank % TONES}`), page, [1, 0.6, 0.35][Math.min(Math.floor(rank / TONES), 2)]);
   }
@@ -382,20 +360,16 @@
     return Math.max(0, file.time.findLastIndex((time) => time <= at.at(x + NEAR)));
   }
 
-  function nearestTree(place, point) {
-    const file = data.files[place];
-    let best = -1;
-    file.tree.forEach((tree, other) => {
-      if (tree >= 0 && (best < 0 || Math.abs(file.time[other] - file.time[point]) < Math.abs(file.time[best] - file.time[point]))) best = other;
-    });
-    return best;
-  }
+  // The snapshots of a file that have a tree.
+  const withTree = (file) => file.tree.flatMap((tree, point) => (tree < 0 ? [] : [point]));
 
+  // Shows the tree of a snapshot, or that of the nearest that has one.
   function choose(place, point) {
     const file = data.files[place];
     const view = state.files[place];
-    const chosen = file.tree[point] >= 0 ? point : nearestTree(place, point);
-    if (chosen < 0) {
+    const away = (other) => Math.abs(file.time[other] - file.time[point]);
+    const chosen = file.tree[point] < 0 ? withTree(file).sort((a, b) => away(a) - away(b))[0] : point;
+    if (chosen === undefined) {
       say("No snapshot of this profile has a tree");
       return;
     }
@@ -733,23 +707,17 @@
   // -- everything
 
   function drawModules() {
-    const shown = modules.slice(0, TONES);
-    $("modules").hidden = !shown.length;
-    $("modules").replaceChildren(
-      ...shown.map((module, place) =>
-        element("span", { class: "name" }, element("i", { class: "tone", style: { "--tone": mixed(colour(`--v${place}`), colour("--page"), TINT) } }), ` ${data.modules[module]}`),
-      ),
-      ...(modules.length > TONES
-        ? [element("span", {}, element("i", { class: "tone", style: { "--tone": mixed(colour("--muted"), colour("--page"), 0.28) } }), ` ${modules.length - TONES} other modules`)]
-        : []),
-    );
+    const page = colour("--page");
+    const legend = modules.slice(0, TONES).map((module, place) => [data.modules[module], mixed(colour(`--v${place}`), page, TINT)]);
+    if (modules.length > TONES) legend.push([`${modules.length - TONES} other modules`, mixed(colour("--muted"), page, 0.28)]);
+    const entry = ([name, tone]) => element("span", { class: "name" }, element("i", { class: "tone", style: { "--tone": tone } }), ` ${name}`);
+    $("modules").replaceChildren(...legend.map(entry));
   }
 
   function drawMatched() {
-    const searched = state.files.filter((view) => view.matched?.any);
-    $("matched").textContent = searched.length
-      ? searched.map((view) => `${view.matched.count} frame${view.matched.count === 1 ? "" : "s"} match, ${bytes(view.matched.size)} (${percent(view.matched.size, view.layout.nodes[0].bytes)})`).join(" | ")
-      : "";
+    const words = ({ matched: { count, size }, layout }) =>
+      `${count} frame${count === 1 ? "" : "s"} match, ${bytes(size)} (${percent(size, layout.nodes[0].bytes)})`;
+    $("matched").textContent = state.files.filter((view) => view.matched?.any).map(words).join(" | ");
   }
 
   function drawCharts() {
@@ -780,7 +748,7 @@
 
   function connectFile(place) {
     const [host, tree] = [$(`chart-${place}`), $(`tree-${place}`)];
-    host.addEventListener("keydown", (event) => chartKeys(place, event));
+    host?.addEventListener("keydown", (event) => chartKeys(place, event));
     tree.addEventListener("keydown", (event) => treeKeys(place, event));
     tree.addEventListener("click", (event) => {
       const node = nodeAt(place, event);
@@ -791,29 +759,32 @@
       tip(event);
       mark(place, "hover", -1);
     });
-    for (const button of tree.closest("figure").querySelectorAll("button")) button.addEventListener("click", () => walkTo(place, Number(button.value)));
+    let wide = tree.clientWidth;
+    const watch = new ResizeObserver(() => {
+      if (tree.clientWidth !== wide) drawTree(place);
+      wide = tree.clientWidth;
+    });
+    watch.observe(tree);
+    for (const button of tree.closest("figure").querySelectorAll("button")) button.addEventListener("click", () => walk(place, Number(button.value)));
   }
 
-  function walkTo(place, by) {
-    const { tree } = data.files[place];
-    const view = state.files[place];
-    for (let point = view.point + by; point >= 0 && point < tree.length; point += by)
-      if (tree[point] >= 0) {
-        choose(place, point);
-        return;
-      }
+  // Walks the snapshots that have a tree.
+  function walk(place, by) {
+    const points = withTree(data.files[place]);
+    const next = points[points.indexOf(state.files[place].point) + by];
+    if (next !== undefined) choose(place, next);
   }
 
   function chartKeys(place, event) {
-    const { tree, shown } = data.files[place];
+    const points = withTree(data.files[place]);
     const act = {
-      ArrowLeft: () => walkTo(place, -1),
-      ArrowRight: () => walkTo(place, 1),
-      Home: () => choose(place, tree.findIndex((number) => number >= 0)),
-      End: () => choose(place, tree.findLastIndex((number) => number >= 0)),
-      p: () => choose(place, shown),
+      ArrowLeft: () => walk(place, -1),
+      ArrowRight: () => walk(place, 1),
+      Home: () => choose(place, points[0]),
+      End: () => choose(place, points[points.length - 1]),
+      p: () => choose(place, data.files[place].shown),
     }[event.key];
-    if (!act || !tree.some((number) => number >= 0) || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!act || !points.length || event.ctrlKey || event.metaKey || event.altKey) return;
     act();
     event.preventDefault();
   }
@@ -844,12 +815,6 @@
         $("search").focus();
         event.preventDefault();
       }
-    });
-    let wide = innerWidth;
-    addEventListener("resize", () => {
-      if (innerWidth === wide) return; // a phone's bars come and go
-      wide = innerWidth;
-      drawAll();
     });
   }
 
