@@ -17,7 +17,7 @@ def main():
     """Follow the job."""
     job = json.loads(sys.stdin.buffer.readline())
     sys.path.insert(0, job["runners"])
-    from marks import Marks
+    from memprof_marks import Marks
 
     runner = _program(job["runners"])
     marks = Marks()

@@ -1,6 +1,6 @@
 """Runs a program under memprof's recorder, under mprof, under psrecord, or alone; the result is the record of each tool, and its cost.
 
-All four start the very same command with the same job on its standard input; without memprof the program's marks (runners/marks.py) go to a
+All four start the very same command with the same job on its standard input; without memprof the program's marks (runners/memprof_marks.py) go to a
 file, so that phases and iteration times are known everywhere.
 """
 

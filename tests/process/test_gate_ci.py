@@ -385,7 +385,7 @@ def test_own_gate_fails_worse_build(tmp_path):
     )
     assert first.returncode == 0, first.stderr
     shutil.copytree(Path(baseline.__file__).parents[1], tmp_path / "worse/memprof")
-    marks = tmp_path / "worse/memprof/runners/marks.py"
+    marks = tmp_path / "worse/memprof/runners/memprof_marks.py"
     marks.write_text(marks.read_text() + "\n\n_KEPT = b'x' * (8 << 20)\n")
 
     own = tmp_path / "ci/gate-self"
