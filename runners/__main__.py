@@ -3,8 +3,8 @@
 The contract:
 
     run              one line of JSON on standard input, the job: {"runtime", "model", "threads", "warmup", "runs", "knobs", "shapes",
-                     "inputs", "outputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (see marks.py). Exit code 0 when the job is
-                     done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "use": see
+                     "inputs", "outputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (memprof_marks.py). Exit code 0 when the
+                     job is done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "use": see
                      repeated.py; it takes the place of "warmup" and "runs". "sessions": how many sessions there are (see sessions.py).
                      "release": end with a phase RELEASE, in which the runtime is deleted. "traced": the file for what tracing.py writes.
                      "teardown": leave as any program does, for a profiler that writes its file only then.
@@ -23,13 +23,14 @@ import time
 
 _FIRST_NS = time.monotonic_ns()
 
-import gc  # noqa: E402  (the clock is read before anything else is imported)
+import ctypes  # noqa: E402  (the clock is read before anything else is imported)
+import gc  # noqa: E402
 import importlib  # noqa: E402
 import json  # noqa: E402
 from functools import lru_cache  # noqa: E402
 
 from constant_path import constant, real  # noqa: E402
-from marks import Marks, trim  # noqa: E402
+from memprof_marks import Marks  # noqa: E402
 from runtimes import NAMES, Options, Refused, all_knobs, created  # noqa: E402
 
 
@@ -445,6 +446,14 @@ def find(name):
     if missing:
         raise Refused("the class Runtime in %s lacks %s" % (name, " and ".join(missing)))
     return runtime_class
+
+
+def trim():
+    """Let glibc give back freed memory that it kept. Other C libraries have no malloc_trim."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):
+        pass
 
 
 def words(error):

@@ -9,13 +9,27 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..base.errors import InputError, UsageError, os_reason
 from ..base.files import mapped, sha256_of
 from ..records.types import Model, ModelFile
-from . import Torn, companion_files, ctranslate2_file, flatbuffer, genai_folder, gguf, onnx_file, protobuf, pt2_file, pte_file, tflite_file
+from . import (
+    Stored,
+    Torn,
+    companion_files,
+    ctranslate2_file,
+    flatbuffer,
+    genai_folder,
+    gguf,
+    onnx_file,
+    protobuf,
+    pt2_file,
+    pte_file,
+    tflite_file,
+)
 from .protobuf import Data, Field
 
 # A folder with one of these files is a model: an nnpackage, of onnxruntime-genai, of CTranslate2.
@@ -91,35 +105,58 @@ def _hashed(path: Path) -> ModelFile:
 
 
 def _weight_bytes(path: Path) -> int | None:
-    if path.suffix == ".onnx":
-        return sum(tensor.bytes for tensor in _onnx_tensors(path)) or None
-    if path.suffix in (".tflite", ".circle"):
-        return _flatbuffer_weight_bytes(path)
-    if path.is_dir() and (path / genai_folder.NAME).is_file():
-        return _genai_weight_bytes(path)
-    if path.is_dir() and (path / ctranslate2_file.NAME).is_file():
-        return _ctranslate2_weight_bytes(path / ctranslate2_file.NAME)
-    if path.suffix == ".gguf":
-        return _gguf_weight_bytes(path)
-    if path.suffix == ".pt2":
-        return _pt2_weight_bytes(path)
-    if path.suffix == ".pte":
-        return _pte_weight_bytes(path)
-    return None
+    """The bytes of a model's weights; None where its format is not read, or where it is damaged, which its runtime will say."""
+    try:
+        return sum(_weight_sizes(path)) or None
+    except Torn:
+        return None
 
 
-# -- ONNX
+def _weight_sizes(path: Path) -> Iterator[int]:
+    """The bytes of each weight. Raises Torn, OSError."""
+    if path.is_dir():
+        yield from _weight_sizes_in(path)
+    elif path.suffix == ".onnx":
+        yield from (tensor.bytes for tensor in _onnx_tensors(path))
+    elif path.suffix == ".pt2":
+        yield from _sizes(pt2_file.tensors(path))
+    elif path.suffix == ".gguf":
+        for part in gguf.parts(path):
+            with mapped(part) as data:
+                yield from (tensor.bytes for tensor in gguf.read(data).tensors)
+    elif path.suffix in (".tflite", ".circle"):
+        with mapped(path) as data:
+            flat = flatbuffer.Flat(data)
+            yield from (tflite_file.content(flat, table)[1] for table in flat.tables(flat.root(), tflite_file.MODEL_BUFFERS))
+    elif path.suffix == ".pte":
+        with mapped(path) as data:
+            yield from _sizes(pte_file.tensors(data))
+
+
+def _weight_sizes_in(folder: Path) -> Iterator[int]:
+    if (folder / genai_folder.NAME).is_file():
+        try:
+            yield from _weight_sizes(genai_folder.decoder(folder))
+        except FileNotFoundError:
+            return
+    elif (folder / ctranslate2_file.NAME).is_file():
+        with mapped(folder / ctranslate2_file.NAME) as data:
+            yield from _sizes(ctranslate2_file.variables(data))
+
+
+def _sizes(tensors: Iterable[Stored]) -> Iterator[int]:
+    return (tensor.end - tensor.begin for tensor in tensors)
 
 
 @dataclass(frozen=True)
-class _Stored:
+class _OnnxTensor:
     """How many bytes of data a tensor has, and the external file that holds them, empty where they lie in the model's own file."""
 
     bytes: int
     location: str
 
 
-def _onnx_tensors(path: Path) -> list[_Stored]:
+def _onnx_tensors(path: Path) -> list[_OnnxTensor]:
     """The tensors of a file; none where it is not ONNX, which its runtime will say."""
     with mapped(path) as data:
         try:
@@ -128,7 +165,7 @@ def _onnx_tensors(path: Path) -> list[_Stored]:
             return []
 
 
-def _stored(data: Data, tensor: Field) -> _Stored:
+def _stored(data: Data, tensor: Field) -> _OnnxTensor:
     size, entries = 0, {}
     for part in protobuf.parts(data, tensor, {*onnx_file.VALUES, onnx_file.EXTERNAL}):
         if part.number == onnx_file.EXTERNAL:
@@ -136,72 +173,4 @@ def _stored(data: Data, tensor: Field) -> _Stored:
             entries[key] = value
         else:
             size += part.end - part.begin
-    return _Stored(size + int(entries.get("length", 0)), entries.get("location", ""))
-
-
-# -- TFLite and circle
-
-
-def _flatbuffer_weight_bytes(path: Path) -> int | None:
-    with mapped(path) as data:
-        flat = flatbuffer.Flat(data)
-        try:
-            return sum(tflite_file.content(flat, table)[1] for table in flat.tables(flat.root(), tflite_file.MODEL_BUFFERS)) or None
-        except Torn:
-            return None
-
-
-# -- CTranslate2
-
-
-def _ctranslate2_weight_bytes(path: Path) -> int | None:
-    with mapped(path) as data:
-        try:
-            return sum(variable.end - variable.begin for variable in ctranslate2_file.variables(data)) or None
-        except Torn:
-            return None
-
-
-# -- GGUF
-
-
-def _gguf_weight_bytes(path: Path) -> int | None:
-    size = 0
-    for part in gguf.parts(path):
-        with mapped(part) as data:
-            try:
-                size += sum(tensor.bytes for tensor in gguf.read(data).tensors)
-            except Torn:
-                return None
-    return size or None
-
-
-# -- onnxruntime-genai
-
-
-def _genai_weight_bytes(folder: Path) -> int | None:
-    try:
-        return _weight_bytes(genai_folder.decoder(folder))
-    except (Torn, FileNotFoundError):
-        return None
-
-
-# -- PyTorch
-
-
-def _pt2_weight_bytes(path: Path) -> int | None:
-    try:
-        return sum(stored.end - stored.begin for stored in pt2_file.tensors(path)) or None
-    except Torn:
-        return None
-
-
-# -- ExecuTorch
-
-
-def _pte_weight_bytes(path: Path) -> int | None:
-    with mapped(path) as data:
-        try:
-            return sum(stored.end - stored.begin for stored in pte_file.tensors(data)) or None
-        except Torn:
-            return None
+    return _OnnxTensor(size + int(entries.get("length", 0)), entries.get("location", ""))

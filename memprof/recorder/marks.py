@@ -1,4 +1,4 @@
-"""The lines on the marks' descriptor: which process wrote them, and which rule they fit (runners/marks.py has their form). A program may write
+"""The lines on the marks' descriptor: which process wrote them, and which rule they fit (memprof_marks.py has their form). A program may write
 anything there."""
 
 import time

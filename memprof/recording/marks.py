@@ -1,4 +1,4 @@
-"""The measured program's own marks: lines of JSON (runners/marks.py has their form) that become the records of its phases.
+"""The measured program's own marks: lines of JSON (runners/memprof_marks.py has their form) that become the records of its phases.
 
 A line that is not understood is counted and left out: a program may write anything there. Marks that come twice or not at all are put right as far
 as possible, and a warning says so.

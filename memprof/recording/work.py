@@ -1,4 +1,4 @@
-"""What a phase's memory was after each unit of its work, as the process itself read it, in bounded memory (runners/marks.py has the lines).
+"""What a phase's memory was after each unit of its work, as the process itself read it, in bounded memory (runners/memprof_marks.py has the lines).
 
 Rows are thinned by halving their rate: each second row is dropped when there is no more room, never the newest. Nothing is averaged, so the
 curve keeps its steps and its slopes.

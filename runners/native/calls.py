@@ -6,7 +6,7 @@ Part of symbols.py, which gdb loads by its path and whose docstring has the cont
 import time
 
 import gdb
-from marks import Marks, reset_high_water, shares
+from memprof_marks import Marks, reset_high_water, shares
 from traced import Look, alive, counters, exit_code, figures, here, last_words, made_marks, physical, quiet, ran
 
 _FRAMES = 2000  # the deepest stack that is walked to see whether a call still lies on it

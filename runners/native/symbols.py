@@ -3,7 +3,7 @@
 The contract. gdb is started as `gdb -nx -batch -ex "python MEMPROF = '...'" -x symbols.py --args CMD ARGS`, where the string is JSON:
 {"phases": [[PHASE, NAME, [SYMBOL, ...]], ...], "elf": PATH}. NAME is the function as the user wrote it, SYMBOL the linker's name of a function
 that is known already; without any, each program and library that is loaded is searched by memprof's elf.py, which lies at PATH.
-Lines go where MEMPROF_MARKS says, in the words of marks.py, each with the id of the process it is about, and two kinds more:
+Lines go where MEMPROF_MARKS says, in the words of memprof_marks.py, each with the id of the process it is about, and two kinds more:
 
     {"mark": "program", "pid"}      this is the program that gdb has started; samples from before are of gdb itself
     {"mark": "say", "pid", "text"}  a sentence for the user to read now

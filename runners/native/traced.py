@@ -7,7 +7,7 @@ import os
 import time
 
 import gdb
-from marks import bytes_read, read_status
+from memprof_marks import bytes_read, read_status
 
 _FIRST_ARGUMENT = {"i386:x86-64": "rdi", "aarch64": "x0", "arm": "r0", "riscv": "a0"}
 

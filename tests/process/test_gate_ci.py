@@ -385,8 +385,9 @@ def test_own_gate_fails_worse_build(tmp_path):
     )
     assert first.returncode == 0, first.stderr
     shutil.copytree(Path(baseline.__file__).parents[1], tmp_path / "worse/memprof")
-    marks = tmp_path / "worse/memprof/runners/marks.py"
-    marks.write_text(marks.read_text() + "\n\n_KEPT = b'x' * (8 << 20)\n")
+    # A small file: what its source takes while Python compiles it is part of the difference.
+    part = tmp_path / "worse/memprof/runners/constant_path.py"
+    part.write_text(part.read_text() + "\n\n_KEPT = b'x' * (8 << 20)\n")
 
     own = tmp_path / "ci/gate-self"
     same, worse = (script(own, tmp_path, WORSE=where, **words) for where in (good, tmp_path / "worse"))

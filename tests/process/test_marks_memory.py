@@ -32,19 +32,19 @@ os.readv = readv
 time.monotonic_ns = lambda: number
 os.getpid = lambda: number
 """
+_BEGIN += """
+os.environ["MEMPROF_MARKS"] = os.environ["TARGET"]
+import memprof_marks
+memprof_marks._counters = lambda: (0, 0, 0, 0)
+"""
 _RUNNER = """
-import marks
-marks._counters = lambda: (0, 0, 0, 0)
-one = marks.Marks({"MEMPROF_MARKS": os.environ["TARGET"]})
+one = memprof_marks.Marks()
 def measured():
     one.begin("EXECUTE")
     one.iteration(tokens=number)
     one.end([number] * 200, lambda: {"arena_bytes": number})
 """
 _SCRIPT = """
-os.environ["MEMPROF_MARKS"] = os.environ["TARGET"]
-import memprof_marks
-memprof_marks._laps[:] = [0]
 def measured():
     with memprof_marks.phase("EXECUTE"):
         memprof_marks.iteration(tokens=number)

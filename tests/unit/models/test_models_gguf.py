@@ -96,7 +96,7 @@ class TestZoo:
         ("name", "format", "type", "words"),
         [
             ("llama", "tflite", None, "llama is made as gguf or onnx or genai, not as tflite"),
-            ("mnist", "gguf", None, "mnist is made as onnx or tflite or ncnn or mnn or pt2 or pte, not as gguf"),
+            ("mnist", "gguf", None, "mnist is made as onnx or tflite or ncnn or mnn, not as gguf"),
             ("llama", "gguf", "int8", "gguf files are made in float16 or q8_0 or q4_0, not in int8"),
             ("mnist", "onnx", "q8_0", "onnx files are made in float32 or int8, not in q8_0"),
         ],
