@@ -65,7 +65,7 @@ def measure(
             elif order.group is None and (count := counting.get(order.place)) is not None:
                 grouped: dict[str, Any] = count()
                 order = replace(order, **grouped)
-            before = _cooled(order, progress)
+            before = cooled(order, progress)
             if order.max_celsius is not None and before.celsius is None and order.place not in without_sensor:
                 without_sensor.add(order.place)
                 progress.say(f"{order.place.name} has no sensor of temperature that its kernel tells of: --max-temperature has no effect")
@@ -101,8 +101,8 @@ def measure(
                 yield run
 
 
-def _cooled(order: Order, progress: Progress) -> Weather:
-    """The machine's state right before a run, once it is cool enough."""
+def cooled(order: Order, progress: Progress) -> Weather:
+    """The machine's state right before a run, once it is cool enough. Raises InputError if it does not cool down."""
     told, end = False, time.monotonic() + _COOLING_S
     while True:
         now = order.place.weather()

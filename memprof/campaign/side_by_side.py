@@ -24,6 +24,7 @@ from ..places.place import Place, Started
 from ..recording.order import Message
 from ..records.types import Run
 from ..subjects.order import Order
+from .campaign import cooled
 from .conversion import converted
 from .progress import Progress
 from .recorder_client import ask, message, signed
@@ -33,7 +34,7 @@ _MOST_FILES = 5
 _WITHIN_S = 120
 _JOIN = ("/bin/sh", "-c", 'echo 0 > "$0" && exec "$@"')
 _READ = 'for file; do cat "$file" 2>/dev/null; echo "$0"; done'
-_MAKE = 'mkdir "$1" && if [ -n "$3" ]; then echo "$3" > "$1/$2"; fi'
+_MAKE = 'mkdir "$1" && if [ -n "$3" ]; then echo "$3" > "$1/$2"; fi && if [ -n "$4" ]; then echo 0 > "$1/$4"; fi'
 
 
 @dataclass(frozen=True)
@@ -71,15 +72,16 @@ def measure(order: Order, count: int, progress: Progress, keep: Callable[[bytes]
     """Measure `count` processes of an order at once, all on its place. Each Run is given to `keep`.
 
     limit: the most memory in bytes that all of them may have, if there is a control group. A process that fails ends the others: its Run says why,
-    and it comes first. Raises as campaign.measure does.
+    and it comes first. Raises as campaign.measure does, and InputError for a job without swap where no group can be made.
     """
     order = replace(order, job=replace(order.job, processes=count, hold=True))
     end_leftovers()
-    with new_token() as token, _group(order.place, limit) as group:
+    with new_token() as token, _group(order.place, limit, order.job.no_swap) as group:
         ((ready, failed),) = converted([order], token, progress)
         if failed is not None:
             keep(failed[1])
             return Together((failed[0],), {}, (), None)
+        cooled(ready, progress)
         if group is not None:
             ready = replace(ready, wrap=(*_JOIN, f"{group.folder}/cgroup.procs", *ready.wrap))
         side = _Side(ready, count, token, group, progress)
@@ -209,19 +211,29 @@ class _Group:
 
 
 @contextmanager
-def _group(place: Place, limit: int | None) -> Iterator[_Group | None]:
-    """A control group there for all, None where none can be made. It is removed when the block ends."""
+def _group(place: Place, limit: int | None, no_swap: bool = False) -> Iterator[_Group | None]:
+    """A control group there for all, None where none can be made. It is removed when the block ends. no_swap: it keeps its processes out of swap.
+    Raises InputError if that is wanted and there is no group."""
     made = remote_groups.common(place)
     if made is None:
+        if no_swap:
+            raise _no_group(place)
         yield None
         return
     group = _Group(*made)
     try:
-        words = ["sh", "-c", _MAKE, "memprof", group.folder, group.files.limit, "" if limit is None else str(limit)]
-        yield group if place.run(words, _WITHIN_S).returncode == 0 else None
+        settings = group.files.limit, "" if limit is None else str(limit), group.files.swap if no_swap else ""
+        is_made = place.run(["sh", "-c", _MAKE, "memprof", group.folder, *settings], _WITHIN_S).returncode == 0
+        if no_swap and not is_made:
+            raise _no_group(place)
+        yield group if is_made else None
     finally:
         with suppress(InputError):  # the way there broke: the next memprof that makes groups there removes it
             remote_groups.remove(place, group.folder)
+
+
+def _no_group(place: Place) -> InputError:
+    return InputError(f"--no-swap needs a control group for all processes together, and none can be made on {place.name}")
 
 
 def _texts(place: Place, paths: Sequence[str]) -> list[str]:

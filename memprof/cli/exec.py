@@ -17,6 +17,7 @@ from .subject import (
     reaching,
     recording_option,
     recordings_of,
+    refuse_counts,
     refuse_process,
     refused_option,
     settings_options,
@@ -85,6 +86,7 @@ def _suite(words: tuple[str, ...], variant: str | None, settings: Mapping[str, A
 
     refuse_process(words[:1])
     command = of_words(words)
+    refuse_counts(command, settings)
     own = of_command(replace(command, name=variant or command.name))
     suite = Suite(variants=(own,), place=place, stdin=True, **fields(settings, "program", place is not HERE))
     return suite if suite.repeats is not None else replace(suite, repeats=1)

@@ -158,4 +158,4 @@ def _suite(
         place=place,
         **fields(settings, kind, place is not HERE),
     )
-    return flags.over(read(Path(suite_file))) if suite_file else flags
+    return flags.over(read(Path(suite_file), cwd=flags.cwd)) if suite_file else flags

@@ -21,6 +21,7 @@ from ..subjects.settings import SETTINGS, Setting, fields
 if TYPE_CHECKING:
     from ..campaign.progress import Keep, Progress
     from ..places.place import Place
+    from ..programs.commands import Command
     from ..records.types import Run
     from ..subjects.suite import Suite
 
@@ -109,7 +110,9 @@ class Words:
         variants: tuple[Variant, ...] = ()
         kind = "program" if self.program else "runtime" if self.runtime is not None else ""
         if self.program:
-            variants = (of_command(of_words(self.program)),)
+            command = of_words(self.program)
+            refuse_counts(command, self.settings)
+            variants = (of_command(command),)
         elif self.runtime is not None:
             variants = (Variant(runtime=self.runtime),)
         suite = Suite(models=self.models, variants=variants, place=place, **fields(self.settings, kind, place is not HERE))
@@ -121,6 +124,13 @@ def refuse_process(words: Iterable[str]) -> None:
     for word in words:
         if word.isdecimal() and not os.path.exists(word):
             raise UsageError(f"{word} is no file, and a process that already runs can only be polled: memprof attach {word}")
+
+
+def refuse_counts(command: Command, settings: Mapping[str, Any]) -> None:
+    """Raises UsageError for a number of iterations that a program is not told: it makes them itself, unless memprof asks a server for them."""
+    for word in ("warmup", "runs"):
+        if settings[word] is not None and settings["drive"] is None and not command.has(word):
+            raise UsageError(f"{command.name}: write {{{word}}} where the number goes, or give no --{word}")
 
 
 def subject(function: Any) -> Any:

@@ -240,13 +240,13 @@ class _Fitter:
 
     def _trial(self, limit: int | None, *, part: str = WHOLE, name: str = "") -> Run:
         """A run under a limit in bytes, over all of it or over a phase alone. limit: None for none."""
-        runs = 0 if part in (MODEL_LOAD, PREPARE) else self._order.job.runs
+        executes = part not in (MODEL_LOAD, PREPARE)
         variant = name or f"{part} in {format_bytes(limit or 0)}"
         job = replace(
             self._order.job,
             variant=variant,
-            runs=runs,
-            warmup=0 if not runs else self._order.job.warmup,
+            runs=self._order.job.runs if executes else 0,
+            warmup=self._order.job.warmup if executes else 0,
             hold=part != WHOLE,
             timeout_ns=self._patience_ns or self._order.job.timeout_ns,
             limit=None if limit is None else f"{part} limited to {limit} bytes",

@@ -18,6 +18,7 @@ from ..models.identity import identify
 from ..programs.commands import Command
 from ..records.types import Model
 from ..subjects import shards
+from ..subjects.command_orders import check_counts
 from ..subjects.suite import DEFAULTS, Suite, Variant, variants_of
 from . import message
 from .message import Sent, Sought, Task
@@ -78,8 +79,8 @@ def packed(suite: Suite, wanted: Wanted, machines: Sequence[dict[str, str]]) -> 
     With `each` there is one of every comparison for every value of that label; with `spread` a comparison is divided by repeats, each part with
     all variants, for as many machines as fit.
     """
-    suite = suite.over(DEFAULTS)
-    _check(suite)
+    _check(suite)  # it travels as it was asked: its worker has the defaults
+    times = suite.over(DEFAULTS).repeats or 1
     fitting = [labels for labels in machines if wanted.labels <= labels.items()]
     values = _values(wanted, fitting, machines)
     comparisons = []
@@ -91,12 +92,12 @@ def packed(suite: Suite, wanted: Wanted, machines: Sequence[dict[str, str]]) -> 
             among = sum(needs <= labels.items() for labels in fitting)
             kind = (value or ",".join(f"{name}={value}" for name, value in sorted(wanted.labels))) if wanted.spread else None
             apart = f"{title} {value or ''}"
-            repeats = _divided(suite.repeats or 1, among) if wanted.spread else [()]
+            repeats = _divided(times, among) if wanted.spread else [()]
             for share in repeats:
                 task = Task("", 0, title, desk_name(), words, files, model, share, names, kind)
                 key = _key(task, needs)
-                runs = (len(share) or suite.repeats or 1) * _rows(part)
-                request = Request(key, _cost(part, model, runs), frozenset(needs), apart if wanted.spread else "")
+                runs = (len(share) or times) * _rows(part)
+                request = Request(key, _cost(part.over(DEFAULTS), model, runs), frozenset(needs), apart if wanted.spread else "")
                 comparisons.append(Packed(request, replace(task, comparison=key), runs))
     return comparisons
 
@@ -147,6 +148,8 @@ def _check(suite: Suite) -> None:
     check_phases(suite)
     if not suite.models and not suite.variants:
         raise UsageError("name a model to measure")
+    for variant in suite.variants:
+        check_counts(suite, variant)
 
 
 def _values(wanted: Wanted, fitting: Sequence[dict[str, str]], machines: Sequence[dict[str, str]]) -> list[str | None]:

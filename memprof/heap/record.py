@@ -37,7 +37,7 @@ _UNKNOWN_TO_VALGRIND = (
     "valgrind probably lacks an instruction that this CPU has (AVX-512, for example); --tool heaptrack runs the program on the CPU itself"
 )
 _GRACE_NS = 60 * 10**9
-_WATCHED_NS = 20_000_000  # the tool's own pace makes finer polling pointless
+_WATCHED_NS = 20_000_000  # unless the user says more: the tool's own pace makes finer polling pointless
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,8 @@ def _wrap(tool: Tool, request: Request, scratch: str, python: str | None, of_pro
 
 def _under(order: Order, tool: Tool, request: Request, wrap: tuple[str, ...], say: Callable[[str], None]) -> Order:
     """The order under its tool."""
-    job = replace(order.job, interval_ns=_WATCHED_NS, iterations_interval_ns=_WATCHED_NS)
+    interval_ns = order.subject.interval_ns or _WATCHED_NS
+    job = replace(order.job, interval_ns=interval_ns, iterations_interval_ns=interval_ns)
     env: dict[str, str | None] = dict(order.env)
     if tool == "massif":
         # valgrind runs one thread at a time anyway, and 3.19 was seen to hang at the exit of a process whose pool of threads still waits.

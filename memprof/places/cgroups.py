@@ -62,7 +62,7 @@ def _within(mount: Path, top: str, path: str) -> Path:
 class GroupFiles:
     """The files of a memory control group: its limit, with the word for none, and what its pages are now and were at most, in bytes.
 
-    cached: the row of memory.stat with pages of files, shared memory among them.
+    cached: the row of memory.stat with pages of files, shared memory among them. swap: the file that keeps its pages out of swap by a 0.
     """
 
     limit: str
@@ -70,12 +70,13 @@ class GroupFiles:
     now: str
     peak: str
     cached: str
+    swap: str
 
 
 # By the version of control groups.
 GROUP_FILES = {
-    1: GroupFiles("memory.limit_in_bytes", "-1", "memory.usage_in_bytes", "memory.max_usage_in_bytes", "cache"),
-    2: GroupFiles("memory.max", "max", "memory.current", "memory.peak", "file"),
+    1: GroupFiles("memory.limit_in_bytes", "-1", "memory.usage_in_bytes", "memory.max_usage_in_bytes", "cache", "memory.swappiness"),
+    2: GroupFiles("memory.max", "max", "memory.current", "memory.peak", "file", "memory.swap.max"),
 }
 
 

@@ -111,8 +111,7 @@ _SCOPE = ("systemd-run", "--user", "--scope", "--quiet", "--collect")
 def group(path: str, version: int, limit: int | None) -> dict[str, object]:
     """The fields of an Order whose child gets a group of this path, without swap: it would only hide the memory that does not fit."""
     files = GROUP_FILES[version]
-    swap = ("memory.swappiness", "0") if version == 1 else ("memory.swap.max", "0")
-    return {"group": Group(path, (swap, (files.limit, files.none if limit is None else str(limit))))}
+    return {"group": Group(path, ((files.swap, "0"), (files.limit, files.none if limit is None else str(limit))))}
 
 
 def scope(limit: int | None) -> dict[str, object]:

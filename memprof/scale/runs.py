@@ -74,8 +74,6 @@ class Places:
             self._of_model(variant)
 
     def _of_program(self, command: Command) -> None:
-        if self._request.fleet is not None:
-            raise UsageError("--vary of a program works on one machine (--on names another than this), not on a fleet")
         self._variant, self.runtime = self._request.suite.only, command.name
         self.space: Space = space_of_program(self._request.dimensions, command)
         self.main, self.doubles, self.assumed = PEAK, False, ""

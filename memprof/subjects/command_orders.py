@@ -14,6 +14,7 @@ from ..programs.runtimes import Knob
 from ..recording import order as recording_order
 from ..records.types import COMMAND, Model, ModelFile
 from .order import Order, asked, at_least
+from .settings import OF_A_SUITE
 from .suite import Suite, Variant, variants_of
 
 
@@ -74,8 +75,9 @@ def _filled(suite: Suite, variant: Variant, command: Command, model: Model | Non
 
 
 def _command_order(suite: Suite, variant: Variant, command: Command, model: Model, threads: int | None) -> Order:
-    common = common_knobs() if suite.set else {}  # it asks an interpreter
-    knobs = {key: common[key].check(value) for key, value in suite.set.items() if key in common}
+    given = {**suite.set, **variant.set}
+    common = common_knobs() if given else {}  # it asks an interpreter
+    knobs = {key: common[key].check(value) for key, value in given.items() if key in common}
     env: dict[str, str | None] = {"MALLOC_ARENA_MAX": "1"} if suite.deterministic else {}
     for key, value in knobs.items():
         env.update(common[key].variables(value))
@@ -139,15 +141,23 @@ def common_knobs() -> Mapping[str, Knob]:
     return {knob.name: knob for knob in first.knobs if knob.acts == "env" and all(other.knob(knob.name) for other in others)}
 
 
+def check_counts(suite: Suite, variant: Variant) -> None:
+    """Raises UsageError for thread counts that a command is not told."""
+    if variant.command is not None:
+        _sweep(suite, variant, variant.command)
+
+
 def without_effect(given: Suite, suite: Suite, programs: Sequence[Variant], with_runtimes: Sequence[object]) -> list[str]:
-    """Remarks on settings that no command heeds, if there are only commands."""
-    if not programs or with_runtimes:
+    """Remarks on settings that nothing of the suite heeds: there are only commands, or only runtimes."""
+    if programs and with_runtimes:
         return []
-    remarks = []
+    kind = "program" if programs else "runtime"
+    names = [setting.name for setting in OF_A_SUITE if setting.only not in ("", kind) and getattr(given, setting.field) not in (None, {})]
+    remarks = [f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} no effect on a {kind}"] if names else []
+    if not programs:
+        return remarks
     for word in () if suite.drive else ("runs", "warmup"):
         deaf = [variant.name for variant in programs if variant.command is not None and not variant.command.has(word)]
         if getattr(given, word) is not None and deaf:
             remarks.append(f"{', '.join(deaf)}: {word} has no effect, write {{{word}}} into the command where the number goes")
-    if suite.shapes or suite.inputs:
-        remarks.append("shapes and inputs have no effect on commands")
     return remarks

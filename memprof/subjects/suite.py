@@ -242,8 +242,9 @@ _File = msgspec.defstruct(
 )
 
 
-def read(path: Path, folder: Path | None = None) -> Suite:
-    """The suite in a TOML file, its paths relative to `folder` (None: the file's folder).
+def read(path: Path, folder: Path | None = None, cwd: str | None = None) -> Suite:
+    """The suite in a TOML file, its paths relative to `folder` (None: the file's folder). cwd: where its commands run that name no folder, None for
+    the file's own `cwd`, or else for `folder`.
 
     Raises InputError if it cannot be read, or for a word or value that no suite has.
     """
@@ -256,15 +257,17 @@ def read(path: Path, folder: Path | None = None) -> Suite:
     folder = folder or path.parent
     values = {setting: getattr(file, setting.parameter) for setting in OF_A_SUITE}
     given = {setting: value for setting, value in values.items() if value not in (msgspec.UNSET, [], {})}
+    fields = {setting.field: setting.value_in(folder, value) for setting, value in given.items()}
+    home = cwd or fields.get("cwd") or str(folder)
     suite = Suite(
         models=tuple(relative(folder, model) for model in (*file.models, *(model.path for model in file.model))),
         model_shapes={relative(folder, model.path): _shapes(model.shape) for model in file.model if model.shape},
         runtimes=tuple(relative(folder, name) if name.endswith(".py") else name for name in file.runtimes),
-        variants=tuple(_variant(variant, folder, path) for variant in file.variant),
+        variants=tuple(_variant(variant, folder, home, path) for variant in file.variant),
         build=Build(file.build.command, file.build.python) if file.build else None,
         growth=tuple(_growth(wish, path) for wish in file.growth),
         laws=tuple(_law(wish, path) for wish in file.law),
-        **{setting.field: setting.value_in(folder, value) for setting, value in given.items()},
+        **fields,
     )
     if suite.drive is not None and suite.drive.body is not None:
         suite = replace(suite, drive=replace(suite.drive, body=relative(folder, suite.drive.body)))
@@ -287,7 +290,7 @@ def _law(wish: _FileLaw, path: Path) -> LawWish:
     return LawWish(vary, parse_bytes(wish.limit), wish.per, wish.model, wish.variant, wish.points)
 
 
-def _variant(variant: _FileVariant, folder: Path, path: Path) -> Variant:
+def _variant(variant: _FileVariant, folder: Path, home: str, path: Path) -> Variant:
     if bool(variant.runtime) == bool(variant.cmd):
         raise InputError(f"suite {path}: variant {variant.name or '(without a name)'} needs either a runtime or a cmd")
     if variant.cmd and (variant.set or variant.python or variant.shape):
@@ -296,7 +299,7 @@ def _variant(variant: _FileVariant, folder: Path, path: Path) -> Variant:
     if variant.cmd:
         command = commands.of_words(commands.split(variant.cmd) if isinstance(variant.cmd, str) else variant.cmd)
         # The file's own words win over those in front of the program; a suite may be started from anywhere.
-        where = relative(folder, variant.cwd) if variant.cwd else str(folder)
+        where = relative(folder, variant.cwd) if variant.cwd else home
         command = replace(command, name=variant.name or command.name, cwd=where)
     return Variant(
         runtime=relative(folder, variant.runtime) if variant.runtime.endswith(".py") else variant.runtime or COMMAND,

@@ -52,7 +52,7 @@ class Subject(Protocol):
     def variant(self, settings: Settings, name: str) -> Variant:
         """The settings as a variant of that name."""
 
-    def order(self, settings: Settings, name: str, runs: int) -> Order:
+    def order(self, settings: Settings, name: str, runs: int | None) -> Order:
         """The Order of these settings. runs: timed iterations, which a program has in its own words."""
 
     def settings_of(self, run: Run) -> Settings:
@@ -106,7 +106,7 @@ class _InRuntime:
         own = self._request.suite.only.runtime
         return Variant(runtime=own, name=name, set=values.knobs, threads=values.threads, python=self.suite.python, env=env)
 
-    def order(self, settings: Settings, name: str, runs: int) -> Order:
+    def order(self, settings: Settings, name: str, runs: int | None) -> Order:
         return orders.order(replace(self.suite, runs=runs), self.model, self.variant(settings, name))
 
     def settings_of(self, run: Run) -> Settings:
@@ -132,8 +132,6 @@ class _OfProgram:
     version: str | None = None
 
     def __init__(self, request: TuneRequest, command: Command) -> None:
-        if request.fleet is not None:
-            raise UsageError("tune of a program works on one machine (--on names another than this), not on a fleet")
         self._request, self.name = request, command.name
         runtime = replace(commands.RUNTIME, name=command.name, knobs=tuple(command_orders.common_knobs().values()))
         _check_names(request, command, [knob.name for knob in runtime.knobs])
@@ -151,18 +149,12 @@ class _OfProgram:
         return self.order(DEFAULT, self.name, 0).job  # its name is that of sentences
 
     def variant(self, settings: Settings, name: str) -> Variant:
-        filled = self._command.filled({**self._request.defaults, **apart(settings, self._request.defaults).filled})
-        return Variant(COMMAND, name, command=replace(filled, name=name))
-
-    def order(self, settings: Settings, name: str, runs: int) -> Order:
         values = apart(settings, self._request.defaults)
-        suite = replace(
-            self.suite,
-            variants=(self.variant(settings, name),),
-            set={**self._request.fixed, **values.knobs},
-            threads=values.threads or self.suite.threads,
-        )
-        return orders.of_one(suite)
+        filled = self._command.filled({**self._request.defaults, **values.filled})
+        return Variant(COMMAND, name, values.knobs, values.threads, command=replace(filled, name=name))
+
+    def order(self, settings: Settings, name: str, runs: int | None) -> Order:
+        return orders.of_one(replace(self.suite, variants=(self.variant(settings, name),)))
 
     def settings_of(self, run: Run) -> Settings:
         job, default, fixed = run.job, self._default, self._default.knobs

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..base.errors import InputError, MeasurementError
+from ..base.errors import InputError, MeasurementError, UsageError
 from ..base.units import counted, format_bytes, format_duration
 from ..campaign import campaign
 from ..campaign.outputs import Outputs
@@ -59,6 +59,11 @@ class _Tuner:
         # release: neither the peak nor the latency is in it
         self._subject: Subject = subject_of(replace(request, suite=replace(suite, warmup=warmup, repeats=1, release=False)))
         self._model, self._suite = self._subject.model, self._subject.suite
+        self._runs = self._verifying_runs = suite.runs
+        if not self._subject.is_program:
+            self._runs, self._verifying_runs = (_SEARCH_RUNS, _VERIFYING_RUNS) if suite.runs is None else (suite.runs, suite.runs)
+            if self._runs < 1:
+                raise UsageError("--runs 0: tune compares the time of iterations, so that 1 is the least")
         self._search = Search(self._subject.candidates, request.goal, request.seed, needs=self._subject.needs)
         self._default = self._order(DEFAULT, "default").job
         self._version: str | None = None  # of the runtime, on a fleet
@@ -144,11 +149,11 @@ class _Tuner:
         for settings in wanted:
             repeats[settings] += 1
             variant, repeat = self._subject.variant(settings, shown(settings)), self._repeats(settings) + repeats[settings]
-            suite = replace(self._suite, variants=(variant,), runs=_SEARCH_RUNS, timeout_ns=timeout_ns)
+            suite = replace(self._suite, variants=(variant,), runs=self._runs, timeout_ns=timeout_ns)
             sought = Sought(repeats={shown(settings): (repeat,)})
             if reference is not None:
                 sought = replace(sought, outputs="compared")
-            elif settings == DEFAULT:
+            elif settings == DEFAULT and not self._subject.is_program:
                 sought = replace(sought, outputs="sent")
             asked.append(Asked(replace(suite, repeats=repeat), sought, reference=str(reference) if reference is not None else None))
         end_ns = time.monotonic_ns() + most_ns if most_ns is not None else None
@@ -185,8 +190,8 @@ class _Tuner:
             self._keep_run(store.encode(run))
             yield run
 
-    def _order(self, settings: Settings, name: str, runs: int = _SEARCH_RUNS) -> Order:
-        return self._subject.order(settings, name, runs)
+    def _order(self, settings: Settings, name: str, runs: int | None = None) -> Order:
+        return self._subject.order(settings, name, self._runs if runs is None else runs)
 
     def _check_machine(self, run: Run) -> None:
         """Raises InputError for a Run of a machine with which others of this search must not be compared."""
@@ -248,7 +253,7 @@ class _Tuner:
         """The time of a fresh run of each: as long as its trial took, and its further iterations, and a little more."""
         usual = statistics.median(self._took_ns)
         points = {point.settings: point.time for point in self._search.points()}
-        more = 0 if self._subject.is_program else _VERIFYING_RUNS - _SEARCH_RUNS
+        more = (self._verifying_runs or 0) - (self._runs or 0)
         return 1.1 * sum(self._took_by.get(settings, usual) + more * points.get(settings, self._search.base.time) for settings in wanted)
 
     # -- verifying
@@ -275,7 +280,7 @@ class _Tuner:
             rounds = max(1, min(rounds, int(self._left_ns() // max(self._round_ns(wanted), 1))))
         runs_each = f"{counted(rounds, 'fresh run')} each"
         self._progress.say(f"verifying {counted(len(wanted) - 1, 'proposal')} against the default, {runs_each}, interleaved")
-        orders = [self._order(settings, f"#{number} {shown(settings)}", _VERIFYING_RUNS) for number, settings in enumerate(wanted)]
+        orders = [self._order(settings, f"#{number} {shown(settings)}", self._verifying_runs) for number, settings in enumerate(wanted)]
         verified: dict[Settings, list[Run]] = {settings: [] for settings in wanted}
         if self._request.fleet is not None:
             return self._verified_there(self._request.fleet, wanted, rounds)
@@ -291,12 +296,12 @@ class _Tuner:
     def _verified_there(self, fleet: Machines, wanted: Sequence[Settings], rounds: int) -> dict[Settings, list[Run]]:
         """The same as one comparison, on one machine; nothing if the fleet gives it up."""
         variants = tuple(self._subject.variant(settings, f"#{number} {shown(settings)}") for number, settings in enumerate(wanted))
-        suite = replace(self._suite, variants=variants, runs=_VERIFYING_RUNS, repeats=rounds)
+        suite = replace(self._suite, variants=variants, runs=self._verifying_runs, repeats=rounds)
 
         def late(runs: Sequence[Run]) -> bool:
             return self._left_ns() < 0 and len(runs) >= len(wanted)
 
-        asked = [Asked(suite, Sought(verifies=True, outputs="compared"))]
+        asked = [Asked(suite, Sought(verifies=True, outputs="" if self._subject.is_program else "compared"))]
         ((_, answer),) = fleet.measure(asked, Quiet(self._progress, len(self._search.trials)), self._keep_run, late)
         if answer.why:
             self._progress.say(f"the proposals that follow were not verified: {answer.why}")

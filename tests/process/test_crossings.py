@@ -7,20 +7,28 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from support.crossings import PLACES, QUESTIONS, SUBJECTS, Reached, World, world  # noqa: F401  (the fixture)
+from support.crossings import BELOW, PLACES, QUESTIONS, SUBJECTS, Reached, World, world  # noqa: F401  (the fixture)
 from support.manual import ROOT
 from support.recorder_runs import sentence
 
 from memprof.programs import environments
+from memprof.recording.order import Group
 from memprof.records.types import COMMAND
+from memprof.subjects.settings import SETTINGS
 
 PAGE = ROOT / "docs" / "crossings.md"
 WRITES = "MEMPROF_WRITES_CROSSINGS"
+ON_FLEETS = ("run", "tune", "scale", "bisect")
+ON_BOARDS = ("run", "exec", "explain", "tune", "grow", "scale", "gate")
 COLUMNS = ("installed runtime", "own runtime", "release", "separate environment", "program", "server under load", "running process")
 NAMES = {"here": "Here", "ssh": "ssh:", "adb": "adb:", "labgrid": "labgrid:", "fleet": "A fleet, dask:"}
+_SECOND_SENTENCE = re.compile(r"(?<!\.)[.!?]( |$)")
 _BLOCK = re.compile(r"(?<=^<!-- crossings -->\n).*?(?=^<!-- /crossings -->$)", re.MULTILINE | re.DOTALL)
 
 Answers = dict[tuple[str, str], str]
@@ -52,7 +60,7 @@ def answer(world: World, question: str, subject: str, place: str) -> str:
         return ""
     said = sentence(end).removeprefix("memprof: ")
     assert end.returncode in (2, 5), words
-    assert not re.search(r"[.!?]( |$)", said), said
+    assert not _SECOND_SENTENCE.search(said), said
     return _masked(said)
 
 
@@ -109,3 +117,87 @@ def page(answers: dict[str, Answers]) -> str:
         parts.append("\n".join(lines))
     listed = "\n".join(f"{number}. {why}" for number, why in enumerate(reasons, 1))
     return "\n\n".join(["", *parts, f"## Reasons\n\n{listed}", ""]).removeprefix("\n")
+
+
+# -- settings
+
+PYTHON = "/bin/sh"
+NO_SWAP = Group("/memprof", (("memory.swap.max", "0"),))
+
+
+def _has_python(end: Reached) -> bool:
+    """Whether the interpreter is the runtime's, that of a release's environment, or on another machine the recorder's."""
+    of_recorder = end.recorder_python == PYTHON and end.job.runtime == COMMAND
+    return of_recorder or any(word == PYTHON or "-by-sh/" in word for word in end.message.start.argv)
+
+
+@dataclass(frozen=True)
+class Heeded:
+    """A setting in the words of the command line and of a suite's file, and whether what would be measured has it. program: with the words that it
+    needs."""
+
+    word: str
+    line: str
+    shows: Callable[[Reached], bool]
+    program: str = "./program"
+
+
+SHOWN = {
+    "set": Heeded("malloc_arenas=3", "set = { malloc_arenas = 3 }", lambda end: end.message.start.env.get("MALLOC_ARENA_MAX") == "3"),
+    "threads": Heeded("3", "threads = 3", lambda end: end.job.threads == 3, "./program {threads}"),
+    "env": Heeded("A=b", "env = { A = 'b' }", lambda end: end.message.start.env.get("A") == "b"),
+    "python": Heeded(PYTHON, f"python = '{PYTHON}'", _has_python),
+    "shape": Heeded("x=1,64", "shape = { x = [1, 64] }", lambda end: end.job.shapes == {"x": (1, 64)}),
+    "inputs": Heeded("in.npz", "inputs = 'in.npz'", lambda end: Path(end.job.inputs or "").name.endswith("in.npz")),
+    "name": Heeded("renamed", "name = 'renamed'", lambda end: end.job.model.name == "renamed"),
+    "cwd": Heeded(
+        "below", "cwd = 'below'", lambda end: end.job.program is not None and end.job.program.sha256 == sha256(BELOW.encode()).hexdigest()
+    ),
+    "phase": Heeded("load=main", "phase = { load = 'main' }", lambda end: end.job.phases == {"MODEL_LOAD": "main"}),
+    "phase-regex": Heeded("load=^l", "phase_regex = { load = '^l' }", lambda end: end.job.phase_regexes == {"MODEL_LOAD": "^l"}),
+    "drive": Heeded("http:1/x", "drive = 'http:1/x'", lambda end: end.job.drive == "GET /x, 1 at once"),
+    "warmup": Heeded("3", "warmup = 3", lambda end: end.job.warmup == 3, "./program {warmup}"),
+    "runs": Heeded("7", "runs = 7", lambda end: end.job.runs == 7, "./program {runs}"),
+    "cache": Heeded("asis", "cache = 'asis'", lambda end: end.message.cache == "asis"),
+    "deterministic": Heeded("", "deterministic = true", lambda end: end.message.start.deterministic),
+    "cpus": Heeded("0", "cpus = '0'", lambda end: end.message.start.cpus == (0,)),
+    "no-swap": Heeded("", "no_swap = true", lambda end: end.message.start.group == NO_SWAP),
+    "recorder": Heeded("c", "recorder = 'c'", lambda end: end.recorder == "c"),
+    "timeout": Heeded("7s", "timeout = '7s'", lambda end: end.message.timeout_ns == 7 * 10**9),
+    "interval": Heeded("3ms", "interval = '3ms'", lambda end: end.message.intervals[""] == 3 * 10**6),
+    "max-temperature": Heeded("45C", "max_temperature = '45C'", lambda end: end.order is not None and end.order.max_celsius == 45),
+}
+
+
+def test_settings_have_examples() -> None:
+    assert list(SHOWN) == [setting.name for setting in SETTINGS]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_setting_heeded_or_refused(world: World, question: str) -> None:
+    wrong = [
+        f"{place}, {subject}: --{name}{f', of {program}' if subject == 'program' else ''}: {fault}"
+        for place in ("here", *(("ssh",) if question in ON_BOARDS else ()), *(("fleet",) if question in ON_FLEETS else ()))
+        for subject in {"attach": ("process",), "exec": ("program",)}.get(question, ("installed", "program"))
+        for name, setting in SHOWN.items()
+        for program in ({"./program": 1, setting.program: 1} if subject == "program" else ("./program",))
+        if (fault := _fault(world, question, subject, place, name, program))
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+def _fault(world: World, question: str, subject: str, place: str, name: str, program: str) -> str:
+    """What is wrong with what comes of a setting; empty if it is heeded, or refused in a sentence. A comparison of several may say that none of them
+    heeds it."""
+    setting = SHOWN[name]
+    given = (setting.line,) if question == "gate" else (f"--{name}", *([setting.word] if setting.word else []))
+    end = world.walk(*world.words(question, subject, place, *given, program=program))
+    if not isinstance(end, Reached):
+        said = sentence(end)
+        return "" if end.returncode in (2, 5) and not _SECOND_SENTENCE.search(said) else said
+    said_so = [remark for remark in end.said if re.search(r"\b(has|have) no effect\b", remark)]
+    if setting.shows(end):
+        return " ".join(said_so)
+    return "" if said_so and question in ("run", "gate") else "it is ignored"

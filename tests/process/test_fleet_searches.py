@@ -86,6 +86,48 @@ def test_tune_across_machines_verified_on_one(memprof, twins, folder):
     assert refused.returncode == 5 and "--trust-runs" in refused.stderr
 
 
+PROGRAM = "import sys\nheld = b'1' * (int(sys.argv[1]) << 20)\n"
+ENGINE = ("--", sys.executable, "engine.py", "{mib}")
+
+
+def test_tune_of_program_across_machines(memprof, twins, tmp_path):
+    (tmp_path / "engine.py").write_text(PROGRAM)
+    tries = ("--try", "mib=40,16", "--try", "malloc_arenas=2", "--set", "malloc_mmap_threshold=128KiB")
+    words = ("tune", *tries, "--on", f"dask:{twins.address}", "-o", "runs.jsonl", "--json")
+
+    done = memprof(*words, *ENGINE)
+
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["best"]["mib"] == "16" and answer["verified"]
+    default, best = answer["default"]["rss_peak_bytes"], min(each["rss_peak_bytes"] for each in answer["proposals"])
+    assert default - best >= 20 << 20
+    runs = store.load([tmp_path / "runs.jsonl"]).runs
+    assert {run.job.knobs.get("malloc_arenas") for run in runs} == {None, "2"}
+    assert {run.job.knobs["malloc_mmap_threshold"] for run in runs} == {"131072"}
+    assert {run.job.argv[2] for run in runs} == {"40", "16"}
+    assert len({(run.attempt.place, run.attempt.comparison) for run in runs if run.job.verifies}) == 1
+
+    more = memprof(*words, "--append", "--trust-runs", "--time", "1s", *ENGINE)
+
+    assert more.returncode == 0, more.stderr
+    assert json.loads(more.stdout)["trials"] >= answer["trials"]
+
+
+def test_scale_of_program_across_machines(memprof, twins, tmp_path):
+    (tmp_path / "engine.py").write_text(PROGRAM)
+
+    done = memprof("scale", "--vary", "mib=8..64", "--points", "4", "--on", f"dask:{twins.address}", "-o", "runs.jsonl", "--json", *ENGINE)
+
+    assert done.returncode == 0, done.stderr
+    (law,) = (named["law"] for named in json.loads(done.stdout)["laws"] if named["name"] == "PEAK")
+    (slope,) = (each["bytes"] for each in law["coefficients"] if each["words"] == "mib")
+    assert abs(slope - (1 << 20)) < 1 << 16
+    runs = store.load([tmp_path / "runs.jsonl"]).runs
+    assert {run.job.at["mib"] for run in runs} == {int(run.job.argv[2]) for run in runs} >= {8, 64}
+    assert len({run.attempt.place for run in runs}) == 2
+
+
 def test_bisect_releases_on_worker(memprof, twins, tmp_path, monkeypatch):
     wheels.only(monkeypatch, twins.folder / "wheels", tmp_path / "cache")
     monkeypatch.setattr(search, "ENDS", 5)  # as few as the gate decides with

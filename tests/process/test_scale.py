@@ -23,7 +23,7 @@ from memprof.base.errors import InputError, MeasurementError
 from memprof.campaign import side_by_side
 from memprof.campaign.progress import Silent
 from memprof.laws import laws
-from memprof.places import limits
+from memprof.places import limits, remote_groups
 from memprof.places.place import HERE
 from memprof.programs import runtimes
 from memprof.records import store
@@ -465,6 +465,18 @@ def test_process_group_removed(scenario):
     with side_by_side._group(HERE, 1 << 30) as group:
         pass
     assert group is None or not Path(group.folder).exists()
+
+
+@pytest.mark.skipif(remote_groups.common(HERE) is None, reason="no control group can be made here")
+def test_process_group_without_swap():
+    with side_by_side._group(HERE, None, no_swap=True) as group:
+        assert (Path(group.folder) / group.files.swap).read_text() == "0\n"
+
+
+def test_processes_without_swap_need_group(monkeypatch):
+    monkeypatch.setattr(remote_groups, "common", lambda place: None)
+    with pytest.raises(InputError, match="--no-swap needs a control group"), side_by_side._group(HERE, None, no_swap=True):
+        pass
 
 
 def at_places(slope=1.0, *, shape=None, start=80.0, **changes):

@@ -18,24 +18,26 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import Memprof
 
 from memprof.base.errors import MemprofError
 from memprof.campaign import attach, campaign, conversion, side_by_side
+from memprof.cli.progress import Plain
 from memprof.fleet import scheduler, scheduler_client, search_client, worker_loop
 from memprof.fleet.message import PROTOCOL, Doing, Offered, folder_of
 from memprof.fleet.payload import Packed
 from memprof.fleet.scheduler import There
-from memprof.places import parse
+from memprof.places import parse, remote_groups
 from memprof.places.place import HERE, Here, Place, Weather
 from memprof.places.remote import Remote
-from memprof.programs import environments, runtimes
+from memprof.programs import environments, recorder_build, runtimes, symbols
 from memprof.programs.environments import Environment
 from memprof.programs.runtimes import Knob, Runtime
-from memprof.recording.order import Message
+from memprof.recording.order import Group, Message
 from memprof.records.types import Job
-from memprof.subjects import command_orders
+from memprof.subjects import command_orders, orders
 from memprof.subjects.order import Order
 from memprof.versions import installation, pip
 from support.manual import ROOT
@@ -60,15 +62,21 @@ _MODELS = {
 }
 _INSTALLED = {"onnxruntime": "1.27.0", "synthetic": "1"}
 _SEPARATE = {"onnxruntime": "1.19.2", "torch": "2.13.0"}
+BELOW = "#!/bin/sh\n# another\n"  # the program in the folder `below`
 _LISTED = ("2.3.0", "2.0.0", "1.26.0")
 
 
 class Reached(BaseException):
-    """A recorder would start now. order: None of a process that runs already. on_fleet: at a fleet's worker."""
+    """A recorder would start now. order: None of a process that runs already. on_fleet: at a fleet's worker. said: to the user, before.
+    recorder_python: the interpreter of a recorder in Python."""
 
-    def __init__(self, job: Job, message: Message, place: Place, recorder: str, order: Order | None, on_fleet: bool) -> None:
+    def __init__(
+        self, job: Job, message: Message, place: Place, recorder: str, order: Order | None, on_fleet: bool, said: tuple[str, ...]
+    ) -> None:
         super().__init__(job.heading)
-        self.job, self.message, self.place, self.recorder, self.order, self.on_fleet = job, message, place, recorder, order, on_fleet
+        self.job, self.message, self.place, self.recorder = job, message, place, recorder
+        self.order, self.on_fleet, self.said = order, on_fleet, said
+        self.recorder_python = place.python
 
 
 @dataclass(frozen=True)
@@ -102,12 +110,12 @@ class World:
         except Reached as reached:
             return reached
 
-    def words(self, question: str, subject: str, place: str, *settings: str) -> tuple[str, ...]:
-        """The words that ask this."""
+    def words(self, question: str, subject: str, place: str, *settings: str, program: str = "./program") -> tuple[str, ...]:
+        """The words that ask this. settings: of what is measured; for a gate, lines of its suite. program: its words."""
         self._numbers += 1
         on, name = PLACES[place], f"answer{self._numbers}"
         if question == "gate":
-            return self._gate(subject, settings, on, name)
+            return self._gate(subject, settings, on, name, program)
         own = {
             "heap record": ("--tool", "massif", "-o", name),
             "scale": ("--vary", "n=1..4" if subject in ("program", "server") else "threads=1..4"),
@@ -123,8 +131,8 @@ class World:
             case "program" | "server":
                 load = ("--drive", self.load) if subject == "server" else ()
                 if question == "run":
-                    return (*asked, *load, "--cmd", "program=./program")
-                return (*asked, *load, "--", "./program", *(("{n}",) if question == "scale" else ()))
+                    return (*asked, *load, "--cmd", f"program={program}")
+                return (*asked, *load, "--", *program.split(), *(("{n}",) if question == "scale" else ()))
         model, runtime = _MODELS[subject]
         return (*asked, "-r", runtime, model)
 
@@ -138,19 +146,19 @@ class World:
         package = {"installed": "onnxruntime", "separate": "torch"}.get(subject, "numpy")
         return ("--package", package, "--from", _LISTED[-1], "--to", _LISTED[0])
 
-    def _gate(self, subject: str, settings: Sequence[str], on: Sequence[str], name: str) -> tuple[str, ...]:
+    def _gate(self, subject: str, settings: Sequence[str], on: Sequence[str], name: str, program: str) -> tuple[str, ...]:
         if subject == "process":
             return ("gate", "--budgets", "budgets.toml", *on, str(os.getpid()))
-        text = "\n".join((*settings, self._subject_of_suite(subject)))
+        text = "\n".join((*settings, self._subject_of_suite(subject, program)))
         (self.folder / f"{name}.toml").write_text(text)
         return ("gate", "--run", f"{name}.toml", "--budgets", "budgets.toml", "-o", f"{name}.jsonl", *on)
 
-    def _subject_of_suite(self, subject: str) -> str:
+    def _subject_of_suite(self, subject: str, program: str) -> str:
         if subject in _MODELS:
             model, runtime = _MODELS[subject]
             return f"models = ['{model}']\nruntimes = ['{runtime}']\n"
         load = f"drive = '{self.load}'\n" if subject == "server" else ""
-        return f"{load}[[variant]]\nname = 'program'\ncmd = './program'\n"
+        return f"{load}[[variant]]\nname = 'program'\ncmd = '{program}'\n"
 
 
 @pytest.fixture
@@ -162,7 +170,10 @@ def world(tmp_path: Path, memprof: Memprof, monkeypatch: pytest.MonkeyPatch) -> 
     save(folder / "net.onnx", [node("MatMul", ["x", "w"], ["y"])], [value("x", [1, 64])], [value("y", [1, 64])], [weight("w", 64, 64)])
     shutil.copy(ROOT / "tests" / "data" / "net.pt2", folder)
     runtime_file(folder)
+    (folder / "below").mkdir()
     script(folder / "program", "#!/bin/sh\n")
+    script(folder / "below" / "program", BELOW)
+    np.savez(folder / "in.npz", x=np.zeros((1, 64), np.float32))
     (folder / "in.json").write_text("{}\n")
     (folder / "budgets.toml").write_text("[[budget]]\nrss_peak_bytes = '1GiB'\n")
     tools = tmp_path / "tools"
@@ -174,8 +185,9 @@ def world(tmp_path: Path, memprof: Memprof, monkeypatch: pytest.MonkeyPatch) -> 
     _instead_of_runtimes(monkeypatch)
     _instead_of_machines(monkeypatch)
     _instead_of_packages(monkeypatch)
-    fleet = _instead_of_fleet(monkeypatch)
-    _instead_of_recorder(monkeypatch, fleet)
+    said: list[str] = []
+    fleet = _instead_of_fleet(monkeypatch, said)
+    _instead_of_recorder(monkeypatch, fleet, said)
     with ExitStack() as stack:
         _instead_of_boards(monkeypatch, tmp_path, stack)
         yield World(folder, free_port(), memprof, made)
@@ -215,18 +227,22 @@ def _instead_of_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _instead_of_machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Machines that are idle and cool, without waiting to see it."""
+    """Machines that are idle and cool, without waiting to see it, and have control groups, gdb and recorders of both kinds."""
     for place in (Here, Remote):
         monkeypatch.setattr(place, "busy", lambda self: (0.0, 1 << 40))
         monkeypatch.setattr(place, "weather", lambda self: Weather(20.0, None))
+    monkeypatch.setattr(remote_groups, "without_swap", lambda place: lambda: {"group": Group("/memprof", (("memory.swap.max", "0"),))})
+    monkeypatch.setattr(symbols, "wrap", lambda argv, phases, cwd, env: ("gdb", *argv))
+    monkeypatch.setattr(recorder_build, "is_built", lambda arch: True)
+    monkeypatch.setattr(orders, "recorder_command", lambda kind, place: ())
 
 
 def _instead_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     """An index of packages that has a few releases of each, and installs nothing."""
     made: dict[tuple[str, str], Environment] = {}
 
-    def ensure(package: installation.Package, version: str, say: object, **rest: object) -> Environment:
-        key = package.name, version
+    def ensure(package: installation.Package, version: str, say: object, python: str | None = None, **rest: object) -> Environment:
+        key = package.name, f"{version}-by-{Path(python).name}" if python else version
         if key not in made:
             made[key] = _environment(*key)
         return made[key]
@@ -245,19 +261,23 @@ def _instead_of_boards(monkeypatch: pytest.MonkeyPatch, folder: Path, stack: Exi
         stack.callback(boards[kind].close)
 
     @contextmanager
-    def remote(name: str, *words: Any) -> Iterator[Remote]:
-        kind = name.partition(":")[0]
-        if kind in boards:
-            yield boards[kind]
-        else:
-            with refusing(name, *words) as place:
+    def remote(name: str, folder: str | None, python: str | None, *words: Any) -> Iterator[Remote]:
+        board = boards.get(name.partition(":")[0])
+        if board is None:
+            with refusing(name, folder, python, *words) as place:
                 yield place
+        else:
+            usual, board.python = board.python, python or board.python
+            try:
+                yield board
+            finally:
+                board.python = usual
 
     monkeypatch.setattr(parse, "remote", remote)
 
 
-def _instead_of_fleet(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
-    """A fleet of one worker, which is this process. It says whether that measures."""
+def _instead_of_fleet(monkeypatch: pytest.MonkeyPatch, said: list[str]) -> dict[str, bool]:
+    """A fleet of one worker, which is this process. It says whether that measures. said: to the user."""
     works = {"now": False}
     offered = Offered("here", "board", "board", {"kind": "board", "place": "here"}, PROTOCOL, "1")
     there = [There("board/here", "tcp://board", offered, Doing())]
@@ -293,7 +313,7 @@ def _instead_of_fleet(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
             yield from ()
 
     monkeypatch.setattr("memprof.cli.fleet.load_distributed", lambda: None)
-    monkeypatch.setattr(worker_loop, "_write", lambda *words: None)
+    monkeypatch.setattr(worker_loop, "_write", lambda word, text="": said.append(text) if word == "say" else None)
     monkeypatch.setattr(scheduler, "connected", connected)
     monkeypatch.setattr(scheduler, "places", lambda client: (there, []))
     for module in (scheduler_client, search_client):
@@ -301,18 +321,21 @@ def _instead_of_fleet(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     return works
 
 
-def _instead_of_recorder(monkeypatch: pytest.MonkeyPatch, fleet: Mapping[str, bool]) -> None:
+def _instead_of_recorder(monkeypatch: pytest.MonkeyPatch, fleet: Mapping[str, bool], said: list[str]) -> None:
     """The end of the walk, in place of a recorder."""
-    orders: list[Order] = []
+    asked: list[Order] = []
 
     def remembered(order: Order, *words: Any) -> Message:
-        orders.append(order)
+        asked.append(order)
         return message(order, *words)
 
     def ask(job: Job, message: Message, *words: object, place: Place = HERE, recorder: str = "python", **rest: object) -> None:
-        raise Reached(job, message, place, recorder, orders[-1] if orders else None, fleet["now"])
+        told = tuple(said)
+        said.clear()
+        raise Reached(job, message, place, recorder, asked[-1] if asked else None, fleet["now"], told)
 
     message = campaign.message
+    monkeypatch.setattr(Plain, "say", lambda self, sentence: said.append(sentence))
     for module in (campaign, side_by_side):
         monkeypatch.setattr(module, "message", remembered)
     for module in (campaign, side_by_side, attach, conversion):
