@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 _NO_LAW, _NO_LAW_OF_STEPS = 0.05, 0.25
 _CONFIDENCE = 0.95
 _AS_GOOD = 2.0  # of scores
-# How high the steps of an arena are that is not simulated, as a share of what grows.
+# How high the steps of an arena are that is not simulated, as a share of what grows (a standard deviation): its regions double, so half of one may be
+# idle at most, and a quarter is usual.
 _STEPS = 0.25
 FARTHEST = 1 << 40  # a dimension of which a law does not depend has no largest value
 _EVERY = 512
@@ -57,9 +58,8 @@ class Prediction:
 class Law:
     """A law. error: its typical error at points that it did not see, as a share of them; None where every point was needed to fit it.
 
-    steps: how high an arena's steps are beside the law, as a share of what grows; 0 for a law without. simulated: predictions are of a simulated
-    arena, and the coefficients those of the law without it; planned: it is one that does not double, as its planner fills it.
-    ranges: of the points, by dimension. fit: what predictions come from, of points measured with this noise.
+    ranges: of the points, by dimension. fit: what predictions come from; the coefficients are those of the law without an arena. measured, noise:
+    what it was fitted to. steps: how high an arena's steps are beside the law, as a share of what grows (a standard deviation); 0 for a law without.
     """
 
     coefficients: tuple[Coefficient, ...]
@@ -70,8 +70,16 @@ class Law:
     measured: tuple[Point, ...] = field(repr=False, compare=False)
     noise: tuple[float, float] = field(repr=False, compare=False)
     steps: float = 0.0
-    simulated: bool = False
-    planned: bool = False
+
+    @property
+    def simulated(self) -> bool:
+        """Whether predictions are of an arena that is simulated."""
+        return self.fit.arena is not None
+
+    @property
+    def planned(self) -> bool:
+        """Whether that is one which does not double, as its planner fills it."""
+        return self.fit.arena is not None and not self.fit.arena.doubles
 
     def predict(self, at: At) -> Prediction:
         """The size at a place, anywhere. Raises KeyError for a place without one of the dimensions."""
@@ -79,7 +87,11 @@ class Law:
         return prediction
 
     def predict_all(self, places: Sequence[At]) -> list[Prediction]:
-        """`predict` for several places."""
+        """`predict` for several places.
+
+        The interval is Student's, of the variance of the fit (see `Fit.at`), of a run's own noise, of shapes that no term has, which grows with the
+        distance from all measured places, and of an arena's steps.
+        """
         load_scipy()
         import numpy as np
         from scipy.special import stdtrit
@@ -133,18 +145,7 @@ def law(points: Sequence[Point], *, noise: tuple[float, float] = NOISE, arena: A
     error = _typical_error(best, problem.sizes[~problem.least])
     if error is not None and error > (_NO_LAW_OF_STEPS if steps else _NO_LAW):
         return None
-    return Law(
-        _coefficients(fits[0]),
-        error,
-        len(points),
-        ranges_of(points),
-        best,
-        tuple(points),
-        noise,
-        steps=steps,
-        simulated=follows,
-        planned=follows and not doubles,
-    )
+    return Law(_coefficients(fits[0]), error, len(points), ranges_of(points), best, tuple(points), noise, steps)
 
 
 def single_step(law: Law, name: str) -> tuple[float, float] | None:
