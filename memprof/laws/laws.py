@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..base.thread_limits import load_scipy
 from .arena import Arena
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 _NO_LAW, _NO_LAW_OF_STEPS = 0.05, 0.25
 _CONFIDENCE = 0.95
 _AS_GOOD = 2.0  # of scores
-# How high the steps of an arena are that is not simulated, as a share of what grows.
+# How high the steps of an arena are that is not simulated, as a share of what grows (a standard deviation): its regions double, so half of one may be
+# idle at most, and a quarter is usual.
 _STEPS = 0.25
 FARTHEST = 1 << 40  # a dimension of which a law does not depend has no largest value
 _EVERY = 512
@@ -57,9 +58,8 @@ class Prediction:
 class Law:
     """A law. error: its typical error at points that it did not see, as a share of them; None where every point was needed to fit it.
 
-    steps: how high an arena's steps are beside the law, as a share of what grows; 0 for a law without. simulated: predictions are of a simulated
-    arena, and the coefficients those of the law without it; planned: it is one that does not double, as its planner fills it.
-    ranges: of the points, by dimension. fit: what predictions come from, of points measured with this noise.
+    ranges: of the points, by dimension. fit: what predictions come from; the coefficients are those of the law without an arena. measured, noise:
+    what it was fitted to. steps: how high an arena's steps are beside the law, as a share of what grows (a standard deviation); 0 for a law without.
     """
 
     coefficients: tuple[Coefficient, ...]
@@ -70,8 +70,16 @@ class Law:
     measured: tuple[Point, ...] = field(repr=False, compare=False)
     noise: tuple[float, float] = field(repr=False, compare=False)
     steps: float = 0.0
-    simulated: bool = False
-    planned: bool = False
+
+    @property
+    def simulated(self) -> bool:
+        """Whether predictions are of an arena that is simulated."""
+        return self.fit.arena is not None
+
+    @property
+    def planned(self) -> bool:
+        """Whether that is one which does not double, as its planner fills it."""
+        return self.fit.arena is not None and not self.fit.arena.doubles
 
     def predict(self, at: At) -> Prediction:
         """The size at a place, anywhere. Raises KeyError for a place without one of the dimensions."""
@@ -79,7 +87,11 @@ class Law:
         return prediction
 
     def predict_all(self, places: Sequence[At]) -> list[Prediction]:
-        """`predict` for several places."""
+        """`predict` for several places.
+
+        The interval is Student's, of the variance of the fit (see `Fit.at`), of a run's own noise, of shapes that no term has, which grows with the
+        distance from all measured places, and of an arena's steps.
+        """
         load_scipy()
         import numpy as np
         from scipy.special import stdtrit
@@ -129,22 +141,11 @@ def law(points: Sequence[Point], *, noise: tuple[float, float] = NOISE, arena: A
     if misfit and not (follows or doubles or simple):
         fits = sorted([*fits, *rounded_fits(problem)], key=lambda fit: fit.score)
     best = simulated[0] if follows else fits[0]
-    steps = _STEPS if doubles and misfit and not follows else 0.0
+    steps = _STEPS if doubles and misfit else 0.0
     error = _typical_error(best, problem.sizes[~problem.least])
-    if error is not None and error > (_NO_LAW_OF_STEPS if steps else _NO_LAW):
+    if error is not None and error > (_NO_LAW if follows or not steps else _NO_LAW_OF_STEPS):
         return None
-    return Law(
-        _coefficients(fits[0]),
-        error,
-        len(points),
-        ranges_of(points),
-        best,
-        tuple(points),
-        noise,
-        steps=steps,
-        simulated=follows,
-        planned=follows and not doubles,
-    )
+    return Law(_coefficients(fits[0], steps), error, len(points), ranges_of(points), best, tuple(points), noise, 0.0 if follows else steps)
 
 
 def single_step(law: Law, name: str) -> tuple[float, float] | None:
@@ -163,12 +164,15 @@ def simple_score(points: Sequence[Point], noise: tuple[float, float]) -> float:
     return min((fit.score for fit in simple_fits(Problem(points, noise))), default=math.inf)
 
 
-def _coefficients(fit: Fit) -> tuple[Coefficient, ...]:
+def _coefficients(fit: Fit, steps: float) -> tuple[Coefficient, ...]:
+    """The coefficients with their intervals. steps: how high an arena's steps are beside what grows, as a share: a slope is off by as much."""
     load_scipy()
     import numpy as np
     from scipy.special import stdtrit
 
-    half = float(stdtrit(fit.freedom, 0.5 + _CONFIDENCE / 2)) * fit.scale * np.sqrt(np.maximum(np.diag(fit.covariance), 0.0))
+    slopes = np.array([float(term.degree > 0) for term in fit.terms])
+    variance = fit.scale**2 * np.diag(fit.covariance) + (steps * slopes * fit.bytes) ** 2
+    half = float(stdtrit(fit.freedom, 0.5 + _CONFIDENCE / 2)) * np.sqrt(variance)
     ordered = sorted(zip(fit.terms, fit.bytes, half, strict=True), key=lambda row: (row[0].degree, row[0].powers, row[0].kind))
     return tuple(Coefficient(term, float(size), float(size - wide), float(size + wide)) for term, size, wide in ordered)
 
@@ -184,14 +188,9 @@ def _typical_error(fit: Fit, sizes: Floats) -> float | None:
 # -- the inverse
 
 
-class Predicts(Protocol):
-    """A law, or several of which the largest counts."""
-
-    def predict_all(self, places: Sequence[At]) -> list[Prediction]:
-        """The size to expect at each place."""
-
-
-def largest(law: Predicts, name: str, others: At, within_bytes: float, start: int) -> tuple[int | None, int | None, int | None]:
+def largest(
+    predict: Callable[[Sequence[At]], list[Prediction]], name: str, others: At, within_bytes: float, start: int
+) -> tuple[int | None, int | None, int | None]:
     """The largest whole value of a dimension up to which every predicted size is within a limit, with the other dimensions fixed: as predicted,
     the most that is safe (the upper ends of the intervals fit too), and the most that is possible (their lower ends do). None where not even
     `start` fits; values end at 2^40, where the law does not depend on the dimension.
@@ -202,7 +201,7 @@ def largest(law: Predicts, name: str, others: At, within_bytes: float, start: in
     values = _values(start)
     predictions: list[Prediction] = []
     for begin in range(0, len(values), _AT_ONCE):
-        predictions += law.predict_all([{**others, name: value} for value in values[begin : begin + _AT_ONCE]])
+        predictions += predict([{**others, name: value} for value in values[begin : begin + _AT_ONCE]])
         if any(prediction.low_bytes > within_bytes for prediction in predictions[begin:]):
             break  # a simulated arena takes milliseconds a place; what lies beyond is not asked for
 
@@ -215,7 +214,7 @@ def largest(law: Predicts, name: str, others: At, within_bytes: float, start: in
         low, high = values[too_large - 1], values[too_large]
         while high - low > 1:
             middle = (low + high) // 2
-            (prediction,) = law.predict_all([{**others, name: middle}])
+            (prediction,) = predict([{**others, name: middle}])
             low, high = (middle, high) if getattr(prediction, end) <= within_bytes else (low, middle)
         return low
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -186,20 +187,13 @@ class Scaled:
 
 
 def predicted(main: str, named: Sequence[Named], places: Sequence[At]) -> list[Prediction]:
-    """The main figure at places. PEAK is the largest of what the phases' laws say, so that it may change from one phase's law to another's. A phase
-    that nowhere made the peak has no say: beyond the measured range its law is worth less than that of PEAK itself."""
-    by_name = {entry.name: entry.law for entry in named}
-    whole = by_name.get(main)
+    """The main figure at places. PEAK is the largest of what the phases' laws say, so that it may change from one phase's law to another's."""
+    whole = next((entry.law for entry in named if entry.name == main), None)
     if not places or whole is None:
         return []
-    phases = [law for name, law in by_name.items() if name not in (PEAK, ANONYMOUS)]
-    if main != PEAK or None in phases:
+    each = [law.predict_all(places) for law in _highest(main, named).values()]
+    if not each:
         return whole.predict_all(places)
-    peaks = {tuple(point.at.items()): point.bytes for point in whole.measured}
-    highest = [law for law in phases if law and any(point.bytes >= peaks.get(tuple(point.at.items()), 0) for point in law.measured)]
-    if not highest:
-        return whole.predict_all(places)
-    each = [law.predict_all(places) for law in highest]
     return [
         replace(
             max(row, key=lambda prediction: prediction.bytes),
@@ -210,10 +204,25 @@ def predicted(main: str, named: Sequence[Named], places: Sequence[At]) -> list[P
     ]
 
 
+def _highest(main: str, named: Sequence[Named]) -> dict[str, Law]:
+    """The laws of the phases of which PEAK is the largest; none where a phase has no law. A phase that made the peak nowhere is left out: beyond the
+    measured range its law is worth less than that of PEAK itself."""
+    phases = {entry.name: entry.law for entry in named if entry.name not in (PEAK, ANONYMOUS)}
+    whole = next((entry.law for entry in named if entry.name == main), None)
+    if main != PEAK or whole is None or None in phases.values():
+        return {}
+    peaks = {tuple(point.at.items()): point.bytes for point in whole.measured}
+
+    def made_it(law: Law) -> bool:
+        return any(point.bytes >= peaks.get(tuple(point.at.items()), math.inf) for point in law.measured)
+
+    return {name: law for name, law in phases.items() if law is not None and made_it(law)}
+
+
 def changes(main: str, named: Sequence[Named], ranges: Mapping[str, tuple[int, int]]) -> tuple[Change, ...]:
     """Where another phase begins to make the peak, along each dimension with the others at their lowest."""
-    phases = {entry.name: entry.law for entry in named if entry.law is not None and entry.name not in (PEAK, ANONYMOUS)}
-    if main != PEAK or len(phases) < 2:
+    phases = _highest(main, named)
+    if len(phases) < 2:
         return ()
     changes = []
     for label, (low, high) in ranges.items():

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 from ..base.errors import InputError, MemprofError
 from ..base.units import counted
@@ -43,42 +43,8 @@ _MOST_BUFFERS, _HIGHEST_POWER = 20_000, 8  # of a graph that anybody runs
 _DELEGATING = {"xnnpack": "on", "kernels": "optimized", "preserve_all_tensors": "off", "node_fusion": "on", "api": "interpreter"}
 
 
-class Simulation(Protocol):
-    """What a runtime's arenas need at any place."""
-
-    def resident_bytes(self, at: Mapping[str, int]) -> tuple[int, int]:
-        """What becomes resident at a place after PREPARE begins: until the end of the first run, and until the last."""
-
-
-class Replayed:
-    """An arena at any place, from its requests. free, mapped_from: of the heap (see plan.arenas.heap); runs: of the model after the first."""
-
-    def __init__(self, known: requests.Requests, free: tuple[int, ...], mapped_from: int, runs: int) -> None:
-        self._requests, self._free, self._mapped_from, self._runs = known, free, mapped_from, runs
-        self._known: dict[tuple[tuple[str, int], ...], tuple[int, int]] = {}
-
-    def resident_bytes(self, at: Mapping[str, int]) -> tuple[int, int]:
-        """What becomes resident at a place after PREPARE: until the end of the first run, and until the last."""
-        key = tuple(sorted(at.items()))
-        if key not in self._known:
-            self._known[key] = self._requests.resident_bytes(at, self._runs, Heap(self._free, self._mapped_from))
-        return self._known[key]
-
-
-class Planned:
-    """The arenas of every session at any place, from a graph and its parts."""
-
-    def __init__(self, known: Delegated) -> None:
-        self._delegated, self._labels = known, known.labels
-        self._known: dict[tuple[int, ...], int] = {}
-
-    def resident_bytes(self, at: Mapping[str, int]) -> tuple[int, int]:
-        """See Simulation."""
-        key = tuple(at[label] for label in self._labels)
-        if key not in self._known:
-            self._known[key] = self._delegated.resident_bytes(at)
-        bytes = self._known[key] * at.get(SESSIONS, 1)
-        return bytes, bytes
+# What becomes resident at a place after PREPARE begins, in bytes: until the end of the first run, and until the last.
+Simulation = Callable[[Mapping[str, int]], tuple[int, int]]
 
 
 def places(varying: Sequence[Dimension]) -> list[dict[str, int]]:
@@ -194,14 +160,36 @@ def kept(recorded: Sequence[tuple[Mapping[str, int], Recording]], known_heap: tu
     )
 
 
-def replayed(known: Requests | None, runs: int) -> Replayed | None:
-    """The arena at any place, on the heap as it was seen; None where the requests do not tell those of other places. runs: of the model after the
+def replayed(known: Requests | None, runs: int) -> Simulation | None:
+    """The arena, from its requests, on the heap as it was seen; None where they do not tell those of other places. runs: of the model after the
     first."""
     if known is None or not _sound(known):
         return None
     sites = tuple(map(str, known.sites))
     told = requests.requests([(asked.at, Recording(known.first, known.second, asked.sizes, sites, asked.inputs)) for asked in known.places])
-    return None if told is None else Replayed(told, known.heap_free_bytes or (), known.mapped_from_bytes or MAPPED_BYTES, runs)
+    if told is None:
+        return None
+    free, mapped_from = known.heap_free_bytes or (), known.mapped_from_bytes or MAPPED_BYTES
+
+    @cache
+    def resident(place: tuple[tuple[str, int], ...]) -> tuple[int, int]:
+        return told.resident_bytes(dict(place), runs, Heap(free, mapped_from))
+
+    return lambda at: resident(tuple(sorted(at.items())))
+
+
+def planned(known: Delegated) -> Simulation:
+    """The arenas of every session, from a graph and its parts."""
+
+    @cache
+    def of_session(*values: int) -> int:
+        return known.resident_bytes(dict(zip(known.labels, values, strict=True)))
+
+    def resident(at: Mapping[str, int]) -> tuple[int, int]:
+        bytes = of_session(*(at[label] for label in known.labels)) * at.get(SESSIONS, 1)
+        return bytes, bytes
+
+    return resident
 
 
 def kept_arenas(known: Delegated) -> Arenas:
@@ -219,7 +207,7 @@ def _products(amount: Amount) -> tuple[Product, ...]:
     return tuple(Product(dict(powers), *Fraction(factor).as_integer_ratio()) for powers, factor in amount.terms)
 
 
-def planned_again(kept: Arenas | None, labels: Sequence[str]) -> Planned | None:
+def planned_again(kept: Arenas | None, labels: Sequence[str]) -> Simulation | None:
     """The arenas at any place of these dimensions, from what a run keeps; None where that cannot be a graph's."""
     if kept is None or not _fit(kept, labels):
         return None
@@ -231,7 +219,7 @@ def planned_again(kept: Arenas | None, labels: Sequence[str]) -> Planned | None:
     def arena(buffers: Buffers) -> Arena:
         return tuple((lower, upper, amounts[number]) for lower, upper, number in buffers)
 
-    return Planned(Delegated(arena(kept.between), tuple(map(arena, kept.workspaces))))
+    return planned(Delegated(arena(kept.between), tuple(map(arena, kept.workspaces))))
 
 
 def _fit(kept: Arenas, labels: Sequence[str]) -> bool:

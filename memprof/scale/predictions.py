@@ -95,7 +95,7 @@ def simulated(arena: Arena | None, name: str, simulation: Simulation | None) -> 
 
     def size(at: At) -> float:
         # Far beyond all memory a size is no 64-bit integer, which numpy would not take for a number.
-        return float(simulation.resident_bytes({label: round(value) for label, value in at.items()})[last])
+        return float(simulation({label: round(value) for label, value in at.items()})[last])
 
     return replace(arena, size=size)
 
@@ -209,7 +209,7 @@ def within(made: Scaled) -> tuple[Within, ...]:
         others = {name: ends for name, ends in ranges.items() if name != label}
         for fixed in itertools.product(*others.values()):
             at = dict(zip(others, fixed, strict=True))
-            fit = laws.largest(_Main(made), label, at, made.within_bytes, low)
+            fit = laws.largest(made.predict, label, at, made.within_bytes, low)
             there = [point for point in made.points if point.refused and not point.held_out and point.at == {**at, label: point.at[label]}]
             refused = min((point.at[label] for point in there), default=None)
             if refused is not None and low < refused <= (fit[0] or 0):
@@ -243,17 +243,6 @@ def confirmed(made: Scaled) -> tuple[Within, ...]:
         row if point is None else replace(row, confirmed_bytes=point.sizes.get(made.main), ended=point.ended or "")
         for row, point in zip(made.within, points, strict=True)
     )
-
-
-class _Main:
-    """The main figure's law in the form that laws.largest asks."""
-
-    def __init__(self, made: Scaled) -> None:
-        self._made = made
-
-    def predict_all(self, places: Sequence[At]) -> list[laws.Prediction]:
-        """See laws.Law."""
-        return self._made.predict(places)
 
 
 def planned(points: Sequence[Measured]) -> laws.Law | None:

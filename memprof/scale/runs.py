@@ -146,7 +146,7 @@ class Places:
             return Search(), None
         if not self.doubles:
             known = self._delegated()
-            return (Search(), None) if known is None else (Search(arenas=arena_requests.kept_arenas(known)), arena_requests.Planned(known))
+            return (Search(), None) if known is None else (Search(arenas=arena_requests.kept_arenas(known)), arena_requests.planned(known))
         try:
             recorded, simulation = self._replayed(arena_requests.places(self.space.varying))
             return Search(requests=recorded), simulation

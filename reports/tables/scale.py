@@ -246,11 +246,11 @@ def notes(scaled: Scaled) -> list[str]:
             f"Predictions of {', '.join(planned)} follow the arena of TFLite's interpreter and XNNPACK's workspace, planned as they plan them; "
             "the coefficients are those of the nearest law without that."
         )
-    stepped = [named.name for named in scaled.laws if named.law is not None and named.law.steps and not named.law.simulated]
+    stepped = [named.name for named in scaled.laws if named.law is not None and named.law.steps]
     if stepped:
         said.append(
             f"The arena's regions double, so memory grows in steps around the law of {', '.join(stepped)}: a run between the measured places, or "
-            "beyond them, may need more or less. The intervals hold steps of the usual height."
+            "beyond them, may need more or less. The intervals hold such steps."
         )
     if any(prediction.beyond for prediction in scaled.predictions):
         said.append("Beyond the measured range a law is an assumption; its interval is wider there.")

@@ -86,7 +86,7 @@ def test_scale_interrupted_has_law(tmp_path, monkeypatch):
     answer = scale.scale(request, SimpleNamespace(say=print), print)
 
     assert answer.interrupted
-    first, *rest = design.first_places({"threads": (1, 64), "sessions": (1, 8)})
+    first, *rest = design.first_places({"threads": (1, 64, 1), "sessions": (1, 8, 1)})
     assert [point.at for point in answer.points] == rest and first not in rest
     assert all(point.sizes["PEAK"] for point in answer.points)
 

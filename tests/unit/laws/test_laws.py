@@ -169,11 +169,11 @@ def test_law_of_six_designed_runs():
 
 def test_largest_between_sure_and_possible():
     law = laws.law(measured(lambda a: 80 + 2 * a, line("a", 1, 16, 32, 8), 0.2), noise=(0.3 * MIB, 0))
-    value, surely, possibly = laws.largest(law, "a", {}, 300 * MIB, 1)
+    value, surely, possibly = laws.largest(law.predict_all, "a", {}, 300 * MIB, 1)
     assert value == pytest.approx(110, abs=2) and surely < value < possibly
-    assert laws.largest(law, "a", {}, 50 * MIB, 1) == (None, None, None)
+    assert laws.largest(law.predict_all, "a", {}, 50 * MIB, 1) == (None, None, None)
     flat = laws.law(measured(lambda a: 80, line("a", 1, 16, 32, 8)), noise=QUIET)
-    assert laws.largest(flat, "a", {}, 300 * MIB, 1)[0] == 1 << 40
+    assert laws.largest(flat.predict_all, "a", {}, 300 * MIB, 1)[0] == 1 << 40
 
 
 def test_largest_stops_at_first_crossing():
@@ -184,13 +184,13 @@ def test_largest_stops_at_first_crossing():
     assert "(a rounded up to a power of two)" in words(law)
     ends = {a: law.predict({"a": a}).high_bytes for a in range(4, 9)}
     assert ends[4] < ends[8] < ends[5], "it says more at 8, which was measured, than at 5"
-    value, surely, possibly = laws.largest(law, "a", {}, (ends[8] + ends[5]) / 2, 1)
+    value, surely, possibly = laws.largest(law.predict_all, "a", {}, (ends[8] + ends[5]) / 2, 1)
     assert (value, surely) == (8, 4) and 8 <= possibly <= 16
 
     far = law.predict_all(line("a", *range(9, 2000)))
     assert far[-1].low_bytes == 0
     limit = max(prediction.low_bytes for prediction in far) + MIB
-    value, surely, possibly = laws.largest(law, "a", {}, limit, 1)
+    value, surely, possibly = laws.largest(law.predict_all, "a", {}, limit, 1)
     assert value < 1 << 10 and surely <= value and possibly is None
 
 
@@ -233,6 +233,8 @@ def test_arena_steps_within_interval():
     assert in_interval(law, held) >= 0.9
     errors = sorted(abs(law.predict(point.at).bytes / point.bytes - 1) for point in held)
     assert errors[len(errors) // 2] < 0.08
+    slope = law.coefficient("batch x sequence")
+    assert slope.low_bytes < 4.6 / 256 * MIB and slope.high_bytes > 7 / 256 * MIB  # as memory grows between steps
 
     without, _ = arena_law(stepping, None)
     assert without is None or in_interval(without, held) < 0.9
