@@ -1,4 +1,4 @@
-"""Other tools beside memprof: a program runs under mprof or psrecord, and its marks (runners/memprof_marks.py) go to a file, so that phases are known."""
+"""Other tools beside memprof: a program runs under mprof or psrecord. Its marks (runners/memprof_marks.py) go to a file, so that phases are known."""
 
 from __future__ import annotations
 
