@@ -12,7 +12,7 @@ from support.hostile_profile import HOSTILE, hostile
 from support.pages import contrast
 from support.sample_profiles import COUNTS, MIB, chain, comb, profile, usual, write
 
-from memprof.heap.profile import HeapProfile
+from memprof.heap.profile import HeapProfile, PhaseSpan
 from memprof.reports import standalone
 from memprof.reports.heap import page
 from memprof.reports.heap.page import drawn
@@ -343,6 +343,13 @@ def test_function_colour_same_across_files(viewer):
     )
     assert looks[0]["big"] == looks[1]["big"] and looks[0]["small"] == looks[1]["small"]
     assert len(set(looks[1].values())) == 3
+
+
+def test_phases_below_chart():
+    narrow = [PhaseSpan("MODEL_LOAD", 0, 2), PhaseSpan("<b>", 2, 90), PhaseSpan("EXECUTE", 90, None)]
+
+    assert "Phases: MODEL_LOAD from 0 s, &lt;b&gt; from 0.002 s, EXECUTE from 0.09 s." in text_of(usual(phases=narrow))
+    assert "Phases:" not in text_of(profile((0, {("a",): 1})))
 
 
 def test_notices_merge_equal_counts():

@@ -93,7 +93,15 @@ def _words(profile: HeapProfile, name: str, several: bool) -> dict[str, Any]:
     conditions = [f"Command: {plain(profile.command)}"] if profile.command else []
     conditions.append(plain(phrases.counting(profile)))
     conditions += [plain(remark) for remark in (phrases.between(profile), *phrases.remarks(profile)) if remark]
-    return {"name": name, "drawn": bool(profile.snapshots), "finding": sentences, "tables": tables, "conditions": conditions}
+    phases = [plain(f"{span.name} from {phrases.format_time(span.begin, profile.time_unit)}") for span in profile.phases]
+    return {
+        "name": name,
+        "drawn": bool(profile.snapshots),
+        "phases": ", ".join(phases),
+        "finding": sentences,
+        "tables": tables,
+        "conditions": conditions,
+    }
 
 
 def _largest(profile: HeapProfile) -> list[str]:
