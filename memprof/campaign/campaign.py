@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import InputError
+from ..base.leftovers import end_leftovers, new_token
 from ..base.units import format_bytes
 from ..models import inputs
 from ..places import remote_groups
-from ..places.leftovers import end_leftovers, new_token
 from ..places.place import HERE, Place, Weather
 from ..records import failures, store
 from ..records.types import MODEL_LOAD, RELEASE, STARTUP, Conditions, Job, Run

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from ..base.leftovers import TOKEN, scratch
 from ..models import inputs
-from ..places.leftovers import TOKEN, scratch
 from ..programs import runtimes
 from ..recording.order import Message, Start
 from ..records import store

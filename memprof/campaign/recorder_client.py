@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ..base.errors import InputError
+from ..base.leftovers import TOKEN, end_marked
 from ..places import remote_groups
-from ..places.leftovers import TOKEN, end_marked
 from ..places.place import HERE, Place, RecorderKind, Started
 from ..places.recorder_bundle import recorder_command
 from ..programs import native

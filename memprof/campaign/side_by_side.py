@@ -17,9 +17,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from ..base.errors import InputError, MeasurementError
+from ..base.leftovers import end_leftovers, new_token
 from ..places import remote_groups
 from ..places.cgroups import GROUP_FILES, GroupFiles, sizes_in
-from ..places.leftovers import end_leftovers, new_token
 from ..places.place import Place, Started
 from ..recording.order import Message
 from ..records.types import Run

@@ -13,11 +13,11 @@ from pathlib import Path
 import msgspec
 
 from ..base.errors import MeasurementError
+from ..base.leftovers import scratch
 from ..base.units import format_bytes
 from ..campaign import campaign
 from ..campaign.progress import Progress
 from ..places.cgroups import meminfo, memory_group
-from ..places.leftovers import scratch
 from ..places.place import Place
 from ..records import store
 from ..records.types import EXECUTE, PREPARE, RUN, Mark, Polling, Run

@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 
 from ..base.errors import MeasurementError, MemprofError, os_reason
+from ..base.leftovers import scratch
 from ..base.units import format_bound, format_bytes
 from ..campaign.progress import Progress
-from ..places.leftovers import scratch
 from ..places.place import HERE, Place, Weather
 from ..programs import runtimes
 from ..recording.bounds import late_by_thread

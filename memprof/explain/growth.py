@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 
 from ..base.errors import MeasurementError, UsageError
+from ..base.leftovers import scratch
 from ..base.units import counted, format_bytes
 from ..campaign import campaign
 from ..campaign.progress import Progress, Quiet
-from ..places.leftovers import scratch
 from ..records.types import EXECUTE, WARMUP, Job
 from ..subjects.order import Order
 from . import remote, waterfall

@@ -17,10 +17,10 @@ from typing import Any, Protocol
 import msgspec
 
 from ..base.errors import InputError
+from ..base.leftovers import scratch
 from ..campaign.recorder_client import HOLD_LIMIT_NS
 from ..places import sources
 from ..places.connection import why_failed
-from ..places.leftovers import scratch
 from ..records.types import Job
 from ..subjects.order import Order
 from . import remote_look, snapshot

@@ -16,9 +16,9 @@ from typing import Protocol
 
 from ..base.errors import InputError, UsageError, os_reason
 from ..base.files import sha256_of
+from ..base.leftovers import scratch
 from ..base.units import counted, format_bytes
 from ..models.identity import identify
-from ..places.leftovers import scratch
 from ..records.summary import Place
 from ..subjects import suite
 from ..subjects.suite import ALL, Build, Suite, variants_of

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from ..base.errors import InputError, MeasurementError
+from ..base.leftovers import scratch
 from ..base.units import format_bytes
 from ..campaign.progress import Progress
 from ..heap import files, record
 from ..heap.growth_sites import MOMENTS, Rises, rises
 from ..heap.profile import HeapProfile
 from ..heap.record import Request
-from ..places.leftovers import scratch
 from ..records import work
 from ..records.types import Run
 from ..records.work import Curve

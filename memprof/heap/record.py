@@ -19,9 +19,9 @@ from typing import Literal
 
 from ..base import files
 from ..base.errors import InputError, MeasurementError, UsageError, os_reason
+from ..base.leftovers import end_leftovers, scratch
 from ..campaign import campaign
 from ..campaign.progress import Progress, Quiet
-from ..places.leftovers import end_leftovers, scratch
 from ..records.phases import WORDS
 from ..records.types import WARMUP, Outcome, Run
 from ..subjects.order import Order

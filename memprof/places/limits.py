@@ -6,12 +6,10 @@ groups were made is noted in the cache's `groups`, a file a folder (the folder, 
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import resource
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Sequence
@@ -20,15 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from ..base import files
-from ..base.cache import cache_folder
+from ..base.control_groups import PREFIX, note_groups_in, remove_orphans
 from ..base.errors import InputError
 from ..recording.order import Group
-from . import processes
 from .cgroups import GROUP_FILES, Hierarchy, hierarchies
-from .place import HERE, boot
+from .place import HERE
 
-PREFIX = "memprof"
 By = Literal["auto", "cgroup", "data", "address-space"]
 _RLIMITS = {"data": "RLIMIT_DATA", "address-space": "RLIMIT_AS"}
 _TRIES = 5
@@ -190,7 +185,7 @@ def _usable(folder: Path, version: int) -> bool:
     except OSError:
         return False
     try:
-        _note(folder)
+        note_groups_in(folder)
         name = GROUP_FILES[version].limit
         return os.access(trial / name, os.W_OK) and os.access(trial / "cgroup.procs", os.W_OK) and _may_join(trial)
     finally:
@@ -217,58 +212,3 @@ def _may_join(group: Path) -> bool:
     while joined and (group / "cgroup.procs").read_text() and time.monotonic() < end:
         time.sleep(0.005)
     return joined
-
-
-def _note(folder: Path) -> None:
-    text = f"{pid_namespace()}\n{folder}"
-    # Without a cache the groups are still removed by the next memprof that makes some.
-    with suppress(InputError, OSError):
-        note = cache_folder("groups") / hashlib.sha256(os.fsencode(text)).hexdigest()[:16]
-        if not note.exists():
-            with files.replacing(note) as (file,):
-                file.write(os.fsencode(text))
-
-
-def pid_namespace() -> str:
-    """This host and its process numbers: a memprof elsewhere, which may share the cache, cannot be looked up here."""
-    return f"{os.uname().nodename}/{os.stat('/proc/self/ns/pid').st_ino}"
-
-
-def remove_noted_orphans() -> None:
-    """`remove_orphans` wherever this user's memprofs made groups, on this machine and in this container. Raises InputError if there is no cache."""
-    for note in cache_folder("groups").iterdir():
-        with suppress(OSError):
-            place, _, named = note.read_bytes().partition(b"\n")
-            folder = Path(os.fsdecode(named))
-            if note.name.startswith(".") or place.decode("utf-8", "replace") != pid_namespace():
-                continue
-            if folder.is_dir():
-                remove_orphans(folder)
-            else:
-                note.unlink(missing_ok=True)
-
-
-def remove_orphans(folder: Path) -> None:
-    """End and remove the groups of memprofs that are gone."""
-    for group in folder.glob(f"{PREFIX}-*-*-*-*"):
-        words = group.name.split("-")
-        if not (len(words) == 5 and words[2].isdigit()):
-            continue
-        _, since, pid, started, _ = words
-        if since != boot() or str(processes.started(int(pid))) != started:
-            remove(group)
-
-
-def remove(group: Path) -> None:
-    """End what is in a group, and remove it. The kernel lets go of its processes a moment after their end, on a busy machine seconds."""
-    with suppress(OSError):
-        for process in (group / "cgroup.procs").read_text().split():
-            os.kill(int(process), signal.SIGKILL)
-    for _ in range(500):
-        try:
-            group.rmdir()
-            return
-        except (FileNotFoundError, PermissionError):  # removed by another memprof, or another user's
-            return
-        except OSError:
-            time.sleep(0.01)

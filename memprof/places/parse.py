@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from ..base.errors import UsageError, near
+from ..base.leftovers import scratch
 from . import adb, labgrid, names, ssh
 from .connection import Link
-from .leftovers import scratch
 from .place import HERE, Place
 from .remote import Remote
 from .sending import Sending

@@ -16,12 +16,12 @@ from typing import IO, Any, Literal, Protocol
 
 import psutil
 
+from ..base import processes
 from ..base.errors import InputError, UsageError, os_reason
 from ..programs import commands
 from ..programs.commands import Command
 from ..programs.runtimes import Asked, ThisMachine
 from ..records.types import Machine, Model, ModelFile
-from . import processes
 from .machine import this_machine
 
 RecorderKind = Literal["python", "c"]
@@ -244,7 +244,7 @@ class Here(ThisMachine):
 
     def owner(self) -> str:
         pid = os.getpid()
-        return f"{boot()}-{pid}-{processes.started(pid)}"
+        return f"{processes.boot()}-{pid}-{processes.started(pid)}"
 
 
 HERE = Here()
@@ -267,11 +267,6 @@ def close(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdin, process.stdout, process.stderr):
         with suppress(BrokenPipeError):
             pipe.close()  # type: ignore[union-attr]
-
-
-def boot() -> str:
-    """This machine's last start, in eight letters."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
 
 
 def split_words(cmdline: bytes) -> tuple[str, ...]:

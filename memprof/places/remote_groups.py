@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from ..base import control_groups
 from ..base.errors import InputError
 from ..recording.order import Group
 from . import limits
@@ -62,7 +63,7 @@ def counting(place: Place) -> Callable[[], dict[str, object]] | None:
 def remove(place: Place, path: str) -> None:
     """End what is in a group, and remove it. Raises InputError."""
     if place.beside:
-        limits.remove(Path(path))
+        control_groups.remove(Path(path))
     else:
         _asked(place, path)
 
@@ -95,7 +96,7 @@ class _Groups:
 
     def path(self) -> tuple[str, int] | None:
         """The path of a new group and its version; None where there are only scopes of the user's systemd."""
-        return (f"{self._folder}/{limits.PREFIX}-{self._owner}-{next(self._numbers)}", int(self._version)) if self._folder else None
+        return (f"{self._folder}/{control_groups.PREFIX}-{self._owner}-{next(self._numbers)}", int(self._version)) if self._folder else None
 
 
 def _asked(place: Place, path: str) -> str:

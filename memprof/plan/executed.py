@@ -81,7 +81,7 @@ def onnxruntime_order(graph: Graph, order: str = "default") -> Executed:
         "order": _ORDERS[order],
         "shapes": {graph.tensors[number].name: list(graph.tensors[number].shape or ()) for number in graph.inputs},
     }
-    from ..places.leftovers import end_leftovers, scratch
+    from ..base.leftovers import end_leftovers, scratch
 
     end_leftovers()
     with scratch("plan") as work:

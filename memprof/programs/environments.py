@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from ..base import cache_folders
 from ..base.cache import cache_folder
-from . import cache_folders
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,11 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from ..base import files
+from ..base import cache_folders, files
 from ..base.cache import cache_folder
 from ..base.errors import InputError, os_reason
 from ..base.files import sha256_of
 from ..records.types import Job
-from . import cache_folders
 from .runtimes import Runtime, runners_path
 
 _COMPILERS = ("cc", "gcc", "clang")

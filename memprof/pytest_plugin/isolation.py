@@ -64,7 +64,7 @@ def _reports(item: pytest.Item) -> list[pytest.TestReport]:
         Limit.of(item)
     except UsageError as error:
         return [_report(item, "setup", "failed", str(error))]
-    from ..places.leftovers import scratch
+    from ..base.leftovers import scratch
 
     try:
         with scratch("pytest") as work:
@@ -96,7 +96,7 @@ def _growth_reports(item: pytest.Item) -> list[pytest.TestReport]:
     """The reports of a test that must not grow: those of its last process, or of the first in which it did not pass."""
     if not sys.platform.startswith("linux"):
         return [_report(item, "setup", "skipped", (str(item.path), 0, f"Skipped: {ONLY_LINUX}"))]
-    from ..places.leftovers import scratch
+    from ..base.leftovers import scratch
     from ..records import work
     from ..records.summary import key
     from ..verdicts import growth, growth_limits

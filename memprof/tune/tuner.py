@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..base.errors import InputError, MeasurementError, UsageError
+from ..base.leftovers import scratch
 from ..base.units import counted, format_bytes, format_duration
 from ..campaign import campaign
 from ..campaign.outputs import Outputs
@@ -22,7 +23,6 @@ from ..fleet.message import Sought
 from ..fleet.payload import Asked
 from ..fleet.search_client import Machines
 from ..models import inputs
-from ..places.leftovers import scratch
 from ..records import metrics, signing, store
 from ..records.summary import timed_phase
 from ..records.types import COMMAND, EXECUTE, PEAK, RUN, Run

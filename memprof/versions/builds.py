@@ -1,6 +1,6 @@
 """Builds of commits in the cache: each is made once, whole or not at all, and serves every later search.
 
-    commits/KEY.TOKEN/           a lasting folder (see memprof.programs.cache_folders)
+    commits/KEY.TOKEN/           a lasting folder (see memprof.base.cache_folders)
         head/                    the commit's files and what the build command made of them, no worktree of git's any more
         head-env/                the environment in which the command ran
 
@@ -19,12 +19,12 @@ from pathlib import Path
 
 import msgspec
 
+from ..base import cache_folders
 from ..base.cache import cache_folder
 from ..base.errors import InputError, os_reason
+from ..base.leftovers import end_leftovers, half_made
 from ..base.units import format_bytes
 from ..campaign import conversion_cache
-from ..places.leftovers import end_leftovers, half_made
-from ..programs import cache_folders
 from ..subjects.suite import Build, Suite
 from . import installation, worktrees
 from .worktrees import Repository, Tree

@@ -2,7 +2,7 @@
 
 The order: ask pip what it would install, say how large that is, look for room, make the environment, import the runtime in it, write the stamp.
 A failure on the way, or Ctrl-C, removes the folder. After a SIGKILL the next memprof ends what was started and removes it (see
-memprof.places.leftovers).
+memprof.base.leftovers).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..base.errors import InputError, UsageError, near_or_all, os_reason
+from ..base.leftovers import end_leftovers, half_made
 from ..base.units import counted, format_bytes, format_duration
-from ..places.leftovers import end_leftovers, half_made
 from ..programs import environments, runtimes
 from ..programs.environments import Environment
 from ..programs.runtimes import Runtime

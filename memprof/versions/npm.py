@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..base.errors import InputError, UsageError
+from ..base.leftovers import end_leftovers, half_made
 from ..base.units import format_bytes
-from ..places.leftovers import end_leftovers, half_made
 from ..programs import environments
 from ..programs.environments import Environment
 from . import installation

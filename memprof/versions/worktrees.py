@@ -20,10 +20,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
+from ..base import cache_folders
 from ..base.cache import cache_folder
 from ..base.errors import InputError, UsageError, os_reason
-from ..places.leftovers import end_leftovers, scratch
-from ..programs import cache_folders
+from ..base.leftovers import end_leftovers, scratch
 from ..records.store import is_runs_file
 from ..subjects.suite import Build, Suite, read
 

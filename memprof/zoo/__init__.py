@@ -191,7 +191,7 @@ def _make_ncnn(name: str, path: Path, overwrite: bool) -> tuple[Path, ...]:
 
 
 def _make_mnn(name: str, path: Path, overwrite: bool) -> tuple[Path, ...]:
-    from ..places.leftovers import end_leftovers, scratch
+    from ..base.leftovers import end_leftovers, scratch
     from ..programs.runtimes import convert
 
     check_new(path, instead=FORCE, overwrite=overwrite)

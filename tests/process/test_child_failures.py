@@ -25,7 +25,7 @@ from support.recorder_runs import (
     with_patience,
 )
 
-from memprof.places import limits
+from memprof.base import control_groups
 from memprof.recorder import kills, procfs
 from memprof.recording.kills import Kills
 
@@ -144,7 +144,7 @@ def cgroup_of(limit):
                 yield group
                 return
         finally:
-            wait_for(lambda: limits.remove(group) or not group.exists())  # noqa: B023  (called before the next)
+            wait_for(lambda: control_groups.remove(group) or not group.exists())  # noqa: B023  (called before the next)
     pytest.skip("no memory cgroup can be made here")
 
 

@@ -22,9 +22,10 @@ from support import wheels
 from support.recorder_runs import wait_for
 from support.session_cache import once
 
+from memprof.base import cache_folders
 from memprof.base.errors import InputError, UsageError
-from memprof.places.leftovers import end_leftovers
-from memprof.programs import cache_folders, environments
+from memprof.base.leftovers import end_leftovers
+from memprof.programs import environments
 from memprof.programs.environments import Environment
 from memprof.records import store
 from memprof.versions import installation, pip

@@ -15,13 +15,15 @@ from support.fit_results import MIB, coarse, grouped, made  # noqa: F401  (the f
 from support.recorder_runs import measured, runtime_file, wait_for
 from support.suites import apart, one
 
+from memprof.base import control_groups, leftovers
 from memprof.base.errors import InputError
+from memprof.base.processes import boot
 from memprof.campaign import campaign
 from memprof.campaign.progress import Silent
 from memprof.fit import fit
 from memprof.fit.fit import PARTS
-from memprof.places import leftovers, limits
-from memprof.places.place import HERE, boot
+from memprof.places import limits
+from memprof.places.place import HERE
 from memprof.records import store
 from memprof.records.types import EXECUTE, MODEL_LOAD, PREPARE, Outcome
 from memprof.reports.tables.fit import render
@@ -32,7 +34,7 @@ from memprof.subjects.suite import Suite
 def left():
     """Groups that this test made: their owner, whose pid is in the name, is this process, was started by it, or has ended."""
     ours = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
-    groups = [group.name.split("-") for group in grouped().folder.glob(f"{limits.PREFIX}-*-*-*-*")]
+    groups = [group.name.split("-") for group in grouped().folder.glob(f"{control_groups.PREFIX}-*-*-*-*")]
     return {"-".join(words) for words in groups if int(words[2]) in ours or not psutil.pid_exists(int(words[2]))}
 
 
@@ -223,7 +225,7 @@ HANGING = {"load": [{"hang": True}]}
 def test_group_removed_after_signal(held, number, tmp_path, clean, nothing_left):
     # The fifth run in a group, which is the second with a limit, and those after it hold until they are ended.
     grouped_runs = tmp_path / "grouped runs"
-    load = f"""if "/{limits.PREFIX}-" in open("/proc/self/cgroup").read():
+    load = f"""if "/{control_groups.PREFIX}-" in open("/proc/self/cgroup").read():
     with open({str(grouped_runs)!r}, "a") as file:
         file.write("x")
     while os.path.getsize({str(grouped_runs)!r}) >= 5:
@@ -247,23 +249,23 @@ def test_group_removed_after_signal(held, number, tmp_path, clean, nothing_left)
 @pytest.fixture
 def folder():
     """A folder for groups that no memprof beside this test cleans up."""
-    made = grouped().folder / f"{limits.PREFIX}-test-{os.getpid()}"
+    made = grouped().folder / f"{control_groups.PREFIX}-test-{os.getpid()}"
     made.mkdir()
     yield made
     for group in (*made.glob("*/"), made):
-        wait_for(lambda: limits.remove(group) or not group.exists())  # noqa: B023  (called before the next)
+        wait_for(lambda: control_groups.remove(group) or not group.exists())  # noqa: B023  (called before the next)
 
 
 def test_orphaned_group_removed_and_others_kept(folder):
-    own = folder / f"{limits.PREFIX}-{HERE.owner()}-99"
-    gone = folder / f"{limits.PREFIX}-{boot()}-{os.getpid()}-1-1"
-    foreign = folder / f"{limits.PREFIX}-mine"
+    own = folder / f"{control_groups.PREFIX}-{HERE.owner()}-99"
+    gone = folder / f"{control_groups.PREFIX}-{boot()}-{os.getpid()}-1-1"
+    foreign = folder / f"{control_groups.PREFIX}-mine"
     for group in (own, gone, foreign):
         group.mkdir()
     sleeper = subprocess.Popen(["sleep", "60"])
     (gone / "cgroup.procs").write_text(str(sleeper.pid))
     try:
-        limits.remove_orphans(folder)
+        control_groups.remove_orphans(folder)
 
         assert not gone.exists()
         assert sleeper.wait(timeout=120) == -signal.SIGKILL
@@ -276,7 +278,7 @@ def test_orphaned_group_removed_and_others_kept(folder):
 
 def test_orphaned_group_removed_by_next_memprof(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    gone = folder / f"{limits.PREFIX}-{boot()}-{os.getpid()}-1-1"
+    gone = folder / f"{control_groups.PREFIX}-{boot()}-{os.getpid()}-1-1"
     gone.mkdir()
     leftovers.end_leftovers()
     assert gone.exists(), "nothing is noted, so nothing is looked at"
@@ -293,7 +295,7 @@ def test_group_of_killed_recorder_removed(scenario, tmp_path):
     run = measured(scenario(), runtime_file(tmp_path, load="os.kill(os.getppid(), 9)"), no_swap=True)
 
     assert run.outcome.status == "lost"
-    assert not list(made.glob(f"{limits.PREFIX}-{HERE.owner()}-*"))
+    assert not list(made.glob(f"{control_groups.PREFIX}-{HERE.owner()}-*"))
 
 
 def test_limiter_without_control_group(held, coarser, monkeypatch):

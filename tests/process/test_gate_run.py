@@ -16,11 +16,11 @@ from support.checkout import ENGINE, QUICK, RUNTIME, SUITE, Checkout
 from support.recorder_runs import NEAR, processes, wait_for
 from support.sample_runs import MIB, job
 
+from memprof.base import leftovers
 from memprof.base.cache import cache_folder
 from memprof.campaign import campaign
 from memprof.gate import interleaving
 from memprof.gate.confirmation import orders_again
-from memprof.places import leftovers
 from memprof.records import store
 from memprof.records.summary import Place
 from memprof.subjects.order import Order

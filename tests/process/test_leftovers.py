@@ -11,13 +11,13 @@ import psutil
 import pytest
 from support.recorder_runs import PYTHON, QUICK, processes, runtime_file, script, started, wait_for
 
+from memprof.base import leftovers
 from memprof.base.cache import cache_folder
-from memprof.places import leftovers
 
 # A memprof that works in a folder and has started a process for it.
 WORKS = """
 import os, subprocess, sys, time
-from memprof.places.leftovers import scratch
+from memprof.base.leftovers import scratch
 with scratch("test") as work:
     (work.folder / "kept.bin").write_bytes(b"x")
     subprocess.Popen(["sleep", "613"], env={**os.environ, **work.variables}, stdout=subprocess.DEVNULL, start_new_session=True)

@@ -14,9 +14,9 @@ import psutil
 import pytest
 from support.recorder_runs import Silent, wait_for
 
+from memprof.base import processes
 from memprof.base.errors import MeasurementError
 from memprof.campaign import attach
-from memprof.places import processes
 from memprof.places.place import Running
 from memprof.records.types import Run
 

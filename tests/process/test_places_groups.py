@@ -15,9 +15,11 @@ from conftest import need_tool
 from support import recorder_runs
 from support.fit_results import grouped
 
+from memprof.base import control_groups
 from memprof.base.errors import InputError
-from memprof.places import limits, parse, remote_groups
-from memprof.places.place import HERE, boot
+from memprof.base.processes import boot
+from memprof.places import parse, remote_groups
+from memprof.places.place import HERE
 
 SCRIPT = remote_groups._SCRIPT.read_text()
 
@@ -49,9 +51,9 @@ def test_group_of_killed_recorder_removed(memprof, board, scenario, tmp_path):
 
     assert done.returncode == 4, done.stderr
     (run,) = recorder_runs.runs_in(tmp_path / "r.jsonl")
-    name = (tmp_path / "seen").read_text().partition(f"/{limits.PREFIX}-")[2].split("\n")[0]
+    name = (tmp_path / "seen").read_text().partition(f"/{control_groups.PREFIX}-")[2].split("\n")[0]
     assert run["outcome"]["status"] == "lost" and name
-    assert not (grouped().folder / f"{limits.PREFIX}-{name}").exists()
+    assert not (grouped().folder / f"{control_groups.PREFIX}-{name}").exists()
 
 
 @pytest.mark.parametrize("recorder", ["python", "c"])
@@ -72,12 +74,12 @@ def test_group_removed_after_broken_connection(memprof, board, server, tmp_path,
         f"echo $(cat /proc/self/cgroup) > {tmp_path}/seen; sleep 600",
     ]
     with recorder_runs.started(tmp_path, *words) as process:
-        recorder_runs.wait_for(lambda: (tmp_path / "seen").exists() and f"/{limits.PREFIX}-" in (tmp_path / "seen").read_text())
+        recorder_runs.wait_for(lambda: (tmp_path / "seen").exists() and f"/{control_groups.PREFIX}-" in (tmp_path / "seen").read_text())
         server.cut()
         process.wait(120)
-    name = (tmp_path / "seen").read_text().partition(f"/{limits.PREFIX}-")[2].split()[0]
+    name = (tmp_path / "seen").read_text().partition(f"/{control_groups.PREFIX}-")[2].split()[0]
     assert recorder_runs.runs_in(tmp_path / "r.jsonl")[0]["outcome"]["status"] == "lost"
-    recorder_runs.wait_for(lambda: not (grouped().folder / f"{limits.PREFIX}-{name}").exists())
+    recorder_runs.wait_for(lambda: not (grouped().folder / f"{control_groups.PREFIX}-{name}").exists())
 
 
 def joined(group: Path, pid: int) -> bool:
@@ -92,8 +94,8 @@ def joined(group: Path, pid: int) -> bool:
 
 def test_groups_of_gone_memprofs_removed(server, board, tmp_path):
     folder = grouped().folder
-    gone = (folder / f"{limits.PREFIX}-{boot()}-{os.getpid()}-1-1", folder / f"{limits.PREFIX}-00000000-1-1-1")
-    kept = (folder / f"{limits.PREFIX}-{HERE.owner()}-99", folder / f"{limits.PREFIX}-my-own-group-x")
+    gone = (folder / f"{control_groups.PREFIX}-{boot()}-{os.getpid()}-1-1", folder / f"{control_groups.PREFIX}-00000000-1-1-1")
+    kept = (folder / f"{control_groups.PREFIX}-{HERE.owner()}-99", folder / f"{control_groups.PREFIX}-my-own-group-x")
     for group in (*gone, *kept):
         group.mkdir()
     sleeper = subprocess.Popen(["sleep", "600"])

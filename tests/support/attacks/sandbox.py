@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import psutil
 
-from memprof.places import limits
+from memprof.base import control_groups
 
 FOLDER = "MEMPROF_ATTACK"  # in the environment of all that is started: the place's folder
 MODEL = "quick.json"
@@ -90,7 +90,7 @@ class Place:
         those of memprofs that others kill meanwhile."""
         notes = (path for path in (self.folder / "cache/memprof/groups").glob("*") if not path.name.startswith("."))
         folders = [Path(os.fsdecode(note.read_bytes().partition(b"\n")[2])) for note in notes]
-        groups = [group for folder in folders for group in folder.glob(f"{limits.PREFIX}-*-*-*-*")]
+        groups = [group for folder in folders for group in folder.glob(f"{control_groups.PREFIX}-*-*-*-*")]
         return [str(group) for group in groups if not psutil.pid_exists(int(group.name.split("-")[2]))]
 
 

@@ -9,9 +9,8 @@ from unittest.mock import Mock
 import psutil
 import pytest
 
+from memprof.base import cache_folders, leftovers, processes
 from memprof.base.cache import cache_folder
-from memprof.places import leftovers, limits
-from memprof.programs import cache_folders
 
 
 class Listed:
@@ -86,7 +85,7 @@ def test_note_of_other_path_removes_nothing(tmp_path, name):
     else:
         precious.mkdir()
     note = cache_folder("running") / token
-    note.write_text(f"{2**22} 1 {limits.pid_namespace()}\n{precious}")
+    note.write_text(f"{2**22} 1 {processes.pid_namespace()}\n{precious}")
 
     leftovers.end_leftovers()
 

@@ -6,11 +6,12 @@ import sys
 import pytest
 from support.fit_results import MIB, coarse, made  # noqa: F401  (the fixtures)
 
+from memprof.base import control_groups, processes
 from memprof.base.errors import InputError
+from memprof.base.processes import boot
 from memprof.cli import answers
 from memprof.fit.fit import At, Part
-from memprof.places import cgroups, limits
-from memprof.places.place import boot
+from memprof.places import cgroups
 from memprof.records.types import MODEL_LOAD, Outcome
 from memprof.reports.pictures import fit as report
 from memprof.reports.tables.fit import render
@@ -18,14 +19,14 @@ from memprof.reports.tables.fit import render
 
 def test_group_notes_of_gone_folders_removed(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    group = tmp_path / f"{limits.PREFIX}-{boot()}-{os.getpid()}-1-1"
+    group = tmp_path / f"{control_groups.PREFIX}-{boot()}-{os.getpid()}-1-1"
     group.mkdir()
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(limits, "pid_namespace", lambda: "another/1")
-        limits._note(tmp_path)
-    limits._note(tmp_path / "gone")
+        elsewhere.setattr(processes, "pid_namespace", lambda: "another/1")
+        control_groups.note_groups_in(tmp_path)
+    control_groups.note_groups_in(tmp_path / "gone")
 
-    limits.remove_noted_orphans()
+    control_groups.remove_noted_orphans()
 
     assert group.exists()
     (note,) = (tmp_path / "memprof" / "groups").iterdir()

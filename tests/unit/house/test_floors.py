@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[3]
 # The ground first: a room imports only rooms of the floors below its own. A room is a folder of memprof with all that is in it; `memprof` itself is
 # the face that hands names on, and reports are reached by name.
 FLOORS = (
-    ("base", "recorder"),
+    ("recorder",),
+    ("base",),
     ("records",),
     ("models", "recording", "verdicts"),
     ("laws",),

@@ -24,11 +24,9 @@ from pathlib import Path
 
 import psutil
 
-from ..base import files
-from ..base.cache import cache_folder
-from ..base.errors import InputError, os_reason
-from ..programs import cache_folders
-from . import limits, processes
+from . import cache_folders, control_groups, files, processes
+from .cache import cache_folder
+from .errors import InputError, os_reason
 
 TOKEN = "MEMPROF_TOKEN"
 
@@ -75,7 +73,7 @@ def scratch(purpose: str) -> Iterator[Scratch]:
 
 @contextmanager
 def half_made(place: Path, name: str, subject: str) -> Iterator[Scratch]:
-    """A folder PLACE/NAME.TOKEN that is about to be made and to stay (see memprof.programs.cache_folders). If it is not finished when the block ends,
+    """A folder PLACE/NAME.TOKEN that is about to be made and to stay (see memprof.base.cache_folders). If it is not finished when the block ends,
     it is removed, and if the block fails or is interrupted, the processes that its variables mark end. If memprof is killed, the next memprof does
     both. subject: what is made. Raises InputError, also for an OSError of the block."""
     with new_token() as token:
@@ -95,7 +93,7 @@ def half_made(place: Path, name: str, subject: str) -> Iterator[Scratch]:
 def _noted(token: str, folder: Path | None) -> Iterator[None]:
     note = cache_folder("running") / token
     pid = os.getpid()
-    words = f"{pid} {processes.started(pid)} {limits.pid_namespace()}" + (f"\n{folder}" if folder is not None else "")
+    words = f"{pid} {processes.started(pid)} {processes.pid_namespace()}" + (f"\n{folder}" if folder is not None else "")
     try:
         # Whole from the first moment on: another memprof that starts now takes a note without an owner for a dead memprof's.
         with files.replacing(note) as (file,):
@@ -121,7 +119,7 @@ def end_leftovers() -> int:
             shutil.rmtree(work, ignore_errors=True)
         _remove_folder(note)
         note.unlink(missing_ok=True)
-    limits.remove_noted_orphans()
+    control_groups.remove_noted_orphans()
     cache_folders.remove_unfinished(lambda token: (cache_folder("running") / token).exists())
     cache_folders.remove_half_made_inputs()
     return ended
@@ -175,7 +173,7 @@ def _owner_lives(note: Path) -> bool:
     """Whether the memprof that wrote a note still runs. A memprof on another machine or in another container is taken to run."""
     try:
         pid, started, place = note.read_bytes().split(b"\n", 1)[0].decode().split()
-        return place != limits.pid_namespace() or str(processes.started(int(pid))) == started
+        return place != processes.pid_namespace() or str(processes.started(int(pid))) == started
     except OSError:
         return True  # it has just ended
     except ValueError:

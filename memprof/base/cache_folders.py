@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..base import files
-from ..base.cache import cache_folder
-from ..base.errors import InputError, os_reason
+from . import files
+from .cache import cache_folder
+from .errors import InputError, os_reason
 
 ENVIRONMENTS = "environments"
 COMMITS = "commits"

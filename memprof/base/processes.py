@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 from ..recorder import procfs as _procfs
@@ -31,3 +33,13 @@ def has_memory(pid: int) -> bool:
         return bool(statm.read())
     finally:
         statm.close()
+
+
+def boot() -> str:
+    """This machine's last start, in eight letters."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+
+
+def pid_namespace() -> str:
+    """This host and its process numbers: a memprof elsewhere, which may share the cache, cannot be looked up here."""
+    return f"{os.uname().nodename}/{os.stat('/proc/self/ns/pid').st_ino}"
