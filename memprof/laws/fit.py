@@ -98,8 +98,8 @@ class Problem:
 
     def changed(self, name: str, rounded: Term) -> set[float]:
         """The measured values of a dimension that differ from this term of it."""
-        there = (self._column(rounded) != self.at[name]) & ~self.least
-        return set(self.at[name][there].tolist())
+        differs = (self._column(rounded) != self.at[name]) & ~self.least
+        return set(self.at[name][differs].tolist())
 
     def misfit(self, fit: Fit) -> bool:
         """Whether unseen points lie farther from a law than noise explains."""
@@ -167,9 +167,9 @@ class Problem:
         if not norms.all():
             return None
         columns = columns / norms
-        below, robust = ~self.least, np.ones(len(target))
+        active, robust = ~self.least, np.ones(len(target))
         for _ in range(_ROUNDS):
-            use, weights = below, np.sqrt(robust)
+            use, weights = active, np.sqrt(robust)
             basis, triangle = np.linalg.qr(columns[use] * weights[use, None])
             if np.abs(np.diag(triangle)).min() < _ALIKE:
                 return None
@@ -178,8 +178,8 @@ class Problem:
                 return None
             residuals = target - columns @ solution
             # A point that needs at least so much says something only where the law is below it.
-            below, robust = ~self.least | (residuals > 0), self._weights(residuals, columns.shape[1])
-            if (below == use).all() and np.abs(robust - weights**2).max() < _SETTLED:
+            active, robust = ~self.least | (residuals > 0), self._weights(residuals, columns.shape[1])
+            if (active == use).all() and np.abs(robust - weights**2).max() < _SETTLED:
                 break
         inverse = np.linalg.inv(triangle)
         leverage = np.zeros(len(target))

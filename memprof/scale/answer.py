@@ -213,10 +213,10 @@ def _highest(main: str, named: Sequence[Named]) -> dict[str, Law]:
         return {}
     peaks = {tuple(point.at.items()): point.bytes for point in whole.measured}
 
-    def made_it(law: Law) -> bool:
+    def is_peak(law: Law) -> bool:
         return any(point.bytes >= peaks.get(tuple(point.at.items()), math.inf) for point in law.measured)
 
-    return {name: law for name, law in phases.items() if law is not None and made_it(law)}
+    return {name: law for name, law in phases.items() if law is not None and is_peak(law)}
 
 
 def changes(main: str, named: Sequence[Named], ranges: Mapping[str, tuple[int, int]]) -> tuple[Change, ...]:

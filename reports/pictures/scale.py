@@ -26,7 +26,7 @@ from memprof.scale.answer import Measured, Scaled, Within, words_of
 
 from ..tables import grid
 from ..tables.grid import Unit
-from ..tables.scale import formula
+from ..tables.scale import formula, passing
 from . import style
 from .lettering import label, readable, shortened, width
 from .placing import apart
@@ -231,14 +231,7 @@ def _remarks(drawn: _Drawn) -> list[str]:
     said += drawn.left_out
     if scaled.within_bytes and not drawn.limit_bytes:
         said.append(f"The limit of {format_bytes(scaled.within_bytes)} lies above the picture.")
-    for change in scaled.changes:
-        if change.dimension == drawn.name:
-            others = ", ".join(f"{name}={value}" for name, value in change.others.items())
-            said.append(
-                f"Up to about {change.dimension}={change.value} {change.before} makes the peak, beyond it {change.after}"
-                + (f" (with {others})." if others else ".")
-            )
-    return said
+    return said + [passing(change) for change in scaled.changes if change.dimension == drawn.name]
 
 
 def _others(at: At, name: str) -> _Others:

@@ -12,7 +12,7 @@ from memprof.base.units import BYTE_UNITS, counted, format_bytes, format_number
 from memprof.laws.laws import FARTHEST, Coefficient, Law, bounds
 from memprof.laws.terms import Point as LawPoint
 from memprof.records.metrics import BYTES
-from memprof.scale.answer import Measured, Scaled, Within, words_of
+from memprof.scale.answer import Change, Measured, Scaled, Within, words_of
 
 from . import grid
 from .grid import Say, Section, Table, Unit
@@ -231,15 +231,16 @@ def _against(scaled: Scaled) -> Table:
     return Table("Peak of EXECUTE beside the planner's own peak", ("term", "measured", "planned", "measured of planned"), tuple(rows))
 
 
+def passing(change: Change) -> str:
+    """Where the peak passes from one phase to another, as a sentence."""
+    others = f" (with {words_of(change.others).replace(',', ', ')})" if change.others else ""
+    return f"Up to about {change.dimension}={change.value} {change.before} makes the peak, beyond it {change.after}{others}."
+
+
 def notes(scaled: Scaled) -> list[str]:
     """What there is to say beside the law, a sentence each."""
     said = [*scaled.findings]
-    for change in scaled.changes:
-        others = ", ".join(f"{name}={value}" for name, value in change.others.items())
-        said.append(
-            f"Up to about {change.dimension}={change.value} {change.before} makes the peak, beyond it {change.after}"
-            + (f" (with {others})." if others else ".")
-        )
+    said += map(passing, scaled.changes)
     planned = [named.name for named in scaled.laws if named.law is not None and named.law.planned]
     if planned:
         said.append(
