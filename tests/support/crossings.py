@@ -62,6 +62,7 @@ _MODELS = {
 }
 _INSTALLED = {"onnxruntime": "1.27.0", "synthetic": "1"}
 _SEPARATE = {"onnxruntime": "1.19.2", "torch": "2.13.0"}
+PYTHON = "otherpython"  # another interpreter, on PATH
 BELOW = "#!/bin/sh\n# another\n"  # the program in the folder `below`
 _LISTED = ("2.3.0", "2.0.0", "1.26.0")
 
@@ -179,6 +180,7 @@ def world(tmp_path: Path, memprof: Memprof, monkeypatch: pytest.MonkeyPatch) -> 
     tools = tmp_path / "tools"
     tools.mkdir()
     script(tools / "valgrind", "#!/bin/sh\n")
+    script(tools / PYTHON, f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made = {name: _environment(name, version) for name, version in _SEPARATE.items()}
