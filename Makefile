@@ -35,7 +35,7 @@ check: $(VENV)/.for-tests $(VENV)/.installed
 
 # What each question says of each subject at each place, into docs/crossings.md.
 crossings: $(VENV)/.for-tests $(VENV)/.installed
-	MEMPROF_WRITES_CROSSINGS=1 $(PYTEST) tests/process/test_crossings.py
+	MEMPROF_WRITES_CROSSINGS=1 $(PYTEST) -q tests/process/test_crossings.py -k every_crossing
 
 # Into site/; a link that leads nowhere, or any other warning, is an error.
 docs: $(VENV)/.for-tests

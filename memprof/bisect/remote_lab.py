@@ -36,12 +36,9 @@ class There:
     ) -> None:
         if request.metric in metrics.OF_SEVERAL:
             raise UsageError(f"--metric {request.metric} is measured on this machine only, not on a fleet")
-        if request.versions.travels is None:
-            raise UsageError(
-                "a fleet's machines install the releases of a runtime for a MODEL; all other packages and programs are measured here only"
-            )
         fleet.check_hosts()
         which = Which(request.model, request.variant)
+        assert request.versions.travels is not None
         self._travelling = stack.enter_context(request.versions.travels(which, progress.say))
         self._request, self._fleet, self._state, self._progress, self._keep = request, fleet, state, progress, keep
         self._labels = request.versions.labels

@@ -120,7 +120,7 @@ def of_releases(asked: Suite, name: str, first: str, last: str, pre: bool, say: 
     variant = _variant(asked, name)
     program = variant.command is not None
     package = packages.parse(name, None if program else variant.runtime, beside, asked.python)
-    variant = replace(variant, runtime=_without_version(variant.runtime))
+    beside = tuple(beside)
     models = [identify(path) for path in asked.models]  # before anything is installed
     facts = {**{f"model {model.name}": model.sha256 for model in models}, **_files_among(asked, variant), **package.facts()}
     listed = package.versions(pre)
@@ -137,23 +137,15 @@ def of_releases(asked: Suite, name: str, first: str, last: str, pre: bool, say: 
     @contextmanager
     def open_release(number: int, say: Say) -> Iterator[Suite]:
         environment = made[number] = package.ensure(labels[number], say)
-        if variant.command is not None:
-            inside = replace(variant, command=replace(variant.command, surroundings=package.variables(environment)))
-        else:
-            inside = replace(variant, python=environment.interpreter)
-        yield replace(asked, runtimes=(), variants=(inside,))
-
-    def named_release(number: int) -> Suite:
-        return replace(asked, runtimes=(), variants=(replace(variant, runtime=f"{variant.runtime}@{labels[number]}"),))
+        yield replace(asked, runtimes=(), variants=(packages.inside(variant, package, environment),))
 
     def travels(which: Which, say: Say) -> AbstractContextManager[Travelling]:
-        return nullcontext(Releases(labels, named_release))
+        return nullcontext(Releases(labels, replace(asked, runtimes=(), variants=(variant,)), name, beside))
 
     def packages_of(number: int) -> Mapping[str, str]:
         return made[number].packages if number in made else {}
 
     key = f"{package.name} {labels} {package.beside} {[model.path for model in models]}"
-    by_name = not program and not package.beside and asked.python is None and not variant.runtime.endswith(".py")
     return Versions(
         "release",
         package.name,
@@ -162,7 +154,7 @@ def of_releases(asked: Suite, name: str, first: str, last: str, pre: bool, say: 
         lambda number: labels[number],
         key,
         facts,
-        travels if by_name else None,
+        travels,
         asked,
         packages_of,
     )
@@ -187,11 +179,7 @@ def _variant(asked: Suite, name: str) -> Variant:
         raise UsageError(f"one MODEL: these are {', '.join(asked.models)}")
     if len(asked.threads) > 1:
         raise UsageError(f"one thread count: these are {', '.join(map(str, asked.threads))}")
-    return replace(variant, name=variant.name or os.path.basename(_without_version(variant.runtime)).removesuffix(".py"))
-
-
-def _without_version(runtime: str) -> str:
-    return runtime if runtime.endswith(".py") else runtime.partition("@")[0]
+    return replace(variant, name=variant.name or os.path.basename(packages.without_version(variant.runtime)).removesuffix(".py"))
 
 
 def _files_among(asked: Suite, variant: Variant) -> dict[str, str]:

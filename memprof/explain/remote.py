@@ -88,11 +88,12 @@ class _Beside:
 
 class _There:
     def __init__(self, order: Order, index: Keys | None, tiny: Small | None) -> None:
-        self._place, self._name = order.place, f"{order.python or _PYTHON} on {order.place.name}"
+        python = order.python or order.place.python or _PYTHON  # of a program, the recorder's
+        self._place, self._name = order.place, f"{python} on {order.place.name}"
         # A runtime's interpreter has numpy for the runtime, so it is started with the runtime's variables. A program has none, nor shall its
         # variables act on one.
         variables = [f"{name}={value}" for name, value in order.env.items() if value is not None] if order.python else []
-        self._start = ["env", *variables, order.python or _PYTHON, "-c", _START, order.place.sources(_sources())]
+        self._start = ["env", *variables, python, "-c", _START, order.place.sources(_sources())]
         self._answered(self._run(_SHORT_S, "files"))  # before anything is measured
         with scratch("looker") as work:
             path = work.folder / "sought"

@@ -26,7 +26,7 @@ from ..subjects.suite import Build, Suite
 from ..versions.measurement import Which
 
 # 2: a Task may be a part of a search; 3: a search may ask for outputs, for versions of runtimes, and for some repeats of a variant; 4: and for
-# commits; 5: the version of a Job is a field.
+# commits; 5: the version of a Job is a field, and a search may ask for releases of any package.
 PROTOCOL = 5
 RESOURCE = "memprof"  # of each place there is one
 FACTS = "memprof"  # among a worker's facts and figures at the scheduler
@@ -81,8 +81,9 @@ class Sought:
 
     repeats: the numbers of those to be measured, by variant; of a variant that is not named all. Of commits by label, and of others none.
     outputs: whether each Run tells how far its outputs are from the default's; "sent" if the desk gets the default's. reference: the comparison's
-    file that has the default's outputs; empty if they are those of the first variant. makes: whether the worker installs a runtime at a version
-    (NAME@VERSION) that it lacks. variant: the only one, if those of the suite are its versions, each named by its label; else empty.
+    file that has the default's outputs; empty if they are those of the first variant. variant: the only one, if those of the suite are its versions,
+    each named by its label; else empty. makes: whether the worker makes an environment for each variant that lacks one: for its runtime at a version
+    (NAME@VERSION), or, of a package, for the release that is its label. beside: what else the environments of a package have (`bisect --with`).
     commits: what is measured in place of a suite's words.
     """
 
@@ -94,6 +95,8 @@ class Sought:
     outputs: Literal["", "compared", "sent"] = ""
     reference: str = ""
     makes: bool = False
+    package: str = ""
+    beside: tuple[str, ...] = ()
     variant: str = ""
     commits: Commits | None = None
 

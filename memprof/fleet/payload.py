@@ -230,6 +230,7 @@ class _Files:
     def _model(self, model: Model) -> str:
         name = os.path.basename(model.path)
         self.files.update({sent.name: sent for sent in sent_of(model, f"model/{name}" if os.path.isdir(model.path) else "model")})
+        self.names[f"model/{name}"] = os.path.abspath(model.path)
         return f"model/{name}"
 
     def _single(self, path: str, what: str) -> str:

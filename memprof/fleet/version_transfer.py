@@ -51,24 +51,24 @@ class Travelling(Protocol):
 
 @dataclass(frozen=True)
 class Releases:
-    """Releases of a runtime. labels: their names. suite_of: one as a suite of one variant."""
+    """Releases of a package. labels: their names. suite: what is measured of each, of one variant. package, beside: see message.Sought."""
 
     labels: Sequence[str]
-    suite_of: Callable[[int], Suite]
+    suite: Suite
+    package: str
+    beside: tuple[str, ...] = ()
     several: bool = False
 
     def asked(self, missing: Missing, place: Place | None) -> Asked:
-        suites = {number: self.suite_of(number) for number in missing("")}
-        first = next(iter(suites.values()))
+        (variant,) = self.suite.variants
 
         def sought(machine: str) -> Sought:
-            return Sought(
-                repeats={self.labels[number]: some for number, some in missing(machine).items()}, makes=True, variant=first.variants[0].name
-            )
+            repeats = {self.labels[number]: some for number, some in missing(machine).items()}
+            return Sought(repeats=repeats, makes=True, package=self.package, beside=self.beside, variant=variant.name)
 
         most = max(max(some) for some in missing("").values())
-        variants = tuple(replace(suite.variants[0], name=self.labels[number]) for number, suite in suites.items())
-        return Asked(replace(first, variants=variants, repeats=most), sought(""), sought)
+        variants = tuple(variant.called(self.labels[number]) for number in missing(""))
+        return Asked(replace(self.suite, variants=variants, repeats=most), sought(""), sought)
 
 
 # -- commits

@@ -37,7 +37,7 @@ from ..records.types import Attempt, Job, Model, Run
 from ..subjects.order import Order
 from ..subjects.orders import plan
 from ..subjects.suite import Suite
-from ..versions import installation
+from ..versions import installation, packages
 from . import message, remote_builds
 from .message import Sought, Task
 from .remote_builds import Unmade
@@ -151,7 +151,7 @@ def _measure(task: Task, place: Place) -> None:
 def _planned(task: Task, place: Place) -> list[Order]:
     """The orders of a suite's words."""
     suite = message.suite_of(task.suite, place)
-    planned = plan(_with_versions(suite, place) if task.sought is not None and task.sought.makes else suite)
+    planned = plan(_with_versions(suite, task.sought, place) if task.sought is not None and task.sought.makes else suite)
     orders = [order for order in planned.orders if not task.repeats or order.job.repeat in task.repeats]
     if task.sought is not None:
         return _sought(orders, task.sought)
@@ -191,16 +191,22 @@ def _asked(job: Job, sought: Sought) -> Job:
     return replace(job, at=dict(sought.at), sessions=sought.sessions, verifies=sought.verifies, planned_bytes=sought.planned_bytes)
 
 
-def _with_versions(suite: Suite, place: Place) -> Suite:
-    """The suite with an interpreter for each runtime at a version, whose environment is made if it is missing. Raises UsageError and InputError."""
+def _with_versions(suite: Suite, sought: Sought, place: Place) -> Suite:
+    """The suite with the environment of each variant, which is made if it is missing. Raises UsageError and InputError."""
     variants = []
     for variant in suite.variants:
-        name, version = installation.parse(variant.runtime)
-        if version is not None:
-            place.only_here(f"{variant.runtime}, which is installed first,")
-            package = installation.Package.of(installation.known(name))
-            made = installation.ensure(package, version, lambda words: _write("say", words))
-            variant = replace(variant, runtime=name, python=made.interpreter)
+        if sought.package:
+            place.only_here(f"{sought.package} {variant.name}, which is installed first,")
+            runtime = variant.runtime if variant.command is None else None
+            package = packages.parse(sought.package, runtime, sought.beside, suite.python)
+            variant = packages.inside(variant, package, package.ensure(variant.name, lambda words: _write("say", words)))
+        else:
+            name, version = installation.parse(variant.runtime)
+            if version is not None:
+                place.only_here(f"{variant.runtime}, which is installed first,")
+                known = installation.Package.of(installation.known(name))
+                made = installation.ensure(known, version, lambda words: _write("say", words))
+                variant = replace(variant, runtime=name, python=made.interpreter)
         variants.append(variant)
     return replace(suite, variants=tuple(variants))
 

@@ -62,6 +62,10 @@ class Variant:
     command: Command | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
+    def called(self, name: str) -> Variant:
+        """The same under another name, which a command has too."""
+        return replace(self, name=name, command=replace(self.command, name=name) if self.command is not None else None)
+
 
 @dataclass(frozen=True)
 class Build:

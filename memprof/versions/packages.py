@@ -13,6 +13,7 @@ from ..base.errors import UsageError
 from ..programs import environments, runtimes
 from ..programs.environments import Environment
 from ..programs.runtimes import Runtime
+from ..subjects.suite import Variant
 from . import installation, pip
 from .npm import PREFIX, NodePackage
 from .pip import Listed
@@ -87,6 +88,18 @@ class PythonPackage:
         """See Package. As the environment's own `activate` has them."""
         path = f"{environment.folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         return {"PATH": path, "VIRTUAL_ENV": str(environment.folder), "PYTHONHOME": None}
+
+
+def without_version(runtime: str) -> str:
+    """The name of `NAME@VERSION`, or the path of a runtime's file."""
+    return runtime if runtime.endswith(".py") else runtime.partition("@")[0]
+
+
+def inside(variant: Variant, package: Package, environment: Environment) -> Variant:
+    """The variant, measured in an environment of a package."""
+    if variant.command is not None:
+        return replace(variant, command=replace(variant.command, surroundings=package.variables(environment)))
+    return replace(variant, runtime=without_version(variant.runtime), python=environment.interpreter)
 
 
 def runtime_of(name: str) -> Runtime | None:

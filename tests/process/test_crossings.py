@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from support.crossings import BELOW, PLACES, QUESTIONS, SUBJECTS, Reached, World, world  # noqa: F401  (the fixture)
+from support.crossings import BELOW, PLACES, PYTHON, QUESTIONS, SUBJECTS, Reached, World, world  # noqa: F401  (the fixture)
 from support.manual import ROOT
 from support.recorder_runs import sentence
 
@@ -121,14 +121,13 @@ def page(answers: dict[str, Answers]) -> str:
 
 # -- settings
 
-PYTHON = "/bin/sh"
 NO_SWAP = Group("/memprof", (("memory.swap.max", "0"),))
 
 
 def _has_python(end: Reached) -> bool:
     """Whether the interpreter is the runtime's, that of a release's environment, or on another machine the recorder's."""
     of_recorder = end.recorder_python == PYTHON and end.job.runtime == COMMAND
-    return of_recorder or any(word == PYTHON or "-by-sh/" in word for word in end.message.start.argv)
+    return of_recorder or any(Path(word).name == PYTHON or f"-by-{PYTHON}/" in word for word in end.message.start.argv)
 
 
 @dataclass(frozen=True)

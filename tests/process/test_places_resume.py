@@ -181,13 +181,15 @@ def test_explain_refused_before_measuring(memprof, board, scenario, tmp_path, mo
     venv.create(tmp_path / "bare", symlinks=True)
     words = ["explain", scenario(), "-r", "synthetic", *board, "--python"]
     bare = memprof(*words, tmp_path / "bare" / "bin" / "python")
+    program = memprof("explain", *board, "--python", tmp_path / "bare" / "bin" / "python", "--", "sleep", "1")
     monkeypatch.setattr(remote, "PAGE", 4 * remote.PAGE)
     other = memprof(*words, sys.executable)
 
-    assert (bare.returncode, other.returncode) == (5, 5)
-    assert bare.stderr.splitlines()[-1].endswith("it has no numpy, which looking at a process there needs")
+    assert (bare.returncode, program.returncode, other.returncode) == (5, 5, 5)
+    for done in (bare, program):
+        assert done.stderr.splitlines()[-1].endswith("it has no numpy, which looking at a process there needs")
     assert re.search(r"has pages of \d+ KiB, and this machine of \d+ KiB", other.stderr.splitlines()[-1])
-    assert not any("measuring it" in done.stderr for done in (bare, other))
+    assert not any("measuring it" in done.stderr for done in (bare, program, other))
 
 
 def test_native_runner_sent_to_board(memprof, board, tmp_path):

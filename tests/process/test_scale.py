@@ -34,6 +34,7 @@ from memprof.reports.tables import scale as tables
 from memprof.scale import arena_requests, predictions, scale
 from memprof.scale import runs as scale_runs
 from memprof.scale.answer import ALL, CHARGED, Named, ScaleRequest
+from memprof.subjects import orders
 from memprof.subjects.dimensions import parse
 
 KIB = 1 << 10
@@ -477,6 +478,17 @@ def test_processes_without_swap_need_group(monkeypatch):
     monkeypatch.setattr(remote_groups, "common", lambda place: None)
     with pytest.raises(InputError, match="--no-swap needs a control group"), side_by_side._group(HERE, None, no_swap=True):
         pass
+
+
+def test_processes_wait_until_cool(scenario, monkeypatch):
+    def refuse(order, progress):
+        raise InputError(f"hotter than {order.max_celsius:g}")
+
+    monkeypatch.setattr(side_by_side, "cooled", refuse)
+    order = orders.of_one(one(scenario(), "synthetic", max_celsius=45.0))
+
+    with pytest.raises(InputError, match="hotter than 45"):
+        side_by_side.measure(order, 2, Silent(), lambda line: None)
 
 
 def at_places(slope=1.0, *, shape=None, start=80.0, **changes):

@@ -29,7 +29,7 @@ from memprof.fleet import scheduler, scheduler_client, search_client, worker_loo
 from memprof.fleet.message import PROTOCOL, Doing, Offered, folder_of
 from memprof.fleet.payload import Packed
 from memprof.fleet.scheduler import There
-from memprof.places import parse, remote_groups
+from memprof.places import leftovers, parse, remote_groups
 from memprof.places.place import HERE, Here, Place, Weather
 from memprof.places.remote import Remote
 from memprof.programs import environments, recorder_build, runtimes, symbols
@@ -62,6 +62,7 @@ _MODELS = {
 }
 _INSTALLED = {"onnxruntime": "1.27.0", "synthetic": "1"}
 _SEPARATE = {"onnxruntime": "1.19.2", "torch": "2.13.0"}
+PYTHON = "otherpython"  # another interpreter, on PATH
 BELOW = "#!/bin/sh\n# another\n"  # the program in the folder `below`
 _LISTED = ("2.3.0", "2.0.0", "1.26.0")
 
@@ -179,6 +180,7 @@ def world(tmp_path: Path, memprof: Memprof, monkeypatch: pytest.MonkeyPatch) -> 
     tools = tmp_path / "tools"
     tools.mkdir()
     script(tools / "valgrind", "#!/bin/sh\n")
+    script(tools / PYTHON, f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made = {name: _environment(name, version) for name, version in _SEPARATE.items()}
@@ -335,6 +337,9 @@ def _instead_of_recorder(monkeypatch: pytest.MonkeyPatch, fleet: Mapping[str, bo
         raise Reached(job, message, place, recorder, asked[-1] if asked else None, fleet["now"], told)
 
     message = campaign.message
+    monkeypatch.setattr(
+        leftovers, "end_marked", lambda tokens: 0
+    )  # the walk's end is an error, after which all processes are looked through
     monkeypatch.setattr(Plain, "say", lambda self, sentence: said.append(sentence))
     for module in (campaign, side_by_side):
         monkeypatch.setattr(module, "message", remembered)

@@ -95,12 +95,28 @@ def test_program_behind_dashes() -> None:
         (("--shape", "x=1", "--", "b"), "--shape is for a runtime"),
         (("--inputs", "x.npz", "--", "b"), "--inputs is for a runtime"),
         (("--python", "python3", "--", "b"), "--python is for a runtime"),
+        (("--runs", "3", "--", "b", "{warmup}"), "b: write {runs} where the number goes, or give no --runs"),
+        (("--warmup", "3", "--", "b"), "b: write {warmup} where the number goes, or give no --warmup"),
+        (("4711",), "4711 is no file, and a process that already runs can only be polled: memprof attach 4711"),
         (("m", "n", "-r", "a"), "these are m, n"),
     ],
 )
 def test_subject_of_one_thing(words: tuple[str, ...], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         assert parsed(*words).suite(HERE).only
+
+
+def test_program_elsewhere_takes_python_of_recorder() -> None:
+    class There: ...
+
+    assert parsed("--python", "python3", "--", "b").suite(There()).python is None  # type: ignore[arg-type]
+
+
+def test_numbers_of_a_file_and_of_requests(folder: Path) -> None:
+    (folder / "4711").write_bytes(b"model")
+
+    assert parsed("4711", "-r", "a").suite(HERE).models == ("4711",)
+    assert parsed("--runs", "3", "--drive", "http:80", "--", "b").suite(HERE).runs == 3
 
 
 def test_question_takes_defaults(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

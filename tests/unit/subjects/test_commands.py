@@ -128,6 +128,30 @@ def test_runs_without_placeholder_remarked():
     assert planned.orders[0].job.runs == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "remark"),
+    [
+        ({"python": "python3"}, "python has no effect on a program"),
+        ({"inputs": "x.npz", "shapes": {"x": (1,)}}, "shape and inputs have no effect on a program"),
+        ({"name": "other"}, None),
+    ],
+)
+def test_settings_for_runtimes_remarked(words, remark):
+    planned = orders.plan(suite.Suite(variants=(suite.parse_cmd("a=echo"),), repeats=5, **words))
+
+    assert planned.remarks == ((remark,) if remark else ())
+
+
+def test_suite_folder_of_commands(tmp_path):
+    for name in ("build", "other"):
+        (tmp_path / name).mkdir()
+    path = tmp_path / "suite.toml"
+    path.write_text('cwd = "build"\n[[variant]]\ncmd = "echo"\n[[variant]]\ncmd = "printf x"\ncwd = "other"\n')
+
+    assert [each.command.cwd for each in suite.read(path).variants] == [str(tmp_path / "build"), str(tmp_path / "other")]
+    assert [each.command.cwd for each in suite.read(path, cwd="mine").variants] == ["mine", str(tmp_path / "other")]
+
+
 def test_suite_file_with_commands(tmp_path):
     (tmp_path / "build").mkdir()
     app = tmp_path / "build" / "app"

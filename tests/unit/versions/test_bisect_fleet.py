@@ -35,11 +35,10 @@ def versions(count: int) -> Versions:
         raise AssertionError("nothing is opened at the desk")
         yield
 
-    def suite_of(number: int) -> Suite:
-        return Suite(models=("net.onnx",), variants=(Variant(runtime=f"engine@{labels[number]}", name="fp16 @ cpu"),))
+    suite = Suite(models=("net.onnx",), variants=(Variant(runtime="engine", name="fp16 @ cpu"),))
 
     def travels(which: object, say: object) -> AbstractContextManager[Releases]:
-        return nullcontext(Releases(labels, suite_of))
+        return nullcontext(Releases(labels, suite, "engine"))
 
     return Versions("release", "engine", labels, opened, lambda number: labels[number], "key", {}, travels)
 
@@ -75,7 +74,8 @@ class Fleet:
         for number, (each, machine) in enumerate(self._turn(asked)):
             sought = each.there(f"m{machine}")
             assert sought.makes and each.suite.repeats == max(max(repeats, default=0) for repeats in each.sought.repeats.values())
-            numbers = {variant.name: int(variant.runtime.partition("@1.")[2]) for variant in each.suite.variants}
+            assert sought.package == "engine"
+            numbers = {variant.name: int(variant.name.removeprefix("1.")) for variant in each.suite.variants}
             if any(version in self.lacking for version in numbers.values()):
                 yield number, Answer(why="net.onnx failed 3 times, on 3 machines and is given up: m1: there is no wheel")
                 continue
