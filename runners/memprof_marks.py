@@ -124,37 +124,20 @@ class Marks:
         units = self._work.end() if self._work is not None else {}
         after = read_status()
         counters = _counters()
-        exact = shares("self", after)
+        exact, sizes = shares("self", after), heap()
         self._highest = max(self._highest, after.get("hwm", 0))
         if self._laps:
             times_ns = [later - earlier for earlier, later in zip([self._begin_ns, *self._laps], self._laps)]
         for start in range(0, len(times_ns), _TIMES_A_LINE):
             self.write({"mark": "times", "phase": self._phase, "times_ns": list(times_ns[start : start + _TIMES_A_LINE])})
-        minor, major, read_bytes, cpu_ns = (now - then for now, then in zip(counters, self._counters))
-        figures = {
-            "begin_ns": self._begin_ns,
-            "end_ns": end_ns,
-            "hwm_reset": self._reset,
-            "hwm_begin_bytes": self._hwm_begin,
-            "hwm_phase_bytes": after.get("hwm"),
-            "hwm_bytes": self._highest or None,
-            "rss_begin_bytes": self._rss_begin,
-            "vms_peak_bytes": after.get("vms_peak"),
-            "minor_faults": minor,
-            "major_faults": major,
-            "read_bytes": read_bytes if counters[2] >= 0 else None,
-            "cpu_ns": cpu_ns,
-        }
-        for name in ("rss", "anon", "file", "shmem", "swap", "vms"):
-            figures[name + "_end_bytes"] = after.get(name)
-        figures.update(exact)
-        sizes = heap()
-        if sizes is not None:
-            figures.update(heap_used_end_bytes=sizes[0], heap_free_end_bytes=sizes[1])
         for name, value in values().items():
             self.write({"mark": "value", "name": name, "value": value, "t_ns": end_ns})
-        line = {"mark": "end", "phase": self._phase}
-        line.update((name, value) for name, value in figures.items() if value is not None)
+        line = {"mark": "end", "phase": self._phase, "begin_ns": self._begin_ns, "end_ns": end_ns}
+        line.update(hwm_reset=self._reset, hwm_begin_bytes=self._hwm_begin, rss_begin_bytes=self._rss_begin)
+        line.update(figures(after, after.get("hwm"), self._highest, counters, self._counters))
+        line.update(exact)
+        if sizes is not None:
+            line.update(heap_used_end_bytes=sizes[0], heap_free_end_bytes=sizes[1])
         if units:
             line["units"] = units
         self._phase = None
@@ -229,6 +212,20 @@ class Marks:
         except OSError:
             return False
         return (file.st_dev, file.st_ino) == (device, inode)
+
+
+def figures(status, hwm, highest, counters, before):
+    """A phase's figures at its end, under the names of its line.
+
+    status: what `read_status` says there. hwm, highest: the high-water mark of the phase and of the process, in bytes. counters, before: minor and
+    major faults, bytes read (-1 where unknown) and CPU time in ns, there and where the phase began.
+    """
+    minor, major, read, cpu_ns = (max(now - then, 0) for now, then in zip(counters, before))
+    values = {"hwm_phase_bytes": hwm, "hwm_bytes": highest or None, "vms_peak_bytes": status.get("vms_peak")}
+    values.update(minor_faults=minor, major_faults=major, read_bytes=read if counters[2] >= 0 else None, cpu_ns=cpu_ns)
+    for name in ("rss", "anon", "file", "shmem", "swap", "vms"):
+        values[name + "_end_bytes"] = status.get(name)
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _packages():

@@ -84,7 +84,6 @@ class _Reader:
         self._ended = False
         self._places = _Places(self._bad)
         self._trees: dict[bytes, Tree] = {}
-        self._warnings: list[str] = []
         self.partial: str | None = None
 
     def read(self) -> HeapProfile:
@@ -116,7 +115,6 @@ class _Reader:
             tuple(self._places.table.frames),
             self._name,
             partial=self.partial,
-            warnings=tuple(self._warnings),
         )
 
     # -- lines

@@ -121,26 +121,26 @@ def array_shapes(path: str) -> dict[str, tuple[int, ...]] | None:
 
 def _onnx(path: Path) -> Iterator[Input]:
     with mapped(path) as data:
-        for graph in protobuf.fields(data, 0, len(data)):
-            if graph.number != 7:
-                continue
-            parts = [part for part in protobuf.fields(data, graph.begin, graph.end) if part.number in (5, 11)]
-            weights = {_name(data, part, 8) for part in parts if part.number == 5}
-            for part in parts:
-                if part.number == 11 and (name := _name(data, part, 1)) not in weights:
-                    shape = _inside(data, part, 2, 1, 2)
-                    if shape is not None:
-                        dims = _all(data, shape, 1)
-                        yield Input(name, tuple(_dimension(data, dim) for dim in dims), tuple(_name(data, dim, 2) for dim in dims))
+        for name, part in _onnx_values(data):
+            shape = _inside(data, part, 2, 1, 2)
+            if shape is not None:
+                dims = _all(data, shape, 1)
+                yield Input(name, tuple(_dimension(data, dim) for dim in dims), tuple(_name(data, dim, 2) for dim in dims))
 
 
 def _onnx_names(path: Path) -> Iterator[str]:
     with mapped(path) as data:
-        for graph in protobuf.fields(data, 0, len(data)):
-            if graph.number == 7:
-                parts = [part for part in protobuf.fields(data, graph.begin, graph.end) if part.number in (5, 11)]
-                weights = {_name(data, part, 8) for part in parts if part.number == 5}
-                yield from (name for part in parts if part.number == 11 and (name := _name(data, part, 1)) not in weights)
+        yield from (name for name, _ in _onnx_values(data))
+
+
+def _onnx_values(data: mmap.mmap) -> Iterator[tuple[str, protobuf.Field]]:
+    """The name and the ValueInfoProto of each input that is no weight."""
+    for graph in protobuf.fields(data, 0, len(data)):
+        if graph.number == 7:
+            parts = [part for part in protobuf.fields(data, graph.begin, graph.end) if part.number in (5, 11)]
+            weights = {_name(data, part, 8) for part in parts if part.number == 5}
+            named = ((_name(data, part, 1), part) for part in parts if part.number == 11)
+            yield from ((name, part) for name, part in named if name not in weights)
 
 
 def _all(data: mmap.mmap, part: protobuf.Field, number: int) -> list[protobuf.Field]:

@@ -6,8 +6,8 @@ Part of symbols.py, which gdb loads by its path and whose docstring has the cont
 import time
 
 import gdb
-from memprof_marks import Marks, reset_high_water, shares
-from traced import Look, alive, counters, exit_code, figures, here, last_words, made_marks, physical, quiet, ran
+from memprof_marks import Marks, figures, reset_high_water, shares
+from traced import Look, alive, counters, exit_code, here, last_words, made_marks, physical, quiet, ran
 
 _FRAMES = 2000  # the deepest stack that is walked to see whether a call still lies on it
 _SHARES_APART = 50  # between two readings of PSS passes so many times the duration of a reading, which is ms for a large process
@@ -210,7 +210,7 @@ class Tracer:
         self.marks.write({"mark": "begin", "pid": pid, "phase": "STARTUP", "t_ns": begin_ns})
         line = {"mark": "end", "pid": pid, "phase": "STARTUP", "begin_ns": begin_ns, "end_ns": max(process.now_ns, begin_ns)}
         zero = {"hwm_reset": True, "hwm_begin_bytes": 0, "rss_begin_bytes": 0}
-        line.update(zero, **figures(process, process.status.get("hwm"), self.highest, (0, 0, 0, 0)))
+        line.update(zero, **figures(process.status, process.status.get("hwm"), self.highest, counters(pid), (0, 0, 0, 0)))
         line.update(shares(pid, process.status))
         self.marks.write(line)
         self.say_about()
@@ -223,7 +223,8 @@ class Tracer:
                 self.marks.write({"mark": "times", "pid": pid, "phase": phase.name, "times_ns": phase.times_ns[start : start + 100]})
         line = {"mark": "end", "pid": pid, "phase": phase.name, "begin_ns": phase.begin_ns, "end_ns": end_ns, "hwm_reset": phase.reset}
         line["hwm_begin_bytes"], line["rss_begin_bytes"] = phase.before.get("hwm", 0), phase.before.get("rss", 0)
-        line.update(figures(process, max(phase.peak, process.status.get("hwm", 0)), self.highest, phase.counters))
+        hwm = max(phase.peak, process.status.get("hwm", 0))
+        line.update(figures(process.status, hwm, self.highest, counters(pid), phase.counters))
         line.update(self._shares(phase, process))
         self.marks.write(line)
 

@@ -84,17 +84,6 @@ def counters(pid):
     return minor, major, bytes_read(pid), cpu_ns
 
 
-def figures(process, hwm, highest, before):
-    """A phase's figures at its end, under the names of its line."""
-    status, now = process.status, counters(process.pid)
-    minor, major, read, cpu_ns = (max(after - then, 0) for after, then in zip(now, before))
-    values = {"hwm_phase_bytes": hwm, "hwm_bytes": highest or None, "vms_peak_bytes": status.get("vms_peak")}
-    values.update({"minor_faults": minor, "major_faults": major, "read_bytes": read if now[2] >= 0 else None, "cpu_ns": cpu_ns})
-    for name in ("rss", "anon", "file", "shmem", "swap", "vms"):
-        values[name + "_end_bytes"] = status.get(name)
-    return {name: value for name, value in values.items() if value is not None}
-
-
 exit_codes = {}  # by inferior: the exit code of a process that has ended, None where that is not known
 last_words = {}  # by process id: what a process gave to _exit
 
