@@ -59,7 +59,7 @@ class _Tuner:
         # release: neither the peak nor the latency is in it
         self._subject: Subject = subject_of(replace(request, suite=replace(suite, warmup=warmup, repeats=1, release=False)))
         self._model, self._suite = self._subject.model, self._subject.suite
-        self._search = Search(self._subject.candidates, request.goal, request.seed, needs=self._subject.needs)
+        self._search = Search(self._subject.candidates, request.goal, needs=self._subject.needs)
         self._default = self._order(DEFAULT, "default").job
         self._version: str | None = None  # of the runtime, on a fleet
         self._sentences: dict[Settings, str] = {}
