@@ -55,7 +55,6 @@ Examples:
         metavar="SHARE",
         help="How far outputs may differ from the default's before they are marked.",
     ),
-    click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="The same seed and figures give the same search."),
     place_or_fleet_options,
     machines_option,
     click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here. --append needs this file."),
@@ -98,7 +97,6 @@ def _request(
     time_: str,
     tries: tuple[str, ...],
     tolerance: float,
-    seed: int,
     trust_runs: bool,
     fleet: Machines | None,
 ) -> TuneRequest:
@@ -114,4 +112,4 @@ def _request(
         if suite.threads:
             raise UsageError("--threads and --try threads say the same: give one")
         suite = replace(suite, threads=parse_threads(",".join(values.pop(THREADS))))
-    return TuneRequest(suite, goal, values, tolerance, parse_duration_ns(time_), seed, trust_runs, fleet)
+    return TuneRequest(suite, goal, values, tolerance, parse_duration_ns(time_), trust_runs, fleet)

@@ -34,7 +34,6 @@ class TuneRequest:
     tries: Mapping[str, Sequence[str]] = field(default_factory=dict)
     tolerance: float = 1e-3
     time_ns: int = 600 * 1000 * MS
-    seed: int = 0
     trust_runs: bool = False
     fleet: Machines | None = None
 

@@ -1,19 +1,15 @@
 """Which settings to try next, by the costs of the earlier ones alone: the search behind `memprof tune`, without a measurement in it.
 
-Four stages follow one another, each decided by the history alone, so that the same history and seed always give the same next settings and
-a search that was stopped goes on where it was:
+Three stages follow one another, each decided by the history alone, so that a search that was stopped goes on where it was:
 
-    screen   the default three times, then every value of every knob by itself, or beside the values that it needs. A value that moves
-             neither figure is set aside; one that fails is never tried again.
-    climb    the same around the best settings known, as often as those have become better by half a percent: a value without effect by itself
-             may have one beside others, once the peak lies in another phase.
-    search   combinations. Their costs are predicted by a linear model of log(peak) and log(time), with a term for each value and a term for each
-             pair of values (Bayesian linear regression with a normal prior). Coefficients are drawn from its posterior, and the next settings are
-             the best neighbours of good settings under these (Thompson 1933: uncertain terms are tried, known bad ones are not).
-    trim     the best settings less each setting that the model holds for useless, so that proposals have no ballast.
+    screen   the default three times, then every value of every knob by itself, or beside the values that it needs.
+    pairs    the best of these values, two by two: two can do more together than each by itself.
+    climb    the best settings known with one change: a value more, another value of a knob, or a value less. What is better by half a percent is
+             the next to be changed, until no change helps. All values are tried, because one without effect by itself may have one beside
+             others, once the peak lies in another phase. The climb is repeated with more weight on the other figure, which fills the front.
 
 A combination that fails is narrowed down to a pair if possible. Nothing that contains a failed combination is asked for again.
-Good points are measured three times before anything is built on them.
+Settings are measured three times before the climb goes on from them.
 """
 
 from __future__ import annotations
@@ -24,25 +20,27 @@ import statistics
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
 
 Settings = frozenset[tuple[str, str]]
 Needs = Mapping[tuple[str, str], Mapping[str, str | None]]
 DEFAULT: Settings = frozenset()
 _Stage = Callable[[Set[Settings], Sequence[Settings]], Settings | None]
 
-_DEFAULTS, _PROMISING = 3, 3
+# Trials of the default, and of settings that the climb goes on from.
+_SURE = 3
 # A value whose peak and time are this near the default's changes nothing, unless the default itself varies more.
 _SAME_PEAK, _SAME_TIME = 0.01, 0.05
-_SINGLE_SD, _PAIR_SD = 0.5, 0.1
-_PEAK_SD, _TIME_SD = 0.01, 0.05
-_PATIENCE = 60
+# Peaks and times of the front that are this near are as good as equal.
+_EQUAL_PEAK, _EQUAL_TIME = 0.003, 0.15
+# Of settings whose values differ by less, those with fewer settings are better.
 _CLIMB = 0.005
 # Of two settings with as good as equal peaks the faster is better.
 _TIME_WEIGHT = 0.02
-_BETTER = 0.003
 _PRICE = 20.0
-_RANDOM_CANDIDATES = 300
+# How many values are tried two by two.
+_BEST_VALUES = 5
+# How much of the goal's figure is in what a climb makes small: the first climb has the goal alone, the others more and more of the other figure.
+_WEIGHTS = (1.0, 0.6, 0.25)
 
 
 @dataclass(frozen=True)
@@ -93,11 +91,9 @@ class Search:
 
     knobs: Mapping[str, Sequence[str]]
     goal: Goal = field(default_factory=Goal)
-    seed: int = 0
     trials: list[Trial] = field(default_factory=list)
     needs: Needs = field(default_factory=dict)
     _failed: list[Settings] = field(default_factory=list)
-    _anchor: Point | None = None  # around which all values were tried, or are being tried
     _points: dict[Settings, Point] = field(default_factory=dict)  # kept between calls of `tell`, because they are asked for often
 
     def tell(self, trial: Trial) -> None:
@@ -107,11 +103,6 @@ class Search:
         self._points.pop(trial.settings, None)
         if all(known.ok for known in group):
             self._points[trial.settings] = _point(trial.settings, group)
-        if DEFAULT in self._points:
-            best = min(self._points.values(), key=self.value)
-            ground = self._anchor or self.base
-            if best.trials >= _PROMISING and self.value(best) < self.value(ground) - _CLIMB:
-                self._anchor = best
         if not trial.ok and trial.settings not in self._failed:
             self._failed.append(trial.settings)
 
@@ -123,12 +114,12 @@ class Search:
         """As `ask`, at most so many that can be measured at once: all are of one stage, and none waits for the answer to another."""
         if any(not trial.ok for trial in self.trials if trial.settings == DEFAULT):
             raise ValueError("the default settings fail")
-        missing = _DEFAULTS - len(self.of(DEFAULT))
+        missing = _SURE - len(self.of(DEFAULT))
         if missing > 0:
             return [DEFAULT] * min(missing, most)
         tried = {trial.settings for trial in self.trials}
         singles = self._untried_singles(tried)
-        stages = (self._suspects, self._lighter, self._promising, self._neighbour, self._next, self._trimmed)
+        stages = (self._suspects, self._unsure, self._pair, self._neighbour)
         return singles[:most] or next((asked for stage in stages if (asked := _asked(stage, tried, most))), [])
 
     def of(self, settings: Settings) -> list[Trial]:
@@ -191,16 +182,16 @@ class Search:
         """The smallest combinations that failed."""
         return [failed for failed in self._failed if not any(other < failed for other in self._failed)]
 
-    def value(self, point: Point) -> float:
+    def value(self, point: Point, weight: float = 1.0) -> float:
         """How good a point is, less being better: the logarithm of the figure that the goal minimises, and a steep price for breaking its limit
-        and for other outputs."""
+        and for other outputs. With a weight below 1 the rest of the weight is on the other figure."""
         base = self.base
         peak, time = math.log(point.peak / base.peak), math.log(point.time / base.time)
         price = _PRICE if point.changes else 0.0
         if self.goal.budget is not None:
-            return price + time + _PRICE * max(0.0, math.log(point.peak / self.goal.budget))
+            return price + weight * time + (1 - weight) * peak + _PRICE * max(0.0, math.log(point.peak / self.goal.budget))
         limit = math.log(self.goal.max_time) if self.goal.max_time is not None else math.inf
-        return price + peak + _TIME_WEIGHT * time + _PRICE * max(0.0, time - limit)
+        return price + weight * peak + (1 - weight + _TIME_WEIGHT) * time + _PRICE * max(0.0, time - limit)
 
     # -- stages: each names settings, given those that were tried, or are being tried, and those of them that are
 
@@ -258,114 +249,49 @@ class Search:
                     return pair
         return None
 
-    def _lighter(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
-        """A best point, or a point of the front, less the values that change nothing."""
-        idle = set(self.idle())
-        for point in [*sorted(self.points(), key=self.value)[:2], *self.front()]:
-            lighter = self._stripped(point.settings, idle)
-            if lighter not in tried and not self._hopeless(lighter):
-                return lighter
-        return None
+    def _unsure(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
+        """The best point, or a point to climb from, that stands on too few trials."""
+        points = [min(self.points(), key=self.value), *map(self._ground, _WEIGHTS)]
+        return next((point.settings for point in points if point.trials + pending.count(point.settings) < _SURE), None)
 
-    def _promising(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
-        """A best point that stands on fewer than three trials."""
-        best = sorted(self.points(), key=self.value)[:2]
-        return next((point.settings for point in best if point.trials + pending.count(point.settings) < _PROMISING), None)
+    def _ground(self, weight: float) -> Point:
+        """The point to climb from: the best, or one with fewer settings that is as good as equal."""
+        points = [(self.value(point, weight), point) for point in self._points.values()]
+        least = min(value for value, _ in points)
+        alike = [(len(point.settings), value, sorted(point.settings), point) for value, point in points if value <= least + _CLIMB]
+        return min(alike)[-1]
+
+    def _pair(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
+        """Two of the best values together, with those that they need."""
+        singles = [point for item in self._items() if (point := self._points.get(self._single(item))) is not None]
+        best = [point.settings for point in sorted(singles, key=self.value)[:_BEST_VALUES]]
+        for first, second in itertools.combinations(best, 2):
+            pair = first | second
+            if len(dict(pair)) == len(pair) and pair not in tried and not self._hopeless(pair):
+                return pair
+        return None
 
     def _neighbour(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
-        """The anchor with a value more, or with another value of a knob."""
-        if self._anchor is None:
-            return None
-        for item in self._items():
-            near = self._changed(self._anchor.settings, item)
-            if item not in self._anchor.settings and near not in tried and not self._hopeless(near):
-                return near
+        """A point to climb from with one change, that first which promises most."""
+        for weight in _WEIGHTS:
+            ground = self._ground(weight).settings
+            near = [
+                changed for item in self._items() if (changed := self._changed(ground, item)) not in tried and not self._hopeless(changed)
+            ]
+            if near:
+                return min(near, key=lambda settings: self._promise(settings, weight))
         return None
 
-    def _next(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
-        """The most promising combination under drawn coefficients."""
-        active = self._active()
-        if not active or self._stale():
-            return None
-        model = _Model(self.trials, self.base, active)
-        turn = len(self.trials) + len(pending)  # each of several settings has coefficients of its own
-        dice = model.dice(self.seed, turn)
-        candidates = [settings for settings in self._candidates(active, dice) if settings not in tried and not self._hopeless(settings)]
-        if not candidates:
-            return None
-        peaks, times = model.draw(candidates, dice)
-        # Two turns of three serve the goal, the third another weighing of the two figures, which fills the front in between.
-        weight = 1.0 if turn % 3 else dice.random()
-        spoilt = {item for item in self._items() if (point := self._points.get(self._single(item))) is not None and point.changes}
-        scores = [
-            self._score(peak, time, weight) + (_PRICE if spoilt & settings else 0)
-            for settings, peak, time in zip(candidates, peaks, times, strict=True)
-        ]
-        return candidates[scores.index(min(scores))]
-
-    def _score(self, peak: float, time: float, weight: float) -> float:
-        if self.goal.budget is not None:
-            return weight * time + _PRICE * max(0.0, peak - math.log(self.goal.budget / self.base.peak)) + (1 - weight) * peak
-        limit = math.log(self.goal.max_time) if self.goal.max_time is not None else math.inf
-        return weight * peak + (1 - weight + _TIME_WEIGHT) * time + _PRICE * max(0.0, time - limit)
-
-    def _active(self) -> list[tuple[str, str]]:
-        """The values worth combining."""
-        idle = set(self.idle())
-        return [item for item in self._items() if item not in idle and not self._hopeless(self._single(item))]
-
-    def _stale(self) -> bool:
-        """Whether the newest combinations brought nothing."""
-        first = _DEFAULTS + len(self._singles())
-        searched = self.trials[first:]
-        if len(searched) <= _PATIENCE:
-            return False
-        before = front([Point(trial.settings, trial.peak or 0, trial.time or 0, 1) for trial in self.trials[:-_PATIENCE] if trial.ok])
-        log_front = [(math.log(point.peak), math.log(point.time)) for point in before]
-        known = {trial.settings for trial in self.trials[:-_PATIENCE]}
-        for point in self.points():
-            peak, time = math.log(point.peak), math.log(point.time)
-            if point.settings not in known and all(peak < other[0] - _BETTER or time < other[1] - 3 * _TIME_SD for other in log_front):
-                return False
-        return True
-
-    def _candidates(self, active: Sequence[tuple[str, str]], dice: Any) -> list[Settings]:
-        """Neighbours of the good points by one change or two, and combinations drawn at random."""
-        idle = self.idle()
-        starts = [point.settings for point in self.front()] + [point.settings for point in sorted(self.points(), key=self.value)[:5]]
-        candidates: dict[Settings, None] = {}
-        for start in starts:
-            for item in active:
-                candidates[self._changed(start, item)] = None
-        starts += list(candidates)
-        items = [*active, *idle]
-        for _ in range(_RANDOM_CANDIDATES):
-            start = starts[int(dice.integers(len(starts)))]
-            # These are mostly values with an effect, at times a value without an effect by itself, which may have one beside others.
-            pool = active if dice.random() < 0.9 else items
-            for item in (pool[int(dice.integers(len(pool)))] for _ in range(int(dice.integers(1, 4)))):
-                start = self._changed(start, item)
-            candidates[start] = None
-        return list(candidates)
+    def _promise(self, settings: Settings, weight: float) -> float:
+        """The value of settings if each of them did what it does by itself."""
+        base = self.base
+        singles = [self._points.get(self._single(item), base) for item in settings]
+        peak = base.peak * math.prod(single.peak / base.peak for single in singles)
+        time = base.time * math.prod(single.time / base.time for single in singles)
+        return self.value(Point(settings, peak, time, 0, any(single.changes for single in singles)), weight)
 
     def _hopeless(self, settings: Settings) -> bool:
         return bool(self._lacking(settings)) or any(failed <= settings for failed in self._failed)
-
-    def _trimmed(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
-        """A point of the front less one of its settings, if that was not tried."""
-        model = _Model(self.trials, self.base, self._active())
-        for point in self.front():
-            for item in sorted(point.settings):
-                trimmed = point.settings - {item}
-                if trimmed in tried or self._hopeless(trimmed):
-                    continue
-                (peak,), (time,) = model.mean([trimmed])
-                if (
-                    peak - math.log(point.peak / self.base.peak) < 2 * _SAME_PEAK
-                    and time - math.log(point.time / self.base.time) < _SAME_TIME
-                ):
-                    return trimmed
-        return None
 
 
 def _asked(stage: _Stage, tried: Set[Settings], most: int) -> list[Settings]:
@@ -390,71 +316,16 @@ def front(points: Iterable[Point]) -> list[Point]:
     unbeaten: list[Point] = []
     for point in candidates:
         if not unbeaten or point.time < unbeaten[-1].time:
-            small_enough = candidates[: bisect_right(peaks, point.peak * (1 + _BETTER))]
+            small_enough = candidates[: bisect_right(peaks, point.peak * (1 + _EQUAL_PEAK))]
             if not any(_lighter_as_fast(other, point) for other in small_enough):
                 unbeaten.append(point)
     return unbeaten
 
 
 def _lighter_as_fast(lighter: Point, point: Point) -> bool:
-    return lighter.settings < point.settings and lighter.time <= point.time * (1 + 3 * _TIME_SD)
+    return lighter.settings < point.settings and lighter.time <= point.time * (1 + _EQUAL_TIME)
 
 
 def _spread(values: Sequence[float]) -> float:
     """The relative standard deviation, 0 for a single value."""
     return statistics.stdev(values) / statistics.fmean(values) if len(values) > 1 else 0.0
-
-
-class _Model:
-    """log(peak) and log(time) relative to the default's, linear in values and pairs of values: mean and covariance of the coefficients.
-
-    Bayesian linear regression with known noise (Bishop 2006, section 3.3): with the precision P = A + X'X/s^2 the mean is P^-1 X'y/s^2; with
-    its Cholesky factor P = LL', mean + L'^-1 z has the posterior's distribution for standard normal z.
-    """
-
-    def __init__(self, trials: Sequence[Trial], base: Point, active: Sequence[tuple[str, str]]) -> None:
-        import numpy
-
-        self._numpy = numpy
-        self._place = {item: index for index, item in enumerate(active)}
-        pairs = [pair for pair in itertools.combinations(range(len(active)), 2) if active[pair[0]][0] != active[pair[1]][0]]
-        self._pairs = {pair: len(active) + index for index, pair in enumerate(pairs)}  # by the places of its two values
-        good = [trial for trial in trials if trial.ok and trial.settings != DEFAULT]
-        rows = self._rows([trial.settings for trial in good])
-        prior = numpy.diag([_SINGLE_SD**-2] * len(active) + [_PAIR_SD**-2] * len(pairs))
-        self._fits = []
-        for noise, values in (
-            (_PEAK_SD, [math.log((trial.peak or 1) / base.peak) for trial in good]),
-            (_TIME_SD, [math.log((trial.time or 1) / base.time) for trial in good]),
-        ):
-            precision = prior + rows.T @ rows / noise**2
-            mean = numpy.linalg.solve(precision, rows.T @ numpy.asarray(values) / noise**2)
-            self._fits.append((mean, precision))
-
-    def dice(self, seed: int, count: int) -> Any:
-        """The random numbers of the `count`th question."""
-        return self._numpy.random.default_rng([seed, count])
-
-    def mean(self, settings: Sequence[Settings]) -> tuple[list[float], list[float]]:
-        """The expected costs of some settings: log(peak) and log(time) over the default's."""
-        rows = self._rows(settings)
-        peak, time = ((rows @ mean).tolist() for mean, _ in self._fits)
-        return peak, time
-
-    def draw(self, settings: Sequence[Settings], dice: Any) -> tuple[list[float], list[float]]:
-        """The same under coefficients drawn from their posterior."""
-        rows = self._rows(settings)
-        peak, time = ((rows @ self._drawn(mean, precision, dice)).tolist() for mean, precision in self._fits)
-        return peak, time
-
-    def _drawn(self, mean: Any, precision: Any, dice: Any) -> Any:
-        factor = self._numpy.linalg.cholesky(precision)
-        return mean + self._numpy.linalg.solve(factor.T, dice.standard_normal(len(mean)))
-
-    def _rows(self, combinations: Sequence[Settings]) -> Any:
-        """A row for each combination, a column for each value and pair: 1 if the combination has it."""
-        rows = self._numpy.zeros((len(combinations), len(self._place) + len(self._pairs)))
-        for row, settings in zip(rows, combinations, strict=True):
-            places = sorted(self._place[item] for item in settings if item in self._place)
-            row[places + [self._pairs[pair] for pair in itertools.combinations(places, 2) if pair in self._pairs]] = 1
-        return rows

@@ -64,7 +64,7 @@ class _Tuner:
             self._runs, self._verifying_runs = (_SEARCH_RUNS, _VERIFYING_RUNS) if suite.runs is None else (suite.runs, suite.runs)
             if self._runs < 1:
                 raise UsageError("--runs 0: tune compares the time of iterations, so that 1 is the least")
-        self._search = Search(self._subject.candidates, request.goal, request.seed, needs=self._subject.needs)
+        self._search = Search(self._subject.candidates, request.goal, needs=self._subject.needs)
         self._default = self._order(DEFAULT, "default").job
         self._version: str | None = None  # of the runtime, on a fleet
         self._sentences: dict[Settings, str] = {}
