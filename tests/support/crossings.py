@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 from conftest import Memprof
 
+from memprof.base import leftovers
 from memprof.base.errors import MemprofError
 from memprof.campaign import attach, campaign, conversion, side_by_side
 from memprof.cli.progress import Plain
@@ -29,7 +30,7 @@ from memprof.fleet import scheduler, scheduler_client, search_client, worker_loo
 from memprof.fleet.message import PROTOCOL, Doing, Offered, folder_of
 from memprof.fleet.payload import Packed
 from memprof.fleet.scheduler import There
-from memprof.places import leftovers, parse, remote_groups
+from memprof.places import parse, remote_groups
 from memprof.places.place import HERE, Here, Place, Weather
 from memprof.places.remote import Remote
 from memprof.programs import environments, recorder_build, runtimes, symbols
