@@ -29,7 +29,7 @@ from . import search
 from .bisect_request import Request, Side, State
 from .remote_lab import There
 from .search import Question, Searched, Step, Unable, Unanswered
-from .step_sides import FIRST, OF_A_PROGRAM, also, first_phase, followed
+from .step_sides import FIRST, also, first_phase, followed
 from .undo_search import Undoing, undo
 from .version_range import Versions
 
@@ -211,8 +211,6 @@ class _Lab:
         assert self._place is not None
         try:
             order = self._orders(number, self._place)[0]
-            if order.job.runtime == COMMAND:
-                return Side(None, OF_A_PROGRAM)
             self._progress.say(f"{self._request.versions.labels[number]}: looking at it to explain the step")
             return Side(engine.explain(order, self._progress, lambda line: None))
         except MemprofError as error:

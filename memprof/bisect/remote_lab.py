@@ -16,13 +16,13 @@ from ..fleet.payload import Asked
 from ..fleet.search_client import Answer, Machines
 from ..records import metrics
 from ..records.summary import Place, place_of
-from ..records.types import COMMAND, Run
+from ..records.types import Run
 from ..versions import measurement
 from ..versions.measurement import Which
 from . import search
 from .bisect_request import Request, Side, State
 from .search import Figures, Question, Step, Unable, Wanted
-from .step_sides import FIRST, OF_A_PROGRAM, also, first_phase, followed
+from .step_sides import FIRST, also, first_phase, followed
 from .undo_search import Undoing
 
 _MOST_AT_ONCE = 8  # a turn of so many versions leaves a ninth of what there was
@@ -207,9 +207,6 @@ class There:
 
     def explained(self, number: int) -> Side:
         """That a side is not explained."""
-        runs = self._state.runs.get(self._labels[number])
-        if runs and runs[0].job.runtime == COMMAND:
-            return Side(None, OF_A_PROGRAM)
         alone = {
             "commit": "bisect of the two commits on one of its machines, without --on, explains it",
             "release": "memprof explain with each release on one of its machines is",

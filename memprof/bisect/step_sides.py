@@ -17,7 +17,6 @@ from .search import Question, Step
 from .version_range import Versions
 
 FIRST = 5  # repeats of each variant at both ends, to choose the variant to follow
-OF_A_PROGRAM = "the memory of a program is not explained; memprof heap record shows who allocated it"
 
 
 def row_of(request: Request, runs: Sequence[Run]) -> summary.Row:
