@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """`make bench-fleet`: how good the fleet is: `python ci/bench/fleet.py [PART ...]`, all of it by default.
 
-    plan    the planner by simulation: makespan against the ideal, its time and memory, for 100,000 jobs on 2,000 machines
     lab     a real scheduler and eight real workers in network namespaces of their own: a campaign of 64 sleeping jobs against the ideal
     desk    a desk that gets 100,000 runs with their timelines through a real scheduler, from places that make them up: its memory
     boards  the same with boards of tests/board (QEMU) behind two of the eight workers: every run once, and the time between two jobs
@@ -9,7 +8,7 @@
     kills   a worker, the process that tends a place, the desk, the scheduler, and a board killed in the middle: every run once,
             no comparison mixed, nothing left running
 
-All but `plan` and `desk` need root (iproute2); without it the workers share the loopback. `--count N`: campaigns, or kills of each. Each part
+All but `desk` need root (iproute2); without it the workers share the loopback. `--count N`: campaigns, or kills of each. Each part
 prints its Markdown table and writes it into docs/fleet.md where that has a place for it; progress goes to standard error.
 """
 
@@ -39,11 +38,8 @@ from urllib.parse import urlsplit
 
 import psutil
 
-# bench is a package of scripts beside this one's folder; it is never installed. The simulation stands among the tests, which use it too.
+# bench is a package of scripts beside this one's folder; it is never installed.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
-
-from support.simulated_fleet import simulate
 
 from bench import docs, tools
 from bench.table import aligned
@@ -53,7 +49,7 @@ from memprof.records import metrics, store
 from memprof.records.types import PEAK, Run
 from memprof.verdicts import baseline, verdicts
 
-_COUNTS = {"plan": 3, "lab": 5, "desk": 1, "boards": 1, "same": 30, "kills": 20}
+_COUNTS = {"lab": 5, "desk": 1, "boards": 1, "same": 30, "kills": 20}
 _WORKERS, _BOARDS = 8, 2
 _BOARD_PORT = 2200  # and above, for their ssh
 _MEMPROF = str(Path(sys.executable).with_name("memprof"))  # the installed one, not that of the working folder
@@ -76,26 +72,6 @@ _MADE = 16  # places
 _ONCE = ("--warmup", "0", "--runs", "1", "--repeats", str(_EACH))
 _SHORT = ("-r", "synthetic", *_ONCE)
 _NAP = "nap=/bin/sh -c 'sleep {seconds:g}' {{model}}"  # it takes the model so that each has a comparison
-
-
-def plan(count: int) -> None:
-    """The planner by simulation."""
-    rows = []
-    for bound, called in ((False, "any machine"), (True, "a given kind")):
-        results = [simulate(100_000, 2_000, bound=bound, seed=seed) for seed in range(count)]
-        ratios = [result.makespan_s / result.ideal_s for result in results]
-        rows.append(
-            (
-                called,
-                f"{statistics.median(ratios):.3f}",
-                f"{max(ratios):.3f}",
-                f"{max(result.planning_s for result in results):.1f}",
-                str(sum(result.lost for result in results) // count),
-            )
-        )
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    table = aligned([("comparisons run on", "makespan / ideal", "worst", "planning (s)", "lost with a machine"), *rows])
-    _show("fleet-plan", table, [f"{counted(count, 'campaign')} each. The process that planned and simulated had {memory} MiB at most."])
 
 
 # -- the lab
@@ -205,7 +181,7 @@ def _cpu_ms(times: Any) -> int:
 
 def _tenders(pid: int) -> list[psutil.Process]:
     with suppress(psutil.Error):
-        return [child for child in psutil.Process(pid).children(recursive=True) if "tending.run()" in _words(child)]
+        return [child for child in psutil.Process(pid).children(recursive=True) if "worker_loop.run()" in _words(child)]
     return []
 
 
@@ -601,7 +577,7 @@ def _kill(made: Lab, victim: str, turn: int) -> bool:
         worker = made.workers[name]
         if victim == "worker":
             for process in (*psutil.Process(worker.pid).children(recursive=True), psutil.Process(worker.pid)):
-                if "memprof" in _words(process) and "tending" not in _words(process):
+                if "memprof" in _words(process) and "worker_loop" not in _words(process):
                     process.send_signal(signal.SIGKILL)
             worker.wait()
             made.worker(name, _netns(worker))
@@ -632,7 +608,7 @@ def _show(name: str, table: str, notes: Sequence[str]) -> None:
 
 
 def main() -> None:
-    parts = {"plan": plan, "lab": real, "desk": desk, "boards": with_boards, "same": same, "kills": kills}
+    parts = {"lab": real, "desk": desk, "boards": with_boards, "same": same, "kills": kills}
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
     parser.add_argument("--count", type=int)

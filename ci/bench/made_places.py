@@ -1,6 +1,7 @@
-"""Offers made-up places to a scheduler, for the fleet's bench of the desk: ADDRESS PLACES RUNS.
+"""Offers made-up places to a scheduler, for the fleet's bench of the desk and for tests: ADDRESS PLACES RUNS [SECONDS].
 
-They are memprof's own workers in all but the measuring: a comparison of RUNS runs is answered at once, with a timeline of its own for each run.
+They are memprof's own workers in all but the measuring: a comparison of RUNS runs is answered after SECONDS, at once without them, with a timeline of
+its own for each run.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,19 +21,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 from support import sample_runs
 
 from memprof.fleet import message, worker
-from memprof.fleet.message import Offered, Result, Task
-from memprof.fleet.worker_slots import Stand
+from memprof.fleet.message import Event, Offered, Result, Task
+from memprof.fleet.worker_slots import Slot
 from memprof.records import store
-from memprof.records.types import Attempt, Run
+from memprof.records.types import Run
 
 _ROWS = 1000  # of a timeline
 _TIMELINES = 50  # that differ
 
 
-class Made(Stand):
-    """A place without a machine behind it. runs: how many a comparison has."""
+class Made(Slot):
+    """A place without a machine behind it. runs: how many a comparison has. seconds: how long it takes."""
 
     runs: int = 0
+    seconds: float = 0.0
 
     def open(self) -> None:
         labels = {"kind": "made", "place": self.offer}
@@ -40,18 +43,18 @@ class Made(Stand):
     def close(self) -> None:
         pass
 
-    def measure(self, task: Task, tell: Callable[..., None], cancelled: Callable[[], bool]) -> Result:
-        tell(plan=self.runs)
+    def measure(self, task: Task, cancelled: Callable[[], bool]) -> Iterator[Event]:
+        yield Event(plan=self.runs)
+        time.sleep(self.seconds)
         for repeat in range(1, self.runs + 1):
-            tell(run=store.encode(self._run(task, repeat)).decode())
-        return Result(self.runs)
+            yield Event(run=store.encode(self._run(task, repeat)).decode())
+        yield Event(end=Result(self.runs))
 
     def _run(self, task: Task, repeat: int) -> Run:
         run = _RUNS[random.randrange(_TIMELINES)]
-        assert task.model is not None and self.offered is not None
+        assert task.model is not None
         job = replace(run.job, model=task.model, repeat=repeat)
-        attempt = Attempt(task.comparison, task.attempt, self.runs)
-        return replace(run, job=job, machine=replace(run.machine, name=self.offer), attempt=attempt)
+        return replace(run, job=job, machine=replace(run.machine, name=self.offer))
 
 
 def _run() -> Run:
@@ -68,12 +71,12 @@ _RUNS = [_run() for _ in range(_TIMELINES)]
 
 def main() -> None:
     """See the module's text."""
-    address, places, runs = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    stands: list[Any] = []
+    address, places, runs, seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]) if sys.argv[4:] else 0.0
+    slots: list[Any] = []
     for number in range(places):
-        stands.append(Made(f"made{number}", None, None, {}))
-        stands[-1].runs = runs
-    asyncio.run(worker.serve(address, stands, lambda sentence: print(sentence, flush=True)))
+        slots.append(Made(f"made{number}", None, None, {}))
+        slots[-1].runs, slots[-1].seconds = runs, seconds
+    asyncio.run(worker.serve(address, slots, lambda sentence: print(sentence, flush=True)))
 
 
 if __name__ == "__main__":

@@ -83,8 +83,7 @@ def measure_on_fleet(
 ) -> int:
     """Measure a suite on a fleet, write its runs as they come and print their tables; the exit code."""
     from ..fleet import monitor, payload, scheduler
-    from ..fleet.earlier_runs import comparisons_in
-    from ..fleet.scheduler_client import Desk
+    from ..fleet.scheduler_client import Desk, comparisons_in
     from . import talk
     from .progress import showing_output
     from .subject import keep_runs

@@ -16,9 +16,8 @@ from ..base.units import counted
 from ..campaign.progress import Progress
 from ..records.types import Run
 from . import payload, scheduler
+from .message import OWN, Labels
 from .payload import Asked
-from .planner import Labels
-from .scheduler import OWN
 from .scheduler_client import Desk
 
 
@@ -54,7 +53,7 @@ class Machines:
 
         Raises InputError if there is none, UsageError if they are of several kinds.
         """
-        kind = self._fitting()[0].labels_of_kind
+        kind = self._fitting()[0].offered.labels_of_kind
         return replace(self, labels=self.labels | kind, kind=kind)
 
     @property
@@ -79,7 +78,9 @@ class Machines:
 
     def _fitting(self) -> list[scheduler.There]:
         there, sentences = scheduler.places(self.client)
-        fitting = [place for place in there if self.labels <= place.offered.labels.items() and self.kind in (None, place.labels_of_kind)]
+        fitting = [
+            place for place in there if self.labels <= place.offered.labels.items() and self.kind in (None, place.offered.labels_of_kind)
+        ]
         if not fitting:
             raise InputError(sentences[0] if sentences and not there else self._none(there))
         kinds = Counter(place.kind for place in fitting)
@@ -120,8 +121,8 @@ class Machines:
         packed = []
         for each in asked:
             one = payload.sought(each, self.labels)
-            twins[one.request.key] += 1
-            packed.append(payload.sought(each, self.labels, count) if (count := twins[one.request.key] - 1) else one)
+            twins[one.key] += 1
+            packed.append(payload.sought(each, self.labels, count) if (count := twins[one.key] - 1) else one)
         runs: list[Run] = []
         began = time.monotonic()
         last: dict[str, float] = {}
@@ -142,7 +143,7 @@ class Machines:
         except (KeyboardInterrupt, MemprofError, OSError) as error:
             ended = error
         for number, one in enumerate(packed):
-            key = one.request.key
+            key = one.key
             mine, of = _last_attempt(runs, key)
             complete = 0 < of <= len(mine) and key not in desk.failed
             if ended is None or complete:
