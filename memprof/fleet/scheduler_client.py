@@ -30,8 +30,9 @@ from ..base.units import counted
 from ..campaign.progress import Progress
 from ..records import attempts, store
 from ..records.types import Attempt, Machine, Run
-from . import message, worker
+from . import message, monitor, worker
 from .message import Event, Labels, Result
+from .monitor import Waiting
 from .payload import Comparison
 from .scheduler import AWAY, There, as_before, asked, described, offered_words, places_among
 
@@ -85,10 +86,9 @@ class _Call:
 
 @dataclass
 class Desk:
-    """A campaign. See `runs`. earlier: what an existing runs file holds, see `comparisons_in`. told: called every second with how many comparisons
-    run, wait and are done. failed: a sentence for each comparison that was given up, by its key. outputs: by the same, what a search had sent.
-    unmade: by the same, why commits cannot be built, by their labels. kind: the labels of the only kind of machine that may be used, None for all
-    that fit.
+    """A campaign. See `runs`. earlier: what an existing runs file holds, see `comparisons_in`. stop: asked every second whether the rest is wanted no
+    more. failed: a sentence for each comparison that was given up, by its key. outputs: by the same, what a search had sent. unmade: by the same, why
+    commits cannot be built, by their labels. kind: the labels of the only kind of machine that may be used, None for all that fit.
     """
 
     client: Any
@@ -96,7 +96,7 @@ class Desk:
     progress: Progress
     keep: Callable[[bytes], None]
     earlier: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
-    told: Callable[[int, int, int], None] = lambda running, waiting, done: None
+    stop: Callable[[], bool] = lambda: False
     failed: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, bytes] = field(default_factory=dict)
     unmade: dict[str, Mapping[str, str]] = field(default_factory=dict)
@@ -138,6 +138,8 @@ class Desk:
                 look_s = time.monotonic()
                 while self._open:
                     if time.monotonic() >= look_s:
+                        if self.stop():
+                            return
                         self._look()
                         look_s = time.monotonic() + _LOOK_S
                     try:
@@ -152,6 +154,7 @@ class Desk:
                 self._tasks.clear()  # what sends files looks there
                 senders.shutdown(wait=False, cancel_futures=True)
                 listening.cancel()
+                monitor.tell(self.client, self._name, None)
                 with suppress(Exception):  # the scheduler may be gone
                     self.client.cancel(futures, force=True)
 
@@ -191,12 +194,14 @@ class Desk:
             return
         for one in [one for one in self._open.values() if one.execution and one.address not in self._there]:
             self._fail(one, "vanished", f"{one.place} vanished")
-        running = sum(bool(one.execution) for one in self._open.values())
-        self.told(running, len(self._open) - running, len(self.comparisons) - len(self._open))
         self._check_that_it_goes_on()
         for one in self._open.values():
             if not one.execution and (one.future is None or one.workers != self._workers_for(one)):
                 self._submit(one)
+        if self._open:
+            running, last = sum(bool(one.execution) for one in self._open.values()), next(reversed(self._open.values()))
+            done = len(self.comparisons) - len(self._open)
+            monitor.tell(self.client, self._name, Waiting(last.comparison.task.desk, running, len(self._open) - running, done, last.task))
 
     def _see(self) -> bool:
         """Ask which machines are there; whether that was answered. Raises InputError if the scheduler is another, or if none can be used."""

@@ -21,10 +21,6 @@ from .payload import Asked
 from .scheduler_client import Desk
 
 
-class _Stopped(Exception):
-    """The search has no more time."""
-
-
 @dataclass(frozen=True)
 class Answer:
     """What came of a comparison. runs: in the order in which they were measured. complete: whether these are all. why: a sentence if the fleet gave
@@ -127,19 +123,13 @@ class Machines:
         began = time.monotonic()
         last: dict[str, float] = {}
 
-        def told(running: int, waiting: int, done: int) -> None:
-            if stop(runs):
-                raise _Stopped
-
-        desk = Desk(self.client, packed, progress, keep, told=told, kind=self.kind)
+        desk = Desk(self.client, packed, progress, keep, stop=lambda: stop(runs), kind=self.kind)
         ended: BaseException | None = None
         try:
             for run in desk.runs():
                 runs.append(run)
                 if run.attempt is not None:
                     last[run.attempt.comparison] = time.monotonic() - began
-        except _Stopped:
-            pass
         except (KeyboardInterrupt, MemprofError, OSError) as error:
             ended = error
         for number, one in enumerate(packed):

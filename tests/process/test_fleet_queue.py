@@ -104,3 +104,12 @@ def test_comparison_goes_to_machine_with_its_label(lab):
     at = {run.job.model.name: run.attempt.place for run in runs}
     assert [at[f"m{number}"] for number in range(4)] == [f"made{number % 2} of nowhere" for number in range(4)]
     assert len({(run.job.model.name, run.attempt.place) for run in runs}) == 8
+
+
+def test_stopped_desk_leaves_nothing_queued(lab):
+    kept = []
+    with scheduler.connected(lab.address, pytest.fail) as client, places(lab, 1, 1, 0.2):
+        runs = list(Desk(client, comparisons(50, 1), Silent(), kept.append, stop=lambda: len(kept) >= 2).runs())
+        until(lambda: not any(client.processing().values()))
+
+    assert 2 <= len(runs) == len(kept) < 50

@@ -27,11 +27,11 @@ def asked(name="m/hello"):
 class Lab:
     """A scheduler that tells what a test wants. submitted: what it was asked to have measured. cancelled: the keys of tasks that were taken back."""
 
-    scheduler = SimpleNamespace(identity=None)
+    scheduler = SimpleNamespace(identity=None, get_task_status=None)
 
     def __init__(self, facts=None, desks=None, told=None, status="running"):
         self.desks, self.status = desks, status
-        self.told = told or {"workers": {"tcp://a": {"memprof": facts}, "tcp://b": {"memprof": OFFERED}}}
+        self.told = told if told is not None else {"workers": {"tcp://a": {"memprof": facts}, "tcp://b": {"memprof": OFFERED}}}
         self.submitted, self.cancelled = [], []
 
     def sync(self, call, **words):
@@ -39,6 +39,9 @@ class Lab:
 
     def get_metadata(self, keys, default):
         return self.desks
+
+    def set_metadata(self, keys, value):
+        self.desk = value
 
     def submit(self, function, data, **words):
         future = SimpleNamespace(key=words["key"], status="pending", add_done_callback=lambda call: None)

@@ -141,10 +141,9 @@ def test_ended_search_keeps_answers(tmp_path, monkeypatch, end):
             yield replace(run(), attempt=Attempt(first, 1, 2))  # of a machine that was lost
             yield from (replace(run(repeat=repeat), attempt=Attempt(first, 2, 2)) for repeat in (1, 2))
             yield replace(run(), attempt=Attempt(second, 1, 2))
-            self.told(1, 1, 1)
-            if end == "time":
-                raise AssertionError("it goes on")
-            raise KeyboardInterrupt
+            assert self.stop() == (end == "time")
+            if end == "Ctrl-C":
+                raise KeyboardInterrupt
 
     monkeypatch.setattr(search_client, "Desk", Ends)
     machines = search_client.Machines(Lab(OFFERED), frozenset())
@@ -413,9 +412,10 @@ def test_worker_with_odd_facts_skipped(facts):
 
 @pytest.mark.parametrize("odd", [{"x": 7}, {"x": {"desk": 7}}, {"x": [[]]}, 7])
 def test_desk_with_odd_counts_hidden(odd):
-    assert monitor._desks(Lab(desks=odd)) == {}
-    good = {"desk": "a", "running": 1, "waiting": 2, "done": 3}
-    assert list(monitor._desks(Lab(desks={**odd, "y": good} if isinstance(odd, dict) else {"y": good}))) == ["y"]
+    good = {"desk": "a", "running": 1, "waiting": 2, "done": 3, "task": "known"}
+    desks = {**(odd if isinstance(odd, dict) else {}), "y": good, "gone": {**good, "task": "dropped"}}
+    assert monitor._desks(Lab(desks=odd, told={})) == []
+    assert monitor._desks(Lab(desks=desks, told={"known": "processing", "dropped": None})) == [monitor.Waiting(**good)]
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,16 @@ def test_other_protocol_shares_no_resource(monkeypatch):
     assert before.keys().isdisjoint(resources(frozenset()))
 
 
+def test_desk_tells_its_counts():
+    campaign = Campaign([asked("m"), asked("n"), asked("o")], {"a": {}, "b": {}})
+    campaign.look()
+    campaign.measure("m", "a")
+    campaign.begin("n", "a")
+    campaign.look()
+
+    assert campaign.lab.desk == {"desk": "me", "running": 1, "waiting": 1, "done": 1, "task": campaign.task("o")}
+
+
 def test_refused_comparison_measured_elsewhere():
     campaign = Campaign([asked("m")], {"a": {}, "b": {}, "c": {}})
     campaign.look()
