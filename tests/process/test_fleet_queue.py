@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import pytest
@@ -67,6 +67,18 @@ def test_queued_comparisons_survive_worker_death(lab):
     assert standing.keys() | again == {one.task.title for one in asked}
     assert set(standing.values()) == {1} and len(runs) == 1000 + desk.aside
     assert len(seen) == 20
+
+
+def test_joining_machine_takes_queued_comparisons(lab):
+    with scheduler.connected(lab.address, pytest.fail) as client, ExitStack() as stack:
+        stack.enter_context(places(lab, 1, 1, 0.3))
+        at = []
+        for run in Desk(client, comparisons(60, 1), Silent(), lambda line: None).runs():
+            if not at:
+                stack.enter_context(places(lab, 1, 1, 0.3))
+            at.append(run.attempt.place)
+
+    assert len(at) == 60 and min(Counter(at).values()) >= 5 and len(set(at)) == 2
 
 
 def test_later_desk_goes_first(lab):
