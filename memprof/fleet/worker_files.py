@@ -87,16 +87,15 @@ def fetch(task: Task, report: Callable[..., None], cancelled: Callable[[], bool]
     for file in task.files:
         if not (folder / file.name).resolve().is_relative_to(folder.resolve()):
             raise InputError(f"the desk named a file outside of its folder: {file.name}")
-    folder.mkdir(parents=True)
     while not _TRANSFERS.lock.acquire(timeout=_LOOK_S):  # another place of this worker may be fetching the same file
         if cancelled():
             raise Cancelled
     try:
-        missing = _unlinked(task.files, folder)
-        if missing:
-            while missing:
-                _wait(missing, report, cancelled)
-                missing = _unlinked(missing, folder)
+        missing = first = _unlinked(task.files, folder)
+        while missing:
+            _wait(missing, report, cancelled)
+            missing = _unlinked(missing, folder)
+        if first:
             _bound()
     finally:
         _TRANSFERS.lock.release()
@@ -104,13 +103,17 @@ def fetch(task: Task, report: Callable[..., None], cancelled: Callable[[], bool]
 
 def _unlinked(files: tuple[Sent, ...], folder: Path) -> tuple[Sent, ...]:
     """Those of the files that are not kept. The others are in their comparison's folder now, where nobody can remove them any more."""
-    return tuple(file for file in files if not _linked(_kept(file.sha256), folder / file.name))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return tuple(file for file in files if not _linked(_kept(file.sha256), folder / file.name))
+    except OSError as error:
+        raise InputError(f"{error.filename or folder} on {os.uname().nodename}: {os_reason(error)}") from None
 
 
 def _linked(kept: Path, target: Path) -> bool:
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.utime(kept)
-        target.parent.mkdir(parents=True, exist_ok=True)
         os.link(kept, target)
     except FileNotFoundError:
         return False

@@ -369,6 +369,19 @@ def test_full_disk_during_transfer(kept, monkeypatch):
         worker_files.fetch(asked(), lambda **words: worker.receive("task", HELLO, 0, 5, b"hello"), lambda: False)
 
 
+def test_full_disk_before_folder(kept, monkeypatch):
+    made = worker_files.Path.mkdir
+
+    def mkdir(path, *words, **more):
+        if "comparison-" in path.name:
+            raise OSError(errno.ENOSPC, "no space", str(path))
+        made(path, *words, **more)
+
+    monkeypatch.setattr(worker_files.Path, "mkdir", mkdir)
+    with pytest.raises(InputError, match=r"/comparison-c- on .*: No space left on device"):
+        worker_files.fetch(asked(), pytest.fail, lambda: False)
+
+
 def test_damaged_file_refused(kept):
     with pytest.raises(InputError, match="it was damaged or changed on its way"):
         worker_files.fetch(asked(), lambda **words: worker.receive("task", HELLO, 0, 5, b"jello"), lambda: False)
