@@ -58,9 +58,10 @@ def main() -> int:
             _prepare(place)
             machine = place.machine()
             _tell(facts={"machine": machine.name, "arch": machine.arch})
-            while (result := _result(tasks.get(), place)).how != "lost":
+            result = Result()
+            while result.how != "lost":  # a place that was lost is reached anew
+                result = _result(tasks.get(), place)
                 _tell(end=result)
-            _tell(end=result)  # a place that was lost is reached anew
     except MemprofError as error:
         _tell(end=Result(0, "lost", str(error)))
     return 0
