@@ -116,8 +116,9 @@ class Asked:
     sent: tuple[Sent, ...] = ()
 
 
-def sought(asked: Asked, labels: Labels, twin: int = 0) -> Comparison:
-    """A comparison of a search, for a machine with these labels. twin: how many before it ask for the same. Raises UsageError and InputError."""
+def sought(asked: Asked, labels: Labels, number: int = 0) -> Comparison:
+    """A comparison of a search, for a machine with these labels. number: its own among those that are asked for at one time, of which several may ask
+    for the same. Raises UsageError and InputError."""
     if asked.sought.commits is not None:
         plain = _of_commits(asked, labels)
     else:
@@ -127,7 +128,7 @@ def sought(asked: Asked, labels: Labels, twin: int = 0) -> Comparison:
         sha256, size = sha256_of(Path(asked.reference))
         there = Sent("reference.npz", asked.reference, sha256, size)
         task = replace(task, files=(*task.files, there), sought=replace(asked.sought, reference=there.name))
-    return _with_key(replace(plain, task=task, there=asked.there), twin)
+    return _with_key(replace(plain, task=task, there=asked.there), number)
 
 
 def _of_commits(asked: Asked, labels: Labels) -> Comparison:
@@ -170,12 +171,12 @@ def _divided(repeats: int, machines: int) -> list[tuple[int, ...]]:
     return [tuple(range(first, repeats + 1, count)) for first in range(1, count + 1)]
 
 
-def _with_key(comparison: Comparison, twin: int = 0) -> Comparison:
+def _with_key(comparison: Comparison, number: int = 0) -> Comparison:
     task = comparison.task
     files = [(file.name, file.sha256) for file in task.files]
     facts: tuple[Any, ...] = (task.suite, files, task.repeats, sorted(comparison.needs), comparison.kind)
     if task.sought is not None:
-        facts += (task.sought, twin)
+        facts += (task.sought, number)
     key = hashlib.sha256(msgspec.json.encode(facts, order="deterministic")).hexdigest()[:32]
     return replace(comparison, task=replace(task, comparison=key))
 

@@ -113,16 +113,10 @@ class Machines:
         Raises InputError if the fleet is lost, and what `keep` raises; KeyboardInterrupt passes through. The complete answers come before that.
         """
         self._fitting()
-        twins: Counter[str] = Counter()
-        packed = []
-        for each in asked:
-            one = payload.sought(each, self.labels)
-            twins[one.key] += 1
-            packed.append(payload.sought(each, self.labels, count) if (count := twins[one.key] - 1) else one)
+        packed = [payload.sought(each, self.labels, number) for number, each in enumerate(asked)]
         runs: list[Run] = []
         began = time.monotonic()
         last: dict[str, float] = {}
-
         desk = Desk(self.client, packed, progress, keep, stop=lambda: stop(runs), kind=self.kind)
         ended: BaseException | None = None
         try:
