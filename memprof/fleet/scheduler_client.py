@@ -154,7 +154,8 @@ class Desk:
                 self._tasks.clear()  # what sends files looks there
                 senders.shutdown(wait=False, cancel_futures=True)
                 listening.cancel()
-                monitor.tell(self.client, self._name, None)
+                for desk in {one.task.desk for one in self.comparisons}:
+                    monitor.tell(self.client, desk, None)
                 with suppress(Exception):  # the scheduler may be gone
                     self.client.cancel(futures, force=True)
 
@@ -199,9 +200,10 @@ class Desk:
             if not one.execution and (one.future is None or one.workers != self._workers_for(one)):
                 self._submit(one)
         if self._open:
-            running, last = sum(bool(one.execution) for one in self._open.values()), next(reversed(self._open.values()))
-            done = len(self.comparisons) - len(self._open)
-            monitor.tell(self.client, self._name, Waiting(last.comparison.task.desk, running, len(self._open) - running, done, last.task))
+            last = next(reversed(self._open.values()))
+            running, desk = sum(bool(one.execution) for one in self._open.values()), last.comparison.task.desk
+            counts = running, len(self._open) - running, len(self.comparisons) - len(self._open)
+            monitor.tell(self.client, desk, Waiting(desk, *counts, last.task))
 
     def _see(self) -> bool:
         """Ask which machines are there; whether that was answered. Raises InputError if the scheduler is another, or if none can be used."""
