@@ -168,7 +168,7 @@ def fleets(data: bytes) -> None:
     from memprof.fleet import message
     from memprof.places.place import HERE
 
-    for read in (message.said, message.result, message.task):
+    for read in (message.event, message.task):
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
             told = read(data)
             if isinstance(told, message.Task):
@@ -237,12 +237,13 @@ def _history() -> list[bytes]:
 
 
 def _messages() -> list[bytes]:
-    from memprof.fleet.message import Result, Said, Sent, Task, encode, words_of
+    from memprof.fleet.message import Event, Result, Sent, Task, encode, words_of
     from memprof.subjects.suite import Suite
 
     files = (Sent("model/m.onnx", "/m.onnx", "ab" * 32, 7),)
-    task = Task("ab" * 16, 1, "m", "me", words_of(Suite(models=("m.onnx",), repeats=2, threads=(1,))), files, None, (1, 2))
-    return [encode(task), encode(Said("key", True, ("ab" * 32,), 2, "{}", "hello")), encode(Result(2, "refused", "why"))]
+    task = Task("ab" * 16, "m", "me", words_of(Suite(models=("m.onnx",), repeats=2, threads=(1,))), files, None, (1, 2))
+    events = (Event("key", "cd" * 8, "tcp://a", ("ab" * 32,), 2, "{}", "hello"), Event("key", "cd" * 8, end=Result(2, "refused", "why")))
+    return [encode(task), *map(encode, events)]
 
 
 _ODD: list[Any] = [

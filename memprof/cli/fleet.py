@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +81,8 @@ def measure_on_fleet(
     suite: Any, fleet: Fleet, output: str | None, append: bool, above_baseline: bool, as_json: bool, verbose: bool, brief: bool
 ) -> int:
     """Measure a suite on a fleet, write its runs as they come and print their tables; the exit code."""
-    from ..fleet import monitor, payload, scheduler
-    from ..fleet.earlier_runs import comparisons_in
-    from ..fleet.scheduler_client import Desk
+    from ..fleet import payload, scheduler
+    from ..fleet.scheduler_client import Desk, comparisons_in
     from . import talk
     from .progress import showing_output
     from .subject import keep_runs
@@ -103,16 +101,10 @@ def measure_on_fleet(
 
         def measure(progress: Any, keep: Any) -> Any:
             nonlocal aside
-            name, beats = payload.desk_name(), count(1)
-
-            def told(running: int, waiting: int, done: int) -> None:
-                monitor.tell(client, name, monitor.Waiting(name, running, waiting, done, next(beats)))
-
-            campaign = Desk(client, packed, progress, showing_output(keep, progress) if verbose else keep, earlier, told)
+            campaign = Desk(client, packed, progress, showing_output(keep, progress) if verbose else keep, earlier)
             try:
                 yield from slim(campaign.runs())
             finally:
-                monitor.tell(client, name, None)
                 failed.extend(campaign.failed.values())
                 aside = campaign.aside
 

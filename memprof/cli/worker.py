@@ -45,9 +45,9 @@ def command(
     named = offers or ("here",)
     if len(set(named)) < len(named):
         raise UsageError("--offer names a machine twice, and it can measure one comparison at a time")
-    stands = [worker_slots.Stand(name, remote_dir if name != "here" else None, python if name != "here" else None, given) for name in named]
+    slots = [worker_slots.Slot(name, remote_dir if name != "here" else None, python if name != "here" else None, given) for name in named]
     try:
-        asyncio.run(worker.serve(scheduler, stands, talk))
+        asyncio.run(worker.serve(scheduler, slots, talk))
     except KeyboardInterrupt:
         talk("the machines are no longer offered")
     return EXIT_OK

@@ -1,11 +1,10 @@
-"""All that travels between a desk, a worker and the process that tends a place. Each of the three may be of another version of memprof, as long as
-PROTOCOL is the same number.
+"""All that travels between a desk, a worker and the process that measures at a place. Each of the three may be of another version of memprof, as long
+as PROTOCOL is the same number.
 
-    desk -> worker      a Task, as an argument of the Dask task, as JSON
-    worker -> desk      Said, through a queue of the scheduler; a Result, which the Dask task returns; an Offered, in the worker's facts
-    worker -> tender    a Task, a line of JSON
-    tender -> worker    a line each: `ready FACTS`, `plan COUNT`, `run RUN`, `say TEXT`, `outputs BASE64`, `done`, `failed HOW TEXT`,
-                        `unmade REASONS`
+    desk -> worker             a Task, as an argument of the Dask task, as JSON
+    worker -> desk             Events, through a queue of the scheduler; an Offered, in the worker's facts
+    worker -> place's process  a Task, a line of JSON
+    place's process -> worker  an Event a line: the first has the place's facts, or the end
 """
 
 from __future__ import annotations
@@ -26,15 +25,17 @@ from ..subjects.suite import Build, Suite
 from ..versions.measurement import Which
 
 # 2: a Task may be a part of a search; 3: a search may ask for outputs, for versions of runtimes, and for some repeats of a variant; 4: and for
-# commits; 5: the version of a Job is a field, and a search may ask for releases of any package.
-PROTOCOL = 5
-RESOURCE = "memprof"  # of each place there is one
+# commits; 5: the version of a Job is a field, and a search may ask for releases of any package; 6: Dask chooses the place, by resources, and an
+# attempt's number is the desk's own.
+PROTOCOL = 6
 FACTS = "memprof"  # among a worker's facts and figures at the scheduler
 # Fields of a suite that mean something on one machine only, or lie in others here.
 _HERE_ONLY = ("place", "build", "stdin", "model_shapes", "version")
 
 _Kind = TypeVar("_Kind")
 Content = bytes  # a field called bytes would hide the type
+Labels = frozenset[tuple[str, str]]
+OWN = frozenset({"host", "machine", "place"})  # labels that name one place
 
 # Why a comparison failed: its words cannot be meant so, anywhere; a commit cannot be made, where others can; the place or what is on it is to blame;
 # the machine was lost.
@@ -43,14 +44,12 @@ How = Literal["usage", "unmade", "refused", "lost"]
 
 @dataclass(frozen=True)
 class Sent:
-    """A file that a comparison needs. name: its path in the folder that the comparison is measured in. path: where the desk has it.
-    content: of a small file, so that its worker need not ask for it; empty for others, and where the worker has it already."""
+    """A file that a comparison needs. name: its path in the folder that the comparison is measured in. path: where the desk has it."""
 
     name: str
     path: str
     sha256: str
     bytes: int
-    content: Content = b""
 
 
 @dataclass(frozen=True)
@@ -105,12 +104,12 @@ class Sought:
 class Task:
     """A comparison on its way. suite: the suite's words, its files by their names in the folder. model: as the desk knows it, None for commands.
 
-    repeats: those to be measured, none for all. names: what the desk calls the files that Jobs name. kind: see records.Attempt. desk: who asks.
-    sought: of a search, None for a campaign.
+    repeats: those to be measured, none for all. names: what the desk calls the files that Jobs name. desk: its name, for other people. sought: of a
+    search, None for a campaign. repeats_at: its repeats for a worker by its address, where these differ. execution: a word of the worker's own for
+    this time that it measures the task.
     """
 
     comparison: str
-    attempt: int
     title: str
     desk: str
     suite: Mapping[str, Any]
@@ -118,24 +117,9 @@ class Task:
     model: Model | None
     repeats: tuple[int, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
-    kind: str | None = None
     sought: Sought | None = None
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a worker says while a comparison is measured. task: its key. began: its place is free now. needs: hashes of files that it lacks.
-    plan: how many runs it has. run: a line of a runs file. outputs: a piece of the default's. ended: last, what the Dask task returns soon; Dask's
-    own way to there is longer."""
-
-    task: str
-    began: bool = False
-    needs: tuple[str, ...] = ()
-    plan: int = 0
-    run: str = ""
-    say: str = ""
-    outputs: Content = b""
-    ended: Result | None = None
+    repeats_at: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+    execution: str = ""
 
 
 @dataclass(frozen=True)
@@ -149,6 +133,24 @@ class Result:
 
 
 @dataclass(frozen=True)
+class Event:
+    """Something that happens while a comparison is measured. task: its key at the scheduler. execution: see Task. place: in the first event, the
+    address of the worker that begins. needs: hashes of files that it lacks. plan: how many runs it has. run: a line of a runs file. remark: for
+    people. outputs: a piece of the default's. end: in the last event. facts: of a place that can be measured at."""
+
+    task: str = ""
+    execution: str = ""
+    place: str = ""
+    needs: tuple[str, ...] = ()
+    plan: int = 0
+    run: str = ""
+    remark: str = ""
+    outputs: Content = b""
+    end: Result | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Offered:
     """A place that a worker offers. host: the worker's. machine: the name of the place's machine."""
 
@@ -158,6 +160,16 @@ class Offered:
     labels: Mapping[str, str]
     protocol: int
     version: str
+
+    @property
+    def labels_of_kind(self) -> Labels:
+        """Its labels without those that name this one place. Places with the same are of one kind."""
+        return frozenset((label, value) for label, value in self.labels.items() if label not in OWN)
+
+    @property
+    def resources(self) -> dict[str, int]:
+        """What its Dask worker offers: one of each, because a place measures one comparison at a time."""
+        return resources(frozenset(self.labels.items()), self.labels_of_kind)
 
 
 @dataclass(frozen=True)
@@ -171,22 +183,27 @@ class Doing:
     for_s: float = 0.0
 
 
-def encode(message: Task | Said | Result | Offered | Doing) -> bytes:
+def resources(labels: Labels, kind: Labels | None = None) -> dict[str, int]:
+    """The resources that a comparison asks Dask for: a place of this protocol with these labels. kind: all labels of its kind, if it must be of
+    that."""
+    words = [f"memprof {PROTOCOL}", *(f"{name}={value}" for name, value in labels)]
+    if kind is not None:
+        words.append(f"kind of {msgspec.json.encode(sorted(kind)).decode()}")
+    return dict.fromkeys(words, 1)
+
+
+def encode(message: Task | Event | Offered | Doing) -> bytes:
     """A message as JSON, without a line's end."""
     return msgspec.json.encode(message)
 
 
 def task(data: bytes) -> Task:
-    """Raises msgspec.DecodeError for a message of another form, as `said` and `result` do."""
+    """Raises msgspec.DecodeError for a message of another form, as `event` does."""
     return _decoded(data, Task)
 
 
-def said(data: bytes) -> Said:
-    return _decoded(data, Said)
-
-
-def result(data: bytes) -> Result:
-    return _decoded(data, Result)
+def event(data: bytes) -> Event:
+    return _decoded(data, Event)
 
 
 def _decoded(data: bytes, kind: type[_Kind]) -> _Kind:
@@ -206,7 +223,7 @@ def version() -> str:
 
 def folder_of(task: Task) -> Path:
     """The folder on a worker's machine that a comparison is measured in. The worker puts its files there. Raises InputError."""
-    return cache_folder("fleet") / f"comparison-{task.comparison}-{task.attempt}"
+    return cache_folder("fleet") / f"comparison-{task.comparison}-{task.execution}"
 
 
 def words_of(suite: Suite) -> dict[str, Any]:

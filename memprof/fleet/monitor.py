@@ -1,6 +1,6 @@
 """What a fleet does: its places, the comparisons that they measure, and the desks that wait. Nothing is changed by looking.
 
-Each desk writes its counts beside the scheduler's tasks, with a beat. A desk whose beat stands still is gone.
+Each desk writes its counts beside the scheduler's tasks, with one of its tasks. When a desk is gone, the scheduler drops them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -19,20 +19,20 @@ from . import scheduler
 from .scheduler import There
 
 _DESKS = "memprof-desks"
-_BEATS_S = 2.5  # long enough for a desk's next beat
+_LOOK_S = 2.5
 _PAGES_S = 3.0  # for the scheduler's web server to answer
 _ask = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A desk, and how many of its comparisons run, wait and are done."""
+    """A desk, and how many of its comparisons run, wait and are done. task: the key of one that is not."""
 
     desk: str
     running: int
     waiting: int
     done: int
-    beat: int = 0
+    task: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,14 @@ def tell(client: Any, name: str, waiting: Waiting | None) -> None:
 
 
 def look(client: Any, address: str) -> Iterator[Fleet]:
-    """The fleet now, and again at every beat of the desks, without an end. Raises InputError if the scheduler does not answer."""
+    """The fleet now, and again every few seconds, without an end. Raises InputError if the scheduler does not answer."""
     try:
-        before = _desks(client)
-        if before:
-            time.sleep(_BEATS_S)
         dashboard = _dashboard(client)
         while True:
-            now = _desks(client)
-            desks = tuple(desk for name, desk in now.items() if name not in before or desk.beat != before[name].beat)
-            yield _seen(client, address, dashboard, desks)
-            before = now
-            time.sleep(_BEATS_S)
+            there, unusable = scheduler.places_among(scheduler.asked(client)["workers"])
+            places = tuple(sorted(there, key=lambda place: place.name))
+            yield Fleet(address, dashboard, places, tuple(_desks(client)), tuple(unusable))
+            time.sleep(_LOOK_S)
     except scheduler.AWAY:
         raise scheduler.gone() from None
 
@@ -82,21 +78,12 @@ def _dashboard(client: Any) -> str | None:
         return link
 
 
-def _seen(client: Any, address: str, dashboard: str | None, desks: tuple[Waiting, ...]) -> Fleet:
-    there, unusable = scheduler.places_among(scheduler.asked(client)["workers"])
-    return Fleet(
-        scheduler=address,
-        dashboard=dashboard,
-        places=tuple(sorted(there, key=lambda place: place.name)),
-        desks=desks,
-        unusable=tuple(unusable),
-    )
-
-
-def _desks(client: Any) -> Mapping[str, Waiting]:
+def _desks(client: Any) -> list[Waiting]:
+    """The desks that are not gone."""
     entries = client.get_metadata([_DESKS], {}) or {}
-    desks = {}
-    for name, entry in entries.items() if isinstance(entries, dict) else ():
+    desks = []
+    for entry in entries.values() if isinstance(entries, dict) else ():
         with suppress(msgspec.ValidationError):  # of another memprof; None once it has ended
-            desks[name] = msgspec.convert(entry, Waiting)
-    return desks
+            desks.append(msgspec.convert(entry, Waiting))
+    states = client.sync(client.scheduler.get_task_status, keys=[desk.task for desk in desks])
+    return [desk for desk in desks if states.get(desk.task) is not None]

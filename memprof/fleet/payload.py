@@ -21,8 +21,7 @@ from ..subjects import shards
 from ..subjects.command_orders import check_counts
 from ..subjects.suite import DEFAULTS, Suite, Variant, variants_of
 from . import message
-from .message import Sent, Sought, Task
-from .planner import Labels, Request
+from .message import Labels, Sent, Sought, Task
 
 _PER_RUN = 50 << 20  # what a run takes besides its model, as if it were bytes of it
 
@@ -38,18 +37,23 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Packed:
-    """A comparison for the planner and for its worker. runs: how many it has as far as its words say; only its worker knows that. there: what a
-    search asks of a place by its name, None if it asks the same of each."""
+class Comparison:
+    """A comparison for Dask and for its worker. needs: labels that its machine must have. cost: its estimated length in any unit. runs: how many it
+    has as far as its words say; only its worker knows that. kind: see records.Attempt. apart: it shares no machine with others of this word, if there
+    are enough machines. there: what a search asks of a place by its name, None if it asks the same of each."""
 
-    request: Request
     task: Task
+    needs: Labels
+    cost: float
     runs: int
+    kind: str | None = None
+    apart: str = ""
     there: Callable[[str], Sought] | None = None
 
-    def task_at(self, place: str) -> Task:
-        """What the worker of a place is asked."""
-        return self.task if self.there is None else replace(self.task, sought=self.there(place))
+    @property
+    def key(self) -> str:
+        """A hash of all that is asked for."""
+        return self.task.comparison
 
 
 def parse_labels(text: str, option: str) -> dict[str, str]:
@@ -73,7 +77,7 @@ def desk_name() -> str:
     return f"{user}@{os.uname().nodename} (memprof {os.getpid()})"
 
 
-def packed(suite: Suite, wanted: Wanted, machines: Sequence[dict[str, str]]) -> list[Packed]:
+def packed(suite: Suite, wanted: Wanted, machines: Sequence[dict[str, str]]) -> list[Comparison]:
     """The comparisons of a suite. machines: the labels of those that are there. Raises UsageError and InputError.
 
     With `each` there is one of every comparison for every value of that label; with `spread` a comparison is divided by repeats, each part with
@@ -94,11 +98,12 @@ def packed(suite: Suite, wanted: Wanted, machines: Sequence[dict[str, str]]) -> 
             apart = f"{title} {value or ''}"
             repeats = _divided(times, among) if wanted.spread else [()]
             for share in repeats:
-                task = Task("", 0, title, desk_name(), words, files, model, share, names, kind)
-                key = _key(task, needs)
+                task = Task("", title, desk_name(), words, files, model, share, names)
                 runs = (len(share) or times) * _rows(part)
-                request = Request(key, _cost(part.over(DEFAULTS), model, runs), frozenset(needs), apart if wanted.spread else "")
-                comparisons.append(Packed(request, replace(task, comparison=key), runs))
+                plain = Comparison(
+                    task, frozenset(needs), _cost(part.over(DEFAULTS), model, runs), runs, kind, apart if wanted.spread else ""
+                )
+                comparisons.append(_with_key(plain))
     return comparisons
 
 
@@ -114,8 +119,9 @@ class Asked:
     sent: tuple[Sent, ...] = ()
 
 
-def sought(asked: Asked, labels: Labels, twin: int = 0) -> Packed:
-    """A comparison of a search, for a machine with these labels. twin: how many before it ask for the same. Raises UsageError and InputError."""
+def sought(asked: Asked, labels: Labels, number: int = 0) -> Comparison:
+    """A comparison of a search, for a machine with these labels. number: its own among those that are asked for at one time, of which several may ask
+    for the same. Raises UsageError and InputError."""
     if asked.sought.commits is not None:
         plain = _of_commits(asked, labels)
     else:
@@ -125,17 +131,16 @@ def sought(asked: Asked, labels: Labels, twin: int = 0) -> Packed:
         sha256, size = sha256_of(Path(asked.reference))
         there = Sent("reference.npz", asked.reference, sha256, size)
         task = replace(task, files=(*task.files, there), sought=replace(asked.sought, reference=there.name))
-    key = _key(task, labels, twin)
-    return Packed(replace(plain.request, key=key), replace(task, comparison=key), plain.runs, asked.there)
+    return _with_key(replace(plain, task=task, there=asked.there), number)
 
 
-def _of_commits(asked: Asked, labels: Labels) -> Packed:
+def _of_commits(asked: Asked, labels: Labels) -> Comparison:
     """A comparison of commits, whose suite is a file of theirs."""
     title = ", ".join(label for label, numbers in asked.sought.repeats.items() if numbers)
     runs = sum(map(len, asked.sought.repeats.values()))
     names = {sent.name: sent.path for sent in asked.sent}
-    task = Task("", 0, title, desk_name(), {}, asked.sent, None, names=names)
-    return Packed(Request("", float(_PER_RUN * runs), frozenset(labels)), task, runs, asked.there)
+    task = Task("", title, desk_name(), {}, asked.sent, None, names=names)
+    return Comparison(task, frozenset(labels), float(_PER_RUN * runs), runs)
 
 
 def check_phases(suite: Suite) -> None:
@@ -171,11 +176,14 @@ def _divided(repeats: int, machines: int) -> list[tuple[int, ...]]:
     return [tuple(range(first, repeats + 1, count)) for first in range(1, count + 1)]
 
 
-def _key(task: Task, needs: Labels | set[tuple[str, str]], twin: int = 0) -> str:
-    facts: tuple[Any, ...] = (task.suite, [(file.name, file.sha256) for file in task.files], task.repeats, sorted(needs), task.kind)
+def _with_key(comparison: Comparison, number: int = 0) -> Comparison:
+    task = comparison.task
+    files = [(file.name, file.sha256) for file in task.files]
+    facts: tuple[Any, ...] = (task.suite, files, task.repeats, sorted(comparison.needs), comparison.kind)
     if task.sought is not None:
-        facts += (task.sought, twin)
-    return hashlib.sha256(msgspec.json.encode(facts, order="deterministic")).hexdigest()[:32]
+        facts += (task.sought, number)
+    key = hashlib.sha256(msgspec.json.encode(facts, order="deterministic")).hexdigest()[:32]
+    return replace(comparison, task=replace(task, comparison=key))
 
 
 def _rows(suite: Suite) -> int:

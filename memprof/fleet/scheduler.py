@@ -20,12 +20,10 @@ import msgspec
 from ..base.errors import InputError
 from ..base.units import counted
 from . import message
-from .message import FACTS, PROTOCOL, Doing, Offered
-from .planner import Labels
+from .message import FACTS, PROTOCOL, Doing, Labels, Offered
 from .security import security, unreachable
 
 _CONNECT_S = 10
-OWN = frozenset({"host", "machine", "place"})  # labels that name one place
 TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # the same from Python 3.11 on
 # All that Dask's client raises while its scheduler is away, or is another.
 AWAY = (OSError, *TIMEOUTS, CancelledError, RuntimeError, AttributeError, LookupError, ValueError)
@@ -64,12 +62,7 @@ class There:
     @property
     def kind(self) -> str:
         """Places of one kind are as fast as one another, as far as labels say."""
-        return ",".join(f"{label}={value}" for label, value in sorted(self.labels_of_kind))
-
-    @property
-    def labels_of_kind(self) -> Labels:
-        """Its labels without those that name this one place."""
-        return frozenset((label, value) for label, value in self.offered.labels.items() if label not in OWN)
+        return ",".join(f"{label}={value}" for label, value in sorted(self.offered.labels_of_kind))
 
 
 @contextmanager

@@ -1,21 +1,27 @@
-"""The desk: a campaign's comparisons go to the machines of a fleet, and every Run comes back as soon as it exists.
+"""The desk: the comparisons of a campaign are tasks of Dask's scheduler, and every Run comes back as soon as it exists.
 
-Dask's scheduler carries tasks, files and Runs. Which comparison goes where is decided here, by `planning`. A desk that ends, however it ends, leaves
-nothing running: the scheduler releases its tasks, and the workers stop what they measure.
+Dask queues the tasks, gives each to a machine that offers what it asks for, and gives it to another when that machine is lost. The desk keeps what
+Dask cannot know: a Run counts once, a comparison never mixes machines, and what one machine refuses is tried on another. A desk that ends, however
+it ends, leaves nothing running: the scheduler releases its tasks, and the workers stop what they measure.
+
+Of two comparisons that wait for a machine, Dask begins the one with the higher priority. The first comparison of each desk has the highest, its
+longest one, because what begins last decides when all end (Graham 1969). So a desk that joins later goes first until it has had as many.
 """
 
 from __future__ import annotations
 
+import asyncio
 import pickle
+import queue
 import secrets
 import time
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,32 +29,42 @@ from ..base.errors import InputError
 from ..base.units import counted
 from ..campaign.progress import Progress
 from ..records import attempts, store
-from ..records.types import Attempt, Run
-from . import message, worker
-from .message import RESOURCE, Said, Sent
-from .payload import Packed
-from .planner import Assignment, Labels, Offer, Planner
+from ..records.types import Attempt, Machine, Run
+from . import message, monitor, worker
+from .message import Event, Labels, Result
+from .monitor import Waiting
+from .payload import Comparison
 from .scheduler import AWAY, There, as_before, asked, described, offered_words, places_among
 
-_LOOK_S = 1.0  # between two looks at who is there; meanwhile the desk waits for messages
-_AGAIN_S = 0.2  # between two attempts to hear from a scheduler that is away
-_PATIENCE_S = 20.0  # how long the scheduler may be away
+_LOOK_S = 1.0  # between two looks at which machines are there
 _ABSENT_S = 300.0  # how long all machines may be away that a campaign needs
 _PIECE = 8 << 20
-_SMALL = 64 << 10  # files of a comparison that travel with it: asking for them would take longer
 _SENDERS = 4
+MOST_FAILURES = 3  # of a comparison, after which it is given up, and of a place in a row, after which it gets nothing more
 
 
 @dataclass
-class _Running:
-    """A comparison at a place. arrived: which of its Runs are here. plan: how many it has, 0 until that is known."""
+class _Open:
+    """A comparison that is not done. rank: its place among all, the first begins first. attempt: the number of the last that began.
 
-    packed: Packed
-    place: str
-    attempt: int
-    future: Any
+    task: the key of its Dask task. workers: those that Dask may give it to, None for all that offer what it asks for. execution: of the worker that
+    measures it now, empty if none does. arrived: which Runs of that are here, of so many in its plan. most: how many a lost attempt had at most.
+    """
+
+    comparison: Comparison
+    rank: int
+    attempt: int = 0
+    task: str = ""
+    future: Any = None
+    workers: tuple[str, ...] | None = None
+    execution: str = ""
+    address: str = ""
+    place: str = "a worker"
     plan: int = 0
     arrived: set[str] = field(default_factory=set)
+    most: int = 0
+    failures: list[tuple[str, str]] = field(default_factory=list)  # the place and the reason
+    refused_by: set[str] = field(default_factory=set)  # addresses
 
 
 def _none(unmatched: Sequence[Labels], more: str = "") -> str:
@@ -57,58 +73,50 @@ def _none(unmatched: Sequence[Labels], more: str = "") -> str:
     return f"no place of the fleet has {'; '.join(map(described, named))}{more}" if named else f"the fleet has no place{more}"
 
 
-async def _put_empty(incoming: Any) -> None:
-    with suppress(Exception):  # the scheduler may be gone
-        await incoming.put("")
-
-
 class _Call:
     """A call of a function, which is made where this is unpickled. A scheduler unpickles the functions of tasks, but no bytes: so it needs no
     memprof."""
 
-    def __init__(self, function: Callable[..., bytes], *words: object) -> None:
+    def __init__(self, function: Callable[..., None], *words: object) -> None:
         self._call = function, words
 
-    def __reduce__(self) -> tuple[Callable[..., bytes], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., None], tuple[object, ...]]:
         return self._call
 
 
 @dataclass
 class Desk:
-    """A campaign. See `runs`. earlier: what an existing runs file holds, see memprof.fleet.earlier_runs. told: called every second with how many
-    comparisons run, wait and are done. failed: a sentence for each comparison that was given up, by its key.
-    outputs: by the same, what a search had sent. unmade: by the same, why commits cannot be built, by their labels. kind: the labels of the only kind
-    of machine that may be used, None for all that fit.
+    """A campaign. See `runs`. earlier: what an existing runs file holds, see `comparisons_in`. stop: asked every second whether the rest is wanted no
+    more. failed: a sentence for each comparison that was given up, by its key. outputs: by the same, what a search had sent. unmade: by the same, why
+    commits cannot be built, by their labels. kind: the labels of the only kind of machine that may be used, None for all that fit.
     """
 
     client: Any
-    packed: Sequence[Packed]
+    comparisons: Sequence[Comparison]
     progress: Progress
     keep: Callable[[bytes], None]
     earlier: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
-    told: Callable[[int, int, int], None] = lambda running, waiting, done: None
+    stop: Callable[[], bool] = lambda: False
     failed: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, bytes] = field(default_factory=dict)
     unmade: dict[str, Mapping[str, str]] = field(default_factory=dict)
     kind: Labels | None = None
-    _planner: Planner = field(default_factory=Planner)
-    _there: dict[str, There] = field(default_factory=dict)
-    _running: dict[str, _Running] = field(default_factory=dict)  # by the task's key
-    _ended: deque[str] = field(default_factory=deque)
-    _refused: dict[str, str] = field(default_factory=dict)  # sentences about places, so that each is said once
-    _why: dict[str, list[str]] = field(default_factory=dict)
     _name: str = field(default_factory=lambda: secrets.token_hex(4))
+    _events: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
+    _open: dict[str, _Open] = field(default_factory=dict)  # by the comparison's key
+    _tasks: dict[str, _Open] = field(default_factory=dict)  # by the task's key
+    _there: dict[str, There] = field(default_factory=dict)  # by the worker's address
+    _names: dict[str, str] = field(default_factory=dict)  # of places, by the same
+    _in_a_row: Counter[str] = field(default_factory=Counter)  # failures by the same
+    _benched: set[str] = field(default_factory=set)  # addresses of places that failed too often
+    _parts: Counter[tuple[str, str]] = field(default_factory=Counter)  # those given to a place, by what they share it with and its address
+    _sentences: set[str] = field(default_factory=set)  # about places: each is said once
     _scheduler: str | None = None  # the identity of its process
-    _names: dict[str, str] = field(default_factory=dict)  # of places, by their workers' addresses
-    _gave: set[tuple[str, str]] = field(default_factory=set)  # small files by their worker and their hash
     _began: bool = False
-    _look_is_due: bool = True
     _stands_still_s: float | None = None  # since when no place fits what waits
-    _runs_of: dict[str, int] = field(default_factory=dict)  # how many each comparison has: as its suite says, then as its worker does
-    _wanted: int = 0  # the sum of these
+    _wanted: int = 0  # Runs of all comparisons
     _came: int = 0
     _kept: int = 0  # of what came, without what is aside
-    _best: dict[str, int] = field(default_factory=dict)  # the most Runs of an attempt at a comparison that was lost
 
     @property
     def aside(self) -> int:
@@ -121,211 +129,231 @@ class Desk:
         Raises InputError if the scheduler is lost, or if no place fits. What was measured until then is kept.
         """
         from distributed import Queue
-        from tornado.ioloop import PeriodicCallback
 
-        by_key = {packed.request.key: packed for packed in self.packed}
-        for key, (number, complete) in self.earlier.items():
-            if key in by_key:
-                self._planner.attempts[key] = number
-                if complete:
-                    del by_key[key]
-        done = len(self.packed) - len(by_key)
-        if done:
-            self.progress.say(f"{counted(done, 'comparison')} of {len(self.packed)} {'is' if done == 1 else 'are'} in the file already")
-        self._want(by_key)
-        incoming = Queue(f"memprof-{self._name}", client=self.client)
-        alarm = PeriodicCallback(lambda: self._ring(incoming), 1000 * _LOOK_S)
-        self.client.loop.add_callback(alarm.start)
-        seen = time.monotonic()
+        self._take()
+        messages = Queue(f"memprof-{self._name}", client=self.client)
+        listening = asyncio.run_coroutine_threadsafe(self._listen(messages), self.client.loop.asyncio_loop)
         with ThreadPoolExecutor(_SENDERS) as senders:
             try:
-                while self._planner.waiting or self._running:
-                    if self._look_is_due:
-                        self._look_is_due = False
+                look_s = time.monotonic()
+                while self._open:
+                    if time.monotonic() >= look_s:
+                        if self.stop():
+                            return
                         self._look()
-                    for assignment in self._planner.next():
-                        self._start(by_key[assignment.key], assignment, incoming)
-                    ended = list(self._ended)  # their last messages were put into the queue before they ended
+                        look_s = time.monotonic() + _LOOK_S
                     try:
-                        for said in self._messages(incoming):
-                            yield from self._heard(said, senders)
-                        seen = time.monotonic()
-                    except AWAY as error:
-                        if time.monotonic() - seen > _PATIENCE_S or self.client.status not in ("running", "connecting"):
-                            raise self._scheduler_lost(error) from None
-                        time.sleep(_AGAIN_S)
-                        self._look_is_due = True  # another scheduler logs each question for a queue that it does not know as an error
+                        event = self._events.get(timeout=max(0.0, look_s - time.monotonic()))
+                    except queue.Empty:
                         continue
-                    for key in ended:
-                        self._ended.popleft()
-                        self._finish(key)
+                    if isinstance(event, BaseException):
+                        raise self._scheduler_lost(event) from None
+                    yield from self._heard(event, senders)
             finally:
-                futures = [running.future for running in self._running.values()]
-                self._running.clear()  # what sends files looks there
+                futures = [one.future for one in self._open.values() if one.future is not None]
+                self._tasks.clear()  # what sends files looks there
                 senders.shutdown(wait=False, cancel_futures=True)
+                listening.cancel()
+                for desk in {one.task.desk for one in self.comparisons}:
+                    monitor.tell(self.client, desk, None)
                 with suppress(Exception):  # the scheduler may be gone
-                    self.client.loop.add_callback(alarm.stop)
                     self.client.cancel(futures, force=True)
 
-    def _want(self, by_key: Mapping[str, Packed]) -> None:
-        self._planner.want(packed.request for packed in by_key.values())
-        self._runs_of = {key: packed.runs for key, packed in by_key.items()}
-        self._wanted = sum(self._runs_of.values())
+    def _take(self) -> None:
+        """All comparisons but those that are in the file."""
+        complete = {key for key, (_, complete) in self.earlier.items() if complete}
+        left = [one for one in self.comparisons if one.key not in complete]
+        for rank, comparison in enumerate(sorted(left, key=lambda one: -one.cost)):
+            number, _ = self.earlier.get(comparison.key, (0, False))
+            self._open[comparison.key] = _Open(comparison, rank, number, plan=comparison.runs)
+        self._wanted = sum(one.runs for one in left)
+        if done := len(self.comparisons) - len(left):
+            self.progress.say(
+                f"{counted(done, 'comparison')} of {len(self.comparisons)} {'is' if done == 1 else 'are'} in the file already"
+            )
+
+    async def _listen(self, messages: Any) -> None:
+        """Hand on what workers say, in its order. An error is the last: a scheduler that the client has lost has dropped its tasks too."""
+        try:
+            while True:
+                for data in (await messages.get(), *await messages.get(batch=True)):
+                    self._events.put(self._event(data))
+        except AWAY as error:
+            self._events.put(error)
+
+    def _event(self, data: Any) -> Event:
+        try:
+            return message.event(data.encode())
+        except (msgspec.DecodeError, AttributeError, UnicodeError) as error:
+            return Event(remark=f"a worker sent what this memprof does not understand: {error}")
 
     # -- who is there
 
     def _look(self) -> None:
+        """See which machines are there, and have Dask know which it may give each comparison to."""
+        if not self._see():
+            return
+        for one in [one for one in self._open.values() if one.execution and one.address not in self._there]:
+            self._fail(one, "vanished", f"{one.place} vanished")
+        self._check_that_it_goes_on()
+        for one in self._open.values():
+            if not one.execution and (one.future is None or one.workers != self._workers_for(one)):
+                self._submit(one)
+        if self._open:
+            last = next(reversed(self._open.values()))
+            running, desk = sum(bool(one.execution) for one in self._open.values()), last.comparison.task.desk
+            counts = running, len(self._open) - running, len(self.comparisons) - len(self._open)
+            monitor.tell(self.client, desk, Waiting(desk, *counts, last.task))
+
+    def _see(self) -> bool:
+        """Ask which machines are there; whether that was answered. Raises InputError if the scheduler is another, or if none can be used."""
         try:
             info = asked(self.client)
-            there, sentences, scheduler = *places_among(info["workers"]), info.get("id")
         except AWAY:
-            return  # the loop notices by itself when that lasts
-        if self._scheduler not in (None, scheduler):
+            return False  # who listens notices if that lasts
+        if self._scheduler not in (None, info.get("id")):
             raise InputError("the scheduler began anew and knows nothing of this campaign; what was measured is kept, and --append goes on")
-        self._scheduler = scheduler
-        if not there and self.client.status != "running":
-            return  # a client that lost its scheduler tells of no worker
+        self._scheduler = info.get("id")
+        places, sentences = places_among(info["workers"])
+        if not places and self.client.status != "running":
+            return False  # a client that lost its scheduler tells of no worker
         for sentence in sentences:
             self._say_once(sentence)
-        if not there and sentences and not self._running:
+        if not places and sentences and not any(one.execution for one in self._open.values()):
             raise InputError(sentences[0])
-        there = [place for place in as_before(there, self._names) if self.kind in (None, place.labels_of_kind)]
-        now = {place.name: place for place in there}
-        for name in self._there.keys() - now.keys():
-            self._gone(name)
-        for name, place in now.items():
-            before = self._there.get(name)
-            if before is not None and before.address != place.address:
-                self._gone(name)  # its worker ended and another offers it
-            busy = bool(place.doing.title) and not any(running.place == name for running in self._running.values())
-            self._planner.offer(Offer(name, place.kind, frozenset(place.offered.labels.items()), busy))
-        self._there = now
-        running, left = self._planner.running, len(self._running) + self._planner.waiting
-        self.told(running, left - running, len(self.packed) - left)
-        self._check_that_it_goes_on(there)
+        named = as_before(places, self._names)
+        self._there = {place.address: place for place in named if self.kind in (None, place.offered.labels_of_kind)}
+        return True
 
-    def _check_that_it_goes_on(self, there: Sequence[There]) -> None:
+    def _workers_for(self, one: _Open) -> tuple[str, ...] | None:
+        """The workers that Dask may give a comparison to: None for all that offer what it asks for, none while all of these failed too often."""
+        apart = one.comparison.apart
+        if not (apart or one.refused_by or self._benched):
+            return None
+        fitting = [address for address, place in self._there.items() if one.comparison.needs <= place.offered.labels.items()]
+        usable = [address for address in fitting if address not in self._benched]
+        others = [address for address in usable if address not in one.refused_by] or usable
+        if others and apart:
+            own = [address for address in one.workers or () if address in others]
+            return tuple(own) or (min(others, key=lambda address: self._parts[apart, address]),)
+        return None if len(others) == len(fitting) else tuple(sorted(others))
+
+    def _check_that_it_goes_on(self) -> None:
         """Raises InputError if nothing runs and no place fits what waits. One that was there may come back: its worker tries that."""
-        unmatched = self._planner.unmatched()
-        if not unmatched or self._running:
+        wanted = {one.comparison.needs for one in self._open.values()}
+        fitting = {needs: [place for place in self._there.values() if needs <= place.offered.labels.items()] for needs in wanted}
+        unmatched = [needs for needs, places in fitting.items() if all(place.address in self._benched for place in places)]
+        words = offered_words([*self._there.values()])
+        if not unmatched or any(one.execution for one in self._open.values()):
             self._stands_still_s = None
-        elif benched := [place.name for place in there if any(labels <= place.offered.labels.items() for labels in unmatched)]:
-            raise InputError(f"{', '.join(benched)} failed too often, and no other place fits what waits: {offered_words(there)}")
+        elif failing := sorted({place.name for needs in unmatched for place in fitting[needs]}):
+            raise InputError(f"{', '.join(failing)} failed too often, and no other place fits what waits: {words}")
         else:
             self._stands_still_s = self._stands_still_s or time.monotonic()
             if not self._began or time.monotonic() - self._stands_still_s > _ABSENT_S:
-                raise InputError(f"{_none(unmatched, f' any more, for {_ABSENT_S:.0f} s' if self._began else '')}: {offered_words(there)}")
-        for labels in unmatched:
-            self._say_once(f"{_none([labels], ' any more')}: what needs it waits")
-
-    def _gone(self, name: str) -> None:
-        self._planner.withdraw(name)
-        for key, running in list(self._running.items()):
-            if running.place == name:
-                self._give_up(key, f"{name} vanished")
-
-    def _give_up(self, key: str, why: str) -> None:
-        """End a comparison whose place is of no more use to it. It begins again elsewhere."""
-        running = self._running.pop(key)
-        with suppress(Exception):
-            self.client.cancel([running.future], force=True)
-        if self._is_at_its_place(running):
-            self._lost(running, why)
-
-    def _is_at_its_place(self, running: _Running) -> bool:
-        """Whether a comparison was not only sent ahead to its place."""
-        return self._planner.at(running.place) == running.packed.request.key
+                raise InputError(f"{_none(unmatched, f' any more, for {_ABSENT_S:.0f} s' if self._began else '')}: {words}")
+        for needs in unmatched:
+            self._say_once(f"{_none([needs], ' any more')}: what needs it waits")
 
     def _say_once(self, sentence: str) -> None:
-        if self._refused.setdefault(sentence, sentence) is sentence:
+        if sentence not in self._sentences:
+            self._sentences.add(sentence)
             self.progress.say(sentence)
 
     # -- comparisons
 
-    def _start(self, packed: Packed, assignment: Assignment, incoming: Any) -> None:
-        place = self._there[assignment.place]
-        self.outputs.pop(assignment.key, None)  # of an attempt that was lost
-        task = replace(
-            packed.task_at(assignment.place), attempt=assignment.attempt, files=self._with_small(packed.task.files, place.address)
-        )
-        key = f"memprof-{self._name}-{assignment.key}-{assignment.attempt}"
-        future = self.client.submit(
+    def _submit(self, one: _Open) -> None:
+        """Give a comparison to Dask, in place of what Dask had of it."""
+        self._withdraw(one)
+        one.workers = self._workers_for(one)
+        if one.workers == ():
+            return
+        if one.workers and one.comparison.apart:
+            self._parts[one.comparison.apart, one.workers[0]] += 1
+        one.task = f"memprof-{self._name}-{one.comparison.key}-{secrets.token_hex(4)}"
+        self._tasks[one.task] = one
+        one.future = self.client.submit(
             pickle.loads,
-            pickle.dumps(_Call(worker.measure, message.encode(task), incoming.name)),
-            key=key,
-            workers=[place.address],
-            allow_other_workers=False,
-            resources={RESOURCE: 1},
-            retries=0,
+            pickle.dumps(_Call(worker.measure, message.encode(self._task_of(one.comparison)), f"memprof-{self._name}")),
+            key=one.task,
+            workers=one.workers and [*one.workers],
+            resources=message.resources(one.comparison.needs, self.kind),
+            priority=-one.rank,
             pure=False,
         )
-        self._began = True
-        self._running[key] = _Running(packed, assignment.place, assignment.attempt, future)
-        future.add_done_callback(lambda _: self._wake(key, incoming))
+        one.future.add_done_callback(lambda future, task=one.task: self._events.put((task, future)))
 
-    def _wake(self, key: str, incoming: Any) -> None:
-        """A task ended, and its worker did not say so, or is dead: the desk, which waits for messages, is sent an empty one."""
-        if key in self._running:
-            self._ended.append(key)
-            with suppress(Exception):  # the client may be closed
-                self.client.loop.add_callback(_put_empty, incoming)
+    def _withdraw(self, one: _Open) -> None:
+        """Take a comparison back from Dask."""
+        self._tasks.pop(one.task, None)
+        if one.future is not None:
+            with suppress(Exception):
+                self.client.cancel([one.future], force=True)
+        one.future, one.execution = None, ""
 
-    async def _ring(self, incoming: Any) -> None:
-        """It is time for a look. The empty message ends the desk's wait: a wait with a time limit is an error in the scheduler's log each time that
-        nothing comes (distributed 2026.8)."""
-        self._look_is_due = True
-        await _put_empty(incoming)
+    def _task_of(self, comparison: Comparison) -> message.Task:
+        """What a worker is asked. A search may ask less of a place that has measured something of it."""
+        there, sought = comparison.there, comparison.task.sought
+        if there is None or sought is None:
+            return comparison.task
+        repeats = {address: there(place.name).repeats for address, place in self._there.items()}
+        return replace(comparison.task, repeats_at={address: some for address, some in repeats.items() if some != sought.repeats})
 
-    def _messages(self, incoming: Any) -> Iterator[Said]:
-        """What the workers have said. If that is nothing yet, the next message is waited for; it may be an empty one."""
-        first = "" if self._ended else incoming.get()
-        for data in filter(None, [first, *incoming.get(batch=True)]):
-            try:
-                yield message.said(data.encode())
-            except (msgspec.DecodeError, AttributeError, UnicodeError) as error:  # the others of the batch count all the same
-                self._say_once(f"a worker sent what this memprof does not understand: {error}")
-
-    def _heard(self, said: Said, senders: ThreadPoolExecutor) -> Iterator[Run]:
-        running = self._running.get(said.task)
-        if running is None:
-            return  # of a comparison that was lost meanwhile
-        if said.began and self._is_at_its_place(running):
-            self._planner.began(running.place, time.monotonic())
-        if said.plan:
-            running.plan = said.plan
-            key = running.packed.request.key
-            self._wanted += said.plan - self._runs_of[key]
-            self._runs_of[key] = said.plan
-        if said.say:
-            self._say_once(f"{running.place}: {said.say}")
-        if said.outputs:
-            key = running.packed.request.key
-            self.outputs[key] = self.outputs.get(key, b"") + said.outputs
-        if said.needs:
-            senders.submit(self._send, running, said)
-        if said.run:
-            try:
-                run = store.decode(said.run.encode(), f"a run of {running.place}")
-                if run.attempt is None:
-                    raise InputError(f"a run of {running.place}: it is of no attempt")
-            except InputError as error:
-                self._give_up(said.task, str(error))
-                return
-            yield from self._arrived(running, run, run.attempt)
-        if running.plan - len(running.arrived) == 1:
-            self._planner.ending(running.place)
-        if said.ended is not None:
-            del self._running[said.task]
-            self._settle(running, said.ended)
-
-    def _arrived(self, running: _Running, run: Run, attempt: Attempt) -> Iterator[Run]:
-        identity = attempts.identity(run)
-        if identity in running.arrived:
+    def _heard(self, event: Event | tuple[str, Any], senders: ThreadPoolExecutor) -> Iterator[Run]:
+        if not isinstance(event, Event):
+            self._ended(*event)
             return
-        running.arrived.add(identity)
-        place = self._there.get(running.place)
+        one = self._tasks.get(event.task)
+        if one is None:
+            if not event.task and event.remark:
+                self._say_once(event.remark)
+            return  # of a task that was taken back
+        if event.place:
+            self._begin(one, event)
+        if event.execution != one.execution:
+            return  # of a worker that Dask has lost
+        if event.plan:
+            self._wanted += event.plan - one.plan
+            one.plan = event.plan
+        if event.remark:
+            self._say_once(f"{one.place}: {event.remark}")
+        if event.outputs:
+            key = one.comparison.key
+            self.outputs[key] = self.outputs.get(key, b"") + event.outputs
+        if event.needs:
+            senders.submit(self._send, one.comparison, one.address, event)
+        if event.run:
+            yield from self._arrived(one, event.run)
+        if event.end is not None and one.execution:
+            self._settle(one, event.end)
+
+    def _begin(self, one: _Open, event: Event) -> None:
+        """A worker begins. If another had begun, Dask has lost that one."""
+        if one.execution:
+            self._fail(one, "vanished", f"{one.place} vanished")
+        if event.task not in self._tasks:
+            return  # that was once too often
+        if event.place not in self._there:
+            self._see()
+        self.outputs.pop(one.comparison.key, None)  # of an attempt that was lost
+        self._began = True
+        one.execution, one.address, one.place = event.execution, event.place, self._names.get(event.place, event.place)
+        one.attempt += 1
+
+    def _arrived(self, one: _Open, line: str) -> Iterator[Run]:
+        try:
+            run = store.decode(line.encode(), f"a run of {one.place}")
+        except InputError as error:
+            self._fail(one, "refused", str(error))
+            return
+        identity = attempts.identity(run)
+        if identity in one.arrived:
+            return
+        one.arrived.add(identity)
+        place = self._there.get(one.address)
         labels = place.offered.labels if place else {}
-        run = replace(run, attempt=replace(attempt, place=running.place, labels=labels), machine=self._told_apart(run, running.place))
+        attempt = Attempt(one.comparison.key, one.attempt, one.plan, one.place, labels, one.comparison.kind)
+        run = replace(run, attempt=attempt, machine=self._told_apart(run, one))
         self._came += 1
         self._kept += 1
         self.progress.started(run.job, self._kept, self._wanted)
@@ -335,108 +363,123 @@ class Desk:
             self.progress.finished(run)
         yield run
 
-    def _told_apart(self, run: Run, place: str) -> Any:
+    def _told_apart(self, run: Run, one: _Open) -> Machine:
         """The Run's machine. Two machines of one name are two machines all the same."""
-        same = [name for name, there in self._there.items() if there.offered.machine == run.machine.name]
-        return replace(run.machine, name=f"{run.machine.name} ({place})") if len(same) > 1 else run.machine
+        others = [place for place in self._there.values() if place.address != one.address and place.offered.machine == run.machine.name]
+        return replace(run.machine, name=f"{run.machine.name} ({one.place})") if others else run.machine
 
-    def _finish(self, key: str) -> None:
-        running = self._running.pop(key, None)
-        if running is None:
-            return
-        try:
-            result = message.result(running.future.result(timeout=_PATIENCE_S))
-        except Exception as error:  # of Dask, whose worker may have died; or a defect there
-            self._lost(running, f"its worker failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
-            return
-        self._settle(running, result)
+    def _ended(self, task: str, future: Any) -> None:
+        """Dask is done with a task. Of one that ended well its last event tells all."""
+        from distributed import KilledWorker
 
-    def _settle(self, running: _Running, result: message.Result) -> None:
-        if result.how is None and len(running.arrived) == result.runs == running.plan and self._is_at_its_place(running):
-            self._planner.finished(running.place, time.monotonic())
-        elif result.how is None:
-            self._lost(running, f"{len(running.arrived)} of {running.plan} runs came back")
-        elif result.how == "lost":
-            self._gone(running.place)
-            self._there.pop(running.place, None)
-            self._lost(running, result.why)
+        one = self._tasks.get(task)
+        if one is None or future.status == "finished":
+            return
+        if future.status != "error":
+            raise self._scheduler_lost(CancelledError())
+        error = future.exception()
+        if not isinstance(error, KilledWorker):
+            self._fail(one, "refused", f"its worker failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+        elif one.execution:
+            self._fail(one, "lost", f"{one.place} vanished")
+        else:
+            self._submit(one)  # it waited at each worker that died, and was begun at none
+
+    def _settle(self, one: _Open, result: Result) -> None:
+        """An attempt ended by itself."""
+        if result.how is None and len(one.arrived) == result.runs == one.plan:
+            self._in_a_row[one.address] = 0
+            self._close(one)
         elif result.how == "unmade":
-            self._planner.failed(running.place, again=False)
-            self._put_aside(running, again=False)
-            self.unmade[running.packed.request.key] = {label: f"{running.place}: {why}" for label, why in result.unmade.items()}
-            self.failed[running.packed.request.key] = f"{running.place}: {result.why}"
-            self.progress.say(f"{running.place}: {result.why}")
+            self.unmade[one.comparison.key] = {label: f"{one.place}: {why}" for label, why in result.unmade.items()}
+            self._give_up(one, f"{one.place}: {result.why}")
         else:
-            self._failed(running, result.why, again=result.how != "usage")
+            self._fail(one, result.how or "refused", result.why or f"{len(one.arrived)} of {one.plan} runs came back")
 
-    def _lost(self, running: _Running, why: str) -> None:
-        self._failed(running, why, again=True)
-
-    def _failed(self, running: _Running, why: str, again: bool) -> None:
-        title = running.packed.task.title
-        reasons = self._why.setdefault(running.packed.request.key, [])
-        reasons.append(f"{running.place}: {why}")
-        benched = set(self._planner.benched)
-        count = len(running.arrived)
-        kept = f"; its {counted(count, 'run')} {'stays' if count == 1 else 'stay'} aside" if count else ""
-        begins_again = self._planner.failed(running.place, again, ahead=not self._is_at_its_place(running))
-        self._put_aside(running, begins_again)
-        if begins_again:
-            self.progress.say(f"{title} begins again elsewhere, whole: {reasons[-1]}{kept}")
+    def _fail(self, one: _Open, how: message.How | Literal["vanished"], why: str) -> None:
+        """An attempt is lost; its comparison begins again, whole, or is given up. vanished: the worker is gone, and Dask gives its tasks away by
+        itself."""
+        one.failures.append((one.place, why))
+        one.refused_by.add(one.address)
+        self._in_a_row[one.address] += how == "refused"
+        if self._in_a_row[one.address] == MOST_FAILURES:
+            self._benched.add(one.address)
+        title, count = one.comparison.task.title, len(one.arrived)
+        if how != "usage" and len(one.failures) < MOST_FAILURES:
+            stays = f"; its {counted(count, 'run')} {'stays' if count == 1 else 'stay'} aside" if count else ""
+            self.progress.say(f"{title} begins again elsewhere, whole: {one.place}: {why}{stays}")
+            self._put_aside(one)
+            if how != "vanished":
+                self._submit(one)
         else:
-            places = set(self._planner.failures(running.packed.request.key))
-            times = f"{counted(len(reasons), 'time')}, " if len(reasons) > 1 else ""
-            where = counted(len(places), "machine") if len(places) > 1 else running.place
-            sentence = f"{title} failed {times}on {where} and is given up: {'; '.join(dict.fromkeys(reasons))}"
-            self.failed[running.packed.request.key] = sentence
-            self.progress.say(sentence)
-        for place in self._planner.benched - benched:
-            self.progress.say(f"{place} failed three times in a row and gets nothing more")
+            places = dict.fromkeys(place for place, _ in one.failures)
+            times = f"{counted(len(one.failures), 'time')}, " if len(one.failures) > 1 else ""
+            where = counted(len(places), "machine") if len(places) > 1 else one.place
+            reasons = dict.fromkeys(f"{place}: {why}" for place, why in one.failures)
+            self._give_up(one, f"{title} failed {times}on {where} and is given up: {'; '.join(reasons)}")
+        if how == "refused" and one.address in self._benched:
+            self._say_once(f"{one.place} failed three times in a row and gets nothing more")
 
-    def _put_aside(self, running: _Running, again: bool) -> None:
-        """Count the Runs of an attempt that was lost no more. If the comparison is given up, those of its best attempt count."""
-        key = running.packed.request.key
-        self._best[key] = max(self._best.get(key, 0), len(running.arrived))
-        self._kept += (0 if again else self._best[key]) - len(running.arrived)
+    def _give_up(self, one: _Open, sentence: str) -> None:
+        self._put_aside(one)
+        self._kept += one.most  # the Runs of its best attempt count
+        self.failed[one.comparison.key] = sentence
+        self.progress.say(sentence)
+        self._close(one)
+
+    def _put_aside(self, one: _Open) -> None:
+        """Count the Runs of an attempt that is lost no more."""
+        self._kept -= len(one.arrived)
+        one.most = max(one.most, len(one.arrived))
+        one.arrived, one.execution = set(), ""
+
+    def _close(self, one: _Open) -> None:
+        self._withdraw(one)
+        del self._open[one.comparison.key]
 
     # -- files
 
-    def _with_small(self, files: tuple[Sent, ...], worker_address: str) -> tuple[Sent, ...]:
-        """The files, with the content of small ones that the worker was not given yet."""
-        room, given = _SMALL, []
-        for sent in files:
-            if sent.bytes <= room and (worker_address, sent.sha256) not in self._gave:
-                with suppress(OSError):  # its worker asks for it, and is told why it cannot be had
-                    sent = replace(sent, content=Path(sent.path).read_bytes())
-                    room -= sent.bytes
-                    self._gave.add((worker_address, sent.sha256))
-            given.append(sent)
-        return tuple(given)
-
-    def _send(self, running: _Running, said: Said) -> None:
+    def _send(self, comparison: Comparison, address: str, event: Event) -> None:
         """The files that a worker lacks, in pieces."""
-        place = self._there.get(running.place)
-        for sent in running.packed.task.files if place is not None else ():
-            if sent.sha256 not in said.needs:
-                continue
+        for sent in {sent.sha256: sent for sent in comparison.task.files if sent.sha256 in event.needs}.values():
             try:
                 with Path(sent.path).open("rb") as file:
                     offset = 0
-                    while said.task in self._running:
+                    while event.task in self._tasks:
                         piece = file.read(_PIECE)
-                        assert place is not None
-                        answers = self.client.run(
-                            worker.receive, said.task, sent.sha256, offset, sent.bytes, piece, workers=[place.address], on_error="return"
-                        )
+                        words = event.execution, sent.sha256, offset, sent.bytes, piece
+                        answers = self.client.run(worker.receive, *words, workers=[address], on_error="return")
                         offset += len(piece)
                         if any(answers.values()) or offset >= sent.bytes or not piece:
                             break
             except Exception:  # the worker or the scheduler is gone, or the file: its worker waits a while and says so
                 return
 
-    # -- the end
-
     def _scheduler_lost(self, error: BaseException) -> InputError:
         return InputError(
             f"the connection to the scheduler broke ({type(error).__name__}); what was measured is kept, and --append goes on once it is back"
         )
+
+
+def comparisons_in(path: Path, say: Callable[[str], None]) -> dict[str, tuple[int, bool]]:
+    """The comparisons in a runs file: by their key, the number of the last attempt, and whether one of them is complete.
+
+    The file is read a line at a time. Raises InputError.
+    """
+    counts: Counter[tuple[str, int]] = Counter()
+    wanted: dict[tuple[str, int], int] = {}
+    try:
+        for where, line in store.lines(path, say):
+            run = store.decode(line, where)
+            if run.attempt is not None:
+                counts[run.attempt.comparison, run.attempt.number] += 1
+                wanted[run.attempt.comparison, run.attempt.number] = run.attempt.runs
+    except InputError:
+        if counts:
+            raise
+        return {}  # an empty file, or a torn line: whoever adds to it looks at that
+    known: dict[str, tuple[int, bool]] = {}
+    for (comparison, number), count in counts.items():
+        before, complete = known.get(comparison, (0, False))
+        known[comparison] = max(before, number), complete or count >= wanted[comparison, number] > 0
+    return known

@@ -16,14 +16,9 @@ from ..base.units import counted
 from ..campaign.progress import Progress
 from ..records.types import Run
 from . import payload, scheduler
+from .message import OWN, Labels
 from .payload import Asked
-from .planner import Labels
-from .scheduler import OWN
 from .scheduler_client import Desk
-
-
-class _Stopped(Exception):
-    """The search has no more time."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +49,7 @@ class Machines:
 
         Raises InputError if there is none, UsageError if they are of several kinds.
         """
-        kind = self._fitting()[0].labels_of_kind
+        kind = self._fitting()[0].offered.labels_of_kind
         return replace(self, labels=self.labels | kind, kind=kind)
 
     @property
@@ -79,7 +74,9 @@ class Machines:
 
     def _fitting(self) -> list[scheduler.There]:
         there, sentences = scheduler.places(self.client)
-        fitting = [place for place in there if self.labels <= place.offered.labels.items() and self.kind in (None, place.labels_of_kind)]
+        fitting = [
+            place for place in there if self.labels <= place.offered.labels.items() and self.kind in (None, place.offered.labels_of_kind)
+        ]
         if not fitting:
             raise InputError(sentences[0] if sentences and not there else self._none(there))
         kinds = Counter(place.kind for place in fitting)
@@ -116,33 +113,21 @@ class Machines:
         Raises InputError if the fleet is lost, and what `keep` raises; KeyboardInterrupt passes through. The complete answers come before that.
         """
         self._fitting()
-        twins: Counter[str] = Counter()
-        packed = []
-        for each in asked:
-            one = payload.sought(each, self.labels)
-            twins[one.request.key] += 1
-            packed.append(payload.sought(each, self.labels, count) if (count := twins[one.request.key] - 1) else one)
+        packed = [payload.sought(each, self.labels, number) for number, each in enumerate(asked)]
         runs: list[Run] = []
         began = time.monotonic()
         last: dict[str, float] = {}
-
-        def told(running: int, waiting: int, done: int) -> None:
-            if stop(runs):
-                raise _Stopped
-
-        desk = Desk(self.client, packed, progress, keep, told=told, kind=self.kind)
+        desk = Desk(self.client, packed, progress, keep, stop=lambda: stop(runs), kind=self.kind)
         ended: BaseException | None = None
         try:
             for run in desk.runs():
                 runs.append(run)
                 if run.attempt is not None:
                     last[run.attempt.comparison] = time.monotonic() - began
-        except _Stopped:
-            pass
         except (KeyboardInterrupt, MemprofError, OSError) as error:
             ended = error
         for number, one in enumerate(packed):
-            key = one.request.key
+            key = one.key
             mine, of = _last_attempt(runs, key)
             complete = 0 < of <= len(mine) and key not in desk.failed
             if ended is None or complete:

@@ -1,13 +1,12 @@
-"""The process that tends one place for a worker; its words are OFFER FOLDER PYTHON, and an empty word stands for the usual.
+"""The process that measures at one place for a worker; its words are OFFER FOLDER PYTHON, and an empty word stands for the usual.
 
-It holds the place's lease for as long as it lives, reads a Task a line from its standard input and writes a line for each thing that happens (see
-message.py). At the end of its input it ends at once, with all that it started. Measuring in a process beside the worker keeps Dask's work out of the
-figures, and lets a comparison be stopped at any moment.
+It holds the place's lease for as long as it lives, reads a Task a line from its standard input and writes an Event a line (see message.py). At the
+end of its input it ends at once, with all that it started. Measuring in a process beside the worker keeps Dask's work out of the figures, and lets a
+comparison be stopped at any moment.
 """
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import os
 import queue
@@ -19,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -33,13 +33,13 @@ from ..places.place import HERE, Place
 from ..places.recorder_bundle import recorder_command
 from ..programs import runtimes
 from ..records import store
-from ..records.types import Attempt, Job, Model, Run
+from ..records.types import Job, Model
 from ..subjects.order import Order
 from ..subjects.orders import plan
 from ..subjects.suite import Suite
 from ..versions import installation, packages
 from . import message, remote_builds
-from .message import Sought, Task
+from .message import Event, Result, Sought, Task
 from .remote_builds import Unmade
 
 _MOST_OUTPUTS = 64 << 20
@@ -56,26 +56,32 @@ def main() -> int:
     try:
         with _held(offer, folder or None, python or None) as place:
             _prepare(place)
-            _write("ready", msgspec.json.encode({"machine": place.machine().name, "arch": place.machine().arch}).decode())
-            while True:
-                try:
-                    _measure(message.task(tasks.get()), place)
-                    _write("done")
-                except UsageError as error:
-                    _write("failed", f"usage {error}")
-                except Unmade as error:
-                    _write("unmade", msgspec.json.encode(error.reasons).decode())
-                except _Lost as error:
-                    _write("failed", f"lost {error}")
-                    return 0  # a place that was lost is reached anew
-                except (MemprofError, msgspec.DecodeError) as error:
-                    runtimes.forget()  # what was lacking may be installed before the next comparison comes
-                    _write("failed", f"refused {error}")
-                except OSError as error:
-                    _write("failed", f"refused {error.filename or 'measuring'}: {os_reason(error)}")
+            machine = place.machine()
+            _tell(facts={"machine": machine.name, "arch": machine.arch})
+            result = Result()
+            while result.how != "lost":  # a place that was lost is reached anew
+                result = _result(tasks.get(), place)
+                _tell(end=result)
     except MemprofError as error:
-        _write("failed", f"lost {error}")
+        _tell(end=Result(0, "lost", str(error)))
     return 0
+
+
+def _result(line: bytes, place: Place) -> Result:
+    """Measure a Task; how that ended."""
+    try:
+        return Result(_measure(message.task(line), place))
+    except UsageError as error:
+        return Result(0, "usage", str(error))
+    except Unmade as error:
+        return Result(0, "unmade", "; ".join(error.reasons.values()), error.reasons)
+    except _Lost as error:
+        return Result(0, "lost", str(error))
+    except (MemprofError, msgspec.DecodeError) as error:
+        runtimes.forget()  # what was lacking may be installed before the next comparison comes
+        return Result(0, "refused", str(error))
+    except OSError as error:
+        return Result(0, "refused", f"{error.filename or 'measuring'}: {os_reason(error)}")
 
 
 def _prepare(place: Place) -> None:
@@ -97,9 +103,9 @@ def _read(tasks: queue.SimpleQueue[bytes]) -> None:
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # a thread that waits hears nothing but a signal
 
 
-def _write(word: str, text: str = "") -> None:
+def _tell(**words: Any) -> None:
     try:
-        sys.stdout.buffer.write(" ".join((word, *text.splitlines())).rstrip().encode("utf-8", "backslashreplace") + b"\n")
+        sys.stdout.buffer.write(message.encode(Event(**words)) + b"\n")
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         os._exit(1)  # the worker is gone
@@ -125,10 +131,11 @@ class _Teller(Silent):
     """Passes sentences on."""
 
     def say(self, sentence: str) -> None:
-        _write("say", sentence)
+        _tell(remark=sentence)
 
 
-def _measure(task: Task, place: Place) -> None:
+def _measure(task: Task, place: Place) -> int:
+    """How many Runs there are."""
     folder = message.folder_of(task)
     before = os.getcwd()
     try:
@@ -137,15 +144,16 @@ def _measure(task: Task, place: Place) -> None:
         os.chdir(folder)
         if task.sought is not None and task.sought.commits is not None:
             place.only_here("a commit, which is built first,")
-            with remote_builds.built(
-                task.sought.commits, task.sought.repeats, folder.resolve(), lambda words: _write("say", words)
-            ) as orders:
-                _run(orders, task, folder, place)
-        else:
-            _run(_planned(task, place), task, folder, place)
+            with remote_builds.built(task.sought.commits, task.sought.repeats, folder.resolve(), _remark) as orders:
+                return _run(orders, task, folder)
+        return _run(_planned(task, place), task, folder)
     finally:
         os.chdir(before)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remark(sentence: str) -> None:
+    _tell(remark=sentence)
 
 
 def _planned(task: Task, place: Place) -> list[Order]:
@@ -156,13 +164,13 @@ def _planned(task: Task, place: Place) -> list[Order]:
     if task.sought is not None:
         return _sought(orders, task.sought)
     for remark in planned.remarks:  # a search says its own
-        _write("say", remark)
+        _tell(remark=remark)
     return orders
 
 
-def _run(orders: list[Order], task: Task, folder: Path, place: Place) -> None:
+def _run(orders: list[Order], task: Task, folder: Path) -> int:
     sought = task.sought or Sought()
-    _write("plan", str(len(orders)))
+    _tell(plan=len(orders))
     outputs = Outputs(folder / "outputs.npz", folder / (sought.reference or "default.npz"))
     if sought.outputs:
         orders = outputs.asked(orders)
@@ -171,9 +179,11 @@ def _run(orders: list[Order], task: Task, folder: Path, place: Place) -> None:
             raise _Lost(run.outcome.message)
         if sought.outputs:
             run = outputs.compared(run, run.job.variant == orders[0].job.variant)
-        _write("run", store.encode(_as_asked(run, task, folder, len(orders))).decode())
+        # It has no signature: only the desk's own would say anything there.
+        _tell(run=store.encode(replace(run, job=_named(run.job, task, folder), signature=None)).decode())
     if sought.outputs == "sent":
         _send(outputs.reference)
+    return len(orders)
 
 
 def _sought(orders: Sequence[Order], sought: Sought) -> list[Order]:
@@ -199,13 +209,13 @@ def _with_versions(suite: Suite, sought: Sought, place: Place) -> Suite:
             place.only_here(f"{sought.package} {variant.name}, which is installed first,")
             runtime = variant.runtime if variant.command is None else None
             package = packages.parse(sought.package, runtime, sought.beside, suite.python)
-            variant = packages.inside(variant, package, package.ensure(variant.name, lambda words: _write("say", words)))
+            variant = packages.inside(variant, package, package.ensure(variant.name, _remark))
         else:
             name, version = installation.parse(variant.runtime)
             if version is not None:
                 place.only_here(f"{variant.runtime}, which is installed first,")
                 known = installation.Package.of(installation.known(name))
-                made = installation.ensure(known, version, lambda words: _write("say", words))
+                made = installation.ensure(known, version, _remark)
                 variant = replace(variant, runtime=name, python=made.interpreter)
         variants.append(variant)
     return replace(suite, variants=tuple(variants))
@@ -215,21 +225,14 @@ def _send(outputs: Path) -> None:
     """Hand the default's outputs to the desk, if they are there and not too large for it."""
     size = outputs.stat().st_size if outputs.exists() else 0
     if size > _MOST_OUTPUTS:
-        _write(
-            "say",
+        _remark(
             f"the model's outputs have {format_bytes(size)}, more than the {format_bytes(_MOST_OUTPUTS)} that travel: they are compared "
-            "only when the proposals are verified",
+            "only when the proposals are verified"
         )
     elif size:
         with outputs.open("rb") as file:
             while piece := file.read(_PIECE):
-                _write("outputs", base64.b64encode(piece).decode())
-
-
-def _as_asked(run: Run, task: Task, folder: Path, count: int) -> Run:
-    """The Run with the desk's names for the files, and with its attempt. It has no signature: only the desk's own would say anything there."""
-    attempt = Attempt(task.comparison, task.attempt, count, kind=task.kind)
-    return replace(run, job=_named(run.job, task, folder), attempt=attempt, signature=None)
+                _tell(outputs=piece)
 
 
 def _named(job: Job, task: Task, folder: Path) -> Job:

@@ -1,15 +1,14 @@
-"""A place that a worker offers, and its end of the conversation with the process that tends the place (see message.py)."""
+"""A place that a worker offers, and the worker's end of the conversation with the process that measures there (see message.py)."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,13 +17,13 @@ import msgspec
 
 from ..base.errors import InputError
 from . import message
-from .message import Doing, Offered, Result, Task
+from .message import Doing, Event, Offered, Result, Task
 
 _LOOK_S = 0.2  # how often a thread that waits looks whether its comparison was cancelled
 _OPEN_S = 120.0
 _END_S = 15.0
 # Not by -m, which would look for modules in the working folder first.
-_TEND = "import sys; sys.path.pop(0); from memprof.fleet import worker_loop; worker_loop.run()"
+_LOOP = "import sys; sys.path.pop(0); from memprof.fleet import worker_loop; worker_loop.run()"
 
 
 class Gone(Exception):
@@ -36,8 +35,9 @@ class Cancelled(Exception):
 
 
 @dataclass(eq=False)
-class Stand:
-    """A place that is offered, and the process that tends it. labels: the worker's own."""
+class Slot:
+    """A place that is offered, and the process that measures there. labels: the worker's own. lost: the place cannot be
+    reached, which `gone` tells the worker's event loop."""
 
     offer: str
     folder: str | None
@@ -46,28 +46,29 @@ class Stand:
     offered: Offered | None = None
     doing: Doing = field(default_factory=Doing)
     since_s: float = 0.0
+    lost: bool = False
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     _process: subprocess.Popen[bytes] | None = None
     _rest: bytes = b""
 
     def open(self) -> None:
         """Start the process, which reaches the place and takes its lease. Raises InputError."""
-        words = [sys.executable, "-c", _TEND, self.offer, self.folder or "", self.python or ""]
+        words = [sys.executable, "-c", _LOOP, self.offer, self.folder or "", self.python or ""]
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         self._rest = b""
         end = time.monotonic() + _OPEN_S
         try:
-            word, text = self._line(lambda: time.monotonic() > end)
+            first = self._event(lambda: time.monotonic() > end)
         except (Gone, Cancelled):
-            word, text = "failed", "lost it did not answer"
-        if word != "ready":
+            first = Event(end=Result(how="lost", why="it did not answer"))
+        if first.end is not None:
             self.close()
-            raise InputError(f"{self.offer} cannot be offered: {text.partition(' ')[2]}")
-        facts = msgspec.json.decode(text, type=dict[str, str])
+            raise InputError(f"{self.offer} cannot be offered: {first.end.why}")
         host = os.uname().nodename
         # What the place itself says, and who offers it; a label that the user gave comes first.
-        labels = {"arch": facts["arch"], "machine": facts["machine"], "host": host, "place": self.offer, **self.labels}
-        self.offered = Offered(self.offer, host, facts["machine"], labels, message.PROTOCOL, message.version())
+        labels = {**first.facts, "host": host, "place": self.offer, **self.labels}
+        self.lost = False
+        self.offered = Offered(self.offer, host, first.facts["machine"], labels, message.PROTOCOL, message.version())
 
     def doing_now(self) -> dict[str, Any]:
         """What the place does, for the scheduler. Durations travel, never times: the clocks of two machines may differ by hours."""
@@ -88,9 +89,8 @@ class Stand:
             process.kill()
             process.wait()
 
-    def measure(self, task: Task, tell: Callable[..., None], cancelled: Callable[[], bool], unsaid: dict[str, Any]) -> Result:
-        """Measure a comparison whose files are there, and tell each thing that happens. Raises Gone and Cancelled. unsaid: goes with what is told
-        next; the last Run is put there, because the end follows it at once."""
+    def measure(self, task: Task, cancelled: Callable[[], bool]) -> Iterator[Event]:
+        """Measure a comparison whose files are there; all that happens, its end last. Raises Gone and Cancelled."""
         if self._process is None:
             try:
                 self.open()
@@ -101,38 +101,18 @@ class Stand:
             self._process.stdin.write(message.encode(task) + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise Gone(f"the process that tends {self.offer} ended") from None
-        count = plan = 0
-        while True:
-            word, text = self._line(cancelled)
-            if word == "run":
-                count += 1
-                self.doing = replace(self.doing, done=count)
-                if count == plan:
-                    unsaid["run"] = text
-                else:
-                    tell(run=text)
-            elif word == "plan":
-                plan = int(text)
-                self.doing = replace(self.doing, runs=plan)
-                tell(plan=plan)
-            elif word == "say":
-                tell(say=text)
-            elif word == "outputs":
-                tell(outputs=base64.b64decode(text))
-            elif word == "done":
-                return Result(count)
-            elif word == "unmade":
-                reasons = msgspec.json.decode(text, type=dict[str, str])
-                return Result(count, "unmade", "; ".join(reasons.values()), reasons)
-            elif word == "failed":
-                how, _, why = text.partition(" ")
-                if how == "lost":
-                    raise Gone(why)
-                return Result(count, "usage" if how == "usage" else "refused", why)
+            raise Gone(f"the process that measures at {self.offer} ended") from None
+        ended = False
+        while not ended:
+            event = self._event(cancelled)
+            self.doing = replace(self.doing, done=self.doing.done + bool(event.run), runs=event.plan or self.doing.runs)
+            ended = event.end is not None
+            if event.end is not None and event.end.how == "lost":
+                raise Gone(event.end.why)
+            yield event
 
-    def _line(self, stop: Callable[[], bool]) -> tuple[str, str]:
-        """The next line of the process, as a word and the rest. Raises Gone if the process ended, Cancelled if `stop` says so."""
+    def _event(self, stop: Callable[[], bool]) -> Event:
+        """What the process says next. Raises Gone if the process ended, Cancelled if `stop` says so."""
         assert self._process is not None and self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         with selectors.DefaultSelector() as selector:
@@ -143,8 +123,10 @@ class Stand:
                 if selector.select(_LOOK_S):
                     chunk = os.read(descriptor, 1 << 20)
                     if not chunk:
-                        raise Gone(f"the process that tends {self.offer} ended")
+                        raise Gone(f"the process that measures at {self.offer} ended")
                     self._rest += chunk
         line, _, self._rest = self._rest.partition(b"\n")
-        word, _, text = line.decode("utf-8", "replace").partition(" ")
-        return word, text
+        try:
+            return message.event(line)
+        except msgspec.DecodeError as error:
+            raise Gone(f"the process that measures at {self.offer} said what is no event: {error}") from None

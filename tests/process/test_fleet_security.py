@@ -18,8 +18,8 @@ from support.sample_runs import run
 from support.suites import one
 
 from memprof.base.errors import InputError
-from memprof.fleet import scheduler, scheduler_client, search_client, worker_slots
-from memprof.fleet.message import Result
+from memprof.fleet import message, scheduler, scheduler_client, search_client, worker_slots
+from memprof.fleet.message import Event, Result
 from memprof.laws import design
 from memprof.records.types import Attempt
 from memprof.scale import runs as scale_runs
@@ -34,11 +34,11 @@ def test_search_survives_abandoned_point(tmp_path, monkeypatch):
 
     class GivesUp(scheduler_client.Desk):
         def runs(self):
-            for number, item in enumerate(self.packed):
+            for number, item in enumerate(self.comparisons):
                 if number == 1:
-                    self.failed[item.request.key] = "law.json, b failed 3 times, on 2 machines and is given up: x: full"
+                    self.failed[item.key] = "law.json, b failed 3 times, on 2 machines and is given up: x: full"
                 else:
-                    yield replace(run(), attempt=Attempt(item.request.key, 1, 1))
+                    yield replace(run(), attempt=Attempt(item.key, 1, 1))
 
     monkeypatch.setattr(search_client, "Desk", GivesUp)
     fleet = search_client.Machines(Lab(OFFERED), frozenset())
@@ -57,7 +57,7 @@ def test_points_kept_before_interruption(tmp_path, monkeypatch):
 
     class Interrupted(scheduler_client.Desk):
         def runs(self):
-            yield replace(run(), attempt=Attempt(self.packed[1].request.key, 1, 1))
+            yield replace(run(), attempt=Attempt(self.comparisons[1].key, 1, 1))
             raise KeyboardInterrupt
 
     monkeypatch.setattr(search_client, "Desk", Interrupted)
@@ -75,8 +75,8 @@ def test_scale_interrupted_has_law(tmp_path, monkeypatch):
 
     class Interrupted(scheduler_client.Desk):
         def runs(self):
-            for item in self.packed[1:]:
-                yield replace(run(), attempt=Attempt(item.request.key, 1, 1))
+            for item in self.comparisons[1:]:
+                yield replace(run(), attempt=Attempt(item.key, 1, 1))
             raise KeyboardInterrupt
 
     monkeypatch.setattr(search_client, "Desk", Interrupted)
@@ -91,36 +91,37 @@ def test_scale_interrupted_has_law(tmp_path, monkeypatch):
     assert all(point.sizes["PEAK"] for point in answer.points)
 
 
-def test_stand_of_unreachable_place(kept):
+def test_slot_of_unreachable_place(kept):
     with pytest.raises(InputError, match=r"ssh:nobody@127\.0\.0\.1:1 cannot be offered: ssh:nobody@127\.0\.0\.1:1"):
-        worker_slots.Stand("ssh:nobody@127.0.0.1:1", None, None, {}).open()
+        worker_slots.Slot("ssh:nobody@127.0.0.1:1", None, None, {}).open()
 
 
-def test_stand_takes_named_place(kept, monkeypatch):
+def test_slot_takes_named_place(kept, monkeypatch):
     (kept / "memprof.toml").write_text("[places]\nboard = 'ssh:nobody@127.0.0.1:1'\n")
     monkeypatch.chdir(kept)
     with pytest.raises(InputError, match=r"board cannot be offered: ssh:nobody@127\.0\.0\.1:1"):
-        worker_slots.Stand("board", None, None, {}).open()
+        worker_slots.Slot("board", None, None, {}).open()
 
 
-@pytest.mark.parametrize("end", ["done", ""])
-def test_last_run_needs_comparison_end(end):
-    # What tends the place reads its Task, and without "done" dies after its last run.
-    words = ["sh", "-c", f"read task; printf 'plan 2\\nrun a\\nrun b\\n{end}\\n'"]
-    tending = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    place, told, unsaid = worker_slots.Stand("here", None, None, {}, _process=tending), [], {}
+@pytest.mark.parametrize("ends", [True, False])
+def test_last_run_needs_comparison_end(ends):
+    # What measures reads its Task, and without an end dies after its last run.
+    lines = [message.encode(event).decode() for event in (Event(plan=2), Event(run="a"), Event(run="b"), Event(end=Result(2)))]
+    words = ["sh", "-c", 'read task; printf "%s\\n" "$@"', "sh", *(lines if ends else lines[:-1])]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    place, told = worker_slots.Slot("here", None, None, {}, _process=process), []
 
     def measure():
-        return place.measure(asked(), lambda **words: told.append(words), lambda: False, unsaid)
+        told.extend(place.measure(asked(), lambda: False))
 
-    if end:
-        assert measure() == Result(2)
+    if ends:
+        measure()
     else:
         with pytest.raises(worker_slots.Gone):
             measure()
     place.close()
-    assert told == [{"plan": 2}, {"run": "a"}]
-    assert unsaid == {"run": "b"}
+    assert told == [Event(plan=2), Event(run="a"), Event(run="b"), *([Event(end=Result(2))] if ends else [])]
+    assert (place.doing.done, place.doing.runs) == (2, 2)
 
 
 ROLES = ("scheduler", "worker", "client")

@@ -243,12 +243,12 @@ def test_candidates_on_hosts_and_boards():
 @pytest.mark.parametrize(("most", "travels"), [(1 << 20, True), (10, False)])
 def test_outputs_travel_up_to_size(tmp_path, monkeypatch, most, travels):
     told = []
-    monkeypatch.setattr(worker_loop, "_write", lambda word, text="": told.append((word, text)))
+    monkeypatch.setattr(worker_loop, "_tell", lambda **words: told.append(words))
     monkeypatch.setattr(worker_loop, "_MOST_OUTPUTS", most)
     (tmp_path / "outputs.npz").write_bytes(outputs_of("exact"))
 
     worker_loop._send(tmp_path / "outputs.npz")
 
-    assert [word for word, _ in told] == (["outputs"] if travels else ["say"])
+    assert [[*words] for words in told] == ([["outputs"]] if travels else [["remark"]])
     if not travels:
-        assert "more than the 10 B that travel: they are compared only when the proposals are verified" in told[0][1]
+        assert "more than the 10 B that travel: they are compared only when the proposals are verified" in told[0]["remark"]

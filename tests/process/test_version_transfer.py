@@ -14,7 +14,7 @@ from support.checkout import ENGINE, RUNTIME, SUITE, Checkout
 from memprof.base.errors import InputError, UsageError
 from memprof.bisect import version_range
 from memprof.fleet import message, payload, remote_builds
-from memprof.fleet.payload import Asked, Packed
+from memprof.fleet.payload import Asked, Comparison
 from memprof.fleet.remote_builds import Unmade
 from memprof.subjects.order import Order
 from memprof.versions import builds, worktrees
@@ -62,7 +62,7 @@ class Search:
     def asked(self, *numbers: int) -> Asked:
         return self.packed.asked(lambda machine: dict.fromkeys(numbers, (1, 2)), None)  # type: ignore[attr-defined, no-any-return]
 
-    def task(self, *numbers: int) -> Packed:
+    def task(self, *numbers: int) -> Comparison:
         return payload.sought(self.asked(*numbers), frozenset({("kind", "x")}))
 
     @contextmanager
@@ -189,8 +189,8 @@ def test_commits_packed_into_same_file(checkout: Checkout, monkeypatch) -> None:
     for _ in range(2):
         with search(checkout, monkeypatch, "HEAD~2") as asked:
             hashes.append([sent.sha256 for sent in asked.asked(0).sent])
-            assert asked.task(0, 1).request.key != asked.task(0, 2).request.key
-            assert asked.task(0, 1).request.cost > asked.task(0).request.cost
+            assert asked.task(0, 1).key != asked.task(0, 2).key
+            assert asked.task(0, 1).cost > asked.task(0).cost
     assert hashes[0] == hashes[1]
 
 
@@ -292,7 +292,7 @@ def test_board_builds_no_commit() -> None:
             raise UsageError(f"{subject} works on this machine only")
 
     commits = message.Commits({}, "r", "sha1", "p", (), {}, "checkout", "suite.toml", None, Which())  # type: ignore[arg-type]
-    task = message.Task("ab", 1, "t", "me", {}, (), None, sought=message.Sought(commits=commits))
+    task = message.Task("ab", "t", "me", {}, (), None, sought=message.Sought(commits=commits))
     message.folder_of(task).mkdir(parents=True)
     with pytest.raises(UsageError, match=r"^a commit, which is built first, works on this machine only"):
         worker_loop._measure(task, Board())  # type: ignore[arg-type]

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from memprof.fleet import membership
+from memprof.fleet import worker_files
 from memprof.fleet.message import PROTOCOL, Sent, Task
 
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(membership, "_LOOK_S", 0.01)
+    monkeypatch.setattr(worker_files, "_LOOK_S", 0.01)
     return tmp_path
 
 
@@ -21,17 +21,18 @@ HELLO = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"  # of
 
 
 def asked(name="m/hello"):
-    return Task("c", 1, "t", "me", {}, (Sent(name, "/there/hello", HELLO, 5),), None)
+    return Task("c", "t", "me", {}, (Sent(name, "/there/hello", HELLO, 5),), None)
 
 
 class Lab:
-    """A scheduler that tells what a test wants."""
+    """A scheduler that tells what a test wants. submitted: what it was asked to have measured. cancelled: the keys of tasks that were taken back."""
 
-    scheduler = SimpleNamespace(identity=None)
+    scheduler = SimpleNamespace(identity=None, get_task_status=None)
 
     def __init__(self, facts=None, desks=None, told=None, status="running"):
         self.desks, self.status = desks, status
-        self.told = told or {"workers": {"tcp://a": {"memprof": facts}, "tcp://b": {"memprof": OFFERED}}}
+        self.told = told if told is not None else {"workers": {"tcp://a": {"memprof": facts}, "tcp://b": {"memprof": OFFERED}}}
+        self.submitted, self.cancelled = [], []
 
     def sync(self, call, **words):
         return self.told
@@ -39,8 +40,16 @@ class Lab:
     def get_metadata(self, keys, default):
         return self.desks
 
+    def set_metadata(self, keys, value):
+        self.desk = value
+
+    def submit(self, function, data, **words):
+        future = SimpleNamespace(key=words["key"], status="pending", add_done_callback=lambda call: None)
+        self.submitted.append(SimpleNamespace(future=future, **words))
+        return future
+
     def cancel(self, futures, force):
-        self.cancelled = futures
+        self.cancelled += [future.key for future in futures]
 
 
 OFFERED = {"place": "here", "host": "b", "machine": "b", "labels": {}, "protocol": PROTOCOL, "version": "1"}

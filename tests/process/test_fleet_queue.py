@@ -1,0 +1,127 @@
+"""Dask's queue with memprof's comparisons in it: a real scheduler, and workers whose places make their runs up."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import threading
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+import pytest
+from support import sample_runs
+from support.fleets import fleet, until
+from support.manual import ROOT
+
+if importlib.util.find_spec("distributed") is None:  # it takes half a second to import, in each worker
+    pytest.skip("distributed is not installed", allow_module_level=True)
+
+from memprof.campaign.progress import Silent
+from memprof.fleet import scheduler
+from memprof.fleet.message import Task
+from memprof.fleet.payload import Comparison
+from memprof.fleet.scheduler_client import Desk
+from memprof.records import store
+
+
+@pytest.fixture
+def lab(tmp_path):
+    with fleet(tmp_path) as made:
+        yield made
+
+
+@contextmanager
+def places(lab, count, runs, seconds):
+    """A process that offers so many places."""
+    words = [sys.executable, str(ROOT / "ci/bench/made_places.py"), lab.address, str(count), str(runs), str(seconds)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        for _ in range(count + 1):  # that it waits for the scheduler is said first
+            process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def comparisons(count, runs, name="m"):
+    model = sample_runs.run().job.model
+    return [
+        Comparison(Task(f"{name}{number}", f"{name}{number}", "me", {}, (), replace(model, name=f"{name}{number}")), frozenset(), 1.0, runs)
+        for number in range(count)
+    ]
+
+
+def test_queued_comparisons_survive_worker_death(lab):
+    asked, kept = comparisons(1000, 1), []
+    with scheduler.connected(lab.address, pytest.fail) as client, places(lab, 10, 1, 0.02) as first, places(lab, 10, 1, 0.02):
+        desk, seen = Desk(client, asked, Silent(), kept.append), set()
+        for run in desk.runs():
+            seen.add(run.attempt.place)
+            if len(seen) == 20:
+                first.kill()  # each of its workers has many more in its queue
+
+    runs = [store.decode(line, "a run") for line in kept]
+    assert not desk.failed
+    standing = Counter(run.job.model.name for run in runs if not run.attempt.number > 1)
+    again = {run.job.model.name for run in runs if run.attempt.number > 1}
+    assert standing.keys() | again == {one.task.title for one in asked}
+    assert set(standing.values()) == {1} and len(runs) == 1000 + desk.aside
+    assert len(seen) == 20
+
+
+def test_joining_machine_takes_queued_comparisons(lab):
+    with scheduler.connected(lab.address, pytest.fail) as client, ExitStack() as stack:
+        stack.enter_context(places(lab, 1, 1, 0.3))
+        at = []
+        for run in Desk(client, comparisons(60, 1), Silent(), lambda line: None).runs():
+            if not at:
+                stack.enter_context(places(lab, 1, 1, 0.3))
+            at.append(run.attempt.place)
+
+    assert len(at) == 60 and min(Counter(at).values()) >= 5 and len(set(at)) == 2
+
+
+def test_later_desk_goes_first(lab):
+    order, joined = [], threading.Event()
+
+    def campaign(name, count, address):
+        with scheduler.connected(address, pytest.fail) as client:
+            for number, _ in enumerate(Desk(client, comparisons(count, 1, name), Silent(), lambda line: None).runs(), 1):
+                order.append(name)
+                if name == "early" and number == 4:
+                    joined.set()
+
+    with places(lab, 1, 1, 0.25):
+        desks = [threading.Thread(target=campaign, args=(name, count, lab.address)) for name, count in (("early", 30), ("late", 4))]
+        desks[0].start()
+        until(joined.is_set)
+        desks[1].start()
+        for desk in desks:
+            desk.join(120)
+
+    assert Counter(order) == {"early": 30, "late": 4}
+    first = order.index("late")
+    assert order[first : first + 4] == ["late"] * 4 and order[-1] == "early", "the later desk has first as many as the other had had"
+
+
+def test_comparison_goes_to_machine_with_its_label(lab):
+    asked = [
+        replace(one, needs=frozenset({("place", f"made{number % 2}")}) if number < 4 else frozenset())
+        for number, one in enumerate(comparisons(8, 2))
+    ]
+    with scheduler.connected(lab.address, pytest.fail) as client, places(lab, 3, 2, 0.05):
+        runs = list(Desk(client, asked, Silent(), lambda line: None).runs())
+
+    assert Counter(run.job.model.name for run in runs) == dict.fromkeys((one.task.title for one in asked), 2)
+    at = {run.job.model.name: run.attempt.place for run in runs}
+    assert [at[f"m{number}"] for number in range(4)] == [f"made{number % 2} of nowhere" for number in range(4)]
+    assert len({(run.job.model.name, run.attempt.place) for run in runs}) == 8
+
+
+def test_stopped_desk_leaves_nothing_queued(lab):
+    kept = []
+    with scheduler.connected(lab.address, pytest.fail) as client, places(lab, 1, 1, 0.2):
+        runs = list(Desk(client, comparisons(50, 1), Silent(), kept.append, stop=lambda: len(kept) >= 2).runs())
+        until(lambda: not any(client.processing().values()))
+
+    assert 2 <= len(runs) == len(kept) < 50
