@@ -26,7 +26,7 @@ from ..records.types import Run
 from ..subjects.order import Order
 from .conversion import converted
 from .progress import Progress
-from .recorder_client import ask, message, signed
+from .recorder_client import ask, message
 
 _PATIENCE_S = 600  # as long as a job may take by default
 _MOST_FILES = 5
@@ -131,7 +131,7 @@ class _Side:
 
     def _follow(self, number: int, text: Message) -> None:
         try:
-            run, line = ask(
+            self._results[number] = run, _ = ask(
                 self._order.job,
                 text,
                 self._token,
@@ -141,7 +141,6 @@ class _Side:
                 place=self._order.place,
                 recorder=self._order.recorder,
             )
-            self._results[number] = signed(run, line)
             if not run.outcome.ok:
                 self._all_here.abort()
         except _Gone:

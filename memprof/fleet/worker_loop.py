@@ -221,9 +221,9 @@ def _send(outputs: Path) -> None:
 
 
 def _as_asked(run: Run, task: Task, folder: Path, count: int) -> Run:
-    """The Run with the desk's names for the files, and with its attempt. It has no signature: only the desk's own would say anything there."""
+    """The Run with the desk's names for the files, and with its attempt."""
     attempt = Attempt(task.comparison, task.attempt, count, kind=task.kind)
-    return replace(run, job=_named(run.job, task, folder), attempt=attempt, signature=None)
+    return replace(run, job=_named(run.job, task, folder), attempt=attempt)
 
 
 def _named(job: Job, task: Task, folder: Path) -> Job:
