@@ -25,7 +25,7 @@ from ..subjects.orders import offset
 from .conversion import converted
 from .load_generator import Driving, check_free
 from .progress import Progress
-from .recorder_client import ask, input_copy, message, signed
+from .recorder_client import ask, input_copy, message
 
 _COOLING_S, _COOLING_STEP_S = 1800, 2
 
@@ -93,7 +93,6 @@ def measure(
             if hints or conditions:
                 run = replace(run, outcome=replace(run.outcome, hints=hints), conditions=conditions)
                 line = store.encode(run)
-            run, line = signed(run, line)
             try:
                 keep(line)
             finally:

@@ -21,7 +21,7 @@ from ..programs import native
 from ..recording import order as recorder_order
 from ..recording.fold import Fold, Notice
 from ..recording.order import Header, Hold, Message, Start
-from ..records import signing, store
+from ..records import store
 from ..records.types import SCHEMA, STARTUP, Job, Outcome, Run
 from ..subjects.order import Order, intervals
 from ..subjects.values import parse_cpus
@@ -161,15 +161,6 @@ def _tell(process: Started, text: bytes) -> None:
     with suppress(OSError, ValueError):
         process.stdin.write(text)
         process.stdin.flush()
-
-
-def signed(run: Run, line: bytes) -> tuple[Run, bytes]:
-    """The Run and its line with this user's signature, where a key can be kept."""
-    signature = signing.signature(run.job)
-    if signature is None:
-        return run, line
-    body = line.rstrip(b"\n").removesuffix(b"}").removesuffix(b',"signature":null')  # the last field: the recorder leaves it out
-    return replace(run, signature=signature), body + b',"signature":"%s"}\n' % signature.encode()
 
 
 def without_recorder(job: Job, started_ns: int, outcome: Outcome, place: Place = HERE) -> tuple[Run, bytes]:

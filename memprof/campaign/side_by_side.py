@@ -27,7 +27,7 @@ from ..subjects.order import Order
 from .campaign import cooled
 from .conversion import converted
 from .progress import Progress
-from .recorder_client import ask, message, signed
+from .recorder_client import ask, message
 
 _PATIENCE_S = 600  # as long as a job may take by default
 _MOST_FILES = 5
@@ -133,7 +133,7 @@ class _Side:
 
     def _follow(self, number: int, text: Message) -> None:
         try:
-            run, line = ask(
+            self._results[number] = run, _ = ask(
                 self._order.job,
                 text,
                 self._token,
@@ -143,7 +143,6 @@ class _Side:
                 place=self._order.place,
                 recorder=self._order.recorder,
             )
-            self._results[number] = signed(run, line)
             if not run.outcome.ok:
                 self._all_here.abort()
         except _Gone:

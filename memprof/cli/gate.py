@@ -80,7 +80,7 @@ _FORMATS = ("markdown", "json", "junit", "github")
     is_flag=True,
     help="Measure a variant with a known 5% more, and unchanged: the gate must see the first and stay silent on the second.",
 )
-@click.option("--trust-runs", is_flag=True, help="With --confirm or --prove: also measure runs again that memprof did not write here.")
+@click.option("--trust-runs", is_flag=True, help="With --confirm or --prove: execute what the runs file names, to measure it again.")
 @place_options
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="The file for runs that are measured now.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--format", "form", type=click.Choice(_FORMATS), help="The form of the report.  [default: markdown]")

@@ -23,7 +23,7 @@ def command(files: tuple[str, ...], output: str, as_json: bool) -> None:
     """Put runs files together: the parts of a suite that were measured with --shard, or by several machines.
 
     A run that two files hold is kept once. Different runs of the same job in two files are refused, and so are two models of one name. Each line is
-    kept as it is, and its signature with it.
+    kept as it is.
     """
     import json
 

@@ -59,7 +59,6 @@ Examples:
     machines_option,
     click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here. --append needs this file."),
     click.option("--append", is_flag=True, help="Go on with the search in an existing -o file."),
-    click.option("--trust-runs", is_flag=True, help="With --append: also try settings from runs that memprof did not write here."),
     click.option("--plot", "picture", metavar="FILE", help="Draw the front: .png, .svg or .pdf."),
 )
 def command(
@@ -97,7 +96,6 @@ def _request(
     time_: str,
     tries: tuple[str, ...],
     tolerance: float,
-    trust_runs: bool,
     fleet: Machines | None,
 ) -> TuneRequest:
     from ..subjects.values import parse_pair, parse_threads
@@ -112,4 +110,4 @@ def _request(
         if suite.threads:
             raise UsageError("--threads and --try threads say the same: give one")
         suite = replace(suite, threads=parse_threads(",".join(values.pop(THREADS))))
-    return TuneRequest(suite, goal, values, tolerance, parse_duration_ns(time_), trust_runs, fleet)
+    return TuneRequest(suite, goal, values, tolerance, parse_duration_ns(time_), fleet)

@@ -179,8 +179,7 @@ def _run(orders: list[Order], task: Task, folder: Path) -> int:
             raise _Lost(run.outcome.message)
         if sought.outputs:
             run = outputs.compared(run, run.job.variant == orders[0].job.variant)
-        # It has no signature: only the desk's own would say anything there.
-        _tell(run=store.encode(replace(run, job=_named(run.job, task, folder), signature=None)).decode())
+        _tell(run=store.encode(replace(run, job=_named(run.job, task, folder))).decode())
     if sought.outputs == "sent":
         _send(outputs.reference)
     return len(orders)

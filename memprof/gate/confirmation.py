@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -11,9 +12,9 @@ from ..campaign import campaign
 from ..campaign.progress import Progress
 from ..campaign.runs_writer import keeping
 from ..places.place import HERE
-from ..records import metrics, signing, summary
+from ..records import metrics, summary
 from ..records.summary import Place, Row
-from ..records.types import PEAK, JobSide, Run
+from ..records.types import PEAK, Job, JobSide, Run
 from ..subjects.order import Order
 from ..subjects.orders import plan
 from ..subjects.suite import Suite, Variant
@@ -62,6 +63,18 @@ def orders_again(runs: Sequence[Run], place: Place) -> tuple[Order, ...]:
         raise InputError(f"{job.model.path} is not the file any more that was measured: it cannot be measured again")
     same = {name: getattr(job, name) for name in ("interval_ns", "iterations_interval_ns", "version")}
     return tuple(replace(order, job=replace(order.job, **same)) for order in orders)
+
+
+def execution_words(job: Job) -> str:
+    """The program or the runtime, interpreter, variables and knobs that a Job would be measured with again, for people; no letter of it can act on
+    a terminal."""
+    if job.argv:
+        words = [f"program {shlex.join(job.argv)}", f"folder {job.cwd or 'the current one'}"]
+    else:
+        words = [f"runtime {job.runtime}", f"interpreter {job.python or 'none'}"]
+    words += [f"{name}={value}" if value is not None else f"{name} unset" for name, value in job.env.items()] or ["no variables"]
+    words += [f"knob {name}={value}" for name, value in job.knobs.items()]
+    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in ", ".join(words))
 
 
 def _runs_of(runs: Sequence[Run], place: Place) -> list[Run]:
@@ -158,7 +171,7 @@ class Checks:
         self.progress.say(f"{', '.join(map(str, filter(None, (place.model, place.heading, place.threads))))}: {purpose}")
         if self.request.heads:
             job = _runs_of(self.known.head.from_runs, place)[0].job
-            self.progress.say(f"as the runs file says: {signing.described(job)}")
+            self.progress.say(f"as the runs file says: {execution_words(job)}")
 
     def _measure(self, orders: Mapping[JobSide, Sequence[Order]]) -> dict[JobSide, Entry]:
         """The entries of the sides that have orders."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..base.errors import InputError, UsageError
 from ..base.units import counted
 from ..laws import coefficients
-from ..records import signing, store, summary
+from ..records import store, summary
 from ..records.summary import Place
 from ..verdicts import acknowledgements, baseline, budgets, growth_limits, input_files, verdicts
 from ..verdicts.baseline import DEFAULT_METRICS, Entry, Side
@@ -193,7 +193,16 @@ def _known(request: GateRequest, names: Sequence[str], limits: Sequence[Budget],
         return orders_again(head.from_runs, place) if side == HEAD else ()
 
     head = baseline.load(request.heads, names)
-    if (request.confirm or request.prove) and not request.trust_runs:
-        signing.refuse_strangers(head.from_runs, "--confirm" if request.confirm else "--prove")
+    if (request.confirm or request.prove) and not request.trust_runs and head.from_runs:
+        raise InputError(_untrusted(head.from_runs[0], "--confirm" if request.confirm else "--prove"))
     title = f"{', '.join(map(str, request.heads))} against {request.base or request.budgets}"
     yield Known(title, base, head, again, growth=growth_limits.of_runs(head.from_runs))
+
+
+def _untrusted(run: Run, option: str) -> str:
+    """Why a Run from a file is not measured again: a runs file is data, and to measure what it names is to execute it."""
+    from .confirmation import execution_words
+
+    job = run.job
+    words = f"{option} executes what the runs file names for {job.model.name}, {job.heading}: {execution_words(job)}"
+    return f"{words}; if you trust the file, say so with --trust-runs"

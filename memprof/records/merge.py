@@ -1,6 +1,6 @@
 """Several runs files as one: every line checked and kept as it is, runs that two files have taken once, and what contradicts itself refused.
 
-Lines are read one at a time, so files may be larger than memory. A signature stays valid, because its line stays as it is.
+Lines are read one at a time, so files may be larger than memory.
 """
 
 from __future__ import annotations

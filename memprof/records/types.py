@@ -14,7 +14,7 @@ from ..base.units import counted, format_bytes
 
 # The version of a line of a runs file, in its first field, "memprof".
 #   1   2026-11   the first
-#       since then, all of it optional, so that files without it are read as before: signature; conditions; Mark.rss_peak_high_bytes and
+#       since then, all of it optional, so that files without it are read as before: conditions; Mark.rss_peak_high_bytes and
 #       Timeline.rss_max_high_bytes (bounds of the sum of several processes); Value.note, with no value beside it; Outcome.out_of_memory
 #       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
 #       no_swap; Mark.units, Run.work and Job.use (memory by units of work); Run.attempt (of a fleet); Job.sessions, processes, release, drive,
@@ -526,8 +526,6 @@ class Run:
     work: tuple[Work, ...] = ()
     attempt: Attempt | None = None  # None unless a fleet measured it
     search: Search | None = None  # None unless `memprof scale` was asked for more than a law, or knew more than its runs tell
-    # Of the job, by the memprof that measured it (see memprof.records.signing); it says nothing about the figures.
-    signature: str | None = field(default=None, compare=False, repr=False)
 
     @property
     def imported(self) -> bool:

@@ -25,8 +25,8 @@ class TuneRequest:
     suite: of one model in a runtime, or of a program, with what holds for all trials; its thread counts are searched over, the first being the
     default's. tries: values to try by knob, in place of those that the knob names; by `env.NAME`, of a variable; or by NAME, in place of `{NAME}`
     among a program's words. tolerance: by how much outputs may differ from the default's, relative to the
-    largest, and still count as the same. time_ns: how long the search may take, verification included. trust_runs: settings of earlier runs may be
-    tried again, whoever wrote them. fleet: the machines to measure on, in place of the suite's place.
+    largest, and still count as the same. time_ns: how long the search may take, verification included.
+    fleet: the machines to measure on, in place of the suite's place.
     """
 
     suite: Suite
@@ -34,7 +34,6 @@ class TuneRequest:
     tries: Mapping[str, Sequence[str]] = field(default_factory=dict)
     tolerance: float = 1e-3
     time_ns: int = 600 * 1000 * MS
-    trust_runs: bool = False
     fleet: Machines | None = None
 
     @property

@@ -23,7 +23,7 @@ from ..fleet.message import Sought
 from ..fleet.payload import Asked
 from ..fleet.search_client import Machines
 from ..models import inputs
-from ..records import metrics, signing, store
+from ..records import metrics, store
 from ..records.summary import timed_phase
 from ..records.types import COMMAND, EXECUTE, PEAK, RUN, Run
 from ..subjects.order import Order
@@ -76,14 +76,14 @@ class _Tuner:
     def run(self, earlier: Sequence[Run]) -> Tuned:
         if assumed := self._default.assumed:
             self._progress.say(f"{self._model.name}: {inputs.remark(assumed, Path(self._model.path))}")
-        if not self._request.trust_runs:
-            signing.refuse_strangers(earlier, "--append")
         for run in earlier:
             self._check_machine(run)
-            self._take_up(run)
+        left_out = sum(not self._take_up(run) for run in earlier)
+        if left_out:
+            self._progress.say(f"{counted(left_out, 'run')} of the -o file left out: their settings are none that this search tries")
         if (sentence := self._sentences.get(DEFAULT)) is not None:
             raise InputError(f"the default settings fail in the -o file: {sentence}; name another")
-        if earlier:
+        if self._search.trials:
             self._progress.say(f"going on after {counted(len(self._search.trials), 'trial')}")
         with scratch("tune") as work:
             self._outputs = Outputs(work.folder / "outputs.npz", work.folder / "default.npz")
@@ -211,10 +211,14 @@ class _Tuner:
                     f"{run.machine.name} has {self._subject.name} {version}, and a machine before it {self._version}: install one"
                 )
 
-    def _take_up(self, run: Run) -> None:
+    def _take_up(self, run: Run) -> bool:
+        """Take an earlier Run as a trial. False if it has settings that this search does not try: a runs file must not name what is executed."""
         settings = self._subject.settings_of(run)
+        if any(value not in self._subject.candidates.get(name, ()) for name, value in settings):
+            return False
         if not run.job.verifies:
             self._note(settings, run)
+        return True
 
     def _note(self, settings: Settings, run: Run | str) -> None:
         """Take a trial; one that the fleet gave up is a sentence, and failed."""

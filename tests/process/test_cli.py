@@ -221,8 +221,7 @@ def test_home_unwritable_uses_temporary_folder(memprof, scenario, tmp_path):
     assert done.returncode == 0, done.stderr
     (own,) = (tmp_path / "tmp").iterdir()
     assert own.name == f"memprof-{os.geteuid()}" and own.stat().st_mode & 0o077 == 0
-    assert list((own / ".cache/recorder").glob("*.zip")) and (own / "state/key").exists()
-    assert package.load(tmp_path / "new.jsonl")[0].signature
+    assert list((own / ".cache/recorder").glob("*.zip"))
 
     own.chmod(0o755)  # as somebody else might have made it
     refused = memprof(*words[:-1], "other.jsonl", env=environment)

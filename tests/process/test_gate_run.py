@@ -96,7 +96,7 @@ def test_confirm_clears_unrepeated_regression(memprof, suite, tmp_path):
     (tmp_path / "head.jsonl").write_bytes(b"".join(map(store.encode, raised)))
 
     assert memprof("gate", "head.jsonl", "--baseline", "base.jsonl").returncode == 1
-    done = memprof("gate", "head.jsonl", "--baseline", "base.jsonl", "--confirm", "-o", "new.jsonl", "--json")
+    done = memprof("gate", "head.jsonl", "--baseline", "base.jsonl", "--confirm", "-o", "new.jsonl", "--json", "--trust-runs")
 
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
@@ -108,7 +108,7 @@ def test_confirm_clears_unrepeated_regression(memprof, suite, tmp_path):
 def test_prove_reports_blind_gate(memprof, suite, tmp_path):
     memprof("run", "--suite", "suite.toml", "-o", "base.jsonl")
 
-    done = memprof("gate", "base.jsonl", "--baseline", "base.jsonl", "--prove", "--threshold", "20%", "-o", "new.jsonl")
+    done = memprof("gate", "base.jsonl", "--baseline", "base.jsonl", "--prove", "--threshold", "20%", "-o", "new.jsonl", "--trust-runs")
 
     assert done.returncode == 3, done.stderr
     assert "were NOT seen; the same build measured twice was silent" in done.stdout

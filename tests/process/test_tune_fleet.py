@@ -101,7 +101,7 @@ def tuned(fleet, progress, earlier=(), **words):
     settings, others = apart(words)
     fixed = {**dict(word.split("=") for word in COMMON[1::2]), "idle": "a", "bad": "no", "slow": "no"}
     tries = {"copies": ["2", "1"], "rounding": ["half"]}
-    request = TuneRequest(one("model.bin", "./mine.py", set=fixed, **settings), tries=tries, fleet=fleet, trust_runs=True, **others)
+    request = TuneRequest(one("model.bin", "./mine.py", set=fixed, **settings), tries=tries, fleet=fleet, **others)
     lines: list[bytes] = []
     return tuner.tune(request, progress, lines.append, earlier), lines
 
