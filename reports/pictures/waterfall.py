@@ -15,7 +15,7 @@ from memprof.records.metrics import BYTES
 from ..fills import Fill
 from ..tables.explain import FILLS, headline, lead, short, title, warned
 from ..tables.grid import choose_unit, number
-from . import lettering, placing, style
+from . import lettering, style
 from .sheet import Entry, Sheet
 
 _TRANSIENT = Fill("#FFFFFF", "....", "#333333")
@@ -88,7 +88,7 @@ def _stack(axes: Axes, place: int, phase: Phase, names: Sequence[str], unit: flo
         axes.barh(place, size, 0.72, left=left, **FILLS[name].words())
         text = number(size)
         if size * inches > lettering.width(text, style.SMALL) + 0.1:
-            axes.text(left + size / 2, place, text, ha="center", va="center", size=style.SMALL, bbox=placing.backing())
+            axes.text(left + size / 2, place, text, ha="center", va="center", size=style.SMALL, bbox=style.backing())
         left += size
     if above:
         axes.barh(place, above / unit, 0.72, left=left, **{**_TRANSIENT.words(), "linestyle": "--"})

@@ -410,11 +410,11 @@ def test_timeline_unknown_phase():
         timeline.render([run()], phases=["PREPAR"])
 
 
-def test_overlay_letters_and_phase_strip():
+def test_overlay_peaks_and_phase_strip():
     figure = drawn_once("overlay")
 
     said = words(figure)
-    assert {"A", "B", "C", "D", "A 270.2", "D 273.2"} <= set(said)
+    assert {"peak (MiB)", "a, 1 thread", "b, 2 threads", "270.2", "273.2"} <= set(said)
     assert len(figure.axes) == 2
     assert sum(len(line.get_xydata()) > 1 for line in figure.axes[0].lines if line.get_transform() == figure.axes[0].transData) == 4
 
@@ -525,28 +525,22 @@ def test_tradeoff_logarithmic_axis():
     assert "logarithmic" in axes.get_ylabel()
 
 
-@given(st.lists(st.tuples(st.floats(0.5, 8.5), st.floats(0.3, 4.0)), min_size=1, max_size=14))
-def test_labels_beside_points_without_overlap(spots):
-    area = (0.0, 0.0, 9.0, 4.3)
-    placed = placing.beside(spots, [(1.1, 0.14)] * len(spots), area)
-
-    if placed is not None:
-        points = [(x - 0.05, y - 0.05, x + 0.05, y + 0.05) for x, y in spots]
-        assert not any(placing.overlap(box, other) for box, other in itertools.combinations(placed, 2))
-        assert not any(placing.overlap(box, point) for box in placed for point in points)
-        assert all(box[0] >= 0 and box[1] >= 0 and box[2] <= 9 and box[3] <= 4.3 for box in placed)
-        for index, (spot, box) in enumerate(zip(spots, placed, strict=True)):
-            for (x, y), (u, v) in [line] if (line := placing.leader(spot, box)) else []:
-                on_it = [(x + (u - x) * step / 99, y + (v - y) * step / 99) for step in range(100)]
-                others = [other for place, other in enumerate(placed) if place != index]
-                assert not any(a < p < c and b < q < d for a, b, c, d in others for p, q in on_it), "a line runs through a label"
-
-
 def test_tradeoff_crowded_points_numbered():
     figure = tradeoff.render([run(f"a variant with a rather long name, number {index}") for index in range(40)])
 
     said = words(figure)
     assert any(text.startswith("17  ") and "number 16" in text for text in said)
+    assert "1–40" in said
+
+
+def test_tradeoff_names_beside_points():
+    figure = tradeoff.render([run("small"), run("large", extra_mib=200)])
+
+    axes = figure.axes[0]
+    places = {text.get_text(): axes.transAxes.transform(text.get_position())[0] for text in axes.texts}
+    spots = axes.transData.transform([(270, 22), (470, 22)])[:, 0]
+    assert places["small"] > spots[0]
+    assert places["large"] > places["small"]
 
 
 def dots(axes):
