@@ -315,17 +315,21 @@ def test_columns_match_store(rows):
         assert list(getattr(plain, name)) == getattr(fast, name).tolist()
 
 
-@given(samples, st.integers(1, 40))
-def test_thinning_keeps_maxima_and_ends(rows, buckets):
+@given(samples, st.integers(1, 40), st.integers(0, 300))
+def test_thinning_keeps_maxima_and_ends(rows, buckets, cut):
     whole = columns_of.columns(packed(rows))
-    few = columns_of.thin(whole, buckets)
+    middle, end = int(whole.t_ns[min(cut, len(whole) - 1)]), int(whole.t_ns[-1])
+    phases = [(0, middle), (middle + 1, end)]
+    few = columns_of.thin(whole, buckets, phases)
 
-    assert len(few) <= max(5 * buckets + 2, 1) or len(few) == len(whole)
+    assert len(few) <= max(5 * buckets + 4, 1) or len(few) == len(whole)
     assert set(zip(few.t_ns.tolist(), few.rss.tolist(), strict=True)) <= set(zip(whole.t_ns.tolist(), whole.rss.tolist(), strict=True))
     assert (few.t_ns[0], few.t_ns[-1]) == (whole.t_ns[0], whole.t_ns[-1])
     assert few.rss.min() == whole.rss.min()
     for name in ("rss", "anon", "file", "vms"):
         assert getattr(few, name).max() == getattr(whole, name).max()
+    for phase in phases:
+        assert few.between(*phase).rss.max(initial=-1) == whole.between(*phase).rss.max(initial=-1)
 
 
 def test_timeline_damaged():
