@@ -566,19 +566,24 @@ def test_spread_counts_failed_repeats():
     assert {"270.5  (2 repeats, ✗ 1)", "✗ none succeeded"} <= set(words(spread.render(made)))
 
 
-@given(st.lists(st.floats(0, 5), min_size=1, max_size=60))
-def test_swarm_hides_no_dots(places):
-    offsets = spread.swarm(places, 0.1)
-
-    for (x, u), (y, v) in itertools.combinations(zip(places, offsets, strict=True), 2):
-        assert abs(x - y) >= 0.1 or abs(u - v) >= 0.099
+def heights(axes):
+    (line,) = [line for line in axes.lines if line.get_marker() == "o"]
+    return line.get_ydata().tolist()
 
 
-def test_spread_identical_repeats():
+def test_spread_repeats_in_order_from_top():
     figure = spread.render(runs("a", (0, 0, 0, 0)))
 
     assert dots(figure.axes[1]) == [[0, 0, 0, 0]]
-    assert len({line.get_ydata()[0] for line in figure.axes[1].lines if line.get_marker() == "o"}) == 1
+    for axes in figure.axes:
+        assert heights(axes) == sorted(set(heights(axes)))
+        assert axes.yaxis_inverted()
+
+
+def test_spread_many_repeats_stay_in_row():
+    figure = spread.render(runs("a", range(200)))
+
+    assert -0.5 < min(heights(figure.axes[0])) < max(heights(figure.axes[0])) < 0.5
 
 
 @pytest.mark.parametrize("text", ["onnxruntime, optimization=all, AVATAR", "MODEL_LOAD", "148.6 ✗", "WWWW iiii", "привет ü", "e\u0301"])
