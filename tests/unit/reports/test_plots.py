@@ -613,6 +613,7 @@ def test_text_shortened_stays_distinct():
 
     assert len(set(lettering.distinct([*names, *same_but_for_more_than_fits], 2.0))) == 5
     assert lettering.distinct(["short", "short"], 2.0) == ["short", "short"]
+    assert lettering.distinct(["a\nb", "a b"], 2.0) == ["a b #1", "a b #2"]
 
 
 def test_letters_without_font_named(tmp_path, monkeypatch):
