@@ -62,10 +62,11 @@ def columns(timeline: Timeline, called: str = "a timeline") -> Columns:
     return Columns(*(numpy.cumsum(column, dtype=numpy.int64) for column in steps))
 
 
-def thin(rows: Columns, buckets: int) -> Columns:
+def thin(rows: Columns, buckets: int, phases: Sequence[tuple[int, int]] = ()) -> Columns:
     """At most five rows for each of `buckets` equal stretches of time, each at the time when it was seen.
 
     The first and last row stay. Of each stretch the rows stay that have its largest and smallest RSS, and its largest other columns.
+    phases: the begin and end of each in ns. The row with the largest RSS of each phase stays too.
     """
     if len(rows) <= 5 * buckets:
         return rows
@@ -73,7 +74,9 @@ def thin(rows: Columns, buckets: int) -> Columns:
     bucket = (rows.t_ns - rows.t_ns[0]) * buckets // (span + 1)
     starts = numpy.flatnonzero(numpy.diff(bucket, prepend=-1))
     extremes = [_highest(column, starts) for column in (rows.rss, -rows.rss, rows.anon, rows.file, rows.vms)]
-    chosen = numpy.unique(numpy.concatenate([*extremes, numpy.array([0, len(rows) - 1])]))
+    limits = [numpy.searchsorted(rows.t_ns, [begin_ns, end_ns + 1]) for begin_ns, end_ns in phases]
+    highest = [first + int(rows.rss[first:last].argmax()) for first, last in limits if last > first]
+    chosen = numpy.unique(numpy.concatenate([*extremes, numpy.array([0, len(rows) - 1, *highest])]))
     return Columns(rows.t_ns[chosen], rows.rss[chosen], rows.file[chosen], rows.vms[chosen])
 
 

@@ -21,6 +21,7 @@ import msgspec
 from markupsafe import Markup
 
 from memprof.base.files import check_target
+from memprof.base.units import format_bytes
 
 _WEB = "memprof.reports.web"
 _SHARED = ("base.html", "words.html")
@@ -41,11 +42,10 @@ def render(
     style = files(package).joinpath(f"{name}.css")
     styles = [*(asset(_WEB, part) for part in _STYLES), style.read_text(encoding="utf-8") if style.is_file() else ""]
     scripts = [*(asset(_WEB, part) for part in _SCRIPTS), asset(package, f"{name}.js")]
-    templates = {**{part: asset(_WEB, part) for part in _SHARED}, name: asset(package, f"{name}.html")}
-    environment = jinja2.Environment(
-        loader=jinja2.DictLoader(templates), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template(name).render(
+    loader = jinja2.FunctionLoader(lambda part: asset(_WEB if part in _SHARED else package, part))
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["size"] = format_bytes
+    return environment.get_template(f"{name}.html").render(
         policy=_policy(scripts),
         style=Markup("".join(styles)),
         scripts=[Markup(script) for script in scripts],

@@ -24,7 +24,7 @@ from memprof.heap.frames import By
 from memprof.heap.profile import HeapProfile, Snapshot, TimeUnit
 from memprof.records.metrics import BYTES
 
-from ..pictures import lettering, placing, style
+from ..pictures import lettering, style
 from ..pictures.sheet import Entry, PhaseName, Sheet, phase_name, phase_names_width
 from ..pictures.style import Fill
 from ..tables.grid import Unit, choose_unit, number
@@ -263,7 +263,7 @@ def _mark_peak(axes: Axes, profile: HeapProfile, time: Unit, unit: Unit) -> None
     middle = min(max(x, left + half * 1.05), right - half * 1.05)
     axes.annotate(
         text, (middle, level), (0, 5), textcoords="offset points", ha="center", va="bottom", size=style.SMALL, weight="bold", zorder=7,
-        bbox=placing.backing(),
+        bbox=style.backing(),
     )  # fmt: skip
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
 from memprof.base.errors import InputError
 from memprof.base.terminal_text import plain
 from memprof.explain.records import Explanation
@@ -21,11 +19,12 @@ from memprof.records.types import Run
 
 from .. import standalone
 from ..rows import by_model, label_names, labels
+from ..soundness import check as check_figures
 from ..soundness import sound
 from ..standalone import check
-from ..tables import planned, release
+from ..tables import explain, planned, release
 from ..tables.grid import Table
-from . import conditions, drawn, explained, figures, words
+from . import conditions, drawn, figures, words
 
 __all__ = ["check", "render"]
 
@@ -44,11 +43,13 @@ def render(
     """The page of these runs.
 
     warnings: on their files. sources: the files' names. explanations: results of `memprof explain`. plans: of the runs' models, by name.
-    Raises InputError where there is no run, or a run's timeline is damaged.
+    Raises InputError where there is no run, a run's timeline is damaged, or an explanation's figures are none.
     """
     if not runs:
         raise InputError("there is no run to make a page of")
     sound(runs)
+    for explanation in explanations:
+        check_figures(explanation, f"the explanation of {explanation.model.name}")
     runs = _by_place(runs)
     models = by_model(runs)
     laws = _laws(runs)
@@ -74,7 +75,8 @@ def render(
         machines=conditions.machines(runs),
         exactness=words.exactness(runs),
         remarks=words.remarks(runs, warnings),
-        explained=[Markup(explained.page_piece(explanation)) for explanation in explanations],
+        explanations=explanations,
+        explain=explain,
     )
 
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy
-from numpy.typing import NDArray
 
 from memprof.records import metrics, summary
 from memprof.records.types import Mark, Run
 
 from .. import rows as naming
-from ..columns import columns as unpacked
+from ..columns import Array, Columns, columns, thin
 from ..tables import grid
 
 # 16 bytes of the page a row: with these, timelines take about 4 MB of it however many runs there are.
@@ -26,8 +26,6 @@ _ROWS = 240_000
 _MOST_ROWS_A_RUN = 4_000
 _LEAST_ROWS_A_RUN = 40
 _POINTS = 6_000  # iterations drawn as points on the whole page
-
-Numbers = NDArray[numpy.int64]
 
 
 @dataclass(frozen=True)
@@ -138,14 +136,13 @@ def _spread_out(points: list[tuple[int, int, int]], most: int) -> list[tuple[int
 # -- timelines
 
 
-def _trace(run: Run, rows: int) -> Trace:
-    t, rss, file = _within(run, *_unpacked(run))
-    begin_ns = run.marks[0].begin_ns if run.marks else int(t[0]) if len(t) else 0
-    phases = tuple(_phase(mark, t, rss, begin_ns) for mark in run.marks)
-    t, rss, file = _with_marks(run, t, rss, file)
-    kept = thinned(t, rss, file, run.marks, rows)
+def _trace(run: Run, most: int) -> Trace:
+    rows = _until_last_phase(run, columns(run.timeline, f"the timeline of {run.job.heading}, repeat {run.job.repeat},"))
+    begin_ns = run.marks[0].begin_ns if run.marks else int(rows.t_ns[0]) if len(rows) else 0
+    phases = tuple(_phase(mark, rows, begin_ns) for mark in run.marks)
+    rows = thin(_with_marks(run, rows), most // 5, [(mark.begin_ns, mark.end_ns) for mark in run.marks])
     # A sample may precede the first phase by a moment.
-    since = numpy.maximum(t[kept] - begin_ns, 0)
+    since = numpy.maximum(rows.t_ns - begin_ns, 0)
     tick_ns = 1_000 * (1 + int(since[-1]) // (1_000 * (2**32 - 1))) if len(since) else 1_000
     return Trace(
         repeat=run.job.repeat,
@@ -155,40 +152,35 @@ def _trace(run: Run, rows: int) -> Trace:
         phases=phases,
         tick_ns=tick_ns,
         t=_packed(since // tick_ns),
-        rss=_packed(rss[kept] // 1024),
-        file=_packed(file[kept] // 1024),
+        rss=_packed(rows.rss // 1024),
+        file=_packed(rows.file // 1024),
     )
 
 
-def _within(run: Run, t: Numbers, rss: Numbers, file: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+def _until_last_phase(run: Run, rows: Columns) -> Columns:
     """Columns without the samples after the last phase of a run that ended well: the process tearing itself down."""
-    if not run.outcome.ok or not run.marks:
-        return t, rss, file
-    last = int(numpy.searchsorted(t, max(mark.end_ns for mark in run.marks), "right"))
-    return t[:last], rss[:last], file[:last]
+    if not run.outcome.ok or not run.marks or not len(rows):
+        return rows
+    return rows.between(int(rows.t_ns[0]), max(mark.end_ns for mark in run.marks))
 
 
-def _with_marks(run: Run, t: Numbers, rss: Numbers, file: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+def _with_marks(run: Run, rows: Columns) -> Columns:
     """Columns with the child's marks where phases end, and where unpolled phases begin: else lines would run aslant or stop short."""
-    marked = [_row(mark.end_ns, mark) for mark in run.marks]
-    marked += [_row(mark.begin_ns, before) for before, mark in zip(run.marks, run.marks[1:], strict=False) if not mark.interval_ns]
-    rows = numpy.array([row for row in marked if row is not None], dtype=numpy.int64).reshape(-1, 3)
-    if not len(rows):
-        return t, rss, file
-    merged = numpy.concatenate([numpy.stack([t, rss, file], axis=1), rows])
-    t, rss, file = merged[numpy.argsort(merged[:, 0], kind="stable")].T
-    return t, rss, file
+    marked = [(mark.end_ns, mark) for mark in run.marks]
+    marked += [(mark.begin_ns, before) for before, mark in pairwise(run.marks) if not mark.interval_ns]
+    ends = [
+        (t_ns, mark.rss_end_bytes, mark.file_end_bytes + (mark.shmem_end_bytes or 0), mark.vms_end_bytes or 0)
+        for t_ns, mark in marked
+        if mark.rss_end_bytes is not None and mark.file_end_bytes is not None
+    ]
+    samples = numpy.stack([rows.t_ns, rows.rss, rows.file, rows.vms], axis=1)
+    merged = numpy.concatenate([samples, numpy.array(ends, dtype=numpy.int64).reshape(-1, 4)])
+    return Columns(*merged[numpy.argsort(merged[:, 0], kind="stable")].T)
 
 
-def _row(t_ns: int, mark: Mark) -> tuple[int, int, int] | None:
-    if mark.rss_end_bytes is None or mark.file_end_bytes is None:
-        return None
-    return t_ns, mark.rss_end_bytes, mark.file_end_bytes + (mark.shmem_end_bytes or 0)
-
-
-def _phase(mark: Mark, t: Numbers, rss: Numbers, begin_ns: int) -> Phase:
-    first, last = _rows_of(mark, t)
-    at_ns = int(t[first + int(numpy.argmax(rss[first:last]))]) if last > first else (mark.begin_ns + mark.end_ns) // 2
+def _phase(mark: Mark, rows: Columns, begin_ns: int) -> Phase:
+    inside = rows.between(mark.begin_ns, mark.end_ns)
+    at_ns = int(inside.t_ns[inside.rss.argmax()]) if len(inside) else (mark.begin_ns + mark.end_ns) // 2
     return Phase(
         mark.phase,
         mark.begin_ns - begin_ns,
@@ -200,38 +192,5 @@ def _phase(mark: Mark, t: Numbers, rss: Numbers, begin_ns: int) -> Phase:
     )
 
 
-def _rows_of(mark: Mark, t: Numbers) -> tuple[int, int]:
-    return int(numpy.searchsorted(t, mark.begin_ns, "left")), int(numpy.searchsorted(t, mark.end_ns, "right"))
-
-
-def thinned(t: Numbers, rss: Numbers, file: Numbers, marks: Sequence[Mark], most: int) -> Numbers:
-    """The rows to keep, about `most`: of each bucket of neighbours the extremes of RSS, anonymous and file-backed memory.
-
-    The ends stay, and the highest row of each phase, so that no phase loses its maximum to a neighbour in its bucket.
-    """
-    if len(t) <= most:
-        return numpy.arange(len(t))
-    size = -(-4 * len(t) // most)
-    starts = numpy.arange(0, len(t), size)
-    anonymous = rss - file
-    extremes = [starts + numpy.argmax(_buckets(column, size), axis=1) for column in (rss, -rss, anonymous, file)]
-    phases = [first + int(numpy.argmax(rss[first:last])) for first, last in (_rows_of(mark, t) for mark in marks) if last > first]
-    kept = numpy.concatenate([*extremes, numpy.array([0, len(t) - 1, *phases])])
-    rows: Numbers = numpy.unique(numpy.minimum(kept, len(t) - 1))
-    return rows
-
-
-def _buckets(column: Numbers, size: int) -> Numbers:
-    return numpy.pad(column, (0, -len(column) % size), mode="edge").reshape(-1, size)
-
-
-def _unpacked(run: Run) -> tuple[Numbers, Numbers, Numbers]:
-    if not run.timeline.samples:
-        empty = numpy.zeros(0, dtype=numpy.int64)
-        return empty, empty, empty
-    rows = unpacked(run.timeline, f"the timeline of {run.job.heading}, repeat {run.job.repeat},")
-    return rows.t_ns, rows.rss, rows.file
-
-
-def _packed(column: Numbers) -> str:
+def _packed(column: Array) -> str:
     return base64.b64encode(column.astype("<u4").tobytes()).decode()

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from itertools import zip_longest
 from typing import Any
 
 from matplotlib.backends.backend_agg import RendererAgg
@@ -18,6 +17,7 @@ from matplotlib.text import Text
 
 from memprof.base.terminal_text import plain
 
+from .. import short_names
 from .style import BODY, SMALL, families
 
 
@@ -75,21 +75,7 @@ def height(size: float = BODY, lines: int = 1) -> float:
 
 def shortened(text: str, inches: float, size: float = BODY, weight: str = "normal") -> str:
     """Readable text with as much of its middle left out as it takes to fit."""
-    if width(text, size, weight) <= inches + 1e-9:
-        return text
-    keep, low, high = 1, 1, len(text) - 1
-    while low <= high:
-        middle = (low + high) // 2
-        if width(_without_middle(text, middle), size, weight) <= inches:
-            keep, low = middle, middle + 1
-        else:
-            high = middle - 1
-    return _without_middle(text, keep)
-
-
-def _without_middle(text: str, keep: int) -> str:
-    tail = keep // 2
-    return text[: keep - tail] + "…" + (text[-tail:] if tail else "")
+    return short_names.shortened(text, inches, lambda part: width(part, size, weight))
 
 
 def escaped(text: str) -> str:
@@ -103,42 +89,8 @@ def label(text: str, inches: float = 100.0, size: float = BODY, weight: str = "n
 
 
 def distinct(texts: Sequence[str], inches: float, size: float = BODY, weight: str = "normal") -> list[str]:
-    """Different texts, readable, shortened to fit, and different still. Not escaped.
-
-    Texts that differ only in the middle are cut around the difference instead. Where that does not help, they are numbered.
-    """
-    whole = [readable(text) for text in texts]
-    short = [shortened(text, inches, size, weight) for text in whole]
-    for alike in _collisions(short, texts):
-        common = next(place for place, letters in enumerate(zip_longest(*(whole[index] for index in alike))) if len(set(letters)) > 1)
-        for index in alike:
-            short[index] = _from(whole[index], common, inches, size, weight)
-    for alike in _collisions(short, texts):
-        for place, index in enumerate(alike, 1):
-            mark = f" #{place}"
-            short[index] = shortened(whole[index], inches - width(mark, size, weight), size, weight) + mark
-    return short
-
-
-def _collisions(short: Sequence[str], texts: Sequence[str]) -> list[list[int]]:
-    """The places of different texts that came out the same."""
-    places_of: dict[str, list[int]] = {}
-    for index, text in enumerate(short):
-        places_of.setdefault(text, []).append(index)
-    return [places for places in places_of.values() if len({texts[index] for index in places}) > 1]
-
-
-def _from(text: str, common: int, inches: float, size: float, weight: str) -> str:
-    """A text's first word, and then as much as fits from shortly before the place where it differs from others."""
-    head = text.split(" ")[0]
-    head = head if width(head, size, weight) <= inches / 3 else text[:6]
-    start = max(len(head), common - 12)
-    ends = range(len(text), start, -1)
-    return _window(head, text, start, next((end for end in ends if width(_window(head, text, start, end), size, weight) <= inches), start))
-
-
-def _window(head: str, text: str, start: int, end: int) -> str:
-    return head + "…" + text[start:end] + ("…" if end < len(text) else "")
+    """Different texts, readable, shortened to fit, and different still. Not escaped."""
+    return short_names.distinct(texts, inches, lambda part: width(part, size, weight), readable)
 
 
 def wrapped(text: str, inches: float, size: float = SMALL, most: int = 3) -> list[str]:

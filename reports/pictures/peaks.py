@@ -28,7 +28,7 @@ from memprof.records.types import RELEASE, STARTUP, Mark, Run
 from ..columns import Cache, Split, split
 from ..rows import named
 from ..tables.grid import Unit, choose_unit, number
-from . import choosing, lettering, placing, style
+from . import choosing, lettering, style
 from .sheet import Entry, Sheet
 from .style import ANON, FILE, UNSEEN
 
@@ -274,7 +274,7 @@ def _bars(axes: Axes, shown: Mapping[int, Bar], unit: Unit, limit: float) -> Non
     axes.plot([value for value, _ in caps], [row for _, row in caps], color=style.INK, marker="|", markersize=5, linestyle="none")
 
 
-def _outline(boxes: Sequence[placing.Box]) -> Path:
+def _outline(boxes: Sequence[tuple[float, float, float, float]]) -> Path:
     """Boxes (left, bottom, right, top) as one path of five vertices each."""
     corners = [((left, low), (right, low), (right, high), (left, high), (left, low)) for left, low, right, high in boxes]
     codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(boxes)

@@ -21,9 +21,8 @@ from ..tables.grid import Unit, number
 from . import choosing, lettering, style
 from .sheet import Entry, Sheet
 
-_ROW, _TITLES, _TICKS, _GAP, _TEXT = 0.36, 0.26, 0.36, 0.3, 1.5
-_DOT = 0.062  # inches, a point's width
-_ROOM, _HIGHEST_ROW = 0.11, 0.9
+_TITLES, _TICKS, _GAP, _TEXT = 0.26, 0.36, 0.3, 1.5
+_DOT_STEP, _ROOM, _HIGHEST_ROW = 0.062, 0.2, 0.9  # inches
 _MOST_ROWS = 60
 
 
@@ -66,7 +65,7 @@ def _render(runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) ->
     indent = min(2.7, max(lettering.width(lettering.readable(name)) for name in called.values())) + 0.25
     texts = dict(zip(called, lettering.distinct(list(called.values()), indent - 0.25), strict=True))
     several = len({model for model, _, _ in blocks}) > 1
-    rows = [_row_height(indent, strips, units[metric.name]) for _, metric, strips in blocks]
+    rows = [max(min(len(strip.values) * _DOT_STEP + _ROOM, _HIGHEST_ROW) for strip in strips) for _, _, strips in blocks]
     heights = [
         _TITLES + (0.22 if several else 0) + row * len(strips) + _TICKS + 0.1 for row, (_, _, strips) in zip(rows, blocks, strict=True)
     ]
@@ -92,7 +91,10 @@ def _render(runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) ->
 
 
 _LEGEND = (
-    Entry("a repeat", line={"marker": "o", "markersize": 4.5, "color": "#0072B2", "markeredgecolor": "white", "linestyle": "none"}),
+    Entry(
+        "a repeat, the first on top",
+        line={"marker": "o", "markersize": 4.5, "color": "#0072B2", "markeredgecolor": "white", "linestyle": "none"},
+    ),
     Entry("median", line={"marker": "|", "markersize": 11, "markeredgewidth": 1.6, "linestyle": "none"}),
     Entry("the axes do not begin at 0"),
 )
@@ -119,7 +121,7 @@ def _block(
     phase: str,
     unit: Unit,
 ) -> None:
-    wide = _panel_width(indent)
+    wide = (10.0 - indent - _TEXT - 0.15 - _GAP) / 2
     absolute = sheet.axes(indent, top, wide, high * len(strips))
     relative = sheet.axes(indent + wide + _GAP, top, wide, high * len(strips))
     _frame(
@@ -136,13 +138,9 @@ def _block(
         sheet.text(indent - 0.1, middle, lettering.escaped(text), ha="right", va="center")
         median, colour = _summary(strip, unit)
         sheet.text(sheet.width - 0.15, middle, median, ha="right", va="center", size=style.SMALL, color=colour)
-        for axes, limits, values in sides:
+        for axes, _, values in sides:
             if strip.values:
-                _dots(axes, row, values[row], limits, wide, high)
-
-
-def _panel_width(indent: float) -> float:
-    return (10.0 - indent - _TEXT - 0.15 - _GAP) / 2
+                _dots(axes, row, values[row], high)
 
 
 def _side(strips: Sequence[Strip], unit: Unit, relative: bool) -> tuple[tuple[float, float], list[list[float]]]:
@@ -155,21 +153,6 @@ def _side(strips: Sequence[Strip], unit: Unit, relative: bool) -> tuple[tuple[fl
         low = -high
     room = max((high - low) * 0.06, abs(high) * 1e-4, 1e-6)
     return (low - room, high + room), values
-
-
-def _row_height(indent: float, strips: Sequence[Strip], unit: Unit) -> float:
-    """Enough for the widest swarm, within reason."""
-    deepest = 0.0
-    for even in (False, True):
-        limits, values = _side(strips, unit, even)
-        deepest = max(
-            [deepest, *(abs(offset) for strip_values in values for offset in _offsets(strip_values, limits, _panel_width(indent)))]
-        )
-    return min(max(_ROW, 2 * deepest + _DOT + _ROOM), _HIGHEST_ROW)
-
-
-def _offsets(values: Sequence[float], limits: tuple[float, float], wide: float) -> list[float]:
-    return swarm([(value - limits[0]) / (limits[1] - limits[0]) * wide for value in values], _DOT)
 
 
 def _summary(strip: Strip, unit: Unit) -> tuple[str, str]:
@@ -192,30 +175,10 @@ def _frame(axes: Axes, rows: int, title: str, label: str) -> None:
         axes.axhline(edge - 0.5, color=style.FAINT, linewidth=0.6)
 
 
-def _dots(axes: Axes, row: int, values: Sequence[float], limits: tuple[float, float], wide: float, high: float) -> None:
-    offsets = _offsets(values, limits, wide)
-    deepest = max(abs(offset) for offset in offsets)
-    press = min(1.0, (high - _DOT - _ROOM) / 2 / deepest) if deepest else 1.0
-    ys = [row + offset * press / high for offset in offsets]
+def _dots(axes: Axes, row: int, values: Sequence[float], high: float) -> None:
+    """A dot for each repeat, the first on top: dots at the same value do not hide one another, and a drift over the repeats is seen."""
+    step = min(_DOT_STEP, (high - _ROOM) / len(values)) / high
+    ys = [row + (place - (len(values) - 1) / 2) * step for place in range(len(values))]
     axes.vlines(statistics.median(values), row - 0.46, row + 0.46, color=style.INK, linewidth=1.6, zorder=2)
     look = {"marker": "o", "markersize": 4.5, "color": "#0072B2", "markeredgecolor": "white", "markeredgewidth": 0.5}
     axes.plot(values, ys, linestyle="none", zorder=3, **look)  # type: ignore[arg-type]
-
-
-def swarm(places: Sequence[float], size: float) -> list[float]:
-    """How far each dot moves to the side so that none hides another, where dots of this size lie at these places along a line."""
-    offsets = [0.0] * len(places)
-    done: list[int] = []
-    for index in sorted(range(len(places)), key=places.__getitem__):
-        near = [other for other in done[-60:] if places[index] - places[other] < size]
-        step = 0
-        while any(abs(offsets[other] - _step(step) * size) < size * 0.99 for other in near):
-            step += 1
-        offsets[index] = _step(step) * size
-        done.append(index)
-    return offsets
-
-
-def _step(step: int) -> int:
-    """0, 1, -1, 2, -2, ..."""
-    return (step + 1) // 2 * (1 if step % 2 else -1)

@@ -54,6 +54,12 @@ def line(index: int) -> Line:
 
 # -- the look
 
+
+def backing() -> dict[str, Any]:
+    """The box behind text over lines, so that it stays readable (and, unlike an outline, text in an SVG)."""
+    return {"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.75}
+
+
 # Tried in this order for letters that matplotlib's own DejaVu Sans lacks.
 _FALLBACK_FONTS = (
     *("Noto Sans CJK KR", "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans KR", "Noto Sans JP", "Noto Sans SC"),

@@ -24,7 +24,7 @@ from memprof.records.types import PEAK, PHASES, RELEASE, STARTUP, Run
 from ..columns import Cache, Columns, Peak, Span, spans, thin, typical, whole_peak
 from ..rows import named
 from ..tables.grid import Unit, choose_unit, number
-from . import choosing, lettering, placing, style
+from . import choosing, lettering, style
 from .sheet import Entry, PhaseName, Sheet, phase_name
 from .style import ANON, FILE, UNSEEN, Fill, Line
 
@@ -309,13 +309,13 @@ def _say_peak(axes: Axes, variant: Drawn, scale: Scale, wide: float) -> None:
         axes.plot([x], [level], marker="v", color=style.INK, markersize=5, clip_on=False, zorder=5)
     half = lettering.width(text, style.SMALL, "bold") / 2 / wide * scale.longest
     middle = min(max(x, half * 1.02), scale.longest - half * 1.02)
-    words: dict[str, Any] = {"ha": "center", "va": "bottom", "size": style.SMALL, "weight": "bold", "zorder": 6, "bbox": placing.backing()}
+    words: dict[str, Any] = {"ha": "center", "va": "bottom", "size": style.SMALL, "weight": "bold", "zorder": 6, "bbox": style.backing()}
     axes.annotate(lettering.escaped(text), (middle, level), (0, 4.5), textcoords="offset points", **words)
 
 
 # -- overlay
 
-_HIGH, _STRIP, _LOOK = 3.6, 0.19, 0.62
+_HIGH, _STRIP, _LOOK = 3.6, 0.19, 0.95
 _FILLS = (Fill("#FFFFFF"), Fill("#C4C4C4"), Fill("#858585"), Fill("#E6E6E6", "////"), Fill("#5A5A5A"))
 # PROMPT beside GENERATE; GENERATE and REQUEST stand where EXECUTE stands in others.
 _PHASE_FILLS = dict(zip(PHASES, (*_FILLS, Fill("#A3A3A3", "...."), *_FILLS[-1:] * 2, Fill("#FFFFFF", "----")), strict=True))
@@ -353,7 +353,7 @@ def _fills(phases: Sequence[str]) -> dict[str, Fill]:
 
 
 def _lines(sheet: Sheet, top: float, variants: Sequence[Drawn], scale: Scale, fills: Mapping[str, Fill]) -> None:
-    indent = min(2.6, max(lettering.width(lettering.readable(variant.name)) for variant in variants) + 0.3) + _LOOK
+    indent = min(2.75, max(lettering.width(lettering.readable(variant.name)) for variant in variants) + 0.5) + _LOOK
     wide = sheet.width - indent - _RIGHT
     axes = sheet.axes(indent, top, wide, _HIGH)
     axes.set_xlim(0, scale.longest)
@@ -361,13 +361,14 @@ def _lines(sheet: Sheet, top: float, variants: Sequence[Drawn], scale: Scale, fi
     axes.grid(axis="y")
     axes.tick_params(length=2.5, labelbottom=False)
     axes.set_ylabel(scale.memory.caption("RSS"))
-    names = lettering.distinct([variant.name for variant in variants], indent - _LOOK - 0.3)
+    names = lettering.distinct([variant.name for variant in variants], indent - _LOOK - 0.5)
     for index, (variant, name) in enumerate(zip(variants, names, strict=True)):
         _line(axes, variant, scale, style.line(index))
         place = top + _HIGH + 0.1 + index * _STRIP
-        _label_strip(sheet, place, variant, name, _letter(index), style.line(index))
+        peak = "" if variant.peak is None else variant.hedge + number(variant.peak.bytes / scale.memory.size)
+        _label_strip(sheet, place, variant, name, peak, style.line(index))
         _strip(sheet, place, indent, wide, variant, scale, fills)
-    _letters(axes, variants, scale, wide)
+    sheet.text(_RIGHT + _LOOK, top + _HIGH - 0.06, scale.memory.caption("peak"), ha="right", weight="bold", size=style.SMALL)
     bottom = sheet.axes(indent, top + _HIGH + 0.1, wide, _STRIP * len(variants))
     bottom.patch.set_alpha(0)
     bottom.set_xlim(0, scale.longest)
@@ -375,10 +376,6 @@ def _lines(sheet: Sheet, top: float, variants: Sequence[Drawn], scale: Scale, fi
     bottom.tick_params(length=2.5)
     bottom.spines["left"].set_visible(False)
     _say_time(bottom, scale, variants)
-
-
-def _letter(index: int) -> str:
-    return chr(ord("A") + index) if index < 26 else f"{chr(ord('A') + index // 26 - 1)}{chr(ord('A') + index % 26)}"
 
 
 def _line(axes: Axes, variant: Drawn, scale: Scale, look: Line) -> None:
@@ -391,27 +388,14 @@ def _line(axes: Axes, variant: Drawn, scale: Scale, look: Line) -> None:
         axes.plot([x], [level], marker=look.marker, color=look.colour, markersize=7.5, markeredgecolor="white", zorder=5)
 
 
-def _letters(axes: Axes, variants: Sequence[Drawn], scale: Scale, wide: float) -> None:
-    """Each variant's letter and peak beside its peak, with a line to it where another stands between."""
-    peaks = [(index, variant, variant.peak) for index, variant in enumerate(variants) if variant.peak is not None]
-    texts = [f"{_letter(index)} {variant.hedge}{number(top.bytes / scale.memory.size)}" for index, variant, top in peaks]
-    spots = [
-        (scale.at(variant, top.t_ns) / scale.longest * wide, top.bytes / scale.memory.size / (scale.highest * 1.12) * _HIGH)
-        for _, variant, top in peaks
-    ]
-    sizes = [(lettering.width(text, style.SMALL, "bold") + 0.04, 0.13) for text in texts]
-    # Without room, the letters beside the strips must do.
-    boxes = placing.beside(spots, sizes, (0.02, 0.0, wide, _HIGH + 0.1), above=True) or []
-    for text, spot, box in zip(texts, spots, boxes, strict=False):
-        placing.draw(axes, text, spot, box, (wide, _HIGH), weight="bold")
-
-
-def _label_strip(sheet: Sheet, top: float, variant: Drawn, name: str, letter: str, look: Line) -> None:
+def _label_strip(sheet: Sheet, top: float, variant: Drawn, name: str, peak: str, look: Line) -> None:
+    """The look of a variant's line with its peak, and its name, beside its strip of phases."""
     middle = top + _STRIP / 2
-    sheet.text(_RIGHT, middle, letter, va="center", weight="bold", size=style.SMALL)
-    sheet.path([(_RIGHT + 0.2, middle), (_RIGHT + 0.55, middle)], color=look.colour, linestyle=look.dash, linewidth=1.6)
+    words = {"color": look.colour, "markersize": 6.5, "markeredgecolor": "white", "markevery": [1], "marker": look.marker}
+    sheet.path([(_RIGHT, middle), (_RIGHT + 0.19, middle), (_RIGHT + 0.38, middle)], linestyle=look.dash, linewidth=1.6, **words)
+    sheet.text(_RIGHT + _LOOK, middle, peak, va="center", ha="right", weight="bold", size=style.SMALL)
     text = ("✗ " if variant.failed else "") + lettering.escaped(name)
-    sheet.text(_RIGHT + _LOOK, middle, text, va="center", color=style.FAILED if variant.failed else style.INK)
+    sheet.text(_RIGHT + _LOOK + 0.08, middle, text, va="center", color=style.FAILED if variant.failed else style.INK)
 
 
 def _strip(sheet: Sheet, top: float, indent: float, wide: float, variant: Drawn, scale: Scale, fills: Mapping[str, Fill]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, MaxNLocator, NullFormatter
+from matplotlib.transforms import Bbox
 
 from memprof.base.errors import InputError
 from memprof.records import metrics, summary
@@ -20,13 +21,17 @@ from memprof.records.types import RUN, Run
 
 from ..rows import named
 from ..tables.grid import Unit, choose_unit
-from . import choosing, lettering, placing, style
+from . import choosing, lettering, style
 from .sheet import Entry, Sheet
 
 _LEFT, _RIGHT, _HIGH, _BELOW = 0.72, 0.2, 4.3, 0.45
 _LOG_FROM = 30.0
 _KEY_ROW = 0.16
 _MOST_NAMES = 60
+_NAME_INCHES = 2.8
+_BESIDE = 0.09  # inches from a point to its label
+
+Spot = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -138,54 +143,25 @@ def _timed(group: Sequence[Run]) -> str:
 
 
 class _Panel:
-    """A model's points with a place for each label, decided before the sheet is made. Numbers stand for names that find no room."""
+    """A model's points and their labels, decided before the sheet is made.
+
+    Labels are names if all have room beside their points, else numbers, which a key below the panel explains.
+    """
 
     def __init__(self, points: Sequence[Point], units: tuple[Unit, Unit]) -> None:
         self._points = points
         self._units = units
         self._wide = 10.0 - _LEFT - _RIGHT
         self._scales = (_scale([point.memory for point in points], units[0]), _scale([point.latency for point in points], units[1]))
-        self._named = points if len(points) <= _MOST_NAMES else front(points)[:_MOST_NAMES]
-        self._spots = [self._spot(point) for point in self._named]
+        named = sorted(points if len(points) <= _MOST_NAMES else front(points)[:_MOST_NAMES], key=lambda point: point.at)
+        self.unnamed = len(points) - len(named)
+        names = lettering.distinct([point.name for point in named], _NAME_INCHES, style.SMALL)
+        spots = [(self._along(0, point.at[0]), self._along(1, point.at[1])) for point in named]
+        self._labels = [_Label(name, spot, self._wide) for name, spot in zip(names, spots, strict=True)]
         self._key: list[str] = []
-        self._texts, self._boxes = self._placed()
-
-    def _spot(self, point: Point) -> tuple[float, float]:
-        return self._along(0, point.at[0]), self._along(1, point.at[1])
-
-    def _placed(self) -> tuple[list[str], list[placing.Box]]:
-        area = (0.05, 0.04, self._wide, _HIGH)
-        names = [point.name for point in self._named]
-        bars, steps = self._lines()
-        # Clear of all lines if there is room, else of the front, else of each other. A label over a line is better than one shortened to nothing.
-        for obstacles, inches in (((*bars, *steps), 3.2), ((*bars, *steps), 2.2), (steps, 2.6), (steps, 1.8), ((), 1.8)):
-            texts = lettering.distinct(names, inches, style.SMALL)
-            boxes = placing.beside(self._spots, [_size(text) for text in texts], area, obstacles)
-            if boxes is not None:
-                return texts, boxes
-        letters = [str(index) for index in range(1, len(names) + 1)]
-        self._key = [f"{letter}  {text}" for letter, text in zip(letters, lettering.distinct(names, 2.8, style.SMALL), strict=True)]
-        boxes = placing.beside(self._spots, [_size(text) for text in letters], area)
-        loose = [(x + 0.05, y + 0.03, x + 0.25, y + 0.15) for x, y in self._spots]  # points on one another: numbers may touch
-        return letters, boxes or loose
-
-    @property
-    def unnamed(self) -> int:
-        return len(self._points) - len(self._named)
-
-    def _lines(self) -> tuple[list[placing.Box], list[placing.Box]]:
-        """The bars over the repeats, and the steps of the front, as boxes a label may not lie on."""
-        bars = []
-        for point in self._points:
-            x, y = self._spot(point)
-            left, right = (self._along(0, value) for value in (min(point.memory), max(point.memory)))
-            low, high = (self._along(1, value) for value in (min(point.latency), max(point.latency)))
-            bars += [(left, y - 0.01, right, y + 0.01), (x - 0.01, low, x + 0.01, high)]
-        corners = [(self._along(0, point.at[0]), self._along(1, point.at[1])) for point in front(self._points)]
-        steps = [(corners[0][0] - 0.01, corners[0][1], corners[0][0] + 0.01, _HIGH)]
-        for (x, y), (across, down) in zip(corners, [*corners[1:], (self._wide, corners[-1][1])], strict=True):
-            steps += [(x, y - 0.01, across, y + 0.01), (across - 0.01, down, across + 0.01, y)]
-        return bars, steps
+        if _crowded(self._labels):
+            self._labels = [_Label(text, spot, self._wide) for text, spot in _numbers(spots)]
+            self._key = [f"{number}  {name}" for number, name in enumerate(names, 1)]
 
     def _along(self, axis: int, value: float) -> float:
         """Where a value lies along an axis, in inches."""
@@ -209,8 +185,8 @@ class _Panel:
         on_front = {id(point) for point in best}
         self._draw_points(axes, [point for point in self._points if id(point) in on_front], _ON)
         self._draw_points(axes, [point for point in self._points if id(point) not in on_front], _BEATEN)
-        for text, box, spot in zip(self._texts, self._boxes, self._spots, strict=True):
-            placing.draw(axes, lettering.escaped(text), spot, box, (self._wide, _HIGH))
+        for label in self._labels:
+            label.draw(axes, (self._wide, _HIGH))
         for index, text in enumerate(self._key):
             rows = -(-len(self._key) // 3)
             place = (_LEFT + 3.05 * (index // rows), top + _HIGH + _BELOW + 0.02 + _KEY_ROW * (index % rows))
@@ -238,8 +214,42 @@ class _Panel:
         axes.plot([point.at[0] / memory for point in points], [point.at[1] / latency for point in points], **look, zorder=4)
 
 
-def _size(text: str) -> tuple[float, float]:
-    return lettering.width(text, style.SMALL) + 0.03, 0.14
+class _Label:
+    """A text beside a point: above it on the right, or on the left where the right edge is near. All in inches, from the lower left of the axes."""
+
+    def __init__(self, text: str, spot: Spot, wide: float) -> None:
+        self.text, self.spot = text, spot
+        size = lettering.width(text, style.SMALL)
+        self.right = spot[0] + _BESIDE + size <= wide
+        left = spot[0] + _BESIDE if self.right else spot[0] - _BESIDE - size
+        self.box = Bbox.from_bounds(left, spot[1] + _BESIDE / 2, size, 0.14)
+
+    def draw(self, axes: Axes, size: Spot) -> None:
+        place = (self.box.x0 if self.right else self.box.x1) / size[0], self.box.y0 / size[1]
+        words: dict[str, Any] = {"ha": "left" if self.right else "right", "va": "bottom", "size": style.SMALL, "zorder": 7}
+        axes.text(*place, lettering.escaped(self.text), transform=axes.transAxes, bbox=style.backing(), **words)
+
+
+def _crowded(labels: Sequence[_Label]) -> bool:
+    """Whether a label lies on another, or on a point."""
+    points = [Bbox.from_bounds(x - 0.05, y - 0.05, 0.1, 0.1) for x, y in (label.spot for label in labels)]
+    return any(label.box.count_overlaps([*points, *(other.box for other in labels[place + 1 :])]) > 0 for place, label in enumerate(labels))
+
+
+def _numbers(spots: Sequence[Spot]) -> list[tuple[str, Spot]]:
+    """The numbers of points from 1 on. Points so near that their numbers would meet share a text."""
+    together: dict[Spot, list[int]] = {}
+    for number, (x, y) in enumerate(spots, 1):
+        near = next((spot for spot in together if abs(spot[0] - x) < 0.3 and abs(spot[1] - y) < 0.15), (x, y))
+        together.setdefault(near, []).append(number)
+    return [(_listed(numbers), spot) for spot, numbers in together.items()]
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    """Increasing numbers as `1, 4` or, in a row of three or more, `1–4`."""
+    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"{numbers[0]}–{numbers[-1]}"
+    return ", ".join(map(str, numbers))
 
 
 def _scale(values: Sequence[Sequence[float]], unit: Unit) -> Scale:

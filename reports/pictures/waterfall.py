@@ -9,13 +9,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from memprof.base.errors import InputError
-from memprof.explain.records import SLICES, Explanation, Phase
+from memprof.explain.records import Explanation, Phase
 from memprof.records.metrics import BYTES
 
 from ..fills import Fill
-from ..tables.explain import FILLS, headline, lead, short, title, warned
+from ..tables.explain import FILLS, headline, lead, short, title, visible, warned
 from ..tables.grid import choose_unit, number
-from . import lettering, placing, style
+from . import lettering, style
 from .sheet import Entry, Sheet
 
 _TRANSIENT = Fill("#FFFFFF", "....", "#333333")
@@ -30,7 +30,7 @@ def draw(explanation: Explanation) -> Figure:
 
 
 def _draw(explanation: Explanation) -> Figure:
-    names = [name for name in SLICES if any(phase.size(name) > 0.003 * phase.rss_bytes for phase in explanation.phases)]
+    names = visible(explanation)
     transients = {phase.name: phase.transient_bytes for phase in explanation.measured}
     legend = [Entry(name, fill=FILLS[name]) for name in names]
     if any(_above(phase, transients) for phase in explanation.phases):
@@ -88,7 +88,7 @@ def _stack(axes: Axes, place: int, phase: Phase, names: Sequence[str], unit: flo
         axes.barh(place, size, 0.72, left=left, **FILLS[name].words())
         text = number(size)
         if size * inches > lettering.width(text, style.SMALL) + 0.1:
-            axes.text(left + size / 2, place, text, ha="center", va="center", size=style.SMALL, bbox=placing.backing())
+            axes.text(left + size / 2, place, text, ha="center", va="center", size=style.SMALL, bbox=style.backing())
         left += size
     if above:
         axes.barh(place, above / unit, 0.72, left=left, **{**_TRANSIENT.words(), "linestyle": "--"})

@@ -268,6 +268,11 @@ def _tensors(explanation: Explanation) -> Table | None:
     )
 
 
+def visible(explanation: Explanation) -> list[str]:
+    """The slices that can be seen in a stacked bar of some phase, in their order."""
+    return [name for name in SLICES if any(phase.size(name) > 0.003 * phase.rss_bytes for phase in explanation.phases)]
+
+
 def hows(explanation: Explanation) -> list[str]:
     """How each slice was found, in the words of the last phase that has it."""
     hows = {part.name: part.how for phase in explanation.phases for part in phase.slices}

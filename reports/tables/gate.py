@@ -6,8 +6,8 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from html import escape
 from typing import Any
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from memprof.base.terminal_text import harmless
 from memprof.base.units import counted
@@ -44,7 +44,6 @@ _MOST_ROWS = 300
 # Of each verdict; more lines say nothing that the first do not.
 _MOST_LINES = 20
 # A row as a test. An undecided row is a test that could not be made; the job decides whether that fails it.
-_ATTRIBUTE = {ord(sign): f"&#{ord(sign)};" for sign in "\n\r\t"}  # which a reader of XML would take for spaces
 _KINDS = {"failed": "failure", "regressed": "failure", "over": "failure", "failing": "error", "undecided": "skipped", "gone": "skipped"}
 # GitHub shows ten errors, ten warnings and ten notices of a step (docs.github.com, workflow commands).
 _MOST_ANNOTATIONS = 10
@@ -278,43 +277,46 @@ def _plain_proof(report: Report) -> dict[str, Any] | None:
 
 
 def _junit(report: Report) -> str:
-    rows = worst_first(report.rows)
     suites: dict[str, list[Judged]] = {}
-    for row in rows:
+    for row in worst_first(report.rows):
         suites.setdefault(place(row.key), []).append(row)
-    parts = [_suite(name, suite_rows) for name, suite_rows in suites.items()]
+    root = Element("testsuites", name="memprof gate")
+    for name, rows in suites.items():
+        _suite(root, name, rows)
     if report.proof:
-        problem = "" if report.proof.holds else f"<failure message={_attribute(report.proof.sentence)}/>"
-        case = f'<testcase classname="memprof gate" name="positive control">{problem}</testcase>'
-        parts.append(f'<testsuite name="positive control" tests="1" failures="{int(not report.proof.holds)}" errors="0">{case}</testsuite>')
-    return '<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="memprof gate">\n' + "\n".join(parts) + "\n</testsuites>"
+        fails = not report.proof.holds
+        suite = _element(root, "testsuite", name="positive control", tests="1", failures=f"{fails:d}", errors="0")
+        case = _element(suite, "testcase", classname="memprof gate", name="positive control")
+        if fails:
+            _element(case, "failure", message=report.proof.sentence)
+    indent(root, "")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{tostring(root, "unicode")}'
 
 
-def _suite(name: str, rows: Sequence[Judged]) -> str:
+def _suite(root: Element, name: str, rows: Sequence[Judged]) -> None:
     counts = Counter(_KINDS.get(row.verdict) for row in rows)
-    totals = f'failures="{counts["failure"]}" errors="{counts["error"]}" skipped="{counts["skipped"]}"'
-    lines = [f'<testsuite name={_attribute(name)} tests="{len(rows)}" {totals}>']
+    totals = {"failures": str(counts["failure"]), "errors": str(counts["error"]), "skipped": str(counts["skipped"])}
+    suite = _element(root, "testsuite", name=name, tests=str(len(rows)), **totals)
     uses: Counter[str] = Counter()
     for row in rows:
-        case = f"{row.phase} {title(row)}".strip()
-        uses[case] += 1  # a variant may have several outcomes, and readers count two tests of the same name once
-        lines.append(_case(name, case if uses[case] == 1 else f"{case} ({uses[case]})", row))
-    return "\n".join([*lines, "</testsuite>"])
+        title_of_row = f"{row.phase} {title(row)}".strip()
+        uses[title_of_row] += 1  # a variant may have several outcomes, and readers count two tests of the same name once
+        number = f" ({uses[title_of_row]})" if uses[title_of_row] > 1 else ""
+        _outcome(_element(suite, "testcase", classname=name, name=title_of_row + number), row)
 
 
-def _case(name: str, case: str, row: Judged) -> str:
-    head = f"<testcase classname={_attribute(name)} name={_attribute(case)}>"
+def _outcome(case: Element, row: Judged) -> None:
     kind = _KINDS.get(row.verdict)
     if kind is None:
-        return f"{head}<system-out>{escape(_legal(row.reason), quote=False)}</system-out></testcase>"
+        _element(case, "system-out").text = _legal(row.reason)
+        return
     figures = f"{_figure(row, 'base')} -> {_figure(row, 'head')}; " if row.base and row.head else ""
     figures += f"follows from {row.cause[0]}, {metrics.METRICS[row.cause[1]].title}; " if row.cause else ""
-    type = "" if kind == "skipped" else f" type={_attribute(row.verdict)}"
-    return f"{head}<{kind}{type} message={_attribute(figures + row.reason)}/></testcase>"
+    _element(case, kind, **({} if kind == "skipped" else {"type": row.verdict}), message=figures + row.reason)
 
 
-def _attribute(text: str) -> str:
-    return f'"{escape(_legal(text)).translate(_ATTRIBUTE)}"'
+def _element(parent: Element, tag: str, **attributes: str) -> Element:
+    return SubElement(parent, tag, {name: _legal(text) for name, text in attributes.items()})
 
 
 def _legal(text: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from memprof.plan.graphs.weights import Account
 from memprof.plan.reordering import Reordered
 from memprof.records import metrics
 
+from ..short_names import distinct, shortened
 from . import grid
 from .grid import Section, Table, Unit
 
@@ -24,7 +24,7 @@ SCRATCH = "Scratch memory of kernels, weights repacked by a runtime and its allo
 # A table of more small figures than this is read better in KiB.
 _PLAIN_BYTES = 100_000
 _MOST_NAMES = 10
-_LONGEST_NAME = 40
+LONGEST_NAME = 40
 _NAMES = {
     "model": "the model's order",
     "sorted": "the model's order, made topological",
@@ -80,7 +80,12 @@ def _costs(analysis: Analysis, wanted: str | None) -> Table:
         rows.append(("no order needs less than", *([""] * (len(orders) - 1)), _bound(analysis, unit)))
     for label, of in (("arena, greedy by size (TFLite's rule)", _greedy), ("arena, exact packer", _packed)):
         rows.append((label, *(text if text == "-" else least + text for text in (of(order, unit) for order in orders))))
-    rows.append(("forced by", *(f"{short(order.operator)} ({order.kind}), step {order.step}" if order.step else "-" for order in orders)))
+    rows.append(
+        (
+            "forced by",
+            *(f"{shortened(order.operator, LONGEST_NAME)} ({order.kind}), step {order.step}" if order.step else "-" for order in orders),
+        )
+    )
     names = [order_name(order) for order in orders]
     if analysis.best is analysis.chosen and analysis.chosen.name != "best":
         names = [f"{names[0]}, a best one" if analysis.proven else f"{names[0]}, the best found"]
@@ -147,14 +152,17 @@ def _peak(order: Ordered, wanted: str | None) -> Table:
     if others:
         rows.append((f"{len(others)} more", "", exact(sum(tensor.bytes for tensor in others), unit)))
     return Table(
-        unit.caption(f"In memory at {short(order.operator)}, the peak of {order_name(order)}"), ("tensor", "use", "size"), tuple(rows), 2
+        unit.caption(f"In memory at {shortened(order.operator, LONGEST_NAME)}, the peak of {order_name(order)}"),
+        ("tensor", "use", "size"),
+        tuple(rows),
+        2,
     )
 
 
 def _steps(order: Ordered, rows: Sequence[Row], wanted: str | None) -> Table:
     unit = unit_of([row.peak_bytes for row in rows], wanted)
     operators = _shortened(row.operator for row in rows)
-    tensors = _shortened((name for row in rows for name in (*row.in_use, *row.to_keep)), _LONGEST_NAME // 2)
+    tensors = _shortened((name for row in rows for name in (*row.in_use, *row.to_keep)), LONGEST_NAME // 2)
     lines = [
         (
             operators[row.operator],
@@ -169,40 +177,18 @@ def _steps(order: Ordered, rows: Sequence[Row], wanted: str | None) -> Table:
     return Table(unit.caption(f"Steps in {order_name(order)}"), header, tuple(lines), 3)
 
 
-def short(name: str, most: int = _LONGEST_NAME) -> str:
-    """A name without its middle if it is long, as exporters' names are; JSON has it whole."""
-    keep = most - 1
-    return name if len(name) <= most else f"{name[: keep - keep // 2]}…{name[-(keep // 2) :]}"
-
-
 def sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}."
 
 
-def _shortened(names: Iterable[str], most: int = _LONGEST_NAME) -> dict[str, str]:
-    """For each name the text that is shown for it.
-
-    Names that would look alike lose the beginning that they have in common, instead of their middle. Those that still look alike are numbered.
-    """
-    texts = {name: short(name, most) for name in names}
-    for alike in _alike(texts):
-        differ = next(place for place, letters in enumerate(zip_longest(*alike)) if len(set(letters)) > 1)
-        texts.update({name: short(f"{name[:4]}…{name[max(differ - 2, 4) :]}", most) for name in alike})
-    for alike in _alike(texts):
-        texts.update({name: short(name, most - len(f" #{number}")) + f" #{number}" for number, name in enumerate(alike, 1)})
-    return texts
+def _shortened(names: Iterable[str], most: int = LONGEST_NAME) -> dict[str, str]:
+    """For each name the text that is shown for it; JSON has it whole."""
+    different = list(dict.fromkeys(names))
+    return dict(zip(different, distinct(different, most), strict=True))
 
 
-def _alike(texts: dict[str, str]) -> list[list[str]]:
-    """Different names that have the same text."""
-    by_text: dict[str, list[str]] = {}
-    for name, text in texts.items():
-        by_text.setdefault(text, []).append(name)
-    return [names for names in by_text.values() if len(names) > 1]
-
-
-def _names(names: Sequence[str], most: int = 8, longest: int = _LONGEST_NAME) -> str:
-    return ", ".join(short(name, longest) for name in names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def _names(names: Sequence[str], most: int = 8, longest: int = LONGEST_NAME) -> str:
+    return ", ".join(shortened(name, longest) for name in names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _notes(analysis: Analysis) -> list[str]:

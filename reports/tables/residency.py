@@ -14,9 +14,10 @@ from memprof.records import metrics, summary
 from memprof.records.types import EXECUTE, Run
 
 from ..rows import named
+from ..short_names import shortened
 from . import grid, swap
 from .grid import Section, Table
-from .plan import SCRATCH, exact, short, unit_of
+from .plan import LONGEST_NAME, SCRATCH, exact, unit_of
 
 
 def show(
@@ -94,7 +95,7 @@ def _notes(planned: Residency, measured: dict[str, Any], timed: bool, run_ns: fl
         SCRATCH,
     ]
     if planned.max_operator:
-        notes.append(f"Most is resident at {short(planned.max_operator)}.")
+        notes.append(f"Most is resident at {shortened(planned.max_operator, LONGEST_NAME)}.")
     if run_ns is not None and (needed := planned.bandwidth(run_ns)) is not None:
         notes.append(f"A device that moves {_rate(needed)} slows the measured run down by 1% at most.")
     if not planned.lookahead:

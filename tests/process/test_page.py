@@ -19,8 +19,6 @@ from urllib.parse import unquote
 
 import numpy
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.browser_page import Browser
 from support.growth_runs import followed
 from support.pages import contrast
@@ -181,32 +179,6 @@ def test_notice_of_unlike_repeats(changes, said):
 
 def test_notice_of_mixed_schema_versions():
     assert "schema versions 0, 1" in words.notices([run("a"), replace(run("b"), memprof=0)], ())[0]
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 10**6), st.integers(0, 10**6)), min_size=1, max_size=400),
-    st.integers(0, 400),
-    st.integers(40, 200),
-)
-@settings(deadline=None)
-def test_thinning_loses_no_maximum(steps, cut, most):
-    t = numpy.cumsum([step for step, _, _ in steps])
-    rss = numpy.array([rss for _, rss, _ in steps])
-    file = numpy.minimum(rss, [file for _, _, file in steps])
-    middle = int(t[min(cut, len(t) - 1)])
-    marks = [replace(mark("A", 0, 1, 1), begin_ns=0, end_ns=middle), replace(mark("B", 0, 1, 1), begin_ns=middle + 1, end_ns=int(t[-1]))]
-
-    kept = drawn.thinned(t, rss, file, marks, most)
-
-    assert len(kept) <= max(most + 4 + 4, 12)
-    assert list(kept) == sorted(set(kept))
-    assert {0, len(t) - 1} <= set(kept.tolist())
-    for column in (rss, file, rss - file):
-        assert column[kept].max() == column.max()
-    for begin, end in ((0, middle), (middle + 1, int(t[-1]))):
-        inside = (t >= begin) & (t <= end)
-        if inside.any():
-            assert rss[kept][(t[kept] >= begin) & (t[kept] <= end)].max() == rss[inside].max()
 
 
 def samples(count: int, highest: int) -> list[tuple[int, int, int, int]]:

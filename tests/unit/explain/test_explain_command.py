@@ -12,7 +12,7 @@ from support.explanations import MIB, explanation
 from memprof.base.errors import InputError
 from memprof.explain import records, verify
 from memprof.explain.records import Measured, Proposal, Verified
-from memprof.reports.page.explained import page_piece
+from memprof.reports import page
 from memprof.reports.pictures import waterfall
 from memprof.subjects.orders import Plan
 from memprof.subjects.suite import Suite, Variant
@@ -121,7 +121,7 @@ def test_report_warnings_and_shapes_first() -> None:
         head = report().render(doubtful, form).partition("60.0 MiB")[0]
         assert "warning: 15.8% is not explained" in head
         assert "x 1x3x48x192 (open dimensions taken as 1: --shape), y 2" in head
-    assert "warning: 15.8% is not explained" in page_piece(doubtful)
+    assert "warning: 15.8% is not explained" in page.render([sample_runs.run()], explanations=[doubtful])
     assert any("warning: 15.8% is not explained" in text.get_text() for text in waterfall.draw(doubtful).texts)
 
 
@@ -163,10 +163,13 @@ def test_explanation_without_look_draws_nothing() -> None:
     assert "Nothing was found" in report().render(empty)
     with pytest.raises(InputError, match="never looked at"):
         waterfall.draw(empty)
+    assert "Nothing was found" in page.render([sample_runs.run()], explanations=[empty])
 
 
-def test_page_piece_is_escaped() -> None:
-    piece = page_piece(explanation())
+def test_explanation_on_page_is_escaped() -> None:
+    text = page.render([sample_runs.run()], explanations=[explanation()])
+
+    piece = text.partition('<section id="explained"')[2].partition("</section>")[0]
     assert "<b>:" not in piece
     assert "&lt;b&gt;" in piece
     assert 'class="waterfall"' in piece

@@ -18,7 +18,6 @@ from memprof.explain.records import SLICES, Phase, Slice
 from memprof.records import store
 from memprof.records.types import Outcome, Run
 from memprof.reports import frame, page, trace
-from memprof.reports.page import explained
 from memprof.reports.pictures import choosing, saving
 from memprof.reports.tables import explain, table
 
@@ -94,7 +93,7 @@ def test_impossible_figure_of_outcome_refused():
 def test_impossible_explanation_refused(value):
     made = explanation(weight_bytes=value)
 
-    for show in (explain.render, explained.page_piece):
+    for show in (explain.render, lambda made: page.render([run("a")], explanations=[made])):
         with pytest.raises(InputError, match=r"the explanation of net\.onnx: it holds a figure larger than any machine has"):
             show(made)
 

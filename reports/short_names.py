@@ -1,0 +1,61 @@
+"""Long names cut to fit, so that different names stay different. How long a text is, a measure says: its letters, or its inches as drawn."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+
+Measure = Callable[[str], float]
+
+
+def shortened(text: str, room: float, measure: Measure = len) -> str:
+    """A text with as much of its middle left out as it takes to fit."""
+    if measure(text) <= room + 1e-9:
+        return text
+    fitting = bisect_right(range(1, len(text)), room, key=lambda keep: measure(_without_middle(text, keep)))
+    return _without_middle(text, max(fitting, 1))
+
+
+def _without_middle(text: str, keep: int) -> str:
+    tail = keep // 2
+    return text[: keep - tail] + "…" + (text[-tail:] if tail else "")
+
+
+def distinct(texts: Sequence[str], room: float, measure: Measure = len, say: Callable[[str], str] = str) -> list[str]:
+    """Texts in the letters of `say`, shortened to fit; those that differ are different still.
+
+    Texts that differ only in the middle are cut around the difference instead. Where that does not help, they are numbered.
+    """
+    whole = [say(text) for text in texts]
+    short = [shortened(text, room, measure) for text in whole]
+    for alike in _collisions(short, texts):
+        columns = zip_longest(*(whole[index] for index in alike))
+        common = next((place for place, letters in enumerate(columns) if len(set(letters)) > 1), 0)
+        for index in alike:
+            short[index] = _around(whole[index], common, room, measure)
+    for alike in _collisions(short, texts):
+        for place, index in enumerate(alike, 1):
+            mark = f" #{place}"
+            short[index] = shortened(whole[index], room - measure(mark), measure) + mark
+    return short
+
+
+def _collisions(short: Sequence[str], texts: Sequence[str]) -> list[list[int]]:
+    """The places of different texts that came out the same."""
+    places_of: dict[str, list[int]] = {}
+    for index, text in enumerate(short):
+        places_of.setdefault(text, []).append(index)
+    return [places for places in places_of.values() if len({texts[index] for index in places}) > 1]
+
+
+def _around(text: str, common: int, room: float, measure: Measure) -> str:
+    """A text's first word, and then as much as fits from shortly before the place where it differs from others."""
+    head = text.split(" ")[0]
+    head = head if measure(head) <= room / 3 else text[:6]
+    start = max(len(head), common - 12)
+
+    def cut(end: int) -> str:
+        return head + "…" + text[start:end] + ("…" if end < len(text) else "")
+
+    return next((cut(end) for end in range(len(text), start, -1) if measure(cut(end)) <= room), cut(start))
