@@ -132,7 +132,7 @@ def lab(workers: int) -> Iterator[Lab]:
     with tempfile.TemporaryDirectory(prefix="memprof-fleet-") as name, networks(workers) as (desk, others):
         host = f"{_NET}.1" if desk else "127.0.0.1"
         made, before = Lab(Path(name), f"tcp://{host}:8786", desk), os.getcwd()
-        (made.folder / "memprof.toml").write_text("insecure-fleet = true\n")
+        (made.folder / "memprof.toml").write_text("insecure_fleet = true\n")
         os.chdir(made.folder)
         try:
             made.begin_scheduler(host)

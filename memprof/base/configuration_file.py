@@ -1,11 +1,11 @@
 """memprof's configuration: `memprof.toml`, or the table `[tool.memprof]` of `pyproject.toml`.
 
-    insecure-fleet = true                  # reach a fleet's scheduler on another machine without TLS
+    insecure_fleet = true                  # reach a fleet's scheduler on another machine without TLS
     [defaults]                             # settings of what is measured: see memprof.subjects.configuration
     timeout = "2min"
     [places]                               # names for --on: see memprof.places.names
     board = "ssh:pi@board"
-    tv = { on = "ssh:root@tv", remote-dir = "/opt/memprof", python = "/opt/rt/bin/python" }
+    tv = { on = "ssh:root@tv", remote_dir = "/opt/memprof", python = "/opt/rt/bin/python" }
 
 The nearest file counts, alone: that of the current folder or of a folder above it, up to the repository's root or the home folder; of two in one
 folder it is memprof.toml. The rooms that a part is for check what it holds beyond its form.
@@ -27,7 +27,7 @@ NAMES = "memprof.toml or [tool.memprof] of pyproject.toml"
 _FORMS: Mapping[str, tuple[type, str]] = {
     "defaults": (dict, "a table"),
     "places": (dict, "a table"),
-    "insecure-fleet": (bool, "true or false"),
+    "insecure_fleet": (bool, "true or false"),
 }
 
 
@@ -62,7 +62,7 @@ def _folders(here: Path) -> Iterator[Path]:
 def _of_folder(folder: Path) -> Iterator[ConfigurationFile]:
     for path in (folder / "memprof.toml", folder / "pyproject.toml"):
         if path.is_file() and not _is_foreign(path) and (table := _table(path)) is not None:
-            yield ConfigurationFile(path, table.get("defaults", {}), table.get("places", {}), table.get("insecure-fleet", False))
+            yield ConfigurationFile(path, table.get("defaults", {}), table.get("places", {}), table.get("insecure_fleet", False))
 
 
 def _is_foreign(path: Path) -> bool:

@@ -43,9 +43,9 @@ def security(address: str, role: Role, say: Callable[[str], None]) -> Any:
         if not file.insecure_fleet:
             raise UsageError(
                 f"{address} is not encrypted, and who reaches it can run programs on every worker: use tls:// with {_keys(role)} in Dask's "
-                f"configuration, or insecure-fleet = true in {configuration_file.NAMES} in a network where you trust everybody"
+                f"configuration, or insecure_fleet = true in {configuration_file.NAMES} in a network where you trust everybody"
             )
-        say(f"{address} is not encrypted, which insecure-fleet of {file.path} allows")
+        say(f"{address} is not encrypted, which insecure_fleet of {file.path} allows")
     return made
 
 

@@ -12,7 +12,7 @@ from ..base.errors import InputError, near, near_or_all
 KINDS = ("here", "ssh", "adb", "labgrid", "dask")
 # Why all else refuses one.
 ON_A_FLEET = "only `memprof run`, `scale`, `tune` and `bisect` measure on a fleet; name one machine, such as --on ssh:BOARD"
-_KEYS = ("on", "remote-dir", "python")
+_KEYS = ("on", "remote_dir", "python")
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def _place(where: str, name: str, words: Any) -> NamedPlace:
         raise InputError(f"{where}: a name is no kind of place and has no colon")
     table = {"on": words} if isinstance(words, str) else words
     if not isinstance(table, dict) or "on" not in table or not all(isinstance(word, str) for word in table.values()):
-        raise InputError(f'{where}: write "ssh:pi@board", or {{ on = "ssh:pi@board", remote-dir = "FOLDER", python = "PATH" }}')
+        raise InputError(f'{where}: write "ssh:pi@board", or {{ on = "ssh:pi@board", remote_dir = "FOLDER", python = "PATH" }}')
     for key in table:
         if key not in _KEYS:
             raise InputError(f"{where}: there is no {key!r}{near_or_all(key, _KEYS)}")
@@ -53,4 +53,4 @@ def _place(where: str, name: str, words: Any) -> NamedPlace:
         raise InputError(f"{where}: there is no such kind of place as {table['on']!r}{near(kind, KINDS)}")
     if kind in ("here", "dask") and len(table) > 1:
         raise InputError(f"{where}: {' and '.join(key for key in table if key != 'on')} cannot be said of {table['on']}")
-    return NamedPlace(table["on"], table.get("remote-dir"), table.get("python"))
+    return NamedPlace(table["on"], table.get("remote_dir"), table.get("python"))

@@ -33,7 +33,7 @@ def test_configuration_without_file_is_empty(folder: Path) -> None:
 
 
 def test_configuration_holds_three_parts(folder: Path) -> None:
-    path = configure(folder, "insecure-fleet = true\n[defaults]\nruns = 3\n[places]\nboard = 'ssh:b'\n")
+    path = configure(folder, "insecure_fleet = true\n[defaults]\nruns = 3\n[places]\nboard = 'ssh:b'\n")
 
     assert read() == ConfigurationFile(path, {"runs": 3}, {"board": "ssh:b"}, True)
 
@@ -53,7 +53,7 @@ def test_memprof_toml_before_pyproject(folder: Path) -> None:
 
 
 def test_nearest_configuration_counts_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    configure(folder, "insecure-fleet = true\n")
+    configure(folder, "insecure_fleet = true\n")
     below = inside(folder, monkeypatch)
     (below.parent / "pyproject.toml").write_text(PYPROJECT)
     (below / "pyproject.toml").write_text("[project]\nname = 'without a table of memprof'\n")
@@ -106,11 +106,11 @@ def test_configuration_after_folder_was_removed(folder: Path, monkeypatch: pytes
     ("text", "sentence"),
     [
         ("defalts = {}", "there is no 'defalts'; did you mean defaults?"),
-        ("colour = 1", "there is no 'colour'; there are defaults, places, insecure-fleet"),
+        ("colour = 1", "there is no 'colour'; there are defaults, places, insecure_fleet"),
         ("defaults = 1", "defaults is a table"),
         ("places = []", "places is a table"),
-        ("insecure-fleet = 1", "insecure-fleet is true or false"),
-        ("insecure-fleet = ", "Invalid value"),
+        ("insecure_fleet = 1", "insecure_fleet is true or false"),
+        ("insecure_fleet = ", "Invalid value"),
     ],
 )
 def test_configuration_refusals_name_file(folder: Path, text: str, sentence: str) -> None:

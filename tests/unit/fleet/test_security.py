@@ -51,7 +51,7 @@ def test_remote_address_refused_unencrypted(folder: Path, address: str) -> None:
         security(address, "worker", pytest.fail)
 
     assert f"{TLS}.ca-file, {TLS}.worker.cert and {TLS}.worker.key in Dask's configuration" in str(refused.value)
-    assert "insecure-fleet = true in memprof.toml or [tool.memprof] of pyproject.toml" in str(refused.value)
+    assert "insecure_fleet = true in memprof.toml or [tool.memprof] of pyproject.toml" in str(refused.value)
 
 
 def test_certificates_do_not_allow_tcp(folder: Path) -> None:
@@ -62,19 +62,19 @@ def test_certificates_do_not_allow_tcp(folder: Path) -> None:
 
 @pytest.mark.parametrize("address", REMOTE)
 def test_insecure_fleet_allows_and_says(folder: Path, address: str) -> None:
-    configure(folder, "insecure-fleet = true")
+    configure(folder, "insecure_fleet = true")
     told: list[str] = []
 
     with configured():
         made = security(address, "client", told.append)
 
     assert made.require_encryption is False
-    assert told == [f"{address} is not encrypted, which insecure-fleet of {folder / 'memprof.toml'} allows"]
+    assert told == [f"{address} is not encrypted, which insecure_fleet of {folder / 'memprof.toml'} allows"]
 
 
 @pytest.mark.parametrize("address", [LOCAL[0], REMOTE[0]])
 def test_required_encryption_refuses_tcp(folder: Path, address: str) -> None:
-    configure(folder, "insecure-fleet = true")
+    configure(folder, "insecure_fleet = true")
     with configured(require_encryption=True), pytest.raises(UsageError, match=r"require-encryption .* write tls://"):
         security(address, "client", pytest.fail)
 

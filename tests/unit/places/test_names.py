@@ -21,7 +21,7 @@ PLACES = """
 board = "ssh:pi@board"
 desk = "here"
 lab = "dask:tls://lab:8786"
-tv = { on = "adb:4711", remote-dir = "/opt/memprof", python = "/opt/rt/bin/python" }
+tv = { on = "adb:4711", remote_dir = "/opt/memprof", python = "/opt/rt/bin/python" }
 """
 
 
@@ -109,10 +109,10 @@ def test_unknown_name_suggests_near_name(folder: Path) -> None:
         ('b = "ssx:pi@board"', "there is no such kind of place as 'ssx:pi@board'; did you mean ssh?"),
         ('b = "board"', "there is no such kind of place as 'board'"),
         ('b = "ssh"', "there is no such kind of place as 'ssh'"),
-        ("b = 1", 'write "ssh:pi@board", or { on = "ssh:pi@board", remote-dir = "FOLDER", python = "PATH" }'),
+        ("b = 1", 'write "ssh:pi@board", or { on = "ssh:pi@board", remote_dir = "FOLDER", python = "PATH" }'),
         ("b = { python = 'p' }", 'write "ssh:pi@board", or {'),
-        ("b = { on = 'ssh:b', remote-dir = 1 }", 'write "ssh:pi@board", or {'),
-        ("b = { on = 'ssh:b', remotedir = 'x' }", "there is no 'remotedir'; did you mean remote-dir?"),
+        ("b = { on = 'ssh:b', remote_dir = 1 }", 'write "ssh:pi@board", or {'),
+        ("b = { on = 'ssh:b', remotedir = 'x' }", "there is no 'remotedir'; did you mean remote_dir?"),
         ("b = { on = 'dask:tcp://lab:1', python = 'x' }", "python cannot be said of dask:tcp://lab:1"),
         ("'ssh:b' = 'ssh:c'", "a name is no kind of place and has no colon"),
         ("here = 'ssh:c'", "a name is no kind of place and has no colon"),

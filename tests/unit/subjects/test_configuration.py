@@ -94,7 +94,7 @@ def test_manual_example_is_read(folder: Path) -> None:
     assert sorted(named) == sorted(ALL)
 
 
-@pytest.mark.parametrize("text", ["", "[defaults]\n", "insecure-fleet = true\n", "[defaults]\nruns = 3\nphase = { load = 'f' }\n"])
+@pytest.mark.parametrize("text", ["", "[defaults]\n", "insecure_fleet = true\n", "[defaults]\nruns = 3\nphase = { load = 'f' }\n"])
 def test_defaults_without_effect_are_silent(folder: Path, text: str) -> None:
     configure(folder, text)
     suite = one("m", runs=3)
