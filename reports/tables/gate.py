@@ -6,8 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
-from xml.etree.ElementTree import Element, SubElement, indent, tostring
+from typing import TYPE_CHECKING, Any
 
 from memprof.base.terminal_text import harmless
 from memprof.base.units import counted
@@ -19,6 +18,9 @@ from memprof.verdicts.verdicts import OUTCOME, WORST_FIRST, Judged, Report, Verd
 from ..rows import key_fields, place
 from . import grid, inputs
 from .grid import Table
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
 FORMATS = ("markdown", "json", "junit", "github")
 
@@ -277,6 +279,8 @@ def _plain_proof(report: Report) -> dict[str, Any] | None:
 
 
 def _junit(report: Report) -> str:
+    from xml.etree.ElementTree import Element, indent, tostring
+
     suites: dict[str, list[Judged]] = {}
     for row in worst_first(report.rows):
         suites.setdefault(place(row.key), []).append(row)
@@ -316,6 +320,8 @@ def _outcome(case: Element, row: Judged) -> None:
 
 
 def _element(parent: Element, tag: str, **attributes: str) -> Element:
+    from xml.etree.ElementTree import SubElement
+
     return SubElement(parent, tag, {name: _legal(text) for name, text in attributes.items()})
 
 

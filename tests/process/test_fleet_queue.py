@@ -9,11 +9,11 @@ import threading
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from support import sample_runs
 from support.fleets import fleet, until
-from support.manual import ROOT
 
 if importlib.util.find_spec("distributed") is None:  # it takes half a second to import, in each worker
     pytest.skip("distributed is not installed", allow_module_level=True)
@@ -35,7 +35,7 @@ def lab(tmp_path):
 @contextmanager
 def places(lab, count, runs, seconds):
     """A process that offers so many places."""
-    words = [sys.executable, str(ROOT / "ci/bench/made_places.py"), lab.address, str(count), str(runs), str(seconds)]
+    words = [sys.executable, str(Path(__file__).parents[1] / "support/made_places.py"), lab.address, str(count), str(runs), str(seconds)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         for _ in range(count + 1):  # that it waits for the scheduler is said first
             process.stdout.readline()

@@ -110,7 +110,7 @@ def test_tune_of_program_across_machines(memprof, twins, tmp_path):
     assert {run.job.argv[2:] for run in runs} == {(mib, str(tmp_path / "net.bin")) for mib in ("40", "16")}
     assert len({(run.attempt.place, run.attempt.comparison) for run in runs if run.job.verifies}) == 1
 
-    more = memprof(*words, "--append", "--trust-runs", "--time", "1s", *ENGINE, "{model}")
+    more = memprof(*words, "--append", "--time", "1s", *ENGINE, "{model}")
 
     assert more.returncode == 0, more.stderr
     assert json.loads(more.stdout)["trials"] >= answer["trials"]

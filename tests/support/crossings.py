@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from memprof.campaign import attach, campaign, conversion, side_by_side
 from memprof.cli.progress import Plain
 from memprof.fleet import scheduler, scheduler_client, search_client, worker_loop
 from memprof.fleet.message import PROTOCOL, Doing, Offered, folder_of
-from memprof.fleet.payload import Packed
+from memprof.fleet.payload import Comparison
 from memprof.fleet.scheduler import There
 from memprof.places import parse, remote_groups
 from memprof.places.place import HERE, Here, Place, Weather
@@ -292,15 +292,17 @@ def _instead_of_fleet(monkeypatch: pytest.MonkeyPatch, said: list[str]) -> dict[
     class Desk:
         aside = 0
 
-        def __init__(self, client: object, packed: Sequence[Packed], *words: object, **rest: object) -> None:
-            self.packed = packed
+        def __init__(self, client: object, comparisons: Sequence[Comparison], *words: object, **rest: object) -> None:
+            self.comparisons = comparisons
             self.failed: dict[str, str] = {}
             self.outputs: dict[str, bytes] = {}
             self.unmade: dict[str, Mapping[str, str]] = {}
 
         def runs(self) -> Iterator[object]:
-            for packed in self.packed:
-                task = packed.task_at("board/here")
+            for comparison in self.comparisons:
+                task = comparison.task
+                if comparison.there is not None:
+                    task = replace(task, sought=comparison.there("board/here"))
                 for sent in task.files:
                     path = folder_of(task) / sent.name
                     path.parent.mkdir(parents=True, exist_ok=True)
@@ -310,13 +312,13 @@ def _instead_of_fleet(monkeypatch: pytest.MonkeyPatch, said: list[str]) -> dict[
                 try:
                     worker_loop._measure(task, HERE)
                 except MemprofError as error:
-                    self.failed[packed.request.key] = f"{task.title} failed once on board/here and is given up: {error}"
+                    self.failed[comparison.key] = f"{task.title} failed once on board/here and is given up: {error}"
                 finally:
                     works["now"] = False
             yield from ()
 
     monkeypatch.setattr("memprof.cli.fleet.load_distributed", lambda: None)
-    monkeypatch.setattr(worker_loop, "_write", lambda word, text="": said.append(text) if word == "say" else None)
+    monkeypatch.setattr(worker_loop, "_tell", lambda remark="", **words: said.append(remark) if remark else None)
     monkeypatch.setattr(scheduler, "connected", connected)
     monkeypatch.setattr(scheduler, "places", lambda client: (there, []))
     for module in (scheduler_client, search_client):
