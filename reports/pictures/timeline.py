@@ -31,7 +31,7 @@ from .style import ANON, FILE, UNSEEN
 _MOST_ROWS = 20
 _BUCKETS = 1500  # more stretches of time than a picture has columns of pixels to tell apart
 _LEFT, _RIGHT = 0.62, 0.15
-_MODEL, _NAME, _PHASE_NAMES, _BELOW, _TIME_AXIS = 0.28, 0.19, 0.2, 0.2, 0.42
+_NAME, _PHASE_NAMES, _BELOW, _TIME_AXIS = 0.19, 0.2, 0.2, 0.42
 _RSS_PEAK = metrics.METRICS["rss_peak_bytes"]
 
 
@@ -121,8 +121,7 @@ def _render(runs: Sequence[Run], phases: Sequence[str]) -> Figure:
     missing = [called[key] for key, variant in drawn.items() if variant is None]
     if missing:
         remarks.append(f"Not drawn, for nothing was seen of {'these phases' if phases else 'it'}: {', '.join(missing)}")
-    title = "Resident memory over time" + (f": {next(iter(models))}" if len(models) == 1 else "")
-    return _rows(models, _scales(models), title, choosing.conditions(runs), remarks)
+    return _rows(models, _scales(models), choosing.conditions(runs), remarks)
 
 
 def _drawn(model: str, name: str, group: Sequence[Run], phases: Sequence[str], cache: Cache) -> Drawn | None:
@@ -167,24 +166,16 @@ def _say_time(axes: Axes, scale: Scale, variants: Sequence[Drawn]) -> None:
     axes.set_xlabel(lettering.label(scale.time.caption(f"time since the start of {first}"), 5.0, style.SMALL), labelpad=1)
 
 
-def _rows(
-    models: Mapping[str, Sequence[Drawn]], scales: Mapping[str, Scale], title: str, conditions: str, remarks: Sequence[str]
-) -> Figure:
+def _rows(models: Mapping[str, Sequence[Drawn]], scales: Mapping[str, Scale], conditions: str, remarks: Sequence[str]) -> Figure:
     all_variants = [variant for variants in models.values() for variant in variants]
     high = {1: 3.2, 2: 2.2, 3: 1.7, 4: 1.4, 5: 1.3}.get(len(all_variants), 1.05)
     row_high = _NAME + _PHASE_NAMES + high + _BELOW
-    above = _MODEL if len(models) > 1 else 0.0
-    content = sum(above + row_high * len(variants) - _BELOW + _TIME_AXIS for variants in models.values())
-    sheet = Sheet(title, conditions, content, legend=_legend(all_variants), remarks=remarks)
-    top = 0.0
+    heights = {model: row_high * len(variants) - _BELOW + _TIME_AXIS for model, variants in models.items()}
+    sheet = Sheet("Resident memory over time", conditions, heights, legend=_legend(all_variants), remarks=remarks)
     for model, variants in models.items():
-        if above:
-            sheet.heading(top, model, 10.5)
-            top += above
-        for variant in variants:
+        for place, variant in enumerate(variants):
+            top = sheet.tops[model] + place * row_high
             _row(sheet, top, high, variant, scales[model], variants if variant is variants[-1] else None)
-            top += row_high
-        top += _TIME_AXIS - _BELOW
     return sheet.figure
 
 
