@@ -39,7 +39,6 @@ _RSS_PEAK = metrics.METRICS["rss_peak_bytes"]
 class Drawn:
     """A variant as it is drawn: its typical run, and of that the wanted phases. peak: None where no phase ended and nothing was polled."""
 
-    model: str
     name: str
     run: Run
     group: Sequence[Run]
@@ -110,7 +109,7 @@ def _render(runs: Sequence[Run], phases: Sequence[str]) -> Figure:
     called = named(grouped)
     called = dict(zip(called, lettering.distinct(list(called.values()), 3.6, weight="bold"), strict=True))
     cache = Cache()
-    drawn = {key: _drawn(key.model, called[key], group, phases, cache) for key, group in grouped.items()}
+    drawn = {key: _drawn(called[key], group, phases, cache) for key, group in grouped.items()}
     models: dict[str, list[Drawn]] = {}
     for key, variant in drawn.items():
         if variant is not None:
@@ -124,7 +123,7 @@ def _render(runs: Sequence[Run], phases: Sequence[str]) -> Figure:
     return _rows(models, _scales(models), choosing.conditions(runs), remarks)
 
 
-def _drawn(model: str, name: str, group: Sequence[Run], phases: Sequence[str], cache: Cache) -> Drawn | None:
+def _drawn(name: str, group: Sequence[Run], phases: Sequence[str], cache: Cache) -> Drawn | None:
     run = typical(group)
     rows = cache(run)
     chosen = [span for span in spans(run, rows) if not phases or span.phase in phases]
@@ -132,7 +131,7 @@ def _drawn(model: str, name: str, group: Sequence[Run], phases: Sequence[str], c
         rows = rows.between(chosen[0].begin_ns, chosen[-1].end_ns) if chosen else rows.between(0, 0)
     if not len(rows) and not any(span.mark for span in chosen):
         return None
-    return Drawn(model, name, run, group, thin(rows, _BUCKETS), chosen, _peak(run, rows, chosen))
+    return Drawn(name, run, group, thin(rows, _BUCKETS), chosen, _peak(run, rows, chosen))
 
 
 def _peak(run: Run, rows: Columns, chosen: Sequence[Span]) -> Peak | None:

@@ -628,7 +628,7 @@ def test_labels_in_line_pushed_apart(spots):
 
 
 def test_label_with_room_stays():
-    assert placing.apart([1, 5, 5.2], [1, 1, 1], 0, 10) == pytest.approx([1, 4.6, 5.6])
+    assert placing.apart([1, 5, 5.2, 9.9], [1, 1, 1, 1], 0, 10) == pytest.approx([1, 5, 6, 9.5])
 
 
 @pytest.fixture
