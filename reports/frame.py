@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
 
 import numpy
 import pandas
-from numpy.typing import NDArray
 
 from memprof.base.errors import InputError
 from memprof.records import metrics, summary
@@ -111,7 +109,10 @@ def timeline_frame(runs: Iterable[Run]) -> pandas.DataFrame:
     sound(runs)
     timelines = [columns(run.timeline, run.job.heading) for run in runs]
     lengths = [len(rows) for rows in timelines]
-    frame = pandas.DataFrame({name: _repeated([of(run) for run in runs], lengths) for name, of in _NAMES.items()})
+    words = {name: [of(run) for run in runs] for name, of in _NAMES.items()}
+    frame = pandas.DataFrame(
+        {name: pandas.Categorical(of_runs, list(dict.fromkeys(of_runs))).repeat(lengths) for name, of_runs in words.items()}
+    )
     frame["threads"] = pandas.array([run.job.threads for run in runs], dtype="Int64").repeat(lengths)
     frame["repeat"] = numpy.repeat([run.job.repeat for run in runs], lengths)
     frame["phase"] = _phases(runs, timelines)
@@ -131,28 +132,16 @@ _NAMES: dict[str, Callable[[Run], str]] = {
 }
 
 
-def _repeated(words: Sequence[str], lengths: Sequence[int]) -> pandas.Categorical:
-    """Each word as often as the length at its place says."""
-    categories = list(dict.fromkeys(words))
-    codes = {word: code for code, word in enumerate(categories)}
-    return _categories(numpy.repeat([codes[word] for word in words], lengths), categories)
-
-
 def _phases(runs: Sequence[Run], timelines: Sequence[Columns]) -> pandas.Categorical:
     """The phase that each sample lies in."""
     names = ["", *summary.phases(runs)]
-    codes = [numpy.zeros(len(rows), "int8" if len(names) < 128 else "int32") for rows in timelines]
+    codes = [numpy.zeros(len(rows), numpy.int64) for rows in timelines]
     for run, rows, codes_of_run in zip(runs, timelines, codes, strict=True):
         for mark in run.marks:
             low, high = numpy.searchsorted(rows.t_ns, [mark.begin_ns, mark.end_ns + 1])
             codes_of_run[low:high] = names.index(mark.phase)
-    return _categories(numpy.concatenate(codes) if codes else numpy.zeros(0, "int8"), names)
-
-
-def _categories(codes: NDArray[Any], names: Sequence[str]) -> pandas.Categorical:
-    smallest = numpy.min_scalar_type(-max(len(names), 1))
-    kind = pandas.CategoricalDtype(list(names))
-    return pandas.Categorical.from_codes(codes.astype(smallest), dtype=kind)
+    kind = pandas.CategoricalDtype(names)
+    return pandas.Categorical.from_codes(_joined(codes), dtype=kind)
 
 
 def _joined(arrays: Sequence[Array]) -> Array:

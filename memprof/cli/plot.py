@@ -78,9 +78,6 @@ def _peaks() -> None:
 @_picture(
     "timeline",
     "before.jsonl after.jsonl -o loader.svg --phase MODEL_LOAD --phase PREPARE",
-    click.option(
-        "--overlay/--rows", default=False, help="Draw variants as lines over one another, or as rows on one scale.  [default: rows]"
-    ),
     click.option("--phase", "phases", multiple=True, metavar="NAME", help="Only this phase; time is counted from its start (repeatable)."),
 )
 def _timeline() -> None:

@@ -109,9 +109,9 @@ def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
     paler = _estimated(everywhere.known.tolist(), edges, (right - first) * _SLIVER) if len(table.snapshots) > 1 else []
     phases = _phases(profile, first, right, time)
     sheet = Sheet(
-        f"Who held the heap: {phrases.program(profile)}",
+        "Who held the heap",
         f"{profile.tool} · {phrases.headline(profile)}",
-        _NAMES + _HIGH + _TIME_AXIS,
+        {phrases.program(profile): _NAMES + _HIGH + _TIME_AXIS},
         legend=_legend(snapshots, areas),
         remarks=_remarks(profile, phases, bool(paler)),
     )

@@ -18,7 +18,7 @@ from memprof.records.metrics import METRICS
 from memprof.records.types import Run
 
 from .. import standalone
-from ..rows import by_model, label_names, labels
+from ..rows import by_model
 from ..soundness import check as check_figures
 from ..soundness import sound
 from ..standalone import check
@@ -69,7 +69,7 @@ def render(
         figures=[figures.figures(group) for group in models.values()],
         metrics=METRICS.values(),
         without_script=_WITHOUT_SCRIPT,
-        kept=[_kept(group) for group in models.values()],
+        kept=[release.tables(summary.groups(group), None) for group in models.values()],
         growth=_growth(runs),
         laws=laws,
         machines=conditions.machines(runs),
@@ -140,10 +140,3 @@ def _laws(runs: Sequence[Run]) -> list[_Law]:
         )
         for search in predictions.of_runs(runs)
     ]
-
-
-def _kept(runs: Sequence[Run]) -> Sequence[Table]:
-    """The table of RELEASE for the runs of a model, none if no runtime was deleted."""
-    groups = summary.groups(runs)
-    names = label_names(groups)
-    return release.tables(groups, names, lambda key: labels(key, names), None)

@@ -59,9 +59,9 @@ def _picture(fitted: Fitted, points: Sequence[At]) -> Figure:
     ]
     failed = [f"in {format_bytes(at.limit_bytes or 0)}: {at.ended}" for at in fitted.curve if at.ended]
     sheet = Sheet(
-        f"Latency under a memory limit: {fitted.model}",
+        "Latency under a memory limit",
         " · ".join(text for text in (grid.runtime(fitted.runtime), fitted.settings, f"limited by {fitted.limiter}") if text),
-        _ABOVE + _LATENCY + _BETWEEN + _FAULTS + _BELOW,
+        {fitted.model: _ABOVE + _LATENCY + _BETWEEN + _FAULTS + _BELOW},
         legend=legend,
         remarks=[*failed, *fitted.remarks],
     )

@@ -84,7 +84,10 @@ def _picture(panels: Sequence[Panel]) -> Figure:
     legend += [Entry("warm-up", fill=style.Fill(style.BAND))] if any(panel.verdict.warmup for panel in panels) else []
     content = _ABOVE + len(panels) * (0.2 + _PANEL + _BETWEEN) - _BETWEEN + _BELOW
     sheet = Sheet(
-        "Memory over units of work", "resident and swapped memory after each unit, above that before the first", content, legend=legend
+        "Memory over units of work",
+        "resident and swapped memory after each unit, above that before the first",
+        {"": content},
+        legend=legend,
     )
     wide = sheet.width - _LEFT - _RIGHT
     room = max(max(sizes) - min(sizes), 1 << 20) * 0.08

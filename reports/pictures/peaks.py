@@ -86,23 +86,17 @@ def _render(runs: Sequence[Run]) -> Figure:
     indent = min(indent, 2.7) + 0.15 + 0.1
     texts = dict(zip(called, lettering.distinct(list(called.values()), indent - 0.25), strict=True))
 
-    heights = [_block_height(group, several=len(blocks) > 1) for group in blocks.values()]
     several = any(len(group) > 1 for group in grouped.values())
     sheet = Sheet(
-        "RSS peak of each phase" if len(blocks) > 1 else f"RSS peak of each phase: {next(iter(blocks))}",
+        "RSS peak of each phase",
         choosing.conditions(runs),
-        sum(heights),
+        {model: _block_height(block) for model, block in blocks.items()},
         legend=_legend(known, several, any(RELEASE in phases(block) for block in blocks.values())),
         remarks=choosing.remarks(grouped, max(not_drawn, 0)),
     )
     limit = _limit(known, unit, indent, max(_COLUMNS, *(_a_line(block) for block in blocks.values())))
-    top = 0.0
-    for (model, block), high in zip(blocks.items(), heights, strict=True):
-        if len(blocks) > 1:
-            sheet.heading(top + 0.02, model)
-        offset = top + (0.22 if len(blocks) > 1 else 0)
-        _block(sheet, offset, indent, block, texts, bars, unit, limit)
-        top += high
+    for model, block in blocks.items():
+        _block(sheet, sheet.tops[model], indent, block, texts, bars, unit, limit)
     return sheet.figure
 
 
@@ -156,9 +150,9 @@ def _left(mark: Mark) -> Split | None:
     return Split(mark.anon_end_bytes, mark.file_end_bytes + (mark.shmem_end_bytes or 0))
 
 
-def _block_height(block: Mapping[Key, list[Run]], several: bool) -> float:
+def _block_height(block: Mapping[Key, list[Run]]) -> float:
     lines = -(-len(phases(block)) // _a_line(block))
-    return lines * (_TITLES + len(block) * _ROW + _TICKS) + (0.22 + 0.1 if several else 0)
+    return lines * (_TITLES + len(block) * _ROW + _TICKS)
 
 
 def _legend(known: Sequence[Bar], several: bool, released: bool) -> list[Entry]:

@@ -171,7 +171,7 @@ def _render(plan: Planned, analysis: Analysis, drawn: Sequence[Drawn]) -> Figure
     blocks = [_blocks(_named(plan, order)) for order, _, _ in drawn]
     heights = arena_heights(drawn, _ARENA_HIGH, _ARENA_LEAST)
     content = _LINE_HIGH + sum(_GAP + (_STRIP_HIGH if runs else 0) + high for runs, high in zip(blocks, heights, strict=True)) + 0.4
-    sheet = Sheet(title(analysis), subtitle(analysis), content, legend=legend, remarks=remarks(analysis))
+    sheet = Sheet(title(analysis), subtitle(analysis), {"": content}, legend=legend, remarks=remarks(analysis))
     wide = sheet.width - _LEFT - 0.25
     _lines(sheet.axes(_LEFT, 0, wide, _LINE_HIGH), analysis, drawn, unit)
     up = max(heights) / (max(arena_size(order.arena) for order, _, _ in drawn) or 1) / 1.03

@@ -153,9 +153,9 @@ def _picture(scaled: Scaled, points: Sequence[Measured]) -> Figure:
     drawn = _drawn(scaled, points)
     size = grid.choose_unit(BYTES, [drawn.high_bytes, drawn.limit_bytes or 0])
     sheet = Sheet(
-        f"{scaled.main} as a law: {scaled.model}",
+        f"{scaled.main} as a law",
         f"{title(scaled)} · {_drawn_as(scaled)}",
-        _ABOVE + _HIGH + _BELOW,
+        {scaled.model: _ABOVE + _HIGH + _BELOW},
         legend=_legend(drawn),
         remarks=_remarks(drawn),
     )

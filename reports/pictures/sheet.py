@@ -46,6 +46,7 @@ class PhaseName:
 
 
 _MARGIN = 0.15
+_HEADING = 0.3  # inches, of the name over a block
 _MOST_REMARKS = 8
 _PHASE_SIZE = 7.0
 
@@ -67,14 +68,15 @@ def _phase_name_width(name: str) -> float:
 class Sheet:
     """A figure laid out in inches: title, conditions and legend above the content, remarks below it.
 
-    All places are in inches, from the left edge and from the top of the content.
+    All places are in inches, from the left edge and from the top of the content. blocks: the height of each part of the content by its name, such
+    as a model's. Several names are headings; a single one stands in the title. tops: where each block begins, below its heading.
     """
 
     def __init__(
         self,
         title: str,
         subtitle: str,
-        content: float,
+        blocks: Mapping[str, float],
         *,
         legend: Sequence[Entry] = (),
         remarks: Sequence[str] = (),
@@ -82,6 +84,10 @@ class Sheet:
     ) -> None:
         self.width = width
         inner = width - 2 * _MARGIN
+        heading = _HEADING if len(blocks) > 1 else 0.0
+        content = sum(heading + high for high in blocks.values())
+        if len(blocks) == 1:
+            title = ": ".join(part for part in (title, *blocks) if part)
         rows = _legend_rows(legend, inner)
         below = _remark_lines(remarks, inner)
         top = _MARGIN + height(HEADING) + height(SMALL) + 0.06 + len(rows) * height(SMALL) * 1.25 + 0.16
@@ -93,6 +99,13 @@ class Sheet:
         self.text(_MARGIN, _MARGIN - top + height(HEADING) + 0.03, label(subtitle, inner, SMALL), size=SMALL, color=GREY)
         for index, row in enumerate(rows):
             self._legend(row, _MARGIN - top + height(HEADING) + height(SMALL) + 0.1 + index * height(SMALL) * 1.25)
+        self.tops: dict[str, float] = {}
+        at = 0.0
+        for name, high in blocks.items():
+            if heading:
+                self.heading(at + 0.05, name, 10.5)
+            self.tops[name] = at + heading
+            at += heading + high
         for index, text in enumerate(below):
             self.text(_MARGIN, content + 0.08 + height(SMALL, index), text, size=SMALL, color=INK)
 

@@ -56,38 +56,38 @@ def _render(runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) ->
     all_groups = summary.groups(runs)
     grouped = dict(list(all_groups.items())[:_MOST_ROWS])
     called = named(grouped)
-    blocks = [
-        (model, metric, [_strip(key, called[key], group, metric, phase) for key, group in block.items()])
+    blocks = {
+        model: [(metric, [_strip(key, called[key], group, metric, phase) for key, group in block.items()]) for metric in wanted]
         for model, block in choosing.by_model(grouped).items()
-        for metric in wanted
-    ]
-    units = {metric.name: _unit(blocks, metric, phase) for metric in wanted}
+    }
+    panels = [panel for block in blocks.values() for panel in block]
+    units = {metric.name: _unit(panels, metric, phase) for metric in wanted}
     indent = min(2.7, max(lettering.width(lettering.readable(name)) for name in called.values())) + 0.25
     texts = dict(zip(called, lettering.distinct(list(called.values()), indent - 0.25), strict=True))
-    several = len({model for model, _, _ in blocks}) > 1
-    rows = [max(min(len(strip.values) * _DOT_STEP + _ROOM, _HIGHEST_ROW) for strip in strips) for _, _, strips in blocks]
-    heights = [
-        _TITLES + (0.22 if several else 0) + row * len(strips) + _TICKS + 0.1 for row, (_, _, strips) in zip(rows, blocks, strict=True)
-    ]
+    failed = [Entry("✗ failed before it had a value")] if any(strip.lost for _, strips in panels for strip in strips) else []
     sheet = Sheet(
-        "Every repeat" if several else f"Every repeat: {blocks[0][0]}",
+        "Every repeat",
         choosing.conditions(runs),
-        sum(heights),
-        legend=[
-            *_LEGEND,
-            *([Entry("✗ failed before it had a value")] if any(strip.lost for *_, strips in blocks for strip in strips) else []),
-        ],
+        {model: sum(_panel_height(strips) for _, strips in block) for model, block in blocks.items()},
+        legend=[*_LEGEND, *failed],
         remarks=choosing.remarks(grouped, len(all_groups) - len(grouped)),
     )
-    top = 0.0
-    for (model, metric, strips), row, high in zip(blocks, rows, heights, strict=True):
-        if several:
-            sheet.heading(top, model)
-        offset = top + (0.22 if several else 0) + _TITLES
-        called_here = [texts[strip.key] for strip in strips]
-        _block(sheet, offset, indent, row, strips, called_here, metric, choosing.phase_of(metric, phase, runs), units[metric.name])
-        top += high
+    for model, block in blocks.items():
+        top = sheet.tops[model]
+        for metric, strips in block:
+            called_here = [texts[strip.key] for strip in strips]
+            where = choosing.phase_of(metric, phase, runs)
+            _block(sheet, top + _TITLES, indent, _row_height(strips), strips, called_here, metric, where, units[metric.name])
+            top += _panel_height(strips)
     return sheet.figure
+
+
+def _row_height(strips: Sequence[Strip]) -> float:
+    return max(min(len(strip.values) * _DOT_STEP + _ROOM, _HIGHEST_ROW) for strip in strips)
+
+
+def _panel_height(strips: Sequence[Strip]) -> float:
+    return _TITLES + _row_height(strips) * len(strips) + _TICKS + 0.1
 
 
 _LEGEND = (
@@ -105,8 +105,8 @@ def _strip(key: Key, name: str, group: Sequence[Run], metric: Metric, phase: str
     return Strip(key, name, values, len(group) - len(values))
 
 
-def _unit(blocks: Sequence[tuple[str, Metric, Sequence[Strip]]], metric: Metric, phase: str | None) -> Unit:
-    values = [value for _, other, strips in blocks if other == metric for strip in strips for value in strip.values]
+def _unit(panels: Sequence[tuple[Metric, Sequence[Strip]]], metric: Metric, phase: str | None) -> Unit:
+    values = [value for other, strips in panels if other == metric for strip in strips for value in strip.values]
     return choosing.unit(metric, phase, values)
 
 

@@ -70,18 +70,12 @@ def _render(runs: Sequence[Run], series: Sequence[Series], wanted: Sequence[Metr
     legend = [Entry(text, line=_words(index)) for index, text in enumerate(lettering.distinct(names, _NAME_INCHES, style.SMALL))]
     if any(not run.outcome.ok for run in runs):
         legend.append(Entry("failed", line={"marker": "X", "color": style.FAILED, "markersize": 7, "linestyle": "none"}))
-    several = len(models) > 1
-    block_high = (0.24 if several else 0) + _TITLE + _HIGH + _BELOW
-    title = "Thread sweep" if several else f"Thread sweep: {models[0]}"
-    sheet = Sheet(title, choosing.conditions(runs), block_high * len(models), legend=legend, remarks=remarks)
+    heights = dict.fromkeys(models, _TITLE + _HIGH + _BELOW)
+    sheet = Sheet("Thread sweep", choosing.conditions(runs), heights, legend=legend, remarks=remarks)
     wide = min(5.2, (sheet.width - _LEFT - 0.15 - _BETWEEN * (len(wanted) - 1)) / len(wanted))
-    for row, model in enumerate(models):
-        top = row * block_high
-        if several:
-            sheet.heading(top, model)
+    for model in models:
         for column, metric in enumerate(wanted):
-            offset = top + (0.24 if several else 0) + _TITLE
-            axes = sheet.axes(_LEFT + column * (wide + _BETWEEN), offset, wide, _HIGH)
+            axes = sheet.axes(_LEFT + column * (wide + _BETWEEN), sheet.tops[model] + _TITLE, wide, _HIGH)
             lines = {names.index(line.name): line for line in series if line.model == model}
             _panel(axes, lines, counts, metric, phase, units[metric.name])
     return sheet.figure

@@ -1,6 +1,6 @@
 """RSS over time: the samples of polling as areas, phases shaded and named, and the exact peak of each phase, also where polling missed it.
 
-Several variants are rows on one scale of time and memory, or lines over one another with a strip of phases each. Each model has its own scale.
+Several variants are rows on one scale of time and memory. Each model has its own scale. The page draws variants over one another.
 The repeat with the median PEAK is drawn of each variant; the spread over its repeats stands beside it.
 """
 
@@ -19,19 +19,19 @@ from numpy.typing import NDArray
 from memprof.base.errors import InputError, UsageError, near
 from memprof.records import metrics, summary
 from memprof.records.metrics import BYTES
-from memprof.records.types import PEAK, PHASES, RELEASE, STARTUP, Run
+from memprof.records.types import PEAK, RELEASE, STARTUP, Run
 
 from ..columns import Cache, Columns, Peak, Span, spans, thin, typical, whole_peak
 from ..rows import named
 from ..tables.grid import Unit, choose_unit, number
 from . import choosing, lettering, style
 from .sheet import Entry, PhaseName, Sheet, phase_name
-from .style import ANON, FILE, UNSEEN, Fill, Line
+from .style import ANON, FILE, UNSEEN
 
 _MOST_ROWS = 20
 _BUCKETS = 1500  # more stretches of time than a picture has columns of pixels to tell apart
 _LEFT, _RIGHT = 0.62, 0.15
-_MODEL, _NAME, _PHASE_NAMES, _BELOW, _TIME_AXIS = 0.28, 0.19, 0.2, 0.2, 0.42
+_NAME, _PHASE_NAMES, _BELOW, _TIME_AXIS = 0.19, 0.2, 0.2, 0.42
 _RSS_PEAK = metrics.METRICS["rss_peak_bytes"]
 
 
@@ -39,7 +39,6 @@ _RSS_PEAK = metrics.METRICS["rss_peak_bytes"]
 class Drawn:
     """A variant as it is drawn: its typical run, and of that the wanted phases. peak: None where no phase ended and nothing was polled."""
 
-    model: str
     name: str
     run: Run
     group: Sequence[Run]
@@ -91,7 +90,7 @@ class Scale:
         return seconds
 
 
-def render(runs: Sequence[Run], *, overlay: bool = False, phases: Sequence[str] = ()) -> Figure:
+def render(runs: Sequence[Run], *, phases: Sequence[str] = ()) -> Figure:
     """The picture of these runs, failed ones too. phases: only these, time counted from the start of the first of them.
 
     Raises UsageError for a phase that no run has, InputError where nothing was polled.
@@ -101,17 +100,16 @@ def render(runs: Sequence[Run], *, overlay: bool = False, phases: Sequence[str] 
         if phase not in known:
             raise UsageError(f"these runs have no phase {phase!r}{near(phase, known) or '; they have ' + ', '.join(known)}")
     with style.look():
-        return _render(runs, overlay, phases)
+        return _render(runs, phases)
 
 
-def _render(runs: Sequence[Run], overlay: bool, phases: Sequence[str]) -> Figure:
+def _render(runs: Sequence[Run], phases: Sequence[str]) -> Figure:
     all_groups = summary.groups(runs)
     grouped = dict(list(all_groups.items())[:_MOST_ROWS])
     called = named(grouped)
-    if not overlay:
-        called = dict(zip(called, lettering.distinct(list(called.values()), 3.6, weight="bold"), strict=True))
+    called = dict(zip(called, lettering.distinct(list(called.values()), 3.6, weight="bold"), strict=True))
     cache = Cache()
-    drawn = {key: _drawn(key.model, called[key], group, phases, cache) for key, group in grouped.items()}
+    drawn = {key: _drawn(called[key], group, phases, cache) for key, group in grouped.items()}
     models: dict[str, list[Drawn]] = {}
     for key, variant in drawn.items():
         if variant is not None:
@@ -122,11 +120,10 @@ def _render(runs: Sequence[Run], overlay: bool, phases: Sequence[str]) -> Figure
     missing = [called[key] for key, variant in drawn.items() if variant is None]
     if missing:
         remarks.append(f"Not drawn, for nothing was seen of {'these phases' if phases else 'it'}: {', '.join(missing)}")
-    title = "Resident memory over time" + (f": {next(iter(models))}" if len(models) == 1 else "")
-    return (_overlay if overlay else _rows)(models, _scales(models), title, choosing.conditions(runs), remarks)
+    return _rows(models, _scales(models), choosing.conditions(runs), remarks)
 
 
-def _drawn(model: str, name: str, group: Sequence[Run], phases: Sequence[str], cache: Cache) -> Drawn | None:
+def _drawn(name: str, group: Sequence[Run], phases: Sequence[str], cache: Cache) -> Drawn | None:
     run = typical(group)
     rows = cache(run)
     chosen = [span for span in spans(run, rows) if not phases or span.phase in phases]
@@ -134,7 +131,7 @@ def _drawn(model: str, name: str, group: Sequence[Run], phases: Sequence[str], c
         rows = rows.between(chosen[0].begin_ns, chosen[-1].end_ns) if chosen else rows.between(0, 0)
     if not len(rows) and not any(span.mark for span in chosen):
         return None
-    return Drawn(model, name, run, group, thin(rows, _BUCKETS), chosen, _peak(run, rows, chosen))
+    return Drawn(name, run, group, thin(rows, _BUCKETS), chosen, _peak(run, rows, chosen))
 
 
 def _peak(run: Run, rows: Columns, chosen: Sequence[Span]) -> Peak | None:
@@ -168,27 +165,16 @@ def _say_time(axes: Axes, scale: Scale, variants: Sequence[Drawn]) -> None:
     axes.set_xlabel(lettering.label(scale.time.caption(f"time since the start of {first}"), 5.0, style.SMALL), labelpad=1)
 
 
-# -- rows
-
-
-def _rows(
-    models: Mapping[str, Sequence[Drawn]], scales: Mapping[str, Scale], title: str, conditions: str, remarks: Sequence[str]
-) -> Figure:
+def _rows(models: Mapping[str, Sequence[Drawn]], scales: Mapping[str, Scale], conditions: str, remarks: Sequence[str]) -> Figure:
     all_variants = [variant for variants in models.values() for variant in variants]
     high = {1: 3.2, 2: 2.2, 3: 1.7, 4: 1.4, 5: 1.3}.get(len(all_variants), 1.05)
     row_high = _NAME + _PHASE_NAMES + high + _BELOW
-    above = _MODEL if len(models) > 1 else 0.0
-    content = sum(above + row_high * len(variants) - _BELOW + _TIME_AXIS for variants in models.values())
-    sheet = Sheet(title, conditions, content, legend=_legend(all_variants), remarks=remarks)
-    top = 0.0
+    heights = {model: row_high * len(variants) - _BELOW + _TIME_AXIS for model, variants in models.items()}
+    sheet = Sheet("Resident memory over time", conditions, heights, legend=_legend(all_variants), remarks=remarks)
     for model, variants in models.items():
-        if above:
-            sheet.heading(top, model, 10.5)
-            top += above
-        for variant in variants:
+        for place, variant in enumerate(variants):
+            top = sheet.tops[model] + place * row_high
             _row(sheet, top, high, variant, scales[model], variants if variant is variants[-1] else None)
-            top += row_high
-        top += _TIME_AXIS - _BELOW
     return sheet.figure
 
 
@@ -311,95 +297,3 @@ def _say_peak(axes: Axes, variant: Drawn, scale: Scale, wide: float) -> None:
     middle = min(max(x, half * 1.02), scale.longest - half * 1.02)
     words: dict[str, Any] = {"ha": "center", "va": "bottom", "size": style.SMALL, "weight": "bold", "zorder": 6, "bbox": style.backing()}
     axes.annotate(lettering.escaped(text), (middle, level), (0, 4.5), textcoords="offset points", **words)
-
-
-# -- overlay
-
-_HIGH, _STRIP, _LOOK = 3.6, 0.19, 0.95
-_FILLS = (Fill("#FFFFFF"), Fill("#C4C4C4"), Fill("#858585"), Fill("#E6E6E6", "////"), Fill("#5A5A5A"))
-# PROMPT beside GENERATE; GENERATE and REQUEST stand where EXECUTE stands in others.
-_PHASE_FILLS = dict(zip(PHASES, (*_FILLS, Fill("#A3A3A3", "...."), *_FILLS[-1:] * 2, Fill("#FFFFFF", "----")), strict=True))
-_OTHER_FILLS = (Fill("#FFFFFF", "\\\\\\\\"), Fill("#C4C4C4", "////"), Fill("#FFFFFF", "...."), Fill("#C4C4C4", "xxxx"))
-
-
-def _overlay(
-    models: Mapping[str, Sequence[Drawn]], scales: Mapping[str, Scale], title: str, conditions: str, remarks: Sequence[str]
-) -> Figure:
-    all_variants = [variant for variants in models.values() for variant in variants]
-    phases = summary.order(span.phase for variant in all_variants for span in variant.spans)
-    fills = _fills(phases)
-    exact = all(variant.peak.exact for variant in all_variants if variant.peak is not None)
-    unseen = any(not variant.peak.shown for variant in all_variants if variant.peak is not None)
-    words = ("exact peak" if exact else "peak") + (", in the middle of its phase where polling missed it" if unseen else "")
-    legend = [
-        Entry(words, line={"marker": "o", "linestyle": "none"}),
-        *(Entry(lettering.shortened(lettering.readable(phase), 1.6, style.SMALL), fill=fills[phase]) for phase in phases),
-    ]
-    above = _MODEL if len(models) > 1 else 0.0
-    heights = {model: above + _HIGH + 0.1 + _STRIP * len(variants) + _TIME_AXIS for model, variants in models.items()}
-    sheet = Sheet(title, conditions, sum(heights.values()), legend=legend, remarks=remarks)
-    top = 0.0
-    for model, variants in models.items():
-        if above:
-            sheet.heading(top, model, 10.5)
-        _lines(sheet, top + above, variants, scales[model], fills)
-        top += heights[model]
-    return sheet.figure
-
-
-def _fills(phases: Sequence[str]) -> dict[str, Fill]:
-    others = [phase for phase in phases if phase not in _PHASE_FILLS]
-    return {**_PHASE_FILLS, **{phase: _OTHER_FILLS[index % len(_OTHER_FILLS)] for index, phase in enumerate(others)}}
-
-
-def _lines(sheet: Sheet, top: float, variants: Sequence[Drawn], scale: Scale, fills: Mapping[str, Fill]) -> None:
-    indent = min(2.75, max(lettering.width(lettering.readable(variant.name)) for variant in variants) + 0.5) + _LOOK
-    wide = sheet.width - indent - _RIGHT
-    axes = sheet.axes(indent, top, wide, _HIGH)
-    axes.set_xlim(0, scale.longest)
-    axes.set_ylim(0, scale.highest * 1.12)
-    axes.grid(axis="y")
-    axes.tick_params(length=2.5, labelbottom=False)
-    axes.set_ylabel(scale.memory.caption("RSS"))
-    names = lettering.distinct([variant.name for variant in variants], indent - _LOOK - 0.5)
-    for index, (variant, name) in enumerate(zip(variants, names, strict=True)):
-        _line(axes, variant, scale, style.line(index))
-        place = top + _HIGH + 0.1 + index * _STRIP
-        peak = "" if variant.peak is None else variant.hedge + number(variant.peak.bytes / scale.memory.size)
-        _label_strip(sheet, place, variant, name, peak, style.line(index))
-        _strip(sheet, place, indent, wide, variant, scale, fills)
-    sheet.text(_RIGHT + _LOOK, top + _HIGH - 0.06, scale.memory.caption("peak"), ha="right", weight="bold", size=style.SMALL)
-    bottom = sheet.axes(indent, top + _HIGH + 0.1, wide, _STRIP * len(variants))
-    bottom.patch.set_alpha(0)
-    bottom.set_xlim(0, scale.longest)
-    bottom.set_yticks([])
-    bottom.tick_params(length=2.5)
-    bottom.spines["left"].set_visible(False)
-    _say_time(bottom, scale, variants)
-
-
-def _line(axes: Axes, variant: Drawn, scale: Scale, look: Line) -> None:
-    times, rss = scale.times(variant), variant.rows.rss / scale.memory.size
-    axes.plot(times, rss, color=look.colour, linestyle=look.dash, linewidth=1.4)
-    if variant.failed and len(times):
-        axes.plot(times[-1:], rss[-1:], marker="X", color=style.FAILED, markersize=8, zorder=6)
-    if variant.peak is not None:
-        x, level = scale.at(variant, variant.peak.t_ns), variant.peak.bytes / scale.memory.size
-        axes.plot([x], [level], marker=look.marker, color=look.colour, markersize=7.5, markeredgecolor="white", zorder=5)
-
-
-def _label_strip(sheet: Sheet, top: float, variant: Drawn, name: str, peak: str, look: Line) -> None:
-    """The look of a variant's line with its peak, and its name, beside its strip of phases."""
-    middle = top + _STRIP / 2
-    words = {"color": look.colour, "markersize": 6.5, "markeredgecolor": "white", "markevery": [1], "marker": look.marker}
-    sheet.path([(_RIGHT, middle), (_RIGHT + 0.19, middle), (_RIGHT + 0.38, middle)], linestyle=look.dash, linewidth=1.6, **words)
-    sheet.text(_RIGHT + _LOOK, middle, peak, va="center", ha="right", weight="bold", size=style.SMALL)
-    text = ("✗ " if variant.failed else "") + lettering.escaped(name)
-    sheet.text(_RIGHT + _LOOK + 0.08, middle, text, va="center", color=style.FAILED if variant.failed else style.INK)
-
-
-def _strip(sheet: Sheet, top: float, indent: float, wide: float, variant: Drawn, scale: Scale, fills: Mapping[str, Fill]) -> None:
-    """A variant's phases as a strip under the lines."""
-    for span in variant.spans:
-        left, right = (scale.at(variant, t_ns) / scale.longest * wide for t_ns in (span.begin_ns, span.end_ns))
-        sheet.box(indent + left, top + 0.03, right - left, _STRIP - 0.06, fills[span.phase])

@@ -95,22 +95,16 @@ def _render(runs: Sequence[Run], metric: Metric, phase: str) -> Figure:
         choose_unit(latency.unit, [value for point in all_points for value in point.latency]),
     )
     shown = {model: model_points for model, model_points in points.items() if model_points}
-    several = len(points) > 1
     timed = "Duration" if all(_timed(group) == RUN for group in grouped.values()) else "Latency, one iteration"
     panels = {model: _Panel(model_points, units) for model, model_points in shown.items()}
-    title = "Latency against memory" if several else f"Latency against memory: {next(iter(points))}"
-    heights = [(0.26 if several else 0) + _HIGH + _BELOW + panel.key_height for panel in panels.values()]
+    heights = {model: _HIGH + _BELOW + panel.key_height for model, panel in panels.items()}
     remarks = choosing.remarks(grouped)
     remarks += [f"{model}: no repeat of any variant succeeded" for model in points if model not in shown]
     remarks += [f"Only the front is named, {panel.unnamed} others are not: --variant chooses" for panel in panels.values() if panel.unnamed]
-    sheet = Sheet(title, choosing.conditions(runs), sum(heights), legend=_LEGEND, remarks=remarks)
-    top = 0.0
-    for (model, panel), high in zip(panels.items(), heights, strict=True):
-        if several:
-            sheet.heading(top, model)
+    sheet = Sheet("Latency against memory", choosing.conditions(runs), heights, legend=_LEGEND, remarks=remarks)
+    for model, panel in panels.items():
         across = lettering.label(units[0].caption(metric.title + choosing.in_phase(phase)), 8.0, style.SMALL)
-        panel.draw(sheet, top + (0.26 if several else 0), across, units[1].caption(timed))
-        top += high
+        panel.draw(sheet, sheet.tops[model], across, units[1].caption(timed))
     return sheet.figure
 
 

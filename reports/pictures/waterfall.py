@@ -37,9 +37,9 @@ def _draw(explanation: Explanation) -> Figure:
         legend.append(Entry("its peak above its end", fill=_TRANSIENT))
     row, wide = 0.46, 10.0
     sheet = Sheet(
-        f"What the resident set consists of: {title(explanation)}",
+        "What the resident set consists of",
         lead(explanation),
-        len(explanation.phases) * row + 0.45,
+        {title(explanation): len(explanation.phases) * row + 0.45},
         legend=legend,
         remarks=[
             *warned(explanation),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,18 +11,18 @@ from memprof.records.metrics import BYTES
 from memprof.records.summary import Key
 from memprof.records.types import Process, Run
 
+from ..rows import label_names, labels
 from . import grid
 from .grid import Table
 from .swap import shown_value
 
 _ROWS = 12
 Groups = Mapping[Key, Sequence[Run]]
-Labels = Callable[[Key], tuple[str, ...]]
 
 
-def tables(groups: Groups, label_names: tuple[str, ...], labels: Labels, unit: str | None) -> list[Table]:
-    """Both tables, if there is anything to show. labels: the first cells of a key's row, under label_names."""
-    return [*_values(groups, label_names, labels, unit), *_processes(groups, label_names, labels, unit)]
+def tables(groups: Groups, unit: str | None) -> list[Table]:
+    """Both tables, if there is anything to show."""
+    return [*_values(groups, unit), *_processes(groups, unit)]
 
 
 def beside(rows: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Sequence[dict[str, Any]]:
@@ -51,7 +51,7 @@ def beside(rows: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Sequence[dict
     return rows
 
 
-def _values(groups: Groups, label_names: tuple[str, ...], labels: Labels, unit: str | None) -> list[Table]:
+def _values(groups: Groups, unit: str | None) -> list[Table]:
     """The last value that a run reported under each name; the median over the repeats. A word where a repeat's last was no finite number."""
     medians: dict[Key, dict[str, float]] = {}
     notes: dict[Key, dict[str, str]] = {}
@@ -69,21 +69,23 @@ def _values(groups: Groups, label_names: tuple[str, ...], labels: Labels, unit: 
     sizes = [value for values in medians.values() for name, value in values.items() if name.endswith("_bytes")]
     size = grid.choose_unit(BYTES, sizes, unit)
     columns = {name: shown_value(name, [values[name] for values in medians.values() if name in values], size) for name in reported}
+    names = label_names(groups)
     rows = []
     for key, values in medians.items():
         cells = {name: columns[name][1].pop(0) if name in values else notes[key].get(name, "-") for name in reported}
-        rows.append((*labels(key), *(cells[name] for name in reported)))
-    header = (*label_names, *(columns[name][0] for name in reported))
-    return [Table("Reported by the program itself, last", header, tuple(rows), len(label_names))]
+        rows.append((*labels(key, names), *(cells[name] for name in reported)))
+    header = (*names, *(columns[name][0] for name in reported))
+    return [Table("Reported by the program itself, last", header, tuple(rows), len(names))]
 
 
-def _processes(groups: Groups, label_names: tuple[str, ...], labels: Labels, unit: str | None) -> list[Table]:
+def _processes(groups: Groups, unit: str | None) -> list[Table]:
     """A row a process, of the repeat with the most processes; if there are many, those with the same name share a row."""
     chosen = {key: max((run.processes for run in group), key=len) for key, group in groups.items()}
     peaks = [process.rss_peak_bytes for processes in chosen.values() for process in processes]
     if not peaks:
         return []
     size = grid.choose_unit(BYTES, peaks, unit)
+    names = label_names(groups)
     rows = []
     for key, processes in chosen.items():
         for name, namesakes in _together(processes):
@@ -91,15 +93,15 @@ def _processes(groups: Groups, label_names: tuple[str, ...], labels: Labels, uni
             seen_s = max(process.end_ns - process.begin_ns for process in namesakes) / 1e9
             rows.append(
                 (
-                    *labels(key),
+                    *labels(key, names),
                     name,
                     grid.number(max(process.rss_peak_bytes for process in namesakes) / size.size),
                     grid.number(max(shares) / size.size) if shares else "-",
                     f"{seen_s:.2f}",
                 )
             )
-    header = (*label_names, "process", "RSS peak", "PSS peak", "seen (s)")
-    return [Table(size.caption("Processes, the largest figures of each"), header, tuple(rows), len(label_names) + 1)]
+    header = (*names, "process", "RSS peak", "PSS peak", "seen (s)")
+    return [Table(size.caption("Processes, the largest figures of each"), header, tuple(rows), len(names) + 1)]
 
 
 def _together(processes: Sequence[Process]) -> list[tuple[str, list[Process]]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from memprof.records import metrics
 from memprof.records.metrics import BYTES, METRICS
 from memprof.records.summary import Key
 from memprof.records.types import RELEASE, Run
 
+from ..rows import label_names, labels
 from . import grid
 from .grid import Table
 
@@ -25,16 +26,17 @@ COLUMNS = {
 Groups = Mapping[Key, Sequence[Run]]
 
 
-def tables(groups: Groups, label_names: tuple[str, ...], labels: Callable[[Key], tuple[str, ...]], unit: str | None) -> list[Table]:
-    """The table, none if no runtime was deleted. labels: the first cells of a key's row, under label_names."""
+def tables(groups: Groups, unit: str | None) -> list[Table]:
+    """The table, none if no runtime was deleted."""
     asked = {key: group for key, group in groups.items() if any(run.mark(RELEASE) or _failed(run) for run in group)}
     cells = {key: {name: _kept(group, metric) for name, metric in COLUMNS.items()} for key, group in asked.items()}
     shown = [name for name in COLUMNS if any(figures[name] for figures in cells.values())]
     if not shown:
         return []
     size = grid.choose_unit(BYTES, [value for figures in cells.values() for values in figures.values() for value in values], unit)
-    rows = tuple((*labels(key), *(_cell(asked[key], figures[name], size) for name in shown)) for key, figures in cells.items())
-    return [Table(size.caption(f"{TITLE}, above the baseline"), (*label_names, *shown), rows, len(label_names))]
+    names = label_names(groups)
+    rows = tuple((*labels(key, names), *(_cell(asked[key], figures[name], size) for name in shown)) for key, figures in cells.items())
+    return [Table(size.caption(f"{TITLE}, above the baseline"), (*names, *shown), rows, len(names))]
 
 
 def kept_bytes(run: Run, metric: str) -> float | None:

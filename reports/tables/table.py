@@ -164,14 +164,13 @@ class _Tables:
         # If no run came past the baseline, one table says so as well as eight.
         usual = metrics.DEFAULT_METRICS if any(mark.phase != STARTUP for run in runs for mark in run.marks) else ("rss_peak_bytes",)
         shown = _beside_swap(wanted or [metrics.METRICS[name] for name in usual], runs)
-        names = label_names(groups)
         for metric in shown:
             tables += self.of_metric(metric, groups)
         if iterations:
             tables += self.of_iterations(groups)
-            tables += tokens.tables(groups, names, lambda key: labels(key, names), self.unit)
-            tables += release.tables(groups, names, lambda key: labels(key, names), self.unit)
-            tables += commands.tables(groups, names, lambda key: labels(key, names), self.unit)
+            tables += tokens.tables(groups, self.unit)
+            tables += release.tables(groups, self.unit)
+            tables += commands.tables(groups, self.unit)
         return Section(_title(runs), tuple(tables), tuple(self.notes(groups, shown)))
 
     def of_metric(self, metric: Metric, groups: Groups) -> list[Table]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from memprof.records.metrics import BYTES, NS, first_token
 from memprof.records.summary import Key
 from memprof.records.types import GENERATE, PROMPT, REQUEST, Mark, Run
 
+from ..rows import label_names, labels
 from . import grid
 from .grid import Table, Unit
 
@@ -16,16 +17,15 @@ _PHASES = (PROMPT, GENERATE, REQUEST)
 _UNIT = "token"
 
 
-def tables(
-    groups: Mapping[Key, Sequence[Run]], label_names: tuple[str, ...], labels: Callable[[Key], tuple[str, ...]], unit: str | None
-) -> list[Table]:
-    """The table, if any of these runs counted tokens. Medians over the repeats. labels: the first cells of a key's row, under label_names.
+def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[Table]:
+    """The table, if any of these runs counted tokens. Medians over the repeats.
 
     Faults and bytes read are of these phases together: pages of a mapped model that had been dropped and were read from disk again.
     """
     phases = [phase for phase in _PHASES if any(_speed(run.mark(phase)) is not None for group in groups.values() for run in group)]
     if not phases:
         return []
+    names = label_names(groups)
     speeds = {key: [[_speed(run.mark(phase)) for run in group] for phase in phases] for key, group in groups.items()}
     faults = {key: [_sum(run, "major_faults") for run in group] for key, group in groups.items()}
     refaults = {key: [_sum(run, "refaults") for run in group] for key, group in groups.items()}
@@ -37,7 +37,7 @@ def tables(
     size = grid.choose_unit(BYTES, [count for counts in read.values() for count in counts if count is not None], unit)
     rows = tuple(
         (
-            *labels(key),
+            *labels(key, names),
             *(_cell(row) for row in speeds[key]),
             *([_cell(_sized(firsts[key], time_size))] if streamed else []),
             _count(faults[key]),
@@ -47,14 +47,14 @@ def tables(
         for key in groups
     )
     header = (
-        *label_names,
+        *names,
         *(f"{phase}, tokens/s" for phase in phases),
         *([time_size.caption(f"{REQUEST}, first token")] if streamed else []),
         "major faults",
         *(["refaults"] if counted else []),
         size.caption("read from disk"),
     )
-    return [Table("Tokens, and the pages that were not in memory meanwhile", header, rows, len(label_names))]
+    return [Table("Tokens, and the pages that were not in memory meanwhile", header, rows, len(names))]
 
 
 def _speed(mark: Mark | None) -> float | None:

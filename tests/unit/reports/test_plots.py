@@ -32,7 +32,6 @@ KINDS = {
     "tradeoff": tradeoff.render,
     "spread": spread.render,
 }
-KINDS["overlay"] = lambda made: timeline.render(made, overlay=True)
 LONG = "onnxruntime, optimization=all, prepacking=off, mem_pattern={}, arena=off, build of a Monday " + "x" * 120
 HOSTILE = [
     "a|b",
@@ -147,7 +146,7 @@ def test_picture_bytes_independent_of_user_settings(kind, ending, tmp_path, monk
     assert b"Date" not in first
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("timeline", "overlay")])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "timeline"])
 def test_picture_without_successful_run(kind):
     with pytest.raises(InputError, match=r"no run succeeded, so there is nothing to draw \(a: ended by SIGSEGV in PREPARE"):
         KINDS[kind]([run("a", outcome=CRASH)])
@@ -414,15 +413,6 @@ def test_timeline_unknown_phase():
         timeline.render([run()], phases=["PREPAR"])
 
 
-def test_overlay_peaks_and_phase_strip():
-    figure = drawn_once("overlay")
-
-    said = words(figure)
-    assert {"peak (MiB)", "a, 1 thread", "b, 2 threads", "270.2", "273.2"} <= set(said)
-    assert len(figure.axes) == 2
-    assert sum(len(line.get_xydata()) > 1 for line in figure.axes[0].lines if line.get_transform() == figure.axes[0].transData) == 4
-
-
 def test_timeline_of_unpolled_run():
     nothing = dataclasses.replace(run("a", outcome=Outcome("start")), marks=(), timeline=maker.timeline([]))
 
@@ -638,7 +628,7 @@ def test_labels_in_line_pushed_apart(spots):
 
 
 def test_label_with_room_stays():
-    assert placing.apart([1, 5, 5.2], [1, 1, 1], 0, 10) == pytest.approx([1, 4.6, 5.6])
+    assert placing.apart([1, 5, 5.2, 9.9], [1, 1, 1, 1], 0, 10) == pytest.approx([1, 5, 6, 9.5])
 
 
 @pytest.fixture
@@ -717,7 +707,6 @@ def runs_file(tmp_path):
     [
         ("peaks", "--model", "net.onnx"),
         ("timeline", "--phase", "PREPARE"),
-        ("timeline", "--overlay"),
         ("threads", "--metric", "time_ns"),
         ("tradeoff", "--metric", "anon_end_bytes", "--phase", "PREPARE"),
         ("spread", "--variant", "b"),

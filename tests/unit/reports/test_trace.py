@@ -297,7 +297,7 @@ def test_tied_phases_peak_in_first():
     apart = run(memory=memory, where=machine(peak_bound_bytes=4096))
 
     def told(single):
-        drawn = timeline._drawn("net.onnx", "a", [single], (), Cache()).peak
+        drawn = timeline._drawn("a", [single], (), Cache()).peak
         explained = explanation(
             measured=engine.measured(single)[:-1], peak_bound_bytes=single.machine.peak_bound_bytes, looked_peak_bytes=None
         )
