@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memprof.campaign.progress import Progress
-from memprof.fleet.message import Sought
-from memprof.fleet.payload import Asked
+from memprof.fleet.message import SearchRequest
+from memprof.fleet.payload import SearchTrial
 from memprof.fleet.search_client import Machines
 from memprof.records.types import Run
 from memprof.subjects.suite import Suite, Variant
@@ -55,10 +55,10 @@ def measured(
             yield every[number], _by_release(every[number], answers.pop(number)), ""
 
 
-def _asked(wanted: Wanted, name: str, releases: Sequence[Commit], repeats: int) -> Asked:
+def _asked(wanted: Wanted, name: str, releases: Sequence[Commit], repeats: int) -> SearchTrial:
     variants = tuple(_variant(wanted.runtime, release) for release in releases)
     suite = Suite(models=(str(wanted.models[name]),), variants=variants, name=name, warmup=1, runs=2, repeats=repeats)
-    return Asked(suite, Sought(makes=True))
+    return SearchTrial(suite, SearchRequest(makes=True))
 
 
 def _variant(runtime: str, release: Commit) -> Variant:

@@ -28,7 +28,7 @@ from bench import docs
 from memprof import zoo
 from memprof.campaign import campaign
 from memprof.campaign.progress import Silent
-from memprof.grow.grow import Budget, Grown, GrowRequest, grow, longest
+from memprof.grow.grow import Budget, GrowRequest, GrowthAnswer, grow, longest
 from memprof.programs import commands
 from memprof.programs.runtimes import runners_path
 from memprof.records import work
@@ -130,7 +130,7 @@ def _kinds(words: argparse.Namespace) -> Iterator[tuple[str, ...]]:
             yield (kind, *counts, f"{wrong} ({_most(wrong, words.cases):.1%})", *named, *(str(rivals[name]) for name in _RIVALS))
 
 
-def _grown(program: Path, kind: str, units: int, seed: int) -> Grown:
+def _grown(program: Path, kind: str, units: int, seed: int) -> GrowthAnswer:
     if kind in _IN_PYTHON:
         model = program.with_name(kind)
         model.write_text(f"{kind} {seed}")

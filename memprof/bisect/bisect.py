@@ -24,10 +24,10 @@ from ..subjects.orders import plan
 from ..subjects.suite import Suite, Variant, variants_of
 from ..verdicts import growth_limits
 from ..versions import measurement
-from ..versions.measurement import Which, by_place
+from ..versions.measurement import Selection, by_place
 from . import search
 from .bisect_request import Request, Side, State
-from .remote_lab import There
+from .remote_lab import FleetLab
 from .search import Question, Searched, Step, Unable, Unanswered
 from .step_sides import FIRST, also, first_phase, followed
 from .undo_search import Undoing, undo
@@ -59,16 +59,16 @@ def bisect_versions(request: Request, progress: Progress, output: Path | None, s
     with ExitStack() as stack:
         state = State(request, say)
         keep = stack.enter_context(keeping(output, say))
-        lab: _Lab | There
+        lab: _Lab | FleetLab
         if request.fleet is not None:
-            lab = There(request, request.fleet, state, progress, keep, stack)
+            lab = FleetLab(request, request.fleet, state, progress, keep, stack)
         else:
             kind = _Several if request.metric in metrics.OF_SEVERAL else _Lab
             lab = stack.enter_context(kind(request, state, progress, keep))
         count = len(request.versions.labels)
         try:
             question = lab.question()
-            if isinstance(lab, There):
+            if isinstance(lab, FleetLab):
                 searched = search.search_at_once(count, lab.ask, lab.width, question, request.every, progress.say)
             else:
                 searched = search.search(count, lab.look, question, request.every, progress.say)
@@ -177,7 +177,7 @@ class _Lab:
 
     def _orders(self, number: int, place: Place | None) -> list[Order]:
         """The orders of one repeat of a version. Raises MemprofError if the version cannot be made, or lacks the place."""
-        return measurement.orders(self._suite(number), Which(self._request.model, self._request.variant, place))
+        return measurement.orders(self._suite(number), Selection(self._request.model, self._request.variant, place))
 
     def _suite(self, number: int) -> Suite:
         if number not in self._open:

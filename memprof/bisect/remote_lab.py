@@ -12,23 +12,23 @@ from functools import partial
 
 from ..base.errors import InputError, UsageError
 from ..campaign.progress import Progress
-from ..fleet.payload import Asked
+from ..fleet.payload import SearchTrial
 from ..fleet.search_client import Answer, Machines
 from ..records import metrics
 from ..records.summary import Place, place_of
 from ..records.types import Run
 from ..versions import measurement
-from ..versions.measurement import Which
+from ..versions.measurement import Selection
 from . import search
 from .bisect_request import Request, Side, State
-from .search import Figures, Question, Step, Unable, Wanted
+from .search import Figures, Question, RepeatCounts, Step, Unable
 from .step_sides import FIRST, also, first_phase, followed
 from .undo_search import Undoing
 
 _MOST_AT_ONCE = 8  # a turn of so many versions leaves a ninth of what there was
 
 
-class There:
+class FleetLab:
     """Measures the versions of a question on a fleet. width: how many versions a turn has. Raises UsageError for what a fleet cannot answer."""
 
     def __init__(
@@ -37,7 +37,7 @@ class There:
         if request.metric in metrics.OF_SEVERAL:
             raise UsageError(f"--metric {request.metric} is measured on this machine only, not on a fleet")
         fleet.check_hosts()
-        which = Which(request.model, request.variant)
+        which = Selection(request.model, request.variant)
         assert request.versions.travels is not None
         self._travelling = stack.enter_context(request.versions.travels(which, progress.say))
         self._request, self._fleet, self._state, self._progress, self._keep = request, fleet, state, progress, keep
@@ -63,7 +63,7 @@ class There:
         place, row = followed(self._request, good, bad, self._progress.say)
         return place, Question(row.key, row.phase, row.metric, good[place][0].machine.peak_bound_bytes, self._request.limits)
 
-    def _ends(self, repeats: int, machines: int) -> Wanted:
+    def _ends(self, repeats: int, machines: int) -> RepeatCounts:
         """Both ends that can be measured. Raises InputError if there are none."""
         sides = {
             "good": list(range(len(self._labels)))[: search.MOST_ENDS],
@@ -86,11 +86,11 @@ class There:
 
     # -- measuring
 
-    def ask(self, wants: Sequence[Wanted]) -> list[Figures | Unable]:
+    def ask(self, wants: Sequence[RepeatCounts]) -> list[Figures | Unable]:
         """See search.Ask."""
         return [self._figures(wanted, answer) for wanted, answer in zip(wants, self._measured(wants), strict=True)]
 
-    def _measured(self, wants: Sequence[Wanted], again: bool = True) -> list[str | Unable]:
+    def _measured(self, wants: Sequence[RepeatCounts], again: bool = True) -> list[str | Unable]:
         """For each of these the machine that has it all, after what is missing was measured. What is wanted twice is measured by two machines.
 
         Raises InputError if the fleet cannot measure versions that it could measure before.
@@ -112,7 +112,7 @@ class There:
             answers.append(found)
         return answers
 
-    def _blamed(self, wanted: Wanted, why: str, again: bool) -> str | Unable:
+    def _blamed(self, wanted: RepeatCounts, why: str, again: bool) -> str | Unable:
         """The version that is to blame for a comparison that was given up: the only one of it that no machine ever measured."""
         fresh = [number for number in wanted if self._machine_with({number: 1}) is None]
         if len(fresh) == 1 and why:
@@ -124,10 +124,10 @@ class There:
         unable = next((answer for answer in alone if isinstance(answer, Unable)), None)
         return unable or self._measured([wanted], again=False)[0]
 
-    def _asked(self, wanted: Wanted) -> Asked:
+    def _asked(self, wanted: RepeatCounts) -> SearchTrial:
         return self._travelling.asked(partial(self._missing, wanted), self._place)
 
-    def _missing(self, wanted: Wanted, machine: str) -> dict[int, tuple[int, ...]]:
+    def _missing(self, wanted: RepeatCounts, machine: str) -> dict[int, tuple[int, ...]]:
         """The repeats that a machine must measure, beside those that it has."""
         return {number: tuple(range(self._have(machine, number) + 1, count + 1)) for number, count in wanted.items()}
 
@@ -151,7 +151,7 @@ class There:
     def _note(self, number: int, reason: str) -> None:
         self._state.failed(self._labels[number], reason)
 
-    def _unable(self, wanted: Wanted) -> Unable | None:
+    def _unable(self, wanted: RepeatCounts) -> Unable | None:
         failures = self._state.failures
         return next((Unable(failures[self._labels[number]], number) for number in wanted if self._labels[number] in failures), None)
 
@@ -167,7 +167,7 @@ class There:
         """How many repeats of a version a machine has."""
         return min(map(len, measurement.by_place(self._runs(machine, number)).values()), default=0)
 
-    def _machine_with(self, wanted: Wanted) -> str | None:
+    def _machine_with(self, wanted: RepeatCounts) -> str | None:
         """The machine that has that many runs of each version, the first of several; None if there is none."""
         machines = dict.fromkeys(
             run.attempt.place for number in wanted for run in self._state.runs.get(self._labels[number], ()) if run.attempt is not None
@@ -176,7 +176,7 @@ class There:
             (machine for machine in machines if all(self._have(machine, number) >= count for number, count in wanted.items())), None
         )
 
-    def _figures(self, wanted: Wanted, machine: str | Unable) -> Figures | Unable:
+    def _figures(self, wanted: RepeatCounts, machine: str | Unable) -> Figures | Unable:
         assert self._question is not None
         if isinstance(machine, Unable):
             return machine

@@ -46,9 +46,9 @@ class Unable:
 # A version's number and a count of repeats -> that many more figures, or why there are none.
 Look = Callable[[int, int], "tuple[float, ...] | Unable"]
 # How many figures of each of some versions one machine must have -> all that it has of these, or which of them cannot be had.
-Wanted = Mapping[int, int]
+RepeatCounts = Mapping[int, int]
 Figures = Mapping[int, "tuple[float, ...]"]
-Ask = Callable[[Sequence[Wanted]], "list[Figures | Unable]"]
+Ask = Callable[[Sequence[RepeatCounts]], "list[Figures | Unable]"]
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,11 @@ class _One:
     look: Look
     values: dict[int, tuple[float, ...]] = field(default_factory=dict)
 
-    def ask(self, wants: Sequence[Wanted]) -> list[Figures | Unable]:
+    def ask(self, wants: Sequence[RepeatCounts]) -> list[Figures | Unable]:
         """See Ask."""
         return [self._answer(wanted) for wanted in wants]
 
-    def _answer(self, wanted: Wanted) -> Figures | Unable:
+    def _answer(self, wanted: RepeatCounts) -> Figures | Unable:
         for number, repeats in wanted.items():
             missing = repeats - len(self.values.get(number, ()))
             if missing > 0:
@@ -169,7 +169,7 @@ class _Search:
                 return place
         raise Unanswered(f"no version near the {word} end can be measured: {next(iter(self.skipped.values()), 'there is none left')}")
 
-    def _ask(self, wants: Sequence[Wanted]) -> list[Figures | Unable]:
+    def _ask(self, wants: Sequence[RepeatCounts]) -> list[Figures | Unable]:
         answers = self._ask_machines(wants)
         for figures in answers:
             for number, values in figures.items() if not isinstance(figures, Unable) else ():

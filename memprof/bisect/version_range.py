@@ -20,7 +20,7 @@ from ..programs.environments import Environment
 from ..subjects import suite
 from ..subjects.suite import Build, Suite, Variant, variants_of
 from ..versions import builds, commits, packages, worktrees
-from ..versions.measurement import Which
+from ..versions.measurement import Selection
 from ..versions.packages import Package
 from ..versions.pip import Listed
 
@@ -45,7 +45,7 @@ class Versions:
     named: Callable[[int], str]
     key: str
     facts: Mapping[str, str] = field(default_factory=dict)
-    travels: Callable[[Which, Say], AbstractContextManager[Travelling]] | None = None
+    travels: Callable[[Selection, Say], AbstractContextManager[Travelling]] | None = None
     suite: Suite = field(default_factory=Suite)
     packages: Callable[[int], Mapping[str, str]] = lambda number: {}
 
@@ -67,7 +67,7 @@ def of_commits(file: Path, good: str, bad: str, path: str | None, say: Say) -> V
         subject = worktrees.git(repository.root, "log", "-1", "--format=%s", names[number], what=f"{names[number]} cannot be read")
         return f"{names[number][:9]} ({subject})"
 
-    def travels(which: Which, say: Say) -> AbstractContextManager[Travelling]:
+    def travels(which: Selection, say: Say) -> AbstractContextManager[Travelling]:
         return version_transfer.packed(repository, names, labels, which, say)
 
     key = f"{repository.root} {names} {file.read_text('utf-8')}"
@@ -139,7 +139,7 @@ def of_releases(asked: Suite, name: str, first: str, last: str, pre: bool, say: 
         environment = made[number] = package.ensure(labels[number], say)
         yield replace(asked, runtimes=(), variants=(packages.inside(variant, package, environment),))
 
-    def travels(which: Which, say: Say) -> AbstractContextManager[Travelling]:
+    def travels(which: Selection, say: Say) -> AbstractContextManager[Travelling]:
         return nullcontext(Releases(labels, replace(asked, runtimes=(), variants=(variant,)), name, beside))
 
     def packages_of(number: int) -> Mapping[str, str]:

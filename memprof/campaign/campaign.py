@@ -17,7 +17,7 @@ from ..base.leftovers import end_leftovers, new_token
 from ..base.units import format_bytes
 from ..models import inputs
 from ..places import remote_groups
-from ..places.place import HERE, Place, Weather
+from ..places.place import HERE, MachineState, Place
 from ..records import failures, store
 from ..records.types import MODEL_LOAD, RELEASE, STARTUP, Conditions, Job, Run
 from ..subjects.order import Order
@@ -100,7 +100,7 @@ def measure(
                 yield run
 
 
-def cooled(order: Order, progress: Progress) -> Weather:
+def cooled(order: Order, progress: Progress) -> MachineState:
     """The machine's state right before a run, once it is cool enough. Raises InputError if it does not cool down."""
     told, end = False, time.monotonic() + _COOLING_S
     while True:
@@ -117,7 +117,7 @@ def cooled(order: Order, progress: Progress) -> Weather:
         time.sleep(_COOLING_STEP_S)
 
 
-def _conditions(before: Weather, order: Order, run: Run) -> Conditions | None:
+def _conditions(before: MachineState, order: Order, run: Run) -> Conditions | None:
     if (before.celsius is None and before.hertz is None) or run.outcome.status == "lost":
         return None  # the kernel does not tell, or the machine may be gone
     after = order.place.weather()

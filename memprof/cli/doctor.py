@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ..campaign.progress import Silent
     from ..doctor.checks import Check
-    from ..doctor.known import Transient
+    from ..doctor.known_allocations import Transient
     from ..doctor.report import Report
     from .progress import Bar
 

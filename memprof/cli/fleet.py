@@ -82,13 +82,13 @@ def measure_on_fleet(
 ) -> int:
     """Measure a suite on a fleet, write its runs as they come and print their tables; the exit code."""
     from ..fleet import payload, scheduler
-    from ..fleet.scheduler_client import Desk, comparisons_in
+    from ..fleet.scheduler_client import SchedulerClient, comparisons_in
     from . import talk
     from .progress import showing_output
     from .subject import keep_runs
 
     load_distributed()
-    wanted = payload.Wanted(fleet.labels, fleet.each, fleet.spread)
+    wanted = payload.MachineChoice(fleet.labels, fleet.each, fleet.spread)
     output = output or str(unused_path())
     earlier = comparisons_in(Path(output), talk) if append and Path(output).exists() else {}
     failed: list[str] = []
@@ -101,7 +101,7 @@ def measure_on_fleet(
 
         def measure(progress: Any, keep: Any) -> Any:
             nonlocal aside
-            campaign = Desk(client, packed, progress, showing_output(keep, progress) if verbose else keep, earlier)
+            campaign = SchedulerClient(client, packed, progress, showing_output(keep, progress) if verbose else keep, earlier)
             try:
                 yield from slim(campaign.runs())
             finally:

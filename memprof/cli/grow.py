@@ -74,7 +74,7 @@ def _grown(request: GrowRequest, showing: Showing, why: bool, who: bool) -> int:
     from ..base import files
     from ..grow import grow
 
-    answers: list[grow.Grown] = []
+    answers: list[grow.GrowthAnswer] = []
     lookers: list[ModuleType] = []
     if why:
         from ..grow import cause
@@ -87,7 +87,7 @@ def _grown(request: GrowRequest, showing: Showing, why: bool, who: bool) -> int:
     for looker in lookers:
         looker.check(request)
 
-    def seek(progress: Progress, keep: Keep) -> grow.Grown:
+    def seek(progress: Progress, keep: Keep) -> grow.GrowthAnswer:
         answers.append(grow.grow(request, progress, keep, so_far))
         for looker in lookers if not answers[0].interrupted else ():
             answers.append(looker.explained(request, answers[-1], progress))

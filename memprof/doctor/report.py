@@ -19,13 +19,23 @@ from ..base.errors import MeasurementError, MemprofError, os_reason
 from ..base.leftovers import scratch
 from ..base.units import format_bound, format_bytes
 from ..campaign.progress import Progress
-from ..places.place import HERE, Place, Weather
+from ..places.place import HERE, MachineState, Place
 from ..programs import runtimes
 from ..recording.bounds import late_by_thread
 from ..records.types import RUN, Machine, Polling, Run
 from .checks import CHILD, FIGURES, MACHINE, MIB, MS, ROOT, TOOLS, Check, Finding, guarded
 from .kernel import control_group, counters, idle_pages, pressure, soft_dirty
-from .known import Known, Transient, compared, known_allocations, known_program, measured_marks, transient_bytes, typical_polling, worst
+from .known_allocations import (
+    KnownAllocations,
+    Transient,
+    compared,
+    known_allocations,
+    known_program,
+    measured_marks,
+    transient_bytes,
+    typical_polling,
+    worst,
+)
 from .machine import emulation, huge_pages, load, memory, processors, swap
 from .process import address_layout, ending, path_files, ptrace
 from .tools import LOOKED_FOR, distribution, tool, tool_answers
@@ -64,7 +74,7 @@ def examine(python: str | None, progress: Progress, place: Place = HERE) -> Repo
             interpreter, checks, size = python or place.python or "", far_looks(place, machine, work.folder), transient_bytes(work.folder)
         if place.recorder == "c" and python is None:
             return _by_a_program(machine, checks, size, progress, place)
-    known: list[Known] = []
+    known: list[KnownAllocations] = []
     failure = None
     try:
         known = known_allocations(place.interpreter(python), size, progress, place)
@@ -249,7 +259,7 @@ def far_looks(place: Place, machine: Machine, root: Path) -> tuple[Check, ...]:
     return tuple(Check(topic, name, *guarded(look)) for topic, name, look in table)
 
 
-def _weather(weather: Weather) -> Finding:
+def _weather(weather: MachineState) -> Finding:
     if weather.celsius is None:
         return "missing", "no sensor that the kernel tells of", "--max-temperature has no effect"
     return "ok", f"{weather.celsius:g} °C", "kept with each run; --max-temperature waits for a lower one"

@@ -100,7 +100,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Grown:
+class GrowthParts:
     """Two looks at a process and the difference between them, in bytes.
 
     first, last: the phases at whose ends they were taken; if inside is true, the units of work after which they were. parts: the slices,
@@ -140,7 +140,7 @@ class Grown:
         return tuple(_sentences(self))
 
 
-def _sentences(grown: Grown) -> Iterator[str]:
+def _sentences(grown: GrowthParts) -> Iterator[str]:
     where = f"from {grown.first} to {grown.last}" if grown.inside else f"between the ends of {grown.first} and {grown.last}"
     if grown.cause is None:
         yield f"RSS did not grow {where}"
@@ -181,7 +181,7 @@ def _pinning(pinned: Pinned) -> Iterator[str]:
 
 def between(
     first: Look, last: Look, index: Index | None = None, files: Collection[tuple[int, int]] = (), tiny: Small | None = None
-) -> Grown:
+) -> GrowthParts:
     """What grew between two looks at the same process.
 
     index, tiny: the weights that both looks looked for, None for none. files: device and inode of the model's own files.
@@ -189,7 +189,7 @@ def between(
     # No page counts as the baseline's: a page that was free at first and is in use now did not become a library's.
     phases = [waterfall.account(look, waterfall.unlooked(first), index, files, tiny).phase for look in (first, last)]
     parts = [Part(NAMES[name], phases[0].size(name), phases[1].size(name)) for name in NAMES]
-    return Grown(
+    return GrowthParts(
         first=first.phase,
         last=last.phase,
         rss_bytes=(phases[0].rss_bytes, phases[1].rss_bytes),
@@ -275,7 +275,7 @@ def _allocated(mapping: Mapping, heap: Heap) -> bool:
 # -- measured
 
 
-def why(order: Order, progress: Progress, first: str = WARMUP, last: str = EXECUTE) -> Grown:
+def why(order: Order, progress: Progress, first: str = WARMUP, last: str = EXECUTE) -> GrowthParts:
     """Measure an order held, and say what grew between the ends of two of its phases.
 
     The order's own numbers of iterations decide how long it warms up and how long it may grow. A program is held where it ends its phases by
@@ -309,7 +309,7 @@ class _Seen(Exception):
     """Both looks were taken: what the program would still do is of no use."""
 
 
-def why_program(order: Order, phase: str, units: tuple[int, int], called: str, progress: Progress) -> Grown:
+def why_program(order: Order, phase: str, units: tuple[int, int], called: str, progress: Progress) -> GrowthParts:
     """Measure the order of a command, and say what grew between two amounts of its work.
 
     phase: the phase whose units count. units: after how many of them it is stopped; it may do a few more until it stands still. called: what one

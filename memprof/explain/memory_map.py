@@ -30,7 +30,7 @@ _PAGEMAP_CHUNK = 1 << 16
 Addresses = NDArray[np.uint64]
 
 
-class Gone(MeasurementError):
+class ProcessEndError(MeasurementError):
     """The process ended while it was looked at."""
 
 
@@ -99,7 +99,7 @@ def mappings(pid: int) -> list[Mapping]:
                 }
             )
     if not records:
-        raise Gone(f"process {pid} ended while it was looked at")
+        raise ProcessEndError(f"process {pid} ended while it was looked at")
     return [Mapping(**fields) for fields in records]  # type: ignore[arg-type]
 
 
@@ -310,9 +310,9 @@ def _text(pid: int, name: str) -> str:
     return b"".join(chunks).decode("utf-8", "replace")
 
 
-def _refused(pid: int, reason: int) -> Gone | Unreadable:
+def _refused(pid: int, reason: int) -> ProcessEndError | Unreadable:
     if reason in (errno.ESRCH, errno.ENOENT):
-        return Gone(f"process {pid} ended while it was looked at")
+        return ProcessEndError(f"process {pid} ended while it was looked at")
     sentence = f"the memory of process {pid} cannot be read: {os.strerror(reason)}"
     try:
         with open("/proc/sys/kernel/yama/ptrace_scope", "rb") as file:

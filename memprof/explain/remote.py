@@ -25,7 +25,7 @@ from ..records.types import Job
 from ..subjects.order import Order
 from . import remote_look, snapshot
 from .glibc import Heap, Ranges
-from .memory_map import PAGE, Gone, Mapping, Pages, Unreadable
+from .memory_map import PAGE, Mapping, Pages, ProcessEndError, Unreadable
 from .scan import Hits, Keys
 from .snapshot import Look
 from .whole_weights import Small, Whole
@@ -103,7 +103,7 @@ class _There:
     def take(self, pid: int, phase: str, weights: bool) -> Look:
         done = self._run(_WITHIN_S, "look", self._sought if weights else "", str(pid))
         if done.returncode == remote_look.GONE:
-            raise Gone(why_failed(done))
+            raise ProcessEndError(why_failed(done))
         if done.returncode:
             raise Unreadable(f"{self._name}: {why_failed(done)}")
         try:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from . import filtering, hashing, snapshot
 from .hashing import Words
-from .memory_map import PAGE, Gone, Unreadable
+from .memory_map import PAGE, ProcessEndError, Unreadable
 from .scan import Keys
 from .snapshot import Look
 from .whole_weights import Small
@@ -123,8 +123,8 @@ def main(words: Sequence[str]) -> int | str:
             index, tiny = _what(file.read())
     try:
         look = snapshot.take(int(pid), "", index, tiny, filtering.by_numpy)
-    except (Gone, Unreadable) as error:
+    except (ProcessEndError, Unreadable) as error:
         print(error, file=sys.stderr)
-        return GONE if isinstance(error, Gone) else 1
+        return GONE if isinstance(error, ProcessEndError) else 1
     sys.stdout.buffer.write(told(look))
     return 0

@@ -35,7 +35,7 @@ _MASKS = ((16, 0xC3C3C3C3), (12, 0x83838383), (10, 0x83838181), (8, 0x81818181))
 
 
 @dataclass(frozen=True)
-class Sought:
+class TensorQuery:
     """A tensor that is looked for. instances: how often the model holds these bytes. why_not: why it is not counted, or empty."""
 
     tensor: StoredTensor
@@ -68,7 +68,7 @@ class Group:
 class Index:
     """The snippets of all tensors, ready to be looked up."""
 
-    weights: tuple[Sought, ...]
+    weights: tuple[TensorQuery, ...]
     groups: tuple[Group, ...]
     keys: Words
     key_group: NDArray[np.int32]
@@ -84,23 +84,23 @@ def index(tensors: Sequence[StoredTensor], least: int = LARGE) -> Index:
     with Files() as files:
         large = [tensor for tensor in tensors if tensor.bytes >= least and _plain(tensor)]
         bits, mask, constant = _filter(large, files)
-        weights: list[Sought] = []
+        weights: list[TensorQuery] = []
         groups: list[Group] = []
         keys: list[Words] = []
         known: dict[bytes, int] = {}
         for tensor in tensors:
             if tensor.bytes < least or not _plain(tensor):
-                weights.append(Sought(tensor, why_not="tiny" if tensor.bytes < least else "of a type that is not looked for"))
+                weights.append(TensorQuery(tensor, why_not="tiny" if tensor.bytes < least else "of a type that is not looked for"))
                 continue
             data = files.data(tensor)
             fingerprint = _fingerprint(tensor, data)
             if fingerprint in known:  # the same bytes once more
                 first = known[fingerprint]
-                weights[first] = Sought(weights[first].tensor, weights[first].instances + 1, weights[first].why_not)
+                weights[first] = TensorQuery(weights[first].tensor, weights[first].instances + 1, weights[first].why_not)
                 continue
             known[fingerprint] = len(weights)
             snippets = list(_snippets(len(weights), tensor, data, bits, mask, constant))
-            weights.append(Sought(tensor))
+            weights.append(TensorQuery(tensor))
             groups += [group for group, _ in snippets]
             keys += [key for _, key in snippets]
     return _assembled(weights, groups, keys, mask, constant)
@@ -264,7 +264,7 @@ def _spread(values: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     return values if len(values) <= most else values[np.linspace(0, len(values) - 1, most).astype(np.int64)]
 
 
-def _assembled(weights: list[Sought], groups: list[Group], keys: list[Words], mask: int, constant: int) -> Index:
+def _assembled(weights: list[TensorQuery], groups: list[Group], keys: list[Words], mask: int, constant: int) -> Index:
     """One sorted table of all snippets that are rich enough and occur once. Tensors with too few of them are not counted."""
     if not groups:
         nothing = np.zeros(0, np.int32)
@@ -284,7 +284,7 @@ def _assembled(weights: list[Sought], groups: list[Group], keys: list[Words], ma
     }
     for number, weight in enumerate(weights):
         if not weight.why_not and number not in countable:
-            weights[number] = Sought(weight.tensor, weight.instances, "constant or of low entropy")
+            weights[number] = TensorQuery(weight.tensor, weight.instances, "constant or of low entropy")
     good &= enough[owner] & np.isin(owner, [number for number, group in enumerate(groups) if group.weight in countable])
     key, owner, place = key[good], owner[good], place[good]
     order = np.argsort(key, kind="stable")

@@ -188,7 +188,7 @@ def _is_freed(copy: Copy, free: Ranges) -> bool:
     return int(free.covered(start, end)[0]) > _FREED * (copy.end - copy.start)
 
 
-def _by_worth(held: Sequence[Copy], kinds: Sequence[str], weights: Sequence[snippets.Sought]) -> dict[str, list[Copy]]:
+def _by_worth(held: Sequence[Copy], kinds: Sequence[str], weights: Sequence[snippets.TensorQuery]) -> dict[str, list[Copy]]:
     """Copies outside the model's file, by slice: those that are due, more of the same, and repacked ones."""
     owned: dict[str, list[Copy]] = {ONCE: [], AGAIN: [], REPACKED: []}
     due = defaultdict(int, {number: weight.instances for number, weight in enumerate(weights)})

@@ -76,7 +76,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class At:
+class LimitPoint:
     """A point of the curve: a limit (None for none), the median iteration in ns, page faults and refaults over EXECUTE, and the failures in words.
 
     Where some runs failed, the figures are of the others.
@@ -102,7 +102,7 @@ class Fitted:
     limiter: str
     exact: bool
     parts: tuple[Part, ...]
-    curve: tuple[At, ...]
+    curve: tuple[LimitPoint, ...]
     charged_bytes: int | None
     max_time: float | None
     remarks: tuple[str, ...]
@@ -158,7 +158,7 @@ class _Fitter:
         charges = [run.charged.peak_bytes for run in plain if run.charged and run.charged.peak_bytes is not None]
         upper = int(max(charges) if charges else max(self._ceiling(run) for run in plain))
         parts: list[Part] = []
-        curve: list[At] = []
+        curve: list[LimitPoint] = []
         interrupted = False
         try:
             for name in self._request.parts:
@@ -346,7 +346,7 @@ class _Fitter:
 
     # -- the curve
 
-    def _curve(self, least: int | None, upper: int) -> Iterator[At]:
+    def _curve(self, least: int | None, upper: int) -> Iterator[LimitPoint]:
         for factor in _CURVE if least is not None else ():
             limit = _whole_pages((least or 0) * factor)
             if factor == 1.0:  # no more runs there: a failure among them would not raise the least limit
@@ -363,16 +363,16 @@ class _Fitter:
         return 2 * max((mark.vms_peak_bytes or mark.height_bytes for mark in run.marks), default=1 << 30)
 
 
-def _at(limit: int | None, runs: Sequence[Run]) -> At:
+def _at(limit: int | None, runs: Sequence[Run]) -> LimitPoint:
     completed = [run for run in runs if run.outcome.ok]
     if not completed:
-        return At(limit, None, None, None, _ended(runs[0].outcome))
+        return LimitPoint(limit, None, None, None, _ended(runs[0].outcome))
     counts = [
         [count for run in completed if (count := _faults(run, name)) is not None] for name in ("minor_faults", "major_faults", "refaults")
     ]
     faults = [statistics.median(each) if each else None for each in counts]
     ended = None if len(completed) == len(runs) else f"{len(runs) - len(completed)} of {len(runs)} failed"
-    return At(limit, statistics.median(_time(run) for run in completed), faults[0], faults[1], ended, faults[2])
+    return LimitPoint(limit, statistics.median(_time(run) for run in completed), faults[0], faults[1], ended, faults[2])
 
 
 def _time(run: Run) -> float:

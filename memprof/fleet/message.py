@@ -22,7 +22,7 @@ from ..base.errors import InputError
 from ..places.place import Place
 from ..records.types import Model
 from ..subjects.suite import Build, Suite
-from ..versions.measurement import Which
+from ..versions.measurement import Selection
 
 # 2: a Task may be a part of a search; 3: a search may ask for outputs, for versions of runtimes, and for some repeats of a variant; 4: and for
 # commits; 5: the version of a Job is a field, and a search may ask for releases of any package; 6: Dask chooses the place, by resources, and an
@@ -71,11 +71,11 @@ class Commits:
     checkout: str
     suite: str
     build: Build
-    which: Which
+    which: Selection
 
 
 @dataclass(frozen=True)
-class Sought:
+class SearchRequest:
     """What a search asks of a comparison beyond its suite's words. at, sessions, verifies: of its Jobs, see records.Job.
 
     repeats: the numbers of those to be measured, by variant; of a variant that is not named all. Of commits by label, and of others none.
@@ -117,7 +117,7 @@ class Task:
     model: Model | None
     repeats: tuple[int, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
-    sought: Sought | None = None
+    sought: SearchRequest | None = None
     repeats_at: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
     execution: str = ""
 

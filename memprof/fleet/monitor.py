@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from . import scheduler
-from .scheduler import There
+from .scheduler import FleetPlace
 
 _DESKS = "memprof-desks"
 _LOOK_S = 2.5
@@ -42,7 +42,7 @@ class Fleet:
 
     scheduler: str
     dashboard: str | None
-    places: tuple[There, ...]
+    places: tuple[FleetPlace, ...]
     desks: tuple[Waiting, ...]
     unusable: tuple[str, ...] = ()
 

@@ -21,13 +21,13 @@ from ..subjects import shards
 from ..subjects.command_orders import check_counts
 from ..subjects.suite import DEFAULTS, Suite, Variant, variants_of
 from . import message
-from .message import Labels, Sent, Sought, Task
+from .message import Labels, SearchRequest, Sent, Task
 
 _PER_RUN = 50 << 20  # what a run takes besides its model, as if it were bytes of it
 
 
 @dataclass(frozen=True)
-class Wanted:
+class MachineChoice:
     """How the machines of a campaign are chosen. labels: that each must have. each: a label, for whose every value all is measured once.
     spread: whether the machines that fit are interchangeable, so that repeats are divided among them."""
 
@@ -48,7 +48,7 @@ class Comparison:
     runs: int
     kind: str | None = None
     apart: str = ""
-    there: Callable[[str], Sought] | None = None
+    there: Callable[[str], SearchRequest] | None = None
 
     @property
     def key(self) -> str:
@@ -77,7 +77,7 @@ def desk_name() -> str:
     return f"{user}@{os.uname().nodename} (memprof {os.getpid()})"
 
 
-def packed(suite: Suite, wanted: Wanted, machines: Sequence[dict[str, str]]) -> list[Comparison]:
+def packed(suite: Suite, wanted: MachineChoice, machines: Sequence[dict[str, str]]) -> list[Comparison]:
     """The comparisons of a suite. machines: the labels of those that are there. Raises UsageError and InputError.
 
     With `each` there is one of every comparison for every value of that label; with `spread` a comparison is divided by repeats, each part with
@@ -108,24 +108,24 @@ def packed(suite: Suite, wanted: Wanted, machines: Sequence[dict[str, str]]) -> 
 
 
 @dataclass(frozen=True)
-class Asked:
+class SearchTrial:
     """A comparison that a search asks for. suite: its runs. sought: what it asks beyond that. there: the same for a place by its name, where
     that depends on the place. reference: the file of the outputs that others are compared with. sent: of commits, what travels with them."""
 
     suite: Suite
-    sought: Sought
-    there: Callable[[str], Sought] | None = None
+    sought: SearchRequest
+    there: Callable[[str], SearchRequest] | None = None
     reference: str | None = None
     sent: tuple[Sent, ...] = ()
 
 
-def sought(asked: Asked, labels: Labels, number: int = 0) -> Comparison:
+def sought(asked: SearchTrial, labels: Labels, number: int = 0) -> Comparison:
     """A comparison of a search, for a machine with these labels. number: its own among those that are asked for at one time, of which several may ask
     for the same. Raises UsageError and InputError."""
     if asked.sought.commits is not None:
         plain = _of_commits(asked, labels)
     else:
-        (plain,) = packed(asked.suite, Wanted(labels), [])
+        (plain,) = packed(asked.suite, MachineChoice(labels), [])
     task = replace(plain.task, sought=asked.sought)
     if asked.reference is not None:
         sha256, size = sha256_of(Path(asked.reference))
@@ -134,7 +134,7 @@ def sought(asked: Asked, labels: Labels, number: int = 0) -> Comparison:
     return _with_key(replace(plain, task=task, there=asked.there), number)
 
 
-def _of_commits(asked: Asked, labels: Labels) -> Comparison:
+def _of_commits(asked: SearchTrial, labels: Labels) -> Comparison:
     """A comparison of commits, whose suite is a file of theirs."""
     title = ", ".join(label for label, numbers in asked.sought.repeats.items() if numbers)
     runs = sum(map(len, asked.sought.repeats.values()))
@@ -157,7 +157,7 @@ def _check(suite: Suite) -> None:
         check_counts(suite, variant)
 
 
-def _values(wanted: Wanted, fitting: Sequence[dict[str, str]], machines: Sequence[dict[str, str]]) -> list[str | None]:
+def _values(wanted: MachineChoice, fitting: Sequence[dict[str, str]], machines: Sequence[dict[str, str]]) -> list[str | None]:
     """The values of the label of --each, or None alone."""
     if wanted.spread and not wanted.labels and wanted.each is None:
         raise UsageError("--spread says that machines are interchangeable: say which, with --machines or --each")

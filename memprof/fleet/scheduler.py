@@ -51,7 +51,7 @@ def calm() -> None:
 
 
 @dataclass(frozen=True)
-class There:
+class FleetPlace:
     """A place at the scheduler. name: among all of the fleet. address: of its Dask worker. doing: what it does now."""
 
     name: str
@@ -93,7 +93,7 @@ async def _greeted(address: str, certificates: Any) -> None:
     connection.abort()
 
 
-def places(client: Any) -> tuple[list[There], list[str]]:
+def places(client: Any) -> tuple[list[FleetPlace], list[str]]:
     """The places at a scheduler, and a sentence for each that this memprof cannot use. Raises InputError if the scheduler does not answer."""
     try:
         return places_among(asked(client)["workers"])
@@ -118,7 +118,7 @@ def gone() -> InputError:
     return InputError("the scheduler does not answer any more")
 
 
-def places_among(workers: Mapping[str, Any]) -> tuple[list[There], list[str]]:
+def places_among(workers: Mapping[str, Any]) -> tuple[list[FleetPlace], list[str]]:
     """As `places`, for the workers by their addresses, with what the scheduler knows of each."""
     there, sentences = [], []
     for address, facts in workers.items():
@@ -134,7 +134,7 @@ def places_among(workers: Mapping[str, Any]) -> tuple[list[There], list[str]]:
         doing = (facts.get("metrics") or {}).get(FACTS) or {}
         try:
             offered = msgspec.convert(told, Offered)
-            there.append(There(f"{offered.place} of {offered.host}", address, offered, msgspec.convert(doing, Doing)))
+            there.append(FleetPlace(f"{offered.place} of {offered.host}", address, offered, msgspec.convert(doing, Doing)))
         except msgspec.ValidationError as error:
             sentences.append(f"the worker at {address} says of its place what this memprof does not understand: {error}")
     names = Counter(place.name for place in there)
@@ -147,7 +147,7 @@ def described(labels: Labels) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(labels)) or "no labels"
 
 
-def offered_words(there: Sequence[There]) -> str:
+def offered_words(there: Sequence[FleetPlace]) -> str:
     """What is there, for the error of a request that fits nothing."""
     if not there:
         return "there is no place at all: start `memprof worker` beside the machines"
@@ -155,10 +155,10 @@ def offered_words(there: Sequence[There]) -> str:
     return "it has " + "; ".join(f"{counted(count, 'place')} with {kind}" for kind, count in kinds.most_common(8))
 
 
-def as_before(there: Sequence[There], names: dict[str, str]) -> list[There]:
+def as_before(there: Sequence[FleetPlace], names: dict[str, str]) -> list[FleetPlace]:
     """The places under the names that they were seen under first: a name gets its worker's address when a second place has it, and must not change
     while something is measured there. names: by the workers' addresses; new ones are added."""
-    kept: dict[str, There] = {}
+    kept: dict[str, FleetPlace] = {}
     for place in sorted(there, key=lambda place: place.address not in names):
         name = names.get(place.address, place.name)
         names[place.address] = name if name not in kept else place.name

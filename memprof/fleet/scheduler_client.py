@@ -34,7 +34,7 @@ from . import message, monitor, worker
 from .message import Event, Labels, Result
 from .monitor import Waiting
 from .payload import Comparison
-from .scheduler import AWAY, There, as_before, asked, described, offered_words, places_among
+from .scheduler import AWAY, FleetPlace, as_before, asked, described, offered_words, places_among
 
 _LOOK_S = 1.0  # between two looks at which machines are there
 _ABSENT_S = 300.0  # how long all machines may be away that a campaign needs
@@ -85,7 +85,7 @@ class _Call:
 
 
 @dataclass
-class Desk:
+class SchedulerClient:
     """A campaign. See `runs`. earlier: what an existing runs file holds, see `comparisons_in`. stop: asked every second whether the rest is wanted no
     more. failed: a sentence for each comparison that was given up, by its key. outputs: by the same, what a search had sent. unmade: by the same, why
     commits cannot be built, by their labels. kind: the labels of the only kind of machine that may be used, None for all that fit.
@@ -105,7 +105,7 @@ class Desk:
     _events: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
     _open: dict[str, _Open] = field(default_factory=dict)  # by the comparison's key
     _tasks: dict[str, _Open] = field(default_factory=dict)  # by the task's key
-    _there: dict[str, There] = field(default_factory=dict)  # by the worker's address
+    _there: dict[str, FleetPlace] = field(default_factory=dict)  # by the worker's address
     _names: dict[str, str] = field(default_factory=dict)  # of places, by the same
     _in_a_row: Counter[str] = field(default_factory=Counter)  # failures by the same
     _benched: set[str] = field(default_factory=set)  # addresses of places that failed too often

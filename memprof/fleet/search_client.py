@@ -17,8 +17,8 @@ from ..campaign.progress import Progress
 from ..records.types import Run
 from . import payload, scheduler
 from .message import OWN, Labels
-from .payload import Asked
-from .scheduler_client import Desk
+from .payload import SearchTrial
+from .scheduler_client import SchedulerClient
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Machines:
         """Their labels, for people."""
         return scheduler.described(self.labels)
 
-    def _fitting(self) -> list[scheduler.There]:
+    def _fitting(self) -> list[scheduler.FleetPlace]:
         there, sentences = scheduler.places(self.client)
         fitting = [
             place for place in there if self.labels <= place.offered.labels.items() and self.kind in (None, place.offered.labels_of_kind)
@@ -87,7 +87,7 @@ class Machines:
             )
         return fitting
 
-    def _how_chosen(self, kind: str, fitting: Sequence[scheduler.There]) -> str:
+    def _how_chosen(self, kind: str, fitting: Sequence[scheduler.FleetPlace]) -> str:
         """What to write for the places of one kind among others."""
         these = [place.offered.labels.items() for place in fitting if place.kind == kind]
         words = _choosing(these, [place.offered.labels.items() for place in fitting if place.kind != kind])
@@ -97,12 +97,12 @@ class Machines:
         chosen = ",".join(f"{label}={value}" for label, value in sorted(self.labels | words))
         return f"--machines {chosen} chooses {named}"
 
-    def _none(self, there: Sequence[scheduler.There]) -> str:
+    def _none(self, there: Sequence[scheduler.FleetPlace]) -> str:
         return f"no place of the fleet has {scheduler.described(self.labels)}: {scheduler.offered_words(there)}"
 
     def measure(
         self,
-        asked: Sequence[Asked],
+        asked: Sequence[SearchTrial],
         progress: Progress,
         keep: Callable[[bytes], None],
         stop: Callable[[Sequence[Run]], bool] = lambda runs: False,
@@ -117,7 +117,7 @@ class Machines:
         runs: list[Run] = []
         began = time.monotonic()
         last: dict[str, float] = {}
-        desk = Desk(self.client, packed, progress, keep, stop=lambda: stop(runs), kind=self.kind)
+        desk = SchedulerClient(self.client, packed, progress, keep, stop=lambda: stop(runs), kind=self.kind)
         ended: BaseException | None = None
         try:
             for run in desk.runs():

@@ -22,11 +22,11 @@ from ..models.identity import identify
 from ..records.summary import Place
 from ..subjects import suite
 from ..subjects.suite import ALL, Build, Suite, variants_of
-from ..versions.measurement import Which
+from ..versions.measurement import Selection
 from ..versions.worktrees import Repository
 from . import payload
-from .message import Commits, Sent, Sought
-from .payload import Asked
+from .message import Commits, SearchRequest, Sent
+from .payload import SearchTrial
 
 # A machine's name -> the numbers of the repeats of each version that it must still measure, by the version's number.
 Missing = Callable[[str], Mapping[int, tuple[int, ...]]]
@@ -42,7 +42,7 @@ class Travelling(Protocol):
     @property
     def several(self) -> bool: ...
 
-    def asked(self, missing: Missing, place: Place | None) -> Asked:
+    def asked(self, missing: Missing, place: Place | None) -> SearchTrial:
         """A comparison of versions, of all places while none is chosen."""
 
 
@@ -51,7 +51,7 @@ class Travelling(Protocol):
 
 @dataclass(frozen=True)
 class Releases:
-    """Releases of a package. labels: their names. suite: what is measured of each, of one variant. package, beside: see message.Sought."""
+    """Releases of a package. labels: their names. suite: what is measured of each, of one variant. package, beside: see message.SearchRequest."""
 
     labels: Sequence[str]
     suite: Suite
@@ -59,16 +59,16 @@ class Releases:
     beside: tuple[str, ...] = ()
     several: bool = False
 
-    def asked(self, missing: Missing, place: Place | None) -> Asked:
+    def asked(self, missing: Missing, place: Place | None) -> SearchTrial:
         (variant,) = self.suite.variants
 
-        def sought(machine: str) -> Sought:
+        def sought(machine: str) -> SearchRequest:
             repeats = {self.labels[number]: some for number, some in missing(machine).items()}
-            return Sought(repeats=repeats, makes=True, package=self.package, beside=self.beside, variant=variant.name)
+            return SearchRequest(repeats=repeats, makes=True, package=self.package, beside=self.beside, variant=variant.name)
 
         most = max(max(some) for some in missing("").values())
         variants = tuple(variant.called(self.labels[number]) for number in missing(""))
-        return Asked(replace(self.suite, variants=variants, repeats=most), sought(""), sought)
+        return SearchTrial(replace(self.suite, variants=variants, repeats=most), sought(""), sought)
 
 
 # -- commits
@@ -84,18 +84,18 @@ class Packed:
     sent: tuple[Sent, ...]
     several: bool
 
-    def asked(self, missing: Missing, place: Place | None) -> Asked:
+    def asked(self, missing: Missing, place: Place | None) -> SearchTrial:
         hashes = {self.labels[number]: self.hashes[number] for number in missing("")}
         commits = replace(self.commits, hashes=hashes, which=replace(self.commits.which, place=place))
 
-        def sought(machine: str) -> Sought:
-            return Sought(repeats={self.labels[number]: some for number, some in missing(machine).items()}, commits=commits)
+        def sought(machine: str) -> SearchRequest:
+            return SearchRequest(repeats={self.labels[number]: some for number, some in missing(machine).items()}, commits=commits)
 
-        return Asked(Suite(), sought(""), sought, sent=self.sent)
+        return SearchTrial(Suite(), sought(""), sought, sent=self.sent)
 
 
 @contextmanager
-def packed(repository: Repository, hashes: Sequence[str], labels: Sequence[str], which: Which, say: Say) -> Iterator[Packed]:
+def packed(repository: Repository, hashes: Sequence[str], labels: Sequence[str], which: Selection, say: Say) -> Iterator[Packed]:
     """Commits, the good one first, in files that are there as long as the block lasts.
 
     Raises UsageError for what would be built otherwise on a worker, or does not travel; InputError if git cannot pack them.
@@ -130,7 +130,7 @@ def _named(lent: Sequence[Sent]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} files more" if len(names) > 4 else "")
 
 
-def _may_have_several(asked: Suite, which: Which) -> bool:
+def _may_have_several(asked: Suite, which: Selection) -> bool:
     """Whether a suite may have several places of a model and a variant; what each runtime takes is known where it is installed."""
     variants = [variant for variant in variants_of(asked) if which.variant in (None, variant.name or variant.runtime)]
     models = [path for path in asked.models if which.model in (None, os.path.basename(path))]

@@ -39,7 +39,7 @@ from ..subjects.orders import plan
 from ..subjects.suite import Suite
 from ..versions import installation, packages
 from . import message, remote_builds
-from .message import Event, Result, Sought, Task
+from .message import Event, Result, SearchRequest, Task
 from .remote_builds import Unmade
 
 _MOST_OUTPUTS = 64 << 20
@@ -169,7 +169,7 @@ def _planned(task: Task, place: Place) -> list[Order]:
 
 
 def _run(orders: list[Order], task: Task, folder: Path) -> int:
-    sought = task.sought or Sought()
+    sought = task.sought or SearchRequest()
     _tell(plan=len(orders))
     outputs = Outputs(folder / "outputs.npz", folder / (sought.reference or "default.npz"))
     if sought.outputs:
@@ -185,7 +185,7 @@ def _run(orders: list[Order], task: Task, folder: Path) -> int:
     return len(orders)
 
 
-def _sought(orders: Sequence[Order], sought: Sought) -> list[Order]:
+def _sought(orders: Sequence[Order], sought: SearchRequest) -> list[Order]:
     """The orders that a search asks for, of those of the suite."""
     return [
         replace(order, job=_asked(order.job, sought))
@@ -194,13 +194,13 @@ def _sought(orders: Sequence[Order], sought: Sought) -> list[Order]:
     ]
 
 
-def _asked(job: Job, sought: Sought) -> Job:
+def _asked(job: Job, sought: SearchRequest) -> Job:
     if sought.variant:
         job = replace(job, variant=sought.variant, version=job.variant)
     return replace(job, at=dict(sought.at), sessions=sought.sessions, verifies=sought.verifies, planned_bytes=sought.planned_bytes)
 
 
-def _with_versions(suite: Suite, sought: Sought, place: Place) -> Suite:
+def _with_versions(suite: Suite, sought: SearchRequest, place: Place) -> Suite:
     """The suite with the environment of each variant, which is made if it is missing. Raises UsageError and InputError."""
     variants = []
     for variant in suite.variants:

@@ -23,7 +23,7 @@ from ..verdicts.baseline import DEFAULT_METRICS, Entry
 from ..verdicts.ranks import LEAST_REPEATS
 from ..verdicts.verdicts import Judged, Proof
 from .interleaving import by_side, interleaved
-from .request import BASE, HEAD, GateRequest, Known
+from .request import BASE, HEAD, GateRequest, GateSides
 
 PROVEN_SHARE = 0.05
 
@@ -86,14 +86,14 @@ class Checks:
     """Fresh measurements, each of one place, kept in one runs file. measured: base's and head's entries, or why there are none."""
 
     request: GateRequest
-    known: Known
+    known: GateSides
     progress: Progress
     keep: Callable[[bytes], None]
     measured: dict[Place, tuple[Entry | None, Entry] | str] = field(default_factory=dict)
 
     @classmethod
     @contextmanager
-    def begun(cls, request: GateRequest, known: Known, progress: Progress) -> Iterator[Checks]:
+    def begun(cls, request: GateRequest, known: GateSides, progress: Progress) -> Iterator[Checks]:
         if not known.head.from_runs:
             raise UsageError("--confirm and --prove measure again what was measured: they need head's runs, not a baseline")
         with keeping(request.checks_output, progress.say, holds="what was measured again") as keep:

@@ -21,7 +21,7 @@ from ..verdicts import acknowledgements, baseline, budgets, growth_limits, input
 from ..verdicts.baseline import DEFAULT_METRICS, Entry, Side
 from ..verdicts.budgets import Budget
 from ..verdicts.verdicts import Judged, Report
-from .request import HEAD, GateRequest, Known
+from .request import HEAD, GateRequest, GateSides
 
 if TYPE_CHECKING:
     from ..campaign.progress import Progress
@@ -84,12 +84,12 @@ def judge(request: GateRequest, progress: Progress) -> Report:
     )
 
 
-def _ran(known: Known) -> dict[str, tuple[Run, ...]]:
+def _ran(known: GateSides) -> dict[str, tuple[Run, ...]]:
     base, head = (input_files.by_place(side.from_runs) for side in (known.base, known.head))
     return input_files.of_sides(base, head) if base else input_files.beside_baseline(known.base.entries, known.head.entries, head)
 
 
-def _other_names(known: Known) -> list[str]:
+def _other_names(known: GateSides) -> list[str]:
     """A sentence for each model of which one variant is gone and one is new: that may be one variant under two names."""
     before = {*((entry.model, entry.heading) for entry in known.base.entries), *((place.model, place.heading) for place in known.gone)}
     after = {(entry.model, entry.heading) for entry in known.head.entries}
@@ -101,7 +101,7 @@ def _other_names(known: Known) -> list[str]:
     return remarks
 
 
-def _not_in_both(known: Known) -> list[Judged]:
+def _not_in_both(known: GateSides) -> list[Judged]:
     """Rows for places that only base's suite has, or that base's suite has and cannot measure: neither passes in silence."""
     machine = known.head.entries[0].machine.name
     gone = [
@@ -139,7 +139,7 @@ def _failures(rows: Sequence[Judged], head: Sequence[Entry]) -> list[Judged]:
     ]
 
 
-def _judged_metrics(request: GateRequest, known: Known) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+def _judged_metrics(request: GateRequest, known: GateSides) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
     """Both sides with the metrics that are compared, without those of budgets alone. Raises for a metric that was asked for and is missing."""
     wanted = request.metrics or DEFAULT_METRICS
     base, head = (
@@ -154,7 +154,7 @@ def _judged_metrics(request: GateRequest, known: Known) -> tuple[tuple[Entry, ..
     return base, head
 
 
-def _surroundings(request: GateRequest, known: Known) -> list[str]:
+def _surroundings(request: GateRequest, known: GateSides) -> list[str]:
     """Remarks on other differences between the sides. Raises InputError if --strict forbids them."""
     foreign, other = baseline.differing(known.base.entries, known.head.entries)
     if request.base_ref is not None:
@@ -176,7 +176,7 @@ def _commands(request: GateRequest, rows: Sequence[Judged]) -> dict[str, str]:
 
 
 @contextmanager
-def _known(request: GateRequest, names: Sequence[str], limits: Sequence[Budget], progress: Progress) -> Iterator[Known]:
+def _known(request: GateRequest, names: Sequence[str], limits: Sequence[Budget], progress: Progress) -> Iterator[GateSides]:
     if request.base and not request.base.exists():
         raise InputError(f"{request.base}: No such file or directory; memprof baseline update RUNS.jsonl -o {request.base} makes one")
     base = baseline.load([request.base], names) if request.base else Side(())  # before anything is measured
@@ -196,7 +196,7 @@ def _known(request: GateRequest, names: Sequence[str], limits: Sequence[Budget],
     if (request.confirm or request.prove) and not request.trust_runs and head.from_runs:
         raise InputError(_untrusted(head.from_runs[0], "--confirm" if request.confirm else "--prove"))
     title = f"{', '.join(map(str, request.heads))} against {request.base or request.budgets}"
-    yield Known(title, base, head, again, growth=growth_limits.of_runs(head.from_runs))
+    yield GateSides(title, base, head, again, growth=growth_limits.of_runs(head.from_runs))
 
 
 def _untrusted(run: Run, option: str) -> str:

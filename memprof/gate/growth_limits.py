@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 from ..campaign.progress import Progress
 from ..records.summary import Key
 from ..subjects.order import Order
-from ..subjects.suite import GrowthWish, Suite
+from ..subjects.suite import Suite, SuiteGrowth
 from ..verdicts.growth_limits import Limit, Measured
 from . import suite_limits
 from .request import GateRequest
 
 if TYPE_CHECKING:
-    from ..grow.grow import Grown, GrowRequest
+    from ..grow.grow import GrowRequest, GrowthAnswer
 
 
 @dataclass(frozen=True)
-class Wished:
+class GrowthMeasurement:
     """A growth to measure: of which variant, by which unit, within which limit, and how."""
 
     key: Key
@@ -27,28 +27,28 @@ class Wished:
     request: GrowRequest
 
 
-def wished(suite: Suite, orders: Sequence[Order]) -> tuple[Wished, ...]:
+def wished(suite: Suite, orders: Sequence[Order]) -> tuple[GrowthMeasurement, ...]:
     """What is to be measured. Raises UsageError, before anything is, for a [[growth]] that matches nothing, or cannot be measured there."""
     return tuple(
-        Wished(suite_limits.key_of(order), Limit(wish.per, wish.limit_bytes), _request(wish, order))
+        GrowthMeasurement(suite_limits.key_of(order), Limit(wish.per, wish.limit_bytes), _request(wish, order))
         for wish in suite.growth
         for order in suite_limits.wanted("growth", wish, orders)
     )
 
 
-def _request(wish: GrowthWish, order: Order) -> GrowRequest:
+def _request(wish: SuiteGrowth, order: Order) -> GrowRequest:
     from ..grow import grow  # brings numpy along, which no other gate needs
 
     return grow.request_of(order.subject, wish.per, wish.shapes, wish.budget)
 
 
-def measured(wishes: Sequence[Wished], request: GateRequest, progress: Progress) -> tuple[Measured, ...]:
+def measured(wishes: Sequence[GrowthMeasurement], request: GateRequest, progress: Progress) -> tuple[Measured, ...]:
     """Each growth that is wished for. A runtime that fails before it can be judged is a result. Raises as campaign.measure does."""
     if not wishes:
         return ()
     from ..grow import grow
 
-    def seek(wish: Wished, keep: suite_limits.Keep) -> Grown:
+    def seek(wish: GrowthMeasurement, keep: suite_limits.Keep) -> GrowthAnswer:
         progress.say(f"{wish.key.model}, {wish.key.heading}: whether it grows with each {wish.limit.per}")
         return grow.grow(wish.request, progress, keep)
 

@@ -11,7 +11,7 @@ from ..laws import coefficients
 from ..laws.coefficients import Measured
 from ..records.summary import Key
 from ..subjects.order import Order
-from ..subjects.suite import LawWish, Suite
+from ..subjects.suite import Suite, SuiteLaw
 from . import suite_limits
 from .request import GateRequest
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Wished:
+class LawMeasurement:
     """A law to measure: of which variant, how, and the term that is held to a limit in bytes."""
 
     key: Key
@@ -30,7 +30,7 @@ class Wished:
     request: ScaleRequest
 
 
-def wished(suite: Suite, orders: Sequence[Order]) -> tuple[Wished, ...]:
+def wished(suite: Suite, orders: Sequence[Order]) -> tuple[LawMeasurement, ...]:
     """What is to be measured. Raises UsageError, before anything is, for a [[law]] that matches no runtime, or holds a term that cannot be."""
     return tuple(
         _wished(wish, order)
@@ -39,22 +39,24 @@ def wished(suite: Suite, orders: Sequence[Order]) -> tuple[Wished, ...]:
     )
 
 
-def _wished(wish: LawWish, order: Order) -> Wished:
+def _wished(wish: SuiteLaw, order: Order) -> LawMeasurement:
     from ..scale import scale  # brings numpy along, which no other gate needs
 
     asked = scale.request_of(order, wish.vary, wish.points)
     scale.check(asked)
     labels = [dimension.label for dimension in asked.dimensions if dimension.varies]
-    return Wished(suite_limits.key_of(order), coefficients.held_term(labels, wish.per), wish.limit_bytes, ", ".join(wish.vary), asked)
+    return LawMeasurement(
+        suite_limits.key_of(order), coefficients.held_term(labels, wish.per), wish.limit_bytes, ", ".join(wish.vary), asked
+    )
 
 
-def measured(wishes: Sequence[Wished], request: GateRequest, progress: Progress) -> tuple[Measured, ...]:
+def measured(wishes: Sequence[LawMeasurement], request: GateRequest, progress: Progress) -> tuple[Measured, ...]:
     """Each law that is wished for. A runtime that fails at all places is a result. Raises as campaign.measure does."""
     if not wishes:
         return ()
     from ..scale import scale
 
-    def seek(wish: Wished, keep: suite_limits.Keep) -> Scaled:
+    def seek(wish: LawMeasurement, keep: suite_limits.Keep) -> Scaled:
         progress.say(f"{wish.key.model}, {wish.key.heading}: its memory by {wish.where}")
         return scale.scale(wish.request, progress, keep)
 

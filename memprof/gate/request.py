@@ -104,7 +104,7 @@ class GateRequest:
 
 
 @dataclass(frozen=True)
-class Known:
+class GateSides:
     """Both sides as they are known now, a title for both, and how to measure a side again: again(side, place) gives its orders, none for a file.
 
     growth, laws: what is known of the growth of head's variants, and of their laws.

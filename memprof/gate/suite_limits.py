@@ -12,7 +12,7 @@ from ..campaign.progress import Progress
 from ..campaign.runs_writer import keeping
 from ..records.summary import Key, place_of
 from ..subjects.order import Order
-from ..subjects.suite import GrowthWish, LawWish
+from ..subjects.suite import SuiteGrowth, SuiteLaw
 
 
 class _Answer(Protocol):
@@ -20,12 +20,12 @@ class _Answer(Protocol):
     def interrupted(self) -> bool: ...
 
 
-Wished = TypeVar("Wished")
+Item = TypeVar("Item")
 Answer = TypeVar("Answer", bound=_Answer)
 Keep = Callable[[bytes], None]
 
 
-def wanted(word: str, wish: GrowthWish | LawWish, orders: Sequence[Order], of_a_program: str = "") -> list[Order]:
+def wanted(word: str, wish: SuiteGrowth | SuiteLaw, orders: Sequence[Order], of_a_program: str = "") -> list[Order]:
     """The first order of each variant that a [[growth]] or [[law]] names. of_a_program: why a program is none of them, empty if it may be. Raises
     UsageError if there is none, or it is elsewhere."""
     first = {place_of(order.job): order for order in reversed(orders)}
@@ -47,8 +47,8 @@ def key_of(order: Order) -> Key:
 
 
 def answers(
-    wishes: Sequence[Wished], seek: Callable[[Wished, Keep], Answer], output: Path, holds: str, progress: Progress
-) -> Iterator[tuple[Wished, Answer | None, str]]:
+    wishes: Sequence[Item], seek: Callable[[Item, Keep], Answer], output: Path, holds: str, progress: Progress
+) -> Iterator[tuple[Item, Answer | None, str]]:
     """Each wish with its answer, or with the reason why a runtime has none. output: keeps the runs. Raises as campaign.measure does."""
     with keeping(output, progress.say, holds=holds) as keep:
         for wish in wishes:

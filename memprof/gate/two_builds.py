@@ -30,11 +30,11 @@ from ..verdicts.budgets import Budget, Spot
 from ..versions import worktrees
 from . import growth_limits, law_limits
 from .interleaving import measure_sides, orders_at
-from .request import BASE, HEAD, GateRequest, Known
+from .request import BASE, HEAD, GateRequest, GateSides
 
 
 @contextmanager
-def measured(request: GateRequest, base: Side, names: Sequence[str], limits: Sequence[Budget], progress: Progress) -> Iterator[Known]:
+def measured(request: GateRequest, base: Side, names: Sequence[str], limits: Sequence[Budget], progress: Progress) -> Iterator[GateSides]:
     """The suite measured now, beside this base, or with --base-ref both sides; their trees live as long as the block.
 
     Raises UsageError, before anything is measured, for a limit that guards nothing in the suite.
@@ -48,7 +48,7 @@ def measured(request: GateRequest, base: Side, names: Sequence[str], limits: Seq
         growths, fits = growth_limits.wished(wanted, planned.orders), law_limits.wished(wanted, planned.orders)
         runs = measure_sides({HEAD: planned.orders}, {HEAD: request.output}, progress)[HEAD]
         title = f"{request.suite}, measured now, against {request.base or request.budgets}"
-        yield Known(
+        yield GateSides(
             title,
             base,
             _side(runs, names),
@@ -62,7 +62,7 @@ def measured(request: GateRequest, base: Side, names: Sequence[str], limits: Seq
         growths, fits = growth_limits.wished(wanted, head_orders), law_limits.wished(wanted, head_orders)
         orders: dict[JobSide, Sequence[Order]] = {BASE: _alone(base_side.orders), HEAD: _alone(head_orders)}
         runs_by_side = measure_sides(orders, {BASE: request.base_output, HEAD: request.output}, progress)
-        yield Known(
+        yield GateSides(
             title,
             _side(runs_by_side[BASE], names),
             _side(runs_by_side[HEAD], names),
@@ -103,7 +103,7 @@ def _with_request(wanted: Suite, request: GateRequest, say: Callable[[str], None
 
 @dataclass(frozen=True)
 class _Base:
-    """Base's orders at places that head has too, under head's names; the other fields are those of Known."""
+    """Base's orders at places that head has too, under head's names; the other fields are those of GateSides."""
 
     orders: tuple[Order, ...] = ()
     remarks: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ from ..records import work
 from ..records.types import Run
 from ..records.work import Curve
 from ..verdicts.growth import Verdict
-from .grow import Grown, GrowRequest, longest, work_order
+from .grow import GrowRequest, GrowthAnswer, longest, work_order
 
 _ENOUGH_BYTES, _ENOUGH_NS = 16 << 20, 4 * 10**9  # what the tools see well: their clocks differ from memprof's by up to 0.3 s
 _MOST_BYTES = 256 << 20
@@ -35,7 +35,7 @@ def check(request: GrowRequest) -> None:
     _recording(request, 1, Path())
 
 
-def explained(request: GrowRequest, answer: Grown, progress: Progress) -> Grown:
+def explained(request: GrowRequest, answer: GrowthAnswer, progress: Progress) -> GrowthAnswer:
     """The answer with the places that rose, and what they tell among its remarks. Raises what heap.record.record and heap.growth_sites.rises
     raise."""
     verdict = answer.verdict
@@ -61,7 +61,7 @@ def _recording(request: GrowRequest, units: int, folder: Path) -> Request:
     return replace(wanted, tool=tool)
 
 
-def _units(answer: Grown) -> int:
+def _units(answer: GrowthAnswer) -> int:
     """As many units as show the rise well: enough bytes, and enough time for the tools' moments."""
     curve = work.unpack(longest(answer.runs[0]))
     units = next(iter(curve.counts.values()))[-1]

@@ -18,7 +18,7 @@ from ..explain.growth import Line
 from ..records import work
 from ..records.types import EXECUTE, Use
 from ..verdicts.growth import Verdict
-from .grow import Grown, GrowRequest, longest, order_of, work_order
+from .grow import GrowRequest, GrowthAnswer, longest, order_of, work_order
 
 RELOADS = "RELOAD"  # the phase of reloads, as the runner calls it
 _ENOUGH_BYTES, _LEAST_UNITS = 16 << 20, 100  # so much more, and so many iterations, show the parts well
@@ -34,7 +34,7 @@ def check(request: GrowRequest) -> None:
         request.suite.place.only_here("--why of a program, which is stopped after so many units of its work,")
 
 
-def explained(request: GrowRequest, answer: Grown, progress: Progress) -> Grown:
+def explained(request: GrowRequest, answer: GrowthAnswer, progress: Progress) -> GrowthAnswer:
     """The answer with the two looks, and what they tell among its remarks. Raises what explain.growth.why raises."""
     verdict = answer.verdict
     if verdict.word not in ("grows", "bounded"):
@@ -56,7 +56,7 @@ def explained(request: GrowRequest, answer: Grown, progress: Progress) -> Grown:
     return replace(answer, why=looked, remarks=(*answer.remarks, *_said((*looked.sentences, *_lines(lines), *looked.remarks))))
 
 
-def _each(verdict: Verdict, answer: Grown) -> float:
+def _each(verdict: Verdict, answer: GrowthAnswer) -> float:
     """How many bytes came with each unit of those that are repeated."""
     if verdict.unit in ("iteration", "reload"):
         return verdict.slope
@@ -64,7 +64,7 @@ def _each(verdict: Verdict, answer: Grown) -> float:
     return verdict.slope * counts[verdict.unit][-1] / max(next(iter(counts.values()))[-1], 1)
 
 
-def _of_program(request: GrowRequest, answer: Grown, units: tuple[int, int], progress: Progress) -> two_looks.Grown:
+def _of_program(request: GrowRequest, answer: GrowthAnswer, units: tuple[int, int], progress: Progress) -> two_looks.GrowthParts:
     """The two looks at a program. One that can be asked for more units does more than are needed, so that it has not ended by then."""
     curve = work.unpack(longest(answer.runs[0]))
     first, last = units

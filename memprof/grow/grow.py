@@ -77,7 +77,7 @@ class GrowRequest:
 
 
 @dataclass(frozen=True)
-class Grown:
+class GrowthAnswer:
     """The answer: the verdict on the last round, with what each of its processes did. resident: the resident set before the first unit and after the
     last, by process. shapes: how many were varied. interrupted: by Ctrl-C or SIGTERM, after a whole round. runs: those of the last round. why:
     the two looks of --why, if they were taken. who: the call sites of --who, if they were recorded."""
@@ -93,13 +93,13 @@ class Grown:
     remarks: tuple[str, ...] = ()
     interrupted: bool = False
     runs: tuple[Run, ...] = field(default=(), repr=False)
-    why: two_looks.Grown | None = None
+    why: two_looks.GrowthParts | None = None
     who: Rises | None = None
 
 
 def grow(
     request: GrowRequest, progress: Progress, keep: Callable[[bytes], None], so_far: Callable[[bytes], None] = lambda line: None
-) -> Grown:
+) -> GrowthAnswer:
     """Measure and decide. Each Run is given to `keep`, and of a long run what is known of it to `so_far` every minute.
 
     Raises UsageError or InputError for a fault of the request, MeasurementError if a process fails before it has done enough to be judged.
@@ -121,7 +121,7 @@ class _Grower:
         self._order = _command_order(request, _FIRST) if request.command is not None else order_of(request)
         self._end_ns = time.monotonic_ns() + (request.budget.time_ns or _BUDGET_NS)
 
-    def run(self) -> Grown:
+    def run(self) -> GrowthAnswer:
         request, job = self._request, self._order.job
         if job.assumed:
             self._progress.say(f"{job.model.name}: {inputs.remark(job.assumed, Path(job.model.path))}")
@@ -130,7 +130,7 @@ class _Grower:
             units = min(units, request.budget.units)
         if request.soak_ns is not None:
             units = request.budget.units or _ENDLESS
-        answer: Grown | None = None
+        answer: GrowthAnswer | None = None
         try:
             while units:
                 begin_ns = time.monotonic_ns()
@@ -205,7 +205,7 @@ class _Grower:
 
     # -- deciding
 
-    def _judged(self, runs: Sequence[Run]) -> Grown:
+    def _judged(self, runs: Sequence[Run]) -> GrowthAnswer:
         curves = [work.unpack(longest(run)) for run in runs]
         series = [growth.series(curve, run.machine.page_bytes) for curve, run in zip(curves, runs, strict=True)]
         verdict = growth.judge(series)
@@ -214,7 +214,7 @@ class _Grower:
         job, about = runs[0].job, next((run.about for run in runs if run.about), None)
         if any(curve.swap[-1] != curve.swap[0] for curve in curves):
             self._remark("Pages were swapped out or in meanwhile: resident and swapped pages are judged together.")
-        return Grown(
+        return GrowthAnswer(
             job.model.name,
             job.variant if job.runtime == COMMAND else job.runtime,
             about.runtime_version if about else "",
@@ -226,7 +226,7 @@ class _Grower:
             runs=tuple(runs),
         )
 
-    def _goes_on(self, answer: Grown, before: Grown | None) -> bool:
+    def _goes_on(self, answer: GrowthAnswer, before: GrowthAnswer | None) -> bool:
         """Whether a longer round is wanted: to decide, or to confirm growth that was seen once."""
         if self._request.soak_ns is not None or (self._request.command is not None and not self._request.sized):
             return False
@@ -234,7 +234,7 @@ class _Grower:
             return True
         return answer.verdict.word == "grows" and (before is None or before.verdict.word != "grows")
 
-    def _next(self, done: int, spent_ns: int, answer: Grown) -> int:
+    def _next(self, done: int, spent_ns: int, answer: GrowthAnswer) -> int:
         """How many units the next round has, 0 for no more round."""
         budget, left_ns = self._request.budget, self._end_ns - time.monotonic_ns()
         units = min(_FACTOR * done, int(done * left_ns / max(spent_ns, 1)))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .terms import At, Term
+from .terms import Coordinates, Term
 
 if TYPE_CHECKING:
     from .terms import Floats
@@ -26,7 +26,7 @@ class Arena:
     nobody can tell. beside: terms of what is not in the arena, such as the weights of each session. terms: what the tensors in it grow with, as a
     plan has it; empty where no plan says so."""
 
-    size: Callable[[At], float] | None = None
+    size: Callable[[Coordinates], float] | None = None
     doubles: bool = True
     beside: tuple[Term, ...] = ()
     terms: tuple[Term, ...] = ()

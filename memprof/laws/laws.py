@@ -16,7 +16,7 @@ from ..base.thread_limits import load_scipy
 from .arena import Arena
 from .fit import Fit, Problem
 from .model_selection import rounded_fits, simple_fits, simulated_fits, stepped_fits
-from .terms import NOISE, SHAPE, At, Point, Term, columns_of, distance, ranges_of
+from .terms import NOISE, SHAPE, Coordinates, Point, Term, columns_of, distance, ranges_of
 
 if TYPE_CHECKING:
     from .terms import Floats
@@ -47,7 +47,7 @@ class Coefficient:
 class Prediction:
     """The size to expect at a place, and the interval in which it lies with 95%. beyond: the dimensions whose measured range does not hold it."""
 
-    at: At
+    at: Coordinates
     bytes: float
     low_bytes: float
     high_bytes: float
@@ -81,12 +81,12 @@ class Law:
         """Whether that is one which does not double, as its planner fills it."""
         return self.fit.arena is not None and not self.fit.arena.doubles
 
-    def predict(self, at: At) -> Prediction:
+    def predict(self, at: Coordinates) -> Prediction:
         """The size at a place, anywhere. Raises KeyError for a place without one of the dimensions."""
         (prediction,) = self.predict_all([at])
         return prediction
 
-    def predict_all(self, places: Sequence[At]) -> list[Prediction]:
+    def predict_all(self, places: Sequence[Coordinates]) -> list[Prediction]:
         """`predict` for several places.
 
         The interval is Student's, of the variance of the fit (see `Fit.at`), of a run's own noise, of shapes that no term has, which grows with the
@@ -109,7 +109,7 @@ class Law:
             for place, size, wide in zip(places, middle, half, strict=True)
         ]
 
-    def _beyond(self, at: At) -> tuple[str, ...]:
+    def _beyond(self, at: Coordinates) -> tuple[str, ...]:
         return tuple(name for name, (low, high) in self.ranges.items() if not low <= at[name] <= high)
 
     def depends_on(self, name: str) -> bool:
@@ -189,7 +189,7 @@ def _typical_error(fit: Fit, sizes: Floats) -> float | None:
 
 
 def largest(
-    predict: Callable[[Sequence[At]], list[Prediction]], name: str, others: At, within_bytes: float, start: int
+    predict: Callable[[Sequence[Coordinates]], list[Prediction]], name: str, others: Coordinates, within_bytes: float, start: int
 ) -> tuple[int | None, int | None, int | None]:
     """The largest whole value of a dimension up to which every predicted size is within a limit, with the other dimensions fixed: as predicted,
     the most that is safe (the upper ends of the intervals fit too), and the most that is possible (their lower ends do). None where not even
@@ -233,7 +233,7 @@ def _values(start: int) -> list[int]:
 # -- where there is no law
 
 
-def bounds(points: Sequence[Point], at: At) -> tuple[float | None, float | None]:
+def bounds(points: Sequence[Point], at: Coordinates) -> tuple[float | None, float | None]:
     """The least and the most that memory can be at a place if it grows with every dimension: None where no point bounds it."""
     below = [point.bytes for point in points if all(point.at[name] <= at[name] for name in at)]
     above = [point.bytes for point in points if not point.least and all(point.at[name] >= at[name] for name in at)]

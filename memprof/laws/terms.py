@@ -23,7 +23,7 @@ SHAPE = 0.01
 # How far two runs at the same place differ, as bytes and as a share of the size, where nobody says better.
 NOISE = (262144.0, 0.001)
 
-At = Mapping[str, float]
+Coordinates = Mapping[str, float]
 Kind = Literal["", "doubling", "pages"]
 
 
@@ -31,7 +31,7 @@ Kind = Literal["", "doubling", "pages"]
 class Point:
     """A measured size at a place. least: the run died of want of memory, so that it needs at least so much."""
 
-    at: At
+    at: Coordinates
     bytes: float
     least: bool = False
 
@@ -97,7 +97,7 @@ def _taken(column: Floats, kind: Kind, size: float | Floats) -> Floats:
 CONSTANT = Term()
 
 
-def columns_of(places: Sequence[At], names: Sequence[str]) -> dict[str, Any]:
+def columns_of(places: Sequence[Coordinates], names: Sequence[str]) -> dict[str, Any]:
     """Places as a column of numbers for each name."""
     import numpy as np
 
@@ -119,11 +119,11 @@ def _scaled(value: float, low: float, high: float) -> float:
     return (linear + math.log(value / low) / math.log(high / low)) / 2
 
 
-def distance(places: Sequence[At], measured: Sequence[At], ranges: Mapping[str, tuple[float, float]]) -> Floats:
+def distance(places: Sequence[Coordinates], measured: Sequence[Coordinates], ranges: Mapping[str, tuple[float, float]]) -> Floats:
     """How far each place is from the nearest measured one, in ranges."""
     import numpy as np
 
-    def scaled(all_places: Sequence[At]) -> Floats:
+    def scaled(all_places: Sequence[Coordinates]) -> Floats:
         return np.array([[_scaled(float(place[name]), low, high) for name, (low, high) in ranges.items()] for place in all_places])
 
     there, here = scaled(measured), scaled(places)

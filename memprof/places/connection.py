@@ -217,7 +217,7 @@ class Connection:
         return channel
 
     def session(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
-        """See There."""
+        """See SendTarget."""
         self._connected()
         return piped(self.link.words(f"exec {shlex.join(words)}"))
 
@@ -234,7 +234,7 @@ class Connection:
         return self._facts["owner"]
 
     def path(self, *parts: str) -> str:
-        """See There."""
+        """See SendTarget."""
         return "/".join((self._facts["folder"], *parts))
 
 

@@ -20,7 +20,7 @@ from ..base import processes
 from ..base.errors import InputError, UsageError, os_reason
 from ..programs import commands
 from ..programs.commands import Command
-from ..programs.runtimes import Asked, ThisMachine
+from ..programs.runtimes import RuntimeHost, ThisMachine
 from ..records.types import Machine, Model, ModelFile
 from .machine import this_machine
 
@@ -45,7 +45,7 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Weather:
+class MachineState:
     """The hottest sensor in degrees Celsius, and the clock of the fastest CPU; None if the kernel does not tell."""
 
     celsius: float | None
@@ -68,7 +68,7 @@ class Started(Protocol):
     def returncode(self) -> int | None: ...
 
 
-class Place(Asked, Protocol):
+class Place(RuntimeHost, Protocol):
     """Where a recorder runs.
 
     python: the interpreter of the recorder, None if there is none. cpus: how many a program may use there. beat_ns:
@@ -146,7 +146,7 @@ class Place(Asked, Protocol):
     def busy(self) -> tuple[float, int]:
         """The share of its CPUs that is busy, in percent, over a moment, and the memory that is free, in bytes."""
 
-    def weather(self) -> Weather:
+    def weather(self) -> MachineState:
         """Its temperature and clock now. Raises InputError."""
 
     def owner(self) -> str:
@@ -233,7 +233,7 @@ class Here(ThisMachine):
     def busy(self) -> tuple[float, int]:
         return psutil.cpu_percent(interval=0.3), psutil.virtual_memory().available
 
-    def weather(self) -> Weather:
+    def weather(self) -> MachineState:
         texts = []
         for pattern in (TEMPERATURES, FREQUENCIES):
             texts.append("")
@@ -274,13 +274,13 @@ def split_words(cmdline: bytes) -> tuple[str, ...]:
     return tuple(cmdline.decode("utf-8", "backslashreplace").rstrip("\0").split("\0"))
 
 
-def weather(temperatures: str, frequencies: str) -> Weather:
+def weather(temperatures: str, frequencies: str) -> MachineState:
     """The highest of temperatures in thousandths of a degree and of frequencies in kHz, a line each.
 
     Documentation/driver-api/thermal/sysfs-api.rst, Documentation/admin-guide/pm/cpufreq.rst. A sensor that is off says 0, or something below.
     """
     celsius, hertz = (max((int(word) for word in text.split() if word.isdigit()), default=0) for text in (temperatures, frequencies))
-    return Weather(celsius / 1000 or None, hertz * 1000 or None)
+    return MachineState(celsius / 1000 or None, hertz * 1000 or None)
 
 
 def refuse_elsewhere(name: str, subject: str) -> UsageError:

@@ -26,7 +26,7 @@ from ..recording.bounds import peak_bound
 from ..records.types import Machine, Model, ModelFile
 from . import sending
 from .connection import Connection, why_failed
-from .place import FREQUENCIES, TEMPERATURES, RecorderKind, Running, Weather, refuse_elsewhere, split_words, weather
+from .place import FREQUENCIES, TEMPERATURES, MachineState, RecorderKind, Running, refuse_elsewhere, split_words, weather
 from .sources import runners_zip
 
 _LEAST_PYTHON = (3, 8)
@@ -311,10 +311,10 @@ class Remote(Connection):
         share = 100 * (1 - (ticks[3] + ticks[4]) / sum(ticks)) if sum(ticks) else 0.0
         return share, int(memory[1]) * 1024
 
-    def weather(self) -> Weather:
+    def weather(self) -> MachineState:
         """See Place."""
         if "sensor" not in self._facts:
-            return Weather(None, None)  # a question takes some milliseconds of every run
+            return MachineState(None, None)  # a question takes some milliseconds of every run
         temperatures, _, frequencies = self.sh(f"cat {TEMPERATURES} 2>/dev/null; echo -; cat {FREQUENCIES} 2>/dev/null || :").partition(
             "-\n"
         )

@@ -37,7 +37,7 @@ class Sending:
     time_s: float
 
 
-class There(Protocol):
+class SendTarget(Protocol):
     """As much of a Remote as sending needs. sent: the bytes of files that were sent."""
 
     sent: int
@@ -61,7 +61,7 @@ class There(Protocol):
         """Start a program there that ends with its input: it has a log-in shell for itself."""
 
 
-def put(there: There, path: str, sha256: str, size: int, target: str, again: bool = True) -> str:
+def put(there: SendTarget, path: str, sha256: str, size: int, target: str, again: bool = True) -> str:
     """Send a file whose content has this hash; the rest of it if a part is there already."""
     state, free = [*there.sh(_LOOK, target, str(size)).splitlines(), ""][:2]
     if state == "there":
@@ -85,7 +85,7 @@ def put(there: There, path: str, sha256: str, size: int, target: str, again: boo
     return target
 
 
-def _stream(there: There, path: str, size: int, offset: int, target: str, began: float) -> tuple[str, str]:
+def _stream(there: SendTarget, path: str, size: int, offset: int, target: str, began: float) -> tuple[str, str]:
     """Send a file from `offset` on: the hash of all of it as it was read, and the reason if it could not be written there."""
     digest, sha256, name = hashlib.sha256(), None, os.path.basename(path)
     process = there.session(["sh", "-c", 'exec cat >> "$1"', "memprof", f"{target}.part"])
@@ -113,14 +113,14 @@ def _stream(there: There, path: str, size: int, offset: int, target: str, began:
     return sha256 or digest.hexdigest(), errors or ("the connection broke" if process.returncode else "")
 
 
-def _hash_there(there: There, path: str) -> str:
+def _hash_there(there: SendTarget, path: str) -> str:
     answer = there.sh(HASH, path).split()[0]
     if answer != "none":
         return answer
     return hashlib.sha256(there.run(["cat", path], 3600).stdout).hexdigest()  # no sha256sum: it is read back
 
 
-def _check_room(there: There, path: str, needed: int, df: str) -> None:
+def _check_room(there: SendTarget, path: str, needed: int, df: str) -> None:
     """df: a line of `df -Pk`: device, blocks, used, available, share, mount."""
     words = df.split()
     free = int(words[3]) * 1024 if len(words) > 5 and words[3].isdigit() else None
@@ -131,12 +131,12 @@ def _check_room(there: There, path: str, needed: int, df: str) -> None:
         )
 
 
-def _not_written(there: There, path: str, errors: str) -> InputError:
+def _not_written(there: SendTarget, path: str, errors: str) -> InputError:
     reason = errors.splitlines()[-1].rpartition(": ")[2]
     return InputError(f"{path} could not be sent to {there.name}, into {there.path()}: {reason}")
 
 
-def check_executable(there: There) -> None:
+def check_executable(there: SendTarget) -> None:
     """Raises InputError if no program can be started from memprof's folder there."""
     script = 'printf "#!/bin/sh\\nexit 0\\n" > "$1" && chmod 700 "$1" && { "$1"; code=$?; rm -f "$1"; exit $code; }'
     if there.run(["sh", "-c", script, "memprof", there.path(".try")]).returncode == 126:

@@ -227,7 +227,7 @@ def interpreter(path: str | None) -> str:
     return os.path.abspath(executable)
 
 
-class Asked(Protocol):
+class RuntimeHost(Protocol):
     """A machine that is asked for its runtimes. name: as the user wrote it."""
 
     @property
@@ -254,33 +254,33 @@ class ThisMachine:
     name = "here"
 
     def interpreter(self, path: str | None) -> str:
-        """See Asked."""
+        """See RuntimeHost."""
         return interpreter(path)
 
     def runners(self) -> str:
-        """See Asked."""
+        """See RuntimeHost."""
         return str(runners_path())
 
     def file(self, path: str) -> str:
-        """See Asked."""
+        """See RuntimeHost."""
         return path
 
     def run(self, words: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[bytes]:
-        """See Asked."""
+        """See RuntimeHost."""
         return subprocess.run(list(words), capture_output=True, timeout=timeout_s, stdin=subprocess.DEVNULL, check=False)
 
 
 _THIS_MACHINE = ThisMachine()
 
 
-def describe(python: str, user_file: str | None = None, machine: Asked = _THIS_MACHINE) -> tuple[Runtime, ...]:
+def describe(python: str, user_file: str | None = None, machine: RuntimeHost = _THIS_MACHINE) -> tuple[Runtime, ...]:
     """The runtimes of an interpreter, or the runtime in a user's file. Raises InputError if the interpreter does not answer."""
     # Each is asked once, however this machine is called: `cache` takes a default that is left out for another call than one that is written.
     return _answered(python, user_file, _THIS_MACHINE if machine.name == _THIS_MACHINE.name else machine)
 
 
 @cache
-def _answered(python: str, user_file: str | None, machine: Asked) -> tuple[Runtime, ...]:
+def _answered(python: str, user_file: str | None, machine: RuntimeHost) -> tuple[Runtime, ...]:
     command = [python, machine.runners(), "describe", *([machine.file(user_file)] if user_file else [])]
     try:
         # Run by path: sys.path then begins with the script's folder and not with the working folder, whose files could be taken for modules.
@@ -307,7 +307,7 @@ def described(name: str) -> Runtime:
     return next((runtime for runtime in describe(sys.executable) if runtime.name == name), Runtime(name))
 
 
-def find(name: str, python: str, machine: Asked = _THIS_MACHINE) -> Runtime:
+def find(name: str, python: str, machine: RuntimeHost = _THIS_MACHINE) -> Runtime:
     """The runtime of that name, or in that file, ready for use.
 
     Raises UsageError for an unknown name, InputError for a runtime that is not installed or a file that cannot be used.
@@ -357,7 +357,7 @@ def convert(name: str, model: Path, folder: Path, variables: Mapping[str, str]) 
     return folder / str(answer["path"])
 
 
-def located(name: str, python: str | None, machine: Asked = _THIS_MACHINE) -> tuple[Runtime, str]:
+def located(name: str, python: str | None, machine: RuntimeHost = _THIS_MACHINE) -> tuple[Runtime, str]:
     """The runtime of that name, in that file, or `NAME@VERSION`, ready for use, and the interpreter that has it.
 
     If no interpreter is named, a runtime with a version is looked for among the environments that memprof made, then in memprof's own;

@@ -366,7 +366,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ArenaRequests:
     """What a model asked of ONNX Runtime's arena at a place, in bytes: the size of each request, and of each array that the model was given."""
 
     at: Mapping[str, int]
@@ -382,7 +382,7 @@ class Requests:
     first: tuple[int, ...] = field(repr=False)
     second: tuple[int, ...] = field(repr=False)
     sites: tuple[int, ...] = field(repr=False)  # of each number, the same number for the same place in the runtime's code
-    places: tuple[Asked, ...] = field(repr=False)  # where it was recorded, with the sizes there
+    places: tuple[ArenaRequests, ...] = field(repr=False)  # where it was recorded, with the sizes there
     # The sizes of the free chunks that PREPARE leaves in the heap, None if the heap was not seen.
     heap_free_bytes: tuple[int, ...] | None = field(default=None, repr=False)
     mapped_from_bytes: int | None = None  # the size from which on a request to the heap is mapped

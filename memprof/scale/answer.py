@@ -10,7 +10,7 @@ from ..base.errors import UsageError
 from ..campaign.side_by_side import Shared
 from ..fleet.search_client import Machines
 from ..laws.laws import FARTHEST, Law, Prediction
-from ..laws.terms import At
+from ..laws.terms import Coordinates
 from ..records.types import EXECUTE, PEAK
 from ..subjects.dimensions import Dimension
 from ..subjects.suite import Suite
@@ -181,12 +181,12 @@ class Scaled:
         """The law of that name."""
         return next((named.law for named in self.laws if named.name == name), None)
 
-    def predict(self, places: Sequence[At]) -> list[Prediction]:
+    def predict(self, places: Sequence[Coordinates]) -> list[Prediction]:
         """The main figure at places: of PEAK, the largest of what the phases' laws say. Empty where there is no law."""
         return predicted(self.main, self.laws, places)
 
 
-def predicted(main: str, named: Sequence[Named], places: Sequence[At]) -> list[Prediction]:
+def predicted(main: str, named: Sequence[Named], places: Sequence[Coordinates]) -> list[Prediction]:
     """The main figure at places. PEAK is the largest of what the phases' laws say, so that it may change from one phase's law to another's."""
     whole = next((entry.law for entry in named if entry.name == main), None)
     if not places or whole is None:

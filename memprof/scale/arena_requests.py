@@ -27,7 +27,7 @@ from ..plan.arenas.requests import Amount, Recording
 from ..plan.delegated import Arena, Delegated
 from ..programs import native
 from ..programs.runtimes import runners_path
-from ..records.types import EXECUTE, PREPARE, WARMUP, Arenas, Asked, Buffers, Job, Product, Requests
+from ..records.types import EXECUTE, PREPARE, WARMUP, ArenaRequests, Arenas, Buffers, Job, Product, Requests
 from ..subjects.dimensions import SESSIONS, Dimension
 from ..subjects.order import Order
 
@@ -155,7 +155,7 @@ def kept(recorded: Sequence[tuple[Mapping[str, int], Recording]], known_heap: tu
         first.first,
         first.second,
         tuple(numbers[site] for site in first.sites),
-        tuple(Asked(at, recording.sizes, recording.inputs) for at, recording in recorded),
+        tuple(ArenaRequests(at, recording.sizes, recording.inputs) for at, recording in recorded),
         *(known_heap if known_heap is not None else (None, None)),
     )
 

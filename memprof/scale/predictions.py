@@ -13,7 +13,7 @@ from typing import Any
 from ..base.errors import InputError
 from ..laws import laws
 from ..laws.arena import Arena
-from ..laws.terms import At, Point, Term
+from ..laws.terms import Coordinates, Point, Term
 from ..programs import runtimes
 from ..records.settings import in_a_line
 from ..records.types import EXECUTE, PEAK, WARMUP, Job, Requests, Run
@@ -93,7 +93,7 @@ def simulated(arena: Arena | None, name: str, simulation: Simulation | None) -> 
         return arena
     last = name != WARMUP
 
-    def size(at: At) -> float:
+    def size(at: Coordinates) -> float:
         # Far beyond all memory a size is no 64-bit integer, which numpy would not take for a number.
         return float(simulation({label: round(value) for label, value in at.items()})[last])
 

@@ -17,8 +17,8 @@ from ..base.errors import InputError, MemprofError, UsageError
 from ..campaign import campaign, side_by_side
 from ..campaign.progress import Progress, Quiet
 from ..campaign.side_by_side import Shared, Together
-from ..fleet.message import Sought
-from ..fleet.payload import Asked
+from ..fleet.message import SearchRequest
+from ..fleet.payload import SearchTrial
 from ..models.identity import identify
 from ..places import limits
 from ..places.place import HERE, Place
@@ -117,7 +117,7 @@ class Places:
         points = []
         for at in places:
             job = self._order(at).job
-            points.append(Asked(self._asked(at)[0], Sought(job.at, job.sessions, held_out, self._planned(at))))
+            points.append(SearchTrial(self._asked(at)[0], SearchRequest(job.at, job.sessions, held_out, self._planned(at))))
         for number, answer in self._request.fleet.measure(points, Quiet(self._progress, count), self._keep):
             at, planned = places[number], points[number].sought.planned_bytes
             if not answer.complete:

@@ -77,7 +77,7 @@ class Build:
 
 
 @dataclass(frozen=True)
-class GrowthWish:
+class SuiteGrowth:
     """A growth that a gate measures. per: iteration, reload or shape; limit_bytes: the most a unit. model, variant: globs. shapes, budget: as in the
     words of `memprof grow`, None for its defaults."""
 
@@ -90,7 +90,7 @@ class GrowthWish:
 
 
 @dataclass(frozen=True)
-class LawWish:
+class SuiteLaw:
     """A law that a gate measures and holds to a limit. vary: ranges in the words of `memprof scale --vary`. per: the term whose coefficient is held,
     None for the dimension that varies; limit_bytes: the most a unit of it. model, variant: globs. points: as in `memprof scale`."""
 
@@ -143,8 +143,8 @@ class Suite:
     max_celsius: float | None = None
     recorder: RecorderKind | None = None
     release: bool | None = None
-    growth: tuple[GrowthWish, ...] = ()
-    laws: tuple[LawWish, ...] = ()
+    growth: tuple[SuiteGrowth, ...] = ()
+    laws: tuple[SuiteLaw, ...] = ()
     drive: Drive | None = None
     model_shapes: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
     version: str | None = None  # the label that its Jobs have
@@ -278,20 +278,20 @@ def read(path: Path, folder: Path | None = None, cwd: str | None = None) -> Suit
     return suite
 
 
-def _growth(wish: _FileGrowth, path: Path) -> GrowthWish:
+def _growth(wish: _FileGrowth, path: Path) -> SuiteGrowth:
     if (wish.per == "shape") != (wish.shapes is not None):
         missing = "per shape needs the shapes" if wish.shapes is None else "shapes are for per = 'shape'"
         raise InputError(f"suite {path}: [[growth]] {missing}: shapes = 'INPUT=1,3,H,W; H,W in 224,320'")
-    return GrowthWish(wish.per, parse_bytes(wish.limit), wish.model, wish.variant, wish.shapes, wish.budget)
+    return SuiteGrowth(wish.per, parse_bytes(wish.limit), wish.model, wish.variant, wish.shapes, wish.budget)
 
 
-def _law(wish: _FileLaw, path: Path) -> LawWish:
+def _law(wish: _FileLaw, path: Path) -> SuiteLaw:
     vary = (wish.vary,) if isinstance(wish.vary, str) else tuple(wish.vary)
     if not vary:
         raise InputError(f"suite {path}: [[law]] varies nothing: vary = 'batch=1..8'")
     if wish.points is not None and wish.points < 2:
         raise InputError(f"suite {path}: [[law]] points is at least 2")
-    return LawWish(vary, parse_bytes(wish.limit), wish.per, wish.model, wish.variant, wish.points)
+    return SuiteLaw(vary, parse_bytes(wish.limit), wish.per, wish.model, wish.variant, wish.points)
 
 
 def _variant(variant: _FileVariant, folder: Path, home: str, path: Path) -> Variant:

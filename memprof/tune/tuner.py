@@ -19,8 +19,8 @@ from ..base.units import counted, format_bytes, format_duration
 from ..campaign import campaign
 from ..campaign.outputs import Outputs
 from ..campaign.progress import Progress, Quiet
-from ..fleet.message import Sought
-from ..fleet.payload import Asked
+from ..fleet.message import SearchRequest
+from ..fleet.payload import SearchTrial
 from ..fleet.search_client import Machines
 from ..models import inputs
 from ..records import metrics, store
@@ -150,12 +150,12 @@ class _Tuner:
             repeats[settings] += 1
             variant, repeat = self._subject.variant(settings, shown(settings)), self._repeats(settings) + repeats[settings]
             suite = replace(self._suite, variants=(variant,), runs=self._runs, timeout_ns=timeout_ns)
-            sought = Sought(repeats={shown(settings): (repeat,)})
+            sought = SearchRequest(repeats={shown(settings): (repeat,)})
             if reference is not None:
                 sought = replace(sought, outputs="compared")
             elif settings == DEFAULT and not self._subject.is_program:
                 sought = replace(sought, outputs="sent")
-            asked.append(Asked(replace(suite, repeats=repeat), sought, reference=str(reference) if reference is not None else None))
+            asked.append(SearchTrial(replace(suite, repeats=repeat), sought, reference=str(reference) if reference is not None else None))
         end_ns = time.monotonic_ns() + most_ns if most_ns is not None else None
 
         def late(runs: Sequence[Run]) -> bool:
@@ -305,7 +305,7 @@ class _Tuner:
         def late(runs: Sequence[Run]) -> bool:
             return self._left_ns() < 0 and len(runs) >= len(wanted)
 
-        asked = [Asked(suite, Sought(verifies=True, outputs="" if self._subject.is_program else "compared"))]
+        asked = [SearchTrial(suite, SearchRequest(verifies=True, outputs="" if self._subject.is_program else "compared"))]
         ((_, answer),) = fleet.measure(asked, Quiet(self._progress, len(self._search.trials)), self._keep_run, late)
         if answer.why:
             self._progress.say(f"the proposals that follow were not verified: {answer.why}")

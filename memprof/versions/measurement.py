@@ -14,7 +14,7 @@ from ..subjects.suite import Suite
 
 
 @dataclass(frozen=True)
-class Which:
+class Selection:
     """What is asked of each version. model, variant: by their names, None for all. place: the only one to follow, None while it is not chosen."""
 
     model: str | None = None
@@ -34,7 +34,7 @@ def by_place(runs: Iterable[Run]) -> dict[Place, list[Run]]:
     return places
 
 
-def orders(suite: Suite, which: Which) -> list[Order]:
+def orders(suite: Suite, which: Selection) -> list[Order]:
     """The orders of one repeat of a version. Raises MemprofError if the version cannot be measured, or lacks what is asked for."""
     planned = plan(replace(suite, repeats=1)).orders
     wanted = [order for order in planned if which.asks(order.job)]

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from memprof.base.errors import InputError
 from memprof.base.units import format_bytes
-from memprof.fit.fit import At, Fitted
+from memprof.fit.fit import Fitted, LimitPoint
 from memprof.records.metrics import BYTES, NS
 
 from ..tables import grid
@@ -43,7 +43,7 @@ _KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def _picture(fitted: Fitted, points: Sequence[At]) -> Figure:
+def _picture(fitted: Fitted, points: Sequence[LimitPoint]) -> Figure:
     plain = fitted.curve[-1]
     marked = _marked(fitted)
     size = grid.choose_unit(BYTES, [value for _, value in marked] + [at.limit_bytes or 0 for at in points])
@@ -102,7 +102,7 @@ def _marked(fitted: Fitted) -> list[tuple[str, int]]:
     return sorted(marked, key=lambda mark: mark[1])
 
 
-def _drawn(axes: Axes, x: Sequence[float], points: Sequence[At], values: Sequence[float | None], look: Mapping[str, Any]) -> None:
+def _drawn(axes: Axes, x: Sequence[float], points: Sequence[LimitPoint], values: Sequence[float | None], look: Mapping[str, Any]) -> None:
     """A line through the points that have a value. Where some runs failed, the others' figure is no point of the line, which would promise that the
     job works there."""
     for partly, kind in ((False, look), (True, {**look, **_HOLLOW})):
@@ -112,7 +112,7 @@ def _drawn(axes: Axes, x: Sequence[float], points: Sequence[At], values: Sequenc
         axes.plot([at for at, _ in some], [value for _, value in some], **kind)
 
 
-def _faults(axes: Axes, x: Sequence[float], points: Sequence[At]) -> None:
+def _faults(axes: Axes, x: Sequence[float], points: Sequence[LimitPoint]) -> None:
     most = 1.0
     for name, look in _KINDS.items():
         values = [getattr(at, name) for at in points]

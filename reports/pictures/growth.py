@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from memprof.base.errors import InputError
-from memprof.grow.grow import Grown, last_round, longest
+from memprof.grow.grow import GrowthAnswer, last_round, longest
 from memprof.records import store, work
 from memprof.records.metrics import BYTES
 from memprof.records.types import COMMAND, Run
@@ -28,7 +28,7 @@ _MOST_POINTS = 2000
 _FITTED: dict[str, Any] = {"color": "#009E73", "linestyle": (0, (5, 2)), "linewidth": 1.4, "marker": ""}
 
 
-def picture(grown: Grown) -> Figure:
+def picture(grown: GrowthAnswer) -> Figure:
     """The last round of `memprof grow`."""
     return render(grown.runs)
 

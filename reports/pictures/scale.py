@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from memprof.base.errors import InputError
 from memprof.base.units import counted, format_bytes, format_number, parse_bytes
 from memprof.laws.laws import Prediction
-from memprof.laws.terms import At
+from memprof.laws.terms import Coordinates
 from memprof.records.metrics import BYTES
 from memprof.records.types import Run
 from memprof.scale import predictions as scale_laws
@@ -107,7 +107,7 @@ class _Drawn:
         limit = self.scaled.within_bytes
         return limit if limit is not None and limit <= _HIGHEST * self.high_bytes else None
 
-    def look(self, at: At) -> dict[str, Any]:
+    def look(self, at: Coordinates) -> dict[str, Any]:
         """Colour and marker of a measured place."""
         others = _others(at, self.name)
         if others not in self.curves:
@@ -234,7 +234,7 @@ def _remarks(drawn: _Drawn) -> list[str]:
     return said + [passing(change) for change in scaled.changes if change.dimension == drawn.name]
 
 
-def _others(at: At, name: str) -> _Others:
+def _others(at: Coordinates, name: str) -> _Others:
     return tuple(sorted((other, int(value)) for other, value in at.items() if other != name))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
-from memprof.grow.grow import Grown
+from memprof.grow.grow import GrowthAnswer
 from memprof.records.metrics import BYTES
 from memprof.records.types import Run
 from memprof.verdicts.growth import Growth, Where
@@ -25,7 +25,7 @@ _WHERE: dict[Where, str] = {
 }
 
 
-def render(grown: Grown, *, unit: str | None = None, format: str = "markdown") -> str:
+def render(grown: GrowthAnswer, *, unit: str | None = None, format: str = "markdown") -> str:
     """The outcome as markdown, as text for a terminal, or the same content as json. Raises UsageError for an unknown unit."""
     if format == "json":
         return json.dumps({"sentence": sentence(grown, plain), **_content(grown)}, indent=1)
@@ -39,13 +39,13 @@ def polled(run: Run, growth: Growth, format: str = "text") -> str:
     return json.dumps({"sentence": text, **asdict(growth)}, indent=1) if format == "json" else text
 
 
-def _content(grown: Grown) -> dict[str, Any]:
+def _content(grown: GrowthAnswer) -> dict[str, Any]:
     content = asdict(replace(grown, runs=()))
     del content["runs"]
     return content
 
 
-def sentence(grown: Grown, say: Say) -> str:
+def sentence(grown: GrowthAnswer, say: Say) -> str:
     """The verdict on the model in the runtime, in words."""
     who = f"{say(grown.model)} in {say(grown.runtime)}" if grown.model != grown.runtime else say(grown.model)
     who += f" {say(grown.version)}" if grown.version else ""
@@ -83,7 +83,7 @@ def each_of(unit: str) -> str:
     return f"{'an' if unit[:1] in 'aeiou' else 'a'} {unit}"
 
 
-def section(grown: Grown, unit: str | None = None) -> Section:
+def section(grown: GrowthAnswer, unit: str | None = None) -> Section:
     """A row for each process."""
     size = grid.choose_unit(BYTES, [end for pair in grown.resident for end in pair], unit)
     rows = []

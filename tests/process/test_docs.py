@@ -19,7 +19,7 @@ import pytest
 from conftest import Memprof
 from support.manual import ROOT, examples, prints
 
-from memprof.doctor import known
+from memprof.doctor import known_allocations
 
 # In the order of the manual: the later ones use files that the earlier ones make.
 PAGES = ["index", "measuring", "any-program", "import", "tables-and-pictures", "gate", "plan", "numbers"]
@@ -36,7 +36,7 @@ def test_manual_examples_output(tmp_path: Path, memprof: Memprof, monkeypatch: p
         shutil.copy(file, tmp_path)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr(known, "_ENOUGH_NS", 0)  # doctor's repeats, of which no example shows anything
+    monkeypatch.setattr(known_allocations, "_ENOUGH_NS", 0)  # doctor's repeats, of which no example shows anything
     wrong = []
     for page in PAGES:
         for command, printed in examples(page):

@@ -15,7 +15,7 @@ from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite
 
 
-def parts(growth: grown.Grown) -> dict[str, int]:
+def parts(growth: grown.GrowthParts) -> dict[str, int]:
     return {part.name: part.grown_bytes for part in growth.parts if part.grown_bytes}
 
 

@@ -50,7 +50,7 @@ def test_look_at_ended_process() -> None:
             lambda: glibc.walk(process.pid, mappings, pages),
             lambda: snapshot.take(process.pid, "x", None),
         ):
-            with pytest.raises(memory_map.Gone, match="ended while it was looked at"):
+            with pytest.raises(memory_map.ProcessEndError, match="ended while it was looked at"):
                 call()
 
 
@@ -61,7 +61,7 @@ def test_scan_of_ending_process() -> None:
         next(pieces)
         process.kill()
         process.wait()
-        with pytest.raises(memory_map.Gone, match="ended while it was looked at"):
+        with pytest.raises(memory_map.ProcessEndError, match="ended while it was looked at"):
             list(pieces)
 
 

@@ -22,7 +22,7 @@ from memprof.campaign.progress import Silent
 from memprof.fleet import scheduler
 from memprof.fleet.message import Task
 from memprof.fleet.payload import Comparison
-from memprof.fleet.scheduler_client import Desk
+from memprof.fleet.scheduler_client import SchedulerClient
 from memprof.records import store
 
 
@@ -54,7 +54,7 @@ def comparisons(count, runs, name="m"):
 def test_queued_comparisons_survive_worker_death(lab):
     asked, kept = comparisons(1000, 1), []
     with scheduler.connected(lab.address, pytest.fail) as client, places(lab, 10, 1, 0.02) as first, places(lab, 10, 1, 0.02):
-        desk, seen = Desk(client, asked, Silent(), kept.append), set()
+        desk, seen = SchedulerClient(client, asked, Silent(), kept.append), set()
         for run in desk.runs():
             seen.add(run.attempt.place)
             if len(seen) == 20:
@@ -73,7 +73,7 @@ def test_joining_machine_takes_queued_comparisons(lab):
     with scheduler.connected(lab.address, pytest.fail) as client, ExitStack() as stack:
         stack.enter_context(places(lab, 1, 1, 0.3))
         at = []
-        for run in Desk(client, comparisons(60, 1), Silent(), lambda line: None).runs():
+        for run in SchedulerClient(client, comparisons(60, 1), Silent(), lambda line: None).runs():
             if not at:
                 stack.enter_context(places(lab, 1, 1, 0.3))
             at.append(run.attempt.place)
@@ -86,7 +86,7 @@ def test_later_desk_goes_first(lab):
 
     def campaign(name, count, address):
         with scheduler.connected(address, pytest.fail) as client:
-            for number, _ in enumerate(Desk(client, comparisons(count, 1, name), Silent(), lambda line: None).runs(), 1):
+            for number, _ in enumerate(SchedulerClient(client, comparisons(count, 1, name), Silent(), lambda line: None).runs(), 1):
                 order.append(name)
                 if name == "early" and number == 4:
                     joined.set()
@@ -110,7 +110,7 @@ def test_comparison_goes_to_machine_with_its_label(lab):
         for number, one in enumerate(comparisons(8, 2))
     ]
     with scheduler.connected(lab.address, pytest.fail) as client, places(lab, 3, 2, 0.05):
-        runs = list(Desk(client, asked, Silent(), lambda line: None).runs())
+        runs = list(SchedulerClient(client, asked, Silent(), lambda line: None).runs())
 
     assert Counter(run.job.model.name for run in runs) == dict.fromkeys((one.task.title for one in asked), 2)
     at = {run.job.model.name: run.attempt.place for run in runs}
@@ -121,7 +121,7 @@ def test_comparison_goes_to_machine_with_its_label(lab):
 def test_stopped_desk_leaves_nothing_queued(lab):
     kept = []
     with scheduler.connected(lab.address, pytest.fail) as client, places(lab, 1, 1, 0.2):
-        runs = list(Desk(client, comparisons(50, 1), Silent(), kept.append, stop=lambda: len(kept) >= 2).runs())
+        runs = list(SchedulerClient(client, comparisons(50, 1), Silent(), kept.append, stop=lambda: len(kept) >= 2).runs())
         until(lambda: not any(client.processing().values()))
 
     assert 2 <= len(runs) == len(kept) < 50

@@ -32,7 +32,7 @@ def test_search_survives_abandoned_point(tmp_path, monkeypatch):
     path = tmp_path / "law.json"
     path.write_text('{"weights": ["4MiB"], "activations": ["1MiB"]}')
 
-    class GivesUp(scheduler_client.Desk):
+    class GivesUp(scheduler_client.SchedulerClient):
         def runs(self):
             for number, item in enumerate(self.comparisons):
                 if number == 1:
@@ -40,7 +40,7 @@ def test_search_survives_abandoned_point(tmp_path, monkeypatch):
                 else:
                     yield replace(run(), attempt=Attempt(item.key, 1, 1))
 
-    monkeypatch.setattr(search_client, "Desk", GivesUp)
+    monkeypatch.setattr(search_client, "SchedulerClient", GivesUp)
     fleet = search_client.Machines(Lab(OFFERED), frozenset())
     request = ScaleRequest(one(path), (dimensions.parse("threads=1..4"),), fleet=fleet)
     places = scale_runs.Places(request, SimpleNamespace(say=print), print)
@@ -55,12 +55,12 @@ def test_points_kept_before_interruption(tmp_path, monkeypatch):
     path = tmp_path / "law.json"
     path.write_text('{"weights": ["4MiB"], "activations": ["1MiB"]}')
 
-    class Interrupted(scheduler_client.Desk):
+    class Interrupted(scheduler_client.SchedulerClient):
         def runs(self):
             yield replace(run(), attempt=Attempt(self.comparisons[1].key, 1, 1))
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(search_client, "Desk", Interrupted)
+    monkeypatch.setattr(search_client, "SchedulerClient", Interrupted)
     request = ScaleRequest(one(path), (dimensions.parse("threads=1..4"),), fleet=search_client.Machines(Lab(OFFERED), frozenset()))
     points = scale_runs.Places(request, SimpleNamespace(say=print), print).measure_at_once([{"threads": 1}, {"threads": 4}], 0)
 
@@ -73,13 +73,13 @@ def test_scale_interrupted_has_law(tmp_path, monkeypatch):
     path = tmp_path / "law.json"
     path.write_text('{"weights": ["4MiB"], "activations": ["1MiB"]}')
 
-    class Interrupted(scheduler_client.Desk):
+    class Interrupted(scheduler_client.SchedulerClient):
         def runs(self):
             for item in self.comparisons[1:]:
                 yield replace(run(), attempt=Attempt(item.key, 1, 1))
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(search_client, "Desk", Interrupted)
+    monkeypatch.setattr(search_client, "SchedulerClient", Interrupted)
     fleet = search_client.Machines(Lab(OFFERED), frozenset())
     request = ScaleRequest(one(path), (dimensions.parse("threads=1..64"), dimensions.parse("sessions=1..8")), fleet=fleet)
 

@@ -284,12 +284,12 @@ KEEPS_ON = """
 PRINTS_ON = KEEPS_ON.replace('memprof_begin("EXECUTE");', "").replace("memprof_iteration();", "").replace("memprof_end();", "")
 
 
-def grew(unit: str, phase: str) -> grow.Grown:
+def grew(unit: str, phase: str) -> grow.GrowthAnswer:
     """An answer of `memprof grow`: processes that grew by 64 KiB with each of 400 units."""
     done = list(range(401))
     work = replace(sample_runs.worked(done, [65536 * step for step in done], phase), units=(unit,))
     verdict = Verdict("grows", unit, slope=65536.0, tail=400)
-    return grow.Grown("m", "r", "", "", verdict, (), runs=(replace(sample_runs.run(), work=(work,)),))
+    return grow.GrowthAnswer("m", "r", "", "", verdict, (), runs=(replace(sample_runs.run(), work=(work,)),))
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,16 @@ from support.recorder_runs import Silent, runtime_file
 from support.suites import one
 
 from memprof.grow import call_sites
-from memprof.grow.grow import Grown, GrowRequest
+from memprof.grow.grow import GrowRequest, GrowthAnswer
 from memprof.verdicts.growth import Verdict
 
 KIB, MIB = 1 << 10, 1 << 20
 
 
-def grows(units: int = 400, each: int = 64 * KIB, unit: str = "iteration") -> Grown:
+def grows(units: int = 400, each: int = 64 * KIB, unit: str = "iteration") -> GrowthAnswer:
     """An answer of `memprof grow`: processes that grew by so much with each of so many units."""
     run = replace(sample_runs.run(), work=(sample_runs.worked(range(units + 1), [each * done for done in range(units + 1)]),))
-    return Grown("m", "r", "", "", Verdict("grows", unit, slope=float(each), tail=units), (), runs=(run,))
+    return GrowthAnswer("m", "r", "", "", Verdict("grows", unit, slope=float(each), tail=units), (), runs=(run,))
 
 
 def test_leak_in_onnxruntime_wrapper_located(tmp_path: Path) -> None:

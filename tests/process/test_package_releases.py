@@ -21,7 +21,7 @@ from memprof.records.types import COMMAND
 from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite, Variant
 from memprof.versions import installation, packages
-from memprof.versions.measurement import Which
+from memprof.versions.measurement import Selection
 
 _BALLAST = """
 held = b"x" * ({mib} << 20)
@@ -154,7 +154,7 @@ def test_package_beside_runtime(index, tmp_path: Path) -> None:
     assert (order.runtime.version, made.packages["numpy"]) == ("1.30.0", "2.1.0")
     assert "onnxruntime==1.30.0" in made.requirements and not environments.of("onnxruntime")
     assert of.travels is not None
-    with of.travels(Which(), lambda words: None) as travelling:
+    with of.travels(Selection(), lambda words: None) as travelling:
         there = travelling.asked(lambda machine: {0: (1, 2)}, None)
     assert [(each.runtime, each.name) for each in there.suite.variants] == [("onnxruntime@1.30.0", "2.1.0")]
     assert (there.sought.makes, there.sought.package, there.sought.variant) == (True, "numpy", "onnxruntime")

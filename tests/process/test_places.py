@@ -25,11 +25,11 @@ from support.ssh_files import place, sent_once  # noqa: F401  (the fixtures)
 
 from memprof.base.errors import InputError
 from memprof.campaign import campaign
-from memprof.doctor import known
+from memprof.doctor import known_allocations
 from memprof.gate.confirmation import orders_again
 from memprof.models.identity import identify
 from memprof.places import channel, connection, parse, sending, ssh
-from memprof.places.place import Here, Weather, weather
+from memprof.places.place import Here, MachineState, weather
 from memprof.records import store
 from memprof.records.summary import place_of
 from memprof.records.types import Job, ModelFile
@@ -291,7 +291,7 @@ def test_clean_removes_sent_files(memprof, board, tmp_path):
 
 
 def test_doctor_on_place(memprof, board, monkeypatch):
-    monkeypatch.setattr(known, "_ENOUGH_NS", 0)  # each allocation is measured once
+    monkeypatch.setattr(known_allocations, "_ENOUGH_NS", 0)  # each allocation is measured once
     done = memprof("doctor", *board, "--python", sys.executable, "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -348,13 +348,13 @@ def test_runs_of_other_architecture_not_repeated(memprof, scenario, tmp_path):
 
 
 def test_weather_of_hottest_and_fastest():
-    assert weather("41000\n-5000\n0\n52500\n", "1800000\n2400000\n") == Weather(52.5, 2_400_000_000)
-    assert weather("", "") == Weather(None, None)
+    assert weather("41000\n-5000\n0\n52500\n", "1800000\n2400000\n") == MachineState(52.5, 2_400_000_000)
+    assert weather("", "") == MachineState(None, None)
 
 
 def test_max_temperature_waits_for_cooling(memprof, scenario, tmp_path, monkeypatch):
     degrees = iter([60.0, 50.0, 44.0, 47.0])
-    monkeypatch.setattr(Here, "weather", lambda self: Weather(next(degrees), 1_500_000_000))
+    monkeypatch.setattr(Here, "weather", lambda self: MachineState(next(degrees), 1_500_000_000))
     monkeypatch.setattr(campaign, "_COOLING_STEP_S", 0.01)
     done = memprof("run", scenario(**QUICK), "-r", "synthetic", "--repeats", "1", "--max-temperature", "45C", "-o", "r.jsonl")
     assert done.returncode == 0 and "here has 60 °C: waiting until it has 45 °C" in done.stderr
@@ -370,14 +370,14 @@ def test_max_temperature_waits_for_cooling(memprof, scenario, tmp_path, monkeypa
 
 
 def test_max_temperature_without_sensor(memprof, scenario, monkeypatch):
-    monkeypatch.setattr(Here, "weather", lambda self: Weather(None, None))
+    monkeypatch.setattr(Here, "weather", lambda self: MachineState(None, None))
     done = memprof("run", scenario(**QUICK), "-r", "synthetic", "--repeats", "2", "--max-temperature", "45")
     assert done.returncode == 0
     assert done.stderr.count("here has no sensor of temperature that its kernel tells of: --max-temperature has no effect") == 1
 
 
 def test_max_temperature_never_reached(memprof, scenario, monkeypatch):
-    monkeypatch.setattr(Here, "weather", lambda self: Weather(60.0, None))
+    monkeypatch.setattr(Here, "weather", lambda self: MachineState(60.0, None))
     monkeypatch.setattr(campaign, "_COOLING_S", 0)
     done = memprof("run", scenario(**QUICK), "-r", "synthetic", "--max-temperature", "45")
     assert done.returncode == 5 and "did not cool down to 45 °C" in done.stderr

@@ -27,7 +27,7 @@ from memprof.places import limits, remote_groups
 from memprof.places.place import HERE
 from memprof.programs import runtimes
 from memprof.records import store
-from memprof.records.types import MODEL_LOAD, PEAK, Asked, Outcome, Requests, Search
+from memprof.records.types import MODEL_LOAD, PEAK, ArenaRequests, Outcome, Requests, Search
 from memprof.reports import page
 from memprof.reports.pictures import scale as pictures
 from memprof.reports.tables import scale as tables
@@ -662,9 +662,9 @@ def test_picture_long_law_below():
     "search",
     [
         Search(predictions=({"b": 3}, {"a": -1}, {"a": 10**400}), within_bytes=-5),
-        Search(requests=Requests((7, ~9), (), (0,), (Asked({"a": 1}, (10,), ()),))),
-        Search(requests=Requests((0, ~0), (0,), (0,), (Asked({"b": 1}, (10,), ()),))),
-        Search(requests=Requests((0, ~0), (0,), (0,), (Asked({"a": 1}, (10**400,), ()), Asked({"a": 2}, (20, 30), (4,))))),
+        Search(requests=Requests((7, ~9), (), (0,), (ArenaRequests({"a": 1}, (10,), ()),))),
+        Search(requests=Requests((0, ~0), (0,), (0,), (ArenaRequests({"b": 1}, (10,), ()),))),
+        Search(requests=Requests((0, ~0), (0,), (0,), (ArenaRequests({"a": 1}, (10**400,), ()), ArenaRequests({"a": 2}, (20, 30), (4,))))),
         Search(requests=Requests((), (), (), ())),
         Search(sums={"no such": 1}),
     ],

@@ -14,11 +14,11 @@ from support.checkout import ENGINE, RUNTIME, SUITE, Checkout
 from memprof.base.errors import InputError, UsageError
 from memprof.bisect import version_range
 from memprof.fleet import message, payload, remote_builds
-from memprof.fleet.payload import Asked, Comparison
+from memprof.fleet.payload import Comparison, SearchTrial
 from memprof.fleet.remote_builds import Unmade
 from memprof.subjects.order import Order
 from memprof.versions import builds, worktrees
-from memprof.versions.measurement import Which
+from memprof.versions.measurement import Selection
 
 SUITE_FILE = "bench/suite.toml"
 
@@ -59,7 +59,7 @@ class Search:
     monkeypatch: pytest.MonkeyPatch
     said: list[str] = field(default_factory=list)
 
-    def asked(self, *numbers: int) -> Asked:
+    def asked(self, *numbers: int) -> SearchTrial:
         return self.packed.asked(lambda machine: dict.fromkeys(numbers, (1, 2)), None)  # type: ignore[attr-defined, no-any-return]
 
     def task(self, *numbers: int) -> Comparison:
@@ -91,7 +91,7 @@ class Search:
 def search(checkout: Checkout, monkeypatch: pytest.MonkeyPatch, good: str, said: list[str] | None = None) -> Iterator[Search]:
     of = version_range.of_commits(checkout.folder / SUITE_FILE, good, "HEAD", None, (said if said is not None else []).append)
     assert of.travels is not None
-    with of.travels(Which(), (said if said is not None else []).append) as packed:
+    with of.travels(Selection(), (said if said is not None else []).append) as packed:
         yield Search(of.labels, packed, checkout.folder.parent / "worker", monkeypatch)
 
 
@@ -291,8 +291,8 @@ def test_board_builds_no_commit() -> None:
         def only_here(self, subject: str) -> None:
             raise UsageError(f"{subject} works on this machine only")
 
-    commits = message.Commits({}, "r", "sha1", "p", (), {}, "checkout", "suite.toml", None, Which())  # type: ignore[arg-type]
-    task = message.Task("ab", "t", "me", {}, (), None, sought=message.Sought(commits=commits))
+    commits = message.Commits({}, "r", "sha1", "p", (), {}, "checkout", "suite.toml", None, Selection())  # type: ignore[arg-type]
+    task = message.Task("ab", "t", "me", {}, (), None, sought=message.SearchRequest(commits=commits))
     message.folder_of(task).mkdir(parents=True)
     with pytest.raises(UsageError, match=r"^a commit, which is built first, works on this machine only"):
         worker_loop._measure(task, Board())  # type: ignore[arg-type]

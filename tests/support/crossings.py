@@ -29,9 +29,9 @@ from memprof.cli.progress import Plain
 from memprof.fleet import scheduler, scheduler_client, search_client, worker_loop
 from memprof.fleet.message import PROTOCOL, Doing, Offered, folder_of
 from memprof.fleet.payload import Comparison
-from memprof.fleet.scheduler import There
+from memprof.fleet.scheduler import FleetPlace
 from memprof.places import parse, remote_groups
-from memprof.places.place import HERE, Here, Place, Weather
+from memprof.places.place import HERE, Here, MachineState, Place
 from memprof.places.remote import Remote
 from memprof.programs import environments, recorder_build, runtimes, symbols
 from memprof.programs.environments import Environment
@@ -233,7 +233,7 @@ def _instead_of_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Machines that are idle and cool, without waiting to see it, and have control groups, gdb and recorders of both kinds."""
     for place in (Here, Remote):
         monkeypatch.setattr(place, "busy", lambda self: (0.0, 1 << 40))
-        monkeypatch.setattr(place, "weather", lambda self: Weather(20.0, None))
+        monkeypatch.setattr(place, "weather", lambda self: MachineState(20.0, None))
     monkeypatch.setattr(remote_groups, "without_swap", lambda place: lambda: {"group": Group("/memprof", (("memory.swap.max", "0"),))})
     monkeypatch.setattr(symbols, "wrap", lambda argv, phases, cwd, env: ("gdb", *argv))
     monkeypatch.setattr(recorder_build, "is_built", lambda arch: True)
@@ -283,7 +283,7 @@ def _instead_of_fleet(monkeypatch: pytest.MonkeyPatch, said: list[str]) -> dict[
     """A fleet of one worker, which is this process. It says whether that measures. said: to the user."""
     works = {"now": False}
     offered = Offered("here", "board", "board", {"kind": "board", "place": "here"}, PROTOCOL, "1")
-    there = [There("board/here", "tcp://board", offered, Doing())]
+    there = [FleetPlace("board/here", "tcp://board", offered, Doing())]
 
     @contextmanager
     def connected(address: str, say: object) -> Iterator[object]:
@@ -322,7 +322,7 @@ def _instead_of_fleet(monkeypatch: pytest.MonkeyPatch, said: list[str]) -> dict[
     monkeypatch.setattr(scheduler, "connected", connected)
     monkeypatch.setattr(scheduler, "places", lambda client: (there, []))
     for module in (scheduler_client, search_client):
-        monkeypatch.setattr(module, "Desk", Desk)
+        monkeypatch.setattr(module, "SchedulerClient", Desk)
     return works
 
 

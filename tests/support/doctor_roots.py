@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from memprof.cli.doctor import command
-from memprof.doctor import known
+from memprof.doctor import known_allocations
 from memprof.doctor.report import Report
 
 Root = Callable[[dict[str, str]], Path]
@@ -36,7 +36,7 @@ def root(tmp_path: Path) -> Root:
 @pytest.fixture(scope="module")
 def printed() -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(known, "_ENOUGH_NS", 0)  # each allocation is measured once
+        patch.setattr(known_allocations, "_ENOUGH_NS", 0)  # each allocation is measured once
         done = CliRunner().invoke(command, ["--json"], standalone_mode=False, catch_exceptions=False)
     assert (done.return_value, done.stderr) == (0, "")
     content: dict[str, Any] = json.loads(done.stdout)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from support import sample_runs
 from support.doctor_roots import Root, report, root  # noqa: F401  (the fixtures)
 
-from memprof.doctor import kernel, known, process, tools
+from memprof.doctor import kernel, known_allocations, process, tools
 from memprof.doctor import report as doctor
-from memprof.doctor.known import Known, Transient
+from memprof.doctor.known_allocations import KnownAllocations, Transient
 from memprof.doctor.machine import emulation, huge_pages, load, memory, processors, swap
 from memprof.doctor.report import mirror
 from memprof.places import cgroups
@@ -38,18 +38,18 @@ def test_help_example(memprof: Memprof) -> None:
     assert "Example: memprof doctor" in memprof("doctor", "--help").stdout
 
 
-def known_run() -> Known:
+def known_run() -> KnownAllocations:
     """A run with a sample every millisecond: 100 MiB touched in 10 ms and freed in PREPARE; the same in EXECUTE, held for 100 ms."""
     samples, marks = [(0, 0, 0, 0)], []
     for index, (phase, held) in enumerate((("PREPARE", 0), ("EXECUTE", 100)), 1):
         mark = sample_runs.mark(phase, index, 0, 100)
         samples += [(mark.begin_ns + ms * MS, min(10 * ms, 100) * MIB if ms <= 10 + held else 0, 0, 0) for ms in range(13 + held)]
         marks.append(replace(mark, end_ns=samples[-1][0], hwm_bytes=120 * MIB))
-    return Known(((1, 0), (1, 100 * MS)), replace(sample_runs.run(), marks=tuple(marks), timeline=sample_runs.timeline(samples)))
+    return KnownAllocations(((1, 0), (1, 100 * MS)), replace(sample_runs.run(), marks=tuple(marks), timeline=sample_runs.timeline(samples)))
 
 
 def test_slow_polling_misses_short_transient() -> None:
-    short, long = known.compared([known_run()], 100 * MIB)
+    short, long = known_allocations.compared([known_run()], 100 * MIB)
     assert (short.polled_1ms_error_bytes, short.polled_50ms_error_bytes, short.polled_50ms_median_error_bytes) == (
         0,
         -100 * MIB,
@@ -66,21 +66,21 @@ def test_comparison_reports_worst_repeat() -> None:
     better, worse = known_run(), known_run()
     marks = tuple(replace(mark, rss_peak_bytes=99 * MIB) for mark in worse.run.marks)
     worse = replace(worse, run=replace(worse.run, marks=marks))
-    assert {(seen.repeats, seen.peak_error_bytes) for seen in known.compared([better, worse, better], 100 * MIB)} == {(3, -MIB)}
+    assert {(seen.repeats, seen.peak_error_bytes) for seen in known_allocations.compared([better, worse, better], 100 * MIB)} == {(3, -MIB)}
 
 
 def test_polled_peaks_depend_on_start() -> None:
     # 10 ms at 100, within 100 ms at 1.
     columns = Columns(t_ns=[0, 40 * MS, 50 * MS, 100 * MS], rss=[1, 100, 1, 1], file=[], vms=[])
-    peaks = known.polled_peaks(columns, 0, 100 * MS, 50 * MS)
+    peaks = known_allocations.polled_peaks(columns, 0, 100 * MS, 50 * MS)
     assert sorted(set(peaks)) == [1, 100]
     assert peaks.count(100) == 10
-    assert known.polled_peaks(columns, 0, 100 * MS, 10 * MS) == [100] * len(peaks)
+    assert known_allocations.polled_peaks(columns, 0, 100 * MS, 10 * MS) == [100] * len(peaks)
 
 
 def test_polled_peaks_of_short_phase() -> None:
     columns = Columns(t_ns=[0, 2 * MS, 3 * MS], rss=[7, 100, 7], file=[], vms=[])
-    peaks = known.polled_peaks(columns, 1 * MS, 4 * MS, 50 * MS)
+    peaks = known_allocations.polled_peaks(columns, 1 * MS, 4 * MS, 50 * MS)
     assert set(peaks) == {7, 100}
     assert peaks.count(100) == 1
 
@@ -88,8 +88,8 @@ def test_polled_peaks_of_short_phase() -> None:
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=50), st.integers(1, 100))
 def test_polled_peaks_never_above_maximum(rss: list[int], period: int) -> None:
     columns = Columns(t_ns=list(range(len(rss))), rss=rss, file=[], vms=[])
-    assert max(known.polled_peaks(columns, 0, len(rss) - 1, period)) <= max(rss)
-    assert known.polled_peaks(columns, 0, len(rss) - 1, 1)[0] == max(rss)
+    assert max(known_allocations.polled_peaks(columns, 0, len(rss) - 1, period)) <= max(rss)
+    assert known_allocations.polled_peaks(columns, 0, len(rss) - 1, 1)[0] == max(rss)
 
 
 def transient(peak: int | None, slow: int | None = -50 * MIB) -> Transient:
@@ -209,9 +209,9 @@ def test_transient_size_under_small_limit(root: Root) -> None:
         "/proc/self/mountinfo": V2_MOUNT,
         "/sys/fs/cgroup/cgroup.controllers": "memory\n",
     }
-    assert known.transient_bytes(root(files)) == 100 * MIB
-    assert known.transient_bytes(root({**files, "/sys/fs/cgroup/memory.max": f"{256 * MIB}"})) == 8 * MIB
-    assert known.transient_bytes(root({**files, "/proc/meminfo": "MemAvailable: 100000 kB\n"})) == 8 * MIB
+    assert known_allocations.transient_bytes(root(files)) == 100 * MIB
+    assert known_allocations.transient_bytes(root({**files, "/sys/fs/cgroup/memory.max": f"{256 * MIB}"})) == 8 * MIB
+    assert known_allocations.transient_bytes(root({**files, "/proc/meminfo": "MemAvailable: 100000 kB\n"})) == 8 * MIB
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def at(first: int, last: int) -> tuple[int, int]:
     return HEAP + first * PAGE, HEAP + last * PAGE
 
 
-def parts(growth: grown.Grown) -> dict[str, int]:
+def parts(growth: grown.GrowthParts) -> dict[str, int]:
     return {part.name: part.grown_bytes for part in growth.parts if part.grown_bytes}
 
 
@@ -179,10 +179,10 @@ def test_growth_lines_from_plain_rows(tmp_path) -> None:
 
 def test_why_skipped_when_steady() -> None:
     from memprof.grow import cause
-    from memprof.grow.grow import Grown, GrowRequest
+    from memprof.grow.grow import GrowRequest, GrowthAnswer
     from memprof.verdicts.growth import Verdict
 
-    answer = Grown("m", "r", "", "", Verdict("steady", "iteration"), ())
+    answer = GrowthAnswer("m", "r", "", "", Verdict("steady", "iteration"), ())
 
     explained = cause.explained(GrowRequest(one("m", "r")), answer, recorder_runs.Silent())
 

@@ -10,7 +10,7 @@ from memprof.base import control_groups, processes
 from memprof.base.errors import InputError
 from memprof.base.processes import boot
 from memprof.cli import answers
-from memprof.fit.fit import At, Part
+from memprof.fit.fit import LimitPoint, Part
 from memprof.places import cgroups
 from memprof.records.types import MODEL_LOAD, Outcome
 from memprof.reports.pictures import fit as report
@@ -66,7 +66,7 @@ def test_report_absent_figures_and_endings():
     assert "- slow" in text
     assert "2.00x" in text
     assert "refaults" not in text
-    again = render(made(curve=(At(52 * MIB, 2e7, 100.0, 3.0, None, 4096.0), At(None, 1e7, 0.0, 0.0))))
+    again = render(made(curve=(LimitPoint(52 * MIB, 2e7, 100.0, 3.0, None, 4096.0), LimitPoint(None, 1e7, 0.0, 0.0))))
     rows = [[cell.strip() for cell in line.split("|")] for line in again.splitlines() if "2.00x" in line or "1.00x" in line]
     assert [row[6] for row in rows] == ["4096", "-"] and "| refaults |" in again
 
@@ -90,10 +90,10 @@ def test_sentence_and_table_agree(bytes_, unit, said, cells):
 
 def test_partly_failed_runs_told_apart():
     curve = (
-        At(52 * MIB, 2e7, 100.0, 3.0),
-        At(54 * MIB, 1e7, 5.0, 0.0, "1 of 3 failed"),
-        At(60 * MIB, 1e7, 5.0, 0.0),
-        At(None, 1e7, 0.0, 0.0),
+        LimitPoint(52 * MIB, 2e7, 100.0, 3.0),
+        LimitPoint(54 * MIB, 1e7, 5.0, 0.0, "1 of 3 failed"),
+        LimitPoint(60 * MIB, 1e7, 5.0, 0.0),
+        LimitPoint(None, 1e7, 0.0, 0.0),
     )
     mixed = made(curve=curve)
     figure = report.picture(mixed)
@@ -111,7 +111,7 @@ def test_partly_failed_runs_told_apart():
 
 
 def test_nothing_found_without_picture():
-    nothing = made(parts=(Part("whole run", None, 60 * MIB, None, 5),), curve=(At(None, 1e7, 0.0, 0.0),))
+    nothing = made(parts=(Part("whole run", None, 60 * MIB, None, 5),), curve=(LimitPoint(None, 1e7, 0.0, 0.0),))
 
     assert "no limit was found under which it runs" in render(nothing)
     with pytest.raises(InputError, match="nothing to draw"):
@@ -136,7 +136,7 @@ def test_answer_format_by_terminal(terminal, said, monkeypatch, capsys):
 
 
 def test_report_single_phase_and_allocation_limit():
-    load = made(parts=(Part(MODEL_LOAD, 30 * MIB, 50 * MIB, 20 * MIB, 9),), curve=(At(None, 1e7, 0.0, 0.0),))
+    load = made(parts=(Part(MODEL_LOAD, 30 * MIB, 50 * MIB, 20 * MIB, 9),), curve=(LimitPoint(None, 1e7, 0.0, 0.0),))
 
     assert "x: MODEL_LOAD works in 30.0 MiB." in render(load)
     assert "Under a limit" not in render(load), "there is no curve"
@@ -149,7 +149,7 @@ def test_report_single_phase_and_allocation_limit():
     [((100.0, 0.0), {"0", "60", "120"}), ((20_000.0, 3.0), {"0", "1", "100", "10,000"}), ((0.0, 0.0), {"0", "1"})],
 )
 def test_picture_axes_plain_numbers(faults, labels):
-    curve = (At(52 * MIB, 2e7, *faults), At(57 * MIB, 1.5e7, 0.0, 0.0), At(None, 1e7, 0.0, 0.0))
+    curve = (LimitPoint(52 * MIB, 2e7, *faults), LimitPoint(57 * MIB, 1.5e7, 0.0, 0.0), LimitPoint(None, 1e7, 0.0, 0.0))
     figure = report.picture(made(curve=curve))
     figure.canvas.draw()
     lower = figure.axes[1]

@@ -21,8 +21,8 @@ from support.sample_runs import run
 from memprof.base.errors import InputError, UsageError
 from memprof.cli.fleet import slim
 from memprof.fleet import message, monitor, payload, scheduler, scheduler_client, search_client, worker, worker_files, worker_slots
-from memprof.fleet.message import PROTOCOL, Doing, Event, Offered, Result, Sent, Sought, Task, encode, suite_of, task, words_of
-from memprof.fleet.payload import Asked, Wanted, packed, parse_labels
+from memprof.fleet.message import PROTOCOL, Doing, Event, Offered, Result, SearchRequest, Sent, Task, encode, suite_of, task, words_of
+from memprof.fleet.payload import MachineChoice, SearchTrial, packed, parse_labels
 from memprof.fleet.security import unreachable
 from memprof.places.place import HERE
 from memprof.records import store
@@ -101,17 +101,19 @@ def test_search_points_answered_in_order(tmp_path, monkeypatch):
     suite = Suite(models=(model(tmp_path),), runtimes=("synthetic",), repeats=1)
     asked = []
 
-    class Reversed(scheduler_client.Desk):
+    class Reversed(scheduler_client.SchedulerClient):
         def runs(self):
             asked.append([item.task.sought.at for item in self.comparisons])
             for item in reversed(self.comparisons):
                 made = run()
                 yield replace(made, job=replace(made.job, at=item.task.sought.at), attempt=Attempt(item.key, 1, 1))
 
-    monkeypatch.setattr(search_client, "Desk", Reversed)
+    monkeypatch.setattr(search_client, "SchedulerClient", Reversed)
     machines = search_client.Machines(Lab(OFFERED), frozenset())
 
-    answers = list(machines.measure([Asked(suite, Sought({"batch": size})) for size in (1, 2, 3)], SimpleNamespace(say=print), print))
+    answers = list(
+        machines.measure([SearchTrial(suite, SearchRequest({"batch": size})) for size in (1, 2, 3)], SimpleNamespace(say=print), print)
+    )
 
     assert asked == [[{"batch": 1}, {"batch": 2}, {"batch": 3}]]
     assert [(number, answer.complete, [made.job.at["batch"] for made in answer.runs]) for number, answer in answers] == [
@@ -135,7 +137,7 @@ def test_boards_refuse_version_installs(place, refused):
 def test_ended_search_keeps_answers(tmp_path, monkeypatch, end):
     suite = Suite(models=(model(tmp_path),), runtimes=("synthetic",), repeats=2)
 
-    class Ends(scheduler_client.Desk):
+    class Ends(scheduler_client.SchedulerClient):
         def runs(self):
             first, second, _ = (item.key for item in self.comparisons)
             yield replace(run(), attempt=Attempt(first, 1, 2))  # of a machine that was lost
@@ -145,9 +147,9 @@ def test_ended_search_keeps_answers(tmp_path, monkeypatch, end):
             if end == "Ctrl-C":
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(search_client, "Desk", Ends)
+    monkeypatch.setattr(search_client, "SchedulerClient", Ends)
     machines = search_client.Machines(Lab(OFFERED), frozenset())
-    asked = [Asked(suite, Sought({"batch": size})) for size in (1, 2, 2)]
+    asked = [SearchTrial(suite, SearchRequest({"batch": size})) for size in (1, 2, 2)]
     seen, answers = [], []
 
     def stop(runs):
@@ -169,7 +171,7 @@ def test_search_ignores_joining_machine_kind(tmp_path, monkeypatch):
     suite = Suite(models=(model(tmp_path),), runtimes=("synthetic",), repeats=1)
     kinds, needs = {"a": {"kind": "x", "place": "a"}}, []
 
-    class Answers(scheduler_client.Desk):
+    class Answers(scheduler_client.SchedulerClient):
         def runs(self):
             for item in self.comparisons:
                 needs.append(item.needs)
@@ -178,15 +180,15 @@ def test_search_ignores_joining_machine_kind(tmp_path, monkeypatch):
     def told():
         return {"workers": {f"tcp://{name}": {"memprof": {**OFFERED, "labels": labels}} for name, labels in kinds.items()}}
 
-    monkeypatch.setattr(search_client, "Desk", Answers)
+    monkeypatch.setattr(search_client, "SchedulerClient", Answers)
     lab = Lab(told=told())
     machines = search_client.Machines(lab, frozenset()).pinned()
     kinds["b"] = {"kind": "y", "place": "b"}
     kinds["c"] = {"kind": "x", "place": "c", "fan": "none"}
     lab.told = told()
 
-    list(machines.measure([Asked(suite, Sought({"batch": 1}))], SimpleNamespace(say=print), print))
-    asks = scheduler_client.Desk(lab, [], SimpleNamespace(say=print), print, kind=machines.kind)
+    list(machines.measure([SearchTrial(suite, SearchRequest({"batch": 1}))], SimpleNamespace(say=print), print))
+    asks = scheduler_client.SchedulerClient(lab, [], SimpleNamespace(say=print), print, kind=machines.kind)
     asks._look()
 
     assert needs == [{("kind", "x")}]
@@ -224,10 +226,10 @@ def test_search_refuses_several_machine_kinds(given, these, others, words):
 
 def test_comparison_key_by_content(tmp_path):
     suite = Suite(models=(model(tmp_path),), runtimes=("synthetic",), repeats=2)
-    (first,) = packed(suite, Wanted(), [])
-    (same,) = packed(suite, Wanted(), [{"kind": "later"}])
+    (first,) = packed(suite, MachineChoice(), [])
+    (same,) = packed(suite, MachineChoice(), [{"kind": "later"}])
     model(tmp_path, content="{ }")
-    (changed,) = packed(suite, Wanted(), [])
+    (changed,) = packed(suite, MachineChoice(), [])
 
     assert first.key == same.key != changed.key
     assert encode(task(encode(first.task))) == encode(first.task)
@@ -237,8 +239,8 @@ def test_comparisons_by_each_and_spread(tmp_path):
     suite = Suite(models=(model(tmp_path), model(tmp_path, "n.json")), runtimes=("synthetic",), repeats=5)
     machines = [{"kind": "a"}, {"kind": "a"}, {"kind": "b"}, {"other": "x"}]
 
-    each = packed(suite, Wanted(each="kind"), machines)
-    spread = packed(suite, Wanted(each="kind", spread=True), machines)
+    each = packed(suite, MachineChoice(each="kind"), machines)
+    spread = packed(suite, MachineChoice(each="kind", spread=True), machines)
 
     assert sorted(sorted(item.needs) for item in each) == [[("kind", "a")]] * 2 + [[("kind", "b")]] * 2
     assert sorted((item.kind, item.task.title, item.task.repeats) for item in spread) == [
@@ -251,7 +253,7 @@ def test_comparisons_by_each_and_spread(tmp_path):
     ]
     assert len({item.apart for item in spread if item.kind == "a"}) == 2
     with pytest.raises(UsageError, match="--spread says that machines are interchangeable: say which"):
-        packed(suite, Wanted(spread=True), machines)
+        packed(suite, MachineChoice(spread=True), machines)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +263,7 @@ def test_comparisons_by_each_and_spread(tmp_path):
 def test_packing_refusals(tmp_path, words, refusal):
     suite = Suite(models=(model(tmp_path),), runtimes=("synthetic",))
     with pytest.raises(UsageError, match=refusal):
-        packed(Suite(**{**vars(suite), **words}), Wanted(), [])
+        packed(Suite(**{**vars(suite), **words}), MachineChoice(), [])
 
 
 def test_file_outside_command_folder_refused(tmp_path):
@@ -269,7 +271,7 @@ def test_file_outside_command_folder_refused(tmp_path):
     (tmp_path / "inside").mkdir()
     suite = Suite(variants=(parse_cmd("app=true ../data"),), cwd=str(tmp_path / "inside"))
     with pytest.raises(InputError, match="it lies outside of the folder"):
-        packed(suite, Wanted(), [])
+        packed(suite, MachineChoice(), [])
 
 
 FILES = "cache/memprof/fleet/files"

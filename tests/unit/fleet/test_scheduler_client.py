@@ -13,7 +13,7 @@ from support.sample_runs import run
 
 from memprof.base.errors import InputError
 from memprof.fleet import scheduler_client
-from memprof.fleet.message import FACTS, PROTOCOL, Event, Offered, Result, Sought, Task, encode, resources
+from memprof.fleet.message import FACTS, PROTOCOL, Event, Offered, Result, SearchRequest, Task, encode, resources
 from memprof.fleet.payload import Comparison
 from memprof.fleet.scheduler import as_before, places_among
 from memprof.records import store
@@ -27,7 +27,7 @@ class Campaign:
         progress = SimpleNamespace(say=self.lines.append, started=lambda job, *place: self.counts.append(place), finished=lambda run: None)
         self.lab = Lab(told={"id": "first", "workers": {}})
         self.machines(machines)
-        self.desk = scheduler_client.Desk(self.lab, comparisons, progress, self.kept.append, **words)
+        self.desk = scheduler_client.SchedulerClient(self.lab, comparisons, progress, self.kept.append, **words)
         self.desk._take()
 
     def machines(self, labels):
@@ -326,7 +326,7 @@ def test_invalid_message_skipped(data):
 
 
 def test_search_asks_less_of_machine_with_runs():
-    first, rest = Sought(repeats={"v1": (1, 2)}), Sought(repeats={"v1": (2,)})
+    first, rest = SearchRequest(repeats={"v1": (1, 2)}), SearchRequest(repeats={"v1": (2,)})
     made = asked("m", there=lambda place: rest if place == "a of b" else first)
     made = replace(made, task=replace(made.task, sought=first))
     campaign = Campaign([made], {"a": {}, "b": {}})

@@ -16,7 +16,7 @@ from memprof.campaign.progress import Silent
 from memprof.gate import decide
 from memprof.gate.confirmation import Checks
 from memprof.gate.interleaving import measure_sides, orders_at
-from memprof.gate.request import BASE, HEAD, GateRequest, Known
+from memprof.gate.request import BASE, HEAD, GateRequest, GateSides
 from memprof.records import store
 from memprof.records.types import Job, JobSide, Run
 from memprof.reports.tables import table
@@ -80,7 +80,7 @@ def test_sides_keep_names_of_variants(tmp_path: Path) -> None:
 def checks(tmp_path: Path) -> tuple[Checks, Sequence[Run]]:
     measured = measure_sides(both_sides(), {BASE: tmp_path / "base.jsonl", HEAD: tmp_path / "head.jsonl"}, Silent())
     sides = {side: baseline.Side(baseline.entries(some), from_runs=tuple(some)) for side, some in measured.items()}
-    known = Known("", sides[BASE], sides[HEAD], lambda side, place: orders_at(both_sides()[side], place))
+    known = GateSides("", sides[BASE], sides[HEAD], lambda side, place: orders_at(both_sides()[side], place))
     kept: list[Run] = []
     return Checks(GateRequest(), known, Silent(), lambda line: kept.append(store.decode(line, "a run"))), kept
 

@@ -53,7 +53,7 @@ def asked(tmp_path: Path, **fields: Any) -> GrowRequest:
     return GrowRequest(program("/bin/true {runs}"), **fields)
 
 
-def answered(request: GrowRequest) -> grow.Grown:
+def answered(request: GrowRequest) -> grow.GrowthAnswer:
     return grow.grow(request, Silent(), lambda line: None)  # type: ignore[arg-type]
 
 

@@ -24,7 +24,7 @@ from memprof.records import store
 from memprof.records.summary import Key, Place
 from memprof.records.types import About, Attempt, Outcome, Run
 from memprof.subjects.suite import Build, Suite, Variant
-from memprof.versions.measurement import Which
+from memprof.versions.measurement import Selection
 
 
 def versions(count: int) -> Versions:
@@ -136,9 +136,9 @@ def test_step_found_across_machine_levels(width: int, at: int) -> None:
 
 def commits(count: int, several: bool = False) -> Versions:
     labels = tuple(f"c{number:02}" for number in range(count))
-    told = Commits({}, "r", "sha1", "commits.pack", (), {}, "checkout", "suite.toml", Build(), Which())
+    told = Commits({}, "r", "sha1", "commits.pack", (), {}, "checkout", "suite.toml", Build(), Selection())
 
-    def travels(which: Which, say: object) -> AbstractContextManager[Packed]:
+    def travels(which: Selection, say: object) -> AbstractContextManager[Packed]:
         return nullcontext(Packed(labels, labels, replace(told, which=which), (), several))
 
     return replace(versions(count), noun="commit", labels=labels, travels=travels)

@@ -74,14 +74,14 @@ def transient_bytes(root: Path) -> int:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownAllocations:
     """A run, and the (threads, held_ns) of the transients in its PREPARE and its EXECUTE."""
 
     transients: tuple[tuple[int, int], tuple[int, int]]
     run: Run
 
 
-def known_allocations(python: str, size: int, progress: Progress, place: Place) -> list[Known]:
+def known_allocations(python: str, size: int, progress: Progress, place: Place) -> list[KnownAllocations]:
     """Measure the known allocations, all of them once and again while there is time.
 
     Raises MeasurementError if an allocation could not be measured, and whatever campaign and suite raise.
@@ -102,10 +102,10 @@ def known_allocations(python: str, size: int, progress: Progress, place: Place) 
             release=False,
         )
         enough_ns = time.monotonic_ns() + _ENOUGH_NS
-        known: list[Known] = []
+        known: list[KnownAllocations] = []
         with closing(_measure(plan(wanted).orders, progress)) as measured:
             for run in measured:
-                known.append(Known(scenarios[run.job.model.path], run))
+                known.append(KnownAllocations(scenarios[run.job.model.path], run))
                 if not run.outcome.ok:
                     raise MeasurementError(f"an allocation of {format_bytes(size)} could not be measured: {run.outcome.sentence}")
                 if len(known) >= len(_PROCESSES) and time.monotonic_ns() >= enough_ns:
@@ -160,7 +160,7 @@ class _Errors:
     polled_slowly: tuple[int, ...]
 
 
-def compared(known: Sequence[Known], size: int) -> tuple[Transient, ...]:
+def compared(known: Sequence[KnownAllocations], size: int) -> tuple[Transient, ...]:
     """The errors of each known transient. The true peak is the resident set at the phase's start, and `size` bytes more."""
     errors: dict[tuple[int, int], list[_Errors]] = {}
     for measured in known:
