@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..base.errors import InputError, MeasurementError, MemprofError, UndecidedError, UsageError
 from ..campaign import campaign
-from ..campaign.progress import Progress
+from ..campaign.progress import Keep, Progress
 from ..campaign.runs_writer import keeping
 from ..explain import engine
 from ..grow import grow
@@ -88,7 +88,7 @@ def bisect_versions(request: Request, progress: Progress, output: Path | None, s
 class _Lab:
     """Opens versions and measures them. At most `_OPEN` builds are held at a time; the one that was used least recently goes first."""
 
-    def __init__(self, request: Request, state: State, progress: Progress, keep: Callable[[bytes], None]) -> None:
+    def __init__(self, request: Request, state: State, progress: Progress, keep: Keep) -> None:
         self._request, self._state, self._progress, self._keep = request, state, progress, keep
         self._open: dict[int, tuple[ExitStack, Suite]] = {}
         self._used: dict[int, int] = {}

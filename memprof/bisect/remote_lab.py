@@ -6,12 +6,12 @@ What is compared is therefore always of one machine. A machine that has measured
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 
 from ..base.errors import InputError, UsageError
-from ..campaign.progress import Progress
+from ..campaign.progress import Keep, Progress
 from ..fleet.payload import SearchTrial
 from ..fleet.search_client import Answer, Machines
 from ..records import metrics
@@ -31,9 +31,7 @@ _MOST_AT_ONCE = 8  # a turn of so many versions leaves a ninth of what there was
 class FleetLab:
     """Measures the versions of a question on a fleet. width: how many versions a turn has. Raises UsageError for what a fleet cannot answer."""
 
-    def __init__(
-        self, request: Request, fleet: Machines, state: State, progress: Progress, keep: Callable[[bytes], None], stack: ExitStack
-    ) -> None:
+    def __init__(self, request: Request, fleet: Machines, state: State, progress: Progress, keep: Keep, stack: ExitStack) -> None:
         if request.metric in metrics.OF_SEVERAL:
             raise UsageError(f"--metric {request.metric} is measured on this machine only, not on a fleet")
         fleet.check_hosts()

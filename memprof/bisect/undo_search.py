@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..base.errors import MemprofError
 from ..campaign import campaign
-from ..campaign.progress import Progress
+from ..campaign.progress import Keep, Progress
 from ..records import metrics, summary
 from ..records.summary import Row
 from ..records.types import Run
@@ -51,9 +51,7 @@ class _Trial:
         return statistics.median(self.values)
 
 
-def undo(
-    suite: Suite, variant: Variant, before: Row, after: Row, question: Question, progress: Progress, keep: Callable[[bytes], None]
-) -> Undoing | None:
+def undo(suite: Suite, variant: Variant, before: Row, after: Row, question: Question, progress: Progress, keep: Keep) -> Undoing | None:
     """Search for the variant of the newer version's suite. before, after: the rows of both sides. None where there is no knob to turn.
 
     Raises what campaign.measure raises."""
@@ -84,7 +82,7 @@ def _same_knob(first: _Trial, second: _Trial) -> bool:
 
 
 class _Lab:
-    def __init__(self, suite: Suite, variant: Variant, question: Question, progress: Progress, keep: Callable[[bytes], None]) -> None:
+    def __init__(self, suite: Suite, variant: Variant, question: Question, progress: Progress, keep: Keep) -> None:
         self._suite, self._variant, self._question, self._progress, self._keep = suite, variant, question, progress, keep
 
     def knobs(self) -> dict[str, tuple[str, ...]]:

@@ -34,7 +34,7 @@ class Versions:
     open: a version as a suite to be measured, as long as the block lasts; it raises InputError for a version that cannot be made. named: a
     version for people, with its subject. key: text that is the same for the same versions. facts: what else the figures hold for, by a name for
     people: the files that are measured with and their content, interpreters and their packages. travels: the versions as the workers of a fleet get
-    them, who make those that they are asked for; None where they cannot. suite: what is measured of each, as it was asked. packages: what the
+    them, who make those that they are asked for; None where no fleet is asked. suite: what is measured of each, as it was asked. packages: what the
     environment of a version has, by name, once it was opened.
     """
 
@@ -109,7 +109,7 @@ print(sys.version, sorted(names))
 """
 
 
-def of_releases(asked: Suite, name: str, first: str, last: str, pre: bool, say: Say, beside: Sequence[str] = ()) -> Versions:
+def of_releases(asked: Suite, name: str, first: str, last: str, pre: bool, say: Say, beside: tuple[str, ...] = ()) -> Versions:
     """The releases of a package from one to another, each in an environment that is made if it is missing.
 
     asked: the one thing to measure there: a model in a runtime, that of the package if none is named, or a program. beside: requirements that stay as
@@ -120,7 +120,6 @@ def of_releases(asked: Suite, name: str, first: str, last: str, pre: bool, say: 
     variant = _variant(asked, name)
     program = variant.command is not None
     package = packages.parse(name, None if program else variant.runtime, beside, asked.python)
-    beside = tuple(beside)
     models = [identify(path) for path in asked.models]  # before anything is installed
     facts = {**{f"model {model.name}": model.sha256 for model in models}, **_files_among(asked, variant), **package.facts()}
     listed = package.versions(pre)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from ..base.errors import InputError, MeasurementError, UsageError
 from ..places.place import HERE, Place, RecorderKind, Running, Started
 from ..recording.order import Command, Message, Start
 from ..records.types import COMMAND, Job, Model, Run
-from .progress import Progress
+from .progress import Keep, Progress
 from .recorder_client import ask
 
 _LEAST_NS = 100_000
@@ -62,7 +62,7 @@ def measure(
     job: Job,
     process: Running,
     progress: Progress,
-    keep: Callable[[bytes], None],
+    keep: Keep,
     recorder: RecorderKind = "python",
     place: Place = HERE,
     log: Log | None = None,

@@ -24,7 +24,7 @@ from ..subjects.order import Order
 from ..subjects.orders import offset
 from .conversion import converted
 from .load_generator import Driving, check_free
-from .progress import Progress
+from .progress import Keep, Progress
 from .recorder_client import ask, input_copy, message
 
 _COOLING_S, _COOLING_STEP_S = 1800, 2
@@ -33,7 +33,7 @@ _COOLING_S, _COOLING_STEP_S = 1800, 2
 def measure(
     orders: Sequence[Order],
     progress: Progress,
-    keep: Callable[[bytes], None],
+    keep: Keep,
     look: Callable[[Job, str, int], None] | None = None,
     so_far: Callable[[bytes], None] = lambda line: None,
     recordings: Path | None = None,

@@ -10,6 +10,13 @@ from ..records.types import Job, Run
 Keep = Callable[[bytes], None]  # takes each Run as a line of a runs file
 
 
+class Answer(Protocol):
+    """What a question ends with. interrupted: by Ctrl-C or SIGTERM."""
+
+    @property
+    def interrupted(self) -> bool: ...
+
+
 class Progress(Protocol):
     """Who is told how it goes."""
 

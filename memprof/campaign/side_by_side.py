@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
@@ -26,7 +26,7 @@ from ..records.types import Run
 from ..subjects.order import Order
 from .campaign import cooled
 from .conversion import converted
-from .progress import Progress
+from .progress import Keep, Progress
 from .recorder_client import ask, message
 
 _PATIENCE_S = 600  # as long as a job may take by default
@@ -68,7 +68,7 @@ class _Gone(Exception):
     """Another of the processes ended, so that this one waits for nothing."""
 
 
-def measure(order: Order, count: int, progress: Progress, keep: Callable[[bytes], None], limit: int | None = None) -> Together:
+def measure(order: Order, count: int, progress: Progress, keep: Keep, limit: int | None = None) -> Together:
     """Measure `count` processes of an order at once, all on its place. Each Run is given to `keep`.
 
     limit: the most memory in bytes that all of them may have, if there is a control group. A process that fails ends the others: its Run says why,
@@ -133,7 +133,7 @@ class _Side:
 
     def _follow(self, number: int, text: Message) -> None:
         try:
-            self._results[number] = run, _ = ask(
+            result = ask(
                 self._order.job,
                 text,
                 self._token,
@@ -143,7 +143,8 @@ class _Side:
                 place=self._order.place,
                 recorder=self._order.recorder,
             )
-            if not run.outcome.ok:
+            self._results[number] = result
+            if not result[0].outcome.ok:
                 self._all_here.abort()
         except _Gone:
             pass

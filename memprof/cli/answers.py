@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +16,7 @@ from ..base.errors import EXIT_INTERRUPTED, UsageError
 from .subject import VERBOSE, Shared, subject
 
 if TYPE_CHECKING:
-    from ..campaign.progress import Keep, Progress
+    from ..campaign.progress import Answer, Keep, Progress
     from ..fleet.search_client import Machines
     from ..places.place import Place
 
@@ -39,13 +39,6 @@ class Showing:
     unit: str | None
     as_json: bool
     verbose: bool
-
-
-class Answer(Protocol):
-    """What a question ends with. interrupted: by Ctrl-C or SIGTERM."""
-
-    @property
-    def interrupted(self) -> bool: ...
 
 
 def shown(function: Any) -> Any:

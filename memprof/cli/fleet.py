@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..base.errors import EXIT_OK, MeasurementError, UsageError
 from ..base.units import counted
 from .subject import unused_path
+
+if TYPE_CHECKING:
+    from ..campaign.progress import Keep, Progress
+    from ..fleet.search_client import Machines
+    from ..records.types import Run
+    from ..subjects.suite import Suite
 
 _SHOWN = 2000  # runs whose tables are printed; the file has those of a larger campaign
 
@@ -51,7 +57,7 @@ class Fleet:
 
 
 @contextmanager
-def searching(fleet: Fleet | None) -> Iterator[Any]:
+def searching(fleet: Fleet | None) -> Iterator[Machines | None]:
     """The machines of a fleet for a search, None for none."""
     if fleet is None:
         yield None
@@ -78,7 +84,7 @@ def load_distributed() -> None:
 
 
 def measure_on_fleet(
-    suite: Any, fleet: Fleet, output: str | None, append: bool, above_baseline: bool, as_json: bool, verbose: bool, brief: bool
+    suite: Suite, fleet: Fleet, output: str | None, append: bool, above_baseline: bool, as_json: bool, verbose: bool, brief: bool
 ) -> int:
     """Measure a suite on a fleet, write its runs as they come and print their tables; the exit code."""
     from ..fleet import payload, scheduler
@@ -99,7 +105,7 @@ def measure_on_fleet(
             talk(sentence)
         packed = payload.packed(suite, wanted, [dict(place.offered.labels) for place in there])
 
-        def measure(progress: Any, keep: Any) -> Any:
+        def measure(progress: Progress, keep: Keep) -> Iterator[Run]:
             nonlocal aside
             campaign = SchedulerClient(client, packed, progress, showing_output(keep, progress) if verbose else keep, earlier)
             try:
@@ -120,7 +126,7 @@ def measure_on_fleet(
     return code
 
 
-def slim(runs: Any) -> Any:
+def slim(runs: Iterable[Run]) -> Iterator[Run]:
     """The runs without their timelines, which tables do not need: the desk of a large campaign would fill its memory with them. Of a campaign
     of more runs than can be looked at in a table, only the first are handed on, and the first that failed; the file has all."""
     from ..records.store import NOTHING_SEEN

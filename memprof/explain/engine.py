@@ -12,14 +12,14 @@ from __future__ import annotations
 import statistics
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ..base.errors import InputError, MeasurementError, UsageError
 from ..base.units import counted, format_bytes
 from ..campaign import campaign
-from ..campaign.progress import Progress, Quiet
+from ..campaign.progress import Keep, Progress, Quiet
 from ..models import inputs
 from ..models.tensors import Unparsed, tensors
 from ..records import store
@@ -45,7 +45,7 @@ _NAMED_FILES, _NAMED_FILE_LEAST = 5, 1 << 20
 _ALIKE_SHARE, _ALIKE_BYTES = 0.01, 1 << 20
 
 
-def explain(order: Order, progress: Progress, keep: Callable[[bytes], None]) -> Explanation:
+def explain(order: Order, progress: Progress, keep: Keep) -> Explanation:
     """Measure one order plain, then held, and explain its memory. keep: takes the plain Run, as a line of a runs file.
 
     Raises MeasurementError where a run fails, UsageError for a program that gdb follows, and what campaign.measure raises.

@@ -6,12 +6,12 @@ A change is beyond noise if the rank test of compare says so and it is larger th
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..base.errors import MemprofError
 from ..campaign import campaign
-from ..campaign.progress import Progress
+from ..campaign.progress import Keep, Progress
 from ..records import metrics
 from ..records.metrics import METRICS
 from ..records.summary import timed_phase
@@ -24,7 +24,7 @@ from .records import Explanation, Finding, Proposal, Verified
 _ADDED = " + "
 
 
-def verify(explanation: Explanation, suite: Suite, variant: Variant, progress: Progress, keep: Callable[[bytes], None]) -> Explanation:
+def verify(explanation: Explanation, suite: Suite, variant: Variant, progress: Progress, keep: Keep) -> Explanation:
     """The explanation with every proposal that is a knob measured. suite: as explained, with the repeats and iterations wanted.
 
     keep: takes each Run as a line of a runs file. Raises what campaign.measure raises; a proposal that cannot run is a result, and an

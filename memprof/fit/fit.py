@@ -20,14 +20,14 @@ from pathlib import Path
 from ..base.errors import MeasurementError, UsageError
 from ..base.units import counted, format_bytes, format_duration
 from ..campaign import campaign
-from ..campaign.progress import Progress, Quiet
+from ..campaign.progress import Keep, Progress, Quiet
 from ..models import inputs
 from ..places import limits
 from ..places.limits import By, Limiter
 from ..records import metrics
 from ..records.settings import in_a_line
 from ..records.summary import timed_phase
-from ..records.types import COMMAND, EXECUTE, GENERATE, MODEL_LOAD, PEAK, PREPARE, PROMPT, STARTUP, Job, Mark, Outcome, Run
+from ..records.types import COMMAND, EXECUTE, GENERATE, MODEL_LOAD, PEAK, PREPARE, PROMPT, STARTUP, Job, Outcome, Run
 from ..subjects import orders
 from ..subjects.order import Order
 from ..subjects.suite import MS, Suite
@@ -77,7 +77,8 @@ class Part:
 
 @dataclass(frozen=True)
 class LimitPoint:
-    """A point of the curve: a limit (None for none), the median iteration in ns, page faults and refaults over EXECUTE, and the failures in words.
+    """A point of the curve: a limit (None for none), the median iteration in ns, page faults and refaults over EXECUTE or over a program, and the
+    failures in words.
 
     Where some runs failed, the figures are of the others.
     """
@@ -117,7 +118,7 @@ def confirmations(part: str) -> int:
     return CONFIRMATIONS + (_PLAIN_RUNS if part == WHOLE else 0)
 
 
-def fit(request: FitRequest, progress: Progress, keep: Callable[[bytes], None]) -> Fitted:
+def fit(request: FitRequest, progress: Progress, keep: Keep) -> Fitted:
     """Find the limits. Each Run is given to `keep`.
 
     Raises UsageError or InputError for a fault of the request or the machine, MeasurementError if the model does not even run without a limit.
@@ -126,7 +127,7 @@ def fit(request: FitRequest, progress: Progress, keep: Callable[[bytes], None]) 
 
 
 class _Fitter:
-    def __init__(self, request: FitRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
+    def __init__(self, request: FitRequest, progress: Progress, keep: Keep) -> None:
         self._request, self._progress, self._keep = request, progress, keep
         for part in request.parts:
             if part not in PARTS:
@@ -377,24 +378,19 @@ def _at(limit: int | None, runs: Sequence[Run]) -> LimitPoint:
 
 def _time(run: Run) -> float:
     """The median iteration in ns, 0 if there was none; of a program that has none, all its phases."""
-    marks = _timed(run)
-    if len(marks) == 1 and marks[0].times_ns:
-        return statistics.median(marks[0].times_ns)
-    return float(sum(mark.time_ns for mark in marks)) if run.job.runtime == COMMAND else 0.0
+    mark = run.mark(timed_phase([run]))
+    if mark is not None and mark.times_ns:
+        return statistics.median(mark.times_ns)
+    return float(sum(each.time_ns for each in run.marks)) if run.job.runtime == COMMAND else 0.0
 
 
 def _faults(run: Run, kind: str) -> int | None:
-    """The faults of a kind in what is timed, None if none of its phases has a count."""
-    counts = [count for mark in _timed(run) if (count := getattr(mark, kind)) is not None]
-    return sum(counts) if counts else None
-
-
-def _timed(run: Run) -> Sequence[Mark]:
-    """The phase with the iterations; of a program that has none, all its phases."""
-    mark = run.mark(timed_phase([run]))
-    if mark is not None and (mark.times_ns or run.job.runtime != COMMAND):
-        return (mark,)
-    return run.marks if run.job.runtime == COMMAND else ()
+    """The faults of a kind in what is timed, None if nothing of it has a count; of a program without iterations, in all its phases."""
+    timed = run.mark(timed_phase([run]))
+    if run.job.runtime == COMMAND and (timed is None or not timed.times_ns):
+        counts = [count for mark in run.marks if (count := getattr(mark, kind)) is not None]
+        return sum(counts) if counts else None
+    return getattr(timed, kind) if timed is not None else None
 
 
 def _peak(run: Run, part: str) -> int:

@@ -27,7 +27,7 @@ import msgspec
 
 from ..base.errors import InputError
 from ..base.units import counted
-from ..campaign.progress import Progress
+from ..campaign.progress import Keep, Progress
 from ..records import attempts, store
 from ..records.types import Attempt, Machine, Run
 from . import message, monitor, worker
@@ -94,7 +94,7 @@ class SchedulerClient:
     client: Any
     comparisons: Sequence[Comparison]
     progress: Progress
-    keep: Callable[[bytes], None]
+    keep: Keep
     earlier: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
     stop: Callable[[], bool] = lambda: False
     failed: dict[str, str] = field(default_factory=dict)

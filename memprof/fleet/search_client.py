@@ -13,7 +13,7 @@ from typing import Any
 
 from ..base.errors import InputError, MemprofError, UsageError
 from ..base.units import counted
-from ..campaign.progress import Progress
+from ..campaign.progress import Keep, Progress
 from ..records.types import Run
 from . import payload, scheduler
 from .message import OWN, Labels
@@ -104,7 +104,7 @@ class Machines:
         self,
         asked: Sequence[SearchTrial],
         progress: Progress,
-        keep: Callable[[bytes], None],
+        keep: Keep,
         stop: Callable[[Sequence[Run]], bool] = lambda runs: False,
     ) -> Iterator[tuple[int, Answer]]:
         """The answer to each comparison by its number, in their order, once all are there. Each Run is given to `keep` as soon as it exists.

@@ -1,7 +1,7 @@
 """`memprof worker`: offers places to a fleet, each as a Dask worker of one thread with a resource for each label, and a process beside it that
 measures.
 
-`measure` and `receive` are what desks ask of it, by these names: a desk and a worker of one protocol number underslot one another.
+`measure` and `receive` are what desks ask of it, by these names: a desk and a worker of one protocol number understand one another.
 """
 
 from __future__ import annotations

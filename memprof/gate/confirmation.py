@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from ..base.errors import InputError, MemprofError, UsageError
 from ..campaign import campaign
-from ..campaign.progress import Progress
+from ..campaign.progress import Keep, Progress
 from ..campaign.runs_writer import keeping
 from ..places.place import HERE
 from ..records import metrics, summary
@@ -88,7 +88,7 @@ class Checks:
     request: GateRequest
     known: GateSides
     progress: Progress
-    keep: Callable[[bytes], None]
+    keep: Keep
     measured: dict[Place, tuple[Entry | None, Entry] | str] = field(default_factory=dict)
 
     @classmethod

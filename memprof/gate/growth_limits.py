@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..campaign.progress import Progress
+from ..campaign.progress import Keep, Progress
 from ..records.summary import Key
 from ..subjects.order import Order
 from ..subjects.suite import Suite, SuiteGrowth
@@ -48,7 +48,7 @@ def measured(wishes: Sequence[GrowthMeasurement], request: GateRequest, progress
         return ()
     from ..grow import grow
 
-    def seek(wish: GrowthMeasurement, keep: suite_limits.Keep) -> GrowthAnswer:
+    def seek(wish: GrowthMeasurement, keep: Keep) -> GrowthAnswer:
         progress.say(f"{wish.key.model}, {wish.key.heading}: whether it grows with each {wish.limit.per}")
         return grow.grow(wish.request, progress, keep)
 

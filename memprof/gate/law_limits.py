@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..campaign.progress import Progress
+from ..campaign.progress import Keep, Progress
 from ..laws import coefficients
 from ..laws.coefficients import Measured
 from ..records.summary import Key
@@ -56,7 +56,7 @@ def measured(wishes: Sequence[LawMeasurement], request: GateRequest, progress: P
         return ()
     from ..scale import scale
 
-    def seek(wish: LawMeasurement, keep: suite_limits.Keep) -> Scaled:
+    def seek(wish: LawMeasurement, keep: Keep) -> Scaled:
         progress.say(f"{wish.key.model}, {wish.key.heading}: its memory by {wish.where}")
         return scale.scale(wish.request, progress, keep)
 

@@ -5,24 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from ..base.errors import MeasurementError, UsageError
-from ..campaign.progress import Progress
+from ..campaign.progress import Answer, Keep, Progress
 from ..campaign.runs_writer import keeping
 from ..records.summary import Key, place_of
 from ..subjects.order import Order
 from ..subjects.suite import SuiteGrowth, SuiteLaw
 
-
-class _Answer(Protocol):
-    @property
-    def interrupted(self) -> bool: ...
-
-
 Item = TypeVar("Item")
-Answer = TypeVar("Answer", bound=_Answer)
-Keep = Callable[[bytes], None]
+Given = TypeVar("Given", bound=Answer)
 
 
 def wanted(word: str, wish: SuiteGrowth | SuiteLaw, orders: Sequence[Order], of_a_program: str = "") -> list[Order]:
@@ -47,8 +40,8 @@ def key_of(order: Order) -> Key:
 
 
 def answers(
-    wishes: Sequence[Item], seek: Callable[[Item, Keep], Answer], output: Path, holds: str, progress: Progress
-) -> Iterator[tuple[Item, Answer | None, str]]:
+    wishes: Sequence[Item], seek: Callable[[Item, Keep], Given], output: Path, holds: str, progress: Progress
+) -> Iterator[tuple[Item, Given | None, str]]:
     """Each wish with its answer, or with the reason why a runtime has none. output: keeps the runs. Raises as campaign.measure does."""
     with keeping(output, progress.say, holds=holds) as keep:
         for wish in wishes:

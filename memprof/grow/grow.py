@@ -17,7 +17,7 @@ from pathlib import Path
 from ..base.errors import MeasurementError, UsageError
 from ..base.units import counted, format_bytes, parse_duration_ns
 from ..campaign import campaign
-from ..campaign.progress import Progress
+from ..campaign.progress import Keep, Progress
 from ..explain import growth as two_looks
 from ..heap.growth_sites import Rises
 from ..models import check_extents, inputs
@@ -97,9 +97,7 @@ class GrowthAnswer:
     who: Rises | None = None
 
 
-def grow(
-    request: GrowRequest, progress: Progress, keep: Callable[[bytes], None], so_far: Callable[[bytes], None] = lambda line: None
-) -> GrowthAnswer:
+def grow(request: GrowRequest, progress: Progress, keep: Keep, so_far: Callable[[bytes], None] = lambda line: None) -> GrowthAnswer:
     """Measure and decide. Each Run is given to `keep`, and of a long run what is known of it to `so_far` every minute.
 
     Raises UsageError or InputError for a fault of the request, MeasurementError if a process fails before it has done enough to be judged.
@@ -115,7 +113,7 @@ def request_of(suite: Suite, per: str, shapes: str | None = None, budget: str | 
 
 
 class _Grower:
-    def __init__(self, request: GrowRequest, progress: Progress, keep: Callable[[bytes], None], so_far: Callable[[bytes], None]) -> None:
+    def __init__(self, request: GrowRequest, progress: Progress, keep: Keep, so_far: Callable[[bytes], None]) -> None:
         self._request, self._progress, self._keep, self._so_far = request, progress, keep, so_far
         self._remarks: list[str] = []
         self._order = _command_order(request, _FIRST) if request.command is not None else order_of(request)

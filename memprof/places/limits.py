@@ -1,7 +1,6 @@
 """Ways to limit memory on this machine: a control group of version 1 or 2, or as second best a limit of the process itself.
 
-A group is named `memprof-BOOT-PID-STARTED-N` after the memprof that asked for it, so that a group whose owner is gone is known and removed. Where
-groups were made is noted in the cache's `groups`, a file a folder (the folder, and the host and pid namespace), for the next memprof of any kind.
+Groups are named, noted and removed as memprof.base.control_groups says.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import psutil
 
 from ..base.errors import InputError, MemprofError, UsageError
 from ..campaign import campaign, side_by_side
-from ..campaign.progress import Progress, Quiet
+from ..campaign.progress import Keep, Progress, Quiet
 from ..campaign.side_by_side import Shared, Together
 from ..fleet.message import SearchRequest
 from ..fleet.payload import SearchTrial
@@ -59,7 +59,7 @@ class Places:
     Raises UsageError and InputError for a fault of the request.
     """
 
-    def __init__(self, request: ScaleRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
+    def __init__(self, request: ScaleRequest, progress: Progress, keep: Keep) -> None:
         self._request, self._progress, self._keep = request, progress, keep
         suite, variant = request.suite, request.suite.only
         self._place, self.runtime = suite.place, variant.runtime

@@ -7,13 +7,13 @@ memprof.laws says where to measure next and which law it is, `runs` measures a p
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ..base.errors import InputError, MeasurementError, UsageError
 from ..base.units import format_bytes
-from ..campaign.progress import Progress, Silent
+from ..campaign.progress import Keep, Progress, Silent
 from ..laws import design, laws
 from ..laws.arena import Arena
 from ..laws.terms import Point
@@ -34,7 +34,7 @@ _MOST_RUNS = {1: 6, 2: 6}
 _MOST_RUNS_BEYOND = 12
 
 
-def scale(request: ScaleRequest, progress: Progress, keep: Callable[[bytes], None]) -> Scaled:
+def scale(request: ScaleRequest, progress: Progress, keep: Keep) -> Scaled:
     """Measure and fit. Each Run is given to `keep`.
 
     Raises UsageError or InputError for a fault of the request, MeasurementError if no place could be measured.
@@ -59,7 +59,7 @@ def request_of(order: Order, vary: Sequence[str], points: int | None = None) -> 
 
 
 class _Scaler:
-    def __init__(self, request: ScaleRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
+    def __init__(self, request: ScaleRequest, progress: Progress, keep: Keep) -> None:
         self._request, self._progress = request, progress
         self._keep = keep
         self._places = Places(request, progress, self._keep_with_search)

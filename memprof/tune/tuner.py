@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from ..base.leftovers import scratch
 from ..base.units import counted, format_bytes, format_duration
 from ..campaign import campaign
 from ..campaign.outputs import Outputs
-from ..campaign.progress import Progress, Quiet
+from ..campaign.progress import Keep, Progress, Quiet
 from ..fleet.message import SearchRequest
 from ..fleet.payload import SearchTrial
 from ..fleet.search_client import Machines
@@ -42,7 +42,7 @@ _PATIENCE, _LEAST_PATIENCE_NS = 20, 30 * 1000 * MS
 _Measured = tuple[Settings, Run | str | None, int]
 
 
-def tune(request: TuneRequest, progress: Progress, keep: Callable[[bytes], None], earlier: Sequence[Run] = ()) -> Tuned:
+def tune(request: TuneRequest, progress: Progress, keep: Keep, earlier: Sequence[Run] = ()) -> Tuned:
     """Search and verify. Each Run is given to `keep`. earlier: the runs of a search that was stopped.
 
     Raises UsageError or InputError for a fault of the request, MeasurementError if the default itself fails. KeyboardInterrupt ends the search,
@@ -52,7 +52,7 @@ def tune(request: TuneRequest, progress: Progress, keep: Callable[[bytes], None]
 
 
 class _Tuner:
-    def __init__(self, request: TuneRequest, progress: Progress, keep: Callable[[bytes], None]) -> None:
+    def __init__(self, request: TuneRequest, progress: Progress, keep: Keep) -> None:
         self._request, self._progress, self._keep_run = request, progress, keep
         suite = request.suite
         warmup = suite.warmup if suite.warmup is not None else _WARMUP
