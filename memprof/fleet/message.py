@@ -199,16 +199,21 @@ def encode(message: Task | Event | Offered | Doing) -> bytes:
 
 def task(data: bytes) -> Task:
     """Raises msgspec.DecodeError for a message of another form, as `event` does."""
-    return _decoded(data, Task)
+    return _decoded(data, _TASK)
 
 
 def event(data: bytes) -> Event:
-    return _decoded(data, Event)
+    return _decoded(data, _EVENT)
 
 
-def _decoded(data: bytes, kind: type[_Kind]) -> _Kind:
+# Made here, before there are threads: msgspec crashes when two of them are the first to decode a dataclass (0.22).
+_TASK = msgspec.json.Decoder(Task)
+_EVENT = msgspec.json.Decoder(Event)
+
+
+def _decoded(data: bytes, decoder: msgspec.json.Decoder[_Kind]) -> _Kind:
     try:
-        return msgspec.json.decode(data, type=kind)
+        return decoder.decode(data)
     except RecursionError:
         raise msgspec.DecodeError("it is nested too deep") from None
 

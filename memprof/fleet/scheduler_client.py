@@ -369,13 +369,13 @@ class SchedulerClient:
         return replace(run.machine, name=f"{run.machine.name} ({one.place})") if others else run.machine
 
     def _ended(self, task: str, future: Any) -> None:
-        """Dask is done with a task. Of one that ended well its last event tells all."""
+        """Dask is done with a task. Of one that ended well its last event tells all, also if Dask has lost the result since then."""
         from distributed import KilledWorker
 
         one = self._tasks.get(task)
-        if one is None or future.status == "finished":
+        if one is None or future.status not in ("error", "cancelled"):
             return
-        if future.status != "error":
+        if future.status == "cancelled":
             raise self._scheduler_lost(CancelledError())
         error = future.exception()
         if not isinstance(error, KilledWorker):

@@ -27,6 +27,8 @@ from .process import Process
 from .state import State
 
 _DAMAGE = (ArithmeticError, LookupError, TypeError, ValueError, re.error, msgspec.MsgspecError)  # what a line that is none may raise
+# Made here, before there are threads: msgspec crashes when two of them are the first to decode a dataclass (0.22).
+_word = msgspec.json.Decoder(Word)
 _LOST = {"status": "lost", "message": "it was ended, with memprof, while it ran", "cut": "recorder"}
 
 
@@ -299,7 +301,7 @@ class _View:
         look = Look(int(fields[0]), status, shares, stat, number(fields[at]), fields[3] == b"1")
         text = unescaped(b" ".join(fields[at + 1 :]))
         if text.startswith(b"{"):
-            self._take_word(look, msgspec.json.decode(text, type=Word))
+            self._take_word(look, _word.decode(text))
         elif text in (b"begin", b"end"):
             self._looks[text.decode()] = look
         else:

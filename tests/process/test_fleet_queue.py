@@ -37,10 +37,22 @@ def places(lab, count, runs, seconds):
     """A process that offers so many places."""
     words = [sys.executable, str(Path(__file__).parents[1] / "support/made_places.py"), lab.address, str(count), str(runs), str(seconds)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        for _ in range(count + 1):  # that it waits for the scheduler is said first
-            process.stdout.readline()
-        yield process
-        process.kill()
+        try:
+            for _ in range(count + 1):  # that it waits for the scheduler is said first
+                assert process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
+
+
+class Heard(Silent):
+    """Keeps what is said."""
+
+    def __init__(self):
+        self.sentences = []
+
+    def say(self, sentence):
+        self.sentences.append(sentence)
 
 
 def comparisons(count, runs, name="m"):
@@ -52,13 +64,14 @@ def comparisons(count, runs, name="m"):
 
 
 def test_queued_comparisons_survive_worker_death(lab):
-    asked, kept = comparisons(1000, 1), []
-    with scheduler.connected(lab.address, pytest.fail) as client, places(lab, 10, 1, 0.02) as first, places(lab, 10, 1, 0.02):
-        desk, seen = SchedulerClient(client, asked, Silent(), kept.append), set()
+    asked, kept, heard = comparisons(1000, 1), [], Heard()
+    with scheduler.connected(lab.address, pytest.fail) as client, places(lab, 10, 1, 0.02) as first, places(lab, 10, 1, 0.02) as second:
+        desk, seen = SchedulerClient(client, asked, heard, kept.append), set()
         for run in desk.runs():
             seen.add(run.attempt.place)
             if len(seen) == 20:
                 first.kill()  # each of its workers has many more in its queue
+        ended = first.poll(), second.poll()
 
     runs = [store.decode(line, "a run") for line in kept]
     assert not desk.failed
@@ -66,7 +79,7 @@ def test_queued_comparisons_survive_worker_death(lab):
     again = {run.job.model.name for run in runs if run.attempt.number > 1}
     assert standing.keys() | again == {one.task.title for one in asked}
     assert set(standing.values()) == {1} and len(runs) == 1000 + desk.aside
-    assert len(seen) == 20
+    assert len(seen) == 20, (heard.sentences, ended)
 
 
 def test_joining_machine_takes_queued_comparisons(lab):
