@@ -242,6 +242,9 @@ class Loop:
             self._next_ns = 0
 
     def _printed(self):
+        now = _clock()
+        if now >= self._next_ns and not self._over:  # what is printed belongs to the memory of its time, not of the poll before
+            self._poll(now)
         data = _take(self._child.output)
         if data == b"":
             del self._watched[self._child.output]

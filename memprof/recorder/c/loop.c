@@ -25,7 +25,7 @@ static struct {
     i64 interval_ns, next_ns, tick_ns, end_ns; /* next, tick: when to poll, and when to do anything else */
     i64 heard_ns, held_ns;                     /* when standard input last had anything; when a process was last seen held */
     i64 left_out;                              /* polls, as nobody takes what is written */
-    int over, limited, quiet, told_to_end;     /* quiet: an end that was asked for is no limit */
+    int over, limited, quiet, told_to_end, printed; /* quiet: an end that was asked for is no limit; printed: output waits to be read */
     struct { char *items; size_t count, room; } command; /* whose end has not come yet */
     const char *unsent; /* of the child's input */
 } loop;
@@ -205,10 +205,10 @@ static void wait_and_serve(void) {
     if (wait_for(watched, LENGTH(watched), max64(until_ns - now_ns(), 0)) > 0) {
         if (watched[0].revents) read_commands();
         if (watched[1].revents) marks_read();
-        if (watched[2].revents) output_read();
         if (watched[3].revents) feed();
         if (watched[4].revents) recording_flush();
     }
+    loop.printed = watched[2].revents;
     if (term_came) loop.told_to_end = 1;
     if (!child_ended || loop.order->pid) return;
     child_ended = 0;
@@ -245,8 +245,9 @@ int loop_run(const struct order *order, const struct child *child, const char *e
         if (loop.told_to_end) return 0;
         take_rule();
         now = now_ns();
-        if (now >= output_look_ns()) output_look();
         if (now >= loop.next_ns) (hold_is_active() ? follow_holds : poll_once)(now);
+        if (loop.printed) output_read(); /* it belongs to the memory of its time, so a poll that is due comes first */
+        if (now_ns() >= output_look_ns()) output_look();
         if (now >= loop.tick_ns) tick(now);
     }
     for (reads = 0; reads < LAST_READS; ++reads) {

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import psutil
 import pytest
 from support.compiler import once_compiled
 
@@ -624,6 +625,24 @@ def test_output_faster_than_the_looks(recorder: Recorder) -> None:
     assert kinds[-1] == "look"
     looks = recording.of("look")
     assert len(looks) - 2 <= (looks[-1][0] - looks[0][0]) / 10**6
+
+
+def test_output_after_a_due_poll(recorder: Recorder) -> None:
+    """A recorder without CPU time finds output and a due poll together: the poll that stands before the output is of the output's time."""
+    code = "mark('ready'); go(); block = b'x' * (64 << 20); print('grown', flush=True); go()"
+    with recorder.run(python(code), output=1) as recording:
+        recording.wait_mark("ready")
+        program = psutil.Process(recording.wait_pid())
+        recording.process.send_signal(signal.SIGSTOP)
+        recording.go()
+        wait_until(lambda: program.memory_info().rss > 64 * MIB and program.status() == psutil.STATUS_SLEEPING)
+        recording.process.send_signal(signal.SIGCONT)
+        recording.go()
+        events = recording.finish()
+
+    output = events.index(recording.of("output")[0])
+    poll = next(event for event in reversed(events[:output]) if event.kind == ".")
+    assert poll.changes[program.pid][1] * PAGE > 64 * MIB
 
 
 def test_output_that_nobody_asked_for(recorder: Recorder) -> None:
