@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..base.errors import EXIT_INTERRUPTED, EXIT_REGRESSION, UndecidedError, UsageError
+from . import report, talk, write_text
 from .answers import APPEND, OUTPUT, Showing, answer, question
-from .subject import Question, Words, place_options, reaching
+from .subject import Question, Words, command_line, place_options, reaching
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from ..campaign.progress import Keep, Progress
-    from ..grow.grow import GrowRequest
+    from ..grow.grow import GrowRequest, GrowthAnswer
     from ..subjects.suite import Suite
 
 _EPILOG = """\b
@@ -26,6 +27,7 @@ Examples:
   memprof grow m.bin --phase-regex request='^served' -- engine {model} --requests {runs}
   memprof grow model.onnx -r onnxruntime --for 8h -o soak.jsonl
   memprof grow model.onnx -r ./my_runtime.py --why --who
+  memprof grow model.onnx -r onnxruntime --why --report issue.md
   memprof grow --why -- ./server --requests {runs}
   memprof grow --drive http:8000/predict,body=in.json -- gunicorn app:app
 
@@ -54,9 +56,14 @@ EXIT_CODES = {"steady": 0, "bounded": 0, "grows": EXIT_REGRESSION, "undecided": 
     place_options,
     OUTPUT,
     APPEND,
+    click.option(
+        "--report", "issue", metavar="FILE.md", help="Write a report to send to a maintainer, and its picture FILE.png beside it."
+    ),
     click.option("--plot", "picture", metavar="FILE", help="Draw memory over units: .png, .svg or .pdf."),
 )
-def command(showing: Showing, subject: Words, why: bool, who: bool, on: str | None, remote_dir: str | None, **words: Any) -> int:
+def command(
+    showing: Showing, subject: Words, why: bool, who: bool, issue: str | None, on: str | None, remote_dir: str | None, **words: Any
+) -> int:
     """Say whether memory rises with use, and by how much with what.
 
     The work is repeated in three fresh processes or more, which read their memory after each unit of it. The verdict is steady, bounded (it
@@ -67,10 +74,24 @@ def command(showing: Showing, subject: Words, why: bool, who: bool, on: str | No
             "--warmup and --runs: grow follows each unit from the first on, and finds itself how many it needs; --budget N is the most"
         )
     with reaching(on, remote_dir, subject.python) as place:
-        return _grown(_request(subject.suite(place), **words), showing, why, who)
+        return _grown(_request(subject.suite(place), **words), showing, why, who, _checked(issue))
 
 
-def _grown(request: GrowRequest, showing: Showing, why: bool, who: bool) -> int:
+def _checked(issue: str | None) -> Path | None:
+    """The report's file. Raises UsageError and InputError now, so that a name which cannot be cost no measurement."""
+    from ..base import files
+
+    if issue is None:
+        return None
+    path = Path(issue)
+    if path.suffix != ".md":
+        raise UsageError(f"--report {issue}: the report is Markdown, so that its name ends in .md")
+    for target in (path, path.with_suffix(".png")):
+        files.check_target(target)
+    return path
+
+
+def _grown(request: GrowRequest, showing: Showing, why: bool, who: bool, issue: Path | None) -> int:
     from ..base import files
     from ..grow import grow
 
@@ -102,7 +123,17 @@ def _grown(request: GrowRequest, showing: Showing, why: bool, who: bool) -> int:
     code = answer("growth", seek, showing, request.suite.place)
     if part is not None:
         part.unlink(missing_ok=True)
+    if issue is not None:
+        _report(answers[-1], issue)
     return code if code == EXIT_INTERRUPTED else EXIT_CODES[answers[0].verdict.word]
+
+
+def _report(answer: GrowthAnswer, path: Path) -> None:
+    picture = path.with_suffix(".png")
+    report("pictures.saving").save(report("pictures.growth").picture(answer), picture)
+    again = command_line(without=("issue", "picture", "output", "append", "as_json", "verbose"))
+    write_text(str(path), report("tables.growth_report").render(answer, again, picture.name))
+    talk(f"{path} is the report, {picture} its picture")
 
 
 def _request(suite: Suite, varied: str | None, cycles: str | None, budget: str | None, soak: str | None) -> GrowRequest:

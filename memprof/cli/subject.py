@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import textwrap
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from ..records.types import Run
     from ..subjects.suite import Suite
 
-# In the context of a command: the words behind `--`, and whether all options are explained.
-_PROGRAM, _HELP_ALL = "memprof.program", "memprof.help_all"
+# In the context of a command: all its words, those behind `--`, and whether all options are explained.
+_WORDS, _PROGRAM, _HELP_ALL = "memprof.words", "memprof.program", "memprof.help_all"
 
 
 class Shared(click.Option):
@@ -74,11 +75,29 @@ class Question(Measuring):
     """A command that asks about what is measured: its words end at `--`, and behind that are those of a program."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_WORDS] = tuple(args)
         if "--" in args:
             place = args.index("--")
             ctx.meta[_PROGRAM] = tuple(args[place + 1 :])
             args = args[:place]
         return super().parse_args(ctx, args)
+
+
+def command_line(without: Collection[str]) -> str:
+    """The line that gives the present command again, without these parameters."""
+    ctx = click.get_current_context()
+    words = iter(ctx.meta[_WORDS])
+    left_out = {name: option for option in ctx.command.params if option.name in without for name in option.opts}
+    kept = ctx.command_path.split()
+    for word in words:
+        option = left_out.get(word.partition("=")[0])
+        if word == "--":
+            kept += [word, *words]
+        elif option is None:
+            kept.append(word)
+        elif "=" not in word and not getattr(option, "is_flag", False):
+            next(words)
+    return shlex.join(kept)
 
 
 @dataclass(frozen=True)

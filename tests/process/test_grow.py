@@ -30,7 +30,8 @@ ENDLESS = 'memprof_begin("EXECUTE"); for (;;) { hold(8192); usleep(2000); mempro
 
 
 def test_grow_leaking_c_program_by_token(memprof, tmp_path):
-    done = memprof("grow", "--budget", "1000", "-o", "runs.jsonl", "--plot", "growth.png", "--json", "--", program(LEAK), "{runs}")
+    words = ("--budget", "1000", "-o", "runs.jsonl", "--plot", "growth.png", "--report=to send.md", "--json", "--", program(LEAK), "{runs}")
+    done = memprof("grow", *words)
 
     assert done.returncode == 1, done.stderr
     grown = json.loads(done.stdout)
@@ -44,6 +45,10 @@ def test_grow_leaking_c_program_by_token(memprof, tmp_path):
     runs = store.load([tmp_path / "runs.jsonl"]).runs
     assert len(runs) == 3 and len(pictures.render(runs).axes) == 1
     assert memprof("plot", "growth", "runs.jsonl", "-o", "again.svg").returncode == 0
+    report = (tmp_path / "to send.md").read_text()
+    assert report.startswith("# ") and "a token" in report.splitlines()[0] and grown["sentence"].partition(":")[2] in report
+    assert f"\n```sh\nmemprof grow --budget 1000 -- {program(LEAK)} '{{runs}}'\n```\n" in report
+    assert "(to%20send.png)" in report and (tmp_path / "to send.png").read_bytes().startswith(b"\x89PNG")
     assert "nothing to draw" in memprof("plot", "growth", _plain(tmp_path), "-o", "none.svg").stderr
 
 
@@ -94,6 +99,17 @@ def test_grow_leaking_runtime_by_reload(memprof, tmp_path):
     assert "m.json in ./user.py 1: grows. 1.0 MiB a reload" in done.stdout.replace(str(tmp_path), ".")
     assert "between the ends of WARMUP and RELOAD: " in done.stdout
     assert "Mappings that grew: " in done.stdout  # held by mmap, not by the allocator
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [("issue.txt", "the report is Markdown, so that its name ends in .md"), ("no/issue.md", "there is no folder no")],
+    ids=["ending", "folder"],
+)
+def test_grow_report_refused_before_measuring(memprof, name, sentence):
+    done = memprof("grow", "--report", name, "--", "false", "{runs}")
+
+    assert sentence in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_grow_names_refused_shape(memprof, tmp_path):

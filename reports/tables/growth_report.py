@@ -1,0 +1,80 @@
+"""A report of growth to send to the maintainers of a runtime: what they ask for first, in Markdown as issue trackers take it."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+from urllib.parse import quote
+
+from memprof.base.errors import InputError
+from memprof.base.units import counted, format_bytes
+from memprof.grow.grow import GrowthAnswer
+from memprof.records.settings import in_a_line
+from memprof.records.types import COMMAND, Run
+
+from . import grid, growth
+
+
+def render(grown: GrowthAnswer, command: str, picture: str) -> str:
+    """The report.
+
+    command: the line that repeats the measurement. picture: the name of the picture's file, as it lies beside the report. Raises InputError if no run
+    was made.
+    """
+    if not grown.runs:
+        raise InputError("there is nothing to report: no process was measured")
+    run = grown.runs[0]
+    parts = [
+        f"# {_title(grown)}",
+        growth.sentence(grown, grid.escaped),
+        f"![memory of each process over its units of work]({quote(picture)})",
+        "## To repeat it",
+        _code(command),
+        "## What was found",
+        grid.laid_out(growth.section(grown), grid.escaped),
+        "## Versions",
+        _listed(_versions(run)),
+        f"Measured by memprof {version('ml-memprof')}. Each process reads its resident set after each unit of work; swapped pages count as resident.",
+    ]
+    return "\n\n".join(parts)
+
+
+def _title(grown: GrowthAnswer) -> str:
+    verdict = grown.verdict
+    where = grid.escaped(f"{grown.runtime} {grown.version}".strip())
+    if verdict.word == "grows":
+        return f"{where}: memory grows by {format_bytes(verdict.slope)} {growth.each_of(verdict.unit)}"
+    return f"{where}: memory under repeated work is {verdict.word}"
+
+
+def _versions(run: Run) -> list[tuple[str, str]]:
+    job, about, machine = run.job, run.about, run.machine
+    facts = [("model", _model(run))] if job.runtime != COMMAND or job.model.files else []
+    if about is not None:
+        facts += [("runtime", f"{job.runtime} {about.runtime_version}"), ("Python", about.python_version)]
+        facts += [("packages", ", ".join(f"{name} {release}" for name, release in sorted(about.packages.items())))]
+    facts += [
+        ("settings", in_a_line(job.knobs)),
+        ("environment", ", ".join(f"{name} unset" if value is None else f"{name}={value}" for name, value in job.env.items())),
+        ("threads", str(job.threads or "")),
+        ("machine", f"{machine.words}, {format_bytes(machine.memory_bytes)} of memory"),
+        ("C library", machine.libc),
+    ]
+    return [(name, text) for name, text in facts if text]
+
+
+def _model(run: Run) -> str:
+    model = run.job.model
+    size = f"{model.name}, {format_bytes(model.bytes)}" if model.bytes else model.name
+    files = f" in {counted(len(model.files), 'file')}" if len(model.files) > 1 else ""
+    return f"{size}{files}, SHA-256 {model.sha256}" if model.sha256 else f"{size}{files}"
+
+
+def _listed(facts: list[tuple[str, str]]) -> str:
+    return "\n".join(f"- {name}: {grid.escaped(text)}" for name, text in facts)
+
+
+def _code(text: str) -> str:
+    """A block of code, whose fence is longer than any in the text."""
+    fence = "`" * (1 + max([2, *map(len, re.findall("`+", text))]))
+    return f"{fence}sh\n{text}\n{fence}"
