@@ -74,7 +74,25 @@ _COMMANDS = {
 _WITH_NUMPY = ("bisect", "explain", "grow", "history", "plan", "scale", "zoo")
 
 
-class Lazy(click.Group):
+class CliCommand(click.Command):
+    """A command that refuses an option which counts once and is given twice: click would take the last one in silence."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        for option in order:
+            if isinstance(option, click.Option) and order.count(option) > 1 and not (option.multiple or option.is_flag or option.count):
+                together = ": its values stand together, with commas" if option.metavar and "," in option.metavar else ""
+                raise click.UsageError(f"{option.opts[-1]} is given twice, and counts once{together}", ctx)
+        return super().parse_args(ctx, args)
+
+
+class CliGroup(click.Group):
+    """A group of such commands."""
+
+    command_class = CliCommand
+
+
+class Lazy(CliGroup):
     """A group whose commands are imported when they are called.
 
     sections: section of the help -> name -> (module of this folder, first line of its help). A module holds its command as `command`, or

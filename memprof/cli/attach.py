@@ -12,7 +12,7 @@ from ..base.errors import MeasurementError, UsageError
 from ..base.units import parse_duration_ns
 from ..records.types import Run
 from ..subjects.settings import SETTINGS
-from . import report
+from . import CliCommand, report
 from .grow import EXIT_CODES
 from .subject import (
     keep_runs,
@@ -65,7 +65,7 @@ def _without_subject(function: Any) -> Any:
     return refused("-r")(function)
 
 
-@click.command(epilog=_EPILOG)
+@click.command(cls=CliCommand, epilog=_EPILOG)
 @click.argument("pid", callback=_pid)
 @click.option("--for", "duration", default="10s", show_default=True, metavar="TIME", help="How long to poll; Ctrl-C ends it earlier.")
 @click.option("--grow", is_flag=True, help="Say too whether its memory rises with time, or with its work.")

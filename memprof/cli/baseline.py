@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from . import CliGroup
+
 _EPILOG = """\b
 Examples:
   memprof baseline update runs.jsonl -o baseline.json
@@ -15,6 +17,7 @@ Examples:
 
 @click.group(
     "baseline",
+    cls=CliGroup,
     epilog="Example: memprof baseline update runs.jsonl -o baseline.json",
     short_help="Keep the samples that a gate compares with.",
 )

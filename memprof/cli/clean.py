@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from ..base.units import format_bytes
+from . import CliCommand
 
 
-@click.command(epilog="Example: memprof clean --on ssh:pi@board")
+@click.command(cls=CliCommand, epilog="Example: memprof clean --on ssh:pi@board")
 @click.option("--on", metavar="PLACE", required=True, help="The machine, as for other commands.")
 @click.option("--remote-dir", metavar="FOLDER", help="Memprof's folder there, if it is not the usual one.")
 def command(on: str, remote_dir: str | None) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from . import CliCommand
+
 _EPILOG = """\b
 Examples:
   memprof compare before.jsonl after.jsonl
@@ -11,7 +13,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EPILOG)
+@click.command(cls=CliCommand, epilog=_EPILOG)
 @click.argument("base", metavar="BASE.jsonl")
 @click.argument("head", metavar="[HEAD.jsonl]", required=False)
 @click.option("--variant", "variants", multiple=True, metavar="NAME", help="With one file: the base variant, then the head variant.")

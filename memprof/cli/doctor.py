@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from . import CliCommand
 from .subject import place_options, reaching, say_compiling
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from .progress import Bar
 
 
-@click.command(epilog="Example: memprof doctor --python ~/runtimes/bin/python")
+@click.command(cls=CliCommand, epilog="Example: memprof doctor --python ~/runtimes/bin/python")
 @click.option("--python", metavar="PATH", help="The interpreter of the measured processes.  [default: memprof's own]")
 @place_options
 @click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")

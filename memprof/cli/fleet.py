@@ -14,6 +14,7 @@ import click
 
 from ..base.errors import EXIT_OK, MeasurementError, UsageError
 from ..base.units import counted
+from . import CliCommand
 from .subject import unused_path
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def slim(runs: Iterable[Run]) -> Iterator[Run]:
             talk(f"the tables at the end are of the first {_SHOWN} runs; `memprof table` shows those of the file")
 
 
-@click.command("fleet", epilog="Example: memprof fleet tcp://127.0.0.1:8786 --watch")
+@click.command("fleet", cls=CliCommand, epilog="Example: memprof fleet tcp://127.0.0.1:8786 --watch")
 @click.argument("scheduler", metavar="ADDRESS")
 @click.option("--watch", is_flag=True, help="Look again every few seconds, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table; with --watch, a line each time.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from . import CliCommand
 from .subject import place_options, reaching, refuse_process
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ Exit codes: 0 fine; 1 a regression, a run that fails now or a row over its budge
 _FORMATS = ("markdown", "json", "junit", "github")
 
 
-@click.command(epilog=_EPILOG)
+@click.command(cls=CliCommand, epilog=_EPILOG)
 @click.argument("heads", nargs=-1, metavar="[HEAD.jsonl]...")
 @click.option("--baseline", "base", metavar="FILE", help="The file to compare with: a baseline, or a runs file.")
 @click.option("--run", "suite", metavar="SUITE.toml", help="Measure this suite now instead of reading runs.")

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from . import CliCommand
+
 _EPILOG = """\b
 Examples:
   memprof heap export massif.out.4711 --format collapsed -o peak.txt
@@ -14,7 +16,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EPILOG)
+@click.command(cls=CliCommand, epilog=_EPILOG)
 @click.argument("file", metavar="FILE")
 @click.option(
     "--format",

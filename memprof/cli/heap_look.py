@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from . import CliCommand
+
 _FILE = click.argument("file", metavar="FILE")
 _BY = click.option(
     "--by", type=click.Choice(["function", "module", "line"]), default="function", show_default=True, help="The places to sum up."
@@ -55,7 +57,7 @@ Examples:
 """
 
 
-@click.command(epilog=_SHOW)
+@click.command(cls=CliCommand, epilog=_SHOW)
 @_FILE
 @click.option("--snapshot", type=int, metavar="N", help="The tree of this snapshot.  [default: the largest tree]")
 @_PHASE
@@ -84,7 +86,7 @@ Examples:
 """
 
 
-@click.command(epilog=_PLOT)
+@click.command(cls=CliCommand, epilog=_PLOT)
 @_FILE
 @click.option(
     "-o",
@@ -117,7 +119,7 @@ Examples:
 """
 
 
-@click.command(epilog=_VIEW)
+@click.command(cls=CliCommand, epilog=_VIEW)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
     "-o", "--output", metavar="FILE.html", help="The page. It replaces an earlier page, but no other file.  [default: open a browser]"
@@ -159,7 +161,7 @@ Examples:
 """
 
 
-@click.command(epilog=_DIFF)
+@click.command(cls=CliCommand, epilog=_DIFF)
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
 @_PHASE

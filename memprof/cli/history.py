@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..base.errors import EXIT_OK, EXIT_REGRESSION, InputError, MeasurementError, UndecidedError, UsageError
+from . import CliGroup
 
 if TYPE_CHECKING:
     from ..versions.history_file import History
@@ -25,7 +26,7 @@ _metrics = click.option("--metric", "names", multiple=True, metavar="NAME", help
 _json = click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
 
 
-@click.group(epilog=_EPILOG)
+@click.group(cls=CliGroup, epilog=_EPILOG)
 def command() -> None:
     """Keep a project's memory commit by commit, and find its steps.
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from . import CliCommand
+
 _EPILOG = """\b
 Examples:
   memprof import master=master.log option1=option1.log -o runs.jsonl
@@ -17,7 +19,7 @@ psrecord's log.
 """
 
 
-@click.command("import", epilog=_EPILOG)
+@click.command("import", cls=CliCommand, epilog=_EPILOG)
 @click.argument("files", nargs=-1, required=True, metavar="[NAME=]FILE...")
 @click.option("--name", metavar="NAME", help="The model's name.  [default: the name in the log]")
 @click.option("--machine", metavar="NAME", help="The machine's name.  [default: imported]")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from . import CliCommand
+
 _EPILOG = """\b
 Examples:
   cc -I"$(memprof marks --include)" app.c -o app && memprof exec -- ./app
@@ -39,7 +41,7 @@ Python: {python}
 """
 
 
-@click.command(epilog=_EPILOG)
+@click.command(cls=CliCommand, epilog=_EPILOG)
 @click.option("--include", "what", flag_value="include", help="Only the folder of memprof.h.")
 @click.option("--python", "what", flag_value="python", help="Only the path of memprof_marks.py.")
 @click.option("--json", "as_json", is_flag=True, help="Both paths as JSON.")

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ..base.units import counted
+from . import CliCommand
 
 _EPILOG = """\b
 Examples:
@@ -15,7 +16,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EPILOG)
+@click.command(cls=CliCommand, epilog=_EPILOG)
 @click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...")
 @click.option("-o", "--output", required=True, metavar="RUNS.jsonl", help="Where the runs go: a new file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import click
 
+from . import CliCommand
+
 _OUTPUT = click.option(
     "-o", "--output", required=True, metavar="FILE.html", help="The page. It replaces an earlier page, but no other file."
 )
 
 
-@click.command(epilog="Example: memprof page runs.jsonl -o report.html")
+@click.command(cls=CliCommand, epilog="Example: memprof page runs.jsonl -o report.html")
 @click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...")
 @_OUTPUT
 @click.option(

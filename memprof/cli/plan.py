@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..base.units import parse_bandwidth, parse_bytes, parse_duration_ns
+from . import CliGroup
 
 if TYPE_CHECKING:
     from ..plan.analysis import Planned, Question
@@ -23,7 +24,7 @@ Examples:
 """
 
 
-@click.group(epilog=_EPILOG)
+@click.group(cls=CliGroup, epilog=_EPILOG)
 def command() -> None:
     """Plan a model's memory without running it: the peak of its order, the best order, and the arena that each needs.
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ..records.metrics import METRICS
+from . import CliGroup
 
 _EPILOG = """\b
 Examples:
@@ -17,7 +18,7 @@ Examples:
 """
 
 
-@click.group(epilog=_EPILOG)
+@click.group(cls=CliGroup, epilog=_EPILOG)
 def command() -> None:
     """Draw pictures from runs files: PNG, SVG or PDF, by the file's ending."""
 

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from . import talk
+from . import CliCommand, talk
 from .subject import place_options, reaching
 
 _EPILOG = """\b
@@ -21,7 +21,7 @@ Examples:
 _LARGE = 1 << 30  # a download that one is asked about
 
 
-@click.command("runtimes", epilog="Example: memprof runtimes onnxruntime")
+@click.command("runtimes", cls=CliCommand, epilog="Example: memprof runtimes onnxruntime")
 @click.argument("names", nargs=-1, metavar="[NAME|FILE.py]...")
 @click.option("--python", metavar="PATH", help="The interpreter to ask.  [default: memprof's own]")
 @click.option("--newer", is_flag=True, help="Ask pip for newer versions; that takes the network.")
@@ -71,7 +71,7 @@ def _knobs(knobs: list) -> None:  # type: ignore[type-arg]
         click.echo(f"        {knob.meaning}")
 
 
-@click.command(epilog="Example: memprof runtimes install onnxruntime==1.17")
+@click.command(cls=CliCommand, epilog="Example: memprof runtimes install onnxruntime==1.17")
 @click.argument("name", metavar="NAME[==VERSION]")
 @click.option(
     "--with", "beside", multiple=True, metavar="PACKAGE", help="A further requirement, as pip takes it: torch==2.13.0 (repeatable)."
@@ -112,7 +112,7 @@ def install(name: str, beside: tuple[str, ...], python: str | None, yes: bool, a
     click.echo(f"{environment.runtime} {environment.version}  {format_bytes(environment.bytes)}  {environment.folder}")
 
 
-@click.command(epilog="Example: memprof runtimes remove onnxruntime@1.17")
+@click.command(cls=CliCommand, epilog="Example: memprof runtimes remove onnxruntime@1.17")
 @click.argument("name", metavar="NAME[@VERSION]")
 def remove(name: str) -> None:
     """Remove the environments of a runtime or a package."""

@@ -18,6 +18,7 @@ import click
 
 from ..base.errors import EXIT_INTERRUPTED, MeasurementError, MemprofError, UsageError
 from ..subjects.settings import SETTINGS, Setting, fields
+from . import CliCommand
 
 if TYPE_CHECKING:
     from ..campaign.progress import Keep, Progress
@@ -34,7 +35,7 @@ class Shared(click.Option):
     """An option that has the same meaning in every command that has it: its help is short, and whole with --help-all."""
 
 
-class Measuring(click.Command):
+class Measuring(CliCommand):
     """A command that measures: its help shows its own options, and the names of those that it shares with others."""
 
     def __init__(self, *args: Any, **words: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ..records.metrics import METRICS
+from . import CliCommand
 
 _EPILOG = """\b
 Examples:
@@ -18,7 +19,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EPILOG)
+@click.command(cls=CliCommand, epilog=_EPILOG)
 @click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...")
 @click.option(
     "--style",

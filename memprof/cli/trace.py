@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from . import CliCommand
 
-@click.command(epilog="\b\nExample:\n  memprof trace runs.jsonl -o trace.json")
+
+@click.command(cls=CliCommand, epilog="\b\nExample:\n  memprof trace runs.jsonl -o trace.json")
 @click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The trace. It replaces an earlier file, but never a runs file.")
 @click.option("--all-repeats", is_flag=True, help="Write all repeats.  [default: of each variant, the repeat with the median PEAK]")

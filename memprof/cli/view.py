@@ -11,8 +11,10 @@ from pathlib import Path
 
 import click
 
+from . import CliCommand
 
-@click.command(epilog="Example: memprof view runs.jsonl")
+
+@click.command(cls=CliCommand, epilog="Example: memprof view runs.jsonl")
 @click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...")
 def command(files: tuple[str, ...]) -> None:
     """Open the page in a browser, or print its path if there is no browser."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from . import CliCommand
+
 _EPILOG = """\b
 Examples:
   memprof worker tcp://127.0.0.1:8786
@@ -13,7 +15,7 @@ A worker runs what the clients of its scheduler send.
 """
 
 
-@click.command(epilog=_EPILOG)
+@click.command(cls=CliCommand, epilog=_EPILOG)
 @click.argument("scheduler", metavar="ADDRESS")
 @click.option(
     "--offer", "offers", multiple=True, metavar="PLACE", help="A machine to offer, as for --on (repeatable).  [default: here, this one]"

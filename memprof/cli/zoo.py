@@ -11,6 +11,7 @@ import click
 from .. import zoo
 from ..base import units
 from ..base.errors import UsageError
+from . import CliCommand
 
 
 def _list(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
@@ -43,7 +44,7 @@ Examples:
 """
 
 
-@click.command("zoo", epilog=_EPILOG)
+@click.command("zoo", cls=CliCommand, epilog=_EPILOG)
 @click.argument("name")
 @click.option(
     "--format",

@@ -130,3 +130,25 @@ def test_option_count_bounded():
     options = {(option.opts[-1], option.help) for _, command in commands() for option in command.params if isinstance(option, click.Option)}
 
     assert len(options) <= 300
+
+
+def counted_once(command):
+    """Its options that take one text."""
+    options = [option for option in command.params if isinstance(option, click.Option) and not (option.multiple or option.is_flag)]
+    return [option.opts[-1] for option in options if isinstance(option.type, click.types.StringParamType) and option.callback is None]
+
+
+@pytest.mark.parametrize(("name", "command"), [pytest.param(*each, id=each[0]) for each in commands() if counted_once(each[1])])
+def test_option_given_twice_refused(memprof, name, command):
+    for option in counted_once(command):
+        done = memprof(*name.split()[1:], option, "1", option, "2")
+
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"memprof: {option} is given twice, and counts once")
+
+
+def test_list_option_twice_says_how(memprof):
+    assert (
+        "--threads is given twice, and counts once: its values stand together, with commas"
+        in memprof("run", "a.onnx", "--threads", "1", "--threads", "2").stderr
+    )
