@@ -29,6 +29,9 @@ WORDS = ("model", "threads", "runs", "warmup")
 _MODELS = (".onnx", ".ort", ".tflite", ".circle", ".tvn", ".xml", ".ini", ".pte", ".pt", ".pth", ".mnn", ".param", ".gguf", ".dlc")
 _NAME = re.compile(r"([A-Za-z0-9_.+-]+)=(?=\S|$)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_INTERPRETER = re.compile(r"(python|pypy|node|perl|ruby|bash|dash|sh)[0-9.]*")
+_WITH_VALUE = ("-W", "-X", "-r", "--require")  # options of interpreters that have a value
+_CODE = re.compile(r"-[A-Za-z]*[ce]")  # an option behind which code stands, in place of a script
 
 RUNTIME = Runtime(name=COMMAND, version="")
 
@@ -91,7 +94,25 @@ def of_words(words: Sequence[str], name: str = "") -> Command:
         at += 1
     if at == len(words):
         raise UsageError(f"{shlex.join(words)!r} names no program")
-    return Command(name or os.path.basename(words[at]), tuple(words[at:]), env)
+    return Command(name or subject(words[at:]), tuple(words[at:]), env)
+
+
+def subject(argv: Sequence[str]) -> str:
+    """What a command's words run, as people call it: the script or the module of an interpreter, else the program."""
+    program = os.path.basename(argv[0])
+    if not _INTERPRETER.fullmatch(program):
+        return program
+    words = iter(argv[1:])
+    for word in words:
+        if word == "-m":
+            return next(words, program)
+        if word in _WITH_VALUE:
+            next(words, None)
+        elif _CODE.fullmatch(word) or "{" in word:
+            return program
+        elif not word.startswith("-"):
+            return os.path.basename(word) or program
+    return program
 
 
 def parse_regex(text: str) -> tuple[str, str]:
@@ -175,7 +196,7 @@ def models(commands: Sequence[Command], name: str | None) -> list[Model]:
     """
     paths = [model_among(command) for command in commands]
     named = [identify(path, name) if path is not None else None for path in paths]
-    shared = name or next((model.name for model in named if model is not None), os.path.basename(commands[0].argv[0]))
+    shared = name or next((model.name for model in named if model is not None), subject(commands[0].argv))
     return [model or _itself(shared, command) for model, command in zip(named, commands, strict=True)]
 
 

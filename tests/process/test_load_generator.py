@@ -31,9 +31,9 @@ def drive(memprof, tmp_path, port, monkeypatch):
     """drive(mode, word...) -> (result, run): a server of that mode under a load."""
     monkeypatch.setattr(load_generator, "_DEATH_S", 60.0)  # a busy machine may say late that the server has died
 
-    def run(mode, *words, more="", timeout="200s"):
+    def run(mode, *words, more="", timeout="200s", warmup=1, count=4):
         runs = tmp_path / "runs.jsonl"
-        load = ["--drive", f"openai:{port},prompts=16,generate=4{more}", "--warmup", "1", "--runs", "4", "--repeats", "1"]
+        load = ["--drive", f"openai:{port},prompts=16,generate=4{more}", "--warmup", str(warmup), "--runs", str(count), "--repeats", "1"]
         server = f"s={shlex.join([sys.executable, str(SERVER)])} {port} {mode}"
         result = memprof("run", "--cmd", server, *load, "--timeout", timeout, "-o", str(runs), *words)
         return result, store.load([runs]).runs[0] if runs.exists() and runs.stat().st_size else None
@@ -94,7 +94,7 @@ def test_requests_parallel_with_repeated_prompts(drive):
 
 
 def test_server_ignoring_termination_is_ended(drive, nothing_left):
-    _, run = drive("stubborn", "--runs", "1", "--warmup", "0")
+    _, run = drive("stubborn", warmup=0, count=1)
     assert run.outcome.ok
     assert [mark.phase for mark in run.marks] == ["MODEL_LOAD", "REQUEST"]
 
@@ -193,7 +193,7 @@ def test_model_larger_than_memory():
 
 
 def test_record_of_load(drive, tmp_path):
-    _, run = drive("well", "--runs", "1", "--warmup", "0")
+    _, run = drive("well", warmup=0, count=1)
     line = json.loads((tmp_path / "runs.jsonl").read_text())
     assert line["job"].pop("drive") == run.job.drive
     assert store.decode(json.dumps(line).encode(), "old").job.drive is None
