@@ -2,7 +2,8 @@
 
 Each process follows its memory after each unit (runners/repeated.py). The processes of a round do the same, at other addresses. A round is
 decided by memprof.verdicts.growth. A verdict that needs a longer run gets a round four times as long, as far as the budget goes. Growth is confirmed
-by such a round too, if there is time and memory for it: the saw-tooth of a garbage collector looks like growth until its first tooth ends.
+by such a round too, if there is time and memory for it: the saw-tooth of a garbage collector looks like growth until its first tooth ends. With a
+budget in units it is followed to the end of the budget: a cache looks like growth until it is full.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ _BUDGET_NS = 300 * 1000 * MS
 _ENDLESS = (1 << 31) - 1  # units of a run that ends by time
 _REPORT_NS = 60 * 1000 * MS
 _LOADING_NS = 600 * 1000 * MS  # beside the work, at most
+_PATIENCE = 4  # times as long as a longer round should take
 _SHARE_OF_MEMORY = 0.25  # of what is free, for a round that grows as expected
 
 
 @dataclass(frozen=True)
 class Budget:
-    """At most so many units a process and so much time in all; None for no such limit."""
+    """At most so many units a process and so much time in all; None for no such limit. With neither it is five minutes."""
 
     units: int | None = None
     time_ns: int | None = None
@@ -123,9 +125,7 @@ class _Grower:
         request, job = self._request, self._order.job
         if job.assumed:
             self._progress.say(f"{job.model.name}: {inputs.remark(job.assumed, Path(job.model.path))}")
-        units = _FIRST_CYCLES if request.cycles else _FIRST
-        if request.budget.units is not None:
-            units = min(units, request.budget.units)
+        units = self._within_budget(_FIRST_CYCLES if request.cycles else _FIRST)
         if request.soak_ns is not None:
             units = request.budget.units or _ENDLESS
         answer: GrowthAnswer | None = None
@@ -230,19 +230,29 @@ class _Grower:
             return False
         if answer.verdict.word == "undecided":
             return True
-        return answer.verdict.word == "grows" and (before is None or before.verdict.word != "grows")
+        confirmed = before is not None and before.verdict.word == "grows"
+        return answer.verdict.word == "grows" and (not confirmed or self._request.budget.units is not None)
 
     def _next(self, done: int, spent_ns: int, answer: GrowthAnswer) -> int:
         """How many units the next round has, 0 for no more round."""
-        budget, left_ns = self._request.budget, self._end_ns - time.monotonic_ns()
-        units = min(_FACTOR * done, int(done * left_ns / max(spent_ns, 1)))
-        if budget.units is not None:
-            units = min(units, budget.units)
+        budget, now_ns = self._request.budget, time.monotonic_ns()
+        units = self._within_budget(_FACTOR * done)
+        if budget.units is not None and budget.time_ns is None:  # as long as they take, but not for ever
+            self._end_ns = max(self._end_ns, now_ns + _PATIENCE * spent_ns * units // max(done, 1))
+        units = min(units, int(done * (self._end_ns - now_ns) / max(spent_ns, 1)))
         if answer.verdict.word == "grows":
-            _, available = self._order.place.busy()
-            per_unit = answer.verdict.slope * answer.verdict.tail / max(done, 1)
-            units = min(units, int(_SHARE_OF_MEMORY * available / max(per_unit, 1)))
+            units = min(units, int(self._free_bytes() / max(answer.verdict.slope * answer.verdict.tail / max(done, 1), 1)))
         return units if units >= 2 * done else 0
+
+    def _within_budget(self, units: int) -> int:
+        """So many units, or the whole budget where the rest would be no round that tells more."""
+        most = self._request.budget.units
+        return units if most is None or most >= 2 * units else most
+
+    def _free_bytes(self) -> float:
+        """How much memory a round that grows may take."""
+        _, available = self._order.place.busy()
+        return _SHARE_OF_MEMORY * available
 
     def _remark(self, text: str) -> None:
         if text not in self._remarks:
