@@ -31,6 +31,7 @@ from ..subjects.order import Order
 from ..subjects.suite import MS, Suite
 from ..verdicts import growth
 from ..verdicts.growth_limits import RELOAD
+from ..verdicts.growth_outlook import CacheBound, Outlook, outlook
 
 _FIRST, _FIRST_CYCLES, _FACTOR = 2000, 50, 4
 _MOST_SHAPES = 64
@@ -81,8 +82,9 @@ class GrowRequest:
 @dataclass(frozen=True)
 class GrowthAnswer:
     """The answer: the verdict on the last round, with what each of its processes did. resident: the resident set before the first unit and after the
-    last, by process. shapes: how many were varied. interrupted: by Ctrl-C or SIGTERM, after a whole round. runs: those of the last round. why:
-    the two looks of --why, if they were taken. who: the call sites of --who, if they were recorded."""
+    last, by process. would_change: what more work could overturn the verdict. shapes: how many were varied. interrupted: by Ctrl-C or SIGTERM,
+    after a whole round. runs: those of the last round. why: the two looks of --why, if they were taken. who: the call sites of --who, if they were
+    recorded."""
 
     model: str
     runtime: str
@@ -90,6 +92,7 @@ class GrowthAnswer:
     settings: str
     verdict: growth.Verdict
     resident: tuple[tuple[int, int], ...]
+    would_change: Outlook | None = None
     shapes: int = 0
     threads: int | None = None
     remarks: tuple[str, ...] = ()
@@ -209,6 +212,7 @@ class _Grower:
         verdict = growth.judge(series)
         if not all(map(self._went_well, runs)):
             verdict = _of_one(verdict)
+        rise_bytes = max(0, min(each.rss[-1] - each.rss[0] for each in series))
         job, about = runs[0].job, next((run.about for run in runs if run.about), None)
         if any(curve.swap[-1] != curve.swap[0] for curve in curves):
             self._remark("Pages were swapped out or in meanwhile: resident and swapped pages are judged together.")
@@ -219,14 +223,20 @@ class _Grower:
             in_a_line(job.knobs),
             verdict,
             tuple((each.rss[0], each.rss[-1]) for each in series),
+            outlook(verdict, rise_bytes, _cache_bounds(self._order), longer=self._lengthens),
             len(self._request.varied),
             job.threads,
             runs=tuple(runs),
         )
 
+    @property
+    def _lengthens(self) -> bool:
+        """Whether a round can be made longer."""
+        return self._request.soak_ns is None and (self._request.command is None or self._request.sized)
+
     def _goes_on(self, answer: GrowthAnswer, before: GrowthAnswer | None) -> bool:
         """Whether a longer round is wanted: to decide, or to confirm growth that was seen once."""
-        if self._request.soak_ns is not None or (self._request.command is not None and not self._request.sized):
+        if not self._lengthens:
             return False
         if answer.verdict.word == "undecided":
             return True
@@ -257,6 +267,16 @@ class _Grower:
     def _remark(self, text: str) -> None:
         if text not in self._remarks:
             self._remarks.append(text)
+
+
+def _cache_bounds(order: Order) -> tuple[CacheBound, ...]:
+    """The settings of the order's runtime that bound a cache, with their values; a cache that is off, or whose bound is unknown, has none."""
+    bounds = []
+    for knob in order.runtime.knobs:
+        value = int(order.job.knobs.get(knob.name, knob.default) or 0) if knob.bounds is not None else 0
+        if knob.bounds is not None and value:
+            bounds.append(CacheBound(knob.name, value, knob.bounds))
+    return tuple(bounds)
 
 
 def _of_one(verdict: growth.Verdict) -> growth.Verdict:
