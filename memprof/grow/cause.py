@@ -17,6 +17,7 @@ from ..explain import growth as two_looks
 from ..explain.growth import Line
 from ..records import work
 from ..records.types import EXECUTE, Use
+from ..verdicts.curve_tail import LEAST_RISE
 from ..verdicts.growth import Verdict
 from .grow import GrowRequest, GrowthAnswer, longest, order_of, work_order
 
@@ -37,13 +38,9 @@ def check(request: GrowRequest) -> None:
 def explained(request: GrowRequest, answer: GrowthAnswer, progress: Progress) -> GrowthAnswer:
     """The answer with the two looks, and what they tell among its remarks. Raises what explain.growth.why raises."""
     verdict = answer.verdict
-    if verdict.word not in ("grows", "bounded"):
-        return replace(answer, remarks=(*answer.remarks, f"--why: it is {verdict.word}, so there is no rise to look into"))
-    warmup, runs = max(verdict.warmup, 1), max(verdict.tail, 1)
-    if verdict.word == "grows" and (each := _each(verdict, answer)) > 0:
-        runs = min(runs, max(_LEAST_UNITS, math.ceil(_ENOUGH_BYTES / each)))
-    elif verdict.word == "bounded":  # what rose before it stopped
-        warmup, runs = 1, max(verdict.warmup - 1, 1)
+    if (none := _no_rise(verdict)) is not None:
+        return replace(answer, remarks=(*answer.remarks, f"--why: {none}, so there is no rise to look into"))
+    warmup, runs = _looks_after(verdict, answer)
     if request.command is not None:
         looked = _of_program(request, answer, (warmup, warmup + runs), progress)
         return replace(answer, why=looked, remarks=(*answer.remarks, *_said((*looked.sentences, *looked.remarks))))
@@ -54,6 +51,27 @@ def explained(request: GrowRequest, answer: GrowthAnswer, progress: Progress) ->
     traced = order.runtime.name.endswith(".py") and order.place.beside  # tracemalloc's answer is a file
     lines = two_looks.lines(order, progress, _LINES) if traced else ()
     return replace(answer, why=looked, remarks=(*answer.remarks, *_said((*looked.sentences, *_lines(lines), *looked.remarks))))
+
+
+def _no_rise(verdict: Verdict) -> str | None:
+    """Why there is nothing to look into, None where something rose."""
+    if verdict.word == "undecided" and not verdict.tail:
+        return f"it is undecided, because {verdict.reason}"
+    if verdict.word == "undecided" and verdict.rise_bytes < LEAST_RISE:
+        return f"it is undecided, and memory rose by {format_bytes(verdict.rise_bytes)} only"
+    return "it is steady" if verdict.word == "steady" else None
+
+
+def _looks_after(verdict: Verdict, answer: GrowthAnswer) -> tuple[int, int]:
+    """After how many units the first look is taken, and after how many more the second: what rose came between them."""
+    if verdict.word == "bounded":
+        return 1, max(verdict.warmup - 1, 1)
+    if verdict.word == "undecided":
+        return 1, max(verdict.warmup + verdict.tail - 1, 1)
+    runs, each = max(verdict.tail, 1), _each(verdict, answer)
+    if each > 0:
+        runs = min(runs, max(_LEAST_UNITS, math.ceil(_ENOUGH_BYTES / each)))
+    return max(verdict.warmup, 1), runs
 
 
 def _each(verdict: Verdict, answer: GrowthAnswer) -> float:

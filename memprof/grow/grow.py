@@ -2,7 +2,8 @@
 
 Each process follows its memory after each unit (runners/repeated.py). The processes of a round do the same, at other addresses. A round is
 decided by memprof.verdicts.growth. A verdict that needs a longer run gets a round four times as long, as far as the budget goes. Growth is confirmed
-by such a round too, if there is time and memory for it: the saw-tooth of a garbage collector looks like growth until its first tooth ends.
+by such a round too, if there is time and memory for it: the saw-tooth of a garbage collector looks like growth until its first tooth ends. With a
+budget in units it is followed to the end of the budget: a cache looks like growth until it is full.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from ..subjects.order import Order
 from ..subjects.suite import MS, Suite
 from ..verdicts import growth
 from ..verdicts.growth_limits import RELOAD
+from ..verdicts.growth_outlook import CacheBound, Outlook, outlook
 
 _FIRST, _FIRST_CYCLES, _FACTOR = 2000, 50, 4
 _MOST_SHAPES = 64
@@ -37,12 +39,13 @@ _BUDGET_NS = 300 * 1000 * MS
 _ENDLESS = (1 << 31) - 1  # units of a run that ends by time
 _REPORT_NS = 60 * 1000 * MS
 _LOADING_NS = 600 * 1000 * MS  # beside the work, at most
+_PATIENCE = 4  # times as long as a longer round should take
 _SHARE_OF_MEMORY = 0.25  # of what is free, for a round that grows as expected
 
 
 @dataclass(frozen=True)
 class Budget:
-    """At most so many units a process and so much time in all; None for no such limit."""
+    """At most so many units a process and so much time in all; None for no such limit. With neither it is five minutes."""
 
     units: int | None = None
     time_ns: int | None = None
@@ -79,8 +82,9 @@ class GrowRequest:
 @dataclass(frozen=True)
 class GrowthAnswer:
     """The answer: the verdict on the last round, with what each of its processes did. resident: the resident set before the first unit and after the
-    last, by process. shapes: how many were varied. interrupted: by Ctrl-C or SIGTERM, after a whole round. runs: those of the last round. why:
-    the two looks of --why, if they were taken. who: the call sites of --who, if they were recorded."""
+    last, by process. would_change: what more work could overturn the verdict. shapes: how many were varied. interrupted: by Ctrl-C or SIGTERM,
+    after a whole round. runs: those of the last round. why: the two looks of --why, if they were taken. who: the call sites of --who, if they were
+    recorded."""
 
     model: str
     runtime: str
@@ -88,6 +92,7 @@ class GrowthAnswer:
     settings: str
     verdict: growth.Verdict
     resident: tuple[tuple[int, int], ...]
+    would_change: Outlook | None = None
     shapes: int = 0
     threads: int | None = None
     remarks: tuple[str, ...] = ()
@@ -123,9 +128,7 @@ class _Grower:
         request, job = self._request, self._order.job
         if job.assumed:
             self._progress.say(f"{job.model.name}: {inputs.remark(job.assumed, Path(job.model.path))}")
-        units = _FIRST_CYCLES if request.cycles else _FIRST
-        if request.budget.units is not None:
-            units = min(units, request.budget.units)
+        units = self._within_budget(_FIRST_CYCLES if request.cycles else _FIRST)
         if request.soak_ns is not None:
             units = request.budget.units or _ENDLESS
         answer: GrowthAnswer | None = None
@@ -209,6 +212,7 @@ class _Grower:
         verdict = growth.judge(series)
         if not all(map(self._went_well, runs)):
             verdict = _of_one(verdict)
+        rise_bytes = max(0, min(each.rss[-1] - each.rss[0] for each in series))
         job, about = runs[0].job, next((run.about for run in runs if run.about), None)
         if any(curve.swap[-1] != curve.swap[0] for curve in curves):
             self._remark("Pages were swapped out or in meanwhile: resident and swapped pages are judged together.")
@@ -219,34 +223,60 @@ class _Grower:
             in_a_line(job.knobs),
             verdict,
             tuple((each.rss[0], each.rss[-1]) for each in series),
+            outlook(verdict, rise_bytes, _cache_bounds(self._order), longer=self._lengthens),
             len(self._request.varied),
             job.threads,
             runs=tuple(runs),
         )
 
+    @property
+    def _lengthens(self) -> bool:
+        """Whether a round can be made longer."""
+        return self._request.soak_ns is None and (self._request.command is None or self._request.sized)
+
     def _goes_on(self, answer: GrowthAnswer, before: GrowthAnswer | None) -> bool:
         """Whether a longer round is wanted: to decide, or to confirm growth that was seen once."""
-        if self._request.soak_ns is not None or (self._request.command is not None and not self._request.sized):
+        if not self._lengthens:
             return False
         if answer.verdict.word == "undecided":
             return True
-        return answer.verdict.word == "grows" and (before is None or before.verdict.word != "grows")
+        confirmed = before is not None and before.verdict.word == "grows"
+        return answer.verdict.word == "grows" and (not confirmed or self._request.budget.units is not None)
 
     def _next(self, done: int, spent_ns: int, answer: GrowthAnswer) -> int:
         """How many units the next round has, 0 for no more round."""
-        budget, left_ns = self._request.budget, self._end_ns - time.monotonic_ns()
-        units = min(_FACTOR * done, int(done * left_ns / max(spent_ns, 1)))
-        if budget.units is not None:
-            units = min(units, budget.units)
+        budget, now_ns = self._request.budget, time.monotonic_ns()
+        units = self._within_budget(_FACTOR * done)
+        if budget.units is not None and budget.time_ns is None:  # as long as they take, but not for ever
+            self._end_ns = max(self._end_ns, now_ns + _PATIENCE * spent_ns * units // max(done, 1))
+        units = min(units, int(done * (self._end_ns - now_ns) / max(spent_ns, 1)))
         if answer.verdict.word == "grows":
-            _, available = self._order.place.busy()
-            per_unit = answer.verdict.slope * answer.verdict.tail / max(done, 1)
-            units = min(units, int(_SHARE_OF_MEMORY * available / max(per_unit, 1)))
+            units = min(units, int(self._free_bytes() / max(answer.verdict.slope * answer.verdict.tail / max(done, 1), 1)))
         return units if units >= 2 * done else 0
+
+    def _within_budget(self, units: int) -> int:
+        """So many units, or the whole budget where the rest would be no round that tells more."""
+        most = self._request.budget.units
+        return units if most is None or most >= 2 * units else most
+
+    def _free_bytes(self) -> float:
+        """How much memory a round that grows may take."""
+        _, available = self._order.place.busy()
+        return _SHARE_OF_MEMORY * available
 
     def _remark(self, text: str) -> None:
         if text not in self._remarks:
             self._remarks.append(text)
+
+
+def _cache_bounds(order: Order) -> tuple[CacheBound, ...]:
+    """The settings of the order's runtime that bound a cache, with their values; a cache that is off, or whose bound is unknown, has none."""
+    bounds = []
+    for knob in order.runtime.knobs:
+        value = int(order.job.knobs.get(knob.name, knob.default) or 0) if knob.bounds is not None else 0
+        if knob.bounds is not None and value:
+            bounds.append(CacheBound(knob.name, value, knob.bounds))
+    return tuple(bounds)
 
 
 def _of_one(verdict: growth.Verdict) -> growth.Verdict:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -48,7 +48,7 @@ class Knob:
     """One setting of a runtime: its values, and when it acts (build, env or load). env says which variables carry it.
 
     tries: if the values are a type, those that a search tries. needs: the value that another knob must have, by its name, where this one does
-    not have its default.
+    not have its default. bounds: what its value counts where that is the most that a cache holds, None where it bounds none.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Knob:
     env: str | Mapping[str, Mapping[str, str]] | None = None
     tries: tuple[str, ...] = ()
     needs: Mapping[str, str] = field(default_factory=dict)
+    bounds: Literal["bytes", "entries"] | None = None
 
     def check(self, text: str) -> str:
         """The value in the form that the runtime's side reads: sizes as plain bytes, paths absolute.

@@ -5,6 +5,9 @@ The slope is the median of the slopes of all pairs of points (Theil 1950, Sen 19
 slopes, but comes down again), and if its second half is no slower than its first (a cache that fills up is). Memory that comes in few large steps,
 as from a pool that doubles, rises if it does so in each of the last doublings of the work, at one rate.
 
+A tail that reached its last new height long ago has stopped: what a leak adds would have set others since. That tells the bound of a cache, which
+fills evenly and then keeps its size. It takes heights at even distances before: those of a pool that doubles are further apart each time.
+
 A tail that comes down to the same level in three of its quarters, the last among them, is flat however it moves above: what a leak holds is never
 given back, and would lie under all of it.
 """
@@ -32,6 +35,11 @@ _DOUBLINGS, _UNEVEN = 4, 2.2
 _LEAST_ROWS = 100  # of a tail whose least values are compared
 _QUARTERS, _AGREEING = 4, 3  # so many of them come down to one level
 _LEVEL = 1 / 8  # how far apart that is, as a share of what a flat tail may rise by
+_HEIGHT = 0.03  # of the whole rise, from one new height to the next
+_LEAST_HEIGHTS = 6  # of a rise that is more than a few steps
+_PAUSE, _LEAST_PAUSE = 3.0, 1 / 8  # since the last height: times the longest before it, and as a share of the tail
+_BOUND_PAUSE = 6.0  # as _PAUSE, for a bound: a pool that becomes four times as large has pauses four times as long
+BOUND_SHARE = 0.6  # of the work, within which a bound must be reached: then it held for long enough
 
 
 class Tail:
@@ -56,8 +64,12 @@ class Tail:
     @property
     def flat(self) -> bool:
         """It has one level, and no rise that matters can hide in its scatter."""
-        allowed = max(LEAST_RISE, _LEAST_SLOPE * self.length, self.floor)
-        return not self.rises and ((self.rise <= allowed and self.high * self.length <= 4 * allowed) or self.comes_down)
+        return not self.rises and ((self.rise <= self._allowed and self.high * self.length <= 4 * self._allowed) or self.comes_down)
+
+    @property
+    def _allowed(self) -> float:
+        """By how much a flat tail may rise, in bytes."""
+        return max(LEAST_RISE, _LEAST_SLOPE * self.length, self.floor)
 
     @cached_property
     def comes_down(self) -> bool:
@@ -104,6 +116,7 @@ class Tail:
             and all(int((np.diff(part) > 0).sum()) >= _LEAST_STEPS for part in np.array_split(self.y, 2))
             and all(low > 0 for _, low, _ in self.halves)
             and not self.slows
+            and not self.stopped
             and not self.comes_down
         )
 
@@ -121,12 +134,67 @@ class Tail:
         return first > 0 and second < _SLOWER * first and second_high < first_low
 
     @property
+    def stopped(self) -> bool:
+        """It rose evenly, and has risen no more for a while."""
+        heights = _heights(self.x, self.y, self.floor)
+        pause = float(self.x[-1]) - heights[-1]
+        return pause > _LEAST_PAUSE * self.length and pause > _PAUSE * _longest_pause(heights)
+
+    @cached_property
+    def bound_at(self) -> float | None:
+        """How much was done when it had risen evenly to a height that it never left upwards since, None if it has no such bound.
+
+        Rows above it for a moment would seem to be one: so the highest rows of all quarters since must be as high.
+        """
+        parts = [part for part in np.array_split(np.arange(len(self.size)), _POINTS) if len(part)]
+        heights = _heights(
+            np.array([self.done[part[-1]] for part in parts]), np.array([self.size[part].max() for part in parts]), self.floor
+        )
+        pause = float(self.done[-1]) - heights[-1]
+        if heights[-1] - self.begin > BOUND_SHARE * self.length or pause <= _BOUND_PAUSE * _longest_pause(heights):
+            return None
+        return float(heights[-1])
+
+    @cached_property
+    def most_of_bound(self) -> float:
+        """The most that a tail may grow by each unit whose highest rows keep their height."""
+        return (max(self.peaks) - min(self.peaks) + self.floor) / (self.length * (_QUARTERS - 1) / _QUARTERS)
+
+    @cached_property
+    def peaks(self) -> list[float]:
+        """The highest of the rows of each quarter."""
+        return [float(part.max()) for part in np.array_split(self.size, _QUARTERS)]
+
+    @property
+    def keeps_height(self) -> bool:
+        """Its highest rows lie no further apart than a flat tail may rise."""
+        return max(self.peaks) - min(self.peaks) <= self._allowed
+
+    @property
     def reason(self) -> str:
+        if self.stopped:
+            return "it rose evenly and then stopped, but too late to be sure"
         if self.halves[0][0] > 0 and self.halves[1][0] > 0 and self.low > 0:
             return "it still rises, but more and more slowly" if self.slows else "it rises and comes down again"
         if self.low <= self.step and self.high * self.length > LEAST_RISE:
             return "its memory moves too much to tell a slow rise"
         return "it rose late, in few steps"
+
+
+def _heights(done: NDArray[Any], size: NDArray[Any], floor: float) -> list[float]:
+    """How much was done when each new height was reached: one above all before by more than a step that is small beside the rise."""
+    step = max(floor, _HEIGHT * float(size.max() - size[0]))
+    highest, heights = float(size[0]), [float(done[0])]
+    for after, height in zip(done.tolist(), size.tolist(), strict=True):
+        if height > highest + step:
+            highest = height
+            heights.append(after)
+    return heights
+
+
+def _longest_pause(heights: list[float]) -> float:
+    """From one new height to the next; endless where they are so few that nothing is even."""
+    return max(after - before for before, after in pairwise(heights)) if len(heights) >= _LEAST_HEIGHTS else math.inf
 
 
 def points_of(done: NDArray[Any], size: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -1,7 +1,8 @@
 """Does memory rise with use: a verdict on curves of memory by units of work, of several processes that did the same.
 
-The curve of a process has a warm-up, whose end is found and not assumed, and a tail (see `tails`). A tail that keeps its level is flat. Where no
-tail is flat and none rises, or where processes do not agree, the verdict is undecided.
+The curve of a process has a warm-up, whose end is found and not assumed, and a tail (see `curve_tail`). A tail that keeps its level is flat. Where no
+tail is flat and none rises, or where processes do not agree, the verdict is undecided. A cache that fills evenly is a long warm-up: its end may lie
+as late as beyond the middle of the run.
 
 Kendall's test alone would call each warm-up a trend. A line through all points would do the same.
 
@@ -29,6 +30,7 @@ LEAST_UNITS = 32  # of the unit that counts the rows
 _GRID = 1000  # points of a curve by time
 _STARTS = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4)  # of the tail, as shares of the run; a longer warm-up needs a longer run
 _ALIKE = 2.0  # rates of processes that agree
+_NEARLY = 0.01  # of a bound: who is so near to it has reached it
 _TOLD_APART = 0.7  # the scatter about one unit's line over that about another's
 
 
@@ -226,9 +228,12 @@ def _judged(process: Series, unit: str) -> Growth:
     for share in _STARTS:  # a tail takes milliseconds to look at, and mostly one of the first decides
         tails.append(tail := Tail(done, size, share * total, floor))
         if tail.flat:
-            return _flat(unit, done, size, tail, floor)
+            return _bounded(unit, done, size, tails[0], floor) or _flat(unit, done, size, tail, floor)
         if tail.rises:
             return _grows(process, unit, tail)
+    bound = _bounded(unit, done, size, tails[0], floor)
+    if bound is not None:
+        return bound
     rate = by_doublings(done, size, floor)
     if rate is not None:
         return _grows(process, unit, tails[0], rate)
@@ -256,6 +261,20 @@ def _flat(unit: str, done: NDArray[Any], size: NDArray[Any], tail: Tail, floor: 
     word: Word = "bounded" if rise > max(LEAST_RISE, 4 * scatter) else "steady"
     facts: dict[str, Any] = {"slope": 0.0, "low": min(tail.low, 0.0), "high": tail.most, "tail": int(done[-1]) - warmup}
     return Growth(word, unit, **facts, warmup=warmup, rise_bytes=max(rise, 0))
+
+
+def _bounded(unit: str, done: NDArray[Any], size: NDArray[Any], whole: Tail, floor: float) -> Growth | None:
+    """What filled evenly until its bound, None if it is no such thing. What is emptied and fills again is as large as at its fullest."""
+    if whole.bound_at is None:
+        return None
+    tail = Tail(done, size, whole.bound_at, floor)
+    if not tail.keeps_height:
+        return None
+    rise = float(np.median(tail.peaks)) - float(size[0])
+    reached = int(np.argmax(size - size[0] >= rise - max(4 * floor, _NEARLY * rise)))
+    warmup = int(done[reached])
+    facts: dict[str, Any] = {"low": 0.0, "high": tail.most_of_bound, "tail": int(done[-1]) - warmup}
+    return Growth("bounded", unit, **facts, warmup=warmup, rise_bytes=round(rise))
 
 
 def _grows(process: Series, unit: str, tail: Tail, rate: float | None = None) -> Growth:

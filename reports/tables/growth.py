@@ -12,6 +12,7 @@ from memprof.grow.grow import GrowthAnswer
 from memprof.records.metrics import BYTES
 from memprof.records.types import Run
 from memprof.verdicts.growth import Growth, Where
+from memprof.verdicts.growth_outlook import CacheBound, Outlook
 
 from . import grid
 from .grid import Say, Section, Table
@@ -52,7 +53,8 @@ def sentence(grown: GrowthAnswer, say: Say) -> str:
     more = [say(grown.settings)] if grown.settings else []
     more += [counted(grown.threads, "thread")] if grown.threads else []
     more += [counted(grown.shapes, "shape")] if grown.shapes else []
-    return f"{', '.join([who, *more])}: {words(grown.verdict)}"
+    outlook = f" {prospect(grown.verdict, grown.would_change)}" if grown.would_change is not None else ""
+    return f"{', '.join([who, *more])}: {words(grown.verdict)}{outlook}".rstrip()
 
 
 def words(growth: Growth) -> str:
@@ -74,6 +76,27 @@ def words(growth: Growth) -> str:
         return f"steady. {most}"
     first = f"in the first {counted(growth.warmup, growth.unit)}" if growth.warmup > 1 else f"in the first {growth.unit}"
     return f"bounded. {format_bytes(growth.rise_bytes)} {first}, then {most}"
+
+
+def prospect(growth: Growth, outlook: Outlook) -> str:
+    """What is not ruled out, what would tell, and where growth would stop; empty where the verdict alone says it."""
+    unit, bound = _unit_of_rows(growth), outlook.bound
+    if growth.word == "bounded" and bound is not None:
+        return f"This is where {bound.knob} bounds a cache: at {_amount(bound)}."
+    sentences = []
+    if growth.word == "grows" and outlook.needed and outlook.shown:
+        done = f"{counted(outlook.units, unit)} ({format_bytes(outlook.rise_bytes)})"
+        longer = outlook.option or f"a run of {counted(outlook.needed, unit)}"
+        sentences.append(f"A cache that is not full after {done} is not ruled out: {longer} would show a bound within {outlook.shown:,}.")
+    if growth.word in ("grows", "undecided") and bound is not None:
+        after = f", after about {counted(outlook.bound_units or 0, unit)}" if bound.counts == "bytes" else ""
+        sentences.append(f"If it is the cache that {bound.knob} bounds, it stops at {_amount(bound)}{after}.")
+    sentences += [f"It is not the cache of {each.knob} alone, which is bounded at {_amount(each)}." for each in outlook.passed]
+    return " ".join(sentences)
+
+
+def _amount(bound: CacheBound) -> str:
+    return format_bytes(bound.value) if bound.counts == "bytes" else f"{bound.value:,} entries"
 
 
 def each_of(unit: str) -> str:

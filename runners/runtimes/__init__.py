@@ -76,13 +76,17 @@ class Knob:
         to the variables it sets.
     tries: for a knob whose values are a type, the values that a search for the best tries.
     needs: the value that another knob must have, by its name, where this one does not have its default.
+    bounds: "bytes" or "entries" for a knob that says how many of them a cache holds at most, 0 for no cache: `memprof grow` then says where
+        growth stops.
     """
 
-    def __init__(self, name, values, default, acts, meaning, env=None, tries=(), needs=None):
+    def __init__(self, name, values, default, acts, meaning, env=None, tries=(), needs=None, bounds=None):
         if acts not in ("build", "env", "load"):
             raise ValueError(f"{name}: a knob acts at build, env or load, not {acts}")
         self.name, self.values, self.default, self.acts, self.meaning, self.env = name, values, default, acts, meaning, env
-        self.tries, self.needs = tries, needs or {}
+        if bounds not in (None, "bytes", "entries") or (bounds and values not in ("int", "bytes")):
+            raise ValueError(f"{name}: a knob of a number or a size bounds a cache in bytes or entries, not in {bounds}")
+        self.tries, self.needs, self.bounds = tries, needs or {}, bounds
 
     def describe(self):
         """The knob as plain data, for the process that reads and checks the user's words."""
@@ -95,6 +99,7 @@ class Knob:
             "env": self.env,
             "tries": list(self.tries),
             "needs": self.needs,
+            "bounds": self.bounds,
         }
 
     def value(self, text):

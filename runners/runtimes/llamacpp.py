@@ -36,7 +36,14 @@ class Runtime:
         Knob("mmap", ON_OFF, "on", "load", "map the weights instead of reading them"),
         Knob("mlock", ON_OFF, "off", "load", "lock the weights in memory, so that none of them is read again"),
         Knob("engine", ("direct", "server"), "direct", "load", "llama.cpp's functions, or its server, whose MODEL_LOAD holds PREPARE"),
-        Knob("prompt_cache", "bytes", "0", "load", "engine=server: keep as much of earlier prompts' KV cache beside the context"),
+        Knob(
+            "prompt_cache",
+            "bytes",
+            "0",
+            "load",
+            "engine=server: keep as much of earlier prompts' KV cache beside the context",
+            bounds="bytes",
+        ),
         Knob("prompt", "int", _PROMPT, "load", "tokens of each request's prompt"),
         Knob("generate", "int", _GENERATE, "load", "tokens generated for each request"),
     )

@@ -112,6 +112,46 @@ def test_grow_report_refused_before_measuring(memprof, name, sentence):
     assert sentence in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+KEEPER = """
+from runtimes import Knob
+
+class Runtime:
+    formats = (".json",)
+    version = "1"
+    default_threads = 1
+    knobs = (Knob("keep", "bytes", "0", "load", "bytes of earlier results that are kept", bounds="bytes"),)
+    kept = []
+
+    def load(self, model, options):
+        self.most = options.knobs["keep"] >> 16
+
+    def prepare(self): ...
+
+    def execute(self):
+        if len(self.kept) < self.most:
+            self.kept.append(bytearray(1 << 16))
+"""
+
+
+@pytest.mark.parametrize(
+    ("keep", "word", "sentence"),
+    [
+        ("8MiB", "bounded", "This is where keep bounds a cache: at 8.0 MiB."),
+        ("1GiB", "grows", "If it is the cache that keep bounds, it stops at 1.00 GiB, after about 16,"),
+    ],
+)
+def test_grow_names_bound_of_cache(memprof, tmp_path, keep, word, sentence):
+    (tmp_path / "user.py").write_text(KEEPER)
+    (tmp_path / "m.json").write_text("{}")
+
+    done = memprof("grow", "m.json", "-r", "./user.py", "--set", f"keep={keep}", "--budget", "400", "--json")
+
+    grown = json.loads(done.stdout)
+    assert (grown["verdict"]["word"], grown["would_change"]["bound"]["knob"]) == (word, "keep"), done.stderr
+    assert sentence in grown["sentence"]
+    assert grown["would_change"]["to"] == (["grows"] if word == "bounded" else ["bounded"])
+
+
 def test_grow_names_refused_shape(memprof, tmp_path):
     (tmp_path / "user.py").write_text(USER)
     (tmp_path / "m.json").write_text("{}")
@@ -300,11 +340,11 @@ KEEPS_ON = """
 PRINTS_ON = KEEPS_ON.replace('memprof_begin("EXECUTE");', "").replace("memprof_iteration();", "").replace("memprof_end();", "")
 
 
-def grew(unit: str, phase: str) -> grow.GrowthAnswer:
+def grew(unit: str, phase: str, verdict: Verdict | None = None) -> grow.GrowthAnswer:
     """An answer of `memprof grow`: processes that grew by 64 KiB with each of 400 units."""
     done = list(range(401))
     work = replace(sample_runs.worked(done, [65536 * step for step in done], phase), units=(unit,))
-    verdict = Verdict("grows", unit, slope=65536.0, tail=400)
+    verdict = verdict or Verdict("grows", unit, slope=65536.0, tail=400)
     return grow.GrowthAnswer("m", "r", "", "", verdict, (), runs=(replace(sample_runs.run(), work=(work,)),))
 
 
@@ -324,6 +364,44 @@ def test_grow_why_looks_twice(body, unit, phase, nothing_left):
     assert units[0] >= 1 and units[1] >= 257  # 16 MiB more
     assert f"MiB from {answer.why.first} to {answer.why.last}: " in answer.remarks[0]
     assert answer.why.grown_bytes > MIB  # it may have done some of the work before it stood still
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        Verdict("undecided", "iteration", tail=200, rise_bytes=200 * 65536, reason="it rose late, in few steps"),
+        Verdict("bounded", "iteration", warmup=200, rise_bytes=200 * 65536, tail=200),
+    ],
+    ids=["undecided", "bounded"],
+)
+def test_grow_why_looks_into_rise_that_ended(verdict, nothing_left):
+    request = GrowRequest(suites.program(f"{program(KEEPS_ON)} {{runs}}"))
+
+    answer = cause.explained(request, grew("iteration", "EXECUTE", verdict), Silent())
+
+    assert answer.why is not None and answer.why.cause == "in use by the program"
+    assert int(answer.why.last.removeprefix("iteration ")) >= 200
+    assert "in use by the program" in answer.remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "sentence"),
+    [
+        (
+            Verdict("undecided", "iteration", reason="1 of 3 processes were measured"),
+            "--why: it is undecided, because 1 of 3 processes were measured, so there is no rise to look into",
+        ),
+        (Verdict("steady", "iteration", tail=400), "--why: it is steady, so there is no rise to look into"),
+        (
+            Verdict("undecided", "iteration", tail=400),
+            "--why: it is undecided, and memory rose by 0 B only, so there is no rise to look into",
+        ),
+    ],
+)
+def test_grow_why_without_rise(verdict, sentence):
+    request = GrowRequest(suites.program(f"{program(KEEPS_ON)} {{runs}}"))
+
+    assert cause.explained(request, grew("iteration", "EXECUTE", verdict), Silent()).remarks == (sentence,)
 
 
 def test_grow_why_program_ended_too_early(nothing_left):

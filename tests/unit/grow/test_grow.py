@@ -99,8 +99,39 @@ def test_budget_of_units_leaves_undecided(tmp_path, monkeypatch):
 
     grown = answered(asked(tmp_path, budget=Budget(units=3000)))
 
-    assert (grown.verdict.word, simulated.rounds) == ("undecided", [2000])
-    assert "undecided after 2,000: it rose late, in few steps; 8,000 would decide it" in words(grown.verdict)
+    assert (grown.verdict.word, simulated.rounds) == ("undecided", [3000])
+    assert "undecided after 3,000: it rose late, in few steps; 12,000 would decide it" in words(grown.verdict)
+
+
+@pytest.mark.parametrize(
+    ("budget", "rounds", "word"),
+    [
+        (Budget(), [2000, 8000], "grows"),
+        (Budget(units=8000), [2000, 8000], "grows"),
+        (Budget(units=15_000), [2000, 15_000], "undecided"),
+        (Budget(units=20_000), [2000, 8000, 20_000], "bounded"),
+    ],
+)
+def test_budget_of_units_used_for_cache(tmp_path, monkeypatch, budget, rounds, word):
+    simulated = Simulated(lambda unit: min(unit, 10_000) * 4096, monkeypatch)
+
+    grown = answered(asked(tmp_path, budget=budget))
+
+    assert (grown.verdict.word, simulated.rounds) == (word, rounds)
+    if word == "bounded":
+        assert words(grown.verdict).startswith("bounded. 39.1 MiB in the first 9,9")
+        assert grown.verdict.warmup == pytest.approx(10_000, rel=0.02)
+
+
+def test_budget_of_units_outlasts_default_time(tmp_path, monkeypatch):
+    simulated = Simulated(lambda unit: min(unit, 10_000) * 4096, monkeypatch, seconds=90)
+
+    grown = answered(asked(tmp_path, budget=Budget(units=20_000)))
+    assert (grown.verdict.word, simulated.rounds) == ("bounded", [2000, 8000, 20_000])
+
+    simulated.rounds.clear()
+    grown = answered(asked(tmp_path, budget=Budget(units=20_000, time_ns=300 * 10**9)))
+    assert (grown.verdict.word, simulated.rounds) == ("grows", [2000])
 
 
 def test_slow_iterations_leave_undecided(tmp_path, monkeypatch):

@@ -63,6 +63,32 @@ def arenas(x: np.ndarray, random: np.random.Generator) -> Any:
     return flat(x, random) + (x + random.integers(200)) // 220 * 64 * MIB
 
 
+def fills(entries: int, size: int = 4096) -> Shape:
+    """A cache that takes an entry of each unit until it is full."""
+    return lambda x, random: flat(x, random) + np.minimum(x, entries) * size
+
+
+def fills_bytes(limit: int) -> Shape:
+    """A cache of entries of any size that drops the oldest ones beyond its limit."""
+
+    def size(x: np.ndarray, random: np.random.Generator) -> Any:
+        ends = np.cumsum(random.integers(1000, 60000, len(x)))
+        dropped = np.searchsorted(ends, ends - limit)
+        return flat(x, random) + ends - np.where(dropped > 0, ends[dropped - 1], 0)
+
+    return size
+
+
+def bursts(entries: int, share: float) -> Shape:
+    """A cache that drops a share of its entries at once when it is full."""
+
+    def size(x: np.ndarray, random: np.random.Generator) -> Any:
+        held = np.where(x <= entries, x, entries - entries * share + (x - entries) % (entries * share))
+        return flat(x, random) + held * random.choice([4096, 65536])
+
+    return size
+
+
 def processes(shape: Shape, units: int, seed: int, count: int = 3) -> list[Series]:
     random = np.random.default_rng(seed)
     x = np.arange(units + 1)
@@ -78,6 +104,65 @@ def test_bounded_shapes_do_not_grow(shape, seed):
     if shape in (flat, warm_up, fragmentation):
         assert verdict.word == ("steady" if shape is flat else "bounded") or verdict.rise_bytes < MIB
         assert verdict.high * verdict.tail < 2 * MIB
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("shape", "units", "reached", "size"),
+    [
+        (fills(3000), 8000, 3000, 3000 * 4096),
+        (fills(10_000), 18_000, 10_000, 10_000 * 4096),
+        (fills(10_000, 65536), 20_000, 10_000, 10_000 * 65536),
+        (fills_bytes(64 * MIB), 6000, 2200, 64 * MIB),
+        (bursts(3000, 0.1), 8000, 3000, None),
+        (bursts(3000, 0.5), 20_000, 3000, None),
+        (bursts(3000, 0.9), 20_000, 3000, None),
+    ],
+)
+def test_full_cache_bounded(shape, units, reached, size, seed):
+    verdict = judge(processes(shape, units, seed))
+
+    assert verdict.word == "bounded", verdict.reason
+    assert verdict.warmup == pytest.approx(reached, rel=0.06)
+    assert size is None or verdict.rise_bytes == pytest.approx(size, rel=0.03)
+    assert verdict.high * verdict.tail < 2 * MIB
+
+
+@pytest.mark.parametrize(
+    ("units", "word"), [(8000, "grows"), (10_500, "grows"), (12_000, "undecided"), (14_000, "undecided"), (18_000, "bounded")]
+)
+def test_cache_bound_needs_longer_run(units, word):
+    verdict = judge(processes(fills(10_000), units, 1))
+
+    assert verdict.word == word
+    assert verdict.reason == ("it rose evenly and then stopped, but too late to be sure" if word == "undecided" else None)
+
+
+def slows_at(unit: int, size: float, beside: Shape) -> Shape:
+    """What fills, and then leaks."""
+    return lambda x, random: beside(x, random) + np.maximum(x - unit, 0) * size
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("beside", [fills(5000), fills_bytes(32 * MIB), bursts(3000, 0.5)])
+def test_leak_beside_full_cache_not_flat(beside, seed):
+    assert judge(processes(slows_at(3000, 512, beside), 12_000, seed)).word not in ("steady", "bounded")
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("times", [1.5, 2, 3, 4])
+def test_pool_of_multiples_not_bounded(times, seed):
+    def multiples(x: np.ndarray, random: np.random.Generator) -> Any:
+        return flat(x, random) + 64 * PAGE * times ** np.ceil(np.log((x + 1) / random.uniform(1, times)) / np.log(times))
+
+    assert judge(processes(multiples, 2000, seed)).word not in ("steady", "bounded")
+
+
+def test_leak_with_pause_not_flat():
+    x = np.arange(8001)
+    pause = np.where(x < 4000, x, np.maximum(x - 1500, 4000))
+
+    assert judge([Series({"iteration": x.tolist()}, (50 * MIB + pause * 4096).tolist())] * 3).word not in ("steady", "bounded")
 
 
 @pytest.mark.parametrize("seed", range(3))
