@@ -1,8 +1,8 @@
 """Which inputs of a model choose rows of a table, as the ids of words do of an embedding, and how many rows the table has.
 
 The graph of an .onnx, .tflite or .circle file, or of an nnpackage, is walked from its inputs: values that are only cast, moved or picked stay the
-input's own, values that are computed from it do not. Other formats have no tables here. Nothing is said of what happens inside a function or in the
-body of a TFLite operator. The message numbers are onnx.proto3's, the operators' numbers those of schema.fbs.
+input's own, values that are computed from it do not. Other formats have no tables here. What happens inside a function or in the
+body of a TFLite operator is not looked at. The message numbers are onnx.proto3's, the operators' numbers those of schema.fbs.
 """
 
 from __future__ import annotations
@@ -48,6 +48,13 @@ class Indexing:
                 for name in (table.input, *self.names.get(table.input, ())):
                     rows[name].append(table.rows)
         return {name: min(counts) for name, counts in rows.items()}
+
+
+def remark(ranges: Mapping[str, int], path: Path) -> str:
+    """That the integers of these inputs were made, as a piece of a sentence; empty for none. ranges: `limits`, or a part of them. path: the model."""
+    own = {declared.name for declared in inputs.inputs(path)}
+    made = [f"{name} 0 to {rows - 1:,}" for name, rows in ranges.items() if not own or name in own]
+    return f"memprof made these integers: {', '.join(made)} (--inputs FILE.npz gives your own)" if made else ""
 
 
 def indexing(path: Path) -> Indexing:
@@ -104,7 +111,26 @@ _KEPT: Mapping[str, tuple[int, ...] | None] = {
     "Where": (1, 2),
     "SplitAlong": (1,),
 }
-_COMPUTED = frozenset(("Add", "Sub", "Mul", "Div", "Neg", "Pow", "Sum", "ReduceSum", "CumSum", "MatMul", "Gemm"))
+# Operators whose results do not grow with the numbers that they take.
+_APART = frozenset(
+    (
+        "Equal",
+        "Less",
+        "LessOrEqual",
+        "Greater",
+        "GreaterOrEqual",
+        "Not",
+        "And",
+        "Or",
+        "Xor",
+        "Shape",
+        "Size",
+        "ArgMax",
+        "ArgMin",
+        "TopK",
+        "NonZero",
+    )
+)
 _SAME_SHAPE = frozenset(("Identity", "Cast", "DequantizeLinear"))
 
 
@@ -135,10 +161,10 @@ class _Walk:
             kept = _KEPT[kind]
             taken = operands if kept is None else [operands[place] for place in kept if place < len(operands)]
             origins = {origin for name in taken for origin in self._from.get(name, ())}
-        elif kind in _COMPUTED:
-            origins = {(source, False) for name in operands for source, _ in self._from.get(name, ())}
-        else:
+        elif kind in _APART or kind in _LOOKUPS:
             return
+        else:
+            origins = {(source, False) for name in operands for source, _ in self._from.get(name, ())}
         if origins:
             self._from.update((result, frozenset(origins)) for result in operation.results if result)
 
@@ -254,14 +280,6 @@ def _attribute(data: mmap.mmap, attribute: Field) -> tuple[str, int, Field | Non
 # -- TFLite and circle, by ONNX's names for the same operators
 
 _TFLITE_NUMBERS: Mapping[str, tuple[int, ...]] = {
-    "Add": (0,),
-    "Sub": (41,),
-    "Mul": (18,),
-    "Div": (42, 90),
-    "Neg": (59,),
-    "Pow": (78,),
-    "ReduceSum": (74,),
-    "CumSum": (128,),
     "Cast": (53,),
     "Reshape": (22,),
     "Squeeze": (43,),
@@ -288,6 +306,17 @@ _TFLITE_NUMBERS: Mapping[str, tuple[int, ...]] = {
     "Abs": (101,),
     "Relu": (19,),
     "Mod": (95,),
+    "Equal": (71, 72),
+    "Less": (58, 63),
+    "Greater": (61, 62),
+    "Not": (87,),
+    "And": (86,),
+    "Or": (84,),
+    "Shape": (77,),
+    "ArgMax": (56,),
+    "ArgMin": (79,),
+    "TopK": (48,),
+    "NonZero": (109,),
     "DequantizeLinear": (6,),
     "Gather": (36,),
     "GatherND": (107,),
