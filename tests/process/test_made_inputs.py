@@ -14,6 +14,7 @@ import numpy
 import pytest
 from support.compiler import once_compiled
 
+from memprof.explain import indexed_rows
 from memprof.programs.runtimes import runners_path
 from memprof.records import store
 
@@ -118,6 +119,13 @@ def test_native_integers_as_in_python(made: ModuleType, dtype: str, rows: int | 
     assert done.stderr.decode() == made.remark(signature, None, ranges)
 
 
+def test_explain_counts_made_integers(made: ModuleType) -> None:
+    signature = [("x", (1,), "float32"), ("ids", (3, 1 << 16), "int64")]
+    array = made.make(signature, {}, None, {"ids": 30_522})["ids"]
+    assert numpy.array_equal(indexed_rows.made(30_522, array.size, 1), array.reshape(-1))
+    assert indexed_rows.made(5, 1 << 40, 0).size == 1 << 24
+
+
 # -- whole runs
 
 
@@ -170,6 +178,17 @@ def test_embedding_pages_resident(memprof, tmp_path: Path) -> None:
         assert execute is not None and prepare is not None
         held.append((execute.file_end_bytes or 0) - (prepare.file_end_bytes or 0))
     assert held[0] - held[1] > 0.5 * size
+
+
+def test_explain_tells_untouched_rows(memprof, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    embedding(tmp_path)
+    done = memprof("explain", "net.onnx", "-r", "onnxruntime", "--runs", "1", "--warmup", "0", "--shape", "input_ids=1,1", "-o", "why.json")
+    assert done.returncode == 0, done.stderr
+    explained = json.loads((tmp_path / "why.json").read_text())
+    (told,) = (remark for remark in explained["remarks"] if "never touched" in remark)
+    assert told.endswith("of words (9.5 MiB, mapped) were never touched: input_ids indexed 1 of 50,000 rows")
+    assert not [finding for finding in explained["findings"] if finding["rule"] == "transformed"], "no kernel computed anything from it"
 
 
 def test_refused_integers_named(memprof, tmp_path: Path) -> None:
