@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from ..base.errors import InputError
 from ..base.units import format_bytes
 from ..models import inputs
-from ..models.indexed_tables import IndexedTable, indexing
+from ..models.index_walk import IndexedTable
+from ..models.indexed_tables import indexing
 from ..models.tensors import StoredTensor, tensors
 from ..records.types import COMMAND, Job
 from . import waterfall

@@ -1,53 +1,29 @@
 """Which inputs of a model choose rows of a table, as the ids of words do of an embedding, and how many rows the table has.
 
-The graph of an .onnx, .tflite or .circle file, or of an nnpackage, is walked from its inputs: values that are only cast, moved or picked stay the
-input's own, values that are computed from it do not. Other formats have no tables here. What happens inside a function or in the
-body of a TFLite operator is not looked at. The message numbers are onnx.proto3's, the operators' numbers those of schema.fbs.
+They are read from .onnx, .tflite and .circle files, OpenVINO's .xml and nnpackages, without any runtime. Other formats have no tables here. What
+happens inside a function, or in the body of an operator of TFLite or OpenVINO, is not looked at. The message numbers are those of onnx.proto3, the
+numbers of operators those of schema.fbs.
 """
 
 from __future__ import annotations
 
 import mmap
+import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..base.errors import InputError
 from ..base.files import mapped
-from . import MOST_DIMENSIONS, Torn, flatbuffer, inputs, protobuf, tflite_file
+from . import MOST_DIMENSIONS, Torn, companion_files, flatbuffer, inputs, protobuf, tflite_file
+from .index_walk import Indexing, Operation, Walk
 from .nnpackage import first_model
 from .protobuf import Field
 
-_MOST_ROWS = 1 << 31  # more than any table has, and little enough for the arithmetic of who makes the inputs
-
-
-@dataclass(frozen=True)
-class IndexedTable:
-    """A table, and an input whose values are numbers of its rows. tensor: the name of the stored weight."""
-
-    input: str
-    tensor: str
-    rows: int
-
-
-@dataclass(frozen=True)
-class Indexing:
-    """The tables that inputs index. unlimited: the inputs that index something of unknown size as well, or by values computed from them."""
-
-    tables: tuple[IndexedTable, ...] = ()
-    unlimited: frozenset[str] = frozenset()
-    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # more names of an input, in signatures
-
-    def limits(self) -> dict[str, int]:
-        """By the name of an input: its values must be below this, so that they are rows of each table that it indexes."""
-        rows: dict[str, list[int]] = defaultdict(list)
-        for table in self.tables:
-            if table.input not in self.unlimited:
-                for name in (table.input, *self.names.get(table.input, ())):
-                    rows[name].append(table.rows)
-        return {name: min(counts) for name, counts in rows.items()}
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
 
 def remark(ranges: Mapping[str, int], path: Path) -> str:
@@ -70,126 +46,13 @@ def indexing(path: Path) -> Indexing:
 def _indexing(path: Path, _size: int, _changed_ns: int) -> Indexing:
     if path.is_dir():
         path = first_model(path)
+    if path.suffix.lower() == ".xml":
+        return _openvino(path)
     reader = {".onnx": _onnx, ".tflite": _flatbuffer, ".circle": _flatbuffer}.get(path.suffix.lower())
     if reader is None:
         return Indexing()
     with mapped(path) as data:
         return reader(data, path)
-
-
-# -- the walk, which is the same for every format
-
-
-@dataclass(frozen=True)
-class _Operation:
-    """An operator: its name in ONNX, and the names of its operands and results. axis, batch: of a Gather and its like."""
-
-    kind: str
-    operands: Sequence[str]
-    results: Sequence[str]
-    axis: int = 0
-    batch: int = 0
-
-
-# For each operator that looks values up: which operand holds the indices, and which one the table.
-_LOOKUPS: Mapping[str, tuple[tuple[int, int], ...]] = {
-    **dict.fromkeys(("Gather", "GatherElements", "GatherND", "GatherBlockQuantized"), ((1, 0),)),
-    **dict.fromkeys(("ScatterElements", "ScatterND", "Scatter"), ((1, 0),)),
-    "EmbedLayerNormalization": ((0, 2), (1, 4), (8, 3)),
-    "QEmbedLayerNormalization": ((0, 2), (1, 4)),
-    "EmbeddingLookup": ((0, 1),),
-    "EmbeddingLookupSparse": ((0, 4),),
-    "ScatterNewND": ((0, 3),),  # TFLite's SCATTER_ND, whose target is no operand
-}
-_TUPLES = ("GatherND", "ScatterND")  # an index is a tuple of numbers, one a dimension
-# The operands whose elements are among the results as they are; None for all.
-_KEPT: Mapping[str, tuple[int, ...] | None] = {
-    **dict.fromkeys(("Identity", "Cast", "CastLike", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand", "Tile"), (0,)),
-    **dict.fromkeys(("Slice", "Split", "Gather", "GatherElements", "GatherND", "Pad", "Clip", "ReduceMax", "ReduceMin", "Reverse"), (0,)),
-    **dict.fromkeys(("Floor", "Ceil", "Round", "Abs", "Relu", "Mod", "Dropout", "Unpack"), (0,)),
-    **dict.fromkeys(("Concat", "Max", "Min", "Pack"), None),
-    "Where": (1, 2),
-    "SplitAlong": (1,),
-}
-# Operators whose results do not grow with the numbers that they take.
-_APART = frozenset(
-    (
-        "Equal",
-        "Less",
-        "LessOrEqual",
-        "Greater",
-        "GreaterOrEqual",
-        "Not",
-        "And",
-        "Or",
-        "Xor",
-        "Shape",
-        "Size",
-        "ArgMax",
-        "ArgMin",
-        "TopK",
-        "NonZero",
-    )
-)
-_SAME_SHAPE = frozenset(("Identity", "Cast", "DequantizeLinear"))
-
-
-class _Walk:
-    """What each value comes from: inputs, with whether its elements are the input's own, or a stored tensor, with its shape."""
-
-    def __init__(self, names: Iterable[str], stored: Iterable[tuple[str, str, tuple[int, ...]]], widths: Mapping[str, int]) -> None:
-        """names: of inputs. stored: the name of a value, of its tensor, and its shape. widths: the last size of inputs, as far as it is known."""
-        self._from: dict[str, frozenset[tuple[str, bool]]] = {name: frozenset([(name, True)]) for name in names}
-        self._stored = {value: (tensor, shape) for value, tensor, shape in stored}
-        self._widths = widths
-        self._tables: dict[IndexedTable, None] = {}
-        self._unlimited: set[str] = set()
-
-    def store(self, value: str, shape: tuple[int, ...]) -> None:
-        """A constant that an operator brings along."""
-        self._stored[value] = (value, shape)
-
-    def follow(self, operation: _Operation) -> None:
-        """An operator behind all whose results it takes."""
-        operands, kind = operation.operands, operation.kind
-        for indices, table in _LOOKUPS.get(kind, ()):
-            if indices < len(operands):
-                self._look_up(operation, operands[indices], operands[table] if table < len(operands) else "")
-        if kind in _SAME_SHAPE and operands and operands[0] in self._stored:
-            self._stored.update((result, self._stored[operands[0]]) for result in operation.results)
-        if kind in _KEPT:
-            kept = _KEPT[kind]
-            taken = operands if kept is None else [operands[place] for place in kept if place < len(operands)]
-            origins = {origin for name in taken for origin in self._from.get(name, ())}
-        elif kind in _APART or kind in _LOOKUPS:
-            return
-        else:
-            origins = {(source, False) for name in operands for source, _ in self._from.get(name, ())}
-        if origins:
-            self._from.update((result, frozenset(origins)) for result in operation.results if result)
-
-    def _look_up(self, operation: _Operation, indices: str, table: str) -> None:
-        tensor, shape = self._stored.get(table, ("", None))
-        rows = self._rows(operation, indices, shape) if shape is not None else None
-        for source, own in self._from.get(indices, ()):
-            if own and rows is not None:
-                self._tables[IndexedTable(source, tensor, rows)] = None
-            else:
-                self._unlimited.add(source)
-
-    def _rows(self, operation: _Operation, indices: str, shape: tuple[int, ...]) -> int | None:
-        """How many values an index may have; None where that cannot be told."""
-        if operation.kind in _TUPLES:
-            # Each number of a tuple has a limit of its own, and which is which gets lost on the way: the least serves for all.
-            width = self._widths.get(indices, len(shape) - operation.batch)
-            sizes = shape[operation.batch : operation.batch + width]
-        else:
-            sizes = shape[operation.axis :][:1] if -len(shape) <= operation.axis < len(shape) else ()
-        rows = min(sizes, default=0)
-        return rows if 0 < rows <= _MOST_ROWS else None
-
-    def found(self, names: Mapping[str, tuple[str, ...]]) -> Indexing:
-        return Indexing(tuple(self._tables), frozenset(self._unlimited), names)
 
 
 def _widths(path: Path) -> dict[str, int]:
@@ -206,7 +69,7 @@ _AXES = ("axis", "gather_axis")
 def _onnx(data: mmap.mmap, path: Path) -> Indexing:
     graphs = list(protobuf.parts(data, protobuf.root(data), (7,)))
     stored = [(name, name, shape) for graph in graphs for name, shape in _initializers(data, graph)]
-    walk = _Walk(inputs.names(path), stored, _widths(path))
+    walk = Walk(inputs.names(path), stored, _widths(path))
     for graph in graphs:
         _follow_graph(data, graph, walk, 0)
     return walk.found({})
@@ -235,7 +98,7 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-def _follow_graph(data: mmap.mmap, graph: Field, walk: _Walk, depth: int) -> None:
+def _follow_graph(data: mmap.mmap, graph: Field, walk: Walk, depth: int) -> None:
     """Follow the nodes in the file's order, which is the order in which they can run, and graphs inside them, which see the values around them."""
     if depth > protobuf.DEEPEST:
         raise Torn
@@ -257,7 +120,7 @@ def _follow_graph(data: mmap.mmap, graph: Field, walk: _Walk, depth: int) -> Non
         if kind == "Constant" and constant is not None and words[2]:
             walk.store(words[2][0], _tensor(data, constant)[1])
         axis = next((numbers[name] for name in _AXES if name in numbers), 0)
-        walk.follow(_Operation(kind, words[1], words[2], axis, numbers.get("batch_dims", 0)))
+        walk.follow(Operation(kind, words[1], words[2], axis, numbers.get("batch_dims", 0)))
         for body in inner:
             _follow_graph(data, body, walk, depth + 1)
 
@@ -344,7 +207,7 @@ def _flatbuffer(data: mmap.mmap, path: Path) -> Indexing:
         if buffers[flat.scalar(table, tflite_file.TENSOR_BUFFER, "<I")]
     ]
     widths = _widths(path)
-    walk = _Walk(map(str, given), stored, {str(number): widths[names[number]] for number in given if names[number] in widths})
+    walk = Walk(map(str, given), stored, {str(number): widths[names[number]] for number in given if names[number] in widths})
     codes = [_code(flat, table) for table in flat.tables(model, tflite_file.MODEL_CODES)]
     for table in flat.tables(graph, tflite_file.GRAPH_OPERATORS):
         kind = _TFLITE_KINDS.get(codes[flat.scalar(table, tflite_file.OPERATOR_CODE, "<I")], "")
@@ -353,10 +216,8 @@ def _flatbuffer(data: mmap.mmap, path: Path) -> Indexing:
         results = [str(number) for number in flat.integers(table, tflite_file.OPERATOR_OUTPUTS)]
         axis = flat.scalar(options, _GATHER_AXIS, "<i") if options else 0
         batch = flat.scalar(options, _GATHER_BATCH, "<i") if options else 0
-        walk.follow(_Operation(kind, operands, results, axis, batch))
-    found = walk.found(_signature_names(flat, names))
-    tables = tuple(IndexedTable(names[int(table.input)], table.tensor, table.rows) for table in found.tables)
-    return Indexing(tables, frozenset(names[int(number)] for number in found.unlimited), found.names)
+        walk.follow(Operation(kind, operands, results, axis, batch))
+    return walk.found(_signature_names(flat, names)).called({str(number): names[number] for number in given})
 
 
 def _code(flat: flatbuffer.Flat, table: int) -> int:
@@ -374,3 +235,92 @@ def _signature_names(flat: flatbuffer.Flat, names: Sequence[str]) -> dict[str, t
             if alias != name and alias not in more[name]:
                 more[name].append(alias)
     return {name: tuple(aliases) for name, aliases in more.items()}
+
+
+# -- OpenVINO: <layer id="" name="" type=""><data axis=""/><output><port id="" names=""/></output></layer>, and
+#   <edge from-layer="" from-port="" to-layer="" to-port=""/>; layers stand in the order in which they can run
+
+_OPENVINO_KINDS: Mapping[str, str] = {
+    "Convert": "Cast",
+    "Broadcast": "Expand",
+    "StridedSlice": "Slice",
+    "VariadicSplit": "Split",
+    "Clamp": "Clip",
+    "Ceiling": "Ceil",
+    "ReLU": "Relu",
+    "FloorMod": "Mod",
+    "Select": "Where",
+    "Maximum": "Max",
+    "Minimum": "Min",
+    "Multiply": "Mul",
+    "Subtract": "Sub",
+    "NotEqual": "Equal",
+    "LessEqual": "Less",
+    "GreaterEqual": "Greater",
+    "LogicalNot": "Not",
+    "LogicalAnd": "And",
+    "LogicalOr": "Or",
+    "LogicalXor": "Xor",
+    "ShapeOf": "Shape",
+    "ScatterElementsUpdate": "ScatterElements",
+    "ScatterNDUpdate": "ScatterND",
+    "ScatterUpdate": "Scatter",
+    "EmbeddingBagOffsetsSum": "EmbeddingBag",
+    "EmbeddingBagPackedSum": "EmbeddingBag",
+    "EmbeddingBagOffsets": "EmbeddingBag",
+    "EmbeddingBagPacked": "EmbeddingBag",
+    "EmbeddingSegmentsSum": "EmbeddingBag",
+}
+_AXIS_OPERANDS = {"Gather": 2, "Scatter": 3}
+_AXIS_BYTES = (4, 8)
+
+
+def _openvino(path: Path) -> Indexing:
+    root = inputs.openvino_root(path)
+    makers = {
+        (edge.get("to-layer"), edge.get("to-port")): f"{edge.get('from-layer')}.{edge.get('from-port')}" for edge in root.iter("edge")
+    }
+    layers = [(layer, _ports(layer, "output")) for layer in root.iter("layer")]
+    given = {results[0]: layer.get("name") or "" for layer, results in layers if layer.get("type") == "Parameter" and results}
+    constants = {results[0]: layer for layer, results in layers if layer.get("type") == "Const" and results}
+    stored = [(value, layer.get("name") or "", _shape(layer)) for value, layer in constants.items()]
+    widths = _widths(path)
+    walk = Walk(given, stored, {value: widths[name] for value, name in given.items() if name in widths})
+    for layer, results in layers:
+        data = layer.find("data")
+        words = data.attrib if data is not None else {}
+        kind = layer.get("type") or ""
+        kind = _OPENVINO_KINDS.get(kind, kind)
+        operands = [makers.get((layer.get("id"), port.get("id")), "") for port in layer.iterfind("input/port")]
+        place = _AXIS_OPERANDS.get(kind, len(operands))
+        axis = _axis(path, constants.get(operands[place])) if place < len(operands) else int(words.get("axis", 0))
+        walk.follow(Operation(kind, operands, results, axis, int(words.get("batch_dims", 0))))
+    return walk.found({layer.get("name") or "": _port_names(layer) for layer, _ in layers if layer.get("type") == "Parameter"}).called(
+        given
+    )
+
+
+def _ports(layer: Element, side: str) -> list[str]:
+    return [f"{layer.get('id')}.{port.get('id')}" for port in layer.iterfind(f"{side}/port")]
+
+
+def _port_names(layer: Element) -> tuple[str, ...]:
+    """The names by which the runtime knows what a layer makes."""
+    names = ",".join(port.get("names") or "" for port in layer.iterfind("output/port")).split(",")
+    return tuple(name for name in dict.fromkeys(names) if name and name != layer.get("name"))
+
+
+def _shape(constant: Element) -> tuple[int, ...]:
+    data = constant.find("data")
+    return tuple(int(size) for size in (data.get("shape") or "").split(",") if size.strip()) if data is not None else ()
+
+
+def _axis(path: Path, constant: Element | None) -> int | None:
+    """The number in a constant; None where there is no such number."""
+    data = constant.find("data") if constant is not None else None
+    size = int(data.get("size") or 0) if data is not None else 0
+    if data is None or size not in _AXIS_BYTES:
+        return None
+    with companion_files.inside(path, companion_files.place(path).with_suffix(".bin")).open("rb") as file:
+        file.seek(int(data.get("offset") or 0), os.SEEK_SET)
+        return int.from_bytes(file.read(size), "little", signed=True)

@@ -10,6 +10,7 @@ import numpy
 import pytest
 
 from memprof.models import indexed_tables
+from memprof.models.index_walk import IndexedTable, Indexing
 
 onnx = pytest.importorskip("onnx")
 helper: Any = onnx.helper
@@ -91,13 +92,13 @@ def test_bert_inputs_apart(tmp_path: Path) -> None:
     path = written(tmp_path, nodes, stored, ("input_ids", "attention_mask", "token_type_ids", "position_ids"))
     found = indexed_tables.indexing(path)
     assert found.limits() == {"input_ids": 30522, "token_type_ids": 2, "position_ids": 512}
-    assert indexed_tables.IndexedTable("input_ids", "words", 30522) in found.tables and not found.unlimited
+    assert IndexedTable("input_ids", "words", 30522) in found.tables and not found.unlimited
 
 
 def test_table_told_without_limit(tmp_path: Path) -> None:
     nodes = [DIRECT, node("Add", "ids one", "next"), node("Gather", "words next", "out")]
     found = indexed_tables.indexing(written(tmp_path, nodes, [WORDS, number("one", 1)]))
-    assert found.tables == (indexed_tables.IndexedTable("ids", "words", 50),) and found.unlimited == {"ids"}
+    assert found.tables == (IndexedTable("ids", "words", 50),) and found.unlimited == {"ids"}
 
 
 def test_onnx_inner_graph_sees_outer_values(tmp_path: Path) -> None:
@@ -110,10 +111,10 @@ def test_onnx_inner_graph_sees_outer_values(tmp_path: Path) -> None:
 
 def test_old_onnx_lists_weights_among_inputs(tmp_path: Path) -> None:
     path = written(tmp_path, [node("Gather", "words places", "out")], [WORDS, number("places", [0, 1])], ("ids", "places"))
-    assert indexed_tables.indexing(path) == indexed_tables.Indexing()
+    assert indexed_tables.indexing(path) == Indexing()
 
 
-@pytest.mark.parametrize("ending", [".onnx", ".tflite", ".circle", ".gguf", ".pt2"])
+@pytest.mark.parametrize("ending", [".onnx", ".tflite", ".circle", ".xml", ".gguf", ".pt2"])
 def test_damaged_file_has_no_tables(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"net{ending}"
     whole = written(tmp_path, [DIRECT], [WORDS]).read_bytes()
@@ -189,3 +190,73 @@ def test_tflite_signature_name_too(tmp_path: Path) -> None:
     builder.Finish(model.Pack(builder), b"TFL3")
     path.write_bytes(bytes(builder.Output()))
     assert indexed_tables.indexing(path).limits() == {"serving_ids:0": 50, "ids": 50}
+
+
+# -- OpenVINO
+
+
+def layer(number: int, kind: str, name: str, data: str = "", inputs: int = 0, names: str = "") -> str:
+    ports = "".join(f'<port id="{place}"/>' for place in range(inputs))
+    made = f'<output><port id="{inputs}" names="{names or name}"/></output>'
+    return f'<layer id="{number}" name="{name}" type="{kind}"><data {data}/><input>{ports}</input>{made}</layer>'
+
+
+def edge(source: str, target: str) -> str:
+    (maker, port), (reader, place) = source.split("."), target.split(".")
+    return f'<edge from-layer="{maker}" from-port="{port}" to-layer="{reader}" to-port="{place}"/>'
+
+
+IDS = layer(0, "Parameter", "ids", 'shape="1,?" element_type="i64"', names="ids,other")
+TABLE = layer(1, "Const", "words", 'shape="50, 4" element_type="u8" offset="8" size="200"')
+AXIS = layer(2, "Const", "axis", 'shape="" element_type="i64" offset="0" size="8"')
+INTO = [edge("1.0", "9.0"), edge("2.0", "9.2")]
+
+
+@pytest.mark.parametrize(
+    ("layers", "edges", "axis", "limit"),
+    [
+        ([layer(9, "Gather", "out", inputs=3)], [*INTO, edge("0.0", "9.1")], 0, 50),
+        ([layer(9, "Gather", "out", inputs=3)], [*INTO, edge("0.0", "9.1")], -1, 4),
+        ([layer(9, "Gather", "out", inputs=3)], [edge("1.0", "9.0"), edge("0.0", "9.2"), edge("0.0", "9.1")], 0, None),
+        ([layer(9, "GatherElements", "out", 'axis="1"', 2)], [edge("1.0", "9.0"), edge("0.0", "9.1")], 0, 4),
+        ([layer(9, "EmbeddingBagPackedSum", "out", inputs=2)], [edge("1.0", "9.0"), edge("0.0", "9.1")], 0, 50),
+        (
+            [layer(3, "Convert", "int", inputs=1), layer(9, "Gather", "out", inputs=3)],
+            [*INTO, edge("0.0", "3.0"), edge("3.1", "9.1")],
+            0,
+            50,
+        ),
+        (
+            [layer(3, "Add", "next", inputs=2), layer(9, "Gather", "out", inputs=3)],
+            [*INTO, edge("0.0", "3.0"), edge("0.0", "3.1"), edge("3.2", "9.1")],
+            0,
+            None,
+        ),
+        (
+            [
+                layer(3, "Convert", "wide", inputs=1),
+                layer(4, "Const", "scale", 'shape="50,1" element_type="f32" offset="8" size="200"'),
+                layer(5, "Multiply", "real", inputs=2),
+                layer(9, "Gather", "out", inputs=3),
+            ],
+            [edge("1.0", "3.0"), edge("3.1", "5.0"), edge("4.0", "5.1"), edge("5.2", "9.0"), edge("2.0", "9.2"), edge("0.0", "9.1")],
+            0,
+            50,
+        ),
+    ],
+)
+def test_openvino_limits(tmp_path: Path, layers: list[str], edges: list[str], axis: int, limit: int | None) -> None:
+    (tmp_path / "net.bin").write_bytes(axis.to_bytes(8, "little", signed=True) + bytes(200))
+    path = tmp_path / "net.xml"
+    path.write_text(f"<net><layers>{''.join((IDS, TABLE, AXIS, *layers))}</layers><edges>{''.join(edges)}</edges></net>")
+    found = indexed_tables.indexing(path)
+    assert found.limits() == ({"ids": limit, "other": limit} if limit is not None else {})
+    if limit is not None:
+        assert found.tables == (IndexedTable("ids", "words", limit),)
+
+
+def test_openvino_without_weights_has_no_tables(tmp_path: Path) -> None:
+    path = tmp_path / "net.xml"
+    gather, edges = layer(9, "Gather", "out", inputs=3), [*INTO, edge("0.0", "9.1")]
+    path.write_text(f"<net><layers>{IDS}{TABLE}{AXIS}{gather}</layers><edges>{''.join(edges)}</edges></net>")
+    assert indexed_tables.indexing(path).limits() == {}
