@@ -3,9 +3,9 @@
 The contract:
 
     run              one line of JSON on standard input, the job: {"runtime", "model", "threads", "warmup", "runs", "knobs", "shapes",
-                     "inputs", "outputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (memprof_marks.py). Exit code 0 when the
-                     job is done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done. "use": see
-                     repeated.py; it takes the place of "warmup" and "runs". "sessions": how many sessions there are (see sessions.py).
+                     "inputs", "ranges", "outputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (memprof_marks.py). Exit code
+                     0 when the job is done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done.
+                     "use": see repeated.py; it takes the place of "warmup" and "runs". "sessions": how many sessions there are (see sessions.py).
                      "release": end with a phase RELEASE, in which the runtime is deleted. "traced": the file for what tracing.py writes.
                      "teardown": leave as any program does, for a profiler that writes its file only then.
     build            the same line with "folder": converts the model and writes {"path": ...} or {"error": ...} to FOLDER/built.json, the
@@ -141,7 +141,10 @@ class Running:
         say_about(self._marks, self._runtime)  # again: some runtimes have their notes only now
         steps = steps_of(self._runtime, self._job)
         self.phase = next((step[0] for step in steps if step[1]), steps[-1][0])
-        give_inputs(self._runtime, self._options)
+        made = give_inputs(self._runtime, self._options)
+        if made:
+            self._notes.append(made)
+            say_about(self._marks, self._runtime, *self._notes)
         if use:
             self._repeat(use)
             return
@@ -280,13 +283,16 @@ def end(marks, runtime, times_ns=()):
 
 
 def give_inputs(runtime, options):
-    """Make the runtime's inputs and hand them over, if it has a signature."""
+    """Make the runtime's inputs and hand them over, if it has a signature. What was made is said in a sentence, empty for no integers."""
     if hasattr(runtime, "signature"):
         import inputs
 
-        runtime.set_inputs(inputs.make(runtime.signature(), options.shapes, options.inputs))
-    elif options.unread() and type(runtime).__module__.startswith("runtimes."):
+        signature = runtime.signature()
+        runtime.set_inputs(inputs.make(signature, options.shapes, options.inputs, options.ranges))
+        return inputs.remark(signature, options.inputs, options.ranges)
+    if options.unread() and type(runtime).__module__.startswith("runtimes."):
         raise Refused("this runtime makes its own inputs: --shape and --inputs have no effect on it")
+    return ""
 
 
 def save_outputs(runtime, path):

@@ -8,14 +8,16 @@ import os
 from runtimes import Refused
 
 _BLOCK = 1 << 16
+_WIDE = ("int32", "int64", "uint32", "uint64")
 
 
-def make(signature, shapes, path):
+def make(signature, shapes, path, ranges=None):
     """Arrays by input name.
 
     signature: (name, shape, dtype name) triples, a dimension None where unknown. shapes: by input name, replaces the model's own. path: an
-    .npz file whose arrays are taken by name, or None; inputs that it lacks are made. Unknown dimensions are 1, integers and booleans 0.
-    Raises Refused if a name is not an input of the model.
+    .npz file whose arrays are taken by name, or None; inputs that it lacks are made. ranges: by input name, how many rows the graph indexes by it:
+    its integers, or its floats as whole numbers, are spread over 0 to one less. Unknown dimensions are 1, other integers and booleans 0. Raises
+    Refused if a name is not an input of the model.
     """
     import numpy
 
@@ -24,10 +26,31 @@ def make(signature, shapes, path):
     for name in list(shapes) + list(given):
         if name not in names:
             raise Refused("the model has no input %r; it has %s" % (name, ", ".join(names) or "none"))
+    limits = {name: _rows(numpy, dtype, (ranges or {}).get(name)) for name, _, dtype in signature}
     return {
-        name: given[name] if name in given else _filled(numpy, shapes.get(name, shape), dtype, seed)
+        name: given[name] if name in given else _filled(numpy, shapes.get(name, shape), dtype, seed, limits[name])
         for seed, (name, shape, dtype) in enumerate(signature)
     }
+
+
+def remark(signature, path, ranges):
+    """What the whole numbers in made inputs are, in a sentence; empty if there are none. Small integers that no table has are content, such as an
+    image's, and get no word."""
+    import numpy
+
+    given = ()
+    if path:
+        with numpy.load(path) as file:
+            given = file.files
+    words = []
+    for name, _, dtype in signature:
+        rows = _rows(numpy, dtype, ranges.get(name))
+        if name not in given and rows is not None:
+            numbers = format(rows - 1, ","), format(ranges[name], ",")
+            words.append("%s is integers from 0 to %s, as the graph indexes %s rows by it" % (name, *numbers))
+        elif name not in given and dtype in _WIDE:
+            words.append("%s is all 0" % name)
+    return "made inputs: " + "; ".join(words) if words else ""
 
 
 def arrays(path):
@@ -55,16 +78,25 @@ def save(path, arrays):
     numpy.savez(path, **{str(index): numpy.asarray(array) for index, array in enumerate(arrays)})
 
 
-def _filled(numpy, shape, dtype, seed):
+def _rows(numpy, dtype, rows):
+    """How many of the rows numbers of a type can tell apart: all but those of small integers and floats. None for no numbers of rows."""
+    kind = numpy.dtype(dtype if dtype != "str" else object)
+    if rows is None or kind.kind not in "iuf":
+        return None
+    return min(rows, 1 << numpy.finfo(kind).nmant if kind.kind == "f" else int(numpy.iinfo(kind).max) + 1)
+
+
+def _filled(numpy, shape, dtype, seed, rows):
     shape = tuple(1 if size is None else size for size in shape)
     if dtype == "str":
         return numpy.full(shape, "", dtype=object)
     array = numpy.zeros(shape, dtype=dtype)
-    if array.dtype.kind == "f":
+    if array.dtype.kind == "f" or rows is not None:
         flat = array.reshape(-1)
         # A Weyl sequence in blocks: uniform in [0, 1), without a temporary as large as the input.
         for start in range(0, flat.size, _BLOCK):
             count = min(_BLOCK, flat.size - start)
             steps = numpy.arange(start + 1, start + 1 + count, dtype=numpy.uint64) * numpy.uint64(2654435769)
-            flat[start : start + count] = ((steps + numpy.uint64(seed * 97)) & numpy.uint64(0xFFFFFF)) / 16777216.0
+            steps = (steps + numpy.uint64(seed * 97)) & numpy.uint64(0xFFFFFF)
+            flat[start : start + count] = steps / 16777216.0 if rows is None else steps * numpy.uint64(rows) >> numpy.uint64(24)
     return array

@@ -45,7 +45,7 @@ def feeds_of(runtime, options, use):
     feeds = []
     for shapes in use["shapes"]:
         name = "; ".join("%s=%s" % (name, ",".join(map(str, shape))) for name, shape in shapes.items())
-        feeds.append((name, inputs.make(signature, dict(options.shapes, **shapes), options.inputs)))
+        feeds.append((name, inputs.make(signature, dict(options.shapes, **shapes), options.inputs, options.ranges)))
     return feeds
 
 

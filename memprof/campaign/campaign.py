@@ -15,11 +15,11 @@ from typing import Any
 from ..base.errors import InputError
 from ..base.leftovers import end_leftovers, new_token
 from ..base.units import format_bytes
-from ..models import inputs
+from ..models import indexed_tables, inputs
 from ..places import remote_groups
 from ..places.place import HERE, MachineState, Place
 from ..records import failures, store
-from ..records.types import MODEL_LOAD, RELEASE, STARTUP, Conditions, Job, Run
+from ..records.types import EXECUTE, MODEL_LOAD, RELEASE, STARTUP, WARMUP, Conditions, Job, Run
 from ..subjects.order import Order
 from ..subjects.orders import offset
 from .conversion import converted
@@ -130,7 +130,8 @@ def _hints(run: Run) -> tuple[str, ...]:
         return ()
     reason = failures.reason(run)
     shapes = inputs.remark(run.job.assumed, Path(run.job.model.path)) if run.outcome.phase not in (STARTUP, MODEL_LOAD, RELEASE) else ""
-    return tuple(hint for hint in (f"it printed: {reason}" if reason else "", shapes) if hint)
+    fed = indexed_tables.remark(run.job.ranges, Path(run.job.model.path)) if run.outcome.phase in (WARMUP, EXECUTE) else ""
+    return tuple(hint for hint in (f"it printed: {reason}" if reason else "", shapes, fed) if hint)
 
 
 def surroundings(total_model_bytes: int, place: Place = HERE) -> list[str]:

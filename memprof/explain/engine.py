@@ -25,7 +25,8 @@ from ..models.tensors import Unparsed, tensors
 from ..records import store
 from ..records.types import COMMAND, EXECUTE, RUN, STARTUP, Job, Run
 from ..subjects.order import Order
-from . import activations, findings, remote, small_weights, snippets, waterfall
+from . import activations, findings, indexed_rows, remote, small_weights, snippets, waterfall
+from .indexed_rows import TableUse
 from .records import SCHEMA, Explanation, Measured, Phase, TensorCopies
 from .remote import Looker
 from .rule_inputs import Facts
@@ -74,7 +75,9 @@ def explain(order: Order, progress: Progress, keep: Keep) -> Explanation:
         accounts = [waterfall.account(look, base or waterfall.unlooked(look), index, files, tiny, mapped=True) for look in looks]
     else:
         accounts = [waterfall.account(look, None if look is base else base, index, files, tiny) for look in looks]
-    explanation = _explanation(order, plain, held, index, accounts, remarks)
+    read = indexed_rows.partly_read(plain.job, looks[-1], files) if looks else ()
+    remarks += [use.sentence for use in read]
+    explanation = _explanation(order, plain, held, index, accounts, remarks, _unread(read, index, accounts))
     for warning in explanation.warnings:
         progress.say(f"{order.job.model.name}: warning: {warning}")
     return explanation
@@ -216,7 +219,20 @@ def _trips(plain: Run) -> dict[str, int]:
     return trips
 
 
-def _explanation(order: Order, plain: Run, held: Run, index: Index | None, accounts: Sequence[Account], remarks: list[str]) -> Explanation:
+def _unread(read: Sequence[TableUse], index: Index | None, accounts: Sequence[Account]) -> int:
+    """The bytes of the tables that were read in so small parts that no copy of them is found."""
+    names = {use.stored.name for use in read}
+    weights = index.weights if index is not None else ()
+    return sum(
+        weight.tensor.bytes
+        for number, weight in enumerate(weights)
+        if not weight.why_not and weight.tensor.name in names and number not in accounts[-1].copies
+    )
+
+
+def _explanation(
+    order: Order, plain: Run, held: Run, index: Index | None, accounts: Sequence[Account], remarks: list[str], unread_bytes: int
+) -> Explanation:
     job, is_program = plain.job, order.command is not None
     phases = tuple(account.phase for account in accounts)
     shapes = _shapes(job)
@@ -230,6 +246,7 @@ def _explanation(order: Order, plain: Run, held: Run, index: Index | None, accou
         iterations=_iterations(plain),
         ran=len(execute.times_ns) if (execute := plain.mark(EXECUTE)) is not None else 0,
         threads=job.threads,
+        unread_bytes=unread_bytes,
         shapes=", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in (shapes or {}).items()),
     )
     return Explanation(

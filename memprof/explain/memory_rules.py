@@ -78,7 +78,8 @@ def arena_too_large(facts: Facts) -> Iterator[Finding]:
 def transformed(facts: Facts) -> Iterator[Finding]:
     """Weights of which no copy is left in any order once the model has run: kernels hold values that were computed from them."""
     look = facts.steady
-    if look is None or (look.unplaced_bytes or 0) < facts.least:
+    size = (look.unplaced_bytes or 0) - facts.unread_bytes if look is not None else 0
+    if look is None or size < facts.least:
         return
     proposals = (
         *facts.propose("keep the weights of 3x3 convolutions as they are", winograd="off"),
@@ -88,7 +89,7 @@ def transformed(facts: Facts) -> Iterator[Finding]:
         f"{at(look)} no copy of {counted(look.unplaced_tensors, 'tensor')} is found in any order",
         "kernels may hold values computed from them: Winograd's algorithm makes 1.8 to 7.1 bytes of each of a 3x3 kernel's",
     )
-    yield Finding("transformed", "weights of which no copy is found", look.unplaced_bytes or 0, look.name, evidence, proposals)
+    yield Finding("transformed", "weights of which no copy is found", size, look.name, evidence, proposals)
 
 
 def scratch(facts: Facts) -> Iterator[Finding]:

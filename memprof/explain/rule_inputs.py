@@ -22,7 +22,8 @@ class Facts:
 
     knobs: those in force, defaults included. plan_bytes: the bytes that activations need at the shapes that ran, see activations; shapes: these
     shapes, in words. iterations: RSS in bytes at the end of each iteration of EXECUTE, none if they are too short to be polled one by one;
-    ran: how many there were. threads: None where the runtime chooses.
+    ran: how many there were. threads: None where the runtime chooses. unread_bytes: the size of mapped tables of which too few rows were read to find
+    a copy of them.
     """
 
     runtime: Runtime
@@ -33,6 +34,7 @@ class Facts:
     iterations: Sequence[int]
     threads: int | None = None
     shapes: str = ""
+    unread_bytes: int = 0
     ran: int = 0
 
     @property

@@ -13,11 +13,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..base.errors import InputError
 from ..base.files import mapped
 from . import MOST_DIMENSIONS, Torn, flatbuffer, protobuf, tflite_file
 from .nnpackage import first_model
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
 _MOST_XML = 64 << 20
 _MOST_WORDS = 4  # in a hint
@@ -193,17 +197,21 @@ def _flatbuffer_names(path: Path) -> Iterator[str]:
 # -- OpenVINO: <layer name="x" type="Parameter"><data shape="?,3,224,224"/>; `?` and ranges such as 1..8 are open
 
 
-def _openvino(path: Path) -> Iterator[Input]:
+def openvino_root(path: Path) -> Element:
+    """The root of OpenVINO's .xml file. Raises ValueError where it is damaged or too large to be one."""
     if path.stat().st_size > _MOST_XML:
-        return
+        raise ValueError(f"more than {_MOST_XML} bytes")
     from xml.etree import ElementTree  # here, because few models are XML
 
     try:
-        layers = [layer for _, layer in ElementTree.iterparse(path)]
+        return ElementTree.parse(path).getroot()
     except ElementTree.ParseError as error:
         raise ValueError(str(error)) from None
-    for layer in layers:
-        if layer.tag == "layer" and layer.get("type") == "Parameter":
+
+
+def _openvino(path: Path) -> Iterator[Input]:
+    for layer in openvino_root(path).iter("layer"):
+        if layer.get("type") == "Parameter":
             data = layer.find("data")
             shape = (data.get("shape") or "") if data is not None else ""
             if "..." not in shape:

@@ -19,7 +19,7 @@ from ..base.units import counted, format_bytes
 #       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
 #       no_swap; Mark.units, Run.work and Job.use (memory by units of work); Run.attempt (of a fleet); Job.sessions, processes, release, drive,
 #       at and planned_bytes; Mark.refaults and first_token_ns; Run.search (of `memprof scale`);
-#       Outcome.cut; Charged.with_swap_peak_bytes; Job.version and side, which older files have in the variant's name
+#       Outcome.cut; Job.ranges; Charged.with_swap_peak_bytes; Job.version and side, which older files have in the variant's name
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, RELEASE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"
@@ -98,6 +98,7 @@ class Job:
     inputs: str | None = None  # the file of inputs
     given: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the shapes of the arrays in it
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # shapes that nobody gave, each open dimension as 1
+    ranges: Mapping[str, int] = field(default_factory=dict)  # of inputs that are made: the rows that the graph indexes by them
     built: str | None = None  # the path of the file that is loaded in place of the model, if a knob converts it
 
     # A program that is measured, and no runtime.
@@ -440,7 +441,9 @@ class Outcome:
     rss_last_bytes: int | None = None  # its resident set when it was last seen
     # Whether the kernel killed it for want of memory, None if it killed a process meanwhile and does not say which.
     out_of_memory: bool | None = False
-    hints: tuple[str, ...] = ()  # other possible reasons, each a piece of a sentence: what it printed, shapes that were assumed
+    hints: tuple[
+        str, ...
+    ] = ()  # other possible reasons, each a piece of a sentence: what it printed, shapes that were assumed, integers made
     # Why the recording of a run that is lost has no end: its recorder was ended, or the connection to it broke. Such a run says nothing of
     # its job.
     cut: Literal["recorder", "connection"] | None = None

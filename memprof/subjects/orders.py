@@ -12,6 +12,7 @@ from ..base.errors import InputError, UsageError, near_or_all
 from ..base.units import counted
 from ..models import check_extents, inputs
 from ..models.identity import identify
+from ..models.indexed_tables import indexing
 from ..places.recorder_bundle import recorder_command
 from ..programs import commands, native, runtimes
 from ..programs.runtimes import Runtime
@@ -230,6 +231,7 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, knobs
         shapes=shapes,
         inputs=_inputs(suite.inputs),
         assumed=_assumed(model, runtime, shapes, suite.inputs),
+        ranges={name: rows for name, rows in indexing(Path(model.path)).limits().items() if name not in given},
         release=bool(suite.release),
     )
     subject = replace(suite, models=(model.path,), runtimes=(), variants=(variant,), threads=(threads,) if threads else ())

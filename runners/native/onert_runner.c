@@ -16,6 +16,7 @@ struct nnfw_info {
 
 /* By nnfw's type number: float32, int32, quantized uint8, bool, uint8, int64, quantized int8, quantized int16. */
 static const size_t TYPE_BYTES[] = {4, 4, 1, 1, 1, 8, 1, 2};
+static const char TYPE_KINDS[] = "fiubuiii"; /* as runner_input takes them */
 #define TYPES ((int)(sizeof TYPE_BYTES / sizeof *TYPE_BYTES))
 
 static int (*run_session)(void *), (*close_session)(void *);
@@ -155,9 +156,10 @@ int main(int argc, char **argv) {
         if (info.type < 0 || info.type >= TYPES || info.rank > NNFW_MAX_RANK) runner_fail("refused", "input '%s' has a type that is not known here", names[index]);
         shape.rank = info.rank;
         for (size = 0; size < info.rank; ++size) shape.sizes[size] = info.dims[size];
-        arrays[index] = runner_input(names[index], (int)index, info.type == 0 ? 'f' : 'i', TYPE_BYTES[info.type], &shape);
+        arrays[index] = runner_input(names[index], (int)index, TYPE_KINDS[info.type], TYPE_BYTES[info.type], &shape);
         check(set_input(session, index, info.type, arrays[index], (size_t)runner_elements(&shape) * TYPE_BYTES[info.type]), "nnfw_set_input");
     }
+    runner_about_made(version ? version : "");
     runner_iterate(execute);
     runner_release(release);
     runner_done();

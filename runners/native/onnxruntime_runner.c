@@ -54,12 +54,12 @@ enum ort_place {
     ADD_RUN_CONFIG = 165      /* version 8 */
 };
 
-/* ONNXTensorElementDataType by number: bytes an element, and whether it is a float. */
+/* ONNXTensorElementDataType by number: bytes an element, and its kind as runner_input takes it. */
 static const struct {
     size_t bytes;
     char kind;
-} TYPES[] = {{0, 0},   {4, 'f'}, {1, 'i'}, {1, 'i'}, {2, 'i'}, {2, 'i'}, {4, 'i'}, {8, 'i'},
-             {0, 0},   {1, 'i'}, {2, 'f'}, {8, 'f'}, {4, 'i'}, {8, 'i'}};
+} TYPES[] = {{0, 0},   {4, 'f'}, {1, 'u'}, {1, 'i'}, {2, 'u'}, {2, 'i'}, {4, 'i'}, {8, 'i'},
+             {0, 0},   {1, 'b'}, {2, 'f'}, {8, 'f'}, {4, 'u'}, {8, 'u'}};
 
 static const void *const *api;
 static void *session, *options, *run_options, *memory, **inputs, **arrays, **outputs;
@@ -197,6 +197,7 @@ int main(int argc, char **argv) {
     for (index = 0; index < output_count; ++index) output_names[index] = name_of(OUTPUT_NAME, index, allocator);
     runner_check_names((char **)input_names, (int)input_count);
     give_inputs();
+    runner_about_made(base->get_version());
     runner_iterate(execute);
     runner_release(release);
     runner_done();

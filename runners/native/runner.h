@@ -7,6 +7,7 @@
  *     release=1                     end with a phase RELEASE
  *     set.KNOB=VALUE                a knob that acts when the model is loaded
  *     shape.INPUT=1,3,224,224       an input's shape in place of the model's own (an empty value is a scalar)
+ *     rows.INPUT=N                  how many rows the graph indexes by an input's values
  *     input.INPUT=PATH              an input's content, a .npy file; the others are made as runners/inputs.py makes them
  *
  * The runner opens LIBRARY, then loads, prepares, executes and releases MODEL with marks around each, as runners/__main__.py does in Python. Exit code 0
@@ -270,7 +271,7 @@ static void runner_check_names(char **names, int count) {
 }
 
 static uint16_t runner_half(float value) {
-    /* IEEE 754 binary16 of a number in [0, 1), rounded to nearest, ties to even. */
+    /* IEEE 754 binary16 of a number in [0, 1024), rounded to nearest, ties to even. */
     uint32_t bits, mantissa, shift, remainder, half;
     int exponent;
     memcpy(&bits, &value, sizeof bits);
@@ -306,22 +307,77 @@ static void runner_read_npy(const char *path, const char *name, void *data, size
     fclose(file);
 }
 
-/* An input's content: from its file, or as runners/inputs.py makes it. kind: 'f' for a float of `element` bytes, else zeros. */
+/* A number with commas between thousands. */
+static void runner_grouped(char *to, size_t size, int64_t value) {
+    if (value < 1000) {
+        snprintf(to, size, "%lld", (long long)value);
+    } else {
+        runner_grouped(to, size, value / 1000);
+        snprintf(to + strlen(to), size - strlen(to), ",%03lld", (long long)(value % 1000));
+    }
+}
+
+/* How many of the rows that the graph indexes by an input its numbers can tell apart; 0 for none. */
+static int64_t runner_rows(const char *name, char kind, size_t element) {
+    const char *text = runner_word("rows.", name);
+    int64_t rows = text != NULL ? strtoll(text, NULL, 10) : 0, most;
+    int bits = kind == 'f' ? (element == 2 ? 10 : element == 4 ? 23 : 52) : (int)(8 * element) - (kind == 'i');
+    if (kind == 'b' || rows <= 0) return 0;
+    most = bits < 62 ? (int64_t)1 << bits : rows;
+    return rows < most ? rows : most;
+}
+
+static char runner_made[RUNNER_TEXT];
+
+/* Note what the whole numbers of a made input are, as runners/inputs.py does. */
+static void runner_note_made(const char *name, char kind, size_t element, int64_t rows) {
+    char last[40], all[40];
+    size_t at = strlen(runner_made);
+    const char *before = at ? "; " : "made inputs: ";
+    if (rows > 0) {
+        runner_grouped(last, sizeof last, rows - 1);
+        runner_grouped(all, sizeof all, strtoll(runner_word("rows.", name), NULL, 10));
+        snprintf(runner_made + at, sizeof runner_made - at, "%s%s is integers from 0 to %s, as the graph indexes %s rows by it", before, name, last, all);
+    } else if ((kind == 'i' || kind == 'u') && element >= 4) {
+        snprintf(runner_made + at, sizeof runner_made - at, "%s%s is all 0", before, name);
+    }
+}
+
+/* Say what was made, once all inputs are there. */
+static void runner_about_made(const char *version) {
+    if (runner_made[0] == 0) return;
+    runner_note("%s", runner_made);
+    runner_about(version);
+}
+
+static void runner_element(unsigned char *to, char kind, size_t element, double value, uint64_t row) {
+    float single = (float)value;
+    uint16_t half = kind == 'f' && element == 2 ? runner_half(single) : 0;
+    if (kind != 'f')
+        memcpy(to, &row, element); /* the lowest bytes first, on all machines that these runtimes have wheels for */
+    else
+        memcpy(to, element == 8 ? (void *)&value : element == 4 ? (void *)&single : (void *)&half, element);
+}
+
+/* An input's content: from its file, or as runners/inputs.py makes it. kind: 'f' for a float of `element` bytes, 'i' and 'u' for integers, 'b' for a
+ * boolean. */
 static void *runner_input(const char *name, int seed, char kind, size_t element, const struct runner_shape *shape) {
-    int64_t count = runner_elements(shape), index;
+    int64_t count = runner_elements(shape), rows = runner_rows(name, kind, element), index;
     size_t bytes = (size_t)count * element;
     const char *path = runner_word("input.", name);
     unsigned char *data = calloc(bytes ? bytes : 1, 1);
     if (data == NULL) runner_fail("error", "no memory for input '%s'", name);
     if (path != NULL) {
         runner_read_npy(path, name, data, bytes, element);
-    } else if (kind == 'f') {
+        return data;
+    }
+    runner_note_made(name, kind, element, rows);
+    if (kind == 'f' || rows > 0) {
         for (index = 0; index < count; ++index) {
             uint64_t step = (uint64_t)(index + 1) * 2654435769u + (uint64_t)seed * 97u;
-            double value = (double)(step & 0xffffffu) / 16777216.0;
-            float single = (float)value;
-            uint16_t half = element == 2 ? runner_half(single) : 0;
-            memcpy(data + (size_t)index * element, element == 8 ? (void *)&value : element == 4 ? (void *)&single : (void *)&half, element);
+            uint64_t row = (step & 0xffffffu) * (uint64_t)rows >> 24;
+            double value = rows > 0 ? (double)row : (double)(step & 0xffffffu) / 16777216.0;
+            runner_element(data + (size_t)index * element, kind, element, value, row);
         }
     } else {
         memset(data, 0, bytes); /* touched, as numpy's zeros are by the copy that follows there */

@@ -132,6 +132,7 @@ COMMON_KNOBS = (
 class Options:
     """A job's settings for a runtime, with types: threads (int or None), knobs by name, shapes by input name, inputs (a .npz path or None).
 
+    ranges: by input name, the number of rows that the model's graph indexes by the input, for those who make it.
     declared: for `build`, the shape of each input that the model's file declares, by name and in its order, open dimensions as 1. release:
     whether the job ends with RELEASE. A runtime without `signature` makes its inputs itself, and may do so from shapes and inputs.
     """
@@ -144,6 +145,7 @@ class Options:
         self._shapes = {name: tuple(shape) for name, shape in job.get("shapes", {}).items()}
         self.declared = {name: tuple(shape) for name, shape in job.get("declared", {}).items()}
         self._inputs = job.get("inputs")
+        self.ranges = dict(job.get("ranges", {}))
         self.release = bool(job.get("release"))
         self._looked_at = set()
 

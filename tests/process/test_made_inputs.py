@@ -1,0 +1,213 @@
+"""The integers that memprof feeds: over all rows that the graph indexes, the same in every run, in Python and in C; what is said of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy
+import pytest
+from support.compiler import once_compiled
+
+from memprof.explain import indexed_rows
+from memprof.programs.runtimes import runners_path
+from memprof.records import store
+
+onnx = pytest.importorskip("onnx")
+helper: Any = onnx.helper
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """runners/inputs.py."""
+    monkeypatch.syspath_prepend(str(runners_path()))
+    spec = importlib.util.spec_from_file_location("made_inputs", runners_path() / "inputs.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.delitem(sys.modules, "runtimes", raising=False)
+    return module
+
+
+CASES = [
+    ("int64", 30_522, 30_522),
+    ("int32", 2, 2),
+    ("int32", 1, 1),
+    ("uint8", 1000, 256),
+    ("int8", 1000, 128),
+    ("int16", 7, 7),
+    ("uint64", 1 << 31, 1 << 31),
+    ("float32", 500, 500),
+    ("float16", 50_000, 1024),
+    ("float64", 9, 9),
+    ("bool", 2, None),
+    ("int64", None, None),
+    ("uint32", None, None),
+]
+
+
+@pytest.mark.parametrize(("dtype", "rows", "reached"), CASES)
+def test_integers_spread_over_rows(made: ModuleType, dtype: str, rows: int | None, reached: int | None) -> None:
+    shape = (1 << 8, 1 << 10)  # in several blocks
+    ranges = {"ids": rows} if rows is not None else {}
+    array = made.make([("x", (1,), "float32"), ("ids", shape, dtype)], {}, None, ranges)["ids"]
+    assert array.shape == shape and array.dtype == dtype
+    if reached is None:
+        assert not array.any()
+        return
+    assert array.min() >= 0 and 0.99 * (reached - 1) <= array.max() < reached
+    assert numpy.array_equal(array, numpy.floor(array))
+    assert numpy.unique(array).size > 0.9 * min(reached, array.size)
+    assert numpy.array_equal(array, made.make([("x", (1,), "float32"), ("ids", shape, dtype)], {}, None, ranges)["ids"])
+
+
+@pytest.mark.parametrize(
+    ("signature", "ranges", "said"),
+    [
+        ([("ids", (1,), "int64")], {"ids": 30522}, "made inputs: ids is integers from 0 to 30,521, as the graph indexes 30,522 rows by it"),
+        ([("ids", (1,), "uint8")], {"ids": 1000}, "made inputs: ids is integers from 0 to 255, as the graph indexes 1,000 rows by it"),
+        (
+            [("ids", (1,), "int32"), ("mask", (1,), "int32"), ("x", (1,), "float32")],
+            {"ids": 2, "serving_ids": 2},
+            "made inputs: ids is integers from 0 to 1, as the graph indexes 2 rows by it; mask is all 0",
+        ),
+        ([("image", (1,), "uint8"), ("flag", (), "bool"), ("text", (1,), "str")], {}, ""),
+    ],
+)
+def test_made_integers_told(made: ModuleType, signature: list[Any], ranges: dict[str, int], said: str) -> None:
+    assert made.remark(signature, None, ranges) == said
+
+
+def test_given_integers_kept(made: ModuleType, tmp_path: Path) -> None:
+    path = str(tmp_path / "in.npz")
+    numpy.savez(path, ids=numpy.array([[3, 4]]))
+    signature, ranges = [("ids", (1, 2), "int64"), ("types", (1, 2), "int64")], {"ids": 50, "types": 2}
+    assert made.make(signature, {}, path, ranges)["ids"].tolist() == [[3, 4]]
+    assert made.remark(signature, path, ranges) == "made inputs: types is integers from 0 to 1, as the graph indexes 2 rows by it"
+
+
+IN_C = """
+#include "runner.h"
+int main(int count, char **words) {
+    struct runner_shape shape;
+    size_t element = (size_t)atoi(words[4]), bytes;
+    void *data;
+    runner_count = count;
+    runner_words = words;
+    runner_parse_shape(words[5], &shape);
+    data = runner_input("ids", 1, *words[3], element, &shape);
+    bytes = (size_t)runner_elements(&shape) * element;
+    fprintf(stderr, "%s", runner_made);
+    return fwrite(data, 1, bytes, stdout) == bytes ? 0 : 1;
+}
+"""
+
+
+@pytest.mark.parametrize(("dtype", "rows", "reached"), CASES)
+def test_native_integers_as_in_python(made: ModuleType, dtype: str, rows: int | None, reached: int | None) -> None:
+    program = once_compiled("gcc", "made.c", IN_C, "-std=gnu99", f"-I{runners_path() / 'native'}", "-ldl", "-Wno-unused-function")
+    kind = numpy.dtype(dtype)
+    words = ["", "", kind.kind, str(kind.itemsize), "3,1000", *([f"rows.ids={rows}"] if rows is not None else [])]
+    done = subprocess.run([program, *words], capture_output=True, check=True)
+    signature, ranges = [("x", (1,), "float32"), ("ids", (3, 1000), dtype)], {"ids": rows} if rows is not None else {}
+    assert done.stdout == made.make(signature, {}, None, ranges)["ids"].tobytes()
+    assert done.stderr.decode() == made.remark(signature, None, ranges)
+
+
+def test_explain_counts_made_integers(made: ModuleType) -> None:
+    signature = [("x", (1,), "float32"), ("ids", (3, 1 << 16), "int64")]
+    array = made.make(signature, {}, None, {"ids": 30_522})["ids"]
+    assert numpy.array_equal(indexed_rows.made(30_522, array.size, 1), array.reshape(-1))
+    assert indexed_rows.made(5, 1 << 40, 0).size == 1 << 24
+
+
+# -- whole runs
+
+
+def embedding(folder: Path, nodes: list[Any] | None = None, rows: int = 50_000) -> Path:
+    """`words` of 200 bytes a row beside the model, which ONNX Runtime maps, and what the nodes do."""
+    stored = [
+        onnx.numpy_helper.from_array(numpy.random.default_rng(1).random((rows, 50), numpy.float32), "words"),
+        onnx.numpy_helper.from_array(numpy.zeros((2, 50), numpy.float32), "types"),
+        onnx.numpy_helper.from_array(numpy.array(0, numpy.int64), "zero"),
+        onnx.numpy_helper.from_array(numpy.array(5, numpy.int64), "five"),
+    ]
+    values = [helper.make_tensor_value_info(name, 7, [1, "n"]) for name in ("input_ids", "mask")]
+    out = helper.make_tensor_value_info("out", 1, None)
+    gather = helper.make_node("Gather", ["words", "input_ids"], ["out"])
+    graph = helper.make_graph(nodes or [gather, helper.make_node("Cast", ["mask"], ["seen"], to=1)], "g", values, [out], stored)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.save(model, folder / "net.onnx", save_as_external_data=True, location="net.data", size_threshold=1024)
+    return folder / "net.onnx"
+
+
+def test_run_tells_and_keeps_ranges(memprof, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    embedding(tmp_path)
+    words = ("-r", "onnxruntime", "--repeats", "1", "--warmup", "0", "--runs", "1", "--shape", "input_ids=1,4000")
+    done = memprof("run", "net.onnx", *words, "-o", "runs.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert "made inputs: input_ids is integers from 0 to 49,999, as the graph indexes 50,000 rows by it; mask is all 0" in done.stdout
+    (run,) = store.load([tmp_path / "runs.jsonl"]).runs
+    assert run.job.ranges == {"input_ids": 50_000}
+    line = json.loads((tmp_path / "runs.jsonl").read_text())
+    del line["job"]["ranges"]
+    (tmp_path / "old.jsonl").write_text(json.dumps(line) + "\n")
+    (old,) = store.load([tmp_path / "old.jsonl"]).runs
+    assert old.job.ranges == {}
+
+
+def test_embedding_pages_resident(memprof, tmp_path: Path) -> None:
+    """With one row, as zeros or one word touch, the mapped table stays in the file; with many rows most of its pages come into memory."""
+    pytest.importorskip("onnxruntime")
+    size = (embedding(tmp_path).parent / "net.data").stat().st_size
+    numpy.savez(tmp_path / "zeros.npz", input_ids=numpy.zeros((1, 4000), numpy.int64))
+    held = []
+    for name, given in (("made", ("--shape", "input_ids=1,4000")), ("zeros", ("--inputs", "zeros.npz"))):
+        done = memprof(
+            "run", "net.onnx", "-r", "onnxruntime", "--repeats", "1", "--warmup", "0", "--runs", "1", *given, "-o", f"{name}.jsonl"
+        )
+        assert done.returncode == 0, done.stderr
+        (run,) = store.load([tmp_path / f"{name}.jsonl"]).runs
+        execute, prepare = run.mark("EXECUTE"), run.mark("PREPARE")
+        assert execute is not None and prepare is not None
+        held.append((execute.file_end_bytes or 0) - (prepare.file_end_bytes or 0))
+    assert held[0] - held[1] > 0.5 * size
+
+
+def test_explain_tells_untouched_rows(memprof, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    embedding(tmp_path)
+    done = memprof("explain", "net.onnx", "-r", "onnxruntime", "--runs", "1", "--warmup", "0", "--shape", "input_ids=1,1", "-o", "why.json")
+    assert done.returncode == 0, done.stderr
+    explained = json.loads((tmp_path / "why.json").read_text())
+    (told,) = (remark for remark in explained["remarks"] if "never touched" in remark)
+    assert told.endswith("of words (9.5 MiB, mapped) were never touched: input_ids indexed 1 of 50,000 rows")
+    assert not [finding for finding in explained["findings"] if finding["rule"] == "transformed"], "no kernel computed anything from it"
+
+
+def test_refused_integers_named(memprof, tmp_path: Path) -> None:
+    """A word that is not 0 leads to row 5 of two: nothing in the graph tells it."""
+    pytest.importorskip("onnxruntime")
+    steps = [
+        ("Gather", ["words", "input_ids"], ["found"], {}),
+        ("Equal", ["input_ids", "zero"], ["same"], {}),
+        ("Not", ["same"], ["other"], {}),
+        ("Cast", ["other"], ["one"], {"to": 7}),
+        ("Mul", ["one", "five"], ["row"], {}),
+        ("Gather", ["types", "row"], ["type"], {}),
+        ("Add", ["found", "type"], ["out"], {}),
+    ]
+    embedding(tmp_path, [helper.make_node(kind, *rest[:2], **rest[2]) for kind, *rest in steps])
+    words = ("run", "net.onnx", "-r", "onnxruntime", "--repeats", "1", "--warmup", "0", "--runs", "1")
+    done = memprof(*words, "-o", "made.jsonl")
+    assert done.returncode == 4
+    (failed,) = (line for line in done.stderr.splitlines() if "failed:" in line)
+    assert failed.endswith("memprof made these integers: input_ids 0 to 49,999 (--inputs FILE.npz gives your own)")
+    numpy.savez(tmp_path / "in.npz", input_ids=numpy.zeros((1, 3), numpy.int64))
+    assert memprof(*words, "--inputs", "in.npz", "-o", "own.jsonl").returncode == 0
