@@ -358,6 +358,7 @@ def _described(name):
         "without_wheels": list(getattr(runtime_class, "without_wheels", ())),
         "doubling": getattr(runtime_class, "doubling", None),
         "reshapes": getattr(runtime_class, "reshapes", True),
+        "one_shape": getattr(runtime_class, "one_shape", None),
         "library": _as_text(_installed_file(distribution, getattr(runtime_class, "library", None))),
     }
 

@@ -33,7 +33,7 @@ turns off what it sends to its makers. `notes` and `version` are shown with the 
 packages, as pip takes them, that an environment made for this runtime gets beside the distribution; `without_wheels` those among all it
 brings along that have no wheel, so that pip may build them. `doubling` names the knob whose `off` ends it, if the runtime takes its memory as
 an arena whose regions double: then a law of its memory has steps. `reshapes = False` says that it runs a model in no other shapes than those that
-its file fixes.
+its file fixes. `one_shape` is a sentence that says why a loaded model cannot be fed one shape after another; a runtime without it can.
 
 The runtime itself must be imported inside the methods, never at the top of a file in this folder: the files are also read
 where no runtime is installed. Stdlib only, Python 3.8 and later.
@@ -128,7 +128,8 @@ class Options:
     """A job's settings for a runtime, with types: threads (int or None), knobs by name, shapes by input name, inputs (a .npz path or None).
 
     declared: for `build`, the shape of each input that the model's file declares, by name and in its order, open dimensions as 1. release:
-    whether the job ends with RELEASE. A runtime without `signature` makes its inputs itself, and may do so from shapes and inputs.
+    whether the job ends with RELEASE. dynamic: by input name, the shape with None for each dimension in which the shapes that iterations take
+    differ; empty where all iterations take one. A runtime without `signature` makes its inputs itself, and may do so from shapes and inputs.
     """
 
     def __init__(self, job, knobs):
@@ -138,6 +139,7 @@ class Options:
         self.given = dict(given)
         self._shapes = {name: tuple(shape) for name, shape in job.get("shapes", {}).items()}
         self.declared = {name: tuple(shape) for name, shape in job.get("declared", {}).items()}
+        self.dynamic = _dynamic((job.get("use") or {}).get("shapes") or ())
         self._inputs = job.get("inputs")
         self.release = bool(job.get("release"))
         self._looked_at = set()
@@ -158,6 +160,15 @@ class Options:
         """Which of `shapes` and `inputs` were given and were not looked at."""
         given = {"shapes": self._shapes, "inputs": self._inputs}
         return [name for name in given if given[name] and name not in self._looked_at]
+
+
+def _dynamic(varied):
+    """By input name, the shape that all of the shapes fit, with None for a dimension of several sizes; {} for fewer than two."""
+    if len(varied) < 2:
+        return {}
+    return {
+        name: tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*(shapes[name] for shapes in varied))) for name in varied[0]
+    }
 
 
 def all_knobs(runtime):

@@ -47,8 +47,9 @@ class Runtime:
         if self._cached:
             self._core.set_property({"CACHE_DIR": options.knobs["model_cache"]})
         self._model = self._core.read_model(model)
-        if options.shapes:
-            self._model.reshape({name: list(shape) for name, shape in options.shapes.items()})
+        shapes = {**options.shapes, **options.dynamic}
+        if shapes:
+            self._model.reshape({name: [-1 if size is None else size for size in shape] for name, shape in shapes.items()})
 
     def prepare(self):
         self._compiled = self._core.compile_model(self._model, "CPU", self._settings)

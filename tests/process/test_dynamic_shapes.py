@@ -1,0 +1,79 @@
+"""Iterations over several shapes: each runtime computes in the shape that it is fed, as it does when it is fed no other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.recorder_runs import Silent
+from support.session_cache import once
+
+from memprof import zoo
+from memprof.campaign import campaign
+from memprof.grow.grow import GrowRequest, work_order
+from memprof.records import work
+from memprof.subjects import orders
+from memprof.subjects.order import Order
+from memprof.subjects.suite import Suite
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("onnx")
+
+Shapes = Mapping[str, tuple[int, ...]]
+IMAGES: tuple[Shapes, ...] = tuple({"input": (1, 3, *size)} for size in ((64, 64), (96, 64), (64, 96)))
+PACKAGES = {"openvino": "openvino"}
+# (runtime, settings, model, shapes); the last shape is the one whose outputs are compared.
+CASES = [
+    pytest.param("openvino", {}, "open.onnx", IMAGES, id="openvino"),
+    pytest.param("openvino", {}, "fixed.onnx", IMAGES, id="openvino, a file that fixes the shape"),
+]
+
+
+@pytest.fixture(scope="module")
+def nets() -> Path:
+    return once("the nets of test_dynamic_shapes.py", _make_nets)
+
+
+def _make_nets(folder: Path) -> None:
+    zoo.make("mobilenet_v2", folder / "open.onnx", format="onnx", open_dimensions=True)
+    zoo.make("mobilenet_v2", folder / "fixed.onnx", format="onnx")
+
+
+def test_shapes_of_micro_refused(memprof, tmp_path):
+    pytest.importorskip("tflite_micro")
+    zoo.make("mnist", tmp_path / "m.tflite", format="tflite")
+
+    done = memprof("grow", "m.tflite", "-r", "tflite_micro", "--shapes", "input=1,H,28,1; H in 28,30")
+
+    assert done.returncode == 2
+    assert done.stderr.endswith("--shapes: TensorFlow Lite Micro takes a model's inputs only in the shapes that its file says\n")
+
+
+def outputs(order: Order, folder: Path) -> tuple[Any, Any]:
+    """The Run of an order, and the model's first output after the last iteration."""
+    path = folder / "out.npz"
+    (run,) = campaign.measure([replace(order, outputs=str(path))], Silent(), lambda line: None)
+    assert run.outcome.ok, run.outcome.sentence
+    with np.load(path) as arrays:
+        return run, arrays["0"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("runtime", "knobs", "model", "shapes"), CASES)
+def test_outputs_of_each_shape(
+    nets: Path, tmp_path: Path, runtime: str, knobs: dict[str, str], model: str, shapes: tuple[Shapes, ...]
+) -> None:
+    if find_spec(PACKAGES[runtime]) is None:
+        pytest.skip(f"{runtime} is not installed")
+    suite = Suite(models=(str(nets / model),), runtimes=(runtime,), set=knobs, threads=(1,), repeats=1, warmup=0, runs=1, release=False)
+
+    varied, written = outputs(work_order(GrowRequest(suite, shapes), 2 * len(shapes)), tmp_path)
+    _, expected = outputs(orders.of_one(replace(suite, shapes=shapes[-1])), tmp_path)
+
+    assert work.unpack(varied.work[0]).counts["shape"][-1] == len(shapes)
+    assert written.shape == expected.shape and expected.std() > 0
+    np.testing.assert_allclose(written, expected, rtol=1e-4, atol=1e-6)
