@@ -25,11 +25,18 @@ pytest.importorskip("onnx")
 
 Shapes = Mapping[str, tuple[int, ...]]
 IMAGES: tuple[Shapes, ...] = tuple({"input": (1, 3, *size)} for size in ((64, 64), (96, 64), (64, 96)))
-PACKAGES = {"openvino": "openvino"}
+CHANNELS_LAST: tuple[Shapes, ...] = tuple({"input": (1, *size, 3)} for size in ((64, 64), (96, 64), (64, 96)))
+PACKAGES = {"openvino": "openvino", "tflite": "tflite_runtime", "litert": "ai_edge_litert", "onert": "onert", "mnn": "MNN", "ncnn": "ncnn"}
 # (runtime, settings, model, shapes); the last shape is the one whose outputs are compared.
 CASES = [
     pytest.param("openvino", {}, "open.onnx", IMAGES, id="openvino"),
     pytest.param("openvino", {}, "fixed.onnx", IMAGES, id="openvino, a file that fixes the shape"),
+    pytest.param("tflite", {}, "net.tflite", CHANNELS_LAST, id="tflite"),
+    pytest.param("litert", {}, "net.tflite", CHANNELS_LAST, id="litert"),
+    pytest.param("litert", {"api": "compiled_model"}, "net.tflite", CHANNELS_LAST, id="litert, compiled_model"),
+    pytest.param("onert", {}, "net.tflite", CHANNELS_LAST, id="onert"),
+    pytest.param("mnn", {}, "open.onnx", IMAGES, id="mnn"),
+    pytest.param("ncnn", {}, "net.param", IMAGES, id="ncnn"),
 ]
 
 
@@ -40,7 +47,8 @@ def nets() -> Path:
 
 def _make_nets(folder: Path) -> None:
     zoo.make("mobilenet_v2", folder / "open.onnx", format="onnx", open_dimensions=True)
-    zoo.make("mobilenet_v2", folder / "fixed.onnx", format="onnx")
+    for name, format in (("fixed.onnx", "onnx"), ("net.tflite", "tflite"), ("net.param", "ncnn")):
+        zoo.make("mobilenet_v2", folder / name, format=format)
 
 
 def test_shapes_of_micro_refused(memprof, tmp_path):
