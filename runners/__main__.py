@@ -8,8 +8,8 @@ The contract:
                      repeated.py; it takes the place of "warmup" and "runs". "sessions": how many sessions there are (see sessions.py).
                      "release": end with a phase RELEASE, in which the runtime is deleted. "traced": the file for what tracing.py writes.
                      "teardown": leave as any program does, for a profiler that writes its file only then.
-    build            the same line with "folder": converts the model and writes {"path": ...} or {"error": ...} to FOLDER/built.json, the
-                     path relative to the folder where it lies in it. Its marks are those of one phase, BUILD.
+    build            the same line with "folder", and of "use" the "shapes" alone: converts the model and writes {"path": ...} or {"error": ...} to
+                     FOLDER/built.json, the path relative to the folder where it lies in it. Its marks are those of one phase, BUILD.
     describe [FILE]  prints one line of JSON: {"python": VERSION, "runtimes": [{"name", "distribution", "version", "formats", "knobs", ...}]}
                      for the runtimes memprof brings, or for the one in FILE. Only a user's FILE is imported for that.
     check NAME       imports the runtime and prints one line of JSON: {"version": ...} or {"error": ...}.

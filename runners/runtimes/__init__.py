@@ -128,8 +128,9 @@ class Options:
     """A job's settings for a runtime, with types: threads (int or None), knobs by name, shapes by input name, inputs (a .npz path or None).
 
     declared: for `build`, the shape of each input that the model's file declares, by name and in its order, open dimensions as 1. release:
-    whether the job ends with RELEASE. dynamic: by input name, the shape with None for each dimension in which the shapes that iterations take
-    differ; empty where all iterations take one. A runtime without `signature` makes its inputs itself, and may do so from shapes and inputs.
+    whether the job ends with RELEASE. varied: the shapes by input name that iterations take in turn, empty where all take one; the first and
+    the last differ in each dimension that varies. dynamic: by input name, the shape with None for each such dimension. A runtime without
+    `signature` makes its inputs itself, and may do so from shapes and inputs.
     """
 
     def __init__(self, job, knobs):
@@ -139,7 +140,8 @@ class Options:
         self.given = dict(given)
         self._shapes = {name: tuple(shape) for name, shape in job.get("shapes", {}).items()}
         self.declared = {name: tuple(shape) for name, shape in job.get("declared", {}).items()}
-        self.dynamic = _dynamic((job.get("use") or {}).get("shapes") or ())
+        self.varied = (job.get("use") or {}).get("shapes") or ()
+        self.dynamic = _dynamic(self.varied)
         self._inputs = job.get("inputs")
         self.release = bool(job.get("release"))
         self._looked_at = set()
@@ -163,12 +165,16 @@ class Options:
 
 
 def _dynamic(varied):
-    """By input name, the shape that all of the shapes fit, with None for a dimension of several sizes; {} for fewer than two."""
-    if len(varied) < 2:
-        return {}
+    """By input name, the shape that all of the shapes fit, with None for a dimension of several sizes."""
+    names = varied[0] if varied else ()
     return {
-        name: tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*(shapes[name] for shapes in varied))) for name in varied[0]
+        name: tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*(shapes[name] for shapes in varied))) for name in names
     }
+
+
+def in_words(shapes):
+    """Shapes by input name as the user writes them: x=1,3,224,224; mask=1,224."""
+    return "; ".join("%s=%s" % (name, ",".join(map(str, shape))) for name, shape in shapes.items())
 
 
 def all_knobs(runtime):

@@ -21,12 +21,23 @@ from memprof.subjects.order import Order
 from memprof.subjects.suite import Suite
 
 np = pytest.importorskip("numpy")
-pytest.importorskip("onnx")
+onnx = pytest.importorskip("onnx")
+
+from support import plan_models as models
 
 Shapes = Mapping[str, tuple[int, ...]]
 IMAGES: tuple[Shapes, ...] = tuple({"input": (1, 3, *size)} for size in ((64, 64), (96, 64), (64, 96)))
 CHANNELS_LAST: tuple[Shapes, ...] = tuple({"input": (1, *size, 3)} for size in ((64, 64), (96, 64), (64, 96)))
-PACKAGES = {"openvino": "openvino", "tflite": "tflite_runtime", "litert": "ai_edge_litert", "onert": "onert", "mnn": "MNN", "ncnn": "ncnn"}
+SMALL: tuple[Shapes, ...] = tuple({"x": (1, 3, *size)} for size in ((8, 8), (12, 8), (8, 10), (12, 10)))
+PACKAGES = {
+    "openvino": "openvino",
+    "tflite": "tflite_runtime",
+    "litert": "ai_edge_litert",
+    "onert": "onert",
+    "mnn": "MNN",
+    "ncnn": "ncnn",
+    "tvm": "tvm",
+}
 # (runtime, settings, model, shapes); the last shape is the one whose outputs are compared.
 CASES = [
     pytest.param("openvino", {}, "open.onnx", IMAGES, id="openvino"),
@@ -37,6 +48,10 @@ CASES = [
     pytest.param("onert", {}, "net.tflite", CHANNELS_LAST, id="onert"),
     pytest.param("mnn", {}, "open.onnx", IMAGES, id="mnn"),
     pytest.param("ncnn", {}, "net.param", IMAGES, id="ncnn"),
+    pytest.param("openvino", {}, "flat.onnx", SMALL, id="openvino, a reshape"),
+    pytest.param("mnn", {}, "flat.onnx", SMALL, id="mnn, a reshape"),
+    pytest.param("ncnn", {}, "flat.onnx", SMALL, id="ncnn, a reshape"),
+    pytest.param("tvm", {}, "flat.onnx", SMALL, id="tvm, a reshape"),
 ]
 
 
@@ -49,6 +64,44 @@ def _make_nets(folder: Path) -> None:
     zoo.make("mobilenet_v2", folder / "open.onnx", format="onnx", open_dimensions=True)
     for name, format in (("fixed.onnx", "onnx"), ("net.tflite", "tflite"), ("net.param", "ncnn")):
         zoo.make("mobilenet_v2", folder / name, format=format)
+    _flattening(folder / "flat.onnx", positions=-1)
+    _flattening(folder / "one_shape.onnx", positions=64)
+
+
+def _flattening(path: Path, positions: int) -> Path:
+    """A convolution whose output becomes a row for each position; their number is that of the input, or with `positions` that of one shape."""
+    to = onnx.numpy_helper.from_array(np.array([1, 4, positions], np.int64), "to")
+    weights = [models.weight("w", 4, 3, 3, 3), models.weight("m", 4, 5), to]
+    nodes = [
+        models.node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        models.node("Reshape", ["c", "to"], ["flat"]),
+        models.node("Transpose", ["flat"], ["rows"], perm=[0, 2, 1]),
+        models.node("MatMul", ["rows", "m"], ["y"]),
+    ]
+    return models.save(path, nodes, [models.value("x", [1, 3, "h", "w"])], [models.value("y", [1, "n", 5])], weights)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "sentence"),
+    [
+        ("openvino", "the model cannot be fed x=1,3,12,10: Requested output shape [1,4,64] is incompatible with input shape"),
+        ("mnn", "with x=1,3,8,10: MNN's runSession ended with code 3"),
+        ("ncnn", "pnnx cannot convert the model"),
+        ("tvm", "the model cannot be fed x=1,3,12,10: Reshape expects the new shape to be convertible from the old shape"),
+    ],
+)
+def test_model_of_one_shape_refused(memprof, nets: Path, runtime: str, sentence: str) -> None:
+    _need(runtime)
+
+    done = memprof("grow", nets / "one_shape.onnx", "-r", runtime, "--shapes", "x=1,3,H,W; H in 8,12; W in 8,10", "--budget", "40")
+
+    assert done.returncode == 4
+    assert sentence in done.stderr
+
+
+def _need(runtime: str) -> None:
+    if find_spec(PACKAGES[runtime]) is None or (runtime == "ncnn" and find_spec("pnnx") is None):
+        pytest.skip(f"{runtime} or its converter is not installed")
 
 
 def test_shapes_of_micro_refused(memprof, tmp_path):
@@ -75,8 +128,7 @@ def outputs(order: Order, folder: Path) -> tuple[Any, Any]:
 def test_outputs_of_each_shape(
     nets: Path, tmp_path: Path, runtime: str, knobs: dict[str, str], model: str, shapes: tuple[Shapes, ...]
 ) -> None:
-    if find_spec(PACKAGES[runtime]) is None:
-        pytest.skip(f"{runtime} is not installed")
+    _need(runtime)
     suite = Suite(models=(str(nets / model),), runtimes=(runtime,), set=knobs, threads=(1,), repeats=1, warmup=0, runs=1, release=False)
 
     varied, written = outputs(work_order(GrowRequest(suite, shapes), 2 * len(shapes)), tmp_path)
