@@ -8,8 +8,8 @@ The contract:
                      "use": see repeated.py; it takes the place of "warmup" and "runs". "sessions": how many sessions there are (see sessions.py).
                      "release": end with a phase RELEASE, in which the runtime is deleted. "traced": the file for what tracing.py writes.
                      "teardown": leave as any program does, for a profiler that writes its file only then.
-    build            the same line with "folder": converts the model and writes {"path": ...} or {"error": ...} to FOLDER/built.json, the
-                     path relative to the folder where it lies in it. Its marks are those of one phase, BUILD.
+    build            the same line with "folder", and of "use" the "shapes" alone: converts the model and writes {"path": ...} or {"error": ...} to
+                     FOLDER/built.json, the path relative to the folder where it lies in it. Its marks are those of one phase, BUILD.
     describe [FILE]  prints one line of JSON: {"python": VERSION, "runtimes": [{"name", "distribution", "version", "formats", "knobs", ...}]}
                      for the runtimes memprof brings, or for the one in FILE. Only a user's FILE is imported for that.
     check NAME       imports the runtime and prints one line of JSON: {"version": ...} or {"error": ...}.
@@ -364,6 +364,7 @@ def _described(name):
         "without_wheels": list(getattr(runtime_class, "without_wheels", ())),
         "doubling": getattr(runtime_class, "doubling", None),
         "reshapes": getattr(runtime_class, "reshapes", True),
+        "one_shape": getattr(runtime_class, "one_shape", None),
         "library": _as_text(_installed_file(distribution, getattr(runtime_class, "library", None))),
     }
 

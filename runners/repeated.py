@@ -7,7 +7,7 @@ The job's "use": {"iterations": at most, "time_ns": at most, 0 for any, "cycles"
 import gc
 import time
 
-from runtimes import Refused, created
+from runtimes import Refused, created, in_words
 
 
 def iterations(marks, runtime, work, feeds, turn, use):
@@ -44,7 +44,7 @@ def feeds_of(runtime, options, use):
     signature = runtime.signature()
     feeds = []
     for shapes in use["shapes"]:
-        name = "; ".join("%s=%s" % (name, ",".join(map(str, shape))) for name, shape in shapes.items())
+        name = in_words(shapes)
         feeds.append((name, inputs.make(signature, dict(options.shapes, **shapes), options.inputs, options.ranges)))
     return feeds
 

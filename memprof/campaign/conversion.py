@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -60,6 +60,7 @@ def _build_key(order: Order) -> str:
         json.dumps(order.build, sort_keys=True),
         json.dumps(_load_knobs(order), sort_keys=True),
         json.dumps(dict(order.job.shapes), sort_keys=True),
+        json.dumps(_varied(order), sort_keys=True),
     ]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
 
@@ -67,6 +68,11 @@ def _build_key(order: Order) -> str:
 def _load_knobs(order: Order) -> dict[str, str]:
     # A conversion may depend on how the model will be loaded: onnxruntime's own format holds the optimised graph.
     return {key: value for key, value in order.job.knobs.items() if key in order.runtime.build_uses}
+
+
+def _varied(order: Order) -> Sequence[Mapping[str, Sequence[int]]]:
+    """The shapes that iterations take in turn. A converter that is told one shape alone may compute for it what depends on it."""
+    return order.job.use.shapes if order.job.use is not None else ()
 
 
 def _build(order: Order, key: str, token: str, progress: Progress) -> str | Run:
@@ -97,6 +103,7 @@ def _message(order: Order, work: Path, space: Path, token: str) -> Message:
         "folder": str(work),
         "knobs": order.job.knobs,
         "shapes": order.job.shapes,
+        "use": {"shapes": _varied(order)},
         "threads": order.job.threads,
         "declared": inputs.shapes_that_run(Path(order.job.model.path), order.job.shapes, None),
     }

@@ -334,9 +334,13 @@ def _suite(request: GrowRequest) -> Suite:
 
 def order_of(request: GrowRequest) -> Order:
     """The order of the model in the runtime. Raises UsageError and InputError."""
+    if request.varied and request.cycles:
+        raise UsageError("--shapes and --cycles are two experiments: a reload takes the one shape of --shape")
     order = orders.of_one(_suite(request))
     if order.runtime.native is not None and (request.varied or request.cycles or request.soak_ns is not None):
         raise UsageError(f"{order.runtime.name} is a C program that only iterates: --shapes, --cycles and --for are for runtimes in Python")
+    if request.varied and order.runtime.one_shape is not None:
+        raise UsageError(f"--shapes: {order.runtime.one_shape}")
     return order
 
 

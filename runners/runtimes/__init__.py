@@ -33,7 +33,7 @@ turns off what it sends to its makers. `notes` and `version` are shown with the 
 packages, as pip takes them, that an environment made for this runtime gets beside the distribution; `without_wheels` those among all it
 brings along that have no wheel, so that pip may build them. `doubling` names the knob whose `off` ends it, if the runtime takes its memory as
 an arena whose regions double: then a law of its memory has steps. `reshapes = False` says that it runs a model in no other shapes than those that
-its file fixes.
+its file fixes. `one_shape` is a sentence that says why a loaded model cannot be fed one shape after another; a runtime without it can.
 
 The runtime itself must be imported inside the methods, never at the top of a file in this folder: the files are also read
 where no runtime is installed. Stdlib only, Python 3.8 and later.
@@ -134,7 +134,9 @@ class Options:
 
     ranges: by input name, the number of rows that the model's graph indexes by the input, for those who make it.
     declared: for `build`, the shape of each input that the model's file declares, by name and in its order, open dimensions as 1. release:
-    whether the job ends with RELEASE. A runtime without `signature` makes its inputs itself, and may do so from shapes and inputs.
+    whether the job ends with RELEASE. varied: the shapes by input name that iterations take in turn, empty where all take one; the first and
+    the last differ in each dimension that varies. dynamic: by input name, the shape with None for each such dimension. A runtime without
+    `signature` makes its inputs itself, and may do so from shapes and inputs.
     """
 
     def __init__(self, job, knobs):
@@ -144,6 +146,8 @@ class Options:
         self.given = dict(given)
         self._shapes = {name: tuple(shape) for name, shape in job.get("shapes", {}).items()}
         self.declared = {name: tuple(shape) for name, shape in job.get("declared", {}).items()}
+        self.varied = (job.get("use") or {}).get("shapes") or ()
+        self.dynamic = _dynamic(self.varied)
         self._inputs = job.get("inputs")
         self.ranges = dict(job.get("ranges", {}))
         self.release = bool(job.get("release"))
@@ -165,6 +169,19 @@ class Options:
         """Which of `shapes` and `inputs` were given and were not looked at."""
         given = {"shapes": self._shapes, "inputs": self._inputs}
         return [name for name in given if given[name] and name not in self._looked_at]
+
+
+def _dynamic(varied):
+    """By input name, the shape that all of the shapes fit, with None for a dimension of several sizes."""
+    names = varied[0] if varied else ()
+    return {
+        name: tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*(shapes[name] for shapes in varied))) for name in names
+    }
+
+
+def in_words(shapes):
+    """Shapes by input name as the user writes them: x=1,3,224,224; mask=1,224."""
+    return "; ".join("%s=%s" % (name, ",".join(map(str, shape))) for name, shape in shapes.items())
 
 
 def all_knobs(runtime):

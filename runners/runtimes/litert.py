@@ -69,6 +69,9 @@ class Runtime(InterpreterRuntime):
             return
         for name, shape in self._shapes.items():
             self._compiled.resize_input_tensor_by_name(self._key, name, shape, strict=False)
+        self._make_buffers()
+
+    def _make_buffers(self):
         self._inputs = self._compiled.create_input_buffers(0)
         self._outputs = self._compiled.create_output_buffers(0)
 
@@ -85,6 +88,12 @@ class Runtime(InterpreterRuntime):
         if self._compiled is None:
             super().set_inputs(arrays)
             return
+        tensors = self._compiled.get_input_tensor_details(self._key)
+        resized = [name for name, tensor in tensors.items() if tuple(tensor["shape"]) != arrays[name].shape]
+        for name in resized:
+            self._compiled.resize_input_tensor_by_name(self._key, name, arrays[name].shape, strict=False)
+        if resized:  # buffers have the size that the tensors had when they were made
+            self._make_buffers()
         for buffer, name in zip(self._inputs, self._compiled.get_signature_by_index(0)["inputs"]):
             buffer.write(arrays[name])
 

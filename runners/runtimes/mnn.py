@@ -75,19 +75,15 @@ class Runtime:
         if self._session is None:
             raise Refused("MNN made no session: its words on standard error say why")
         self._inputs = self._interpreter.getSessionInputAll(self._session)
-        open_shapes = {name: tuple(max(1, size) for size in tensor.getShape()) for name, tensor in self._inputs.items()}
-        wanted = {**{name: shape for name, shape in open_shapes.items() if shape != tuple(self._inputs[name].getShape())}, **self._shapes}
-        for name, shape in wanted.items():
-            if name in self._inputs:
-                self._interpreter.resizeTensor(self._inputs[name], tuple(shape))
-        if wanted:
-            self._interpreter.resizeSession(self._session)
+        open_as_one = {name: tuple(max(1, size) for size in tensor.getShape()) for name, tensor in self._inputs.items()}
+        self._resize({name: self._shapes.get(name, shape) for name, shape in open_as_one.items()})
         self._outputs = self._interpreter.getSessionOutputAll(self._session)
 
     def signature(self):
         return [(name, tuple(tensor.getShape()), tensor.getNumpyData().dtype.name) for name, tensor in self._inputs.items()]
 
     def set_inputs(self, arrays):
+        self._resize({name: arrays[name].shape for name in self._inputs})
         self._arrays = {name: self._numpy.ascontiguousarray(arrays[name]) for name in self._inputs}
         self._hosts = [(tensor, self._host(tensor, self._arrays[name])) for name, tensor in self._inputs.items()]
 
@@ -114,6 +110,14 @@ class Runtime:
             return {}
         megabytes = self._interpreter.getSessionInfo(self._session, 0)
         return {"mnn_session_bytes": round(megabytes * 2**20)} if megabytes else {}
+
+    def _resize(self, shapes):
+        """Give each input its shape, and the session the memory for them, where a shape is another than before."""
+        resized = [name for name, tensor in self._inputs.items() if tuple(tensor.getShape()) != tuple(shapes[name])]
+        for name in resized:
+            self._interpreter.resizeTensor(self._inputs[name], tuple(shapes[name]))
+        if resized:
+            self._interpreter.resizeSession(self._session)
 
     def _host(self, tensor, array):
         return self._mnn.Tensor(tuple(tensor.getShape()), tensor.getDataType(), array, tensor.getDimensionType())

@@ -107,8 +107,13 @@ class Runtime:
             shapes = list(options.declared.values())
             if len(shapes) != len(inputs):
                 raise Refused("pnnx needs the shape of every input of a model whose shapes are open")
-            named = ["[%s]%s" % (",".join(map(str, shape)), kind) for shape, (_, kind) in zip(shapes, inputs)]
-            inputs = _converted(link, words + ["inputshape=" + ",".join(named)])
+            kinds = [kind for _, kind in inputs]
+            words.append("inputshape=" + _described(shapes, kinds))
+            if options.varied:  # what is of another size here stays open; with one shape alone pnnx computes for that
+                words.append(
+                    "inputshape2=" + _described([options.varied[-1].get(name, shape) for name, shape in options.declared.items()], kinds)
+                )
+            inputs = [(shape, kind) for shape, (_, kind) in zip(shapes, _converted(link, words))]
         for number, (_, kind) in enumerate(inputs):
             if kind != "f32":
                 raise Refused(f"input {number} is of type {kind}: memprof gives ncnn inputs of type f32 only")
@@ -168,6 +173,11 @@ def _converted(link, words):
         raise Refused("pnnx cannot convert the model: " + _reason(done.stdout.decode("utf-8", "replace"), done.returncode))
     with open(stem + ".pnnx.param", encoding="utf-8") as file:
         return [_typed(line) for line in file if line.startswith("pnnx.Input ")]
+
+
+def _described(shapes, kinds):
+    """Inputs as pnnx reads them: [1,3,8,8]f32,[1,4]f32."""
+    return ",".join("[%s]%s" % (",".join(map(str, shape)), kind) for shape, kind in zip(shapes, kinds))
 
 
 def _typed(line):

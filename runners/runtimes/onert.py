@@ -73,8 +73,7 @@ class Runtime:
         self._session = self._session_class(model, "cpu;ruy" if options.knobs["backend"] == "ruy" else "cpu")
 
     def prepare(self):
-        if self._shapes:
-            self._resize()
+        self._resize(self._shapes)
         # The Python package has no set_output, so this is the only way to run.
         self._session.set_prepare_config(self._internal_outputs)
         self._session.prepare()
@@ -88,6 +87,7 @@ class Runtime:
 
     def set_inputs(self, arrays):
         # The session keeps addresses, so the arrays are kept here, in a layout that the binding does not have to copy.
+        self._resize({name: array.shape for name, array in arrays.items()})
         self._arrays = [self._numpy.ascontiguousarray(arrays[name]) for name in self._names()]
         for index, array in enumerate(self._arrays):
             self._session.set_input(index, array)
@@ -97,13 +97,15 @@ class Runtime:
         self._session.run()
 
     def outputs(self):
-        return self._session.get_output()
+        return [self._session.get_output(index) for index in range(self._session.output_size())]
 
-    def _resize(self):
+    def _resize(self, shapes):
+        """Give inputs these shapes, where they are others than before. set_input takes as many bytes as the shape says, whatever it is given."""
         for index, name in enumerate(self._names()):
-            if name in self._shapes:
-                info = self._session.input_tensorinfo(index)
-                info.rank, info.dims = len(self._shapes[name]), list(self._shapes[name])
+            info = self._session.input_tensorinfo(index)
+            shape = tuple(shapes.get(name, info.dims[: info.rank]))
+            if shape != tuple(info.dims[: info.rank]):
+                info.rank, info.dims = len(shape), list(shape)
                 self._session.set_input_tensorinfo(index, info)
 
     def _names(self):

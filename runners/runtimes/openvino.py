@@ -2,7 +2,7 @@
 
 import os
 
-from . import ON_OFF, Knob, Refused
+from . import ON_OFF, Knob, Refused, in_words
 
 
 class Runtime:
@@ -47,8 +47,11 @@ class Runtime:
         if self._cached:
             self._core.set_property({"CACHE_DIR": options.knobs["model_cache"]})
         self._model = self._core.read_model(model)
-        if options.shapes:
-            self._model.reshape({name: list(shape) for name, shape in options.shapes.items()})
+        if options.varied:
+            _check_shapes(self._model, options.varied[-1])
+        shapes = {**options.shapes, **options.dynamic}
+        if shapes:
+            self._model.reshape({name: [-1 if size is None else size for size in shape] for name, shape in shapes.items()})
 
     def prepare(self):
         self._compiled = self._core.compile_model(self._model, "CPU", self._settings)
@@ -98,6 +101,14 @@ class Runtime:
         target = os.path.join(folder, os.path.splitext(os.path.basename(model))[0] + ".xml")
         openvino.save_model(openvino.Core().read_model(model), target, compress_to_fp16=options.knobs["format"] == "ir_f16")
         return target
+
+
+def _check_shapes(model, shapes):
+    """Raise Refused if the graph fixes what depends on the inputs' shapes. With open dimensions OpenVINO would compute something (2026.4)."""
+    try:
+        model.reshape({name: list(shape) for name, shape in shapes.items()})
+    except RuntimeError as error:
+        raise Refused(f"the model cannot be fed {in_words(shapes)}: {str(error).strip().splitlines()[-1]}") from None
 
 
 def _settings(options):

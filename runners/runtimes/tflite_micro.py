@@ -19,6 +19,7 @@ class Runtime:
     distribution = "tflite-micro"
     formats = (".tflite",)
     reshapes = False
+    one_shape = "TensorFlow Lite Micro takes a model's inputs only in the shapes that its file says"
     default_threads = 1
     knobs = (
         Knob(
@@ -44,7 +45,7 @@ class Runtime:
 
     def load(self, model, options):
         if options.shapes:
-            raise Refused("TensorFlow Lite Micro takes a model's inputs only in the shapes that its file says")
+            raise Refused(self.one_shape)
         if options.threads is not None and options.threads > 1:
             self.notes.append("TensorFlow Lite Micro runs on one thread, whatever number is asked for")
         self._model, self._arena, self._preserves = model, options.knobs["arena"], options.knobs["preserve_all_tensors"]

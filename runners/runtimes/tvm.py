@@ -10,7 +10,7 @@ import platform
 import shutil
 import warnings
 
-from . import ON_OFF, Knob, Refused
+from . import ON_OFF, Knob, Refused, in_words
 
 # Weights worth a place in the file of parameters. Others stay constants, which some operators' converters insist on (shapes, scales).
 _WORTH_SEPARATING = 4096
@@ -118,19 +118,34 @@ class Runtime:
 
 def _read(onnx, model, options):
     """The model for TVM, its inputs, and the weights that are not in it. The ONNX form is dropped here: it is a copy of all weights."""
-    from tvm.relax.frontend.onnx import from_onnx
-
     separate = options.knobs["weights"] == "separate"
     network = onnx.load(model, load_external_data=False)
     if not separate:
         _check_memory(sum(_bytes(weight) for weight in network.graph.initializer))
-    inputs = _signature(network.graph, options.shapes)
+    if options.varied:
+        _check_shapes(onnx, model, options.varied[-1])
+    shapes = {name: shape for name, shape in options.shapes.items() if name not in options.dynamic}
+    _open(network.graph, options.dynamic)
+    inputs = _signature(network.graph, shapes)
     weights = _take_weights_out(network.graph) if separate else {}
     onnx.load_external_data_for_model(network, _folder(model))
+    return _imported(network, shapes), inputs, weights
+
+
+def _imported(network, shapes):
+    from tvm.relax.frontend.onnx import from_onnx
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a warning for every name that TVM has to change
-        module = from_onnx(network, shape_dict={name: list(shape) for name, shape in options.shapes.items()})
-    return module, inputs, weights
+        return from_onnx(network, shape_dict={name: list(shape) for name, shape in shapes.items()})
+
+
+def _check_shapes(onnx, model, shapes):
+    """Raise Refused if the graph fixes what depends on the inputs' shapes. With open dimensions TVM would compute something (0.27)."""
+    try:
+        _imported(onnx.load(model), shapes)
+    except ValueError as error:
+        raise Refused(f"the model cannot be fed {in_words(shapes)}: {str(error).strip().splitlines()[0]}") from None
 
 
 def _check_memory(embedded):
@@ -146,6 +161,20 @@ def _check_memory(embedded):
             f"compiling {embedded / 2**30:.1f} GiB of weights into a library takes about {needed / 2**30:.0f} GiB of memory,"
             f" and {available / 2**30:.0f} GiB are free: use weights=separate"
         )
+
+
+def _open(graph, dynamic):
+    """Give inputs the shapes that iterations vary, None for a dimension that stays open; one that is open in the file keeps its name."""
+    for value in graph.input:
+        dimensions = value.type.tensor_type.shape.dim
+        shape = dynamic.get(value.name, ())
+        if shape and len(shape) != len(dimensions):
+            raise Refused(f"input {value.name} has {len(dimensions)} dimensions, not {len(shape)}")
+        for axis, size in enumerate(shape):
+            if size is not None:
+                dimensions[axis].dim_value = size
+            elif not dimensions[axis].dim_param:
+                dimensions[axis].dim_param = f"{value.name}_{axis}"
 
 
 def _signature(graph, shapes):

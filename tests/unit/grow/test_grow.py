@@ -18,6 +18,7 @@ from memprof.grow.grow import Budget, GrowRequest, parse_budget, parse_shapes
 from memprof.records import store
 from memprof.records.types import Outcome, Run
 from memprof.reports.tables.growth import words
+from memprof.subjects.suite import Suite
 
 MIB, PAGE = 1 << 20, 4096
 Size = Callable[[int], float]
@@ -263,6 +264,13 @@ def test_shapes_of_all_size_combinations():
 def test_shapes_invalid_refused(text, sentence):
     with pytest.raises(UsageError, match=sentence):
         parse_shapes(text)
+
+
+def test_shapes_beside_reload_refused():
+    request = GrowRequest(Suite(models=("m.onnx",), runtimes=("onnxruntime",)), ({"x": (1,)}, {"x": (2,)}), cycles="reload")
+
+    with pytest.raises(UsageError, match="--shapes and --cycles are two experiments: a reload takes the one shape of --shape"):
+        answered(request)
 
 
 def test_budget_in_units_or_time():
