@@ -181,7 +181,8 @@ def _kinds(without_wheels: Sequence[str]) -> list[str]:
 def _command(python: str, words: Iterable[str]) -> list[str]:
     if find_spec("pip") is None:
         raise InputError(f"installing takes pip, which {sys.executable} does not have: {shlex.quote(sys.executable)} -m ensurepip")
-    return [sys.executable, "-I", "-m", "pip", "--python", python, "--disable-pip-version-check", "--no-color", *words]
+    other = ["--python", python] if python != sys.executable else []  # pip starts another Python with that word, even the same
+    return [sys.executable, "-I", "-m", "pip", *other, "--disable-pip-version-check", "--no-color", *words]
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:

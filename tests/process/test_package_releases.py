@@ -12,9 +12,10 @@ from support import wheels
 from support.recorder_runs import Silent
 
 from memprof.base.errors import InputError, UsageError
-from memprof.bisect import version_range
+from memprof.bisect import search, version_range
 from memprof.bisect.version_range import Versions
 from memprof.campaign import campaign
+from memprof.grow import grow
 from memprof.programs import environments
 from memprof.programs.commands import of_words
 from memprof.records.types import COMMAND
@@ -96,9 +97,20 @@ def test_bisect_of_program(index, memprof, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_bisect_of_growing_program(index, memprof, tmp_path: Path) -> None:
-    # It waits first: on a busy machine the recorder may come to its first look late.
-    code = "import ballast, sys, time\ntime.sleep(0.5)\nfor number in range(int(sys.argv[1])):\n    ballast.work()\n    print('served', flush=True)\n"
+def test_bisect_of_growing_program(index, memprof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With as few units and as few processes as tell growth: that the search asks for enough of them is shown where nothing is measured."""
+    monkeypatch.setattr(grow, "_FIRST", 300)
+    monkeypatch.setattr(search, "ENDS", 6)
+    (index / "Ballast_Box-1.1.1-py3-none-any.whl").unlink()  # of two releases none lies between
+    # It waits, at first and after each unit: on a busy machine the recorder may come to its looks late.
+    code = """
+import ballast, sys, time
+time.sleep(0.2)
+for number in range(int(sys.argv[1])):
+    ballast.work()
+    print("served", flush=True)
+    time.sleep(0.001)
+"""
     (tmp_path / "serve.py").write_text(code)
     words = ["--package", "ballast-box", "--from", "1.0", "--to", "1.1", "--metric", "growth_bytes", "--phase-regex", "request=^served"]
 
@@ -129,14 +141,16 @@ def test_program_runs_inside_environment(index, tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.long
 def test_environment_found_by_all_words(index) -> None:
-    def made(number: int, *beside: str) -> str:
-        with releases("python x", beside=beside).open(number, lambda words: None):
+    alone, accompanied = releases("python x"), releases("python x", beside=("beside==1",))
+
+    def made(of: Versions) -> str:
+        with of.open(0, lambda words: None):
             return max((each.last_used, str(each.folder)) for each in environments.every())[1]
 
-    first = made(0)
-    assert made(0) == first
-    other = made(0, "beside==1")
-    assert other != first and made(0, "beside==1") == other and made(0) == first
+    first = made(alone)
+    assert made(alone) == first
+    other = made(accompanied)
+    assert other != first and made(accompanied) == other and made(alone) == first
 
 
 @pytest.mark.long

@@ -22,7 +22,8 @@ FOLDER = Path(__file__).parents[2] / "data" / "recordings"
 NAMES = sorted(path.name.removesuffix(".rec.gz") for path in FOLDER.glob("*.rec.gz"))
 # Fields that are others now, by the begin of the case's name.
 DIFFERENT = {
-    "attach-log": {"work"},  # rows have the memory of the look after the line, not of the poll before it
+    "attach-log": {"work"},  # a row has the time of its line; the probes gave it the time of a look after the line
+    # A row has the memory that was read last before its line; the probes looked again after the line. So no row has what the last unit took.
     "units-of-lines": {"work"},
     "cpus-missing": {"bound"},  # of a program that never ran
     "group-missing": {"bound"},
