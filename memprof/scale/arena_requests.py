@@ -21,15 +21,15 @@ from ..base.units import counted
 from ..campaign import campaign
 from ..campaign.progress import Silent
 from ..explain import glibc, memory_map
-from ..plan.arenas import requests
-from ..plan.arenas.heap import MAPPED_BYTES, Heap
-from ..plan.arenas.requests import Amount, Recording
-from ..plan.delegated import Arena, Delegated
 from ..programs import native
 from ..programs.runtimes import runners_path
 from ..records.types import EXECUTE, PREPARE, WARMUP, ArenaRequests, Arenas, Buffers, Job, Product, Requests
 from ..subjects.dimensions import SESSIONS, Dimension
 from ..subjects.order import Order
+from . import requests
+from .delegation import Arena, Delegated
+from .heap import MAPPED_BYTES, Heap
+from .requests import Amount, Recording
 
 _SOURCE = "requests.c"
 _FILE, _PRELOAD = "MEMPROF_REQUESTS", "LD_PRELOAD"

@@ -22,9 +22,7 @@ from ..fleet.payload import SearchTrial
 from ..models.identity import identify
 from ..places import limits
 from ..places.place import HERE, Place
-from ..plan import delegated
 from ..plan.analysis import describe
-from ..plan.delegated import Delegated
 from ..plan.graphs.graph import Graph
 from ..plan.graphs.read import check_installed, read
 from ..plan.graphs.reduced import problem
@@ -36,9 +34,10 @@ from ..subjects import orders
 from ..subjects.dimensions import PROCESSES, SESSIONS, THREADS, Space, space, space_of_program
 from ..subjects.order import Order
 from ..subjects.suite import Suite, Variant
-from . import arena_requests
+from . import arena_requests, delegation
 from .answer import ALL, ANONYMOUS, CHARGED, Measured, ScaleRequest, words_of
 from .arena_requests import Simulation
+from .delegation import Delegated
 
 _SHARE = 0.9  # of the memory that is free, for a run that is not to drive out others
 _NOISE = 0.001
@@ -168,7 +167,7 @@ class Places:
             graphs = [(at, self._graph(self._lowest(at))) for at in places]
         except MemprofError:
             return None
-        return delegated.delegated(order.job.runtime, order.python or sys.executable, graphs)
+        return delegation.delegated(order.job.runtime, order.python or sys.executable, graphs)
 
     def _lowest(self, at: Mapping[str, int]) -> dict[str, int]:
         """A place with all other dimensions low."""

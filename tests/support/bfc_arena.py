@@ -1,10 +1,10 @@
-"""What the tests of plan bfc share."""
+"""What the tests of the simulated arena share."""
 
 from __future__ import annotations
 
-from memprof.plan.arenas.bfc import Arena, planned_block
-from memprof.plan.arenas.heap import Heap
-from memprof.plan.arenas.requests import Recording
+from memprof.scale.bfc import Arena, planned_block
+from memprof.scale.heap import Heap
+from memprof.scale.requests import Recording
 
 
 def asked(*sizes, heap=None):

@@ -11,12 +11,11 @@ from support.suites import one
 
 from memprof import zoo
 from memprof.campaign.progress import Silent
-from memprof.plan import delegated
 from memprof.plan.graphs.read import read
 from memprof.records import store
 from memprof.records.types import Product
 from memprof.reports.tables import scale as tables
-from memprof.scale import predictions, scale
+from memprof.scale import delegation, predictions, scale
 from memprof.scale.answer import ScaleRequest
 from memprof.subjects.dimensions import parse
 
@@ -55,7 +54,7 @@ def graphs(path, shapes=SHAPES):
 
 def test_resident_bytes_follow_attention_peak(encoder):
     pytest.importorskip("ai_edge_litert")
-    known = delegated.delegated("litert", sys.executable, graphs(encoder))
+    known = delegation.delegated("litert", sys.executable, graphs(encoder))
     assert known is not None and known.workspaces
     sizes = []
     for batch, sequence in ((1, 16), (8, 128), (8, 640)):
@@ -78,7 +77,7 @@ def test_part_operators_between_reads_and_writes(encoder):
     graph = graphs(encoder)[0][1]
     feeding = next(number for number, operator in enumerate(graph.operators) if operator.kind == "GELU")
     before, gelu, after = graph.operators[feeding - 1 : feeding + 2]
-    ran = delegated.parts(graph, listed(graph, (before.reads, after.writes)))
+    ran = delegation.parts(graph, listed(graph, (before.reads, after.writes)))
     assert ran is not None
     (part,) = [part for part in ran if part.apart]
     assert part.operators == (feeding - 1, feeding, feeding + 1) and part.writes == after.writes
@@ -90,9 +89,9 @@ def test_parts_mismatching_graph_rejected(encoder):
     every = graphs(encoder)
     graph = every[0][1]
     operators = listed(graph)
-    assert delegated.parts(graph, [["ABS", *operators[0][1:]], *operators[1:]]) is None
-    assert delegated.delegated("openvino", sys.executable, every) is None
-    assert delegated.delegated("litert", "/nowhere/python", every) is None
+    assert delegation.parts(graph, [["ABS", *operators[0][1:]], *operators[1:]]) is None
+    assert delegation.delegated("openvino", sys.executable, every) is None
+    assert delegation.delegated("litert", "/nowhere/python", every) is None
 
 
 def test_predictions_follow_tflite_arena(encoder):

@@ -16,11 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..base.errors import InputError
-from .arenas.arena import greedy
-from .arenas.requests import Amount, Basis
-from .graphs.graph import Graph
-from .orders.problem import Buffer, Problem, lifetimes
-from .orders.topological import topological
+from ..plan import Buffer, Problem, greedy, lifetimes
+from ..plan.graphs.graph import Graph
+from ..plan.orders.topological import topological
+from .requests import Amount, Basis
 
 At = Mapping[str, int]
 

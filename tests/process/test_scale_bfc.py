@@ -13,15 +13,14 @@ from support.suites import apart, one
 
 from memprof import zoo
 from memprof.campaign.progress import Silent
-from memprof.plan.arenas import requests
-from memprof.plan.arenas.bfc import Arena
-from memprof.plan.arenas.heap import Heap
 from memprof.programs import native
 from memprof.records import store
 from memprof.records.types import Search
 from memprof.reports.tables import scale as tables
-from memprof.scale import arena_requests, predictions, runs, scale
+from memprof.scale import arena_requests, predictions, requests, runs, scale
 from memprof.scale.answer import ScaleRequest
+from memprof.scale.bfc import Arena
+from memprof.scale.heap import Heap
 from memprof.subjects.dimensions import parse
 
 LOGGED = """

@@ -11,12 +11,11 @@ from support.bfc_arena import asked, recorded
 from support.sample_runs import MIB
 
 from memprof.laws.arena import Arena as Doubling
-from memprof.plan.arenas import requests
-from memprof.plan.arenas.bfc import Arena, planned_block
-from memprof.plan.arenas.heap import Heap
-from memprof.plan.arenas.requests import Recording
 from memprof.records.types import MODEL_LOAD, PEAK
-from memprof.scale import arena_requests, predictions
+from memprof.scale import arena_requests, predictions, requests
+from memprof.scale.bfc import Arena, planned_block
+from memprof.scale.heap import Heap
+from memprof.scale.requests import Recording
 from memprof.subjects.dimensions import parse
 
 KIB = 1 << 10
