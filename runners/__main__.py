@@ -85,6 +85,8 @@ class Running:
         if use and use["cycles"]:
             self._reload(use)
             return
+        if use and (use["shapes"] or use["fresh"]) and not hasattr(self._runtime, "signature"):
+            raise Refused(NO_INPUTS % ("shapes" if use["shapes"] else "fresh ones"))
         for part in (self._load, self._prepare):
             part()
             if job.get("until") == self.phase:
@@ -141,10 +143,10 @@ class Running:
         say_about(self._marks, self._runtime)  # again: some runtimes have their notes only now
         steps = steps_of(self._runtime, self._job)
         self.phase = next((step[0] for step in steps if step[1]), steps[-1][0])
-        give_inputs(self._runtime, self._options)
         if use:
             self._repeat(use)
             return
+        give_inputs(self._runtime, self._options)
         for phase, count, work in steps:
             self.phase = phase
             if count:
@@ -162,14 +164,25 @@ class Running:
     def _repeat(self, use):
         import repeated
 
-        feeds = repeated.feeds_of(self._runtime, self._options, use)
-        turn = repeated.order(len(feeds), use.get("seed"))
+        feed = self._feed(use)
         for phase, count in (("WARMUP", self._job["warmup"]), ("EXECUTE", use["iterations"])):
             if count:
                 self._begin(phase)
-                repeated.iterations(self._marks, self._runtime, work_of(self._runtime), feeds, turn, dict(use, iterations=count))
+                repeated.iterations(self._marks, self._runtime, work_of(self._runtime), feed, dict(use, iterations=count))
                 self._look()
                 end(self._marks, self._runtime)
+
+    def _feed(self, use):
+        """What iterations are handed, None where the runtime makes its own inputs."""
+        if not hasattr(self._runtime, "signature"):
+            give_inputs(self._runtime, self._options)
+            return None
+        import feeds
+
+        feed = feeds.feed_of(self._runtime, self._options, use)
+        if feed.notes:
+            say_about(self._marks, self._runtime, *feed.notes)
+        return feed
 
     def _look(self):
         if self._lines is not None:
@@ -190,6 +203,7 @@ class Running:
         self._marks.begin(phase)
 
 
+NO_INPUTS = "this runtime makes its own inputs: %s have no effect on it"
 NO_DELETE = "this runtime has no way to delete what it loaded: there is no phase RELEASE"
 
 

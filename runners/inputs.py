@@ -8,14 +8,15 @@ import os
 from runtimes import Refused
 
 _BLOCK = 1 << 16
+_TEXT = "sixteen-letters-"  # more than fits into a std::string itself
 
 
 def make(signature, shapes, path):
     """Arrays by input name.
 
     signature: (name, shape, dtype name) triples, a dimension None where unknown. shapes: by input name, replaces the model's own. path: an
-    .npz file whose arrays are taken by name, or None; inputs that it lacks are made. Unknown dimensions are 1, integers and booleans 0.
-    Raises Refused if a name is not an input of the model.
+    .npz file whose arrays are taken by name, or None; inputs that it lacks are made. Unknown dimensions are 1, integers and booleans 0, strings
+    16 letters. Raises Refused if a name is not an input of the model.
     """
     import numpy
 
@@ -58,7 +59,7 @@ def save(path, arrays):
 def _filled(numpy, shape, dtype, seed):
     shape = tuple(1 if size is None else size for size in shape)
     if dtype == "str":
-        return numpy.full(shape, "", dtype=object)
+        return numpy.full(shape, _TEXT, dtype=object)
     array = numpy.zeros(shape, dtype=dtype)
     if array.dtype.kind == "f":
         flat = array.reshape(-1)

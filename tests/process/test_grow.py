@@ -317,3 +317,70 @@ def test_grow_why_program_ended_too_early(nothing_left):
         MeasurementError, match=r"it ended before it stood still after (1 and )?205 iterations, so nothing is known of its growth"
     ):
         cause.explained(request, grew("iteration", "EXECUTE"), Silent())
+
+
+# It keeps 8 KiB of whatever its code below says.
+KEEPER = """
+class Runtime:
+    formats = (".json",)
+    version = "1"
+    default_threads = 1
+
+    def load(self, model, options):
+        self.kept = {}
+        self.done = 0
+
+    def prepare(self): ...
+
+    def signature(self):
+        return SIGNATURE
+
+    def set_inputs(self, arrays):
+        self.array = arrays["x"]
+
+    def execute(self):
+        self.done += 1
+        self.kept.setdefault(KEY, b"1" * 8192)
+"""
+FLOATS = '[("x", (1, 30), "float32")]'
+
+
+@pytest.mark.parametrize(
+    ("signature", "key", "words", "code", "sentence"),
+    [
+        (
+            FLOATS,
+            "self.array.tobytes()",
+            (),
+            1,
+            "It grows with new inputs only. This is a cache or a leak keyed by content. With the same input: ",
+        ),
+        (FLOATS, "self.done", (), 1, "It grows with each iteration, with the same input and with fresh inputs."),
+        (FLOATS, "0", (), 0, "with the same input and with fresh inputs."),
+        (FLOATS, "self.array.tobytes()", ("--same",), 0, "m.json in RUNTIME 1: "),
+        (FLOATS, "self.array.tobytes()", ("--fresh",), 1, "m.json in RUNTIME 1, fresh inputs: grows. 8."),
+        ('[("x", (1,), "str")]', "self.array[0]", (), 1, "It grows with new inputs only."),
+        (
+            '[("x", (1, 3), "int64")]',
+            "self.done",
+            (),
+            1,
+            "because fresh ones failed: fresh inputs need an input whose content can vary: ",
+        ),
+        (
+            '[("x", (2, 3), "int64")]',
+            "self.done",
+            (),
+            1,
+            "The inputs of this model have only 64 different contents, so that fresh ones repeat.",
+        ),
+    ],
+)
+def test_grow_tells_what_inputs_do(memprof, tmp_path, signature, key, words, code, sentence):
+    (tmp_path / "user.py").write_text(KEEPER.replace("SIGNATURE", signature).replace("KEY", key))
+    (tmp_path / "m.json").write_text("{}")
+
+    done = memprof("grow", "m.json", "-r", "./user.py", "--budget", "1000", *words)
+
+    assert done.returncode == code, done.stderr + done.stdout
+    assert sentence.replace("RUNTIME", "./user.py") in done.stdout.replace(str(tmp_path), ".")
