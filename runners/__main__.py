@@ -85,8 +85,8 @@ class Running:
         if use and use["cycles"]:
             self._reload(use)
             return
-        if use and (use["shapes"] or use["fresh"]) and not hasattr(self._runtime, "signature"):
-            raise Refused(NO_INPUTS % ("shapes" if use["shapes"] else "fresh ones"))
+        if use:
+            self._can_be_fed(use)
         for part in (self._load, self._prepare):
             part()
             if job.get("until") == self.phase:
@@ -165,12 +165,18 @@ class Running:
         import repeated
 
         feed = self._feed(use)
-        for phase, count in (("WARMUP", self._job["warmup"]), ("EXECUTE", use["iterations"])):
-            if count:
-                self._begin(phase)
-                repeated.iterations(self._marks, self._runtime, work_of(self._runtime), feed, dict(use, iterations=count))
-                self._look()
-                end(self._marks, self._runtime)
+        try:
+            for phase, count in (("WARMUP", self._job["warmup"]), ("EXECUTE", use["iterations"])):
+                if count:
+                    self._begin(phase)
+                    repeated.iterations(self._marks, self._runtime, work_of(self._runtime), feed, dict(use, iterations=count))
+                    self._look()
+                    end(self._marks, self._runtime)
+        finally:
+            if feed is not None:
+                feed.close()
+        if feed is not None and feed.notes:
+            say_about(self._marks, self._runtime, *feed.notes)
 
     def _feed(self, use):
         """What iterations are handed, None where the runtime makes its own inputs."""
@@ -179,10 +185,14 @@ class Running:
             return None
         import feeds
 
-        feed = feeds.feed_of(self._runtime, self._options, use)
-        if feed.notes:
-            say_about(self._marks, self._runtime, *feed.notes)
-        return feed
+        return feeds.feed_of(self._runtime, self._options, use)
+
+    def _can_be_fed(self, use):
+        """Raises Refused, before the model is loaded, where the runtime makes its own inputs and the job has others."""
+        kinds = {"shapes": use["shapes"], "a stream": use["folder"] or use["feeder"], "fresh ones": use["fresh"]}
+        wanted = [kind for kind in kinds if kinds[kind]]
+        if wanted and not hasattr(self._runtime, "signature"):
+            raise Refused("this runtime makes its own inputs: %s cannot take their place" % wanted[0])
 
     def _look(self):
         if self._lines is not None:
@@ -203,7 +213,6 @@ class Running:
         self._marks.begin(phase)
 
 
-NO_INPUTS = "this runtime makes its own inputs: %s have no effect on it"
 NO_DELETE = "this runtime has no way to delete what it loaded: there is no phase RELEASE"
 
 

@@ -4,7 +4,10 @@ Every kind hands it over anew before each iteration, as a program does that serv
 the content. Inputs are made before the first iteration, or overwritten in place.
 """
 
+import itertools
+
 import inputs
+import streams
 from fresh_inputs import FreshInputs
 from runtimes import Refused
 
@@ -15,6 +18,9 @@ _ENOUGH_LOG2 = 24.0  # so many contents do not repeat in a run
 def feed_of(runtime, options, use):
     """The feed of a job's "use" (see repeated.py) for a runtime with a signature. Raises Refused."""
     signature = runtime.signature()
+    entries = streams.entries_of(signature, options, use)
+    if entries is not None:
+        return _of_stream(signature, options, use, entries)
     given = inputs.arrays(options.inputs) if options.inputs else {}
     ranges = getattr(options, "ranges", {})
     items = []
@@ -22,6 +28,21 @@ def feed_of(runtime, options, use):
         arrays = inputs.make(signature, dict(options.shapes, **shapes), options.inputs)
         items.append((named(shapes), FreshInputs(arrays, given, ranges) if use["fresh"] else Made(arrays)))
     return Feed(items, order(len(items), use["seed"]))
+
+
+def _of_stream(signature, options, use, entries):
+    """The feed of a stream, or of its first entry where all iterations get the same."""
+    if use["shapes"]:
+        raise Refused("several shapes and a stream of inputs: the arrays of a stream have shapes of their own")
+    first = next(entries, None)
+    if first is None:
+        raise Refused("the stream of inputs is empty")
+    missing = [each for each in signature if each[0] not in first]
+    made = inputs.make(missing, {name: shape for name, shape in options.shapes.items() if name not in first}, None)
+    if use["fresh"]:
+        return streams.Stream(itertools.chain([first], entries), made, entries.close)
+    entries.close()
+    return Feed([(None, Made(dict(made, **first)))], order(1, None))
 
 
 def named(shapes):
@@ -55,12 +76,17 @@ class Feed:
                 )
             self.notes = ["the inputs of this model have only %d different contents, so that fresh ones repeat" % contents]
 
-    def hand_over(self, runtime):
-        """Give the runtime the next inputs, and return the name of their shape."""
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        """The name of a shape, None for the model's own, and arrays by input name."""
         name, item = self._items[next(self._turn)]
         item.renew()
-        runtime.set_inputs(item.arrays)
-        return name
+        return name, item.arrays
+
+    def close(self):
+        """Nothing is open."""
 
 
 def order(count, seed):

@@ -1,21 +1,25 @@
 """Work that is repeated while its memory is followed: iterations, iterations with inputs of several shapes, or a runtime loaded again and again.
 
 The job's "use": {"iterations": at most, "time_ns": at most, 0 for any, "cycles": null or "reload", "runs": iterations a cycle, "shapes":
-[{INPUT: [N, ...]}, ...], "seed": of the order of shapes, null for one after another, "fresh": whether each iteration gets new content}. All that
-this needs is made before the first unit.
+[{INPUT: [N, ...]}, ...], "seed": of the order of shapes, null for one after another, "fresh": whether each iteration gets new content, "folder":
+of .npz files that iterations get in turn, or null, "feeder": the words of a program that prints inputs, or []}. All that this needs is made before
+the first unit, but for the entries of a stream.
 """
 
 import gc
 import time
+from itertools import islice, repeat
 
 from runtimes import created
 
 
 def iterations(marks, runtime, work, feed, use):
-    """Do a runtime's work as often as the job says. work: see `work_of` of __main__; feed: see feeds.py, None for a runtime that makes its inputs."""
+    """Do a runtime's work as often as the job says, or until the feed ends. work: see `work_of` of __main__; feed: see feeds.py, None for a runtime
+    that makes its own inputs."""
     begin_ns = time.monotonic_ns()
-    for _ in range(use["iterations"]):
-        name = feed.hand_over(runtime) if feed is not None else None
+    for name, arrays in islice(feed or repeat((None, None)), use["iterations"]):
+        if arrays is not None:
+            runtime.set_inputs(arrays)
         try:
             units = work()
         except Exception as error:

@@ -44,6 +44,12 @@ EXIT_CODES = {"steady": 0, "bounded": 0, "grows": EXIT_REGRESSION, "undecided": 
     click.option("--cycles", type=click.Choice(["reload"]), help="Repeat load, prepare, two iterations and delete, in one process."),
     click.option("--same", is_flag=True, help="Feed the same input alone.  [default: the same input, and fresh ones in other processes]"),
     click.option("--fresh", is_flag=True, help="Feed fresh inputs alone: the same shapes, new content in each iteration."),
+    click.option(
+        "--feed",
+        "feeder",
+        metavar="'PROGRAM WORD...'",
+        help="Feed what a program prints, a line an iteration: JSON, {INPUT: [...]}, or the path of a .npz file.",
+    ),
     click.option("--budget", metavar="UNITS|TIME", help="At most so many units a process, or so much time in all.  [default: 5min]"),
     click.option(
         "--for",
@@ -111,14 +117,26 @@ def _grown(request: GrowRequest, showing: Showing, why: bool, who: bool) -> int:
 
 
 def _request(
-    suite: Suite, varied: str | None, same: bool, fresh: bool, cycles: str | None, budget: str | None, soak: str | None
+    suite: Suite,
+    varied: str | None,
+    same: bool,
+    fresh: bool,
+    feeder: str | None,
+    cycles: str | None,
+    budget: str | None,
+    soak: str | None,
 ) -> GrowRequest:
     from ..base.units import parse_duration_ns
     from ..grow.grow import Budget, GrowRequest, parse_budget, parse_shapes
+    from ..grow.kinds import check_stream, feeding_words, folder_of
 
     if same and fresh:
         raise UsageError("--same or --fresh: each asks for one kind of inputs alone, and without them grow feeds both")
     wish: Wish = "same" if same else "fresh" if fresh else "both"
     shapes, seed = parse_shapes(varied) if varied is not None else ((), None)
     soak_ns = parse_duration_ns(soak) if soak is not None else None
-    return GrowRequest(suite, shapes, seed, cycles, parse_budget(budget) if budget is not None else Budget(), soak_ns, wish=wish)
+    limits = parse_budget(budget) if budget is not None else Budget()
+    suite, folder = folder_of(suite)
+    words = feeding_words(feeder) if feeder is not None else ()
+    check_stream(folder, words, suite.inputs, bool(varied or cycles or suite.only.command))
+    return GrowRequest(suite, shapes, seed, cycles, limits, soak_ns, wish=wish, folder=folder, feeder=words)

@@ -59,7 +59,8 @@ class GrowRequest:
 
     suite: of one model in a runtime, or of one program, which runs by itself; its phase_regexes are the lines by which a program's units are told,
     by unit. varied: the shapes that iterations take, with the seed of their order. cycles: "reload", None for iterations. soak_ns: one round,
-    whose processes share so much time, and no other. wish: which inputs iterations get. processes: of each kind.
+    whose processes share so much time, and no other. wish: which inputs iterations get. processes: of each kind. folder, feeder: a folder of .npz
+    files, or the words of a program, from which inputs come in turn.
     """
 
     suite: Suite
@@ -70,6 +71,8 @@ class GrowRequest:
     soak_ns: int | None = None
     processes: int = growth.LEAST_PROCESSES
     wish: Wish = "same"
+    folder: str | None = None
+    feeder: tuple[str, ...] = ()
 
     @property
     def sized(self) -> bool:
@@ -223,7 +226,8 @@ class _Grower:
         if run.outcome.ok and not run.work:
             raise MeasurementError(_no_units(run, request))
         if not self._went_well(run):
-            if kind.fresh and number == 0 and len(self._kinds) > 1 and _done(run) < growth.LEAST_UNITS:
+            own = request.folder or request.feeder  # a user's own stream that fails is an error
+            if kind.fresh and not own and number == 0 and len(self._kinds) > 1 and _done(run) < growth.LEAST_UNITS:
                 self._kinds = tuple(other for other in self._kinds if other != kind)
                 why = run.outcome.message if run.outcome.status == "refused" else run.outcome.sentence
                 self._remark(f"Every iteration got the same input, because fresh ones failed: {why}.")
@@ -280,20 +284,25 @@ class _Grower:
         for answer in answers:
             if answer.shapes:
                 self._remark(_by_shapes(answer.runs[0]))
+        same, varied = answers[0], answers[-1]
+        if varied.fresh:
+            for note in sorted(_notes(varied) - (_notes(same) if same is not varied else set())):
+                self._remark(f"{note[:1].upper()}{note[1:]}.")
         if len(answers) == 1:
-            return answers[0]
-        same, varied = answers
+            return varied
         inputs_verdict = growth_inputs.judge(same.verdict, varied.verdict, "shape" if varied.shapes else "input")
         answer = same if inputs_verdict.decides == "same" else varied
         if answer.verdict.word == "undecided":
             self._remark(TWO_KINDS)
-        for note in _notes(varied.runs[0]) - _notes(same.runs[0]):
-            self._remark(f"{note[:1].upper()}{note[1:]}.")
         kinds = zip(self._kinds, answers, strict=True)
         parts = tuple(KindGrowth(kind.words, each.verdict, each.resident, each.runs) for kind, each in kinds)
         return replace(answer, shapes=varied.shapes, inputs=inputs_verdict, kinds=parts)
 
     def _kind_goes_on(self, answer: GrowthAnswer, before: GrowthAnswer | None) -> bool:
+        ended = next((run for run in answer.runs if _inputs_ended(run)), None)
+        if ended is not None:
+            self._remark(f"The stream of inputs ended after {counted(_done(ended), 'iteration')}, so that there can be no longer round.")
+            return False
         return all(run.outcome.ok for run in answer.runs) and self._goes_on(answer, before)
 
     def _goes_on(self, answer: GrowthAnswer, before: GrowthAnswer | None) -> bool:
@@ -326,8 +335,18 @@ def _least(runs: Sequence[Run]) -> int:
     return min(_done(run) for run in runs)
 
 
-def _notes(run: Run) -> set[str]:
-    return set(run.about.notes) if run.about is not None else set()
+def _inputs_ended(run: Run) -> bool:
+    """Whether a process that was to go on with fresh inputs had no more."""
+    use = run.job.use
+    if use is None or not use.fresh or not run.outcome.ok or _done(run) >= use.iterations:
+        return False
+    t_ns = work.unpack(longest(run)).t_ns
+    return not use.time_ns or t_ns[-1] - t_ns[0] < use.time_ns
+
+
+def _notes(answer: GrowthAnswer) -> set[str]:
+    """What the processes say to the reader of their figures."""
+    return {note for run in answer.runs if run.about is not None for note in run.about.notes}
 
 
 def _of_one(verdict: growth.Verdict) -> growth.Verdict:
@@ -385,6 +404,8 @@ def _suite(request: GrowRequest) -> Suite:
 
 def order_of(request: GrowRequest) -> Order:
     """The order of the model in the runtime. Raises UsageError and InputError."""
+    if request.folder or request.feeder:
+        request.suite.place.only_here("a stream of inputs")
     order = orders.of_one(_suite(request))
     if order.runtime.native is not None and (request.varied or request.cycles or request.soak_ns is not None):
         raise UsageError(f"{order.runtime.name} is a C program that only iterates: --shapes, --cycles and --for are for runtimes in Python")
@@ -400,7 +421,7 @@ def work_order(request: GrowRequest, units: int, fresh: bool = False) -> Order:
 def _working(order: Order, request: GrowRequest, units: int, most_ns: int, kind: Kind) -> Order:
     """The order with its work repeated so often, for so long at most, with inputs of this kind; 0 ns for any time."""
     shapes = request.varied if kind.varied else ()
-    use = Use(units, most_ns, request.cycles, 2, shapes, request.seed, kind.fresh)
+    use = Use(units, most_ns, request.cycles, 2, shapes, request.seed, kind.fresh, request.folder, request.feeder)
     return replace(order, job=replace(order.job, use=use, runs=units), env={**order.env, "MEMPROF_WORK": "1"})
 
 
