@@ -85,6 +85,8 @@ class Running:
         if use and use["cycles"]:
             self._reload(use)
             return
+        if use:
+            self._can_be_fed(use)
         for part in (self._load, self._prepare):
             part()
             if job.get("until") == self.phase:
@@ -141,13 +143,13 @@ class Running:
         say_about(self._marks, self._runtime)  # again: some runtimes have their notes only now
         steps = steps_of(self._runtime, self._job)
         self.phase = next((step[0] for step in steps if step[1]), steps[-1][0])
+        if use:
+            self._repeat(use)
+            return
         made = give_inputs(self._runtime, self._options)
         if made:
             self._notes.append(made)
             say_about(self._marks, self._runtime, *self._notes)
-        if use:
-            self._repeat(use)
-            return
         for phase, count, work in steps:
             self.phase = phase
             if count:
@@ -165,14 +167,35 @@ class Running:
     def _repeat(self, use):
         import repeated
 
-        feeds = repeated.feeds_of(self._runtime, self._options, use)
-        turn = repeated.order(len(feeds), use.get("seed"))
-        for phase, count in (("WARMUP", self._job["warmup"]), ("EXECUTE", use["iterations"])):
-            if count:
-                self._begin(phase)
-                repeated.iterations(self._marks, self._runtime, work_of(self._runtime), feeds, turn, dict(use, iterations=count))
-                self._look()
-                end(self._marks, self._runtime)
+        feed = self._feed(use)
+        try:
+            for phase, count in (("WARMUP", self._job["warmup"]), ("EXECUTE", use["iterations"])):
+                if count:
+                    self._begin(phase)
+                    repeated.iterations(self._marks, self._runtime, work_of(self._runtime), feed, dict(use, iterations=count))
+                    self._look()
+                    end(self._marks, self._runtime)
+        finally:
+            if feed is not None:
+                feed.close()
+        if feed is not None and feed.notes:
+            say_about(self._marks, self._runtime, *feed.notes)
+
+    def _feed(self, use):
+        """What iterations are handed, None where the runtime makes its own inputs."""
+        if not hasattr(self._runtime, "signature"):
+            give_inputs(self._runtime, self._options)
+            return None
+        import feeds
+
+        return feeds.feed_of(self._runtime, self._options, use)
+
+    def _can_be_fed(self, use):
+        """Raises Refused, before the model is loaded, where the runtime makes its own inputs and the job has others."""
+        kinds = {"shapes": use["shapes"], "a stream": use["folder"] or use["feeder"], "fresh ones": use["fresh"]}
+        wanted = [kind for kind in kinds if kinds[kind]]
+        if wanted and not hasattr(self._runtime, "signature"):
+            raise Refused("this runtime makes its own inputs: %s cannot take their place" % wanted[0])
 
     def _look(self):
         if self._lines is not None:

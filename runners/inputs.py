@@ -9,6 +9,7 @@ from runtimes import Refused
 
 _BLOCK = 1 << 16
 _WIDE = ("int32", "int64", "uint32", "uint64")
+_TEXT = "sixteen-letters-"  # more than fits into a std::string itself
 
 
 def make(signature, shapes, path, ranges=None):
@@ -16,8 +17,8 @@ def make(signature, shapes, path, ranges=None):
 
     signature: (name, shape, dtype name) triples, a dimension None where unknown. shapes: by input name, replaces the model's own. path: an
     .npz file whose arrays are taken by name, or None; inputs that it lacks are made. ranges: by input name, how many rows the graph indexes by it:
-    its integers, or its floats as whole numbers, are spread over 0 to one less. Unknown dimensions are 1, other integers and booleans 0. Raises
-    Refused if a name is not an input of the model.
+    its integers, or its floats as whole numbers, are spread over 0 to one less. Unknown dimensions are 1, other integers and booleans 0, strings 16
+    letters. Raises Refused if a name is not an input of the model.
     """
     import numpy
 
@@ -89,7 +90,7 @@ def _rows(numpy, dtype, rows):
 def _filled(numpy, shape, dtype, seed, rows):
     shape = tuple(1 if size is None else size for size in shape)
     if dtype == "str":
-        return numpy.full(shape, "", dtype=object)
+        return numpy.full(shape, _TEXT, dtype=object)
     array = numpy.zeros(shape, dtype=dtype)
     if array.dtype.kind == "f" or rows is not None:
         flat = array.reshape(-1)

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 
     from ..campaign.progress import Keep, Progress
     from ..grow.grow import GrowRequest, GrowthAnswer
+    from ..grow.kinds import Wish
     from ..subjects.suite import Suite
 
 _EPILOG = """\b
 Examples:
   memprof grow model.onnx -r onnxruntime
   memprof grow model.onnx -r onnxruntime --shapes 'input=1,3,H,W; H,W in 224,320,640 (random, seed 1)'
+  memprof grow model.onnx -r onnxruntime --fresh --budget 20000
   memprof grow model.tflite -r litert --cycles reload
   memprof grow m.bin --phase-regex request='^served' -- engine {model} --requests {runs}
   memprof grow model.onnx -r onnxruntime --for 8h -o soak.jsonl
@@ -42,6 +44,14 @@ EXIT_CODES = {"steady": 0, "bounded": 0, "grows": EXIT_REGRESSION, "undecided": 
         "--shapes", "varied", metavar="'INPUT=1,3,H,W; H,W in 224,320'", help="Shapes that iterations take in turn, or (random, seed 1)."
     ),
     click.option("--cycles", type=click.Choice(["reload"]), help="Repeat load, prepare, two iterations and delete, in one process."),
+    click.option("--same", is_flag=True, help="Feed the same input alone.  [default: the same input, and fresh ones in other processes]"),
+    click.option("--fresh", is_flag=True, help="Feed fresh inputs alone: the same shapes, new content in each iteration."),
+    click.option(
+        "--feed",
+        "feeder",
+        metavar="'PROGRAM WORD...'",
+        help="Feed what a program prints, a line an iteration: JSON, {INPUT: [...]}, or the path of a .npz file.",
+    ),
     click.option("--budget", metavar="UNITS|TIME", help="At most so many units a process, or so much time in all.  [default: 5min]"),
     click.option(
         "--for",
@@ -66,8 +76,9 @@ def command(
 ) -> int:
     """Say whether memory rises with use, and by how much with what.
 
-    The work is repeated in three fresh processes or more, which read their memory after each unit of it. The verdict is steady, bounded (it
-    rose, then stopped), grows or undecided. An undecided run is made longer, as far as the budget goes.
+    The work is repeated in fresh processes, which read their memory after each unit of it: three that feed a model the same input, and three
+    that feed it fresh ones. The verdict is steady, bounded (it rose, then stopped), grows or undecided, and says whether memory grows with each
+    iteration or with new inputs only. An undecided run is made longer, as far as the budget goes.
     """
     if subject.settings["warmup"] is not None or subject.settings["runs"] is not None:
         raise UsageError(
@@ -136,10 +147,27 @@ def _report(answer: GrowthAnswer, path: Path) -> None:
     talk(f"{path} is the report, {picture} its picture")
 
 
-def _request(suite: Suite, varied: str | None, cycles: str | None, budget: str | None, soak: str | None) -> GrowRequest:
+def _request(
+    suite: Suite,
+    varied: str | None,
+    same: bool,
+    fresh: bool,
+    feeder: str | None,
+    cycles: str | None,
+    budget: str | None,
+    soak: str | None,
+) -> GrowRequest:
     from ..base.units import parse_duration_ns
     from ..grow.grow import Budget, GrowRequest, parse_budget, parse_shapes
+    from ..grow.kinds import check_stream, feeding_words, folder_of
 
+    if same and fresh:
+        raise UsageError("--same or --fresh: each asks for one kind of inputs alone, and without them grow feeds both")
+    wish: Wish = "same" if same else "fresh" if fresh else "both"
     shapes, seed = parse_shapes(varied) if varied is not None else ((), None)
     soak_ns = parse_duration_ns(soak) if soak is not None else None
-    return GrowRequest(suite, shapes, seed, cycles, parse_budget(budget) if budget is not None else Budget(), soak_ns)
+    limits = parse_budget(budget) if budget is not None else Budget()
+    suite, folder = folder_of(suite)
+    words = feeding_words(feeder) if feeder is not None else ()
+    check_stream(folder, words, suite.inputs, bool(varied or cycles or suite.only.command))
+    return GrowRequest(suite, shapes, seed, cycles, limits, soak_ns, wish=wish, folder=folder, feeder=words)

@@ -42,7 +42,7 @@ def explained(request: GrowRequest, answer: GrowthAnswer, progress: Progress) ->
     if verdict.word != "grows":
         return replace(answer, remarks=(*answer.remarks, f"--who: it is {verdict.word}, so that no call site rises with it"))
     with scratch("who") as place:
-        recorded = record.record(_recording(request, _units(answer), place.folder / "recording"), progress)
+        recorded = record.record(_recording(request, _units(answer), place.folder / "recording", answer.fresh), progress)
         if not recorded.run.work:
             raise MeasurementError(f"--who: no unit of work was recorded: {recorded.partial or 'the program counted none'}")
         curve = work.unpack(longest(recorded.run))
@@ -51,9 +51,9 @@ def explained(request: GrowRequest, answer: GrowthAnswer, progress: Progress) ->
     return replace(answer, who=risen, remarks=(*answer.remarks, *_sentences(risen, recorded.tool, verdict)))
 
 
-def _recording(request: GrowRequest, units: int, folder: Path) -> Request:
-    """The recording of so many units. Raises UsageError or InputError if neither memray nor heaptrack can make it."""
-    order = work_order(request, units)
+def _recording(request: GrowRequest, units: int, folder: Path, fresh: bool = False) -> Request:
+    """The recording of so many units, with new inputs or without. Raises UsageError or InputError if neither memray nor heaptrack can make it."""
+    order = work_order(request, units, fresh)
     wanted = Request(folder, order=order)
     tool, _ = record.choose(wanted, record.interpreter(order))
     if tool == "massif":

@@ -45,7 +45,8 @@ def explained(request: GrowRequest, answer: GrowthAnswer, progress: Progress) ->
         looked = _of_program(request, answer, (warmup, warmup + runs), progress)
         return replace(answer, why=looked, remarks=(*answer.remarks, *_said((*looked.sentences, *looked.remarks))))
     order = order_of(request)
-    use = Use(runs, 0, request.cycles, 2, request.varied, request.seed) if request.cycles or request.varied else None
+    repeats = request.cycles or request.varied or answer.fresh
+    use = Use(runs, 0, request.cycles, 2, request.varied, request.seed, answer.fresh) if repeats else None
     order = replace(order, job=replace(order.job, warmup=warmup, runs=runs, use=use))
     looked = two_looks.why(order, progress, last=RELOADS if request.cycles else EXECUTE)
     traced = order.runtime.name.endswith(".py") and order.place.beside  # tracemalloc's answer is a file

@@ -1,9 +1,10 @@
 """Does memory rise with use: repeats a work in several fresh processes, each longer than those before, until the verdict holds or the budget ends.
 
 Each process follows its memory after each unit (runners/repeated.py). The processes of a round do the same, at other addresses. A round is
-decided by memprof.verdicts.growth. A verdict that needs a longer run gets a round four times as long, as far as the budget goes. Growth is confirmed
-by such a round too, if there is time and memory for it: the saw-tooth of a garbage collector looks like growth until its first tooth ends. With a
-budget in units it is followed to the end of the budget: a cache looks like growth until it is full.
+decided by memprof.verdicts.growth. Two kinds of processes may take turns in it, one with the same input and one with inputs that vary (see
+kinds.py). A verdict that needs a longer run gets a round four times as long, as far as the budget goes. Growth is confirmed by such a round too, if
+there is time and memory for it: the saw-tooth of a garbage collector looks like growth until its first tooth ends. With a budget in units it is
+followed to the end of the budget: a cache looks like growth until it is full.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ from ..records.types import COMMAND, Run, Use, Work
 from ..subjects import orders
 from ..subjects.order import Order
 from ..subjects.suite import MS, Suite
-from ..verdicts import growth
+from ..verdicts import growth, growth_inputs
+from ..verdicts.growth_inputs import InputsVerdict
 from ..verdicts.growth_limits import RELOAD
 from ..verdicts.growth_outlook import CacheBound, Outlook, outlook
+from .kinds import Kind, Wish, kinds_of
 
 _FIRST, _FIRST_CYCLES, _FACTOR = 2000, 50, 4
 _MOST_SHAPES = 64
@@ -41,6 +44,8 @@ _REPORT_NS = 60 * 1000 * MS
 _LOADING_NS = 600 * 1000 * MS  # beside the work, at most
 _PATIENCE = 4  # times as long as a longer round should take
 _SHARE_OF_MEMORY = 0.25  # of what is free, for a round that grows as expected
+
+TWO_KINDS = "Two kinds of processes shared the budget: --same or --fresh gives all of it to one, and a larger --budget gives both more."
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,8 @@ class GrowRequest:
 
     suite: of one model in a runtime, or of one program, which runs by itself; its phase_regexes are the lines by which a program's units are told,
     by unit. varied: the shapes that iterations take, with the seed of their order. cycles: "reload", None for iterations. soak_ns: one round,
-    whose processes share so much time, and no other.
+    whose processes share so much time, and no other. wish: which inputs iterations get. processes: of each kind. folder, feeder: a folder of .npz
+    files, or the words of a program, from which inputs come in turn.
     """
 
     suite: Suite
@@ -67,6 +73,9 @@ class GrowRequest:
     budget: Budget = Budget()
     soak_ns: int | None = None
     processes: int = growth.LEAST_PROCESSES
+    wish: Wish = "same"
+    folder: str | None = None
+    feeder: tuple[str, ...] = ()
 
     @property
     def sized(self) -> bool:
@@ -80,11 +89,24 @@ class GrowRequest:
 
 
 @dataclass(frozen=True)
+class KindGrowth:
+    """The verdict on the processes of one kind in their last round. inputs: what they got, in words. resident, runs: as in GrowthAnswer."""
+
+    inputs: str
+    verdict: growth.Verdict
+    resident: tuple[tuple[int, int], ...]
+    runs: tuple[Run, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
 class GrowthAnswer:
     """The answer: the verdict on the last round, with what each of its processes did. resident: the resident set before the first unit and after the
     last, by process. would_change: what more work could overturn the verdict. shapes: how many were varied. interrupted: by Ctrl-C or SIGTERM,
     after a whole round. runs: those of the last round. why: the two looks of --why, if they were taken. who: the call sites of --who, if they were
-    recorded."""
+    recorded.
+
+    Where two kinds of processes were measured, inputs is what they tell together, and kinds has both; all other fields are those of the kind that
+    decides. fresh: whether its iterations got new inputs."""
 
     model: str
     runtime: str
@@ -100,6 +122,9 @@ class GrowthAnswer:
     runs: tuple[Run, ...] = field(default=(), repr=False)
     why: two_looks.GrowthParts | None = None
     who: Rises | None = None
+    fresh: bool = False
+    inputs: InputsVerdict | None = None
+    kinds: tuple[KindGrowth, ...] = ()
 
 
 def grow(request: GrowRequest, progress: Progress, keep: Keep, so_far: Callable[[bytes], None] = lambda line: None) -> GrowthAnswer:
@@ -123,6 +148,7 @@ class _Grower:
         self._remarks: list[str] = []
         self._order = _command_order(request, _FIRST) if request.command is not None else order_of(request)
         self._end_ns = time.monotonic_ns() + (request.budget.time_ns or _BUDGET_NS)
+        self._kinds = kinds_of(request.wish, bool(request.varied), self._fixed())
 
     def run(self) -> GrowthAnswer:
         request, job = self._request, self._order.job
@@ -131,49 +157,70 @@ class _Grower:
         units = self._within_budget(_FIRST_CYCLES if request.cycles else _FIRST)
         if request.soak_ns is not None:
             units = request.budget.units or _ENDLESS
-        answer: GrowthAnswer | None = None
+        answers: dict[Kind, GrowthAnswer] = {}
+        wanted = dict.fromkeys(self._kinds, units)
+        interrupted = False
         try:
-            while units:
-                begin_ns = time.monotonic_ns()
-                runs = self._round(units)
-                before = answer
-                answer = self._judged(runs)
-                done = min(_done(run) for run in runs)
-                spent_ns = time.monotonic_ns() - begin_ns
-                goes_on = all(run.outcome.ok for run in runs) and self._goes_on(answer, before)
-                units = self._next(done, spent_ns, answer) if goes_on else 0
+            while wanted:
+                rounds, spent_ns = self._round(wanted)
+                before = dict(answers)
+                answers.update((kind, self._judged(kind, runs)) for kind, runs in rounds.items())
+                going = [kind for kind in rounds if self._kind_goes_on(answers[kind], before.get(kind))]
+                next_units = {
+                    kind: self._next(_least(rounds[kind]), sum(spent_ns[each] for each in going), answers[kind]) for kind in going
+                }
+                wanted = {kind: units for kind, units in next_units.items() if units}
         except KeyboardInterrupt:
-            if answer is None:
+            if not answers:
                 raise
-            answer = replace(answer, interrupted=True)
-        assert answer is not None
-        if request.varied:
-            self._remark(_by_shapes(answer.runs[0]))
-        return replace(answer, remarks=tuple(self._remarks))
+            interrupted = True
+        answer = self._together([answers[kind] for kind in self._kinds])
+        return replace(answer, interrupted=interrupted, remarks=tuple(self._remarks))
 
-    def _round(self, units: int) -> list[Run]:
-        """One round: processes that do the same. The first may be ended by time; the others then do as much as it did."""
-        runs: list[Run] = []
+    def _fixed(self) -> str:
+        """Why this work has inputs of one kind only, empty where they can be made anew."""
+        if self._request.command is not None:
+            return "a program makes its own inputs"
+        if self._request.cycles:
+            return "a reload takes the same inputs"
+        native = self._order.runtime.native is not None
+        return f"{self._order.runtime.name} is a C program that only iterates" if native else ""
+
+    def _round(self, wanted: Mapping[Kind, int]) -> tuple[dict[Kind, list[Run]], dict[Kind, int]]:
+        """One round: processes of each kind that do the same, in turn, and the nanoseconds that each kind took.
+
+        The first of a kind may be ended by time; the others then do as much as it did.
+        """
+        units = dict(wanted)
+        rounds: dict[Kind, list[Run]] = {kind: [] for kind in wanted}
+        spent_ns = dict.fromkeys(wanted, 0)
         for number in range(self._request.processes):
-            left = self._request.processes - number
-            run = self._measure(units, number, self._cap_ns(left))
-            runs.append(run)
-            if number == 0 and self._request.soak_ns is None:
-                units = max(_done(run), 1)
-            if not self._went_well(run):
-                break
-        return runs
+            for place, kind in enumerate(tuple(units)):
+                begin_ns = time.monotonic_ns()
+                left = (self._request.processes - number) * len(units) - place
+                run = self._measure(units[kind], number, self._cap_ns(left), kind)
+                if run is None:
+                    del units[kind], rounds[kind]
+                    continue
+                rounds[kind].append(run)
+                spent_ns[kind] += time.monotonic_ns() - begin_ns
+                if number == 0 and self._request.soak_ns is None:
+                    units[kind] = max(_done(run), 1)
+                if not self._went_well(run):
+                    del units[kind]
+        return rounds, spent_ns
 
     def _cap_ns(self, left: int) -> int:
         if self._request.soak_ns is not None:
-            return self._request.soak_ns // self._request.processes
+            return self._request.soak_ns // (self._request.processes * len(self._kinds))
         return max((self._end_ns - time.monotonic_ns()) // left, 1000 * MS)
 
-    def _measure(self, units: int, number: int, cap_ns: int) -> Run:
+    def _measure(self, units: int, number: int, cap_ns: int, kind: Kind) -> Run | None:
+        """A process of this kind; None if the model takes no inputs of this kind, and those of the other were measured."""
         request = self._request
         if request.sized:
             self._order = _command_order(request, units)
-        order = _working(self._order, request, units, cap_ns)
+        order = _working(self._order, request, units, cap_ns, kind)
         timeout_ns = cap_ns + (0 if request.command and not request.suite.drive else _LOADING_NS)
         job = replace(order.job, repeat=number + 1, timeout_ns=min(timeout_ns, request.suite.timeout_ns or timeout_ns))
         report_ns = min(_REPORT_NS, cap_ns // 4) if request.soak_ns is not None else 0
@@ -182,7 +229,13 @@ class _Grower:
         if run.outcome.ok and not run.work:
             raise MeasurementError(_no_units(run, request))
         if not self._went_well(run):
-            self._failed(run)
+            own = request.folder or request.feeder  # a user's own stream that fails is an error
+            if kind.fresh and not own and number == 0 and len(self._kinds) > 1 and _done(run) < growth.LEAST_UNITS:
+                self._kinds = tuple(other for other in self._kinds if other != kind)
+                why = run.outcome.message if run.outcome.status == "refused" else run.outcome.sentence
+                self._remark(f"Every iteration got the same input, because fresh ones failed: {why}.")
+                return None
+            self._failed(run, kind)
         elif not run.outcome.ok and request.soak_ns is None:
             self._remark(
                 f"Process {run.job.repeat} was ended after {counted(_done(run), 'unit')}: it had used its share of the budget's time."
@@ -194,7 +247,7 @@ class _Grower:
         by_time = self._request.command is not None and run.outcome.status == "timeout"
         return run.outcome.ok or (by_time and _done(run) >= (growth.LEAST_UNITS if self._request.soak_ns is not None else 1))
 
-    def _failed(self, run: Run) -> None:
+    def _failed(self, run: Run, kind: Kind) -> None:
         """A process that ended early is judged by what there is of it, if that is enough."""
         done = _done(run)
         if done < growth.LEAST_UNITS:
@@ -202,11 +255,12 @@ class _Grower:
         limit = ""
         if run.outcome.out_of_memory is not False:
             limit = f"; this machine has {format_bytes(run.machine.memory_bytes)}"
-        self._remarks.append(f"Process {run.job.repeat} ended early, after {done} units: {run.outcome.sentence}{limit}.")
+        which = f" with {kind.words}" if len(self._kinds) > 1 else ""
+        self._remarks.append(f"Process {run.job.repeat}{which} ended early, after {done} units: {run.outcome.sentence}{limit}.")
 
     # -- deciding
 
-    def _judged(self, runs: Sequence[Run]) -> GrowthAnswer:
+    def _judged(self, kind: Kind, runs: Sequence[Run]) -> GrowthAnswer:
         curves = [work.unpack(longest(run)) for run in runs]
         series = [growth.series(curve, run.machine.page_bytes) for curve, run in zip(curves, runs, strict=True)]
         verdict = growth.judge(series)
@@ -224,15 +278,42 @@ class _Grower:
             verdict,
             tuple((each.rss[0], each.rss[-1]) for each in series),
             outlook(verdict, rise_bytes, _cache_bounds(self._order), longer=self._lengthens),
-            len(self._request.varied),
+            len(self._request.varied) if kind.varied else 0,
             job.threads,
             runs=tuple(runs),
+            fresh=kind.fresh,
         )
 
     @property
     def _lengthens(self) -> bool:
         """Whether a round can be made longer."""
         return self._request.soak_ns is None and (self._request.command is None or self._request.sized)
+
+    def _together(self, answers: Sequence[GrowthAnswer]) -> GrowthAnswer:
+        """The answer of one kind, or of two, the one with the same input first."""
+        for answer in answers:
+            if answer.shapes:
+                self._remark(_by_shapes(answer.runs[0]))
+        same, varied = answers[0], answers[-1]
+        if varied.fresh:
+            for note in sorted(_notes(varied) - (_notes(same) if same is not varied else set())):
+                self._remark(f"{note[:1].upper()}{note[1:]}.")
+        if len(answers) == 1:
+            return varied
+        inputs_verdict = growth_inputs.judge(same.verdict, varied.verdict, "shape" if varied.shapes else "input")
+        answer = same if inputs_verdict.decides == "same" else varied
+        if answer.verdict.word == "undecided":
+            self._remark(TWO_KINDS)
+        kinds = zip(self._kinds, answers, strict=True)
+        parts = tuple(KindGrowth(kind.words, each.verdict, each.resident, each.runs) for kind, each in kinds)
+        return replace(answer, shapes=varied.shapes, inputs=inputs_verdict, kinds=parts)
+
+    def _kind_goes_on(self, answer: GrowthAnswer, before: GrowthAnswer | None) -> bool:
+        ended = next((run for run in answer.runs if _inputs_ended(run)), None)
+        if ended is not None:
+            self._remark(f"The stream of inputs ended after {counted(_done(ended), 'iteration')}, so that there can be no longer round.")
+            return False
+        return all(run.outcome.ok for run in answer.runs) and self._goes_on(answer, before)
 
     def _goes_on(self, answer: GrowthAnswer, before: GrowthAnswer | None) -> bool:
         """Whether a longer round is wanted: to decide, or to confirm growth that was seen once."""
@@ -277,6 +358,25 @@ def _cache_bounds(order: Order) -> tuple[CacheBound, ...]:
         if knob.bounds is not None and value:
             bounds.append(CacheBound(knob.name, value, knob.bounds))
     return tuple(bounds)
+
+
+def _least(runs: Sequence[Run]) -> int:
+    """As many units as each of the processes did."""
+    return min(_done(run) for run in runs)
+
+
+def _inputs_ended(run: Run) -> bool:
+    """Whether a process that was to go on with fresh inputs had no more."""
+    use = run.job.use
+    if use is None or not use.fresh or not run.outcome.ok or _done(run) >= use.iterations:
+        return False
+    t_ns = work.unpack(longest(run)).t_ns
+    return not use.time_ns or t_ns[-1] - t_ns[0] < use.time_ns
+
+
+def _notes(answer: GrowthAnswer) -> set[str]:
+    """What the processes say to the reader of their figures."""
+    return {note for run in answer.runs if run.about is not None for note in run.about.notes}
 
 
 def _of_one(verdict: growth.Verdict) -> growth.Verdict:
@@ -336,6 +436,8 @@ def order_of(request: GrowRequest) -> Order:
     """The order of the model in the runtime. Raises UsageError and InputError."""
     if request.varied and request.cycles:
         raise UsageError("--shapes and --cycles are two experiments: a reload takes the one shape of --shape")
+    if request.folder or request.feeder:
+        request.suite.place.only_here("a stream of inputs")
     order = orders.of_one(_suite(request))
     if order.runtime.native is not None and (request.varied or request.cycles or request.soak_ns is not None):
         raise UsageError(f"{order.runtime.name} is a C program that only iterates: --shapes, --cycles and --for are for runtimes in Python")
@@ -344,15 +446,16 @@ def order_of(request: GrowRequest) -> Order:
     return order
 
 
-def work_order(request: GrowRequest, units: int) -> Order:
-    """The order of so many units of the request's work. Raises UsageError and InputError."""
+def work_order(request: GrowRequest, units: int, fresh: bool = False) -> Order:
+    """The order of so many units of the request's work, with new inputs or without. Raises UsageError and InputError."""
     order = _command_order(request, units) if request.command is not None else order_of(request)
-    return _working(order, request, units)
+    return _working(order, request, units, 0, Kind(bool(request.varied), fresh))
 
 
-def _working(order: Order, request: GrowRequest, units: int, most_ns: int = 0) -> Order:
-    """The order with its work repeated so often, for so long at most; 0 ns for any time."""
-    use = Use(units, most_ns, request.cycles, 2, request.varied, request.seed)
+def _working(order: Order, request: GrowRequest, units: int, most_ns: int, kind: Kind) -> Order:
+    """The order with its work repeated so often, for so long at most, with inputs of this kind; 0 ns for any time."""
+    shapes = request.varied if kind.varied else ()
+    use = Use(units, most_ns, request.cycles, 2, shapes, request.seed, kind.fresh, request.folder, request.feeder)
     return replace(order, job=replace(order.job, use=use, runs=units), env={**order.env, "MEMPROF_WORK": "1"})
 
 

@@ -69,6 +69,9 @@ class Use:
     runs: int = 1
     shapes: tuple[Mapping[str, tuple[int, ...]], ...] = ()  # of inputs, that iterations take
     seed: int | None = None  # of the order of shapes, which is as by chance; None for one after another
+    fresh: bool = False  # whether each iteration gets inputs of new content; else it gets the same, or those of its shape
+    folder: str | None = None  # of .npz files, which are the inputs of iterations in turn
+    feeder: tuple[str, ...] = ()  # the words of a program that prints the inputs of iterations
 
 
 @dataclass(frozen=True)

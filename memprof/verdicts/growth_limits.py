@@ -14,7 +14,7 @@ A verdict of growth needs three processes that agree, so it is a figure of none 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -57,18 +57,36 @@ def of_runs(runs: Sequence[Run]) -> tuple[Measured, ...]:
     followed = store.rounds_together(run for run in runs if run.followed)
     if not followed:
         return ()
-    from . import growth  # brings numpy along, which no other gate needs
+    return tuple(known for key, group in summary.groups(followed).items() for known in _of_variant(key, group))
 
-    known = []
-    for key, group in summary.groups(followed).items():
-        use = group[-1].job.use
-        assert use is not None
-        alike = [run for run in group if run.job.use is not None and run.job.use.cycles == use.cycles and run.job.use.shapes == use.shapes]
-        last_round = _last_round(alike)
-        curves = [work.unpack(max(run.work, key=lambda record: record.rows)) for run in last_round]
-        series = [growth.series(curve, run.machine.page_bytes) for curve, run in zip(curves, last_round, strict=True)]
-        known.append(Measured(key, SHAPE if use.shapes else next(iter(series[0].counts)), growth.judge(series)))
-    return tuple(known)
+
+def _of_variant(key: Key, runs: Sequence[Run]) -> Iterator[Measured]:
+    """By iterations or reloads, where the same input and new ones tell it together, and by shapes."""
+    from . import growth_inputs  # brings numpy along, which no other gate needs
+
+    works = [(run, run.job.use) for run in runs if run.job.use is not None]
+    newest = works[-1][1]
+    alike = [(run, use) for run, use in works if use.cycles == newest.cycles]
+    same, fresh = ([run for run, use in alike if not use.shapes and use.fresh == wanted] for wanted in (False, True))
+    verdicts = [_verdict(kind) for kind in (same, fresh) if kind]
+    if verdicts:
+        both = len(verdicts) > 1 and growth_inputs.judge(verdicts[0][1], verdicts[1][1], "input")
+        unit, verdict = verdicts[0] if both and both.decides == "same" else verdicts[-1]
+        yield Measured(key, unit, verdict)
+    varied = [use for _, use in alike if use.shapes]
+    if varied:
+        _, verdict = _verdict([run for run, use in alike if (use.shapes, use.fresh) == (varied[-1].shapes, varied[-1].fresh)])
+        yield Measured(key, SHAPE, verdict)
+
+
+def _verdict(runs: Sequence[Run]) -> tuple[str, Growth]:
+    """The unit that is repeated, and the verdict on the last round of processes that did the same work."""
+    from . import growth
+
+    last_round = _last_round(runs)
+    curves = [work.unpack(max(run.work, key=lambda record: record.rows)) for run in last_round]
+    series = [growth.series(curve, run.machine.page_bytes) for curve, run in zip(curves, last_round, strict=True)]
+    return next(iter(series[0].counts)), growth.judge(series)
 
 
 def _last_round(runs: Sequence[Run]) -> Sequence[Run]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from memprof.base.errors import InputError
 from memprof.grow.grow import GrowthAnswer, last_round, longest
+from memprof.grow.kinds import Kind, kind_of
 from memprof.records import store, work
 from memprof.records.metrics import BYTES
 from memprof.records.types import COMMAND, Run
@@ -30,30 +32,35 @@ _FITTED: dict[str, Any] = {"color": "#009E73", "linestyle": (0, (5, 2)), "linewi
 
 def picture(grown: GrowthAnswer) -> Figure:
     """The last round of `memprof grow`."""
-    return render(grown.runs)
+    return render([run for kind in grown.kinds for run in kind.runs] or grown.runs)
 
 
 def render(runs: Sequence[Run]) -> Figure:
-    """A panel for each model and variant, all on one scale. Raises InputError if no run followed its memory."""
+    """A panel for each model, variant and kind of inputs, all on one scale. Raises InputError if no run followed its memory."""
     return draw(panels(runs))
 
 
 def panels(runs: Sequence[Run]) -> list[Panel]:
-    """The last round of each model and variant, judged. Raises InputError if no run followed its memory."""
-    groups: dict[tuple[str, str], list[Run]] = {}
+    """The last round of each model, variant and kind of inputs, judged. Raises InputError if no run followed its memory."""
+    groups: dict[tuple[str, str, Kind], list[Run]] = {}
     for run in store.rounds_together(runs):
         if run.work:
-            groups.setdefault((run.job.model.name, run.job.heading), []).append(run)
+            groups.setdefault((run.job.model.name, run.job.heading, kind_of(run.job.use)), []).append(run)
     if not groups:
         raise InputError("there is nothing to draw: no run followed its memory by units (memprof grow -o RUNS.jsonl keeps such runs)")
-    return [Panel(name, last_round(group)) for name, group in groups.items()]
+    variants = Counter((model, heading) for model, heading, _ in groups)
+    return [
+        Panel((model, heading), last_round(group), kind.words if variants[model, heading] > 1 else "")
+        for (model, heading, kind), group in groups.items()
+    ]
 
 
 class Panel:
-    """A model and variant: the curves of its processes, and the verdict on them."""
+    """A model and variant: the curves of its processes, and the verdict on them. inputs: what they got, in words, where another panel has others."""
 
-    def __init__(self, name: tuple[str, str], runs: Sequence[Run]) -> None:
+    def __init__(self, name: tuple[str, str], runs: Sequence[Run], inputs: str = "") -> None:
         self.model, self.variant = name
+        self.inputs = inputs
         self.command = runs[0].job.runtime == COMMAND
         self.processes = [growth.series(work.unpack(longest(run)), run.machine.page_bytes) for run in runs]
         self.verdict: Verdict = growth.judge(self.processes)
@@ -63,7 +70,7 @@ class Panel:
     def title(self) -> str:
         """The verdict in words."""
         who = self.variant if self.command and self.variant == self.model else f"{self.model} in {self.variant}"
-        return f"{who}: {words(self.verdict)}"
+        return f"{who}{f' with {self.inputs}' if self.inputs else ''}: {words(self.verdict)}"
 
     def risen(self, process: Series) -> list[int]:
         """Memory above that before the first unit."""

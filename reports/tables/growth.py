@@ -8,7 +8,7 @@ from typing import Any
 
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
-from memprof.grow.grow import GrowthAnswer
+from memprof.grow.grow import GrowthAnswer, KindGrowth
 from memprof.records.metrics import BYTES
 from memprof.records.types import Run
 from memprof.verdicts.growth import Growth, Where
@@ -41,8 +41,10 @@ def polled(run: Run, growth: Growth, format: str = "text") -> str:
 
 
 def _content(grown: GrowthAnswer) -> dict[str, Any]:
-    content = asdict(replace(grown, runs=()))
-    del content["runs"]
+    kinds = tuple(replace(kind, runs=()) for kind in grown.kinds)
+    content = asdict(replace(grown, runs=(), kinds=kinds))
+    for part in (content, *content["kinds"]):
+        del part["runs"]
     return content
 
 
@@ -53,8 +55,26 @@ def sentence(grown: GrowthAnswer, say: Say) -> str:
     more = [say(grown.settings)] if grown.settings else []
     more += [counted(grown.threads, "thread")] if grown.threads else []
     more += [counted(grown.shapes, "shape")] if grown.shapes else []
+    more += ["fresh inputs"] if grown.fresh and not grown.kinds else []
     outlook = f" {prospect(grown.verdict, grown.would_change)}" if grown.would_change is not None else ""
-    return f"{', '.join([who, *more])}: {words(grown.verdict)}{outlook}".rstrip()
+    return f"{', '.join([who, *more])}: {words(grown.verdict)}{_inputs(grown)}{outlook}".rstrip()
+
+
+def _inputs(grown: GrowthAnswer) -> str:
+    """What the two kinds of processes tell, as more sentences; empty where only one was measured."""
+    if grown.inputs is None:
+        return ""
+    same, varied = grown.kinds
+    rest = varied if grown.inputs.decides == "same" else same
+    if grown.inputs.by is None:
+        if same.verdict.word == varied.verdict.word:
+            return f" It is {same.verdict.word} with {same.inputs} and with {varied.inputs}."
+        return f" With {rest.inputs}: {words(rest.verdict)}"
+    if grown.inputs.by == "iteration":
+        also = f" A new input adds {format_bytes(grown.inputs.more)}." if grown.inputs.more else ""
+        return f" It grows with each iteration, with {same.inputs} and with {varied.inputs}.{also}"
+    keyed = " This is a cache or a leak keyed by content." if grown.inputs.by == "new input" else ""
+    return f" It grows with {grown.inputs.by}s only.{keyed} With {rest.inputs}: {words(rest.verdict)}"
 
 
 def words(growth: Growth) -> str:
@@ -107,17 +127,21 @@ def each_of(unit: str) -> str:
 
 
 def section(grown: GrowthAnswer, unit: str | None = None) -> Section:
-    """A row for each process."""
-    size = grid.choose_unit(BYTES, [end for pair in grown.resident for end in pair], unit)
+    """A row for each process, of all kinds."""
+    kinds = grown.kinds or (KindGrowth("", grown.verdict, grown.resident),)
+    size = grid.choose_unit(BYTES, [end for kind in kinds for pair in kind.resident for end in pair], unit)
     rows = []
-    for number, (growth, (begin, end)) in enumerate(zip(grown.verdict.processes, grown.resident, strict=True), 1):
-        slope = f"{format_bytes(growth.slope)}" if growth.word == "grows" else f"at most {format_bytes(_rounded(growth.high))}"
-        if growth.word == "undecided":
-            slope = "-"
-        row = (str(number), growth.word, f"{slope} {each_of(growth.unit)}" if slope != "-" else slope, f"{growth.warmup:,}")
-        rows.append((*row, f"{growth.tail:,}", grid.number(begin / size.size), grid.number(end / size.size)))
-    header = ("process", "verdict", "rises by", "warm-up", "units after it", f"begin ({size.name})", f"end ({size.name})")
-    table = Table("Resident and swapped memory of each process", header, tuple(rows), labels=2)
+    for kind in kinds:
+        fed = (kind.inputs,) if grown.kinds else ()
+        for number, (growth, (begin, end)) in enumerate(zip(kind.verdict.processes, kind.resident, strict=True), 1):
+            slope = f"{format_bytes(growth.slope)}" if growth.word == "grows" else f"at most {format_bytes(_rounded(growth.high))}"
+            if growth.word == "undecided":
+                slope = "-"
+            row = (str(number), growth.word, f"{slope} {each_of(growth.unit)}" if slope != "-" else slope, f"{growth.warmup:,}")
+            rows.append((*fed, *row, f"{growth.tail:,}", grid.number(begin / size.size), grid.number(end / size.size)))
+    columns = ("process", "verdict", "rises by", "warm-up", "units after it", f"begin ({size.name})", f"end ({size.name})")
+    header = ("inputs", *columns) if grown.kinds else columns
+    table = Table("Resident and swapped memory of each process", header, tuple(rows), labels=2 + bool(grown.kinds))
     return Section("", (table,), grown.remarks)
 
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import numpy
 import pytest
 from support import sample_runs, suites
 from support.leaks import LEAK
@@ -411,3 +412,211 @@ def test_grow_why_program_ended_too_early(nothing_left):
         MeasurementError, match=r"it ended before it stood still after (1 and )?205 iterations, so nothing is known of its growth"
     ):
         cause.explained(request, grew("iteration", "EXECUTE"), Silent())
+
+
+# It keeps 8 KiB of whatever its code below says.
+KEEPER = """
+class Runtime:
+    formats = (".json",)
+    version = "1"
+    default_threads = 1
+
+    def load(self, model, options):
+        self.kept = {}
+        self.done = 0
+
+    def prepare(self): ...
+
+    def signature(self):
+        return SIGNATURE
+
+    def set_inputs(self, arrays):
+        self.array = arrays["x"]
+
+    def execute(self):
+        self.done += 1
+        self.kept.setdefault(KEY, b"1" * 8192)
+"""
+FLOATS = '[("x", (1, 30), "float32")]'
+
+
+@pytest.mark.parametrize(
+    ("signature", "key", "words", "code", "sentence"),
+    [
+        (
+            FLOATS,
+            "self.array.tobytes()",
+            (),
+            1,
+            "It grows with new inputs only. This is a cache or a leak keyed by content. With the same input: ",
+        ),
+        (FLOATS, "self.done", (), 1, "It grows with each iteration, with the same input and with fresh inputs."),
+        (FLOATS, "0", (), 0, "with the same input and with fresh inputs."),
+        (FLOATS, "self.array.tobytes()", ("--same",), 0, "m.json in RUNTIME 1: "),
+        (FLOATS, "self.array.tobytes()", ("--fresh",), 1, "m.json in RUNTIME 1, fresh inputs: grows. 8."),
+        ('[("x", (1,), "str")]', "self.array[0]", (), 1, "It grows with new inputs only."),
+        (
+            '[("x", (1, 3), "int64")]',
+            "self.done",
+            (),
+            1,
+            "because fresh ones failed: fresh inputs need an input whose content can vary: ",
+        ),
+        (
+            '[("x", (2, 3), "int64")]',
+            "self.done",
+            (),
+            1,
+            "The inputs of this model have only 64 different contents, so that fresh ones repeat.",
+        ),
+    ],
+)
+def test_grow_tells_what_inputs_do(memprof, tmp_path, signature, key, words, code, sentence):
+    (tmp_path / "user.py").write_text(KEEPER.replace("SIGNATURE", signature).replace("KEY", key))
+    (tmp_path / "m.json").write_text("{}")
+
+    done = memprof("grow", "m.json", "-r", "./user.py", "--budget", "1000", *words)
+
+    assert done.returncode == code, done.stderr + done.stdout
+    assert sentence.replace("RUNTIME", "./user.py") in done.stdout.replace(str(tmp_path), ".")
+
+
+# It prints a line for each of the numbers from its first word up to its second.
+FEEDER = """#!{python}
+import json
+import sys
+
+for number in range(int(sys.argv[1]), int(sys.argv[2])):
+    print({line})
+"""
+JSON_LINE = 'json.dumps({"x": [[float(number)] * 30]})'
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> Path:
+    """A model whose runtime keeps 8 KiB of each new content, and a program that prints inputs."""
+    (tmp_path / "user.py").write_text(KEEPER.replace("SIGNATURE", FLOATS).replace("KEY", "self.array.tobytes()"))
+    (tmp_path / "m.json").write_text("{}")
+    feeder(tmp_path, JSON_LINE)
+    return tmp_path
+
+
+def feeder(folder: Path, line: str) -> None:
+    (folder / "feeder").write_text(FEEDER.format(python=sys.executable, line=line))
+    (folder / "feeder").chmod(0o755)
+
+
+GREW = "It grows with new inputs only. This is a cache or a leak keyed by content."
+
+
+def test_grow_feeds_stack_of_arrays(memprof, keeper):
+    numpy.savez(keeper / "in.npz", x=numpy.arange(400 * 30, dtype="float32").reshape(400, 1, 30))
+
+    done = memprof("grow", "m.json", "-r", "./user.py", "--inputs", "in.npz", "--budget", "1000")
+
+    assert done.returncode == 1, done.stderr + done.stdout
+    assert GREW in done.stdout
+    assert "The stream of inputs ended after 400 iterations, so that there can be no longer round." in done.stdout
+
+
+def test_grow_feeds_folder(memprof, keeper):
+    (keeper / "folder").mkdir()
+    for number in range(200):
+        numpy.savez(keeper / "folder" / f"{number:03}.npz", x=numpy.full((1, 30), number % 20, "float32"))
+
+    done = memprof("grow", "m.json", "-r", "./user.py", "--inputs", "folder", "--budget", "1000")
+
+    assert done.returncode in (0, 3), done.stderr + done.stdout  # reading files moves memory at first
+    assert "180 of the 200 inputs of the stream repeat an earlier one." in done.stdout
+
+
+def test_grow_feeds_program_output(memprof, keeper, nothing_left):
+    done = memprof("grow", "m.json", "-r", "./user.py", "--feed", "./feeder 0 1000000", "--budget", "1000")
+
+    assert done.returncode == 1, done.stderr + done.stdout
+    assert GREW in done.stdout and "stream of inputs ended" not in done.stdout
+
+
+def test_grow_feeds_named_files(memprof, keeper):
+    numpy.savez(keeper / "one.npz", x=numpy.ones((1, 30), "float32"))
+    feeder(keeper, repr(str(keeper / "one.npz")))
+
+    done = memprof("grow", "m.json", "-r", "./user.py", "--feed", "./feeder 0 50", "--fresh", "--budget", "40")
+
+    assert "39 of the 40 inputs of the stream repeat an earlier one." in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["--feed", "./feeder 0 20"], 3, "The stream of inputs ended after 20 iterations, so that there can be no longer round."),
+        (["--feed", "./feeder 0 0"], 4, "the stream of inputs is empty"),
+        (["--feed", "./feeder none"], 4, "the feeding program ended with exit code 1"),
+        (["--feed", "./none"], 5, "--feed: ./none: no such program"),
+        (["--feed", "' '"], 5, "no such program"),
+        (["--feed", ""], 2, "--feed names no program"),
+        (["--feed", "'"], 2, '--feed "\'": No closing quotation'),
+        (["--feed", "./feeder 0 9", "--inputs", "uneven.npz"], 2, "--feed or --inputs: iterations get the inputs of one stream"),
+        (["--feed", "./feeder 0 9", "--shapes", "x=1,N; N in 1,2"], 2, "not for --shapes, --cycles or a program"),
+        (["--inputs", "empty"], 5, "--inputs empty: this folder has no .npz file"),
+        (["--inputs", "uneven.npz"], 4, "the arrays of a stream have as many entries as each other: x has 40, y has 39"),
+        (["--inputs", "x.npz", "--shapes", "x=1,N; N in 1,2"], 4, "the arrays of a stream have shapes of their own"),
+        (["--same", "--fresh"], 2, "--same or --fresh: each asks for one kind of inputs alone"),
+        (["--cycles", "reload", "--fresh"], 2, "--fresh: a reload takes the same inputs"),
+    ],
+)
+def test_grow_streams_refused(memprof, keeper, words, code, sentence):
+    (keeper / "empty").mkdir()
+    (keeper / "user.py").write_text(KEEPER.replace("SIGNATURE", f"{FLOATS[:-1]}, ('y', (1,), 'float32')]").replace("KEY", "0"))
+    numpy.savez(keeper / "uneven.npz", x=numpy.zeros((40, 1, 30), "float32"), y=numpy.zeros((39, 1), "float32"))
+    numpy.savez(keeper / "x.npz", x=numpy.zeros((40, 1, 30), "float32"))
+
+    done = memprof("grow", "m.json", "-r", "./user.py", "--budget", "100", *words)
+
+    assert done.returncode == code and sentence in done.stdout + done.stderr, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("'[1]'", "[1] cannot be read as .npz"),
+        ("'{'", "line 1 of the feeding program is neither a path nor JSON with an array for each input"),
+        ("""'{"x": [[1], [2, 3]]}'""", "line 1 of the feeding program is neither a path nor JSON"),
+        ("""'{"z": [1]}'""", "line 1 of the feeding program: the model has no input 'z'; it has x"),
+    ],
+)
+def test_grow_refuses_line_of_feeder(memprof, keeper, line, sentence):
+    feeder(keeper, line)
+
+    done = memprof("grow", "m.json", "-r", "./user.py", "--budget", "100", "--feed", "./feeder 0 9")
+
+    assert done.returncode == 4 and sentence in done.stderr, done.stderr
+
+
+def test_grow_refuses_fresh_inputs_of_programs(memprof, tmp_path):
+    done = memprof("grow", "--fresh", "--", "true")
+
+    assert done.returncode == 2 and "--fresh: a program makes its own inputs: memprof cannot make its inputs anew" in done.stderr
+
+
+def test_grow_runtime_without_signature_has_one_kind(memprof, tmp_path):
+    (tmp_path / "user.py").write_text(KEEPER.replace("def signature", "def _signature").replace("KEY", "self.done"))
+    (tmp_path / "m.json").write_text("{}")
+
+    both = memprof("grow", "m.json", "-r", "./user.py", "--budget", "200")
+    fresh = memprof("grow", "m.json", "-r", "./user.py", "--budget", "200", "--fresh")
+
+    assert "because fresh ones failed: this runtime makes its own inputs: fresh ones cannot take their place." in both.stdout
+    assert fresh.returncode == 4 and "this runtime makes its own inputs: fresh ones cannot take their place" in fresh.stderr
+
+
+def test_grow_tells_shapes_from_iterations(memprof, tmp_path):
+    (tmp_path / "user.py").write_text(
+        KEEPER.replace("SIGNATURE", '[("x", (None,), "float32")]').replace("KEY", "self.done if self.array.size > 1 else 0")
+    )
+    (tmp_path / "m.json").write_text("{}")
+
+    done = memprof("grow", "m.json", "-r", "./user.py", "--shapes", "x=N; N in 1,2,3", "--budget", "1000")
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "It grows with new shapes only. With the same input: " in done.stdout

@@ -107,6 +107,25 @@ def test_growth_last_round_decides() -> None:
     assert shapes.per == "shape"
 
 
+def test_growth_of_fresh_inputs_decides() -> None:
+    same, fresh = ([followed(repeat, slope, fresh=slope > 0) for repeat in (1, 2, 3)] for slope in (0, 65536))
+    in_turn = [run for pair in zip(same, fresh, strict=True) for run in pair]
+
+    (known,) = growth_limits.of_runs(in_turn)
+
+    assert (known.per, known.growth.word, len(known.growth.processes)) == ("iteration", "grows", 3)
+    first, second = pictures.panels(in_turn)
+    assert first.title.startswith("net.onnx in a with the same input: steady. ")
+    assert second.title.startswith("net.onnx in a with fresh inputs: grows. ")
+
+
+def test_growth_of_one_shape_stands_apart() -> None:
+    varied = {"shapes": ({"x": (1,)}, {"x": (2,)})}
+    runs = [followed(repeat, slope, **rest) for repeat in (1, 2, 3) for slope, rest in ((0, {}), (65536, varied))]
+
+    assert [(known.per, known.growth.word) for known in growth_limits.of_runs(runs)] == [("iteration", "steady"), ("shape", "grows")]
+
+
 def test_growth_rounds_with_different_units(memprof, tmp_path) -> None:
     first, last = ([followed(repeat, slope, units) for repeat in (1, 2, 3)] for slope, units in ((0, 200), (65536, 400)))
     (tmp_path / "grow.jsonl").write_bytes(b"".join(map(store.encode, [*first, *last])))
