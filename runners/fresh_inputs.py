@@ -5,6 +5,7 @@ The numbers are those of SplitMix64 (Steele, Lea and Flood, "Fast splittable pse
 """
 
 import numpy
+from inputs import rows_of
 
 _BLOCK = 1 << 16  # numbers at once
 _WORD = (1 << 64) - 1
@@ -18,7 +19,8 @@ class FreshInputs:
     """Arrays by input name, of which `renew` overwrites all content. Nothing that it takes grows with the number of turns.
 
     given: the names of the arrays whose content is a user's: floats stay in the span of theirs, integers too, strings have their lengths. Other
-    floats are in [0, 1), other strings have 16 letters. ranges: by input name, the exclusive upper limit of other integers, 2 without one.
+    floats are in [0, 1), other strings have 16 letters, other integers are 0 or 1. ranges: by input name, how many rows the graph indexes by it: its
+    numbers, of whatever type, are whole and below that.
     contents_log2: the logarithm of how many different contents there can be.
     """
 
@@ -32,7 +34,7 @@ class FreshInputs:
         self.contents_log2 = 0.0
         for name, array in self.arrays.items():
             flat = array.reshape(-1)
-            way = _way(flat, name in given, (ranges or {}).get(name, 2))
+            way = _way(flat, name in given, rows_of(flat.dtype, (ranges or {}).get(name)))
             if way is not None:
                 self._ways.append((flat, way))
                 self.contents_log2 += way.contents_log2
@@ -57,15 +59,17 @@ class FreshInputs:
         return mixed
 
 
-def _way(array, is_given, limit):
+def _way(array, is_given, rows):
     """How a flat array is overwritten, None for one whose content cannot vary."""
     kind = array.dtype.kind
     if array.size == 0:
         return None
     if kind in "OUS":
         return _Strings(array, is_given)
+    if rows is not None and not is_given:
+        return _Integers(array.size, 0, rows - 1) if rows > 1 else None
     if kind in "biu":
-        low, high = (int(array.min()), int(array.max())) if is_given else (0, 1 if kind == "b" else limit - 1)
+        low, high = (int(array.min()), int(array.max())) if is_given else (0, 1)
         return _Integers(array.size, low, high) if high > low else None
     if kind == "f":
         finite = array[numpy.isfinite(array)] if is_given else array[:0]

@@ -27,7 +27,7 @@ def make(signature, shapes, path, ranges=None):
     for name in list(shapes) + list(given):
         if name not in names:
             raise Refused("the model has no input %r; it has %s" % (name, ", ".join(names) or "none"))
-    limits = {name: _rows(numpy, dtype, (ranges or {}).get(name)) for name, _, dtype in signature}
+    limits = {name: rows_of(dtype, (ranges or {}).get(name)) for name, _, dtype in signature}
     return {
         name: given[name] if name in given else _filled(numpy, shapes.get(name, shape), dtype, seed, limits[name])
         for seed, (name, shape, dtype) in enumerate(signature)
@@ -45,7 +45,7 @@ def remark(signature, path, ranges):
             given = file.files
     words = []
     for name, _, dtype in signature:
-        rows = _rows(numpy, dtype, ranges.get(name))
+        rows = rows_of(dtype, ranges.get(name))
         if name not in given and rows is not None:
             numbers = format(rows - 1, ","), format(ranges[name], ",")
             words.append("%s is integers from 0 to %s, as the graph indexes %s rows by it" % (name, *numbers))
@@ -79,8 +79,10 @@ def save(path, arrays):
     numpy.savez(path, **{str(index): numpy.asarray(array) for index, array in enumerate(arrays)})
 
 
-def _rows(numpy, dtype, rows):
+def rows_of(dtype, rows):
     """How many of the rows numbers of a type can tell apart: all but those of small integers and floats. None for no numbers of rows."""
+    import numpy
+
     kind = numpy.dtype(dtype if dtype != "str" else object)
     if rows is None or kind.kind not in "iuf":
         return None

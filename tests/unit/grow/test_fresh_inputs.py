@@ -77,6 +77,14 @@ def test_integers_fill_their_range(fresh, limit):
     assert (content.min(), content.max()) == (0, limit - 1)
 
 
+@pytest.mark.parametrize(("kind", "most"), [("float32", 29_999), ("int8", 127), ("float16", 1023)])
+def test_rows_fit_their_type(fresh, kind, most):
+    (content,) = contents(fresh, numpy.zeros(400_000, kind), 1, ranges={"x": 30_000})
+
+    assert (content.min(), content.max()) == (0, most)
+    assert (content == numpy.floor(content)).all()
+
+
 def test_user_spans_and_lengths_kept(fresh):
     def one(array: Any) -> Any:
         return contents(fresh, array, 1, given=("x",))[0]
