@@ -113,7 +113,7 @@ def test_grow_report_refused_before_measuring(memprof, name, sentence):
     assert sentence in done.stderr and len(done.stderr.splitlines()) == 1
 
 
-KEEPER = """
+BOUNDED = """
 from runtimes import Knob
 
 class Runtime:
@@ -142,7 +142,7 @@ class Runtime:
     ],
 )
 def test_grow_names_bound_of_cache(memprof, tmp_path, keep, word, sentence):
-    (tmp_path / "user.py").write_text(KEEPER)
+    (tmp_path / "user.py").write_text(BOUNDED)
     (tmp_path / "m.json").write_text("{}")
 
     done = memprof("grow", "m.json", "-r", "./user.py", "--set", f"keep={keep}", "--budget", "400", "--json")
