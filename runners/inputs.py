@@ -9,6 +9,7 @@ from runtimes import Refused
 
 _BLOCK = 1 << 16
 _WIDE = ("int32", "int64", "uint32", "uint64")
+_TOLD = 6  # inputs, in a remark
 
 
 def make(signature, shapes, path, ranges=None):
@@ -50,7 +51,8 @@ def remark(signature, path, ranges):
             words.append("%s is integers from 0 to %s, as the graph indexes %s rows by it" % (name, *numbers))
         elif name not in given and dtype in _WIDE:
             words.append("%s is all 0" % name)
-    return "made inputs: " + "; ".join(words) if words else ""
+    more = "; and %d more" % (len(words) - _TOLD) if len(words) > _TOLD else ""
+    return "made inputs: " + "; ".join(words[:_TOLD]) + more if words else ""
 
 
 def arrays(path):

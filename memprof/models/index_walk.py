@@ -9,6 +9,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from . import Torn
+
+_MOST_STEPS = 1 << 23  # origins that are carried along: a small file can name any number of them, a model does not
 _MOST_ROWS = 1 << 31  # more than any table has, and little enough for the arithmetic of who makes the inputs
 
 
@@ -110,13 +113,14 @@ class Walk:
         self._widths = widths
         self._tables: dict[IndexedTable, None] = {}
         self._unlimited: set[str] = set()
+        self._left = _MOST_STEPS
 
     def store(self, value: str, shape: tuple[int, ...]) -> None:
         """A constant that an operator brings along."""
         self._stored[value] = (value, shape)
 
     def follow(self, operation: Operation) -> None:
-        """An operator behind all whose results it takes."""
+        """An operator behind all whose results it takes. Raises Torn where a graph has more of them than any model."""
         operands, kind = operation.operands, operation.kind
         for indices, table in _LOOKUPS.get(kind, ()):
             if indices < len(operands):
@@ -131,6 +135,9 @@ class Walk:
             return
         else:
             origins = {(source, False) for name in operands for source, _ in self._from.get(name, ())}
+        self._left -= 1 + sum(len(self._from.get(name, ())) for name in operands)
+        if self._left < 0:
+            raise Torn
         if origins:
             self._from.update((result, frozenset(origins)) for result in operation.results if result)
 

@@ -37,15 +37,20 @@ def indexing(path: Path) -> Indexing:
     """The tables that a model's inputs index; none where its file cannot be read, which its runtime will say, or its format has no graph here."""
     try:
         status = path.stat()
-        return _indexing(path, status.st_size, status.st_mtime_ns)
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, Torn, InputError):
+    except OSError:
         return Indexing()
+    return _indexing(path, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=64)
 def _indexing(path: Path, _size: int, _changed_ns: int) -> Indexing:
-    if path.is_dir():
-        path = first_model(path)
+    try:
+        return _read(first_model(path) if path.is_dir() else path)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, Torn, InputError):
+        return Indexing()
+
+
+def _read(path: Path) -> Indexing:
     if path.suffix.lower() == ".xml":
         return _openvino(path)
     reader = {".onnx": _onnx, ".tflite": _flatbuffer, ".circle": _flatbuffer}.get(path.suffix.lower())

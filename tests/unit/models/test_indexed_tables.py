@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,19 @@ def test_damaged_file_has_no_tables(tmp_path: Path, ending: str) -> None:
 def test_changed_file_read_again(tmp_path: Path) -> None:
     assert indexed_tables.indexing(written(tmp_path, [DIRECT], [WORDS])).limits() == {"ids": 50}
     assert indexed_tables.indexing(written(tmp_path, [DIRECT], [table("words", 511, 4)])).limits() == {"ids": 511}
+
+
+def test_endless_origins_bounded(tmp_path: Path) -> None:
+    """Each node joins one input more to all before: a file of a third of a megabyte whose sets would have millions of members."""
+    count = 5000
+    values = [helper.make_tensor_value_info(f"i{place}", INT64, [1]) for place in range(count)]
+    nodes = [node("Gather", "words i0", "out"), node("Identity", "i0", "v0")]
+    nodes += [node("Concat", f"v{place - 1} i{place}", f"v{place}", axis=0) for place in range(1, count)]
+    graph = helper.make_graph(nodes, "g", values, [helper.make_tensor_value_info("out", FLOAT, None)], [WORDS])
+    onnx.save(helper.make_model(graph), tmp_path / "net.onnx")
+    begin = time.process_time()
+    assert indexed_tables.indexing(tmp_path / "net.onnx") == Indexing()
+    assert time.process_time() - begin < 60
 
 
 # -- TFLite
