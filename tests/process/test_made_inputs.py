@@ -15,6 +15,8 @@ import pytest
 from support.compiler import once_compiled
 
 from memprof.explain import indexed_rows
+from memprof.models import indexed_tables
+from memprof.models.index_walk import IndexedTable
 from memprof.programs.runtimes import runners_path
 from memprof.records import settings, store
 
@@ -218,6 +220,18 @@ def test_explain_tells_untouched_rows(memprof, tmp_path: Path) -> None:
     (told,) = (remark for remark in explained["remarks"] if "never touched" in remark)
     assert told.endswith("of words (9.5 MiB, mapped) were never touched: input_ids indexed 1 of 50,000 rows")
     assert not [finding for finding in explained["findings"] if finding["rule"] == "transformed"], "no kernel computed anything from it"
+
+
+@pytest.mark.parametrize(("translates", "table"), [(False, "decoder/embeddings/weight"), (True, "encoder/embeddings_0/weight")])
+def test_ctranslate2_takes_whole_vocabulary(memprof, tmp_path: Path, translates: bool, table: str) -> None:
+    pytest.importorskip("ctranslate2")
+    from support import ct2_model
+
+    folder = ct2_model.make(tmp_path / "model", translates=translates)
+    assert indexed_tables.indexing(folder).tables == (IndexedTable("tokens", table, ct2_model.WORDS),)
+    done = memprof("run", "model", "-r", "ctranslate2", "--repeats", "1", "--warmup", "0", "--runs", "1", "-o", "runs.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert "made inputs: tokens is integers from 0 to 499, as the graph indexes 500 rows by it" in done.stdout
 
 
 FEEDS = """
