@@ -82,8 +82,10 @@ def save(path, arrays):
 
 def _rows(numpy, dtype, rows):
     """How many of the rows numbers of a type can tell apart: all but those of small integers and floats. None for no numbers of rows."""
-    kind = numpy.dtype(dtype if dtype != "str" else object)
-    if rows is None or kind.kind not in "iuf":
+    if rows is None or dtype == "str":
+        return None
+    kind = numpy.dtype(dtype)
+    if kind.kind not in "iuf":
         return None
     return min(rows, 1 << numpy.finfo(kind).nmant if kind.kind == "f" else int(numpy.iinfo(kind).max) + 1)
 

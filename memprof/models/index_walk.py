@@ -97,6 +97,7 @@ _APART = frozenset(
         "ArgMin",
         "TopK",
         "NonZero",
+        "Sign",
     )
 )
 _SAME_SHAPE = frozenset(("Identity", "Cast", "DequantizeLinear"))
@@ -110,7 +111,7 @@ class Walk:
         """names: of inputs. stored: the name of a value, of its tensor, and its shape. widths: the last size of inputs, as far as it is known."""
         self._from: dict[str, frozenset[tuple[str, bool]]] = {name: frozenset([(name, True)]) for name in names}
         self._stored = {value: (tensor, shape) for value, tensor, shape in stored}
-        self._widths = widths
+        self._widths = dict(widths)
         self._tables: dict[IndexedTable, None] = {}
         self._unlimited: set[str] = set()
         self._left = _MOST_STEPS
@@ -127,6 +128,8 @@ class Walk:
                 self._look_up(operation, operands[indices], operands[table] if table < len(operands) else "")
         if (kind in _SAME_SHAPE or self._scales(operation)) and operands and operands[0] in self._stored:
             self._stored.update((result, self._stored[operands[0]]) for result in operation.results)
+        if kind in _SAME_SHAPE and operands and operands[0] in self._widths:
+            self._widths.update((result, self._widths[operands[0]]) for result in operation.results)
         if kind in _KEPT:
             kept = _KEPT[kind]
             taken = operands if kept is None else [operands[place] for place in kept if place < len(operands)]
@@ -159,16 +162,13 @@ class Walk:
 
     def _rows(self, operation: Operation, indices: str, shape: tuple[int, ...]) -> int | None:
         """How many values an index may have; None where that cannot be told."""
+        axis = operation.axis
         if operation.kind in _TUPLES:
-            # Each number of a tuple has a limit of its own, and which is which gets lost on the way: the least serves for all.
-            width = self._widths.get(indices, len(shape) - operation.batch)
-            sizes = shape[operation.batch : operation.batch + width]
-        elif operation.axis is not None and -len(shape) <= operation.axis < len(shape):
-            sizes = shape[operation.axis :][:1]
-        else:
+            # Each number of a longer tuple has a limit of its own.
+            axis = operation.batch if self._widths.get(indices) == 1 else None
+        if axis is None or not -len(shape) <= axis < len(shape):
             return None
-        rows = min(sizes, default=0)
-        return rows if 0 < rows <= _MOST_ROWS else None
+        return shape[axis] if 0 < shape[axis] <= _MOST_ROWS else None
 
     def found(self, names: Mapping[str, tuple[str, ...]]) -> Indexing:
         return Indexing(tuple(self._tables), frozenset(self._unlimited), names)

@@ -95,6 +95,9 @@ def test_given_integers_kept(made: ModuleType, tmp_path: Path) -> None:
     numpy.savez(path, ids=numpy.array([[3, 4]]))
     signature, ranges = [("ids", (1, 2), "int64"), ("types", (1, 2), "int64")], {"ids": 50, "types": 2}
     assert made.make(signature, {}, path, ranges)["ids"].tolist() == [[3, 4]]
+    numpy.savez(tmp_path / "half.npz", x=numpy.ones(2, numpy.uint16))
+    half = str(tmp_path / "half.npz")
+    assert made.make([("x", (2,), "bfloat16")], {}, half, {})["x"].tolist() == [1, 1], "a type that numpy has not can be given"
     assert made.remark(signature, path, ranges) == "made inputs: types is integers from 0 to 1, as the graph indexes 2 rows by it"
 
 
