@@ -10,6 +10,7 @@ from runtimes import Refused
 _BLOCK = 1 << 16
 _WIDE = ("int32", "int64", "uint32", "uint64")
 _TEXT = "sixteen-letters-"  # more than fits into a std::string itself
+_TOLD = 6  # inputs, in a remark
 
 
 def make(signature, shapes, path, ranges=None):
@@ -51,7 +52,8 @@ def remark(signature, path, ranges):
             words.append("%s is integers from 0 to %s, as the graph indexes %s rows by it" % (name, *numbers))
         elif name not in given and dtype in _WIDE:
             words.append("%s is all 0" % name)
-    return "made inputs: " + "; ".join(words) if words else ""
+    more = "; and %d more" % (len(words) - _TOLD) if len(words) > _TOLD else ""
+    return "made inputs: " + "; ".join(words[:_TOLD]) + more if words else ""
 
 
 def arrays(path):
@@ -81,10 +83,12 @@ def save(path, arrays):
 
 def rows_of(dtype, rows):
     """How many of the rows numbers of a type can tell apart: all but those of small integers and floats. None for no numbers of rows."""
+    if rows is None or dtype == "str":
+        return None
     import numpy
 
-    kind = numpy.dtype(dtype if dtype != "str" else object)
-    if rows is None or kind.kind not in "iuf":
+    kind = numpy.dtype(dtype)
+    if kind.kind not in "iuf":
         return None
     return min(rows, 1 << numpy.finfo(kind).nmant if kind.kind == "f" else int(numpy.iinfo(kind).max) + 1)
 

@@ -79,6 +79,7 @@ def tflite(data: bytes) -> None:
 def weights(data: bytes) -> None:
     """The files of a model and the places of its tensors, for each format."""
     from memprof.explain import snippets
+    from memprof.models import indexed_tables
     from memprof.models.identity import identify
     from memprof.models.tensors import tensors
 
@@ -89,6 +90,7 @@ def weights(data: bytes) -> None:
     if name == "m.gguf":
         _kv_cache(path)
     identify(path)
+    indexed_tables.indexing(path)
     snippets.index(tensors(path), 64)
 
 

@@ -9,6 +9,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from . import Torn
+
+_MOST_STEPS = 1 << 23  # origins that are carried along: a small file can name any number of them, a model does not
 _MOST_ROWS = 1 << 31  # more than any table has, and little enough for the arithmetic of who makes the inputs
 
 
@@ -94,6 +97,7 @@ _APART = frozenset(
         "ArgMin",
         "TopK",
         "NonZero",
+        "Sign",
     )
 )
 _SAME_SHAPE = frozenset(("Identity", "Cast", "DequantizeLinear"))
@@ -107,22 +111,25 @@ class Walk:
         """names: of inputs. stored: the name of a value, of its tensor, and its shape. widths: the last size of inputs, as far as it is known."""
         self._from: dict[str, frozenset[tuple[str, bool]]] = {name: frozenset([(name, True)]) for name in names}
         self._stored = {value: (tensor, shape) for value, tensor, shape in stored}
-        self._widths = widths
+        self._widths = dict(widths)
         self._tables: dict[IndexedTable, None] = {}
         self._unlimited: set[str] = set()
+        self._left = _MOST_STEPS
 
     def store(self, value: str, shape: tuple[int, ...]) -> None:
         """A constant that an operator brings along."""
         self._stored[value] = (value, shape)
 
     def follow(self, operation: Operation) -> None:
-        """An operator behind all whose results it takes."""
+        """An operator behind all whose results it takes. Raises Torn where a graph has more of them than any model."""
         operands, kind = operation.operands, operation.kind
         for indices, table in _LOOKUPS.get(kind, ()):
             if indices < len(operands):
                 self._look_up(operation, operands[indices], operands[table] if table < len(operands) else "")
         if (kind in _SAME_SHAPE or self._scales(operation)) and operands and operands[0] in self._stored:
             self._stored.update((result, self._stored[operands[0]]) for result in operation.results)
+        if kind in _SAME_SHAPE and operands and operands[0] in self._widths:
+            self._widths.update((result, self._widths[operands[0]]) for result in operation.results)
         if kind in _KEPT:
             kept = _KEPT[kind]
             taken = operands if kept is None else [operands[place] for place in kept if place < len(operands)]
@@ -131,6 +138,9 @@ class Walk:
             return
         else:
             origins = {(source, False) for name in operands for source, _ in self._from.get(name, ())}
+        self._left -= 1 + sum(len(self._from.get(name, ())) for name in operands)
+        if self._left < 0:
+            raise Torn
         if origins:
             self._from.update((result, frozenset(origins)) for result in operation.results if result)
 
@@ -152,16 +162,13 @@ class Walk:
 
     def _rows(self, operation: Operation, indices: str, shape: tuple[int, ...]) -> int | None:
         """How many values an index may have; None where that cannot be told."""
+        axis = operation.axis
         if operation.kind in _TUPLES:
-            # Each number of a tuple has a limit of its own, and which is which gets lost on the way: the least serves for all.
-            width = self._widths.get(indices, len(shape) - operation.batch)
-            sizes = shape[operation.batch : operation.batch + width]
-        elif operation.axis is not None and -len(shape) <= operation.axis < len(shape):
-            sizes = shape[operation.axis :][:1]
-        else:
+            # Each number of a longer tuple has a limit of its own.
+            axis = operation.batch if self._widths.get(indices) == 1 else None
+        if axis is None or not -len(shape) <= axis < len(shape):
             return None
-        rows = min(sizes, default=0)
-        return rows if 0 < rows <= _MOST_ROWS else None
+        return shape[axis] if 0 < shape[axis] <= _MOST_ROWS else None
 
     def found(self, names: Mapping[str, tuple[str, ...]]) -> Indexing:
         return Indexing(tuple(self._tables), frozenset(self._unlimited), names)

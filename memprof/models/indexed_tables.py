@@ -1,6 +1,6 @@
 """Which inputs of a model choose rows of a table, as the ids of words do of an embedding, and how many rows the table has.
 
-They are read from .onnx, .tflite and .circle files, OpenVINO's .xml and nnpackages, without any runtime. Other formats have no tables here. What
+They are read from .onnx, .tflite and .circle files, OpenVINO's .xml, nnpackages and CTranslate2's folders. Other formats have no tables here. What
 happens inside a function, or in the body of an operator of TFLite or OpenVINO, is not looked at. The message numbers are those of onnx.proto3, the
 numbers of operators those of schema.fbs.
 """
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from ..base.errors import InputError
 from ..base.files import mapped
-from . import MOST_DIMENSIONS, Torn, companion_files, flatbuffer, inputs, protobuf, tflite_file
-from .index_walk import Indexing, Operation, Walk
+from . import MOST_DIMENSIONS, Torn, companion_files, ctranslate2_file, flatbuffer, inputs, protobuf, tflite_file
+from .index_walk import IndexedTable, Indexing, Operation, Walk
 from .nnpackage import first_model
 from .protobuf import Field
 
@@ -37,15 +37,22 @@ def indexing(path: Path) -> Indexing:
     """The tables that a model's inputs index; none where its file cannot be read, which its runtime will say, or its format has no graph here."""
     try:
         status = path.stat()
-        return _indexing(path, status.st_size, status.st_mtime_ns)
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, Torn, InputError):
+    except OSError:
         return Indexing()
+    return _indexing(path, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=64)
 def _indexing(path: Path, _size: int, _changed_ns: int) -> Indexing:
-    if path.is_dir():
-        path = first_model(path)
+    try:
+        if path.is_dir() and (path / ctranslate2_file.NAME).is_file():
+            return _ctranslate2(path / ctranslate2_file.NAME)
+        return _read(first_model(path) if path.is_dir() else path)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, Torn, InputError):
+        return Indexing()
+
+
+def _read(path: Path) -> Indexing:
     if path.suffix.lower() == ".xml":
         return _openvino(path)
     reader = {".onnx": _onnx, ".tflite": _flatbuffer, ".circle": _flatbuffer}.get(path.suffix.lower())
@@ -293,11 +300,14 @@ def _openvino(path: Path) -> Indexing:
         kind = _OPENVINO_KINDS.get(kind, kind)
         operands = [makers.get((layer.get("id"), port.get("id")), "") for port in layer.iterfind("input/port")]
         place = _AXIS_OPERANDS.get(kind, len(operands))
-        axis = _axis(path, constants.get(operands[place])) if place < len(operands) else int(words.get("axis", 0))
+        axis: int | None = 0
+        if place < len(operands):
+            axis = _axis(path, constants.get(operands[place]))
+        elif kind == "GatherElements":
+            axis = int(words.get("axis", 0))
         walk.follow(Operation(kind, operands, results, axis, int(words.get("batch_dims", 0))))
-    return walk.found({layer.get("name") or "": _port_names(layer) for layer, _ in layers if layer.get("type") == "Parameter"}).called(
-        given
-    )
+    names = {layer.get("name") or "": _port_names(layer) for layer, _ in layers if layer.get("type") == "Parameter"}
+    return walk.found(names).called(given)
 
 
 def _ports(layer: Element, side: str) -> list[str]:
@@ -324,3 +334,19 @@ def _axis(path: Path, constant: Element | None) -> int | None:
     with companion_files.inside(path, companion_files.place(path).with_suffix(".bin")).open("rb") as file:
         file.seek(int(data.get("offset") or 0), os.SEEK_SET)
         return int.from_bytes(file.read(size), "little", signed=True)
+
+
+# -- CTranslate2: its only input is the words of a text, by their numbers in the vocabulary
+
+_TOKENS = "tokens"  # as runners/runtimes/ctranslate2.py calls it
+_EMBEDDINGS = (
+    "encoder/embeddings_0/weight",
+    "decoder/embeddings/weight",
+)  # of a translator, whose decoder makes its own words, and of a generator
+
+
+def _ctranslate2(path: Path) -> Indexing:
+    with mapped(path) as data:
+        rows = {tensor.name: tensor.shape[0] for tensor in ctranslate2_file.variables(data) if tensor.name in _EMBEDDINGS and tensor.shape}
+    name = next((name for name in _EMBEDDINGS if name in rows), None)
+    return Indexing((IndexedTable(_TOKENS, name, rows[name]),)) if name is not None and rows[name] else Indexing()

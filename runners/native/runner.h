@@ -327,26 +327,35 @@ static int64_t runner_rows(const char *name, char kind, size_t element) {
     return rows < most ? rows : most;
 }
 
+#define RUNNER_TOLD 6 /* inputs, in the note on what was made */
 static char runner_made[RUNNER_TEXT];
+static int runner_made_count;
 
 /* Note what the whole numbers of a made input are, as runners/inputs.py does. */
 static void runner_note_made(const char *name, char kind, size_t element, int64_t rows) {
     char last[40], all[40];
     size_t at = strlen(runner_made);
     const char *before = at ? "; " : "made inputs: ";
+    if (rows == 0 && ((kind != 'i' && kind != 'u') || element < 4)) return;
+    if (++runner_made_count > RUNNER_TOLD) return;
     if (rows > 0) {
         runner_grouped(last, sizeof last, rows - 1);
         runner_grouped(all, sizeof all, strtoll(runner_word("rows.", name), NULL, 10));
         snprintf(runner_made + at, sizeof runner_made - at, "%s%s is integers from 0 to %s, as the graph indexes %s rows by it", before, name, last, all);
-    } else if ((kind == 'i' || kind == 'u') && element >= 4) {
+    } else {
         snprintf(runner_made + at, sizeof runner_made - at, "%s%s is all 0", before, name);
     }
 }
 
 /* Say what was made, once all inputs are there. */
 static void runner_about_made(const char *version) {
-    if (runner_made[0] == 0) return;
-    runner_note("%s", runner_made);
+    int more = runner_made_count - RUNNER_TOLD;
+    if (more > 0)
+        runner_note("%s; and %d more", runner_made, more);
+    else if (runner_made_count > 0)
+        runner_note("%s", runner_made);
+    else
+        return;
     runner_about(version);
 }
 

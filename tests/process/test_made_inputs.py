@@ -15,8 +15,10 @@ import pytest
 from support.compiler import once_compiled
 
 from memprof.explain import indexed_rows
+from memprof.models import indexed_tables
+from memprof.models.index_walk import IndexedTable
 from memprof.programs.runtimes import runners_path
-from memprof.records import store
+from memprof.records import settings, store
 
 onnx = pytest.importorskip("onnx")
 helper: Any = onnx.helper
@@ -76,6 +78,11 @@ def test_integers_spread_over_rows(made: ModuleType, dtype: str, rows: int | Non
             {"ids": 2, "serving_ids": 2},
             "made inputs: ids is integers from 0 to 1, as the graph indexes 2 rows by it; mask is all 0",
         ),
+        (
+            [(name, (1,), "int32") for name in "abcdefgh"],
+            {},
+            f"made inputs: {'; '.join(f'{name} is all 0' for name in 'abcdef')}; and 2 more",
+        ),
         ([("image", (1,), "uint8"), ("flag", (), "bool"), ("text", (1,), "str")], {}, ""),
     ],
 )
@@ -88,6 +95,9 @@ def test_given_integers_kept(made: ModuleType, tmp_path: Path) -> None:
     numpy.savez(path, ids=numpy.array([[3, 4]]))
     signature, ranges = [("ids", (1, 2), "int64"), ("types", (1, 2), "int64")], {"ids": 50, "types": 2}
     assert made.make(signature, {}, path, ranges)["ids"].tolist() == [[3, 4]]
+    numpy.savez(tmp_path / "half.npz", x=numpy.ones(2, numpy.uint16))
+    half = str(tmp_path / "half.npz")
+    assert made.make([("x", (2,), "bfloat16")], {}, half, {})["x"].tolist() == [1, 1], "a type that numpy has not can be given"
     assert made.remark(signature, path, ranges) == "made inputs: types is integers from 0 to 1, as the graph indexes 2 rows by it"
 
 
@@ -102,7 +112,8 @@ int main(int count, char **words) {
     runner_parse_shape(words[5], &shape);
     data = runner_input("ids", 1, *words[3], element, &shape);
     bytes = (size_t)runner_elements(&shape) * element;
-    fprintf(stderr, "%s", runner_made);
+    runner_about_made("");
+    fprintf(stderr, "%s", runner_notes[0]);
     return fwrite(data, 1, bytes, stdout) == bytes ? 0 : 1;
 }
 """
@@ -124,6 +135,27 @@ def test_explain_counts_made_integers(made: ModuleType) -> None:
     array = made.make(signature, {}, None, {"ids": 30_522})["ids"]
     assert numpy.array_equal(indexed_rows.made(30_522, array.size, 1), array.reshape(-1))
     assert indexed_rows.made(5, 1 << 40, 0).size == 1 << 24
+
+
+def test_native_note_counts_inputs(made: ModuleType) -> None:
+    program = once_compiled("gcc", "many.c", MANY_IN_C, "-std=gnu99", f"-I{runners_path() / 'native'}", "-ldl", "-Wno-unused-function")
+    done = subprocess.run([program, "", ""], capture_output=True, check=True, text=True)
+    assert done.stderr == made.remark([(name, (1,), "int32") for name in "abcdefgh"], None, {})
+
+
+MANY_IN_C = """
+#include "runner.h"
+int main(int count, char **words) {
+    struct runner_shape shape = {0};
+    char name[2] = "a";
+    runner_count = count;
+    runner_words = words;
+    for (; *name <= 'h'; ++*name) free(runner_input(name, 0, 'i', 4, &shape));
+    runner_about_made("");
+    fprintf(stderr, "%s", runner_notes[0]);
+    return 0;
+}
+"""
 
 
 # -- whole runs
@@ -160,6 +192,8 @@ def test_run_tells_and_keeps_ranges(memprof, tmp_path: Path) -> None:
     (tmp_path / "old.jsonl").write_text(json.dumps(line) + "\n")
     (old,) = store.load([tmp_path / "old.jsonl"]).runs
     assert old.job.ranges == {}
+    differing = settings.differing(settings.of_repeats([old]), settings.of_repeats([run]))
+    assert list(differing) == [("integers of input_ids", "default", "0 to 49,999")]
 
 
 def test_embedding_pages_resident(memprof, tmp_path: Path) -> None:
@@ -189,6 +223,39 @@ def test_explain_tells_untouched_rows(memprof, tmp_path: Path) -> None:
     (told,) = (remark for remark in explained["remarks"] if "never touched" in remark)
     assert told.endswith("of words (9.5 MiB, mapped) were never touched: input_ids indexed 1 of 50,000 rows")
     assert not [finding for finding in explained["findings"] if finding["rule"] == "transformed"], "no kernel computed anything from it"
+
+
+@pytest.mark.parametrize(("translates", "table"), [(False, "decoder/embeddings/weight"), (True, "encoder/embeddings_0/weight")])
+def test_ctranslate2_takes_whole_vocabulary(memprof, tmp_path: Path, translates: bool, table: str) -> None:
+    pytest.importorskip("ctranslate2")
+    from support import ct2_model
+
+    folder = ct2_model.make(tmp_path / "model", translates=translates)
+    assert indexed_tables.indexing(folder).tables == (IndexedTable("tokens", table, ct2_model.WORDS),)
+    done = memprof("run", "model", "-r", "ctranslate2", "--repeats", "1", "--warmup", "0", "--runs", "1", "-o", "runs.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert "made inputs: tokens is integers from 0 to 499, as the graph indexes 500 rows by it" in done.stdout
+
+
+FEEDS = """
+class Runtime:
+    version = "1"
+    def load(self, model, options): pass
+    def prepare(self): pass
+    def signature(self): return [("input_ids", (1, None), "int64"), ("mask", (1, None), "int64")]
+    def set_inputs(self, arrays): self.arrays = arrays
+    def execute(self):
+        with open("seen.txt", "a") as file:
+            print(self.arrays["input_ids"].shape, self.arrays["input_ids"].max() > 40_000, self.arrays["mask"].any(), file=file)
+"""
+
+
+def test_every_shape_has_range(memprof, tmp_path: Path) -> None:
+    embedding(tmp_path)
+    (tmp_path / "feeds.py").write_text(FEEDS)
+    done = memprof("grow", "net.onnx", "-r", "./feeds.py", "--shapes", "input_ids=1,N; N in 50,60", "--budget", "32")
+    assert done.returncode in (0, 3), done.stderr
+    assert set((tmp_path / "seen.txt").read_text().splitlines()) == {"(1, 50) True False", "(1, 60) True False"}
 
 
 def test_refused_integers_named(memprof, tmp_path: Path) -> None:

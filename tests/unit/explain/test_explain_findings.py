@@ -287,5 +287,7 @@ def test_transformed_weights_with_algorithm_proposal(runtime, proposed):
     assert (finding.rule, finding.bytes) == ("transformed", 20 * MIB)
     assert "no copy of 11 tensors is found" in finding.evidence[0]
     assert settings(finding) == ([proposed] if proposed else [])
+    assert only(facts(runtime, look, unread_bytes=8 * MIB)).bytes == 12 * MIB, "a table that was not read is not computed from"
+    assert not findings.find(facts(runtime, look, unread_bytes=19 * MIB))
     assert not findings.find(facts(runtime, replace(look, unplaced_bytes=MIB // 2, unplaced_tensors=1)))
     assert not findings.find(facts(runtime, replace(look, unplaced_bytes=None, unplaced_tensors=0)))
