@@ -149,7 +149,6 @@ class _Building:
         self._inplace: list[tuple[int, int] | None] = list(base.inplace) or [None] * base.count
         self._operators, self._kinds = list(self.forward.operators), list(self.forward.kinds)
         self._weights, self._work = list(self.forward.weights), list(self.forward.work)
-        self._sources = list(self.forward.sources)
         self.updates = [()] * base.count
         self._of_tensor: dict[int, int] = {}  # the sums of gradients so far, of tensors and of weights
         self._of_weight: dict[int, int] = {}
@@ -179,9 +178,7 @@ class _Building:
             inplace=tuple(self._without_saved(pair) for pair in self._inplace),
             names=tuple(self._operators),
         )
-        return Mapped(
-            whole, whole.names, tuple(self._kinds), tuple(self._names), tuple(self._weights), tuple(self._work), tuple(self._sources)
-        )
+        return Mapped(whole, whole.names, tuple(self._kinds), tuple(self._names), tuple(self._weights), tuple(self._work))
 
     def _without_saved(self, pair: tuple[int, int] | None) -> tuple[int, int] | None:
         return None if pair is None or pair[0] in self.saved else pair
@@ -234,7 +231,6 @@ class _Building:
             [*shares, *of_weights, *inside],
             self.forward.weights[number],
             work,
-            number,
         )
         for tensor, share in zip(tensors, shares, strict=True):
             self._accumulate(self._of_tensor, tensor, share)
@@ -268,7 +264,6 @@ class _Building:
         writes: Sequence[int],
         weights: tuple[int, ...] = (),
         work: int | None = None,
-        source: int = -1,
         pair: tuple[int, int] | None = None,
     ) -> None:
         self._operators.append(name)
@@ -277,6 +272,5 @@ class _Building:
         self._writes.append(tuple(writes))
         self._weights.append(weights)
         self._work.append(work)
-        self._sources.append(source)
         self._inplace.append(pair)
         self.updates.append(())

@@ -27,13 +27,13 @@ def fit(buffers: Sequence[Buffer], capacity: int, seconds: float) -> Fit:
     from ortools.sat.python import cp_model
 
     if any(buffer.size > capacity for buffer in buffers):
-        return Fit(None, True, 0)
+        return Fit(None, True)
     model, offsets = _model(cp_model, buffers, capacity)
     solver = _solver(cp_model, seconds)
     status = solver.solve(model)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Fit(tuple(solver.value(offset) for offset in offsets), False, 0)
-    return Fit(None, status == cp_model.INFEASIBLE, 0)
+        return Fit(tuple(solver.value(offset) for offset in offsets), False)
+    return Fit(None, status == cp_model.INFEASIBLE)
 
 
 def smallest(buffers: Sequence[Buffer], hints: Sequence[int], low: int, high: int, seconds: float) -> Smallest:

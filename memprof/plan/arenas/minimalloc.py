@@ -84,11 +84,11 @@ def _number(text: str, name: str, where: str) -> int:
     return int(text)
 
 
-def write(instance: Instance, offsets: Sequence[int] | None = None) -> str:
-    """The file's text; with offsets they are one more column, as MiniMalloc writes its solutions."""
+def write(instance: Instance, offsets: Sequence[int]) -> str:
+    """The text of a file with one more column, the offsets, as MiniMalloc writes its solutions."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow([*_COLUMNS, *(["offset"] if offsets is not None else [])])
-    for index, (name, buffer) in enumerate(zip(instance.names, instance.buffers, strict=True)):
-        rows.writerow([name, buffer.lower, buffer.upper, buffer.size, *([offsets[index]] if offsets is not None else [])])
+    rows.writerow([*_COLUMNS, "offset"])
+    for name, buffer, offset in zip(instance.names, instance.buffers, offsets, strict=True):
+        rows.writerow([name, buffer.lower, buffer.upper, buffer.size, offset])
     return text.getvalue()

@@ -45,11 +45,7 @@ def pack(path: Path, capacity: int | None, time_limit_s: float) -> Packed:
     """Pack a file's buffers. Raises InputError for a file that is not understood."""
     instance = minimalloc.read(path)
     greedy = arena.greedy(instance.buffers)
-    packing = arena.pack(instance.buffers, time_limit_s, capacity)
-    if greedy.size_bytes < packing.size_bytes:
-        packing = arena.Packing(
-            greedy.offsets, greedy.size_bytes, packing.lower_bound_bytes, greedy.size_bytes == packing.lower_bound_bytes, "greedy"
-        )
+    packing = arena.pack(instance.buffers, time_limit_s, capacity, first=greedy)
     return Packed(
         file=str(path),
         buffers=len(instance.buffers),

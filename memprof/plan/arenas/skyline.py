@@ -25,7 +25,6 @@ class Fit:
 
     offsets: tuple[int, ...] | None
     impossible: bool
-    steps: int
 
 
 def sections(buffers: Sequence[Buffer]) -> tuple[tuple[int, int], ...]:
@@ -50,14 +49,14 @@ def fit(buffers: Sequence[Buffer], capacity: int, max_steps: int, expired: Calla
     `expired`. seed: which orders of preference to try; 0 begins with the plain order, the largest first."""
     search = _Search(buffers, capacity)
     if search.hopeless:
-        return Fit(None, True, 0)
+        return Fit(None, True)
     restart = 0
     while search.steps < max_steps and not expired():
         placed = search.attempt(min(_RESTART * _luby(restart + 1), max_steps - search.steps), seed + restart, expired)
         if placed is not None:
-            return Fit(tuple(search.offsets) if placed else None, not placed, search.steps)
+            return Fit(tuple(search.offsets) if placed else None, not placed)
         restart += 1
-    return Fit(None, False, search.steps)
+    return Fit(None, False)
 
 
 def _luby(index: int) -> int:

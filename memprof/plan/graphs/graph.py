@@ -109,7 +109,6 @@ class Operator:
 class Body:
     """A graph inside an operator. repeated: it runs any number of times, its results becoming its inputs."""
 
-    name: str
     graph: Graph
     repeated: bool = False
 
@@ -124,11 +123,9 @@ class Unknown:
 
 @dataclass(frozen=True)
 class Folded:
-    """An operator whose result a runtime computes once, because all that it reads is constant."""
+    """An operator whose result a runtime computes once, because all that it reads is constant: the weights it reads, and those it makes. fused: it
+    is taken for a part of its readers."""
 
-    name: str
-    kind: str
-    place: int
     weights: tuple[int, ...]
     results: tuple[int, ...]
     fused: bool = False
@@ -152,7 +149,6 @@ class Graph:
     not in the file's order, empty where they are.
     """
 
-    name: str
     format: str
     path: Path
     tensors: tuple[Activation, ...]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap, Counter
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from ...base.errors import InputError
 from ...models import MOST_DIMENSIONS
 from .graph import FLOATING, Activation, Body, Constant, Folded, Graph, Operator, Remarks, Unknown, check_count, shown, size, words
 from .isolated_onnx import Apart
-from .onnx_proto import OWN_DOMAINS, RANDOM, content, in_order, inlined, load, small_external, type_name
+from .onnx_proto import OWN_DOMAINS, RANDOM, content, in_order, inlined, inner_graphs, load, small_external, type_name
 from .onnx_shapes import bind, fixed, inferred, named
 from .sorting import ordered
 
@@ -34,6 +34,9 @@ _IN_PLACE = words(
 # Floating weights that no gradient reaches, running statistics and scales: by operator, the positions of those inputs.
 _STATISTICS = {"BatchNormalization": (3, 4), "QuantizeLinear": (1, 2), "DequantizeLinear": (1, 2)}
 _NESTED_MOST = 64
+
+# The names of the tensors of enclosing graphs, a set a graph, the nearest first.
+_Around = tuple[Set[str], ...]
 
 
 def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = None, inline: bool = True) -> Graph:
@@ -70,7 +73,7 @@ class _Reader:
 
     def graph(self, model: Any) -> Graph:
         """The main graph."""
-        main, captured = self._graph(model.graph, ChainMap(), frozenset(), 0)
+        main, captured = self._graph(model.graph, ChainMap(), (), 0)
         if captured:
             raise InputError(f"model {self.path}: {captured[0][1]} reads {shown(captured[0][0])}, which no operator makes")
         if self._foreign:
@@ -86,23 +89,15 @@ class _Reader:
             )
         if self._sparse:
             self.remarks.assumptions.append(f"sparse weights ({len(self._sparse)}) count as stored; a runtime that unpacks them holds more")
-        return Graph(
-            name=main.name,
-            format="onnx",
-            path=self.path,
-            tensors=main.tensors,
-            operators=main.operators,
-            inputs=main.inputs,
-            outputs=main.outputs,
+        return replace(
+            main,
             weights=tuple(self._weights),
-            folded=main.folded,
-            weight_outputs=main.weight_outputs,
             assumptions=tuple(self.remarks.assumptions),
             unknown=tuple(self.remarks.unknown),
             moved=self.moved,
         )
 
-    def _graph(self, proto: Any, constants: ChainMap[str, int], around: Iterable[str], depth: int) -> tuple[Graph, list[tuple[str, str]]]:
+    def _graph(self, proto: Any, constants: ChainMap[str, int], around: _Around, depth: int) -> tuple[Graph, list[tuple[str, str]]]:
         """A graph, and (name, reader) of each tensor that it takes from around it."""
         if depth > _NESTED_MOST:
             raise InputError(f"model {self.path}: its graphs are nested more than {_NESTED_MOST} deep")
@@ -138,11 +133,6 @@ class _Reader:
         bytes = None if None in parts else sum(part or 0 for part in parts)
         return self.add_weight(Constant(name, kind, tuple(sparse.dims), bytes, None, False))
 
-    def value_weight(self, name: str, kind: str, count: int, scalar: bool) -> int:
-        """Keep a Constant node's plain numbers as a weight; returns its number."""
-        shape = () if scalar else (count,)
-        return self.add_weight(Constant(name, kind, shape, size(kind, shape) or 0, None, False))
-
     def not_trainable(self, number: int) -> None:
         """Mark a weight as a running statistic."""
         self._weights[number] = replace(self._weights[number], trainable=False)
@@ -177,8 +167,8 @@ class _Scope:
         self._names: Counter[str] = Counter()
         self._masked: dict[str, str] = {}
 
-    def read(self, around: Iterable[str]) -> tuple[Graph, list[tuple[str, str]]]:
-        """The graph; around: the names of tensors that enclosing graphs have."""
+    def read(self, around: _Around) -> tuple[Graph, list[tuple[str, str]]]:
+        """The graph, and what it takes from around it."""
         proto, local = self._proto, self._constants
         for tensor in proto.initializer:
             local[tensor.name] = self._reader.tensor_weight(tensor, tensor.name)
@@ -193,7 +183,7 @@ class _Scope:
         if self._depth and (twice := [name for name, count in Counter(results).items() if count > 1]):
             raise InputError(f"model {self._reader.path}: {shown(twice[0])} is made twice")
         self._local = {*results, *(value.name for value in proto.input), *local.maps[0]}
-        self._around = _Names(self._local, around)
+        self._around = (self._local, *around)
         places = range(len(proto.node)) if self._depth else self._reader.places
         for place, node in zip(places, proto.node, strict=True):
             self._node(place, node)
@@ -203,11 +193,10 @@ class _Scope:
         outputs = [self._numbers[value.name] for value in proto.output if value.name in self._numbers]
         for value in proto.output:
             if value.name not in self._numbers and value.name not in self._constants:
-                if value.name not in self._around:
+                if not self._is_around(value.name):
                     raise InputError(f"model {self._reader.path}: no operator makes its output {shown(value.name)}")
                 self._captured.append((value.name, "an output"))
         graph = Graph(
-            name=proto.name,
             format="onnx",
             path=self._reader.path,
             tensors=tuple(self._tensors),
@@ -227,10 +216,10 @@ class _Scope:
         if node.op_type == "Constant" and node.domain in OWN_DOMAINS[:2] and len(node.output) == 1:
             self._constants[node.output[0]] = self._constant(node)
             return
-        bodies, captured_names = self._bodies(node, name)
+        bodies, captured_names = self._bodies(node)
         inputs = [text for text in node.input if text]
         if self._foldable(node, inputs, bodies):
-            self._fold(place, node, name, kind, inputs)
+            self._fold(node, inputs)
             return
         self._reader.count_operator(node, False)
         if node.op_type == "Dropout" and len(node.output) > 1:
@@ -263,14 +252,13 @@ class _Scope:
         count = self._names[f"name {base}"]
         return base if count == 1 else f"{base}#{count}"
 
-    def _bodies(self, node: Any, name: str) -> tuple[list[Body], list[str]]:
+    def _bodies(self, node: Any) -> tuple[list[Body], list[str]]:
         """An operator's graphs, and the names that they take from this graph or from further out."""
         bodies, captured_names = [], []
-        for attribute in node.attribute:
-            for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                graph, captured = self._reader._graph(inner, self._constants, self._around, self._depth + 1)
-                bodies.append(Body(f"{name}/{attribute.name}", graph, node.op_type in _REPEATED))
-                captured_names += [text for text, _ in captured if text not in self._constants]
+        for inner in inner_graphs(node):
+            graph, captured = self._reader._graph(inner, self._constants, self._around, self._depth + 1)
+            bodies.append(Body(graph, node.op_type in _REPEATED))
+            captured_names += [text for text, _ in captured if text not in self._constants]
         return bodies, captured_names
 
     def _read(self, text: str, reader: str) -> int | None:
@@ -279,17 +267,20 @@ class _Scope:
             return None
         if text in self._local:
             return self._tensor(text, "")
-        if text in self._around:
+        if self._is_around(text):
             self._captured.append((text, reader))
             return None
         raise InputError(f"model {self._reader.path}: {reader} reads {shown(text)}, which no operator makes")
+
+    def _is_around(self, name: str) -> bool:
+        return any(name in names for names in self._around)
 
     def _foldable(self, node: Any, inputs: Sequence[str], bodies: Sequence[Body]) -> bool:
         if bodies or node.domain not in OWN_DOMAINS or node.op_type in RANDOM or not inputs:
             return False
         return all(text in self._constants for text in inputs) and any(node.output)
 
-    def _fold(self, place: int, node: Any, name: str, kind: str, inputs: Sequence[str]) -> None:
+    def _fold(self, node: Any, inputs: Sequence[str]) -> None:
         fused = node.op_type == "DequantizeLinear"
         self._reader.count_operator(node, True)
         weights = tuple(dict.fromkeys(self._constants[text] for text in inputs))
@@ -309,7 +300,7 @@ class _Scope:
             number = self._reader.add_weight(Constant(text, type, shape or (), bytes, None, trainable))
             self._constants[text] = number
             results.append(number)
-        self._folded.append(Folded(name, kind, place, weights, tuple(results), fused))
+        self._folded.append(Folded(weights, tuple(results), fused))
 
     def _constant(self, node: Any) -> int:
         name = node.output[0]
@@ -320,9 +311,9 @@ class _Scope:
                 return self._reader.sparse_weight(attribute.sparse_tensor, name)
             field = {"value_float": "f", "value_floats": "floats", "value_int": "i", "value_ints": "ints"}.get(attribute.name)
             if field is not None:
-                count = len(getattr(attribute, field)) if field.endswith("s") else 1
                 kind = "float32" if field.startswith("f") else "int64"
-                return self._reader.value_weight(name, kind, count, not field.endswith("s"))
+                shape = (len(getattr(attribute, field)),) if field.endswith("s") else ()
+                return self._reader.add_weight(Constant(name, kind, shape, size(kind, shape)))
             if attribute.name in ("value_string", "value_strings"):
                 texts = [attribute.s] if attribute.name == "value_string" else list(attribute.strings)
                 return self._reader.add_weight(Constant(name, "string", (len(texts),), sum(map(len, texts)), b"\0".join(texts)))
@@ -407,17 +398,3 @@ class _Scope:
             return self._reader.weight(self._constants[name]).shape
         number = self._numbers.get(name)
         return self._tensors[number].shape if number is not None else None
-
-
-class _Names:
-    """The names of a graph and of those around it, without copying them for each graph inside another."""
-
-    def __init__(self, here: MutableMapping[str, Any] | set[str], around: Iterable[str]) -> None:
-        self._here, self._further = here, around
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._here or name in self._further  # type: ignore[operator]
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self._here
-        yield from self._further

@@ -13,8 +13,8 @@ class Mapped:
     """A problem and the meaning of its numbers.
 
     operators, kinds, tensors: names of the problem's operators and tensors. weights: those that each operator needs, its bodies'
-    included. work: multiply-adds of each, None where not known. sources: the graph's operator behind each, -1 for none. At first the problem's
-    tensors are the graph's; more follow: the working memory of bodies, and orders that are kept without a tensor.
+    included. work: multiply-adds of each, None where not known. At first the problem's tensors are the graph's; more follow: the working memory
+    of bodies, and orders that are kept without a tensor.
     """
 
     problem: Problem
@@ -23,7 +23,6 @@ class Mapped:
     tensors: tuple[str, ...]
     weights: tuple[tuple[int, ...], ...]
     work: tuple[int | None, ...]
-    sources: tuple[int, ...]
 
 
 def problem(graph: Graph, in_place: bool = False) -> Mapped:
@@ -68,7 +67,6 @@ def problem(graph: Graph, in_place: bool = False) -> Mapped:
         tensors=tuple(names),
         weights=tuple(needed_weights(operator) for operator in graph.operators),
         work=tuple(operator.work for operator in graph.operators),
-        sources=tuple(range(len(graph.operators))),
     )
 
 

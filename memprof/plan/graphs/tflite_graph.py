@@ -11,7 +11,7 @@ import math
 import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...base.errors import InputError, UsageError, os_reason
@@ -127,20 +127,12 @@ class _Reader:
         self._set_batch(self._subgraphs[0])
         main = self._subgraph(0, ())
         self._remark()
-        return Graph(
-            name=main.name,
+        return replace(
+            main,
             format="circle" if flat.data[4:8] == b"CIR0" else "tflite",
-            path=self._path,
-            tensors=main.tensors,
-            operators=main.operators,
-            inputs=main.inputs,
-            outputs=main.outputs,
             weights=tuple(self._weights),
-            folded=main.folded,
             assumptions=tuple(self._assumptions),
             unknown=tuple(self._unknown),
-            keeps_inputs=True,
-            weight_outputs=main.weight_outputs,
             moved=self._moved,
         )
 
@@ -321,7 +313,6 @@ class _Subgraph:
             if index not in self._constants and index not in self._numbers:
                 raise InputError(f"model {path}: no operator makes its output {self._name(index)}")
         return Graph(
-            name=shown(flat.text(self._table, tflite_file.GRAPH_NAME)) or path.stem,
             format="tflite",
             path=path,
             tensors=tuple(self._tensors),
@@ -378,7 +369,7 @@ class _Subgraph:
             out = self._tables[outputs[0]]
             result = self._reader.result(self._name(outputs[0]), tflite_file.type_name(self._flat, out), self._reader.shape(out, True))
             self._constants[outputs[0]] = result
-            return Folded(name, kind, place, weights, (result,))
+            return Folded(weights, (result,))
         if kind.startswith("custom."):
             self._reader._custom[kind.removeprefix("custom.")] += 1
         elif kind.startswith("operator "):
@@ -395,11 +386,11 @@ class _Subgraph:
             weights=weights,
             overwrites=self._overwrites(kind, reads, writes),
             work=self._work(kind, inputs, writes),
-            bodies=tuple(self._bodies(kind, table, name)),
+            bodies=tuple(self._bodies(kind, table)),
             stateful=kind in _STATEFUL or any(self._tensors[number].persistent for number in (*reads, *writes)),
         )
 
-    def _bodies(self, kind: str, table: int, name: str) -> Iterator[Body]:
+    def _bodies(self, kind: str, table: int) -> Iterator[Body]:
         if kind == "STABLEHLO_CASE":
             options = self._flat.child(table, tflite_file.OPERATOR_OPTIONS_2)
             indices: Sequence[int] = self._flat.integers(options, 0) if options else ()
@@ -413,7 +404,7 @@ class _Subgraph:
         else:
             return
         for index in indices:
-            yield Body(f"{name}/subgraph {index}", self._reader._subgraph(index, self._around), repeated)
+            yield Body(self._reader._subgraph(index, self._around), repeated)
 
     def _overwrites(self, kind: str, reads: Sequence[int], writes: Sequence[int]) -> tuple[int, int] | None:
         if kind not in _IN_PLACE or len(writes) != 1:

@@ -9,33 +9,22 @@ bounds on peak memory: Kayaaslan, Lambert, Marchal and Uçar, "Scheduling series
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from .bits import Bits, members
 from .problem import Problem
 
 
-@dataclass(frozen=True)
-class Bound:
-    """No order needs less than `bytes`. op: the operator that forces it, None where the tensors given or kept do."""
-
-    bytes: int
-    op: int | None
-
-
-def lower_bound(problem: Problem, graph: Bits, least_seen: Mapping[int, int], enough: int, expired: Callable[[], bool]) -> Bound:
+def lower_bound(problem: Problem, graph: Bits, least_seen: Mapping[int, int], enough: int, expired: Callable[[], bool]) -> int:
     """The best of the bounds of single operators, for bytes of the whole graph.
 
     least_seen: for each operator the least memory, in bytes, that its step had in some order. Its bound cannot be above that, so operators are
     tried from the largest down until no further one can help. enough: a peak that is known to suffice; a bound that reaches it ends the work.
     """
-    best = Bound(max(graph.given, graph.kept), None)
+    best = max(graph.given, graph.kept)
     for op in sorted(least_seen, key=lambda op: (-least_seen[op], op)):
-        if least_seen[op] <= best.bytes or best.bytes >= enough or expired():
+        if least_seen[op] <= best or best >= enough or expired():
             break
-        memory = least_memory(problem, graph, op)
-        if memory > best.bytes:
-            best = Bound(memory, op)
+        best = max(best, least_memory(problem, graph, op))
     return best
 
 

@@ -24,14 +24,13 @@ _STATES = 4_000_000
 @dataclass(frozen=True)
 class Best:
     """The best order found. No order has a peak below lower_bound_bytes; proven: peak_bytes is that bound. how: what found it and what proved
-    it, in words. bottleneck: the operator whose minimum cut is the bound, None where the bound has another source."""
+    it, in words."""
 
     order: tuple[int, ...]
     peak_bytes: int
     lower_bound_bytes: int
     proven: bool
     how: str
-    bottleneck: int | None = None
 
 
 def best_order(problem: Problem, time_limit_s: float = 10.0) -> Best:
@@ -70,11 +69,10 @@ def _joined(problem: Problem, parts: list[_Part], lower: int) -> Best:
     highest = steps(problem, order)[-1].peak_bytes
     worst = max(parts, key=lambda part: part.peak)
     forcing = max(parts, key=lambda part: part.lower)
-    bottleneck = None if forcing.bottleneck is None else forcing.piece.ops[forcing.bottleneck]
     if highest <= lower:
         proven_by = "there being no other order" if _only(problem, order) else forcing.proven_by
-        return Best(order, highest, highest, True, f"{worst.found_by}; proven by {proven_by}", bottleneck)
-    return Best(order, highest, lower, False, f"{worst.found_by}; the search for a proof was not finished", bottleneck)
+        return Best(order, highest, highest, True, f"{worst.found_by}; proven by {proven_by}")
+    return Best(order, highest, lower, False, f"{worst.found_by}; the search for a proof was not finished")
 
 
 def _only(problem: Problem, order: Sequence[int]) -> bool:
@@ -91,7 +89,6 @@ class _Part:
         self.order: tuple[int, ...] = ()
         self.peak = -1
         self.lower = max(self.graph.given, self.graph.kept)
-        self.bottleneck: int | None = None
         self.found_by = ""
         self.proven_by = "what is given or kept"
         self._least_seen: dict[int, int] = {}
@@ -112,7 +109,7 @@ class _Part:
         problem = self.piece.problem
         self.take(problem.model_order, "the model's order")
         if len(self.order) == 1:
-            self.lower, self.bottleneck, self.proven_by = self.peak, 0, "what one operator needs in any order"
+            self.lower, self.proven_by = self.peak, "what one operator needs in any order"
             return
         exact = series_parallel(problem, self.graph)
         if exact is not None:
@@ -128,8 +125,8 @@ class _Part:
         """The bound by minimum cuts, without operators that cannot need more than `enough` bytes."""
         useful = {op: memory for op, memory in self._least_seen.items() if memory > enough}
         bound = lower_bound(self.piece.problem, self.graph, useful, self.peak, expired)
-        if bound.bytes > self.lower:
-            self.lower, self.bottleneck, self.proven_by = bound.bytes, bound.op, "a minimum cut"
+        if bound > self.lower:
+            self.lower, self.proven_by = bound, "a minimum cut"
 
     def work(self, round_: int, enough: int, expired: Callable[[], bool]) -> None:
         """One round: beams and search from both ends, four times as much as in the round before. Peaks up to `enough` are as good as any."""
@@ -157,4 +154,4 @@ class _Part:
 
     def _prove(self, level: int) -> None:
         if level > self.lower:
-            self.lower, self.bottleneck, self.proven_by = level, None, "exact search"
+            self.lower, self.proven_by = level, "exact search"
