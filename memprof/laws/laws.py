@@ -202,8 +202,10 @@ def largest(
     predictions: list[Prediction] = []
     for begin in range(0, len(values), _AT_ONCE):
         predictions += predict([{**others, name: value} for value in values[begin : begin + _AT_ONCE]])
-        if any(prediction.low_bytes > within_bytes for prediction in predictions[begin:]):
-            break  # a simulated arena takes milliseconds a place; what lies beyond is not asked for
+        # A simulated arena takes milliseconds a place: what lies beyond is not asked for where it decides nothing.
+        newest = predictions[begin:]
+        if any(each.low_bytes > within_bytes for each in newest) or all(each.bytes > within_bytes and not each.low_bytes for each in newest):
+            break
 
     def most(end: str) -> int | None:
         too_large = next((place for place, prediction in enumerate(predictions) if getattr(prediction, end) > within_bytes), None)

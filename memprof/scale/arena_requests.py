@@ -180,13 +180,14 @@ def replayed(known: Requests | None, runs: int) -> Simulation | None:
 
 def planned(known: Delegated) -> Simulation:
     """The arenas of every session, from a graph and its parts."""
+    labels = known.labels
 
     @cache
     def of_session(*values: int) -> int:
-        return known.resident_bytes(dict(zip(known.labels, values, strict=True)))
+        return known.resident_bytes(dict(zip(labels, values, strict=True)))
 
     def resident(at: Mapping[str, int]) -> tuple[int, int]:
-        bytes = of_session(*(at[label] for label in known.labels)) * at.get(SESSIONS, 1)
+        bytes = of_session(*(at[label] for label in labels)) * at.get(SESSIONS, 1)
         return bytes, bytes
 
     return resident

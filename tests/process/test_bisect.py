@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from support.checkout import ENGINE, RUNTIME, SUITE, Checkout
 from support.sample_runs import MIB
+from support.session_cache import own_cache
 
 from memprof.base.errors import InputError, UsageError
 from memprof.bisect import version_range
@@ -25,7 +26,7 @@ from memprof.versions.pip import Listed
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own_cache(monkeypatch, tmp_path / "cache")
 
 
 def test_search_facts_follow_inputs(checkout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

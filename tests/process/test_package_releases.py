@@ -59,6 +59,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for version in ("2.1.0", "2.2.0"):
         wheels.numpy(folder, version)
     wheels.only(monkeypatch, folder, tmp_path / "cache")
+    monkeypatch.setattr(installation, "leave_page_cache", lambda folder: None)  # it waits for the disk
     monkeypatch.setattr(environments, "_held", {})
     return folder
 

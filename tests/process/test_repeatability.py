@@ -10,6 +10,7 @@ import sys
 import pytest
 from conftest import need_tool
 from support import recorder_runs
+from support.session_cache import own_cache
 
 from memprof import zoo
 from memprof.programs.runtimes import runners_path
@@ -91,7 +92,7 @@ def test_onnxruntime_without_telemetry_database(runtime, memprof, tmp_path, monk
     pytest.importorskip("onnxruntime")
     need_tool("gcc")
     zoo.make("mlp", tmp_path / "mlp.onnx", format="onnx", size_bytes=1 << 20)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own_cache(monkeypatch, tmp_path / "cache")
     monkeypatch.delenv("CI", raising=False)
     seen = []
     for words in ((), ("--env", "ORT_DISABLE_TELEMETRY=0")):

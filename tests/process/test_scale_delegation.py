@@ -19,7 +19,11 @@ from memprof.scale import delegation, predictions, scale
 from memprof.scale.answer import ScaleRequest
 from memprof.subjects.dimensions import parse
 
+pytestmark = pytest.mark.xdist_group("plan_delegated")  # one worker makes what its tests share
+
 MIB = 1 << 20
+DIMENSIONS = tuple(parse(text) for text in ("ids.0,mask.0=1..8", "ids.1,mask.1=16..128"))
+FAR = {"ids.0=mask.0": 8, "ids.1=mask.1": 640}
 SHAPES = [(3, 41), (1, 16), (5, 16), (1, 101), (5, 101)]
 
 # Prints the resident bytes after a run with an input of this shape.
@@ -43,6 +47,15 @@ def encoder(tmp_path_factory):
     path = tmp_path_factory.mktemp("zoo") / "encoder.tflite"
     zoo.make("encoder", path, format="tflite", size_bytes=4 * MIB)
     return path
+
+
+@pytest.fixture(scope="module")
+def limited(encoder):
+    """A search for a law and for what fits into 300 MiB, which plans thousands of arenas, and the runs that it keeps."""
+    pytest.importorskip("ai_edge_litert")
+    lines: list[bytes] = []
+    request = ScaleRequest(one(encoder, "litert", runs=1), DIMENSIONS, points=4, predictions=(FAR,), within_bytes=300 * MIB)
+    return scale.scale(request, Silent(), lines.append), lines
 
 
 def graphs(path, shapes=SHAPES):
@@ -94,28 +107,17 @@ def test_parts_mismatching_graph_rejected(encoder):
     assert delegation.delegated("litert", "/nowhere/python", every) is None
 
 
-def test_predictions_follow_tflite_arena(encoder):
-    pytest.importorskip("ai_edge_litert")
-    dimensions = tuple(parse(text) for text in ("ids.0,mask.0=1..8", "ids.1,mask.1=16..128"))
-    answer = scale.scale(ScaleRequest(one(encoder, "litert", runs=1), dimensions, points=4), Silent(), lambda line: None)
+def test_predictions_follow_tflite_arena(limited):
+    answer, _ = limited
     assert answer.law is not None and answer.law.planned
-    at = {"ids.0=mask.0": 8, "ids.1=mask.1": 640}
-    grown = answer.law.predict(at).bytes - answer.law.predict({"ids.0=mask.0": 8, "ids.1=mask.1": 128}).bytes
+    grown = answer.law.predict(FAR).bytes - answer.law.predict({"ids.0=mask.0": 8, "ids.1=mask.1": 128}).bytes
     # 12.5 MiB of it is one copy of attention's 640 x 640 for 8 inputs, which no term of the law has.
     assert 17 * MIB < grown < 21 * MIB
     assert "follow the arena of TFLite's interpreter and XNNPACK's workspace" in tables.render(answer, format="text")
 
 
-def test_kept_runs_restore_arenas(encoder):
-    pytest.importorskip("ai_edge_litert")
-    dimensions = tuple(parse(text) for text in ("ids.0,mask.0=1..8", "ids.1,mask.1=16..128"))
-    far = {"ids.0=mask.0": 8, "ids.1=mask.1": 640}
-    lines: list[bytes] = []
-    answer = scale.scale(
-        ScaleRequest(one(encoder, "litert", runs=1), dimensions, points=4, predictions=(far,), within_bytes=90 * MIB),
-        Silent(),
-        lines.append,
-    )
+def test_kept_runs_restore_arenas(limited):
+    answer, lines = limited
     runs = [store.decode(line, "a run") for line in lines]
 
     assert sum(run.search.arenas is not None for run in runs) == 1 and max(map(len, lines)) < 200_000
@@ -138,13 +140,11 @@ def test_kept_runs_restore_arenas(encoder):
         assert plain.law is None or not plain.law.planned
 
 
-def test_limit_search_beyond_64_bits(encoder):
-    pytest.importorskip("ai_edge_litert")
-    dimensions = tuple(parse(text) for text in ("ids.0,mask.0=1..8", "ids.1,mask.1=16..128"))
-    request = ScaleRequest(one(encoder, "litert", runs=1), dimensions, points=4, within_bytes=300 * MIB)
-    answer = scale.scale(request, Silent(), lambda line: None)
+def test_limit_search_beyond_64_bits(limited):
+    answer, _ = limited
     assert answer.law is not None and answer.law.planned
+    assert answer.law.predict({"ids.0=mask.0": 8, "ids.1=mask.1": 1 << 40}).bytes > 1 << 64
     rows = [row for row in answer.within if row.confirmable]
     assert rows
     for row in rows:
-        assert answer.law.predict(row.place([each.label for each in dimensions])).bytes <= 300 * MIB
+        assert answer.law.predict(row.place([each.label for each in DIMENSIONS])).bytes <= 300 * MIB

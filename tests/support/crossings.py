@@ -44,6 +44,7 @@ from memprof.versions import installation, pip
 from support.manual import ROOT
 from support.plan_models import node, save, value, weight
 from support.recorder_runs import free_port, runtime_file, script
+from support.session_cache import own_cache
 
 QUESTIONS = ("run", "exec", "explain", "tune", "fit", "grow", "scale", "gate", "bisect", "heap record", "attach")
 SUBJECTS = ("installed", "own", "release", "separate", "program", "server", "process")
@@ -183,7 +184,7 @@ def world(tmp_path: Path, memprof: Memprof, monkeypatch: pytest.MonkeyPatch) -> 
     script(tools / "valgrind", "#!/bin/sh\n")
     script(tools / PYTHON, f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own_cache(monkeypatch, tmp_path / "cache")
     made = {name: _environment(name, version) for name, version in _SEPARATE.items()}
     _instead_of_runtimes(monkeypatch)
     _instead_of_machines(monkeypatch)

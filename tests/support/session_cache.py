@@ -9,6 +9,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 USERS_CACHE = "MEMPROF_TEST_USERS_CACHE"  # in the environment: the cache of the user who runs the tests
 SHARED = "MEMPROF_TEST_SHARED"  # in the environment: a folder that is there once a session; conftest.py makes it
 
@@ -25,3 +27,12 @@ def once(name: str, make: Callable[[Path], None]) -> Path:
             make(folder)
             made.touch()
     return folder
+
+
+def own_cache(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """memprof's cache from now on, in this folder: empty, but for the programs that take seconds to compile, which are the session's."""
+    native = folder / "memprof" / "native"
+    native.parent.mkdir(parents=True, exist_ok=True)
+    if not native.is_symlink():
+        native.symlink_to(Path(os.environ[SHARED]) / "native")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))

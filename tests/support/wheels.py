@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from support.session_cache import own_cache
+
 _ONNXRUNTIME = """
 import numpy
 __version__ = "{version}"
@@ -82,4 +84,4 @@ def only(monkeypatch: pytest.MonkeyPatch, folder: Path, cache: Path) -> None:
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    own_cache(monkeypatch, cache)
