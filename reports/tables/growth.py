@@ -77,8 +77,10 @@ def _inputs(grown: GrowthAnswer) -> str:
             return f" It is {same.verdict.word} with {same.inputs} and with {varied.inputs}."
         return f" With {rest.inputs}: {words(rest.verdict)}"
     if grown.inputs.by == "iteration":
-        also = f" A new input adds {format_bytes(grown.inputs.more)}." if grown.inputs.more else ""
-        return f" It grows with each iteration, with {same.inputs} and with {varied.inputs}.{also}"
+        if grown.inputs.more:
+            added = format_bytes(grown.inputs.more)
+            return f" It grows with each iteration, and a new input adds {added}. With {rest.inputs}: {words(rest.verdict)}"
+        return f" It grows with each iteration, with {same.inputs} and with {varied.inputs}."
     keyed = " This is a cache or a leak keyed by content." if grown.inputs.by == "new input" else ""
     return f" It grows with {_BY[grown.inputs.by]} only.{keyed} With {rest.inputs}: {words(rest.verdict)}"
 

@@ -323,7 +323,7 @@ def test_kinds_take_turns_until_each_is_decided(monkeypatch):
         (
             leak,
             lambda unit: 3 * leak(unit),
-            " It grows with each iteration, with the same input and with fresh inputs. A new input adds 128.0 KiB.",
+            " It grows with each iteration, and a new input adds 128.0 KiB. With the same input: grows. 64.0 KiB ",
         ),
         (leak, flat, " It grows with the same input only. With fresh inputs: steady. 0 B "),
         (flat, lambda unit: MIB * min(unit, 100), " With the same input: steady. 0 B "),
