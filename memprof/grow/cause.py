@@ -89,7 +89,7 @@ def _of_program(request: GrowRequest, answer: GrowthAnswer, units: tuple[int, in
     first, last = units
     if not request.sized:
         last = max(first + 1, first + int(_SHARE * (last - first)))
-    order = work_order(request, _MORE * last)
+    order = work_order(request, _MORE * last, answer.fresh)
     limit_ns = _PATIENCE * (curve.t_ns[-1] - curve.t_ns[0]) + order.job.timeout_ns
     order = replace(order, job=replace(order.job, timeout_ns=limit_ns))
     return two_looks.why_program(order, curve.phase, (first, last), next(iter(curve.counts)), progress)

@@ -28,6 +28,7 @@ from ..records import work
 from ..records.settings import in_a_line
 from ..records.types import COMMAND, Run, Use, Work
 from ..subjects import orders
+from ..subjects.drive import Drive
 from ..subjects.order import Order
 from ..subjects.suite import MS, Suite
 from ..verdicts import growth, growth_inputs
@@ -44,6 +45,7 @@ _REPORT_NS = 60 * 1000 * MS
 _LOADING_NS = 600 * 1000 * MS  # beside the work, at most
 _PATIENCE = 4  # times as long as a longer round should take
 _SHARE_OF_MEMORY = 0.25  # of what is free, for a round that grows as expected
+_IN_TIME = 0.9  # of its time: what ended sooner was not ended by time
 
 TWO_KINDS = "Two kinds of processes shared the budget: --same or --fresh gives all of it to one, and a larger --budget gives both more."
 
@@ -62,8 +64,8 @@ class GrowRequest:
 
     suite: of one model in a runtime, or of one program, which runs by itself; its phase_regexes are the lines by which a program's units are told,
     by unit. varied: the shapes that iterations take, with the seed of their order. cycles: "reload", None for iterations. soak_ns: one round,
-    whose processes share so much time, and no other. wish: which inputs iterations get. processes: of each kind. folder, feeder: a folder of .npz
-    files, or the words of a program, from which inputs come in turn.
+    whose processes share so much time, and no other. wish: which inputs iterations get, None for what the suite says. processes: of each kind.
+    folder, feeder: a folder of .npz files, or the words of a program, from which inputs come in turn.
     """
 
     suite: Suite
@@ -73,7 +75,7 @@ class GrowRequest:
     budget: Budget = Budget()
     soak_ns: int | None = None
     processes: int = growth.LEAST_PROCESSES
-    wish: Wish = "same"
+    wish: Wish | None = None
     folder: str | None = None
     feeder: tuple[str, ...] = ()
 
@@ -146,7 +148,7 @@ class _Grower:
     def __init__(self, request: GrowRequest, progress: Progress, keep: Keep, so_far: Callable[[bytes], None]) -> None:
         self._request, self._progress, self._keep, self._so_far = request, progress, keep, so_far
         self._remarks: list[str] = []
-        self._order = _command_order(request, _FIRST) if request.command is not None else order_of(request)
+        self._order = _command_order(request, _FIRST, Kind()) if request.command is not None else order_of(request)
         self._end_ns = time.monotonic_ns() + (request.budget.time_ns or _BUDGET_NS)
         self._kinds = kinds_of(request.wish, bool(request.varied), self._fixed())
 
@@ -179,6 +181,9 @@ class _Grower:
 
     def _fixed(self) -> str:
         """Why this work has inputs of one kind only, empty where they can be made anew."""
+        drive = self._request.suite.drive
+        if drive is not None:
+            return _fixed_load(drive)
         if self._request.command is not None:
             return "a program makes its own inputs"
         if self._request.cycles:
@@ -219,7 +224,7 @@ class _Grower:
         """A process of this kind; None if the model takes no inputs of this kind, and those of the other were measured."""
         request = self._request
         if request.sized:
-            self._order = _command_order(request, units)
+            self._order = _command_order(request, units, kind)
         order = _working(self._order, request, units, cap_ns, kind)
         timeout_ns = cap_ns + (0 if request.command and not request.suite.drive else _LOADING_NS)
         job = replace(order.job, repeat=number + 1, timeout_ns=min(timeout_ns, request.suite.timeout_ns or timeout_ns))
@@ -368,10 +373,10 @@ def _least(runs: Sequence[Run]) -> int:
 def _inputs_ended(run: Run) -> bool:
     """Whether a process that was to go on with fresh inputs had no more."""
     use = run.job.use
-    if use is None or not use.fresh or not run.outcome.ok or _done(run) >= use.iterations:
+    if use is None or not use.fresh or run.job.drive or not run.outcome.ok or _done(run) >= use.iterations:
         return False
     t_ns = work.unpack(longest(run)).t_ns
-    return not use.time_ns or t_ns[-1] - t_ns[0] < use.time_ns
+    return not use.time_ns or t_ns[-1] - t_ns[0] < _IN_TIME * use.time_ns
 
 
 def _notes(answer: GrowthAnswer) -> set[str]:
@@ -448,8 +453,9 @@ def order_of(request: GrowRequest) -> Order:
 
 def work_order(request: GrowRequest, units: int, fresh: bool = False) -> Order:
     """The order of so many units of the request's work, with new inputs or without. Raises UsageError and InputError."""
-    order = _command_order(request, units) if request.command is not None else order_of(request)
-    return _working(order, request, units, 0, Kind(bool(request.varied), fresh))
+    kind = Kind(bool(request.varied), fresh)
+    order = _command_order(request, units, kind) if request.command is not None else order_of(request)
+    return _working(order, request, units, 0, kind)
 
 
 def _working(order: Order, request: GrowRequest, units: int, most_ns: int, kind: Kind) -> Order:
@@ -459,10 +465,21 @@ def _working(order: Order, request: GrowRequest, units: int, most_ns: int, kind:
     return replace(order, job=replace(order.job, use=use, runs=units), env={**order.env, "MEMPROF_WORK": "1"})
 
 
-def _command_order(request: GrowRequest, units: int) -> Order:
+def _command_order(request: GrowRequest, units: int, kind: Kind) -> Order:
+    """The order of a program. memprof's requests have all the same prompt where one kind of processes was wished to."""
     if request.varied or request.cycles:
         raise UsageError("--shapes and --cycles are for a runtime: a program does its own work")
-    return orders.of_one(replace(_suite(request), runs=units))
+    suite = replace(_suite(request), runs=units)
+    if suite.drive is not None and not _fixed_load(suite.drive) and request.wish is not None and not kind.fresh:
+        suite = replace(suite, drive=replace(suite.drive, distinct=1))
+    return orders.of_one(suite)
+
+
+def _fixed_load(drive: Drive) -> str:
+    """Why a load has requests of one kind only, empty where memprof can ask the same and new ones."""
+    if drive.kind == "http":
+        return "each request to this server has the same content"
+    return "distinct= says which prompts differ" if drive.distinct is not None else ""
 
 
 # -- shapes

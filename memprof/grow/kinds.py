@@ -36,8 +36,8 @@ def kind_of(use: Use | None) -> Kind:
     return Kind(bool(use.shapes), use.fresh) if use is not None else Kind()
 
 
-def kinds_of(wish: Wish, varied: bool, fixed: str) -> tuple[Kind, ...]:
-    """The kinds for this wish, the one with the same input first.
+def kinds_of(wish: Wish | None, varied: bool, fixed: str) -> tuple[Kind, ...]:
+    """The kinds for this wish, the one with the same input first; without a wish it is alone.
 
     varied: whether shapes were named. They are then what differs between two kinds. fixed: why the work has inputs of one kind only, empty where
     it has not. Raises UsageError if fresh inputs were wished and cannot be.

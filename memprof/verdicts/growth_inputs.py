@@ -38,7 +38,8 @@ def judge(same: Verdict, varied: Verdict, varies: Varies) -> InputsVerdict:
     if varied.word == "undecided":
         return InputsVerdict(varies, "varied")
     if same.word == varied.word == "grows":
-        return InputsVerdict(varies, "same", "iteration", _added(same, varied) if varies == "input" else 0.0)
+        more = _added(same, varied) if varies == "input" else 0.0
+        return InputsVerdict(varies, "varied" if more else "same", "iteration", more)
     if varied.word == "grows":
         return InputsVerdict(varies, "varied", "new input" if varies == "input" else "new shape")
     if same.word == "grows":

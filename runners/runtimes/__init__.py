@@ -19,10 +19,11 @@ tokens they worked on, which are the phases' units of work.
 
 Only `load`, `prepare` and `execute` (or these two) are needed. Others are used if they exist: `signature()` returns the inputs as
 (name, shape, dtype) triples, a dimension None where unknown, and `set_inputs(arrays)` takes numpy arrays by name: both are called between
-PREPARE and WARMUP, outside any phase. `outputs()` returns the outputs of the last `execute`, as arrays that numpy can read: it is called
-after the last phase that executes, if the results of different settings are compared. `figures()` returns numbers by name, such as an arena's
-bytes: it is asked at the end of each phase from MODEL_LOAD on, outside its timed part. `release()` frees, in the phase RELEASE, whatever would
-outlive this object; the object itself is deleted after it, which is enough for most. `release = None` says that the runtime cannot be deleted:
+PREPARE and WARMUP, outside any phase, and `set_inputs` also before each iteration of `memprof grow`. `outputs()` returns the outputs of the
+last `execute`, as arrays that numpy can read: it is called after the last phase that executes, if the results of different settings are
+compared. `figures()` returns numbers by name, such as an arena's bytes: it is asked at the end of each phase from MODEL_LOAD on, outside its
+timed part. `release()` frees, in the phase RELEASE, whatever would outlive this object; the object itself is deleted after it, which is enough
+for most. `release = None` says that the runtime cannot be deleted:
 there is no RELEASE then. `build(model, folder, options)`, a static method, converts
 the model file in a separate process that is not measured, and returns the path to load instead; `build_uses` names the knobs of other
 kinds that it heeds, and with `always_builds` it is called with any settings, or with `converts` for the model files of these endings;

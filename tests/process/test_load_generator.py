@@ -187,6 +187,30 @@ def test_prompts_differ_unless_repeated():
     assert len(set(asked[600:])) == 3
 
 
+@pytest.mark.parametrize(
+    ("words", "more", "code", "sentence"),
+    [
+        ((), "", 1, "It grows with new inputs only. This is a cache or a leak keyed by content. With the same input: "),
+        (("--same",), "", 0, "0 B (95%: at most "),
+        (("--fresh",), "", 1, ", fresh inputs: grows. "),
+        (("--fresh",), ",distinct=2", 2, "--fresh: distinct= says which prompts differ"),
+    ],
+)
+def test_grow_asks_same_and_new_prompts(memprof, tmp_path, port, nothing_left, words, more, code, sentence):
+    server = ["--", sys.executable, str(SERVER), str(port), "caching"]
+
+    done = memprof("grow", "--drive", f"openai:{port},prompts=16,generate=4{more}", "--budget", "200", *words, *server)
+
+    assert done.returncode == code, done.stdout + done.stderr
+    assert sentence in done.stdout + done.stderr
+
+
+def test_grow_refuses_fresh_http_requests(memprof, port):
+    done = memprof("grow", "--drive", f"http:{port}/work", "--fresh", "--", "true")
+
+    assert done.returncode == 2 and "--fresh: each request to this server has the same content" in done.stderr
+
+
 def test_model_larger_than_memory():
     (remark,) = [remark for remark in campaign.surroundings(1 << 50) if "the model has" in remark]
     assert "1048576.00 GiB, more than the machine's memory of" in remark

@@ -2,7 +2,8 @@
 
 MODE: well; mute (listens on another port); loading (says 503 for a while); refusing (400 from the second request on); dying (ends at the second);
 vague (no usage in its answers); leaving (ends by itself, with 0, at the second); stubborn (ignores SIGTERM); whole (knows no streams); strict
-(refuses what it does not know, streams too); uncounted (streams without usage); failing (says in its second stream that it fails).
+(refuses what it does not know, streams too); caching (knows no streams, and holds more only for a new prompt); uncounted (streams without usage);
+failing (says in its second stream that it fails).
 """
 
 import json
@@ -27,6 +28,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if MODE == "caching" and asked["prompt"] in [before["prompt"] for before in ASKED]:
+            self.answer(200, {"choices": [], "usage": {"prompt_tokens": len(asked["prompt"]), "completion_tokens": asked["max_tokens"]}})
+            return
         ASKED.append(asked)
         HELD.append(bytearray(os.urandom(1 << 18)))
         if MODE == "dying" and len(ASKED) == 2:
@@ -43,7 +47,7 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(400, {"error": {"message": "stream: not known"}})
             return
         usage = {"prompt_tokens": len(asked["prompt"]), "completion_tokens": asked["max_tokens"]}
-        if asked.get("stream") and MODE not in ("whole", "strict"):
+        if asked.get("stream") and MODE not in ("whole", "strict", "caching"):
             self.stream(asked, usage if MODE not in ("vague", "uncounted") and asked["stream_options"]["include_usage"] else None)
             return
         self.answer(200, {"choices": [], **({"usage": usage} if MODE != "vague" else {})})

@@ -17,8 +17,7 @@ from memprof.programs.runtimes import runners_path
 def fresh(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The runner's module, which runs without memprof."""
     monkeypatch.syspath_prepend(str(runners_path()))
-    for name in ("fresh_inputs", "feeds", "inputs", "runtimes"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(sys.modules, "fresh_inputs", raising=False)
     import fresh_inputs  # type: ignore[import-not-found]
 
     return fresh_inputs  # type: ignore[no-any-return]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +11,15 @@ from typing import Any
 import pytest
 from support import sample_runs
 from support.recorder_runs import Silent
-from support.suites import program
+from support.suites import one, program
 
 from memprof.base.errors import MeasurementError, UsageError
 from memprof.grow import grow
 from memprof.grow.grow import Budget, GrowRequest, parse_budget, parse_shapes
+from memprof.grow.kinds import kind_of, kinds_of
 from memprof.records import store
 from memprof.records.types import Outcome, Run
+from memprof.reports.tables import growth as growth_table
 from memprof.reports.tables.growth import words
 from memprof.subjects.suite import Suite
 
@@ -304,3 +307,122 @@ def test_order_has_version_of_suite() -> None:
     job = grow.work_order(grow.request_of(program("hold=true", version="1.0"), "iteration"), 10).job
 
     assert (job.variant, job.version, job.heading) == ("hold", "1.0", "hold @ 1.0")
+
+
+class TwoKinds(Simulated):
+    """Simulated processes whose memory after each unit depends on their kind."""
+
+    def __init__(self, same: Size, varied: Size, monkeypatch: pytest.MonkeyPatch, **rest: Any):
+        super().__init__(same, monkeypatch, **rest)
+        order = grow.work_order(GrowRequest(program("/bin/true {runs}")), 1)
+        monkeypatch.setattr(grow, "order_of", lambda request: order)
+        self.same, self.varied = same, varied
+        self.measured: list[tuple[str, int, int]] = []
+
+    def measure(self, orders: Any, progress: Any, keep: Any, so_far: Any) -> Iterator[Run]:
+        (order,) = orders
+        use = order.job.use
+        self.size = self.varied if use.fresh or use.shapes else self.same
+        self.measured.append((kind_of(use).words, order.job.repeat, use.iterations))
+        yield from super().measure(orders, progress, keep, so_far)
+
+
+def leak(unit: int) -> int:
+    return unit * 65536
+
+
+def flat(unit: int) -> int:
+    return 0
+
+
+def test_kinds_take_turns_until_each_is_decided(monkeypatch):
+    simulated = TwoKinds(flat, leak, monkeypatch)
+
+    grown = answered(GrowRequest(one("m.json"), wish="both"))
+
+    in_turn = [(words, repeat, 2000) for repeat in (1, 2, 3) for words in ("the same input", "fresh inputs")]
+    assert simulated.measured == [*in_turn, *(("fresh inputs", repeat, 8000) for repeat in (1, 2, 3))]
+    assert grown.inputs is not None
+    assert (grown.verdict.word, grown.inputs.by, grown.fresh) == ("grows", "new input", True)
+    assert [(kind.inputs, kind.verdict.word, len(kind.runs)) for kind in grown.kinds] == [
+        ("the same input", "steady", 3),
+        ("fresh inputs", "grows", 3),
+    ]
+    content = json.loads(growth_table.render(grown, format="json"))
+    assert content["inputs"] == {"varies": "input", "decides": "varied", "by": "new input", "more": 0.0}
+    assert [kind["verdict"]["word"] for kind in content["kinds"]] == ["steady", "grows"] and "runs" not in content["kinds"][0]
+    assert "| fresh inputs   | 3       | grows   |" in growth_table.render(grown)
+
+
+@pytest.mark.parametrize(
+    ("same", "varied", "sentence"),
+    [
+        (flat, flat, " It is steady with the same input and with fresh inputs."),
+        (leak, leak, " It grows with each iteration, with the same input and with fresh inputs."),
+        (
+            leak,
+            lambda unit: 3 * leak(unit),
+            " It grows with each iteration, and a new input adds 128.0 KiB. With the same input: grows. 64.0 KiB ",
+        ),
+        (leak, flat, " It grows with the same input only. With fresh inputs: steady. 0 B "),
+        (flat, lambda unit: MIB * min(unit, 100), " With the same input: steady. 0 B "),
+        (lambda unit: MIB * min(unit, 100), flat, " With fresh inputs: steady. 0 B "),
+        (flat, lambda unit: 20 * MIB * (unit > 300), " With the same input: steady. 0 B "),
+    ],
+)
+def test_sentence_of_two_kinds(monkeypatch, same, varied, sentence):
+    TwoKinds(same, varied, monkeypatch)
+
+    grown = answered(GrowRequest(one("m.json"), wish="both", budget=Budget(units=400)))
+
+    assert sentence in growth_table.sentence(grown, str)
+
+
+def test_budget_too_short_for_two_kinds(monkeypatch):
+    simulated = TwoKinds(flat, lambda unit: 20 * MIB * (unit > 1500), monkeypatch, seconds=30)
+
+    grown = answered(GrowRequest(one("m.json"), wish="both", budget=Budget(time_ns=200 * 10**9)))
+
+    assert grown.verdict.word == "undecided" and len(simulated.measured) == 6
+    assert grown.remarks == (grow.TWO_KINDS,)
+    alone = answered(GrowRequest(one("m.json"), wish="fresh", budget=Budget(time_ns=200 * 10**9)))
+    assert alone.remarks == () and alone.kinds == ()
+
+
+def test_fresh_kind_that_fails_is_left_out(monkeypatch):
+    def refuses(run: Run) -> Run:
+        fresh = run.job.use.fresh  # type: ignore[union-attr]
+        return (
+            replace(run, work=(), outcome=Outcome("error", "EXECUTE", message="with fresh inputs: index 1 is out of range"))
+            if fresh
+            else run
+        )
+
+    simulated = TwoKinds(flat, leak, monkeypatch, fails=refuses)
+
+    grown = answered(GrowRequest(one("m.json"), wish="both"))
+
+    assert [words for words, _, _ in simulated.measured] == ["the same input", "fresh inputs", "the same input", "the same input"]
+    assert (grown.verdict.word, grown.inputs, grown.kinds) == ("steady", None, ())
+    (remark,) = grown.remarks
+    assert remark == (
+        "Every iteration got the same input, because fresh ones failed: in EXECUTE: with fresh inputs: index 1 is out of range."
+    )
+    with pytest.raises(MeasurementError, match="index 1 is out of range"):
+        answered(GrowRequest(one("m.json"), wish="fresh"))
+
+
+@pytest.mark.parametrize(
+    ("wish", "varied", "fixed", "expected"),
+    [
+        ("both", False, "", ["the same input", "fresh inputs"]),
+        ("both", True, "", ["the same input", "several shapes"]),
+        ("same", False, "", ["the same input"]),
+        ("same", True, "", ["several shapes"]),
+        ("fresh", False, "", ["fresh inputs"]),
+        ("fresh", True, "", ["several shapes and fresh inputs"]),
+        ("both", False, "a program makes its own inputs", ["the same input"]),
+    ],
+)
+def test_kinds_of_wish(wish, varied, fixed, expected):
+    assert [kind.words for kind in kinds_of(wish, varied, fixed)] == expected

@@ -27,7 +27,7 @@ def grows(slope: float, unit: str = "iteration") -> Verdict:
         (grows(1900), STEADY, "input", InputsVerdict("input", "same", "same input")),
         (grows(1900), BOUNDED, "shape", InputsVerdict("shape", "same", "same shape")),
         (grows(1900), grows(1950), "input", InputsVerdict("input", "same", "iteration")),
-        (grows(100), grows(1900), "input", InputsVerdict("input", "same", "iteration", 1800.0)),
+        (grows(100), grows(1900), "input", InputsVerdict("input", "varied", "iteration", 1800.0)),
         (grows(1900), grows(100), "input", InputsVerdict("input", "same", "iteration")),
         (grows(100), grows(1900, "token"), "input", InputsVerdict("input", "same", "iteration")),
         (grows(100), grows(1900), "shape", InputsVerdict("shape", "same", "iteration")),
