@@ -16,7 +16,7 @@ from ..explain import engine
 from ..grow import grow
 from ..laws import coefficients
 from ..records import metrics
-from ..records.summary import Place, place_of
+from ..records.summary import VariantKey, place_of
 from ..records.types import COMMAND, Run
 from ..scale import scale
 from ..subjects.order import Order
@@ -92,7 +92,7 @@ class _Lab:
         self._request, self._state, self._progress, self._keep = request, state, progress, keep
         self._open: dict[int, tuple[ExitStack, Suite]] = {}
         self._used: dict[int, int] = {}
-        self._place: Place | None = None
+        self._place: VariantKey | None = None
         self._question: Question | None = None
 
     def __enter__(self) -> _Lab:
@@ -115,7 +115,7 @@ class _Lab:
         self._question = Question(row.key, row.phase, row.metric, bound, self._request.limits)
         return self._question
 
-    def _first_runs(self, places: range, word: str) -> dict[Place, list[Run]]:
+    def _first_runs(self, places: range, word: str) -> dict[VariantKey, list[Run]]:
         """Runs of all places at an end, or at the next version inside if that cannot be measured."""
         for number in list(places)[: search.MOST_ENDS]:
             runs = self._runs(number, FIRST, None)
@@ -151,7 +151,7 @@ class _Lab:
     def _note(self, number: int, reason: str) -> None:
         self._state.failed(self._request.versions.labels[number], reason)
 
-    def _runs(self, number: int, repeats: int, place: Place | None) -> list[Run] | Unable:
+    def _runs(self, number: int, repeats: int, place: VariantKey | None) -> list[Run] | Unable:
         """That many runs of a version at one place, or at each that is asked for, those of an earlier memprof first."""
         label = self._request.versions.labels[number]
         if label in self._state.failures:
@@ -175,7 +175,7 @@ class _Lab:
         self._state.keep(line)
         self._keep(line)
 
-    def _orders(self, number: int, place: Place | None) -> list[Order]:
+    def _orders(self, number: int, place: VariantKey | None) -> list[Order]:
         """The orders of one repeat of a version. Raises MemprofError if the version cannot be made, or lacks the place."""
         return measurement.orders(self._suite(number), Selection(self._request.model, self._request.variant, place))
 

@@ -115,7 +115,7 @@ class State:
 
     def keep(self, line: bytes) -> None:
         """Append a Run to the file."""
-        store.Writer(self._runs_path, append=True).write(line)
+        store.RunsWriter(self._runs_path, append=True).write(line)
 
     def failed(self, label: str, reason: str) -> None:
         """Note that a version cannot be measured."""

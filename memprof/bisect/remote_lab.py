@@ -15,7 +15,7 @@ from ..campaign.progress import Keep, Progress
 from ..fleet.payload import SearchTrial
 from ..fleet.search_client import Answer, Machines
 from ..records import metrics
-from ..records.summary import Place, place_of
+from ..records.summary import VariantKey, place_of
 from ..records.types import Run
 from ..versions import measurement
 from ..versions.measurement import Selection
@@ -40,7 +40,7 @@ class FleetLab:
         self._travelling = stack.enter_context(request.versions.travels(which, progress.say))
         self._request, self._fleet, self._state, self._progress, self._keep = request, fleet, state, progress, keep
         self._labels = request.versions.labels
-        self._place: Place | None = None
+        self._place: VariantKey | None = None
         self._question: Question | None = None
         state.runs = _of_whole_comparisons(state.runs)
         self.width = max(1, min(fleet.width, _MOST_AT_ONCE, len(self._labels) - 2))
@@ -52,7 +52,7 @@ class FleetLab:
         self._place, self._question = self._followed(search.ENDS, self.width)
         return self._question
 
-    def _followed(self, repeats: int, machines: int) -> tuple[Place, Question]:
+    def _followed(self, repeats: int, machines: int) -> tuple[VariantKey, Question]:
         """The place to follow, and the question there, after so many machines have measured both ends."""
         ends = self._ends(repeats, machines)
         machine = self._machine_with(ends)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..base.errors import InputError, UsageError, near_or_all
 from ..records import metrics, settings, summary
-from ..records.summary import Place
+from ..records.summary import VariantKey
 from ..records.types import PEAK, Run
 from ..verdicts import baseline
 from ..verdicts.verdicts import judge_row
@@ -34,8 +34,8 @@ def row_of(request: Request, runs: Sequence[Run]) -> summary.Row:
 
 
 def followed(
-    request: Request, good: Mapping[Place, Sequence[Run]], bad: Mapping[Place, Sequence[Run]], say: Callable[[str], None]
-) -> tuple[Place, summary.Row]:
+    request: Request, good: Mapping[VariantKey, Sequence[Run]], bad: Mapping[VariantKey, Sequence[Run]], say: Callable[[str], None]
+) -> tuple[VariantKey, summary.Row]:
     """The place to follow, and its figures at the good end: the only one of the ends, or that which differs most between them.
 
     Raises UsageError where there are no such figures, InputError if the ends have no place in common.

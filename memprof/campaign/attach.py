@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..base.errors import InputError, MeasurementError, UsageError
 from ..places.place import HERE, Place, RecorderKind, Running, Started
-from ..recording.order import Command, Message, Start
+from ..recording.order import CommandStart, Message, Start
 from ..records.types import COMMAND, Job, Model, Run
 from .progress import Keep, Progress
 from .recorder_client import ask
@@ -73,7 +73,7 @@ def measure(
     Raises MeasurementError if it ended before it could be looked at, or if the log cannot be read.
     """
     progress.started(job, 1, 1)
-    command = Command(tuple(log.regexes.items()), log=log.path) if log is not None else None
+    command = CommandStart(tuple(log.regexes.items()), log=log.path) if log is not None else None
     message = Message(
         job, Start(attach=process.pid, attach_started=process.started, command=command), job.timeout_ns, {"": job.interval_ns}
     )

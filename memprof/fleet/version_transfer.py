@@ -19,7 +19,7 @@ from ..base.files import sha256_of
 from ..base.leftovers import scratch
 from ..base.units import counted, format_bytes
 from ..models.identity import identify
-from ..records.summary import Place
+from ..records.summary import VariantKey
 from ..subjects import suite
 from ..subjects.suite import ALL, Build, Suite, variants_of
 from ..versions.measurement import Selection
@@ -42,7 +42,7 @@ class Travelling(Protocol):
     @property
     def several(self) -> bool: ...
 
-    def asked(self, missing: Missing, place: Place | None) -> SearchTrial:
+    def asked(self, missing: Missing, place: VariantKey | None) -> SearchTrial:
         """A comparison of versions, of all places while none is chosen."""
 
 
@@ -59,7 +59,7 @@ class Releases:
     beside: tuple[str, ...] = ()
     several: bool = False
 
-    def asked(self, missing: Missing, place: Place | None) -> SearchTrial:
+    def asked(self, missing: Missing, place: VariantKey | None) -> SearchTrial:
         (variant,) = self.suite.variants
 
         def sought(machine: str) -> SearchRequest:
@@ -84,7 +84,7 @@ class Packed:
     sent: tuple[Sent, ...]
     several: bool
 
-    def asked(self, missing: Missing, place: Place | None) -> SearchTrial:
+    def asked(self, missing: Missing, place: VariantKey | None) -> SearchTrial:
         hashes = {self.labels[number]: self.hashes[number] for number in missing("")}
         commits = replace(self.commits, hashes=hashes, which=replace(self.commits.which, place=place))
 

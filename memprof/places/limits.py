@@ -19,7 +19,7 @@ from typing import Literal, Protocol
 
 from ..base.control_groups import PREFIX, note_groups_in, remove_orphans
 from ..base.errors import InputError
-from ..recording.order import Group
+from ..recording.order import GroupOrder
 from .cgroups import GROUP_FILES, Hierarchy, hierarchies
 from .place import HERE
 
@@ -105,7 +105,7 @@ _SCOPE = ("systemd-run", "--user", "--scope", "--quiet", "--collect")
 def group(path: str, version: int, limit: int | None) -> dict[str, object]:
     """The fields of an Order whose child gets a group of this path, without swap: it would only hide the memory that does not fit."""
     files = GROUP_FILES[version]
-    return {"group": Group(path, ((files.swap, "0"), (files.limit, files.none if limit is None else str(limit))))}
+    return {"group": GroupOrder(path, ((files.swap, "0"), (files.limit, files.none if limit is None else str(limit))))}
 
 
 def scope(limit: int | None) -> dict[str, object]:

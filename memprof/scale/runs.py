@@ -31,7 +31,7 @@ from ..plan.graphs.reduced import problem
 from ..programs import runtimes
 from ..programs.commands import Command
 from ..records import store
-from ..records.types import PEAK, STARTUP, Job, Outcome, Requests, Run, Search
+from ..records.types import PEAK, STARTUP, Job, LawSearch, Outcome, RequestTrace, Run
 from ..subjects import orders
 from ..subjects.dimensions import PROCESSES, SESSIONS, THREADS, Space, space, space_of_program
 from ..subjects.order import Order
@@ -139,20 +139,24 @@ class Places:
             point = self._alone(order, count)
         return replace(point, at=at, planned_bytes=planned, held_out=held_out)
 
-    def simulate(self) -> tuple[Search, Simulation | None]:
+    def simulate(self) -> tuple[LawSearch, Simulation | None]:
         """The arenas at any place, and what they are made of: what was recorded in runs that are no measurements, or the buffers of a graph. Nothing
         where they cannot be simulated."""
         if not self._request.simulates or self._variant.command is not None:
-            return Search(), None
+            return LawSearch(), None
         if not self.doubles:
             known = self._delegated()
-            return (Search(), None) if known is None else (Search(arenas=arena_requests.kept_arenas(known)), arena_requests.planned(known))
+            return (
+                (LawSearch(), None)
+                if known is None
+                else (LawSearch(arenas=arena_requests.kept_arenas(known)), arena_requests.planned(known))
+            )
         try:
             recorded, simulation = self._replayed(arena_requests.places(self.space.varying))
-            return Search(requests=recorded), simulation
+            return LawSearch(requests=recorded), simulation
         except MemprofError as error:
             self.unsimulated = str(error)
-            return Search(), None
+            return LawSearch(), None
 
     def _delegated(self) -> Delegated | None:
         """The arenas by the graph and its parts: for TFLite's runtimes."""
@@ -174,7 +178,7 @@ class Places:
         """A place with all other dimensions low."""
         return {dimension.label: at.get(dimension.label, dimension.low) for dimension in self.space.varying}
 
-    def _replayed(self, places: Sequence[Mapping[str, int]]) -> tuple[Requests, Simulation]:
+    def _replayed(self, places: Sequence[Mapping[str, int]]) -> tuple[RequestTrace, Simulation]:
         """Raises MemprofError with the reason why there is none."""
         if not self._here:
             raise InputError("that is done on this machine only")
@@ -264,7 +268,7 @@ class Places:
             self.shared = seen.shared
         runs = [store.decode(line, "a run") for line in lines]
         first = next(place for place, each in enumerate(runs) if each.outcome == run.outcome)
-        runs[first] = replace(runs[first], search=Search(sums=point.sizes))
+        runs[first] = replace(runs[first], search=LawSearch(sums=point.sizes))
         for each in runs:
             self._keep(store.encode(each))
         return point

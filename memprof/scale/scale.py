@@ -15,10 +15,10 @@ from ..base.errors import InputError, MeasurementError, UsageError
 from ..base.units import format_bytes
 from ..campaign.progress import Keep, Progress, Silent
 from ..laws import design, laws
-from ..laws.arena import Arena
-from ..laws.terms import Point
+from ..laws.arena import ArenaLaw
+from ..laws.terms import SizePoint
 from ..records import store
-from ..records.types import PEAK, Search
+from ..records.types import PEAK, LawSearch
 from ..subjects.dimensions import Dimension, parse, space
 from ..subjects.order import Order
 from . import predictions
@@ -77,7 +77,7 @@ class _Scaler:
         self._too_large: list[Mapping[str, int]] = []  # places that were not run
         self._remarks: list[str] = []
         self._simulation: Simulation | None = None
-        self._unkept = Search()  # what the simulation is made of, until a run has kept it
+        self._unkept = LawSearch()  # what the simulation is made of, until a run has kept it
 
     def check(self) -> None:
         """See the function of that name."""
@@ -151,11 +151,11 @@ class _Scaler:
     def _keep_with_search(self, line: bytes) -> None:
         """Keep a run with what was asked, and what a simulation is made of since the last one."""
         run = store.decode(line, "a run")
-        known = run.search or Search()
+        known = run.search or LawSearch()
         asked = replace(
             self._unkept, predictions=tuple(self._request.predictions), within_bytes=self._request.within_bytes, sums=known.sums
         )
-        self._unkept = Search()
+        self._unkept = LawSearch()
         self._keep(line if asked == known else store.encode(replace(run, search=asked)))
 
     def _measure(self, places: Sequence[Mapping[str, int]], *, held_out: bool = False) -> list[Measured]:
@@ -209,7 +209,7 @@ class _Scaler:
 
     # -- the answer
 
-    def _series(self, name: str) -> list[Point]:
+    def _series(self, name: str) -> list[SizePoint]:
         return predictions.series(self._points, name, self._main)
 
     def _answer(self) -> Scaled:
@@ -247,11 +247,11 @@ class _Scaler:
         told = findings(answer, model.weight_bytes or model.bytes, token_costs, self._places.noise[0])
         return replace(answer, findings=told, remarks=tuple(self._remarks))
 
-    def _arena(self) -> Arena | None:
+    def _arena(self) -> ArenaLaw | None:
         assert self._places.job is not None
         return predictions.arena(self._places.doubles, self._places.job, self._places.space.dimensions, self._points, self._simulation)
 
-    def _main_arena(self) -> Arena | None:
+    def _main_arena(self) -> ArenaLaw | None:
         return predictions.simulated(self._arena(), self._main, self._simulation)
 
     def _remark(self, sentence: str) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from ..base.errors import InputError, UsageError
 from ..records import metrics, settings, summary
-from ..records.summary import Key, Place
+from ..records.summary import Key, VariantKey
 from ..records.types import PEAK, Machine
 from ..verdicts import steps
-from ..verdicts.steps import Step
+from ..verdicts.steps import LevelStep
 from . import commits
 from .commits import Commit
 from .history_folder import Loaded
@@ -29,7 +29,7 @@ class Line:
     machine: int
     places: tuple[int, ...]
     samples: tuple[tuple[float, ...], ...]
-    steps: tuple[Step, ...] = ()
+    steps: tuple[LevelStep, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Hit:
     """A step of a line, with the places of its commits: it lies after `after` and at `at` at the latest. until: where an opposite step undoes it."""
 
     line: Line
-    step: Step
+    step: LevelStep
     after: int
     at: int
     until: int | None
@@ -82,7 +82,7 @@ def read(
     root: Path | None,
     names: Sequence[str] = (),
     until: int | None = None,
-    find: Callable[..., tuple[Step, ...]] = steps.find,
+    find: Callable[..., tuple[LevelStep, ...]] = steps.find,
 ) -> History:
     """The history of these points. names: the metrics, all if empty; until: leave out the newest commits from this place on. find: a function
     of memprof.verdicts.steps that finds the steps of a line.
@@ -148,7 +148,7 @@ def _machine_remarks(
 
 
 def _lines(placed: Iterable[tuple[int, int, Point]], names: Sequence[str]) -> list[Line]:
-    samples: dict[tuple[Place, str, str, int], dict[int, tuple[float, ...]]] = {}
+    samples: dict[tuple[VariantKey, str, str, int], dict[int, tuple[float, ...]]] = {}
     for place, kind, point in placed:
         for entry in point.entries:
             measured = entry.place
@@ -166,7 +166,7 @@ def _lines(placed: Iterable[tuple[int, int, Point]], names: Sequence[str]) -> li
     )
 
 
-def with_steps(line: Line, machines: Sequence[Machine], find: Callable[..., tuple[Step, ...]] = steps.find) -> Line:
+def with_steps(line: Line, machines: Sequence[Machine], find: Callable[..., tuple[LevelStep, ...]] = steps.find) -> Line:
     """The line with its steps."""
     bound = machines[line.machine].peak_bound_bytes if line.metric in metrics.HIGH_WATER_MARKS else 0
     return Line(
@@ -185,7 +185,7 @@ def _least(metric: str) -> float:
     return {metrics.BYTES: 256 << 10, metrics.NS: 1000, metrics.COUNT: 1}[metrics.METRICS[metric].unit]
 
 
-def _changes(lines: Iterable[Line], entries: Mapping[tuple[int, int, Place], Measured]) -> tuple[Change, ...]:
+def _changes(lines: Iterable[Line], entries: Mapping[tuple[int, int, VariantKey], Measured]) -> tuple[Change, ...]:
     groups: dict[tuple[int, int], list[Hit]] = {}
     for line in lines:
         for step in line.steps:
@@ -195,7 +195,7 @@ def _changes(lines: Iterable[Line], entries: Mapping[tuple[int, int, Place], Mea
     return tuple(_change(groups[place], entries) for place in sorted(groups))
 
 
-def _change(hits: Sequence[Hit], entries: Mapping[tuple[int, int, Place], Measured]) -> Change:
+def _change(hits: Sequence[Hit], entries: Mapping[tuple[int, int, VariantKey], Measured]) -> Change:
     # What most people look at comes first: a peak of the whole run, then memory, then the rest; among these the largest.
     def rank(hit: Hit) -> tuple[bool, bool, float]:
         memory = metrics.METRICS[hit.line.metric].unit == metrics.BYTES

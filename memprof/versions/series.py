@@ -24,9 +24,9 @@ import msgspec
 
 from ..base.errors import InputError
 from ..records import metrics, summary
-from ..records.summary import Place
+from ..records.summary import VariantKey
 from ..records.types import JobSide, Machine
-from ..verdicts.baseline import Entry
+from ..verdicts.baseline import BaselineEntry
 from .commits import Commit
 
 # The version of a file, in its first field, "memprof_history".
@@ -49,7 +49,7 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
 
 class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A variant of a model at a commit; see `memprof.verdicts.baseline.Entry`."""
+    """A variant of a model at a commit; see `memprof.verdicts.baseline.BaselineEntry`."""
 
     model: str
     variant: str
@@ -64,9 +64,9 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     side: JobSide | None = None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> VariantKey:
         """What it is measured of, on whatever machine."""
-        return Place(self.model, self.variant, self.threads, self.version, self.side)
+        return VariantKey(self.model, self.variant, self.threads, self.version, self.side)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class _Version(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_File)
 
 
-def of(commit: Commit, entries: Sequence[Entry]) -> Point:
+def of(commit: Commit, entries: Sequence[BaselineEntry]) -> Point:
     """The point of these entries, which come from one machine."""
     measured = tuple(
         Measured(

@@ -10,7 +10,7 @@ from typing import Any
 from memprof.base.terminal_text import plain
 from memprof.base.units import BYTE_UNITS, counted, format_bytes, format_number
 from memprof.laws.laws import FARTHEST, Coefficient, Law, bounds
-from memprof.laws.terms import Point as LawPoint
+from memprof.laws.terms import SizePoint
 from memprof.records.metrics import BYTES
 from memprof.scale.answer import Change, Measured, Scaled, Within, words_of
 
@@ -167,7 +167,7 @@ def _sized(point: Measured, name: str, main: str, size: Unit) -> str:
 
 def _between(scaled: Scaled, point: Measured, size: Unit) -> str:
     others = [
-        LawPoint(other.at, other.sizes[scaled.main], other.least)
+        SizePoint(other.at, other.sizes[scaled.main], other.least)
         for other in scaled.points
         if other is not point and scaled.main in other.sizes
     ]

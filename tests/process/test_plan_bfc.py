@@ -18,7 +18,7 @@ from memprof.plan.arenas.bfc import Arena
 from memprof.plan.arenas.heap import Heap
 from memprof.programs import native
 from memprof.records import store
-from memprof.records.types import Search
+from memprof.records.types import LawSearch
 from memprof.reports.tables import scale as tables
 from memprof.scale import arena_requests, predictions, runs, scale
 from memprof.scale.answer import ScaleRequest
@@ -100,7 +100,7 @@ def test_unsimulated_request_not_recorded(words, reason, monkeypatch):
     settings, others = apart({"dimensions": (parse("batch=1..8"), parse("sequence=16..128")), **words})
     request = ScaleRequest(one(folder / "net.onnx", "onnxruntime", **settings), **others)
     places = runs.Places(request, Silent(), lambda line: None)
-    assert (places.simulate(), places.unsimulated) == ((Search(), None), reason)
+    assert (places.simulate(), places.unsimulated) == ((LawSearch(), None), reason)
 
 
 def test_missing_onnx_package_said_first(monkeypatch):
@@ -134,5 +134,5 @@ def test_simulation_needs_recorded_requests(monkeypatch, tmp_path):
     progress.say = said.append
     request = ScaleRequest(one(folder / "net.onnx", "onnxruntime"), (parse("batch=1..8"), parse("sequence=16..128")))
     places = runs.Places(request, progress, lambda line: None)
-    assert places.simulate() == (Search(), None) and "there is no C compiler here" in places.unsimulated
+    assert places.simulate() == (LawSearch(), None) and "there is no C compiler here" in places.unsimulated
     assert said == ["net.onnx: recording what is asked of the arena, in 5 runs without it"]

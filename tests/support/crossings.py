@@ -36,7 +36,7 @@ from memprof.places.remote import Remote
 from memprof.programs import environments, recorder_build, runtimes, symbols
 from memprof.programs.environments import Environment
 from memprof.programs.runtimes import Knob, Runtime
-from memprof.recording.order import Group, Message
+from memprof.recording.order import GroupOrder, Message
 from memprof.records.types import Job
 from memprof.subjects import command_orders, orders
 from memprof.subjects.order import Order
@@ -234,7 +234,7 @@ def _instead_of_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     for place in (Here, Remote):
         monkeypatch.setattr(place, "busy", lambda self: (0.0, 1 << 40))
         monkeypatch.setattr(place, "weather", lambda self: MachineState(20.0, None))
-    monkeypatch.setattr(remote_groups, "without_swap", lambda place: lambda: {"group": Group("/memprof", (("memory.swap.max", "0"),))})
+    monkeypatch.setattr(remote_groups, "without_swap", lambda place: lambda: {"group": GroupOrder("/memprof", (("memory.swap.max", "0"),))})
     monkeypatch.setattr(symbols, "wrap", lambda argv, phases, cwd, env: ("gdb", *argv))
     monkeypatch.setattr(recorder_build, "is_built", lambda arch: True)
     monkeypatch.setattr(orders, "recorder_command", lambda kind, place: ())

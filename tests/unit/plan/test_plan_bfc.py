@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.bfc_arena import asked, recorded
 from support.sample_runs import MIB
 
-from memprof.laws.arena import Arena as Doubling
+from memprof.laws.arena import ArenaLaw
 from memprof.plan.arenas import requests
 from memprof.plan.arenas.bfc import Arena, planned_block
 from memprof.plan.arenas.heap import Heap
@@ -227,5 +227,5 @@ def test_simulated_size_beyond_memory():
     def endless(at):
         return 1 << 70, 1 << 70
 
-    assert predictions.simulated(Doubling(), MODEL_LOAD, endless) is None
-    assert isinstance(predictions.simulated(Doubling(), PEAK, endless).size({"a": 1e12}), float)
+    assert predictions.simulated(ArenaLaw(), MODEL_LOAD, endless) is None
+    assert isinstance(predictions.simulated(ArenaLaw(), PEAK, endless).size({"a": 1e12}), float)

@@ -16,7 +16,7 @@ import pytest
 from support.sample_runs import job
 
 from memprof.laws import design
-from memprof.records.types import PEAK, Arenas, Requests
+from memprof.records.types import PEAK, Arenas, RequestTrace
 from memprof.scale import predictions
 from memprof.scale.answer import Measured, Scaled
 from memprof.scale.arena_requests import planned_again, replayed
@@ -33,7 +33,7 @@ def answered(case: dict) -> Scaled:
     of_run = job(runtime=case["runtime"], knobs=case["knobs"], runs=2)
     labels = [dimension.label for dimension in dimensions if dimension.varies]
     doubles = case["runtime"] == "onnxruntime"
-    requests, arenas = msgspec.convert(case["requests"], Requests | None), msgspec.convert(case["arenas"], Arenas | None)
+    requests, arenas = msgspec.convert(case["requests"], RequestTrace | None), msgspec.convert(case["arenas"], Arenas | None)
     simulation = replayed(requests, of_run.runs) if doubles else planned_again(arenas, labels)
     arena = predictions.arena(doubles, of_run, dimensions, points, simulation)
     return predictions.answer(of_run, dimensions, points, PEAK, NOISE, arena, simulation)

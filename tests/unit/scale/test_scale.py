@@ -16,7 +16,7 @@ from support.suites import one
 
 from memprof.base.errors import InputError, UsageError
 from memprof.laws import laws
-from memprof.laws.terms import Point, Term
+from memprof.laws.terms import SizePoint, Term
 from memprof.programs import runtimes
 from memprof.records.types import MODEL_LOAD, PEAK, Outcome
 from memprof.reports.pictures import scale as pictures
@@ -35,7 +35,7 @@ def test_law_depends_on_dividing_dimension():
     assert term.names == {"context", "slots"}
     law = laws.law(
         [
-            Point({"context": c, "slots": s}, MIB * (80 + s * 256 * -(-c // (256 * s)) / 128))
+            SizePoint({"context": c, "slots": s}, MIB * (80 + s * 256 * -(-c // (256 * s)) / 128))
             for c, s in itertools.product((512, 1100, 2100, 4096), (1, 3))
         ],
         noise=(1000.0, 1e-5),

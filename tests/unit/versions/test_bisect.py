@@ -393,7 +393,7 @@ def several(monkeypatch: pytest.MonkeyPatch, levels: list[float], broken: dict[i
     from types import SimpleNamespace
 
     from memprof.laws import laws
-    from memprof.laws.terms import Point
+    from memprof.laws.terms import SizePoint
     from memprof.subjects.dimensions import parse
 
     versions, noted = fake(monkeypatch, [200.0] * len(levels), broken)
@@ -404,7 +404,7 @@ def several(monkeypatch: pytest.MonkeyPatch, levels: list[float], broken: dict[i
         number = int(variant.env["level"])
         noted.append(f"law of {variant.name} at {request.suite.version}")  # type: ignore[attr-defined]
         power, size = (2, 1 << 20) if levels[number] < 0 else (1, levels[number])
-        points = [Point({"batch": batch}, 1e8 + size * batch**power + rng.uniform(-2000, 2000)) for batch in (1, 8, 16, 24, 32, 64)]
+        points = [SizePoint({"batch": batch}, 1e8 + size * batch**power + rng.uniform(-2000, 2000)) for batch in (1, 8, 16, 24, 32, 64)]
         law = laws.law(points, noise=(2000.0, 1e-5))
         return SimpleNamespace(interrupted=False, main="PEAK", law=law, unbelievable="it is narrow" if levels[number] > 1e6 else "")
 

@@ -21,7 +21,7 @@ from memprof.fleet.message import Commits
 from memprof.fleet.search_client import Answer
 from memprof.fleet.version_transfer import Packed, Releases
 from memprof.records import store
-from memprof.records.summary import Key, Place
+from memprof.records.summary import Key, VariantKey
 from memprof.records.types import About, Attempt, Outcome, Run
 from memprof.subjects.suite import Build, Suite, Variant
 from memprof.versions.measurement import Selection
@@ -192,7 +192,7 @@ def test_commits_follow_most_different_variant() -> None:
     (step,) = answer.searched.steps
     assert (step.before, step.at, answer.question.key.variant) == (11, 12, "b")
     # Both variants are measured a few times, on one machine; then only the one that is followed, as often as it takes.
-    assert fleet.followed[0] is None and set(fleet.followed[1:]) == {Place("net.onnx", "b", None)}
+    assert fleet.followed[0] is None and set(fleet.followed[1:]) == {VariantKey("net.onnx", "b", None)}
     assert fleet.asked[0] == ("m0", {"c00": 5, "c29": 5})
     assert dict(fleet.asked)["m0"] is not None and ("m0", {"c00": 7, "c29": 7}) in fleet.asked
     assert answer.sides[0][0].why.endswith("bisect of the two commits on one of its machines, without --on, explains it")

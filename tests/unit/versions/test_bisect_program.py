@@ -19,7 +19,7 @@ from memprof.bisect.step_sides import also
 from memprof.bisect.version_range import Versions
 from memprof.campaign.progress import Silent
 from memprof.laws import laws
-from memprof.laws.terms import Point
+from memprof.laws.terms import SizePoint
 from memprof.programs.commands import RUNTIME, of_words
 from memprof.records.types import COMMAND
 from memprof.subjects import drive
@@ -96,7 +96,7 @@ def test_unit_of_driven_program_is_request(versions: Versions, monkeypatch: pyte
 def test_bisect_by_law_of_program(versions: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
     def scaled(request: object, progress: object, keep: object) -> object:
         size = (1 << 20) * (2 if int(request.suite.only.command.argv[1]) >= 3 else 1)  # type: ignore[attr-defined]
-        points = [Point({"minutes": minutes}, 1e8 + size * minutes) for minutes in (1, 8, 16, 24, 32, 64)]
+        points = [SizePoint({"minutes": minutes}, 1e8 + size * minutes) for minutes in (1, 8, 16, 24, 32, 64)]
         return SimpleNamespace(interrupted=False, main="PEAK", law=laws.law(points, noise=(2000.0, 1e-5)), unbelievable="")
 
     monkeypatch.setattr(bisecting.scale, "scale", scaled)
