@@ -9,7 +9,7 @@ import click
 
 from ..base.errors import EXIT_INTERRUPTED, EXIT_REGRESSION, UndecidedError, UsageError
 from .answers import APPEND, OUTPUT, Showing, answer, question
-from .subject import Question, Words, place_options, reaching
+from .subject import QuestionCommand, Words, place_options, reaching
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -34,7 +34,7 @@ Exit codes: 0 steady or bounded, 1 grows, 3 undecided.
 EXIT_CODES = {"steady": 0, "bounded": 0, "grows": EXIT_REGRESSION, "undecided": UndecidedError.exit_code}
 
 
-@click.command(epilog=_EPILOG, cls=Question)
+@click.command(epilog=_EPILOG, cls=QuestionCommand)
 @question(
     click.option(
         "--shapes", "varied", metavar="'INPUT=1,3,H,W; H,W in 224,320'", help="Shapes that iterations take in turn, or (random, seed 1)."

@@ -26,12 +26,12 @@ from ..records import store
 from ..records.types import COMMAND, EXECUTE, RUN, STARTUP, Job, Run
 from ..subjects.order import Order
 from . import activations, findings, remote, small_weights, snippets, waterfall
-from .records import SCHEMA, Explanation, Measured, Phase, TensorCopies
+from .records import SCHEMA, Explanation, PhaseFigures, PhaseLook, TensorCopies
 from .remote import Looker
 from .rule_inputs import Facts
-from .snapshot import Look
+from .snapshot import ProcessSnapshot
 from .snippets import Index
-from .waterfall import Account
+from .waterfall import PhaseAccount
 from .whole_weights import Small
 
 _TRIP_SHARE = 0.97
@@ -117,10 +117,10 @@ def must_be_ok(run: Run) -> None:
         raise MeasurementError(f"{run.job.model.name}, {run.job.variant}: {run.outcome.sentence}")
 
 
-def measured(run: Run) -> tuple[Measured, ...]:
+def measured(run: Run) -> tuple[PhaseFigures, ...]:
     """The phases of a plain run."""
     return tuple(
-        Measured(
+        PhaseFigures(
             mark.phase,
             mark.height_bytes,
             mark.rss_end_bytes,
@@ -144,7 +144,7 @@ def _iterations(plain: Run) -> list[int]:
     return ends
 
 
-def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks: list[str]) -> tuple[Run, list[Look]]:
+def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks: list[str]) -> tuple[Run, list[ProcessSnapshot]]:
     """A held run and its looks. Raises memory_map.Unreadable where the process's memory may not be read, MeasurementError for a program that was not
     held."""
     if plain.mark(RUN) is None:
@@ -165,10 +165,10 @@ def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks:
 
 def _held_at(
     order: Order, sizes: Mapping[str, int], plain: Run, looker: Looker, progress: Progress, remarks: list[str]
-) -> tuple[Run, list[Look]]:
+) -> tuple[Run, list[ProcessSnapshot]]:
     job = replace(order.job, hold=True, interval_ns=min(order.job.interval_ns, _TRIP_INTERVAL_NS))
     held = replace(order, job=job, hold_at=sizes)
-    looks: list[Look] = []
+    looks: list[ProcessSnapshot] = []
 
     def look(job: Job, phase: str, pid: int) -> None:
         progress.say(f"{job.model.name}: looking at {phase}")
@@ -191,7 +191,7 @@ def _held_at(
     return run, sorted(looks, key=lambda look: (order_of.get(look.phase.partition("/")[0], 99), "/" not in look.phase))
 
 
-def _of_program(plain: Run, looks: Sequence[Look]) -> Iterator[str]:
+def _of_program(plain: Run, looks: Sequence[ProcessSnapshot]) -> Iterator[str]:
     """Which of a program's processes was looked at, and the files that are mapped in it at the last look."""
     if len(plain.processes) > 1:
         yield (
@@ -216,7 +216,9 @@ def _trips(plain: Run) -> dict[str, int]:
     return trips
 
 
-def _explanation(order: Order, plain: Run, held: Run, index: Index | None, accounts: Sequence[Account], remarks: list[str]) -> Explanation:
+def _explanation(
+    order: Order, plain: Run, held: Run, index: Index | None, accounts: Sequence[PhaseAccount], remarks: list[str]
+) -> Explanation:
     job, is_program = plain.job, order.command is not None
     phases = tuple(account.phase for account in accounts)
     shapes = _shapes(job)
@@ -286,7 +288,7 @@ def _not_looked_at(plain: Run, held: Run) -> tuple[str, ...]:
     return (f"the process that was looked at peaked at {format_bytes(looked)}{'; ' if looked < told else ', '}{meaning}",)
 
 
-def _doubts(plain: Run, phases: Iterable[Phase]) -> list[str]:
+def _doubts(plain: Run, phases: Iterable[PhaseLook]) -> list[str]:
     """Phases in which the held run was not as large as the plain run."""
     remarks = []
     for phase in phases:
@@ -297,7 +299,7 @@ def _doubts(plain: Run, phases: Iterable[Phase]) -> list[str]:
     return remarks
 
 
-def _tensors(index: Index, accounts: Sequence[Account]) -> tuple[TensorCopies, ...]:
+def _tensors(index: Index, accounts: Sequence[PhaseAccount]) -> tuple[TensorCopies, ...]:
     """Tensors with their copies in each phase, the largest first. A model with very many tensors keeps only the largest."""
     counted = []
     for number, weight in enumerate(index.weights):

@@ -75,7 +75,7 @@ class Releases:
 
 
 @dataclass(frozen=True)
-class Packed:
+class CommitPayload:
     """Commits in files. commits: as a worker is told of them, without hashes. hashes: of all versions, by their numbers."""
 
     labels: Sequence[str]
@@ -95,7 +95,7 @@ class Packed:
 
 
 @contextmanager
-def packed(repository: Repository, hashes: Sequence[str], labels: Sequence[str], which: Selection, say: Say) -> Iterator[Packed]:
+def packed(repository: Repository, hashes: Sequence[str], labels: Sequence[str], which: Selection, say: Say) -> Iterator[CommitPayload]:
     """Commits, the good one first, in files that are there as long as the block lasts.
 
     Raises UsageError for what would be built otherwise on a worker, or does not travel; InputError if git cannot pack them.
@@ -122,7 +122,7 @@ def packed(repository: Repository, hashes: Sequence[str], labels: Sequence[str],
             build=asked.build or Build(),
             which=which,
         )
-        yield Packed(labels, hashes, commits, tuple(sent), _may_have_several(asked, which))
+        yield CommitPayload(labels, hashes, commits, tuple(sent), _may_have_several(asked, which))
 
 
 def _named(lent: Sequence[Sent]) -> str:

@@ -18,7 +18,7 @@ from ..programs import runtimes
 from ..records.settings import in_a_line
 from ..records.types import EXECUTE, PEAK, WARMUP, Job, RequestTrace, Run
 from ..subjects.dimensions import OWN, PROCESSES, SESSIONS, THREADS, Dimension
-from .answer import ALL, ANONYMOUS, Measured, Named, Scaled, Within, against, changes
+from .answer import ALL, ANONYMOUS, Named, PlaceRun, Scaled, Within, against, changes
 from .arena_requests import Simulation, planned_again, replayed
 from .findings import findings, mapped_again, undecided
 from .runs import measured, measured_together, noise
@@ -33,7 +33,7 @@ _FEWEST_PLANNED = 3
 def answer(
     job: Job,
     dimensions: Sequence[Dimension],
-    points: Sequence[Measured],
+    points: Sequence[PlaceRun],
     main: str,
     noise: tuple[float, float],
     arena: ArenaLaw | None = None,
@@ -69,7 +69,7 @@ def answer(
 
 
 def arena(
-    doubles: bool, job: Job, dimensions: Sequence[Dimension], points: Sequence[Measured], simulation: Simulation | None
+    doubles: bool, job: Job, dimensions: Sequence[Dimension], points: Sequence[PlaceRun], simulation: Simulation | None
 ) -> ArenaLaw | None:
     """Whose memory it is: of an arena whose regions double (`doubles`) with the tensors in it, or of one that is planned. job: of one of the runs."""
     varying = [dimension for dimension in dimensions if dimension.varies]
@@ -174,7 +174,7 @@ def _of_search(runs: Sequence[Run]) -> Scaled | None:
     return replace(made, findings=findings(made, job.model.weight_bytes or job.model.bytes, [], bounds[0]))
 
 
-def _together(runs: Sequence[Run]) -> list[tuple[Run, Measured]]:
+def _together(runs: Sequence[Run]) -> list[tuple[Run, PlaceRun]]:
     """A point for the processes of each place, with one of their runs. A place that was measured again is the last time's."""
     places: dict[tuple[int, ...], list[Run]] = {}
     for run in runs:
@@ -220,9 +220,9 @@ def within(made: Scaled) -> tuple[Within, ...]:
     return tuple(rows)
 
 
-def of_medians(points: Sequence[Measured], main: str) -> list[Measured]:
+def of_medians(points: Sequence[PlaceRun], main: str) -> list[PlaceRun]:
     """The points, of those that no law was fitted to the median of each place: a runtime's memory may come in modes, and a run meets one of them."""
-    places: dict[tuple[int, ...], list[Measured]] = {}
+    places: dict[tuple[int, ...], list[PlaceRun]] = {}
     for point in points:
         if point.held_out and not point.ended:
             places.setdefault(tuple(point.at.values()), []).append(point)
@@ -245,7 +245,7 @@ def confirmed(made: Scaled) -> tuple[Within, ...]:
     )
 
 
-def planned(points: Sequence[Measured]) -> laws.Law | None:
+def planned(points: Sequence[PlaceRun]) -> laws.Law | None:
     """The law of the planner's own peak at the places that a law is fitted to, None where too few of them have a plan."""
     sizes = [SizePoint(point.at, point.planned_bytes) for point in points if point.planned_bytes and not point.held_out]
     return laws.law(sizes, noise=_PLANNED_NOISE) if len(sizes) >= _FEWEST_PLANNED else None
@@ -268,7 +268,7 @@ def _has(dimensions: Sequence[Dimension], name: str) -> bool:
     return any(name in dimension.names for dimension in dimensions)
 
 
-def series(points: Sequence[Measured], name: str, main: str) -> list[SizePoint]:
+def series(points: Sequence[PlaceRun], name: str, main: str) -> list[SizePoint]:
     """The points of one law. A run that died of want of memory bounds the main figure, and the phase in which it died."""
     return [
         SizePoint(point.at, point.sizes[name], point.least and name in (main, _last(point)))
@@ -277,6 +277,6 @@ def series(points: Sequence[Measured], name: str, main: str) -> list[SizePoint]:
     ]
 
 
-def _last(point: Measured) -> str:
+def _last(point: PlaceRun) -> str:
     """The phase in which a run died."""
     return (point.ended or "").rpartition(" in ")[2]

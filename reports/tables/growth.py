@@ -14,7 +14,7 @@ from memprof.records.types import Run
 from memprof.verdicts.growth import Growth, Where
 
 from . import grid
-from .grid import Say, Section, Table
+from .grid import Say, Section, TextTable
 
 _GIB = 1 << 30
 _WHERE: dict[Where, str] = {
@@ -94,7 +94,7 @@ def section(grown: GrowthAnswer, unit: str | None = None) -> Section:
         row = (str(number), growth.word, f"{slope} {each_of(growth.unit)}" if slope != "-" else slope, f"{growth.warmup:,}")
         rows.append((*row, f"{growth.tail:,}", grid.number(begin / size.size), grid.number(end / size.size)))
     header = ("process", "verdict", "rises by", "warm-up", "units after it", f"begin ({size.name})", f"end ({size.name})")
-    table = Table("Resident and swapped memory of each process", header, tuple(rows), labels=2)
+    table = TextTable("Resident and swapped memory of each process", header, tuple(rows), labels=2)
     return Section("", (table,), grown.remarks)
 
 

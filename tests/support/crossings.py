@@ -28,7 +28,7 @@ from memprof.campaign import attach, campaign, conversion, side_by_side
 from memprof.cli.progress import Plain
 from memprof.fleet import scheduler, scheduler_client, search_client, worker_loop
 from memprof.fleet.message import PROTOCOL, Doing, Offered, folder_of
-from memprof.fleet.payload import Comparison
+from memprof.fleet.payload import ComparisonTask
 from memprof.fleet.scheduler import FleetPlace
 from memprof.places import parse, remote_groups
 from memprof.places.place import HERE, Here, MachineState, Place
@@ -244,7 +244,7 @@ def _instead_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     """An index of packages that has a few releases of each, and installs nothing."""
     made: dict[tuple[str, str], Environment] = {}
 
-    def ensure(package: installation.Package, version: str, say: object, python: str | None = None, **rest: object) -> Environment:
+    def ensure(package: installation.PipPackage, version: str, say: object, python: str | None = None, **rest: object) -> Environment:
         key = package.name, f"{version}-by-{Path(python).name}" if python else version
         if key not in made:
             made[key] = _environment(*key)
@@ -292,7 +292,7 @@ def _instead_of_fleet(monkeypatch: pytest.MonkeyPatch, said: list[str]) -> dict[
     class Desk:
         aside = 0
 
-        def __init__(self, client: object, comparisons: Sequence[Comparison], *words: object, **rest: object) -> None:
+        def __init__(self, client: object, comparisons: Sequence[ComparisonTask], *words: object, **rest: object) -> None:
             self.comparisons = comparisons
             self.failed: dict[str, str] = {}
             self.outputs: dict[str, bytes] = {}

@@ -13,8 +13,8 @@ from support.sample_runs import job
 
 from memprof.base.errors import UsageError
 from memprof.bisect import bisect as bisecting
-from memprof.bisect.bisect_request import Request, State
-from memprof.bisect.search import Step
+from memprof.bisect.bisect_request import BisectRequest, SearchState
+from memprof.bisect.search import VersionStep
 from memprof.bisect.step_sides import also
 from memprof.bisect.version_range import Versions
 from memprof.campaign.progress import Silent
@@ -60,7 +60,7 @@ def versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Versions:
 
 
 def answered(versions: Versions, **words: object) -> bisecting.Bisected:
-    return bisecting.bisect_versions(Request(versions, explain=False, **words), Silent(), None, lambda line: None)
+    return bisecting.bisect_versions(BisectRequest(versions, explain=False, **words), Silent(), None, lambda line: None)
 
 
 def test_bisect_by_growth_of_program(versions: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,12 +109,12 @@ def test_bisect_by_law_of_program(versions: Versions, monkeypatch: pytest.Monkey
 
 
 def test_search_known_by_words(versions: Versions) -> None:
-    State(Request(versions), print).failed("1.1", "it cannot be installed")
+    SearchState(BisectRequest(versions), print).failed("1.1", "it cannot be installed")
 
-    assert State(Request(versions), print).failures == {"1.1": "it cannot be installed"}
-    assert not State(Request(replace(versions, suite=Suite(warmup=3))), print).failures
+    assert SearchState(BisectRequest(versions), print).failures == {"1.1": "it cannot be installed"}
+    assert not SearchState(BisectRequest(replace(versions, suite=Suite(warmup=3))), print).failures
 
 
 def test_packages_around_program_told(versions: Versions) -> None:
-    step = Step(1, 2, None)
+    step = VersionStep(1, 2, None)
     assert also(versions, step, [], []) == ("numpy 2.1 → 2.2",)
