@@ -107,8 +107,8 @@ def _grown(request: GrowRequest, showing: Showing, why: bool, who: bool) -> int:
 
 def _request(suite: Suite, varied: str | None, cycles: str | None, budget: str | None, soak: str | None) -> GrowRequest:
     from ..base.units import parse_duration_ns
-    from ..grow.grow import Budget, GrowRequest, parse_budget, parse_shapes
+    from ..grow.grow import GrowRequest, UnitBudget, parse_budget, parse_shapes
 
     shapes, seed = parse_shapes(varied) if varied is not None else ((), None)
     soak_ns = parse_duration_ns(soak) if soak is not None else None
-    return GrowRequest(suite, shapes, seed, cycles, parse_budget(budget) if budget is not None else Budget(), soak_ns)
+    return GrowRequest(suite, shapes, seed, cycles, parse_budget(budget) if budget is not None else UnitBudget(), soak_ns)

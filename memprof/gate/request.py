@@ -118,5 +118,5 @@ class GateSides:
     remarks: tuple[str, ...] = ()
     gone: tuple[VariantKey, ...] = ()
     unmeasurable: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    growth: tuple[growth_limits.Measured, ...] = ()
+    growth: tuple[growth_limits.VariantGrowth, ...] = ()
     laws: tuple[coefficients.LawAtLimit, ...] = ()

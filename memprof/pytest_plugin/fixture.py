@@ -127,13 +127,13 @@ class Memprof:
 
         name, path, environment = self._callable(function, args, kwargs)
         variant = Variant(str(runners_path() / "function.py"), name, env=environment)
-        request = grow.GrowRequest(Suite((str(path),), variants=(variant,)), budget=grow.Budget(time_ns=_BUDGET_NS))
+        request = grow.GrowRequest(Suite((str(path),), variants=(variant,)), budget=grow.UnitBudget(time_ns=_BUDGET_NS))
         try:
             verdict = grow.grow(request, Silent(), lambda line: None).verdict
         except MeasurementError as error:
             pytest.fail(str(error), pytrace=False)
         row = growth_limits.judged(
-            growth_limits.Measured(Key(name, name, None, ""), "iteration", verdict), growth_limits.Limit("iteration", 0)
+            growth_limits.VariantGrowth(Key(name, name, None, ""), "iteration", verdict), growth_limits.Limit("iteration", 0)
         )
         reason = row.reason.replace("iteration", "call").removesuffix("; the limit is 0 B per call")
         if verdict.word == "undecided":

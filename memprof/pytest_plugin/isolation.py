@@ -100,7 +100,7 @@ def _growth_reports(item: pytest.Item) -> list[pytest.TestReport]:
     from ..records import work
     from ..records.summary import key
     from ..verdicts import growth, growth_limits
-    from ..verdicts.growth_limits import Measured
+    from ..verdicts.growth_limits import VariantGrowth
 
     try:
         limit = growth_limits.Limit("call", _per_call(item))
@@ -117,7 +117,7 @@ def _growth_reports(item: pytest.Item) -> list[pytest.TestReport]:
                     break
     except MemprofError as error:
         return [_report(item, "setup", "failed", str(error))]
-    row = growth_limits.judged(Measured(key(run), "call", verdict), limit)
+    row = growth_limits.judged(VariantGrowth(key(run), "call", verdict), limit)
     for report in reports:
         report.user_properties = [*report.user_properties, ("growth_bytes_per_call", verdict.slope)]
         if report.when == "call" and row.verdict != "ok" and not hasattr(report, "wasxfail"):

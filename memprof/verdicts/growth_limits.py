@@ -42,7 +42,7 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Measured:
+class VariantGrowth:
     """What is known of a variant's growth by a unit: the verdict, or why there is none. limit: that of the suite which asked, if there is one."""
 
     key: Key
@@ -52,7 +52,7 @@ class Measured:
     failure: str = ""
 
 
-def of_runs(runs: Sequence[Run]) -> tuple[Measured, ...]:
+def of_runs(runs: Sequence[Run]) -> tuple[VariantGrowth, ...]:
     """The growth of each variant that runs of `memprof grow` tell of: of its last round, whose processes did the same work."""
     followed = store.rounds_together(run for run in runs if run.followed)
     if not followed:
@@ -67,7 +67,7 @@ def of_runs(runs: Sequence[Run]) -> tuple[Measured, ...]:
         last_round = _last_round(alike)
         curves = [work.unpack(max(run.work, key=lambda record: record.rows)) for run in last_round]
         series = [growth.series(curve, run.machine.page_bytes) for curve, run in zip(curves, last_round, strict=True)]
-        known.append(Measured(key, SHAPE if use.shapes else next(iter(series[0].counts)), growth.judge(series)))
+        known.append(VariantGrowth(key, SHAPE if use.shapes else next(iter(series[0].counts)), growth.judge(series)))
     return tuple(known)
 
 
@@ -77,7 +77,7 @@ def _last_round(runs: Sequence[Run]) -> Sequence[Run]:
     return runs[begin:]
 
 
-def judge(measured: Iterable[Measured], budgets: Sequence[Budget] = ()) -> list[Judged]:
+def judge(measured: Iterable[VariantGrowth], budgets: Sequence[Budget] = ()) -> list[Judged]:
     """A row for each limit on what was measured. Raises UsageError for a budget on growth that limits nothing."""
     measured = tuple(measured)
     growing = [budget for budget in budgets if budget.metric == GROWTH]
@@ -107,7 +107,7 @@ def phase(per: str) -> str:
     return f"per {per}"
 
 
-def judged(measured: Measured, limit: Limit) -> Judged:
+def judged(measured: VariantGrowth, limit: Limit) -> Judged:
     """The row of a limit: over if the growth is certainly above it."""
     if measured.growth is None:
         return Judged(measured.key, phase(measured.per), GROWTH, "failing", measured.failure, budget=limit.bytes)

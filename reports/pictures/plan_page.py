@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from memprof.base.terminal_text import plain
 from memprof.base.units import format_bytes
 from memprof.plan.analysis import Analysis, Ordered, Planned
-from memprof.plan.orders.problem import Step
+from memprof.plan.orders.problem import OrderStep
 
 from .. import standalone
 from ..tables.grid import Unit
@@ -126,7 +126,7 @@ def _page(plan: Planned, analysis: Analysis) -> _PlanPage:
     )
 
 
-def _step(plan: Planned, step: Step) -> _Step:
+def _step(plan: Planned, step: OrderStep) -> _Step:
     mapped = plan.mapped
     return _Step(
         step.memory_bytes,

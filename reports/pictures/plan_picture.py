@@ -19,7 +19,7 @@ from memprof.base.errors import InputError
 from memprof.base.units import counted, format_bytes
 from memprof.plan.analysis import Analysis, Arena, Ordered, Planned
 from memprof.plan.graphs.reduced import Mapped
-from memprof.plan.orders.problem import Step, steps
+from memprof.plan.orders.problem import OrderStep, steps
 
 from ..tables.grid import Unit
 from ..tables.plan import order_name, unit_of
@@ -40,7 +40,7 @@ _LEGEND = (
 )
 
 # An order, its steps and its colour.
-Drawn = tuple[Ordered, tuple[Step, ...], str]
+Drawn = tuple[Ordered, tuple[OrderStep, ...], str]
 
 
 def orders(plan: Planned, analysis: Analysis) -> list[Drawn]:

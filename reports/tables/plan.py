@@ -10,7 +10,7 @@ from typing import Any
 
 from memprof.base.errors import UsageError
 from memprof.base.units import BYTE_UNITS, counted
-from memprof.plan.analysis import Analysis, Ordered, Row
+from memprof.plan.analysis import Analysis, Ordered, StepRow
 from memprof.plan.arenas.packing import Packed
 from memprof.plan.graphs.weights import Account
 from memprof.plan.reordering import Reordered
@@ -45,7 +45,7 @@ def unit_of(values: Sequence[float], wanted: str | None = None) -> Unit:
     return grid.choose_unit(metrics.BYTES, values, wanted)
 
 
-def show(analysis: Analysis, steps: Sequence[Row] | None = None, *, format: str = "markdown", unit: str | None = None) -> str:
+def show(analysis: Analysis, steps: Sequence[StepRow] | None = None, *, format: str = "markdown", unit: str | None = None) -> str:
     """An analysis as text. format: `markdown` or `json`. steps: the table of the chosen order, shown in place of the tensors at the peak."""
     if format == "json":
         content: dict[str, Any] = asdict(analysis)
@@ -159,7 +159,7 @@ def _peak(order: Ordered, wanted: str | None) -> TextTable:
     )
 
 
-def _steps(order: Ordered, rows: Sequence[Row], wanted: str | None) -> TextTable:
+def _steps(order: Ordered, rows: Sequence[StepRow], wanted: str | None) -> TextTable:
     unit = unit_of([row.peak_bytes for row in rows], wanted)
     operators = _shortened(row.operator for row in rows)
     tensors = _shortened((name for row in rows for name in (*row.in_use, *row.to_keep)), LONGEST_NAME // 2)

@@ -14,7 +14,7 @@ from support.suites import apart, one
 from memprof import zoo
 from memprof.campaign.progress import Silent
 from memprof.plan.arenas import requests
-from memprof.plan.arenas.bfc import Arena
+from memprof.plan.arenas.bfc import BfcArena
 from memprof.plan.arenas.heap import Heap
 from memprof.programs import native
 from memprof.records import store
@@ -48,7 +48,7 @@ def test_arena_regions_match_onnxruntime_log():
     recording = arena_requests.record(places._order(at), (0,))
     assert recording is not None and recording.first and recording.second
 
-    arena = Arena(Heap())
+    arena = BfcArena(Heap())
     for turn, steps in enumerate((recording.first, recording.second)):
         requests._run(arena, turn, steps, recording.sizes)
     words = [sys.executable, "-c", LOGGED, str(folder / "net.onnx"), "7", "100"]

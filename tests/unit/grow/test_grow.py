@@ -14,7 +14,7 @@ from support.suites import program
 
 from memprof.base.errors import MeasurementError, UsageError
 from memprof.grow import grow
-from memprof.grow.grow import Budget, GrowRequest, parse_budget, parse_shapes
+from memprof.grow.grow import GrowRequest, UnitBudget, parse_budget, parse_shapes
 from memprof.records import store
 from memprof.records.types import Outcome, Run
 from memprof.reports.tables.growth import words
@@ -80,7 +80,7 @@ def test_growth_confirmed_by_longer_round(tmp_path, monkeypatch):
 def test_sawtooth_is_no_growth(tmp_path, monkeypatch):
     simulated = Simulated(lambda unit: unit % 2600 * 4096, monkeypatch)
 
-    grown = answered(asked(tmp_path, budget=Budget(units=8000)))
+    grown = answered(asked(tmp_path, budget=UnitBudget(units=8000)))
 
     assert simulated.rounds == [2000, 8000] and grown.verdict.word != "grows"
 
@@ -97,7 +97,7 @@ def test_late_step_lengthens_rounds(tmp_path, monkeypatch):
 def test_budget_of_units_leaves_undecided(tmp_path, monkeypatch):
     simulated = Simulated(lambda unit: 20 * MIB * (unit > 1500), monkeypatch)
 
-    grown = answered(asked(tmp_path, budget=Budget(units=3000)))
+    grown = answered(asked(tmp_path, budget=UnitBudget(units=3000)))
 
     assert (grown.verdict.word, simulated.rounds) == ("undecided", [2000])
     assert "undecided after 2,000: it rose late, in few steps; 8,000 would decide it" in words(grown.verdict)
@@ -106,7 +106,7 @@ def test_budget_of_units_leaves_undecided(tmp_path, monkeypatch):
 def test_slow_iterations_leave_undecided(tmp_path, monkeypatch):
     simulated = Simulated(lambda unit: 20 * MIB * (unit > 1500), monkeypatch, seconds=50)
 
-    grown = answered(asked(tmp_path, budget=Budget(time_ns=200 * 10**9)))
+    grown = answered(asked(tmp_path, budget=UnitBudget(time_ns=200 * 10**9)))
 
     assert (grown.verdict.word, simulated.rounds) == ("undecided", [2000])
     assert grown.verdict.needed == 8000
@@ -235,8 +235,8 @@ def test_shapes_invalid_refused(text, sentence):
 
 
 def test_budget_in_units_or_time():
-    assert parse_budget("20000") == Budget(units=20000)
-    assert parse_budget("10min") == Budget(time_ns=600 * 10**9)
+    assert parse_budget("20000") == UnitBudget(units=20000)
+    assert parse_budget("10min") == UnitBudget(time_ns=600 * 10**9)
     with pytest.raises(UsageError, match="32 units are the least"):
         parse_budget("5")
     with pytest.raises(UsageError, match="not a duration"):

@@ -12,7 +12,7 @@ from support.sample_runs import MIB
 
 from memprof.laws.arena import ArenaLaw
 from memprof.plan.arenas import requests
-from memprof.plan.arenas.bfc import Arena, planned_block
+from memprof.plan.arenas.bfc import BfcArena, planned_block
 from memprof.plan.arenas.heap import Heap
 from memprof.plan.arenas.requests import Recording
 from memprof.records.types import MODEL_LOAD, PEAK
@@ -96,7 +96,7 @@ def written_again(size):
 
 @given(st.lists(st.tuples(st.integers(1, 40 * MIB), st.booleans()), max_size=20))
 def test_resident_between_used_and_regions(steps):
-    arena, used = Arena(Heap()), {}
+    arena, used = BfcArena(Heap()), {}
     for number, (size, release) in enumerate(steps):
         arena.allocate(number, size)
         used[number] = size
