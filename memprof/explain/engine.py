@@ -3,8 +3,9 @@
 The plain run's peaks say at which RSS the held run is stopped inside a phase as well, so that a transient is seen while it is there. Of the
 held run only the looks are kept: once a process was looked at, its resident set is not the same as without.
 
-A program that marks its phases stands still at their ends as memprof's runner does. One whose output tells its phases is stopped soon after their
-ends, and one without phases near its peak. The process that is looked at is the one that was started, or that marks.
+A program that marks its phases stands still at their ends as memprof's runner does. gdb holds one whose phases are functions at the first end of
+each. One whose output tells its phases is stopped soon after their ends, and one without phases near its peak. The process that is looked at is the
+one that was started, or that marks.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..base.errors import InputError, MeasurementError, UsageError
+from ..base.errors import InputError, MeasurementError
 from ..base.units import counted, format_bytes
 from ..campaign import campaign
 from ..campaign.progress import Keep, Progress, Quiet
@@ -48,13 +49,8 @@ _ALIKE_SHARE, _ALIKE_BYTES = 0.01, 1 << 20
 def explain(order: Order, progress: Progress, keep: Keep) -> Explanation:
     """Measure one order plain, then held, and explain its memory. keep: takes the plain Run, as a line of a runs file.
 
-    Raises MeasurementError where a run fails, UsageError for a program that gdb follows, and what campaign.measure raises.
+    Raises MeasurementError where a run fails, and what campaign.measure raises.
     """
-    if order.job.phases:
-        raise UsageError(
-            "--phase: a program that gdb follows cannot be held for a look; mark its phases (memprof marks), name lines of its output "
-            "(--phase-regex), or give no phases"
-        )
     remarks: list[str] = []
     if order.job.assumed:
         progress.say(f"{order.job.model.name}: {inputs.remark(order.job.assumed, Path(order.job.model.path))}")
@@ -148,7 +144,8 @@ def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks:
     """A held run and its looks. Raises memory_map.Unreadable where the process's memory may not be read, MeasurementError for a program that was not
     held."""
     if plain.mark(RUN) is None:
-        run, looks = _held_at(order, {} if order.job.phase_regexes else _trips(plain), plain, looker, progress, remarks)
+        ends_alone = order.job.phase_regexes or order.job.phases  # a process that gdb follows cannot be stopped by others
+        run, looks = _held_at(order, {} if ends_alone else _trips(plain), plain, looker, progress, remarks)
         if looks or order.command is None:
             return run, looks
     for share in _RUN_SHARES if plain.mark(RUN) is not None else ():

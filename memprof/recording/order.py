@@ -227,4 +227,7 @@ def _rules(message: Message) -> Iterator[str]:
         if phase:
             yield f'{message.intervals.get(phase, usual)} {sizes.get(phase, 0)} 0 "begin" "t_ns": "{phase}"'
     yield f'{usual} 0 0 "begin" "t_ns":'
+    if stops and message.start.command is not None and message.start.command.alone:  # gdb says which end it stops at
+        yield f'{usual} 0 1 "end" "end_ns": "first":'
+        stops = 0
     yield f'{usual} 0 {stops} "end" "end_ns":'
