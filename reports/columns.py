@@ -19,7 +19,7 @@ Array = NDArray[numpy.int64]
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnArrays:
     """A timeline's columns: t_ns on CLOCK_MONOTONIC, the rest in bytes; all of one length, times increasing."""
 
     t_ns: Array
@@ -36,10 +36,10 @@ class Columns:
     def __len__(self) -> int:
         return len(self.t_ns)
 
-    def between(self, begin_ns: int, end_ns: int) -> Columns:
+    def between(self, begin_ns: int, end_ns: int) -> ColumnArrays:
         """The rows from begin_ns to end_ns, both included."""
         low, high = numpy.searchsorted(self.t_ns, [begin_ns, end_ns + 1])
-        return Columns(self.t_ns[low:high], self.rss[low:high], self.file[low:high], self.vms[low:high])
+        return ColumnArrays(self.t_ns[low:high], self.rss[low:high], self.file[low:high], self.vms[low:high])
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,15 @@ class Split:
         return self.anon + self.file
 
 
-def columns(timeline: Timeline, called: str = "a timeline") -> Columns:
+def columns(timeline: Timeline, called: str = "a timeline") -> ColumnArrays:
     """The columns of a timeline. Raises InputError where they are damaged; `called` names the timeline in it."""
     steps = [numpy.frombuffer(data, dtype="<i8") for data in store.unpacked(timeline, called)]
     if any(numpy.abs(column.astype(float)).sum() >= 2.0**63 for column in steps):
         raise InputError(f"{called} is damaged: its numbers are larger than any that was measured")
-    return Columns(*(numpy.cumsum(column, dtype=numpy.int64) for column in steps))
+    return ColumnArrays(*(numpy.cumsum(column, dtype=numpy.int64) for column in steps))
 
 
-def thin(rows: Columns, buckets: int, phases: Sequence[tuple[int, int]] = ()) -> Columns:
+def thin(rows: ColumnArrays, buckets: int, phases: Sequence[tuple[int, int]] = ()) -> ColumnArrays:
     """At most five rows for each of `buckets` equal stretches of time, each at the time when it was seen.
 
     The first and last row stay. Of each stretch the rows stay that have its largest and smallest RSS, and its largest other columns.
@@ -77,7 +77,7 @@ def thin(rows: Columns, buckets: int, phases: Sequence[tuple[int, int]] = ()) ->
     limits = [numpy.searchsorted(rows.t_ns, [begin_ns, end_ns + 1]) for begin_ns, end_ns in phases]
     highest = [first + int(rows.rss[first:last].argmax()) for first, last in limits if last > first]
     chosen = numpy.unique(numpy.concatenate([*extremes, numpy.array([0, len(rows) - 1, *highest])]))
-    return Columns(rows.t_ns[chosen], rows.rss[chosen], rows.file[chosen], rows.vms[chosen])
+    return ColumnArrays(rows.t_ns[chosen], rows.rss[chosen], rows.file[chosen], rows.vms[chosen])
 
 
 def _highest(column: Array, starts: Array) -> Array:
@@ -90,7 +90,7 @@ def _highest(column: Array, starts: Array) -> Array:
     return first
 
 
-def split(mark: Mark, rows: Columns) -> Split | None:
+def split(mark: Mark, rows: ColumnArrays) -> Split | None:
     """The parts of memory nearest to a phase's peak, as far as was seen: at its highest sample or at its end.
 
     A high-water mark cannot be split; nobody saw the part of it above this total. None where nothing was seen.
@@ -114,9 +114,9 @@ class Cache:
     """Columns of runs, unpacked once each."""
 
     def __init__(self) -> None:
-        self._columns: dict[int, tuple[Run, Columns]] = {}
+        self._columns: dict[int, tuple[Run, ColumnArrays]] = {}
 
-    def __call__(self, run: Run) -> Columns:
+    def __call__(self, run: Run) -> ColumnArrays:
         if id(run) not in self._columns:
             self._columns[id(run)] = (run, columns(run.timeline))
         return self._columns[id(run)][1]
@@ -132,7 +132,7 @@ def typical(group: Sequence[Run]) -> Run:
 
 
 @dataclass(frozen=True)
-class Span:
+class RunPhase:
     """A phase of a run: its times on CLOCK_MONOTONIC, and its mark, None for the phase in which the run failed."""
 
     phase: str
@@ -141,13 +141,13 @@ class Span:
     mark: Mark | None
 
 
-def spans(run: Run, rows: Columns) -> list[Span]:
+def spans(run: Run, rows: ColumnArrays) -> list[RunPhase]:
     """The phases of a run in their order; the last may be the phase in which it failed, up to the last sample."""
-    phases = [Span(mark.phase, mark.begin_ns, mark.end_ns, mark) for mark in run.marks]
+    phases = [RunPhase(mark.phase, mark.begin_ns, mark.end_ns, mark) for mark in run.marks]
     if not run.outcome.ok and run.outcome.phase:
         end_ns = int(rows.t_ns[-1]) if len(rows) else 0
         begin_ns = phases[-1].end_ns if phases else int(rows.t_ns[0]) if len(rows) else 0
-        phases.append(Span(run.outcome.phase, begin_ns, max(begin_ns, end_ns), None))
+        phases.append(RunPhase(run.outcome.phase, begin_ns, max(begin_ns, end_ns), None))
     return phases
 
 
@@ -167,7 +167,7 @@ class Peak:
     exact: bool
 
 
-def peak(mark: Mark, rows: Columns, bound: int) -> Peak:
+def peak(mark: Mark, rows: ColumnArrays, bound: int) -> Peak:
     """Where the peak of a phase lies. bound: how far a high-water mark can lie from the truth."""
     inside = rows.between(mark.begin_ns, mark.end_ns)
     seen_bytes = int(inside.rss.max()) if len(inside) else None
@@ -181,7 +181,7 @@ def peak(mark: Mark, rows: Columns, bound: int) -> Peak:
     return Peak(mark.height_bytes, mark.phase, t_ns, seen_bytes, near, mark.sure)
 
 
-def whole_peak(marks: Sequence[Mark], rows: Columns, bound: int) -> Peak | None:
+def whole_peak(marks: Sequence[Mark], rows: ColumnArrays, bound: int) -> Peak | None:
     """The PEAK of some phases, where the first of them reaches it; None without a phase."""
     place = summary.first_highest([mark.height_bytes for mark in marks], bound)
     if place is None:

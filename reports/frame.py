@@ -14,7 +14,7 @@ from memprof.records import metrics, summary
 from memprof.records.settings import written
 from memprof.records.types import PEAK, Conditions, Run
 
-from .columns import Array, Columns, columns
+from .columns import Array, ColumnArrays, columns
 from .soundness import sound
 
 KEYS = ("model", "runtime", "variant", "threads", "machine", "repeat", "phase", "outcome")
@@ -132,7 +132,7 @@ _NAMES: dict[str, Callable[[Run], str]] = {
 }
 
 
-def _phases(runs: Sequence[Run], timelines: Sequence[Columns]) -> pandas.Categorical:
+def _phases(runs: Sequence[Run], timelines: Sequence[ColumnArrays]) -> pandas.Categorical:
     """The phase that each sample lies in."""
     names = ["", *summary.phases(runs)]
     codes = [numpy.zeros(len(rows), numpy.int64) for rows in timelines]

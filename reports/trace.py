@@ -24,7 +24,7 @@ from memprof.records import summary
 from memprof.records.types import Mark, Run
 
 from . import ran
-from .columns import Columns, Peak, Span, columns, peak, spans, thin, typical, whole_peak
+from .columns import ColumnArrays, Peak, RunPhase, columns, peak, spans, thin, typical, whole_peak
 from .soundness import sound
 
 _PHASES, _PEAKS = 1, 2  # threads
@@ -93,7 +93,7 @@ def _named(pid: int, tid: int, kind: str, **args: object) -> Event:
     return {"ph": "M", "pid": pid, "tid": tid, "ts": 0, "name": kind, "args": args}
 
 
-def _slices(pid: int, run: Run, span: Span, clock: _Clock) -> Iterator[Event]:
+def _slices(pid: int, run: Run, span: RunPhase, clock: _Clock) -> Iterator[Event]:
     if span.mark is None:
         args: dict[str, object] = {"outcome": _text(run.outcome.sentence)}
         yield _slice(pid, f"{span.phase} (failed: {run.outcome.word})", "phase", clock(span.begin_ns), span.end_ns - span.begin_ns, args)
@@ -115,7 +115,7 @@ def _figures(mark: Mark) -> dict[str, object]:
     return {name: value for name, value in vars(mark).items() if value is not None and name not in _NOT_SHOWN}
 
 
-def _peaks(pid: int, run: Run, rows: Columns, clock: _Clock) -> Iterator[Event]:
+def _peaks(pid: int, run: Run, rows: ColumnArrays, clock: _Clock) -> Iterator[Event]:
     peaks = [peak(mark, rows, run.machine.peak_bound_bytes) for mark in run.marks]
     for phase_peak in peaks:
         yield _instant(pid, f"peak of {phase_peak.phase}: {_size(phase_peak)}", "t", phase_peak, clock)
@@ -136,7 +136,7 @@ def _instant(pid: int, name: str, scope: str, peak: Peak, clock: _Clock) -> Even
     return {"ph": "i", "pid": pid, "tid": _PEAKS, "ts": clock(peak.t_ns), "s": scope, "name": _text(name), "cat": "peak", "args": shown}
 
 
-def _counters(pid: int, rows: Columns, clock: _Clock) -> Iterator[Event]:
+def _counters(pid: int, rows: ColumnArrays, clock: _Clock) -> Iterator[Event]:
     # Python's numbers, all at once: taken singly they would be numpy's, at ten times the cost.
     for t_ns, anon, rss, vms in zip(rows.t_ns.tolist(), rows.anon.tolist(), rows.rss.tolist(), rows.vms.tolist(), strict=True):
         yield from _levels(pid, clock(t_ns), anon, rss - anon, vms)

@@ -94,7 +94,7 @@ class Marks:
         self.follows = self._target is not None and environment.get("MEMPROF_WORK") == "1"  # whether memory by units is wanted
         self._work = None
         self._laps = []  # when iterations ended, for `lap`
-        self._hold = self._target is not None and environment.get("MEMPROF_HOLD") == "1"
+        self.holds = self._target is not None and environment.get("MEMPROF_HOLD") == "1"
 
     def begin(self, phase, started_ns=None):
         """Begin a phase. started_ns: it began earlier, at the process's start, so there is no high-water mark to reset."""
@@ -141,7 +141,11 @@ class Marks:
         if units:
             line["units"] = units
         self._phase = None
-        if self.write(line) and self._hold and self._reached():
+        self.write_end(line)
+
+    def write_end(self, line):
+        """Write the line of a phase's end, and stand still if memprof wants to look now."""
+        if self.write(line) and self.holds and self._reached():
             os.kill(os.getpid(), _signal.SIGSTOP)
 
     def lap(self):

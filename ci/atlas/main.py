@@ -30,7 +30,7 @@ from memprof.base.units import counted, format_duration
 from memprof.campaign import campaign
 from memprof.campaign.progress import Silent
 from memprof.campaign.runs_writer import keeping
-from memprof.cli.fleet import Fleet, searching
+from memprof.cli.fleet import FleetOptions, searching
 from memprof.fleet.search_client import Machines
 from memprof.records import store
 from memprof.reports import history as page
@@ -84,7 +84,7 @@ def main() -> None:
     place, began = Place(), time.monotonic()
     if not words.no_measure:
         try:
-            with _without_torch(), searching(Fleet.given(words.on, None, words.machines)) as machines:
+            with _without_torch(), searching(FleetOptions.given(words.on, None, words.machines)) as machines:
                 if machines is not None:
                     _on_fleet(place, machines, words.runtimes or subjects.RUNTIMES, words.releases, words.repeats, words.again)
                 else:
@@ -146,7 +146,7 @@ def _runtime(place: Place, runtime: str, count: int, repeats: int, again: bool) 
     for release in _missing(place, runtime, count, again):
         began = time.monotonic()
         try:
-            made = installation.ensure(installation.Package.of(installation.known(runtime)), release.tags[0], _say)
+            made = installation.ensure(installation.PipPackage.of(installation.known(runtime)), release.tags[0], _say)
             installation.leave_page_cache(made.folder)
             with tempfile.TemporaryDirectory() as folder:
                 runs = Path(folder) / "runs.jsonl"

@@ -8,8 +8,8 @@ from statistics import median
 
 from memprof.records.types import PEAK
 from memprof.reports.tables import grid
-from memprof.reports.tables.grid import Section, Table
-from memprof.versions.history_file import History, Line
+from memprof.reports.tables.grid import Section, TextTable
+from memprof.versions.history_file import History, MetricLine
 
 _METRIC = "rss_peak_bytes"
 _MIB = 1 << 20
@@ -19,7 +19,7 @@ _MIB = 1 << 20
 class Atlas:
     """The tables, one a group of runtimes that ran the same model, and notes on what is missing."""
 
-    tables: tuple[Table, ...]
+    tables: tuple[TextTable, ...]
     notes: tuple[str, ...]
 
 
@@ -36,15 +36,15 @@ def _failures(history: History) -> Iterable[tuple[tuple[int, str], str]]:
     return sorted(history.failures.items())
 
 
-def _table(history: History, model: str, peaks: Sequence[Line]) -> Table:
+def _table(history: History, model: str, peaks: Sequence[MetricLine]) -> TextTable:
     columns = max(len(line.places) for line in peaks)
     ordered = sorted(peaks, key=lambda line: line.places)
     header = ("runtime", *(f"{columns - 1 - number} before" for number in range(columns - 1)), "newest")
     rows = [(line.key.variant, *[""] * (columns - len(line.places)), *_cells(history, line)) for line in ordered]
-    return Table(f"{model}: PEAK (MiB)", header, tuple(rows))
+    return TextTable(f"{model}: PEAK (MiB)", header, tuple(rows))
 
 
-def _cells(history: History, line: Line) -> Iterable[str]:
+def _cells(history: History, line: MetricLine) -> Iterable[str]:
     steps = {line.places[step.at]: step for step in line.steps}
     for place, samples in zip(line.places, line.samples, strict=True):
         arrow = ""

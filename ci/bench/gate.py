@@ -123,7 +123,7 @@ def _runs(setting: Setting) -> list[Run]:
 
 
 def _keep(setting: Setting, orders: Sequence[Order]) -> list[Run]:
-    writer = store.Writer(setting.path, append=True)
+    writer = store.RunsWriter(setting.path, append=True)
     return [run for run in campaign.measure(orders, Silent(), writer.write) if run.outcome.ok]
 
 

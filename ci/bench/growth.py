@@ -28,7 +28,7 @@ from bench import docs
 from memprof import zoo
 from memprof.campaign import campaign
 from memprof.campaign.progress import Silent
-from memprof.grow.grow import Budget, GrowRequest, GrowthAnswer, grow, longest
+from memprof.grow.grow import GrowRequest, GrowthAnswer, UnitBudget, grow, longest
 from memprof.programs import commands
 from memprof.programs.runtimes import runners_path
 from memprof.records import work
@@ -137,12 +137,12 @@ def _grown(program: Path, kind: str, units: int, seed: int) -> GrowthAnswer:
         cycles = RELOAD if kind.startswith(RELOAD) else None
         runtime = str(Path(__file__).with_name("growth_runtime.py"))
         request = GrowRequest(
-            Suite(models=(str(model),), variants=(Variant(runtime),), threads=(1,)), cycles=cycles, budget=Budget(units=units)
+            Suite(models=(str(model),), variants=(Variant(runtime),), threads=(1,)), cycles=cycles, budget=UnitBudget(units=units)
         )
         return grow(request, Silent(), lambda line: None)
     command = commands.of_words([str(program), kind, "{runs}", str(seed)])
     return grow(
-        GrowRequest(Suite(variants=(Variant(COMMAND, command.name, command=command),)), budget=Budget(units=units)),
+        GrowRequest(Suite(variants=(Variant(COMMAND, command.name, command=command),)), budget=UnitBudget(units=units)),
         Silent(),
         lambda line: None,
     )

@@ -36,9 +36,9 @@ from memprof.base.units import counted
 from memprof.campaign.progress import Silent
 from memprof.laws import design, laws
 from memprof.laws.laws import Law
-from memprof.laws.terms import CONSTANT, Point, Term
+from memprof.laws.terms import CONSTANT, SizePoint, Term
 from memprof.records import store
-from memprof.records.types import Search
+from memprof.records.types import LawSearch
 from memprof.scale import scale
 from memprof.scale.answer import Scaled, ScaleRequest
 from memprof.subjects.dimensions import parse
@@ -209,9 +209,9 @@ def simulated(count: int, _models: Sequence[str]) -> str:
         for _ in range(count or 100):
             drawn = _draw(generator, ranges, most, library)
 
-            def measure(at: Mapping[str, int], drawn: Drawn = drawn, generator: random.Random = generator) -> Point:
+            def measure(at: Mapping[str, int], drawn: Drawn = drawn, generator: random.Random = generator) -> SizePoint:
                 size = _size(drawn, at)
-                return Point(at, size + generator.gauss(0, float(np.hypot(noise[0], noise[1] * size))))
+                return SizePoint(at, size + generator.gauss(0, float(np.hypot(noise[0], noise[1] * size))))
 
             places = design.places({name: (low, high, 1) for name, (low, high) in ranges.items()})
             points = [measure(at) for at in itertools.islice(places, runs)]
@@ -258,7 +258,7 @@ def models(count: int, only: Sequence[str], keep: Path | None = None) -> str:
     return "\n".join(rows)
 
 
-def record(case: Case, answer: Scaled, search: Search) -> bytes:
+def record(case: Case, answer: Scaled, search: LawSearch) -> bytes:
     """What the laws of a case are made of, as a line of JSON: its points, and what the arena is simulated from."""
     points = [
         {"at": point.at, "sizes": point.sizes, "planned_bytes": point.planned_bytes, "held_out": point.held_out}
@@ -269,7 +269,7 @@ def record(case: Case, answer: Scaled, search: Search) -> bytes:
     return msgspec.json.encode({**asked, "points": points, "requests": search.requests, "arenas": search.arenas}) + b"\n"
 
 
-def _answered(case: Case, folder: Path, count: int) -> tuple[Scaled, Search]:
+def _answered(case: Case, folder: Path, count: int) -> tuple[Scaled, LawSearch]:
     """The answer, and what its runs keep of the search."""
     path = folder / f"{case.model}-{case.size_bytes or 0}.{case.format}"
     if not path.exists():
@@ -282,7 +282,7 @@ def _answered(case: Case, folder: Path, count: int) -> tuple[Scaled, Search]:
         for _ in range(count)
     ]
     request = ScaleRequest(_one(path, case.runtime, set=case.knobs or {}), dimensions, predictions=places, confirm=True)
-    kept: list[Search] = []
+    kept: list[LawSearch] = []
 
     def keep(line: bytes) -> None:
         search = store.decode(line, "a run").search
@@ -290,7 +290,7 @@ def _answered(case: Case, folder: Path, count: int) -> tuple[Scaled, Search]:
             kept.append(search)
 
     answer = scale.scale(request, Silent(), keep)
-    return answer, kept[-1] if kept else Search()
+    return answer, kept[-1] if kept else LawSearch()
 
 
 def _held_out(answer: Scaled) -> tuple[list[float], list[bool]]:

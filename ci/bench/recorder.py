@@ -29,7 +29,7 @@ from memprof.places.recorder_bundle import RecorderKind, recorder_command
 from memprof.programs import recorder_build
 from memprof.recording import order
 from memprof.recording.fold import Fold
-from memprof.recording.order import Command, Header, Message, Start
+from memprof.recording.order import CommandStart, Header, Message, Start
 from memprof.records.types import COMMAND, Job, Model
 from memprof.subjects.suite import MS
 
@@ -91,7 +91,7 @@ def _figures(cost: Cost) -> tuple[float, float, float, float]:
 
 def _cost(kind: RecorderKind, seconds: float) -> Cost:
     job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
-    message = Message(job, Start((sys.executable, "-c", _PROGRAM), command=Command()), int((seconds + 1) * 1000) * MS, {"": MS})
+    message = Message(job, Start((sys.executable, "-c", _PROGRAM), command=CommandStart()), int((seconds + 1) * 1000) * MS, {"": MS})
     lines: list[bytes] = []
     with subprocess.Popen(recorder_command(kind), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdin is not None and process.stdout is not None

@@ -16,25 +16,24 @@ from ..explain import engine
 from ..grow import grow
 from ..laws import coefficients
 from ..records import metrics
-from ..records.summary import Place, place_of
+from ..records.summary import VariantKey, place_of
 from ..records.types import COMMAND, Run
 from ..scale import scale
 from ..subjects.order import Order
 from ..subjects.orders import plan
 from ..subjects.suite import Suite, Variant, variants_of
-from ..verdicts import growth_limits
 from ..versions import measurement
 from ..versions.measurement import Selection, by_place
-from . import search
-from .bisect_request import Request, Side, State
+from . import request_check, search
+from .bisect_request import BisectRequest, SearchState, StepSide
 from .remote_lab import FleetLab
-from .search import Question, Searched, Step, Unable, Unanswered
+from .search import FigureQuestion, Searched, Unable, Unanswered, VersionStep
 from .step_sides import FIRST, also, first_phase, followed
 from .undo_search import Undoing, undo
 from .version_range import Versions
 
 _OPEN = 4  # builds held at a time; those that are not held may go from the cache
-_ITERATION, _REQUEST = "iteration", "request"  # units of growth; of a server that memprof asks it is a request
+_REQUEST = "request"  # the unit of growth of a server that memprof asks
 
 
 @dataclass(frozen=True)
@@ -44,26 +43,27 @@ class Bisected:
     after. undoing: what undoes each step for the worse, None where that was not asked or has no meaning. seconds: how long it took."""
 
     versions: Versions
-    question: Question
+    question: FigureQuestion
     searched: Searched
     phases: tuple[str, ...]
     also: tuple[tuple[str, ...], ...]
-    sides: tuple[tuple[Side, Side], ...]
+    sides: tuple[tuple[StepSide, StepSide], ...]
     undoing: tuple[Undoing | None, ...]
     seconds: float
 
 
-def bisect_versions(request: Request, progress: Progress, output: Path | None, say: Callable[[str], None]) -> Bisected:
+def bisect_versions(request: BisectRequest, progress: Progress, output: Path | None, say: Callable[[str], None]) -> Bisected:
     """Search. output: also keep the runs in this file. Raises UndecidedError if there is no answer, and what measuring raises."""
     began = time.monotonic()
+    request_check.check(request)
     with ExitStack() as stack:
-        state = State(request, say)
+        state = SearchState(request, say)
         keep = stack.enter_context(keeping(output, say))
-        lab: _Lab | FleetLab
+        lab: _VersionLab | FleetLab
         if request.fleet is not None:
             lab = FleetLab(request, request.fleet, state, progress, keep, stack)
         else:
-            kind = _Several if request.metric in metrics.OF_SEVERAL else _Lab
+            kind = _Several if request.metric in metrics.OF_SEVERAL else _VersionLab
             lab = stack.enter_context(kind(request, state, progress, keep))
         count = len(request.versions.labels)
         try:
@@ -85,17 +85,17 @@ def bisect_versions(request: Request, progress: Progress, output: Path | None, s
     return Bisected(request.versions, question, searched, phases, also, sides, undoing, time.monotonic() - began)
 
 
-class _Lab:
+class _VersionLab:
     """Opens versions and measures them. At most `_OPEN` builds are held at a time; the one that was used least recently goes first."""
 
-    def __init__(self, request: Request, state: State, progress: Progress, keep: Keep) -> None:
+    def __init__(self, request: BisectRequest, state: SearchState, progress: Progress, keep: Keep) -> None:
         self._request, self._state, self._progress, self._keep = request, state, progress, keep
         self._open: dict[int, tuple[ExitStack, Suite]] = {}
         self._used: dict[int, int] = {}
-        self._place: Place | None = None
-        self._question: Question | None = None
+        self._place: VariantKey | None = None
+        self._question: FigureQuestion | None = None
 
-    def __enter__(self) -> _Lab:
+    def __enter__(self) -> _VersionLab:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -105,17 +105,17 @@ class _Lab:
 
     # -- the question
 
-    def question(self) -> Question:
+    def question(self) -> FigureQuestion:
         """The row to follow: that of the model and variant that were named, or that which differs most between the ends."""
         count = len(self._request.versions.labels)
         good = self._first_runs(range(count), "good")
         bad = self._first_runs(range(count - 1, 0, -1), "bad")
         self._place, row = followed(self._request, good, bad, self._progress.say)
         bound = good[self._place][0].machine.peak_bound_bytes
-        self._question = Question(row.key, row.phase, row.metric, bound, self._request.limits)
+        self._question = FigureQuestion(row.key, row.phase, row.metric, bound, self._request.limits)
         return self._question
 
-    def _first_runs(self, places: range, word: str) -> dict[Place, list[Run]]:
+    def _first_runs(self, places: range, word: str) -> dict[VariantKey, list[Run]]:
         """Runs of all places at an end, or at the next version inside if that cannot be measured."""
         for number in list(places)[: search.MOST_ENDS]:
             runs = self._runs(number, FIRST, None)
@@ -151,7 +151,7 @@ class _Lab:
     def _note(self, number: int, reason: str) -> None:
         self._state.failed(self._request.versions.labels[number], reason)
 
-    def _runs(self, number: int, repeats: int, place: Place | None) -> list[Run] | Unable:
+    def _runs(self, number: int, repeats: int, place: VariantKey | None) -> list[Run] | Unable:
         """That many runs of a version at one place, or at each that is asked for, those of an earlier memprof first."""
         label = self._request.versions.labels[number]
         if label in self._state.failures:
@@ -175,7 +175,7 @@ class _Lab:
         self._state.keep(line)
         self._keep(line)
 
-    def _orders(self, number: int, place: Place | None) -> list[Order]:
+    def _orders(self, number: int, place: VariantKey | None) -> list[Order]:
         """The orders of one repeat of a version. Raises MemprofError if the version cannot be made, or lacks the place."""
         return measurement.orders(self._suite(number), Selection(self._request.model, self._request.variant, place))
 
@@ -192,31 +192,31 @@ class _Lab:
 
     # -- why
 
-    def first_phase(self, step: Step) -> str:
+    def first_phase(self, step: VersionStep) -> str:
         """See step_sides.first_phase."""
         assert self._question is not None
         return first_phase(self._question, step, *self._both(step))
 
-    def also(self, step: Step) -> tuple[str, ...]:
+    def also(self, step: VersionStep) -> tuple[str, ...]:
         """See step_sides.also."""
         return also(self._request.versions, step, *self._both(step))
 
-    def _both(self, step: Step) -> tuple[list[Run], list[Run]]:
+    def _both(self, step: VersionStep) -> tuple[list[Run], list[Run]]:
         """Runs of both sides, none of a side that cannot be measured any more."""
         before, after = (self._runs(number, 1, self._place) for number in (step.before, step.at))
         return [] if isinstance(before, Unable) else before, [] if isinstance(after, Unable) else after
 
-    def explained(self, number: int) -> Side:
+    def explained(self, number: int) -> StepSide:
         """One side of a step, explained."""
         assert self._place is not None
         try:
             order = self._orders(number, self._place)[0]
             self._progress.say(f"{self._request.versions.labels[number]}: looking at it to explain the step")
-            return Side(engine.explain(order, self._progress, lambda line: None))
+            return StepSide(engine.explain(order, self._progress, lambda line: None))
         except MemprofError as error:
-            return Side(None, str(error))
+            return StepSide(None, str(error))
 
-    def undoing(self, step: Step) -> Undoing | None:
+    def undoing(self, step: VersionStep) -> Undoing | None:
         """The smallest setting of the newer side that undoes a step for the worse."""
         question, place = self._question, self._place
         assert question is not None and place is not None
@@ -238,14 +238,14 @@ class _Lab:
         return any(place_of(order.job) == self._place for order in orders)
 
 
-class _Several(_Lab):
+class _Several(_VersionLab):
     """Follows a figure that several processes give together: growth by a unit of work, or a term of a law.
 
     Each process of a verdict of growth is a sample, 0 where memory does not rise; each fitted law is one, 0 where memory does not depend on the
     term. A version without a verdict or a law is skipped.
     """
 
-    def question(self) -> Question:
+    def question(self) -> FigureQuestion:
         """The row of the only variant, or of that which was named. Raises UsageError where there are several, or the words mean no figure."""
         metric = self._request.metric
         orders = self._end_orders()
@@ -255,7 +255,7 @@ class _Several(_Lab):
             raise UsageError(f"--metric {metric} follows one model and variant: --model and --variant name it; there are {there}")
         (self._place,) = places
         self._is_program = orders[0].job.runtime == COMMAND
-        self._question = Question(
+        self._question = FigureQuestion(
             self._place.on(orders[0].place.machine().name), f"per {self._per(orders[0])}", metric, 0, self._request.limits
         )
         return self._question
@@ -273,21 +273,13 @@ class _Several(_Lab):
     def _per(self, order: Order) -> str:
         """The unit of growth, or the term of the law. Raises UsageError."""
         request = self._request
+        if request.metric == metrics.GROWTH and order.job.runtime == COMMAND:
+            request_check.check_growth_of_program(request)
+            return next(iter(order.job.phase_regexes), _REQUEST if order.job.drive else request_check.ITERATION)
         if request.metric == metrics.GROWTH:
-            if request.vary:
-                raise UsageError(f"--vary is for --metric {metrics.LAW}")
-            if order.job.runtime == COMMAND:
-                if request.per is not None:
-                    raise UsageError(f"--per {request.per}: a program's growth is by the unit that it marks, or that --phase-regex names")
-                return next(iter(order.job.phase_regexes), _REQUEST if order.job.drive else _ITERATION)
-            if request.per not in (None, _ITERATION, growth_limits.RELOAD):
-                raise UsageError(f"--per {request.per}: growth is by iteration or by {growth_limits.RELOAD}")
-            return request.per or _ITERATION
-        if not request.vary:
-            raise UsageError(f"--metric {metrics.LAW} needs --vary: a dimension and its range, such as --vary batch=1..8")
-        asked = scale.request_of(order, request.vary)
-        scale.check(asked)
-        return coefficients.held_term([dimension.label for dimension in asked.dimensions if dimension.varies], request.per)
+            return request.per or request_check.ITERATION
+        scale.check(scale.request_of(order, request.vary))
+        return request_check.law_term(request)
 
     def look(self, number: int, repeats: int) -> tuple[float, ...] | Unable:
         """That many more figures of a version."""
@@ -304,7 +296,7 @@ class _Several(_Lab):
         self._used[number] = used + repeats
         return tuple(self._state.values[label][used : used + repeats])
 
-    def _both(self, step: Step) -> tuple[list[Run], list[Run]]:
+    def _both(self, step: VersionStep) -> tuple[list[Run], list[Run]]:
         """A program's words are whole only within its growth or its law, and its runs do not tell its packages."""
         return ([], []) if self._is_program else super()._both(step)
 
@@ -316,7 +308,7 @@ class _Several(_Lab):
         named = replace(order, subject=subject)
         per = self._question.phase.removeprefix("per ")
         if self._question.metric == metrics.GROWTH:
-            asked = grow.request_of(named.subject, _ITERATION if order.job.runtime == COMMAND else per)
+            asked = grow.request_of(named.subject, request_check.ITERATION if order.job.runtime == COMMAND else per)
             grown = grow.grow(asked, self._progress, self._keep)
             if grown.interrupted:
                 raise KeyboardInterrupt

@@ -28,7 +28,7 @@ from .version_range import Versions
 
 
 @dataclass(frozen=True)
-class Request:
+class BisectRequest:
     """What is asked. variant, model: the place to follow, None for the one that differs most between the ends. explain: whether both sides are
     explained at the end. vary, per: of a law or of growth. fleet: the machines to measure on, None for this machine."""
 
@@ -51,7 +51,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Side:
+class StepSide:
     """A side of a step, explained; why: the reason if it could not be."""
 
     explanation: Explanation | None
@@ -59,17 +59,17 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Conditions:
+class SearchConditions:
     """What figures of a search hold for: the machine, None on a fleet, whose labels are in the question, and the facts of `Versions`."""
 
     machine: Machine | None
     facts: dict[str, str]
 
 
-class State:
+class SearchState:
     """What is known of a question from an earlier memprof and from this one, in files of the cache."""
 
-    def __init__(self, request: Request, say: Callable[[str], None]) -> None:
+    def __init__(self, request: BisectRequest, say: Callable[[str], None]) -> None:
         # Not the place: it is this machine, and says itself by an address that each process has anew.
         words = {each.name: getattr(request.suite, each.name) for each in fields(request.suite) if each.name != "place"}
         asked = f"{request.versions.key} {words} {request.metric} {request.phase} {request.model} {request.variant} {request.vary} {request.per}"
@@ -82,7 +82,7 @@ class State:
         self.runs: dict[str, list[Run]] = {}
         self.failures: dict[str, str] = {}
         self.values: dict[str, list[float]] = {}
-        self._under(Conditions(HERE.machine() if request.fleet is None else None, dict(request.versions.facts)), say)
+        self._under(SearchConditions(HERE.machine() if request.fleet is None else None, dict(request.versions.facts)), say)
         with suppress(OSError, msgspec.DecodeError):
             self.failures = msgspec.json.decode(self._failures_path.read_bytes(), type=dict[str, str])
         with suppress(OSError, msgspec.DecodeError):
@@ -98,11 +98,11 @@ class State:
             known = f"{counted(count, word)} of {counted(len(kept), request.versions.noun)} {'is' if count == 1 else 'are'} known"
             say(f"goes on where the search was stopped: {known}")
 
-    def _under(self, now: Conditions, say: Callable[[str], None]) -> None:
+    def _under(self, now: SearchConditions, say: Callable[[str], None]) -> None:
         """Forget what was measured under other conditions: its figures must not be set beside new ones."""
         then = None
         with suppress(OSError, msgspec.DecodeError):
-            then = msgspec.json.decode(self._conditions_path.read_bytes(), type=Conditions)
+            then = msgspec.json.decode(self._conditions_path.read_bytes(), type=SearchConditions)
         if then is None:  # nothing was measured yet, or nobody knows under which conditions
             self.forget()
         elif then.machine and now.machine and (differs := settings.other_machine(then.machine, now.machine)) is not None:
@@ -115,7 +115,7 @@ class State:
 
     def keep(self, line: bytes) -> None:
         """Append a Run to the file."""
-        store.Writer(self._runs_path, append=True).write(line)
+        store.RunsWriter(self._runs_path, append=True).write(line)
 
     def failed(self, label: str, reason: str) -> None:
         """Note that a version cannot be measured."""

@@ -13,15 +13,15 @@ from functools import partial
 from ..base.errors import InputError, UsageError
 from ..campaign.progress import Keep, Progress
 from ..fleet.payload import SearchTrial
-from ..fleet.search_client import Answer, Machines
+from ..fleet.search_client import ComparisonResult, Machines
 from ..records import metrics
-from ..records.summary import Place, place_of
+from ..records.summary import VariantKey, place_of
 from ..records.types import Run
 from ..versions import measurement
 from ..versions.measurement import Selection
 from . import search
-from .bisect_request import Request, Side, State
-from .search import Figures, Question, RepeatCounts, Step, Unable
+from .bisect_request import BisectRequest, SearchState, StepSide
+from .search import FigureQuestion, Figures, RepeatCounts, Unable, VersionStep
 from .step_sides import FIRST, also, first_phase, followed
 from .undo_search import Undoing
 
@@ -31,7 +31,9 @@ _MOST_AT_ONCE = 8  # a turn of so many versions leaves a ninth of what there was
 class FleetLab:
     """Measures the versions of a question on a fleet. width: how many versions a turn has. Raises UsageError for what a fleet cannot answer."""
 
-    def __init__(self, request: Request, fleet: Machines, state: State, progress: Progress, keep: Keep, stack: ExitStack) -> None:
+    def __init__(
+        self, request: BisectRequest, fleet: Machines, state: SearchState, progress: Progress, keep: Keep, stack: ExitStack
+    ) -> None:
         if request.metric in metrics.OF_SEVERAL:
             raise UsageError(f"--metric {request.metric} is measured on this machine only, not on a fleet")
         fleet.check_hosts()
@@ -40,26 +42,26 @@ class FleetLab:
         self._travelling = stack.enter_context(request.versions.travels(which, progress.say))
         self._request, self._fleet, self._state, self._progress, self._keep = request, fleet, state, progress, keep
         self._labels = request.versions.labels
-        self._place: Place | None = None
-        self._question: Question | None = None
+        self._place: VariantKey | None = None
+        self._question: FigureQuestion | None = None
         state.runs = _of_whole_comparisons(state.runs)
         self.width = max(1, min(fleet.width, _MOST_AT_ONCE, len(self._labels) - 2))
 
-    def question(self) -> Question:
+    def question(self) -> FigureQuestion:
         """The row to follow. Each machine of a turn measures both ends meanwhile. Raises InputError if there are none."""
         if self._travelling.several:
             self._place, _ = self._followed(FIRST, 1)
         self._place, self._question = self._followed(search.ENDS, self.width)
         return self._question
 
-    def _followed(self, repeats: int, machines: int) -> tuple[Place, Question]:
+    def _followed(self, repeats: int, machines: int) -> tuple[VariantKey, FigureQuestion]:
         """The place to follow, and the question there, after so many machines have measured both ends."""
         ends = self._ends(repeats, machines)
         machine = self._machine_with(ends)
         assert machine is not None
         good, bad = (measurement.by_place(self._runs(machine, number)) for number in sorted(ends))
         place, row = followed(self._request, good, bad, self._progress.say)
-        return place, Question(row.key, row.phase, row.metric, good[place][0].machine.peak_bound_bytes, self._request.limits)
+        return place, FigureQuestion(row.key, row.phase, row.metric, good[place][0].machine.peak_bound_bytes, self._request.limits)
 
     def _ends(self, repeats: int, machines: int) -> RepeatCounts:
         """Both ends that can be measured. Raises InputError if there are none."""
@@ -133,7 +135,7 @@ class FleetLab:
         self._state.keep(line)
         self._keep(line)
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: ComparisonResult) -> None:
         """Note the runs of a comparison that is complete, or which versions cannot be made."""
         for run in answer.runs if answer.complete else ():
             label = run.job.version or ""
@@ -189,29 +191,29 @@ class FleetLab:
 
     # -- why
 
-    def _both(self, step: Step) -> Iterator[list[Run]]:
+    def _both(self, step: VersionStep) -> Iterator[list[Run]]:
         """The runs of both sides on one machine."""
         machine = self._machine_with({step.before: 1, step.at: 1}) or ""
         yield from (self._runs(machine, number) for number in (step.before, step.at))
 
-    def first_phase(self, step: Step) -> str:
+    def first_phase(self, step: VersionStep) -> str:
         """See step_sides.first_phase."""
         assert self._question is not None
         return first_phase(self._question, step, *self._both(step))
 
-    def also(self, step: Step) -> tuple[str, ...]:
+    def also(self, step: VersionStep) -> tuple[str, ...]:
         """See step_sides.also."""
         return also(self._request.versions, step, *self._both(step))
 
-    def explained(self, number: int) -> Side:
+    def explained(self, number: int) -> StepSide:
         """That a side is not explained."""
         alone = {
             "commit": "bisect of the two commits on one of its machines, without --on, explains it",
             "release": "memprof explain with each release on one of its machines is",
         }
-        return Side(None, f"a step that a fleet found is not explained; {alone[self._request.versions.noun]}")
+        return StepSide(None, f"a step that a fleet found is not explained; {alone[self._request.versions.noun]}")
 
-    def undoing(self, step: Step) -> Undoing | None:
+    def undoing(self, step: VersionStep) -> Undoing | None:
         """None: no setting is looked for."""
         return None
 

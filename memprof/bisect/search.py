@@ -52,7 +52,7 @@ Ask = Callable[[Sequence[RepeatCounts]], "list[Figures | Unable]"]
 
 
 @dataclass(frozen=True)
-class Question:
+class FigureQuestion:
     """The figure that is asked for. bound_bytes: of peaks on this machine. limits: the smallest difference that counts."""
 
     key: Key
@@ -63,7 +63,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Step:
+class VersionStep:
     """The step: it lies after `before` and at `at` at the latest. judged: both, by the gate. between: the versions between them, which are
     skipped, none if the very version is known."""
 
@@ -81,12 +81,14 @@ class Searched:
     """
 
     ends: Judged
-    steps: tuple[Step, ...]
+    steps: tuple[VersionStep, ...]
     values: dict[int, tuple[float, ...]]
     skipped: dict[int, str]
 
 
-def search(count: int, look: Look, question: Question, every: bool = False, say: Callable[[str], None] = lambda words: None) -> Searched:
+def search(
+    count: int, look: Look, question: FigureQuestion, every: bool = False, say: Callable[[str], None] = lambda words: None
+) -> Searched:
     """Search `count` versions, the first good and the last bad. every: find each step, and not only the first.
 
     An end that cannot be built or run gives its place to the next version inside. Raises Unanswered if there are not two ends, or chance cannot
@@ -96,10 +98,10 @@ def search(count: int, look: Look, question: Question, every: bool = False, say:
 
 
 def search_at_once(
-    count: int, ask: Ask, width: int, question: Question, every: bool = False, say: Callable[[str], None] = lambda words: None
+    count: int, ask: Ask, width: int, question: FigureQuestion, every: bool = False, say: Callable[[str], None] = lambda words: None
 ) -> Searched:
     """As `search`, with so many versions in a turn. ask: is asked for all that a turn needs; each answer is of one machine."""
-    return _Search(count, ask, width, question, say).answer(every)
+    return _StepSearch(count, ask, width, question, say).answer(every)
 
 
 class Unanswered(Exception):
@@ -131,8 +133,8 @@ class _One:
         return {number: self.values[number] for number in wanted}
 
 
-class _Search:
-    def __init__(self, count: int, ask: Ask, width: int, question: Question, say: Callable[[str], None]) -> None:
+class _StepSearch:
+    def __init__(self, count: int, ask: Ask, width: int, question: FigureQuestion, say: Callable[[str], None]) -> None:
         self._ask_machines, self._width, self._question, self._say = ask, width, question, say
         self._count = count
         turns = math.ceil(math.log2(max(count - 1, 2)) / math.log2(width + 1))
@@ -144,7 +146,7 @@ class _Search:
     def answer(self, every: bool) -> Searched:
         first, last = self._both()
         whole = ends = self._ends(first, last)
-        steps: list[Step] = []
+        steps: list[VersionStep] = []
         while ends.verdict in ("regressed", "improved"):
             steps.append(self._between(first, last))
             first = steps[-1].at
@@ -214,7 +216,7 @@ class _Search:
         question = self._question
         return max(1.0, verdicts.floor(question.metric, statistics.median(base), question.bound_bytes, question.limits))
 
-    def _between(self, first: int, last: int) -> Step:
+    def _between(self, first: int, last: int) -> VersionStep:
         low, high = first, last
         while places := self._inside(low, high):
             sides = self._sides(places, first, last)
@@ -222,7 +224,7 @@ class _Search:
             low = max((place for place in places if sides.get(place) == "good" and place < high), default=low)
         # The gate judges both, and the version that was found last may have few repeats.
         figures = self._pair(low, high, ENDS)
-        return Step(low, high, self._judged(figures[low], figures[high]), tuple(range(low + 1, high)))
+        return VersionStep(low, high, self._judged(figures[low], figures[high]), tuple(range(low + 1, high)))
 
     def _inside(self, low: int, high: int) -> list[int]:
         """The versions of a turn: those that divide what is left into the most equal parts."""

@@ -8,18 +8,18 @@ from dataclasses import replace
 
 from ..base.errors import InputError, UsageError, near_or_all
 from ..records import metrics, settings, summary
-from ..records.summary import Place
+from ..records.summary import VariantKey
 from ..records.types import PEAK, Run
 from ..verdicts import baseline
 from ..verdicts.verdicts import judge_row
-from .bisect_request import Request
-from .search import Question, Step
+from .bisect_request import BisectRequest
+from .search import FigureQuestion, VersionStep
 from .version_range import Versions
 
 FIRST = 5  # repeats of each variant at both ends, to choose the variant to follow
 
 
-def row_of(request: Request, runs: Sequence[Run]) -> summary.Row:
+def row_of(request: BisectRequest, runs: Sequence[Run]) -> summary.Row:
     """The figures that are asked for, of runs of one version and variant. Raises UsageError where there are none."""
     wanted = metrics.metric(request.metric)
     phases = summary.phases(runs)
@@ -34,8 +34,8 @@ def row_of(request: Request, runs: Sequence[Run]) -> summary.Row:
 
 
 def followed(
-    request: Request, good: Mapping[Place, Sequence[Run]], bad: Mapping[Place, Sequence[Run]], say: Callable[[str], None]
-) -> tuple[Place, summary.Row]:
+    request: BisectRequest, good: Mapping[VariantKey, Sequence[Run]], bad: Mapping[VariantKey, Sequence[Run]], say: Callable[[str], None]
+) -> tuple[VariantKey, summary.Row]:
     """The place to follow, and its figures at the good end: the only one of the ends, or that which differs most between them.
 
     Raises UsageError where there are no such figures, InputError if the ends have no place in common.
@@ -53,7 +53,7 @@ def followed(
     return both[0], rows[0][both[0]]
 
 
-def first_phase(question: Question, step: Step, before: Sequence[Run], after: Sequence[Run]) -> str:
+def first_phase(question: FigureQuestion, step: VersionStep, before: Sequence[Run], after: Sequence[Run]) -> str:
     """The first phase that moved by at least half of a step of PEAK; the question's own phase for any other."""
     if question.phase != PEAK:
         return question.phase
@@ -66,7 +66,7 @@ def first_phase(question: Question, step: Step, before: Sequence[Run], after: Se
     return PEAK
 
 
-def also(versions: Versions, step: Step, before: Sequence[Run], after: Sequence[Run]) -> tuple[str, ...]:
+def also(versions: Versions, step: VersionStep, before: Sequence[Run], after: Sequence[Run]) -> tuple[str, ...]:
     """The packages and settings that differ between both sides of a step, beside the version itself: `numpy 1.26 → 2.0`."""
     labels = versions.labels[step.before], versions.labels[step.at]
     ways = [baseline.portable(settings.of_repeats(runs)) if runs else {} for runs in (before, after)]

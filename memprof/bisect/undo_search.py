@@ -21,7 +21,7 @@ from ..subjects.orders import plan
 from ..subjects.suite import Suite, Variant
 from ..tune import candidates
 from ..verdicts.verdicts import floor, judge_row
-from .search import Question
+from .search import FigureQuestion
 
 _REPEATS = 5
 _VERIFIED = 3  # of the settings that seem to undo a step, so many are measured again
@@ -51,11 +51,13 @@ class _Trial:
         return statistics.median(self.values)
 
 
-def undo(suite: Suite, variant: Variant, before: Row, after: Row, question: Question, progress: Progress, keep: Keep) -> Undoing | None:
+def undo(
+    suite: Suite, variant: Variant, before: Row, after: Row, question: FigureQuestion, progress: Progress, keep: Keep
+) -> Undoing | None:
     """Search for the variant of the newer version's suite. before, after: the rows of both sides. None where there is no knob to turn.
 
     Raises what campaign.measure raises."""
-    lab = _Lab(suite, variant, question, progress, keep)
+    lab = _UndoLab(suite, variant, question, progress, keep)
     alone = [{name: value} for name, values in lab.knobs().items() for value in values]
     if not alone:
         return None
@@ -81,8 +83,8 @@ def _same_knob(first: _Trial, second: _Trial) -> bool:
     return set(first.settings) == set(second.settings)
 
 
-class _Lab:
-    def __init__(self, suite: Suite, variant: Variant, question: Question, progress: Progress, keep: Keep) -> None:
+class _UndoLab:
+    def __init__(self, suite: Suite, variant: Variant, question: FigureQuestion, progress: Progress, keep: Keep) -> None:
         self._suite, self._variant, self._question, self._progress, self._keep = suite, variant, question, progress, keep
 
     def knobs(self) -> dict[str, tuple[str, ...]]:

@@ -118,6 +118,7 @@ def of_releases(asked: Suite, name: str, first: str, last: str, pre: bool, say: 
     """
     asked = asked.over(Suite(warmup=1, runs=2))  # a search has many runs
     variant = _variant(asked, name)
+    asked = replace(asked, runtimes=(), variants=(variant,))
     program = variant.command is not None
     package = packages.parse(name, None if program else variant.runtime, beside, asked.python)
     models = [identify(path) for path in asked.models]  # before anything is installed
@@ -136,10 +137,10 @@ def of_releases(asked: Suite, name: str, first: str, last: str, pre: bool, say: 
     @contextmanager
     def open_release(number: int, say: Say) -> Iterator[Suite]:
         environment = made[number] = package.ensure(labels[number], say)
-        yield replace(asked, runtimes=(), variants=(packages.inside(variant, package, environment),))
+        yield replace(asked, variants=(packages.inside(variant, package, environment),))
 
     def travels(which: Selection, say: Say) -> AbstractContextManager[Travelling]:
-        return nullcontext(Releases(labels, replace(asked, runtimes=(), variants=(variant,)), name, beside))
+        return nullcontext(Releases(labels, asked, name, beside))
 
     def packages_of(number: int) -> Mapping[str, str]:
         return made[number].packages if number in made else {}

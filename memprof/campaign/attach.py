@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..base.errors import InputError, MeasurementError, UsageError
-from ..places.place import HERE, Place, RecorderKind, Running, Started
-from ..recording.order import Command, Message, Start
+from ..places.place import HERE, Place, RecorderKind, RunningProcess, Started
+from ..recording.order import CommandStart, Message, Start
 from ..records.types import COMMAND, Job, Model, Run
 from .progress import Keep, Progress
 from .recorder_client import ask
@@ -22,14 +22,14 @@ from .recorder_client import ask
 _LEAST_NS = 100_000
 
 
-def running(pid: int, place: Place = HERE) -> Running:
+def running(pid: int, place: Place = HERE) -> RunningProcess:
     """The process of a number. Raises InputError if there is no such process, or if it has no memory to look at."""
     if pid <= 0:
         raise InputError(f"there is no process {pid}")
     return place.running(pid)
 
 
-def job(process: Running, duration_ns: int, interval_ns: int, name: str | None) -> Job:
+def job(process: RunningProcess, duration_ns: int, interval_ns: int, name: str | None) -> Job:
     """The job of looking at a process. Raises UsageError."""
     if duration_ns <= 0 or interval_ns < _LEAST_NS:
         raise UsageError("--for must be longer than 0, and --interval at least 0.1ms")
@@ -51,7 +51,7 @@ def job(process: Running, duration_ns: int, interval_ns: int, name: str | None) 
 
 
 @dataclass(frozen=True)
-class Log:
+class WorkLog:
     """Where a process writes a line after each unit of its work, on the machine that it runs on. regexes: what a unit's line matches, by unit."""
 
     path: str
@@ -60,12 +60,12 @@ class Log:
 
 def measure(
     job: Job,
-    process: Running,
+    process: RunningProcess,
     progress: Progress,
     keep: Keep,
     recorder: RecorderKind = "python",
     place: Place = HERE,
-    log: Log | None = None,
+    log: WorkLog | None = None,
     recordings: Path | None = None,
 ) -> Iterator[Run]:
     """Look at the process for as long as the job says, or until Ctrl-C or SIGTERM; yields its one Run.
@@ -73,7 +73,7 @@ def measure(
     Raises MeasurementError if it ended before it could be looked at, or if the log cannot be read.
     """
     progress.started(job, 1, 1)
-    command = Command(tuple(log.regexes.items()), log=log.path) if log is not None else None
+    command = CommandStart(tuple(log.regexes.items()), log=log.path) if log is not None else None
     message = Message(
         job, Start(attach=process.pid, attach_started=process.started, command=command), job.timeout_ns, {"": job.interval_ns}
     )

@@ -21,7 +21,7 @@ def keeping(
     if path is None:
         yield lambda line: None
         return
-    writer = store.Writer(path, append=append)
+    writer = store.RunsWriter(path, append=append)
     try:
         if writer.mended:
             say(f"{path}: its last line was torn and has been cut off")

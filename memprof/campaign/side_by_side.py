@@ -38,7 +38,7 @@ _MAKE = 'mkdir "$1" && if [ -n "$3" ]; then echo "$3" > "$1/$2"; fi && if [ -n "
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedFile:
     """A file whose pages several of the processes have in common, and how much of it."""
 
     path: str
@@ -46,7 +46,7 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Sum:
+class PhaseSum:
     """All processes at the end of a phase: what they need together, and the charge of their group without pages of files, None without a group."""
 
     bytes: int
@@ -59,8 +59,8 @@ class Together:
     processes. charged_peak_bytes: the most that their group was charged at any time, None without a group."""
 
     runs: tuple[Run, ...]
-    phases: Mapping[str, Sum]
-    shared: tuple[Shared, ...]
+    phases: Mapping[str, PhaseSum]
+    shared: tuple[SharedFile, ...]
     charged_peak_bytes: int | None
 
 
@@ -98,8 +98,8 @@ class _Side:
 
     def __init__(self, order: Order, count: int, token: str, group: _Group | None, progress: Progress) -> None:
         self._order, self._count, self._token, self._group, self._progress = order, count, token, group, progress
-        self.sums: dict[str, Sum] = {}
-        self.shared: tuple[Shared, ...] = ()
+        self.sums: dict[str, PhaseSum] = {}
+        self.shared: tuple[SharedFile, ...] = ()
         self._pids: dict[int, int] = {}
         self._phase = ""
         self._all_here = threading.Barrier(count, action=self._look)
@@ -172,7 +172,7 @@ class _Side:
         sums = [_rollup(text) for text in texts[: self._count]]
         tables = sum(sizes_in(text).get("VmPTE", 0) for text in texts[self._count : 2 * self._count])
         together = sum(own for own, _ in sums) + max(files for _, files in sums) + tables
-        self.sums[self._phase] = Sum(together, self._group.charged(*charges) if self._group is not None else None)
+        self.sums[self._phase] = PhaseSum(together, self._group.charged(*charges) if self._group is not None else None)
         if self._count > 1:
             self.shared = _shared_files(mappings)
 
@@ -256,7 +256,7 @@ def _rollup(text: str) -> tuple[int, int]:
     return sizes["Pss_Anon"] + sizes.get("Pss_Shmem", 0), files - (sizes.get("Pss_Shmem", 0))
 
 
-def _shared_files(text: str) -> tuple[Shared, ...]:
+def _shared_files(text: str) -> tuple[SharedFile, ...]:
     """The files of which a process has the most pages in common with others, from its smaps."""
     sizes: dict[str, int] = {}
     path = ""
@@ -268,4 +268,4 @@ def _shared_files(text: str) -> tuple[Shared, ...]:
         elif word in ("Shared_Clean:", "Shared_Dirty:") and path.startswith("/"):
             sizes[path] = sizes.get(path, 0) + int(row.split()[1]) * 1024
     largest: Sequence[tuple[str, int]] = sorted(sizes.items(), key=lambda pair: -pair[1])
-    return tuple(Shared(path, size) for path, size in largest[:_MOST_FILES] if size)
+    return tuple(SharedFile(path, size) for path, size in largest[:_MOST_FILES] if size)

@@ -26,7 +26,7 @@ from ..base.thread_limits import load_numpy
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from ..records.store import Loaded
+    from ..records.store import FileRuns
 
 # section: name: (module of this folder, first line of its help), so that --help imports none of them.
 _COMMANDS = {
@@ -130,7 +130,7 @@ class Lazy(CliGroup):
         return super().resolve_command(ctx, args)
 
 
-def load_runs(*files: str) -> Loaded:
+def load_runs(*files: str) -> FileRuns:
     """The content of runs files; their warnings are said on standard error."""
     from ..records import store
 

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..base.errors import EXIT_INTERRUPTED, UsageError
-from .subject import VERBOSE, Shared, subject
+from .subject import VERBOSE, SharedOption, subject
 
 if TYPE_CHECKING:
     from ..campaign.progress import Answer, Keep, Progress
     from ..fleet.search_client import Machines
     from ..places.place import Place
 
-APPEND = click.option("--append", is_flag=True, cls=Shared, help="Add to an existing file.")
-OUTPUT = click.option("-o", "--output", metavar="RUNS.jsonl", cls=Shared, help="Keep every run here.")
+APPEND = click.option("--append", is_flag=True, cls=SharedOption, help="Add to an existing file.")
+OUTPUT = click.option("-o", "--output", metavar="RUNS.jsonl", cls=SharedOption, help="Keep every run here.")
 _SHOWN = (
-    click.option("--unit", metavar="UNIT", cls=Shared, help="KiB, MiB, GiB, kB or MB for all sizes.  [default: the unit that suits]"),
+    click.option("--unit", metavar="UNIT", cls=SharedOption, help="KiB, MiB, GiB, kB or MB for all sizes.  [default: the unit that suits]"),
     VERBOSE,
-    click.option("--json", "as_json", is_flag=True, cls=Shared, help="Print the same as JSON."),
+    click.option("--json", "as_json", is_flag=True, cls=SharedOption, help="Print the same as JSON."),
 )
 
 

@@ -114,7 +114,7 @@ def command(
         followed = None
         if log is not None:
             path = os.path.abspath(log) if place.beside else log
-            followed = attach.Log(path, dict(map(commands.parse_regex, phase_regexes)))
+            followed = attach.WorkLog(path, dict(map(commands.parse_regex, phase_regexes)))
         process = attach.running(pid, place)
         say_compiling(place, recorder)
         job = attach.job(process, parse_duration_ns(duration), parse_duration_ns(interval), name)

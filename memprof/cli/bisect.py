@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..base.errors import UsageError
-from .subject import Question, Words, machines_option, subject
+from .subject import QuestionCommand, Words, machines_option, subject
 
 if TYPE_CHECKING:
     from ..bisect.version_range import Versions
@@ -29,7 +29,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EPILOG, cls=Question)
+@click.command(epilog=_EPILOG, cls=QuestionCommand)
 @click.option("--suite", metavar="SUITE.toml", help="Search commits: each is built and measured as this suite says.")
 @click.option("--good", metavar="REF", help="With --suite: the older commit.")
 @click.option("--bad", metavar="REF", help="With --suite: the newer commit.  [default: HEAD]")
@@ -108,7 +108,7 @@ def command(
     from ..records import metrics
     from ..verdicts.verdicts import parse_limits
     from . import report, talk
-    from .fleet import Fleet, searching
+    from .fleet import FleetOptions, searching
     from .progress import chosen
 
     if (suite is None) == (package is None):
@@ -125,12 +125,14 @@ def command(
         raise UsageError(f"--at-phase does not go with --metric {name}: it is of all phases together")
     if output is not None:
         check_new(Path(output), instead="-o names another")
-    fleet = Fleet.given(on, None, machines)
+    fleet = FleetOptions.given(on, None, machines)
     if on is not None and fleet is None:
         raise UsageError(f"--on {on}: bisect makes its versions here, or on the workers of a fleet (--on dask:ADDRESS)")
     versions = _commits(suite, subject, **words) if suite is not None else _releases(str(package), subject, **words)
     with searching(fleet) as several, closing(chosen()) as progress:
-        request = bisect_request.Request(versions, name, at_phase, wanted_model, variant, limits, every, not no_explain, vary, per, several)
+        request = bisect_request.BisectRequest(
+            versions, name, at_phase, wanted_model, variant, limits, every, not no_explain, vary, per, several
+        )
         answer = bisect.bisect_versions(request, progress, Path(output) if output else None, talk)
     click.echo(report("tables.bisect").render(answer, "json" if as_json else "markdown"))
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ..campaign.progress import Silent
     from ..doctor.checks import Check
     from ..doctor.known_allocations import Transient
-    from ..doctor.report import Report
-    from .progress import Bar
+    from ..doctor.report import DoctorReport
+    from .progress import ProgressBar
 
 
 @click.command(cls=CliCommand, epilog="Example: memprof doctor --python ~/runtimes/bin/python")
@@ -45,12 +45,12 @@ def command(python: str | None, on: str | None, remote_dir: str | None, as_json:
     return MeasurementError.exit_code if report.failure else 0
 
 
-def _progress() -> Bar | Silent:
+def _progress() -> ProgressBar | Silent:
     from ..campaign.progress import Silent
-    from .progress import Bar, chosen
+    from .progress import ProgressBar, chosen
 
     progress = chosen()
-    return progress if isinstance(progress, Bar) else Silent()  # nobody wants a line a run of these in a log
+    return progress if isinstance(progress, ProgressBar) else Silent()  # nobody wants a line a run of these in a log
 
 
 # -- for people
@@ -60,7 +60,7 @@ _COLUMNS = (7, 16)
 _BETWEEN = " - "
 
 
-def _print(report: Report) -> None:
+def _print(report: DoctorReport) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -106,7 +106,7 @@ _SOURCES = {
 }
 
 
-def _transients(report: Report, console: Console) -> None:
+def _transients(report: DoctorReport, console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .subject import VERBOSE, Question, Words, place_options, reaching, subject
+from .subject import VERBOSE, QuestionCommand, Words, place_options, reaching, subject
 
 if TYPE_CHECKING:
     from ..explain.records import Explanation
@@ -29,7 +29,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EPILOG, cls=Question)
+@click.command(epilog=_EPILOG, cls=QuestionCommand)
 @click.option("--verify", "verified", is_flag=True, help="Measure each proposal that is a knob, interleaved with the settings as they are.")
 @click.option(
     "--repeats", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Fresh processes per proposal, for --verify."

@@ -8,7 +8,7 @@ import click
 
 from ..base.errors import UsageError
 from .answers import APPEND, OUTPUT, Showing, answer, question
-from .subject import Question, Words, here_only
+from .subject import QuestionCommand, Words, here_only
 
 if TYPE_CHECKING:
     from ..places.limits import By
@@ -22,7 +22,7 @@ Examples:
 _PARTS = {"whole": "whole run", "load": "MODEL_LOAD", "prepare": "PREPARE", "execute": "EXECUTE"}
 
 
-@click.command(epilog=_EPILOG, cls=Question)
+@click.command(epilog=_EPILOG, cls=QuestionCommand)
 @question(
     click.option("--max-latency", metavar="+5%|2x", help="A limit counts as working only if an iteration takes at most so much longer."),
     click.option("--part", "parts", multiple=True, type=click.Choice(list(_PARTS)), help="Only this part (repeatable).  [default: all]"),

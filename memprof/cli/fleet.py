@@ -27,7 +27,7 @@ _SHOWN = 2000  # runs whose tables are printed; the file has those of a larger c
 
 
 @dataclass(frozen=True)
-class Fleet:
+class FleetOptions:
     """The options for a fleet, as they were written."""
 
     address: str
@@ -36,7 +36,7 @@ class Fleet:
     spread: bool = False
 
     @classmethod
-    def given(cls, on: str | None, remote_dir: str | None, *options: Any) -> Fleet | None:
+    def given(cls, on: str | None, remote_dir: str | None, *options: Any) -> FleetOptions | None:
         """The fleet of --on with its options, None if that names none. Raises UsageError for options that go with the other kind of place."""
         from ..places.names import meant
 
@@ -58,7 +58,7 @@ class Fleet:
 
 
 @contextmanager
-def searching(fleet: Fleet | None) -> Iterator[Machines | None]:
+def searching(fleet: FleetOptions | None) -> Iterator[Machines | None]:
     """The machines of a fleet for a search, None for none."""
     if fleet is None:
         yield None
@@ -85,7 +85,7 @@ def load_distributed() -> None:
 
 
 def measure_on_fleet(
-    suite: Suite, fleet: Fleet, output: str | None, append: bool, above_baseline: bool, as_json: bool, verbose: bool, brief: bool
+    suite: Suite, fleet: FleetOptions, output: str | None, append: bool, above_baseline: bool, as_json: bool, verbose: bool, brief: bool
 ) -> int:
     """Measure a suite on a fleet, write its runs as they come and print their tables; the exit code."""
     from ..fleet import payload, scheduler

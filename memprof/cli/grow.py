@@ -10,7 +10,7 @@ import click
 from ..base.errors import EXIT_INTERRUPTED, EXIT_REGRESSION, UndecidedError, UsageError
 from . import report, talk, write_text
 from .answers import APPEND, OUTPUT, Showing, answer, question
-from .subject import Question, Words, command_line, place_options, reaching
+from .subject import QuestionCommand, Words, command_line, place_options, reaching
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -38,7 +38,7 @@ Exit codes: 0 steady or bounded, 1 grows, 3 undecided.
 EXIT_CODES = {"steady": 0, "bounded": 0, "grows": EXIT_REGRESSION, "undecided": UndecidedError.exit_code}
 
 
-@click.command(epilog=_EPILOG, cls=Question)
+@click.command(epilog=_EPILOG, cls=QuestionCommand)
 @question(
     click.option(
         "--shapes", "varied", metavar="'INPUT=1,3,H,W; H,W in 224,320'", help="Shapes that iterations take in turn, or (random, seed 1)."
@@ -158,7 +158,7 @@ def _request(
     soak: str | None,
 ) -> GrowRequest:
     from ..base.units import parse_duration_ns
-    from ..grow.grow import Budget, GrowRequest, parse_budget, parse_shapes
+    from ..grow.grow import GrowRequest, UnitBudget, parse_budget, parse_shapes
     from ..grow.kinds import check_stream, feeding_words, folder_of
 
     if same and fresh:
@@ -166,7 +166,7 @@ def _request(
     wish: Wish = "same" if same else "fresh" if fresh else "both"
     shapes, seed = parse_shapes(varied) if varied is not None else ((), None)
     soak_ns = parse_duration_ns(soak) if soak is not None else None
-    limits = parse_budget(budget) if budget is not None else Budget()
+    limits = parse_budget(budget) if budget is not None else UnitBudget()
     suite, folder = folder_of(suite)
     words = feeding_words(feeder) if feeder is not None else ()
     check_stream(folder, words, suite.inputs, bool(varied or cycles or suite.only.command))

@@ -75,7 +75,7 @@ def show(file: str, as_json: bool, **look: Any) -> None:
 
     profile = heap.load(file)
     module = report("heap.show")
-    chosen = module.Look(**look)
+    chosen = module.ProfileView(**look)
     click.echo(_json(module.facts(profile, chosen)) if as_json else module.render(profile, chosen, **_terminal()))
 
 
@@ -191,7 +191,7 @@ def diff(before: str, after: str, phase: str | None, invert: bool, fold: bool, l
 
     difference = judging.diff(heap.load(before), heap.load(after), phase=phase, invert=invert, fold=fold)
     module = report("heap.diff")
-    chosen = module.Look(invert=invert, **look)
+    chosen = module.DiffView(invert=invert, **look)
     click.echo(_json(module.facts(difference, chosen)) if as_json else module.render(difference, chosen, **_terminal()))
     if limit is None:
         return EXIT_OK

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..base.errors import MeasurementError
-from .subject import Question, Words, here_only, subject
+from .subject import QuestionCommand, Words, here_only, subject
 
 _EPILOG = """\b
 Examples:
@@ -18,7 +18,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EPILOG, cls=Question)
+@click.command(epilog=_EPILOG, cls=QuestionCommand)
 @click.option(
     "--tool",
     type=click.Choice(["massif", "heaptrack", "memray"]),
@@ -46,7 +46,7 @@ def command(output: Path, as_json: bool, subject: Words, phases: str | None, **w
     from .progress import chosen
 
     suite = subject.suite(HERE)
-    request = record.Request(output, suite, until=record.parse_phases(phases) if phases else None, **words)
+    request = record.HeapRequest(output, suite, until=record.parse_phases(phases) if phases else None, **words)
     progress = chosen()
     try:
         recorded = record.record(request, progress)

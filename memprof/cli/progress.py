@@ -62,7 +62,7 @@ class Plain:
         pass
 
 
-class Bar:
+class ProgressBar:
     """A bar with the current model, variant, phase and resident set."""
 
     def __init__(self) -> None:
@@ -145,6 +145,6 @@ def showing_output(keep: Keep, progress: Progress) -> Keep:
     return kept
 
 
-def chosen() -> Plain | Bar:
+def chosen() -> Plain | ProgressBar:
     """The progress that suits standard error."""
-    return Bar() if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else Plain()
+    return ProgressBar() if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else Plain()

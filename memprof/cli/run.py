@@ -106,9 +106,9 @@ def command(
     """
     from ..subjects.configuration import with_defaults
     from . import talk
-    from .fleet import Fleet, measure_on_fleet
+    from .fleet import FleetOptions, measure_on_fleet
 
-    fleet = Fleet.given(on, remote_dir, machines, each, spread)
+    fleet = FleetOptions.given(on, remote_dir, machines, each, spread)
     with reaching(on if fleet is None else None, remote_dir, words["settings"]["python"]) as place:
         suite: Suite | None = with_defaults(_suite(place=place, **words), talk, on_fleet=fleet is not None)
         if shard is not None and suite is not None:

@@ -8,7 +8,7 @@ import click
 
 from ..base.errors import UndecidedError
 from .answers import APPEND, OUTPUT, Showing, answer, question
-from .subject import Question, Words, machines_option, place_or_fleet_options, reaching
+from .subject import QuestionCommand, Words, machines_option, place_or_fleet_options, reaching
 
 if TYPE_CHECKING:
     from ..campaign.progress import Keep, Progress
@@ -29,7 +29,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EPILOG, cls=Question)
+@click.command(epilog=_EPILOG, cls=QuestionCommand)
 @question(
     click.option(
         "--vary",
@@ -66,9 +66,9 @@ def command(
     """
     from ..scale import scale
     from ..subjects.dimensions import parse
-    from .fleet import Fleet, searching
+    from .fleet import FleetOptions, searching
 
-    fleet = Fleet.given(on, remote_dir, machines)
+    fleet = FleetOptions.given(on, remote_dir, machines)
     with reaching(on if fleet is None else None, remote_dir, subject.python) as place, searching(fleet) as several:
         varied = {name for text in words["ranges"] for name in parse(text).names}
         request = _request(subject.suite(place, fleet is not None, varied), fleet=several, **words)

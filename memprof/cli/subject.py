@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _WORDS, _PROGRAM, _HELP_ALL = "memprof.words", "memprof.program", "memprof.help_all"
 
 
-class Shared(click.Option):
+class SharedOption(click.Option):
     """An option that has the same meaning in every command that has it: its help is short, and whole with --help-all."""
 
 
@@ -55,7 +55,7 @@ class Measuring(CliCommand):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
-        shared = [option for option in options if isinstance(option, Shared)]
+        shared = [option for option in options if isinstance(option, SharedOption)]
         own = [option for option in options if option not in shared]
         with formatter.section("Options"):
             formatter.write_dl([record for option in own if (record := option.get_help_record(ctx)) is not None])
@@ -72,7 +72,7 @@ class Measuring(CliCommand):
                 formatter.write("".join(f"{line}\n" for line in lines).replace("\N{NO-BREAK SPACE}", " "))
 
 
-class Question(Measuring):
+class QuestionCommand(Measuring):
     """A command that asks about what is measured: its words end at `--`, and behind that are those of a program."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -188,7 +188,7 @@ def setting_option(setting: Setting) -> Callable[[Any], Any]:
     if setting.kind is bool:
         kind = {"is_flag": True, "default": None}
         names += f"/--{setting.off}"
-    return click.option(names, metavar=setting.metavar, multiple=setting.many, help=setting.help, cls=Shared, **kind)
+    return click.option(names, metavar=setting.metavar, multiple=setting.many, help=setting.help, cls=SharedOption, **kind)
 
 
 recorder_option = setting_option(next(setting for setting in SETTINGS if setting.name == "recorder"))
@@ -210,10 +210,10 @@ def _place_options(function: Any, places: str) -> Any:
     function = click.option(
         "--remote-dir",
         metavar="FOLDER",
-        cls=Shared,
+        cls=SharedOption,
         help="Memprof's folder there.  [default: ~/.cache/memprof or /tmp/memprof-UID; by adb /data/local/tmp/memprof]",
     )(function)
-    return click.option("--on", metavar="PLACE", cls=Shared, help=f"Measure on another machine: {places}.")(function)
+    return click.option("--on", metavar="PLACE", cls=SharedOption, help=f"Measure on another machine: {places}.")(function)
 
 
 def refused_option(*names: str, sentence: Callable[[str], str], is_flag: bool = False) -> Callable[[Any], Any]:
@@ -242,7 +242,7 @@ def here_only(command: str, reason: str) -> Callable[[Any], Any]:
 
 
 machines_option = click.option(
-    "--machines", metavar="LABEL=VALUE,...", cls=Shared, help="With --on dask: only machines of the fleet that have these labels."
+    "--machines", metavar="LABEL=VALUE,...", cls=SharedOption, help="With --on dask: only machines of the fleet that have these labels."
 )
 
 
@@ -270,7 +270,7 @@ def say_compiling(place: Place, recorder: str | None = None) -> None:
 recording_option = click.option(
     "--keep-recording",
     is_flag=True,
-    cls=Shared,
+    cls=SharedOption,
     help="Keep the recording of each run in a folder beside the runs file; `memprof import` reads them.",
 )
 
@@ -282,7 +282,9 @@ def recordings_of(output: str | None, keep_recording: bool) -> Path | None:
     return (Path(output) if output else unused_path()).with_suffix(".recordings")
 
 
-VERBOSE = click.option("--verbose", is_flag=True, cls=Shared, help="Show all output of a failed run, not only the line that says why.")
+VERBOSE = click.option(
+    "--verbose", is_flag=True, cls=SharedOption, help="Show all output of a failed run, not only the line that says why."
+)
 
 
 def measure_suite(

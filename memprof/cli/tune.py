@@ -11,7 +11,7 @@ import click
 from ..base.errors import UsageError
 from ..base.units import parse_bytes, parse_duration_ns, parse_ratio
 from .answers import Showing, answer, question
-from .subject import Question, Words, machines_option, place_or_fleet_options, reaching
+from .subject import QuestionCommand, Words, machines_option, place_or_fleet_options, reaching
 
 if TYPE_CHECKING:
     from ..campaign.progress import Keep, Progress
@@ -30,7 +30,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EPILOG, cls=Question)
+@click.command(epilog=_EPILOG, cls=QuestionCommand)
 @question(
     click.option(
         "--max-latency", metavar="+5%|1.5x", help="Only settings whose iterations take at most so much longer than with the default."
@@ -76,9 +76,9 @@ def command(
     """
     from ..records import store
     from ..tune import tuner
-    from .fleet import Fleet, searching
+    from .fleet import FleetOptions, searching
 
-    fleet = Fleet.given(on, remote_dir, machines)
+    fleet = FleetOptions.given(on, remote_dir, machines)
     with reaching(on if fleet is None else None, remote_dir, subject.python) as place, searching(fleet) as several:
         request = _request(subject.suite(place, fleet is not None), fleet=several, **words)
         earlier = store.load([showing.output]).runs if showing.output and showing.append and Path(showing.output).exists() else ()

@@ -170,7 +170,7 @@ def compared(known: Sequence[KnownAllocations], size: int) -> tuple[Transient, .
     return tuple(_worst_of(*kind, size, errors[kind]) for kind in sorted(errors))
 
 
-def _errors(mark: Mark, columns: store.Columns, size: int) -> _Errors:
+def _errors(mark: Mark, columns: store.TimelineColumns, size: int) -> _Errors:
     truth = (mark.rss_begin_bytes or 0) + size
     inside = slice(bisect_left(columns.t_ns, mark.begin_ns), bisect_right(columns.t_ns, mark.end_ns))
     polled = max(columns.rss[inside], default=mark.rss_begin_bytes or 0)
@@ -183,7 +183,7 @@ def _errors(mark: Mark, columns: store.Columns, size: int) -> _Errors:
     )
 
 
-def polled_peaks(columns: store.Columns, begin_ns: int, end_ns: int, period_ns: int) -> list[int]:
+def polled_peaks(columns: store.TimelineColumns, begin_ns: int, end_ns: int, period_ns: int) -> list[int]:
     """The peaks that pollers of this period would report for a phase, for starts spread evenly over one period, by a finer timeline.
 
     A poller without a poll in the phase reports the level at its start.

@@ -42,7 +42,7 @@ from .tools import LOOKED_FOR, distribution, tool, tool_answers
 
 
 @dataclass(frozen=True)
-class Report:
+class DoctorReport:
     """All checks and figures of this machine. failure: why nothing could be measured, or None."""
 
     python: str
@@ -56,7 +56,7 @@ class Report:
     failure: str | None = None
 
 
-def examine(python: str | None, progress: Progress, place: Place = HERE) -> Report:
+def examine(python: str | None, progress: Progress, place: Place = HERE) -> DoctorReport:
     """Look at everything, then measure; about 6 seconds, whatever the machine. At a place that is another machine there is less to look at.
 
     python: the interpreter of the measured processes, as for `run`. If the measuring fails, the report says why. Raises InputError if there is
@@ -86,7 +86,7 @@ def examine(python: str | None, progress: Progress, place: Place = HERE) -> Repo
     runs = [measured.run for measured in known]
     polling = typical_polling(runs)
     exact = bool(runs) and all(mark.rss_peak_exact for run in runs for mark in measured_marks(run))
-    return Report(
+    return DoctorReport(
         python=interpreter,
         machine=machine,
         checks=(*measured_checks(runs, polling, exact), *checks),
@@ -99,7 +99,7 @@ def examine(python: str | None, progress: Progress, place: Place = HERE) -> Repo
     )
 
 
-def _by_a_program(machine: Machine, checks: Sequence[Check], size: int, progress: Progress, place: Place) -> Report:
+def _by_a_program(machine: Machine, checks: Sequence[Check], size: int, progress: Progress, place: Place) -> DoctorReport:
     """The report on a place without Python, where only programs can be measured. Raises InputError."""
     run = failure = None
     try:
@@ -116,7 +116,7 @@ def _by_a_program(machine: Machine, checks: Sequence[Check], size: int, progress
         "polling": lambda: _polled(polling),
         "smaps_rollup": lambda: _rollup(_succeeds(place, "cat /proc/self/smaps_rollup")),
     }
-    return Report(
+    return DoctorReport(
         python="",
         machine=machine,
         checks=(*(Check(FIGURES, name, *guarded(look)) for name, look in looks.items()), *checks),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .hashing import Places, Words
 from .memory_map import PAGE, Mapping, Pages
 from .scan import Hits
-from .snippets import LEAST_SNIPPETS, Group, Index, snippet_count
+from .snippets import LEAST_SNIPPETS, Index, SnippetGroup, snippet_count
 
 _BLOCKS = (8, 16, 4, 32, 64)
 # Neighbours that an unknown order keeps: between the 7/8 of blocks of 8 and the 15/16 of blocks of 16.
@@ -63,7 +63,9 @@ def resolve(index: Index, hits: Hits, pages: Pages, mappings: Sequence[Mapping])
 class _Resolver:
     """The hits of one group, and the copies they stand for. Hits that a copy explains are taken out."""
 
-    def __init__(self, group: Group, places: Places, addresses: Places, pages: Pages, starts: Words, mappings: Sequence[Mapping]) -> None:
+    def __init__(
+        self, group: SnippetGroup, places: Places, addresses: Places, pages: Pages, starts: Words, mappings: Sequence[Mapping]
+    ) -> None:
         self._group, self._places, self._addresses = group, places, addresses
         self._pages, self._starts, self._mappings = pages, starts, mappings
         self._findable = np.ones(len(group.places), bool)  # which snippets can be found in the layouts that are tried
@@ -172,7 +174,7 @@ def _clusters(addresses: Places, count: int) -> list[Places]:
     return [part for part in np.split(addresses, cuts) if len(part)]
 
 
-def _layouts(group: Group) -> Iterator[tuple[str, Places, NDArray[np.bool_] | None]]:
+def _layouts(group: SnippetGroup) -> Iterator[tuple[str, Places, NDArray[np.bool_] | None]]:
     """Known orders in which neighbours along the group's dimension stay neighbours: (name, each snippet's offset in elements, which are whole).
 
     Transposed: the dimension last, the others in any order. In blocks of B: the dimension cut into pieces of B, each of which goes through all

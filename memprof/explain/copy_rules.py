@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ..base.units import format_bytes
 from ..records.types import MODEL_LOAD
-from .records import MODEL_FILE, Finding, Held, Phase, Proposal
+from .records import MODEL_FILE, Advice, Finding, Held, PhaseLook
 from .rule_inputs import Facts, at, when
 from .waterfall import ANONYMOUS, IN_FILE, IN_LIBRARY, SHARED
 
@@ -46,7 +46,7 @@ def load_twice(facts: Facts) -> Iterator[Finding]:
         *facts.propose("map the weights instead of reading them into memory", mmap="on"),
         *facts.propose("let the runtime map the file itself rather than take it as a buffer", source="file"),
         *facts.propose("weights as external data, which is mapped", weights="separate"),
-    ) or (Proposal("read the file piece by piece, or free each piece once it is parsed"),)
+    ) or (Advice("read the file piece by piece, or free each piece once it is parsed"),)
     yield Finding(
         "load_twice",
         "the file's bytes and the parsed weights are both alive in MODEL_LOAD",
@@ -76,7 +76,7 @@ def shared_repacked(facts: Facts) -> Iterator[Finding]:
             "convert the model to the runtime's own format, whose weights are mapped: the copy as stored is the file's", format="ir"
         ),
         *facts.propose("weights as external data, which is mapped: the copy as stored is the file's", weights="separate"),
-        Proposal("change the model: if several operators share a weight, transpose their small operands, not the weight"),
+        Advice("change the model: if several operators share a weight, transpose their small operands, not the weight"),
     )
     evidence = [_words_of(look), *when(facts, lambda look: _size(look, repacked=True, where=(ANONYMOUS, SHARED)), "repacked copies")]
     yield Finding(
@@ -115,7 +115,7 @@ def mapped_and_read(facts: Facts) -> Iterator[Finding]:
     proposals = (
         *facts.propose("map the weights instead of reading them into memory", mmap="on"),
         *facts.propose("weights as external data, which is mapped", weights="separate"),
-    ) or (Proposal("unmap the file once its weights are read, or use them where they are mapped"),)
+    ) or (Advice("unmap the file once its weights are read, or use them where they are mapped"),)
     yield Finding(
         "mapped_and_read",
         "the model's file is mapped, and its weights are read into memory too",
@@ -136,7 +136,7 @@ def loop_copies(facts: Facts) -> Iterator[Finding]:
         _words_of(look),
         f"{format_bytes(_made_running(facts))} beyond one copy were not there before the model first ran",
     )
-    advice = (Proposal("change the model: a loop's body takes weights from outside the loop, and not as a part of its state"),)
+    advice = (Advice("change the model: a loop's body takes weights from outside the loop, and not as a part of its state"),)
     yield Finding(
         "loop_copies",
         "copies of weights made while the model runs, for example by a loop's state",
@@ -161,12 +161,12 @@ def _has_xnnpack(facts: Facts) -> bool:
     return facts.knobs.get("xnnpack") == "on"
 
 
-def _size(look: Phase, *, where: Sequence[str], repacked: bool | None = None) -> int:
+def _size(look: PhaseLook, *, where: Sequence[str], repacked: bool | None = None) -> int:
     copies = [copy for copy in look.held if copy.where in where and not copy.freed]
     return sum(copy.bytes for copy in copies if repacked is None or repacked == (copy.layout != "as stored" or bool(copy.converted)))
 
 
-def _words_of(look: Phase) -> str:
+def _words_of(look: PhaseLook) -> str:
     """The copies of a look in a sentence, the largest first."""
     parts = [_words(copy) for copy in look.held if not copy.freed][:6]
     return f"{at(look)} the weights lie {', '.join(parts)}" if parts else f"{at(look)} no copy of the weights was found"
@@ -178,5 +178,5 @@ def _words(copy: Held) -> str:
     return f"{kind} in {where} ({format_bytes(copy.bytes)})"
 
 
-def _if_none(facts: Facts, knob: str, text: str) -> tuple[Proposal, ...]:
-    return () if facts.runtime.knob(knob) is not None else (Proposal(text),)
+def _if_none(facts: Facts, knob: str, text: str) -> tuple[Advice, ...]:
+    return () if facts.runtime.knob(knob) is not None else (Advice(text),)

@@ -3,8 +3,9 @@
 The plain run's peaks say at which RSS the held run is stopped inside a phase as well, so that a transient is seen while it is there. Of the
 held run only the looks are kept: once a process was looked at, its resident set is not the same as without.
 
-A program that marks its phases stands still at their ends as memprof's runner does. One whose output tells its phases is stopped soon after their
-ends, and one without phases near its peak. The process that is looked at is the one that was started, or that marks.
+A program that marks its phases stands still at their ends as memprof's runner does. gdb holds one whose phases are functions at the first end of
+each. One whose output tells its phases is stopped soon after their ends, and one without phases near its peak. The process that is looked at is the
+one that was started, or that marks.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..base.errors import InputError, MeasurementError, UsageError
+from ..base.errors import InputError, MeasurementError
 from ..base.units import counted, format_bytes
 from ..campaign import campaign
 from ..campaign.progress import Keep, Progress, Quiet
@@ -27,12 +28,12 @@ from ..records.types import COMMAND, EXECUTE, RUN, STARTUP, Job, Run
 from ..subjects.order import Order
 from . import activations, findings, indexed_rows, remote, small_weights, snippets, waterfall
 from .indexed_rows import TableUse
-from .records import SCHEMA, Explanation, Measured, Phase, TensorCopies
+from .records import SCHEMA, Explanation, PhaseFigures, PhaseLook, TensorCopies
 from .remote import Looker
 from .rule_inputs import Facts
-from .snapshot import Look
+from .snapshot import ProcessSnapshot
 from .snippets import Index
-from .waterfall import Account
+from .waterfall import PhaseAccount
 from .whole_weights import Small
 
 _TRIP_SHARE = 0.97
@@ -49,13 +50,8 @@ _ALIKE_SHARE, _ALIKE_BYTES = 0.01, 1 << 20
 def explain(order: Order, progress: Progress, keep: Keep) -> Explanation:
     """Measure one order plain, then held, and explain its memory. keep: takes the plain Run, as a line of a runs file.
 
-    Raises MeasurementError where a run fails, UsageError for a program that gdb follows, and what campaign.measure raises.
+    Raises MeasurementError where a run fails, and what campaign.measure raises.
     """
-    if order.job.phases:
-        raise UsageError(
-            "--phase: a program that gdb follows cannot be held for a look; mark its phases (memprof marks), name lines of its output "
-            "(--phase-regex), or give no phases"
-        )
     remarks: list[str] = []
     if order.job.assumed:
         progress.say(f"{order.job.model.name}: {inputs.remark(order.job.assumed, Path(order.job.model.path))}")
@@ -120,10 +116,10 @@ def must_be_ok(run: Run) -> None:
         raise MeasurementError(f"{run.job.model.name}, {run.job.variant}: {run.outcome.sentence}")
 
 
-def measured(run: Run) -> tuple[Measured, ...]:
+def measured(run: Run) -> tuple[PhaseFigures, ...]:
     """The phases of a plain run."""
     return tuple(
-        Measured(
+        PhaseFigures(
             mark.phase,
             mark.height_bytes,
             mark.rss_end_bytes,
@@ -147,11 +143,12 @@ def _iterations(plain: Run) -> list[int]:
     return ends
 
 
-def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks: list[str]) -> tuple[Run, list[Look]]:
+def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks: list[str]) -> tuple[Run, list[ProcessSnapshot]]:
     """A held run and its looks. Raises memory_map.Unreadable where the process's memory may not be read, MeasurementError for a program that was not
     held."""
     if plain.mark(RUN) is None:
-        run, looks = _held_at(order, {} if order.job.phase_regexes else _trips(plain), plain, looker, progress, remarks)
+        ends_alone = order.job.phase_regexes or order.job.phases  # a process that gdb follows cannot be stopped by others
+        run, looks = _held_at(order, {} if ends_alone else _trips(plain), plain, looker, progress, remarks)
         if looks or order.command is None:
             return run, looks
     for share in _RUN_SHARES if plain.mark(RUN) is not None else ():
@@ -168,10 +165,10 @@ def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks:
 
 def _held_at(
     order: Order, sizes: Mapping[str, int], plain: Run, looker: Looker, progress: Progress, remarks: list[str]
-) -> tuple[Run, list[Look]]:
+) -> tuple[Run, list[ProcessSnapshot]]:
     job = replace(order.job, hold=True, interval_ns=min(order.job.interval_ns, _TRIP_INTERVAL_NS))
     held = replace(order, job=job, hold_at=sizes)
-    looks: list[Look] = []
+    looks: list[ProcessSnapshot] = []
 
     def look(job: Job, phase: str, pid: int) -> None:
         progress.say(f"{job.model.name}: looking at {phase}")
@@ -194,7 +191,7 @@ def _held_at(
     return run, sorted(looks, key=lambda look: (order_of.get(look.phase.partition("/")[0], 99), "/" not in look.phase))
 
 
-def _of_program(plain: Run, looks: Sequence[Look]) -> Iterator[str]:
+def _of_program(plain: Run, looks: Sequence[ProcessSnapshot]) -> Iterator[str]:
     """Which of a program's processes was looked at, and the files that are mapped in it at the last look."""
     if len(plain.processes) > 1:
         yield (
@@ -219,7 +216,7 @@ def _trips(plain: Run) -> dict[str, int]:
     return trips
 
 
-def _unread(read: Sequence[TableUse], index: Index | None, accounts: Sequence[Account]) -> int:
+def _unread(read: Sequence[TableUse], index: Index | None, accounts: Sequence[PhaseAccount]) -> int:
     """The bytes of the tables that were read in so small parts that no copy of them is found."""
     names = {use.stored.name for use in read}
     weights = index.weights if index is not None else ()
@@ -231,7 +228,7 @@ def _unread(read: Sequence[TableUse], index: Index | None, accounts: Sequence[Ac
 
 
 def _explanation(
-    order: Order, plain: Run, held: Run, index: Index | None, accounts: Sequence[Account], remarks: list[str], unread_bytes: int
+    order: Order, plain: Run, held: Run, index: Index | None, accounts: Sequence[PhaseAccount], remarks: list[str], unread_bytes: int
 ) -> Explanation:
     job, is_program = plain.job, order.command is not None
     phases = tuple(account.phase for account in accounts)
@@ -303,7 +300,7 @@ def _not_looked_at(plain: Run, held: Run) -> tuple[str, ...]:
     return (f"the process that was looked at peaked at {format_bytes(looked)}{'; ' if looked < told else ', '}{meaning}",)
 
 
-def _doubts(plain: Run, phases: Iterable[Phase]) -> list[str]:
+def _doubts(plain: Run, phases: Iterable[PhaseLook]) -> list[str]:
     """Phases in which the held run was not as large as the plain run."""
     remarks = []
     for phase in phases:
@@ -314,7 +311,7 @@ def _doubts(plain: Run, phases: Iterable[Phase]) -> list[str]:
     return remarks
 
 
-def _tensors(index: Index, accounts: Sequence[Account]) -> tuple[TensorCopies, ...]:
+def _tensors(index: Index, accounts: Sequence[PhaseAccount]) -> tuple[TensorCopies, ...]:
     """Tensors with their copies in each phase, the largest first. A model with very many tensors keeps only the largest."""
     counted = []
     for number, weight in enumerate(index.weights):

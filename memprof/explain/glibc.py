@@ -79,7 +79,7 @@ def ranges(pairs: Sequence[tuple[int, int]]) -> Ranges:
 
 
 @dataclass(frozen=True)
-class Heap:
+class GlibcHeap:
     """The walk's result. arenas: how many beside the main one have memory, and the bytes free in them. complete: every chain came to its end."""
 
     used: Ranges
@@ -94,7 +94,7 @@ class _Absent(Exception):
     """A header lies in a page that is not present: reading it would bring the page in."""
 
 
-class _Reader:
+class _WordReader:
     """Words of a process's present pages, read in windows."""
 
     def __init__(self, pid: int, pages: Pages) -> None:
@@ -128,7 +128,7 @@ class _Reader:
 
 
 class _Walk:
-    def __init__(self, reader: _Reader) -> None:
+    def __init__(self, reader: _WordReader) -> None:
         self._reader = reader
         self.used: list[tuple[int, int]] = []
         self.free: list[tuple[int, int]] = []
@@ -163,9 +163,9 @@ class _Walk:
         return True
 
 
-def walk(pid: int, mappings: Sequence[Mapping], pages: Pages) -> Heap:
+def walk(pid: int, mappings: Sequence[Mapping], pages: Pages) -> GlibcHeap:
     """Walk the chunks of a stopped process. Raises memory_map.Gone or memory_map.Unreadable."""
-    reader = _Reader(pid, pages)
+    reader = _WordReader(pid, pages)
     try:
         main, other_arenas, complete = _Walk(reader), _Walk(reader), True
         main_heap = [mapping for mapping in mappings if mapping.path == "[heap]"]
@@ -178,7 +178,7 @@ def walk(pid: int, mappings: Sequence[Mapping], pages: Pages) -> Heap:
         mapped = [pair for mapping in anonymous for pair in _mapped(reader, mapping, inside)]
     finally:
         reader.close()
-    return Heap(
+    return GlibcHeap(
         ranges(main.used + other_arenas.used),
         ranges(main.free + other_arenas.free),
         ranges(mapped),
@@ -194,7 +194,7 @@ def mapped_from(pid: int, mappings: Sequence[Mapping], pages: Pages) -> int | No
     It stands in the C library's data, in struct malloc_par behind trim_threshold, which is twice as much once it has risen, and top_pad, 128 KiB
     if nobody set it. Raises memory_map.Gone or memory_map.Unreadable.
     """
-    reader = _Reader(pid, pages)
+    reader = _WordReader(pid, pages)
     found = set()
     try:
         for mapping in mappings:
@@ -213,7 +213,7 @@ def mapped_from(pid: int, mappings: Sequence[Mapping], pages: Pages) -> int | No
     return found.pop() if len(found) == 1 else None
 
 
-def _heaps(reader: _Reader, mapping: Mapping) -> list[tuple[int, int]]:
+def _heaps(reader: _WordReader, mapping: Mapping) -> list[tuple[int, int]]:
     """Heaps of other arenas: struct heap_info { ar_ptr; prev; size; mprotect_size; ... } at a multiple of 64 MiB."""
     heaps = []
     for start in range(-(-mapping.start // _HEAP_BYTES) * _HEAP_BYTES, mapping.end, _HEAP_BYTES):
@@ -232,13 +232,13 @@ def _heaps(reader: _Reader, mapping: Mapping) -> list[tuple[int, int]]:
     return heaps
 
 
-def _walk_heap(walk: _Walk, reader: _Reader, start: int, end: int) -> bool:
+def _walk_heap(walk: _Walk, reader: _WordReader, start: int, end: int) -> bool:
     arena = reader.word(start)
     places = (arena + step for step in _ARENA_STARTS) if start < arena < end else (start + step for step in _HEAP_STARTS)
     return any(walk.chain(place, end) for place in places)
 
 
-def _mapped(reader: _Reader, mapping: Mapping, inside: Ranges) -> list[tuple[int, int]]:
+def _mapped(reader: _WordReader, mapping: Mapping, inside: Ranges) -> list[tuple[int, int]]:
     """Blocks with separate mappings. The kernel merges neighbouring mappings, so every page may be the first of a block."""
     blocks = []
     at = mapping.start

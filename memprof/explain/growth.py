@@ -28,10 +28,10 @@ from ..records.types import EXECUTE, WARMUP, Job
 from ..subjects.order import Order
 from . import remote, waterfall
 from .engine import must_be_ok, weights
-from .glibc import Heap, Ranges
+from .glibc import GlibcHeap, Ranges
 from .memory_map import PAGE, Addresses, Mapping
 from .records import AGAIN, FILES, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, STACKS
-from .snapshot import Look
+from .snapshot import ProcessSnapshot
 from .snippets import Index
 from .whole_weights import Small
 
@@ -53,7 +53,7 @@ _NEARLY_ALL = 0.9  # of what is free in a heap
 
 
 @dataclass(frozen=True)
-class Part:
+class GrowthPart:
     """A part of the resident set at the first and at the last look, in bytes."""
 
     name: str
@@ -90,7 +90,7 @@ class Pinned:
 
 
 @dataclass(frozen=True)
-class Line:
+class GrowthLine:
     """A line of Python code whose objects grew: file, number, by how many bytes and by how many blocks."""
 
     file: str
@@ -113,7 +113,7 @@ class GrowthParts:
     first: str
     last: str
     rss_bytes: tuple[int, int]
-    parts: tuple[Part, ...]
+    parts: tuple[GrowthPart, ...]
     blocks_bytes: tuple[int, int]
     arenas: tuple[int, int]
     threads: tuple[int, int]
@@ -180,7 +180,11 @@ def _pinning(pinned: Pinned) -> Iterator[str]:
 
 
 def between(
-    first: Look, last: Look, index: Index | None = None, files: Collection[tuple[int, int]] = (), tiny: Small | None = None
+    first: ProcessSnapshot,
+    last: ProcessSnapshot,
+    index: Index | None = None,
+    files: Collection[tuple[int, int]] = (),
+    tiny: Small | None = None,
 ) -> GrowthParts:
     """What grew between two looks at the same process.
 
@@ -188,7 +192,7 @@ def between(
     """
     # No page counts as the baseline's: a page that was free at first and is in use now did not become a library's.
     phases = [waterfall.account(look, waterfall.unlooked(first), index, files, tiny).phase for look in (first, last)]
-    parts = [Part(NAMES[name], phases[0].size(name), phases[1].size(name)) for name in NAMES]
+    parts = [GrowthPart(NAMES[name], phases[0].size(name), phases[1].size(name)) for name in NAMES]
     return GrowthParts(
         first=first.phase,
         last=last.phase,
@@ -204,11 +208,11 @@ def between(
     )
 
 
-def _blocks(heap: Heap) -> int:
+def _blocks(heap: GlibcHeap) -> int:
     return heap.used.bytes + heap.mapped.bytes
 
 
-def pinned(look: Look) -> Pinned:
+def pinned(look: ProcessSnapshot) -> Pinned:
     """What keeps the freed memory of a look."""
     begins = look.pages.address
     ends = begins + np.uint64(PAGE)
@@ -226,7 +230,7 @@ def pinned(look: Look) -> Pinned:
     )
 
 
-def _at_the_top(look: Look) -> tuple[int, int]:
+def _at_the_top(look: ProcessSnapshot) -> tuple[int, int]:
     """(free resident bytes, bytes in use) at the end of the main heap, as far down as nearly all of its free bytes reach."""
     parts = [mapping for mapping in look.mappings if mapping.path == "[heap]"]
     if not parts:
@@ -246,13 +250,13 @@ def _inside(area: Ranges, start: int, end: int) -> Ranges:
     return Ranges(area.starts[chosen], area.ends[chosen])
 
 
-def _resident(look: Look, area: Ranges) -> tuple[Addresses, Addresses, Addresses]:
+def _resident(look: ProcessSnapshot, area: Ranges) -> tuple[Addresses, Addresses, Addresses]:
     """(starts, ends, resident bytes) of each range."""
     starts, ends = look.pages.ranges()
     return area.starts, area.ends, Ranges(starts, ends).covered(area.starts, area.ends)
 
 
-def _risen(first: Look, last: Look) -> tuple[tuple[str, int], ...]:
+def _risen(first: ProcessSnapshot, last: ProcessSnapshot) -> tuple[tuple[str, int], ...]:
     sizes: dict[str, int] = defaultdict(int)
     for look, sign in ((first, -1), (last, 1)):
         walked = look.heap
@@ -263,7 +267,7 @@ def _risen(first: Look, last: Look) -> tuple[tuple[str, int], ...]:
     return tuple(risen[:_MOST_MAPPINGS])
 
 
-def _allocated(mapping: Mapping, heap: Heap) -> bool:
+def _allocated(mapping: Mapping, heap: GlibcHeap) -> bool:
     """Whether most of an anonymous mapping is glibc's: blocks with separate mappings, and heaps of other arenas."""
     if mapping.path or not mapping.rss:
         return False
@@ -288,7 +292,7 @@ def why(order: Order, progress: Progress, first: str = WARMUP, last: str = EXECU
     remarks: list[str] = []
     index, tiny = weights(order, remarks, progress)
     looker = remote.looker(order, index, tiny)
-    looks: dict[str, Look] = {}
+    looks: dict[str, ProcessSnapshot] = {}
 
     def look(held: Job, phase: str, pid: int) -> None:
         if phase in (first, last):
@@ -319,7 +323,7 @@ def why_program(order: Order, phase: str, units: tuple[int, int], called: str, p
     remarks: list[str] = []
     index, tiny = weights(order, remarks, progress) if job.model.files else (None, None)
     looker = remote.looker(order, index, tiny)
-    looks: list[Look] = []
+    looks: list[ProcessSnapshot] = []
 
     def look(held: Job, name: str, pid: int) -> None:
         done = f"{called} {int(name.rpartition('/')[2]):,}"
@@ -339,7 +343,7 @@ def why_program(order: Order, phase: str, units: tuple[int, int], called: str, p
     raise MeasurementError(f"{job.variant}: it ended before it stood still after {wanted} {called}s, so nothing is known of its growth")
 
 
-def lines(order: Order, progress: Progress, most: int = 10) -> tuple[Line, ...]:
+def lines(order: Order, progress: Progress, most: int = 10) -> tuple[GrowthLine, ...]:
     """The lines of Python code whose objects grew most between the ends of WARMUP and EXECUTE, by tracemalloc.
 
     Raises UsageError for a program and for a runtime without an interpreter, and as `why` does.
@@ -356,5 +360,5 @@ def lines(order: Order, progress: Progress, most: int = 10) -> tuple[Line, ...]:
         return _read(path)[:most]
 
 
-def _read(path: Path) -> tuple[Line, ...]:
-    return tuple(Line(*row) for row in json.loads(path.read_text(encoding="utf-8")))
+def _read(path: Path) -> tuple[GrowthLine, ...]:
+    return tuple(GrowthLine(*row) for row in json.loads(path.read_text(encoding="utf-8")))

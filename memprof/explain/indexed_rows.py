@@ -23,7 +23,7 @@ from ..models.indexed_tables import indexing
 from ..models.tensors import StoredTensor, tensors
 from ..records.types import COMMAND, Job
 from . import waterfall
-from .snapshot import Look
+from .snapshot import ProcessSnapshot
 
 _LEAST_BYTES = 1 << 16  # the kernel maps so much around a page that is read
 _PERIOD = 1 << 24  # after so many integers, the same ones come again
@@ -48,7 +48,7 @@ class TableUse:
         )
 
 
-def partly_read(job: Job, look: Look, model_files: Collection[tuple[int, int]]) -> tuple[TableUse, ...]:
+def partly_read(job: Job, look: ProcessSnapshot, model_files: Collection[tuple[int, int]]) -> tuple[TableUse, ...]:
     """The tables of a run's model that were read in part, by the look at its end. model_files: see waterfall.account."""
     if job.runtime == COMMAND or job.runtime.endswith(".py"):
         return ()  # nobody but them knows what they read
@@ -67,7 +67,7 @@ def _uses(
     path: Path,
     tables: Collection[IndexedTable],
     stored: dict[str, StoredTensor],
-    look: Look,
+    look: ProcessSnapshot,
     model_files: Collection[tuple[int, int]],
 ) -> Iterator[TableUse]:
     for table in tables:
@@ -78,7 +78,7 @@ def _uses(
             yield TableUse(table, tensor, indexed, resident)
 
 
-def _resident(tensor: StoredTensor, look: Look, model_files: Collection[tuple[int, int]]) -> int | None:
+def _resident(tensor: StoredTensor, look: ProcessSnapshot, model_files: Collection[tuple[int, int]]) -> int | None:
     """The bytes of a tensor that are present in mappings of its file; None where it is not mapped as a whole."""
     resident = covered = 0
     for mapping in look.mappings:

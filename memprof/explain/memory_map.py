@@ -190,12 +190,12 @@ def _pagemap(descriptor: int, mapping: Mapping) -> Iterator[tuple[int, NDArray[n
         start += len(entries) * PAGE
 
 
-class _Part(ctypes.Structure):
+class _Iovec(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))  # struct iovec
 
 
 @dataclass
-class Piece:
+class MemoryPiece:
     """The bytes of one read: `data` holds several ranges, the i-th from `offsets[i]` on, read at `addresses[i]`."""
 
     data: NDArray[np.uint8]
@@ -217,13 +217,13 @@ class Memory:
         self.pid = pid
         self.bytes = self.skipped = 0
         self._buffer = _huge_buffer()
-        self._local = _Part(self._buffer.ctypes.data, BUFFER)
+        self._local = _Iovec(self._buffer.ctypes.data, BUFFER)
         self._remote = np.zeros((_MOST_PARTS, 2), np.uint64)
         self._call = ctypes.CDLL(None, use_errno=True).process_vm_readv
         self._call.restype = ctypes.c_ssize_t
         self._call.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong)
 
-    def read(self, starts: Addresses, ends: Addresses) -> Iterator[Piece]:
+    def read(self, starts: Addresses, ends: Addresses) -> Iterator[MemoryPiece]:
         """The bytes of these ranges, in pieces of at most BUFFER bytes. Each is valid until the next is read. Raises Gone or Unreadable."""
         for batch in _batches(zip(starts.tolist(), ends.tolist(), strict=True)):
             while batch:
@@ -231,7 +231,7 @@ class Memory:
                 if piece is not None:
                     yield piece
 
-    def _read_batch(self, batch: list[tuple[int, int]]) -> tuple[Piece | None, list[tuple[int, int]]]:
+    def _read_batch(self, batch: list[tuple[int, int]]) -> tuple[MemoryPiece | None, list[tuple[int, int]]]:
         count = len(batch)
         self._remote[:count] = batch
         read_bytes = self._call(self.pid, ctypes.byref(self._local), 1, self._remote.ctypes.data, count, 0)
@@ -252,7 +252,7 @@ class Memory:
             return None, unread
         read = whole + (whole < count and read_bytes > int(offsets[whole]))
         addresses = np.array([begin for begin, _ in batch[:read]], np.uint64)
-        return Piece(self._buffer[:read_bytes], offsets[:read].astype(np.int64), addresses), unread
+        return MemoryPiece(self._buffer[:read_bytes], offsets[:read].astype(np.int64), addresses), unread
 
 
 def _huge_buffer() -> NDArray[np.uint8]:

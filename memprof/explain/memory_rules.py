@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..base.units import counted, format_bytes
 from ..records.types import EXECUTE, MODEL_LOAD, PREPARE, STARTUP
-from .records import IN_USE, KEPT, Finding, Proposal
+from .records import IN_USE, KEPT, Advice, Finding
 from .rule_inputs import LEAST_STEPS, Facts, at, when
 
 # An arena is called too large from twice the plan on, and this much more for the runtime's own structures.
@@ -105,7 +105,7 @@ def scratch(facts: Facts) -> Iterator[Finding]:
     proposals = (
         *facts.propose("use kernels that need no scratch memory; they are slower", kernels="reference"),
         *facts.propose_threads("use other kernels, which may need less scratch memory", 2),
-    ) or (Proposal("use fewer threads, if each has its own scratch memory, or another form of the operator that needs it"),)
+    ) or (Advice("use fewer threads, if each has its own scratch memory, or another form of the operator that needs it"),)
     yield Finding("scratch", "scratch memory of kernels", size, look.name, evidence, proposals)
 
 
@@ -130,7 +130,7 @@ def huge(facts: Facts) -> Iterator[Finding]:
         f"{format_bytes(look.huge_bytes)} lie in transparent huge pages, of which {format_bytes(look.huge_empty_bytes)} hold nothing but zeros",
     )
     proposals = (
-        Proposal(
+        Advice(
             "set /sys/kernel/mm/transparent_hugepage/enabled to madvise, or switch them off for the program with prctl(PR_SET_THP_DISABLE)"
         ),
     )
@@ -157,7 +157,7 @@ def outputs(facts: Facts) -> Iterator[Finding]:
             f"RSS grew with every one of the last {len(late)} iterations of EXECUTE, by {format_bytes(sum(steps) / len(steps))} each,"
             f" {format_bytes(sum(steps))} in all",
         )
-        advice = (Proposal("free an iteration's outputs before the next iteration, or give the runtime the same buffers each time"),)
+        advice = (Advice("free an iteration's outputs before the next iteration, or give the runtime the same buffers each time"),)
         yield Finding(
             "outputs_kept", "output tensors are kept alive from one iteration to the next", sum(steps), look.name, evidence, advice
         )
@@ -174,7 +174,7 @@ def moved(facts: Facts) -> Iterator[Finding]:
             f"{path} is mapped shared and writable, and {format_bytes(size)} of it are resident: file-backed in every count, though it is the"
             " program's own data",
         )
-        advice = (Proposal("judge by the sum: anonymous memory alone makes it look smaller, and RSS larger, than without the file"),)
+        advice = (Advice("judge by the sum: anonymous memory alone makes it look smaller, and RSS larger, than without the file"),)
         yield Finding(
             "swap_file", "a swap file that moves anonymous memory to file-backed", size, look.name if look else "", evidence, advice
         )
@@ -209,6 +209,6 @@ def transient(facts: Facts) -> Iterator[Finding]:
             if worst.name in (MODEL_LOAD, PREPARE)
             else ()
         ),
-        Proposal("free each intermediate result as soon as the next is made"),
+        Advice("free each intermediate result as soon as the next is made"),
     )
     yield Finding("transient", f"a transient of {worst.name} sets the PEAK", above, worst.name, tuple(evidence), proposals)

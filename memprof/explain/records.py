@@ -77,7 +77,7 @@ class TensorCopies:
 
 
 @dataclass(frozen=True)
-class Phase:
+class PhaseLook:
     """One look: at the end of a phase, or (name PHASE/peak) inside it, near its peak.
 
     rss_bytes: the sum of the slices, from smaps. beyond_one_bytes: weights held beyond one copy, None if they could not be looked for;
@@ -117,7 +117,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Measured:
+class PhaseFigures:
     """A phase of the plain run: its peak, its end, its duration (ns) and the median of its iterations."""
 
     name: str
@@ -155,7 +155,7 @@ class Verified:
 
 
 @dataclass(frozen=True)
-class Proposal:
+class Advice:
     """Advice: `settings` are knobs of this runtime, or its number of threads as "threads". Without settings it is a change to the model or the
     machine, which cannot be tried here.
     """
@@ -174,7 +174,7 @@ class Finding:
     bytes: int
     phase: str
     evidence: tuple[str, ...]
-    proposals: tuple[Proposal, ...]
+    proposals: tuple[Advice, ...]
 
 
 @dataclass(frozen=True)
@@ -193,8 +193,8 @@ class Explanation:
     knobs: Mapping[str, str]
     threads: int | None
     machine: str
-    measured: tuple[Measured, ...]
-    phases: tuple[Phase, ...]
+    measured: tuple[PhaseFigures, ...]
+    phases: tuple[PhaseLook, ...]
     weight_bytes: int | None
     counted_bytes: int | None
     counted_tensors: int
@@ -209,7 +209,7 @@ class Explanation:
     peak_bound_bytes: int = 0
 
     @property
-    def peak(self) -> Measured | None:
+    def peak(self) -> PhaseFigures | None:
         """The phase with the run's PEAK."""
         place = first_highest([phase.rss_peak_bytes for phase in self.measured], self.peak_bound_bytes)
         return None if place is None else self.measured[place]
@@ -219,7 +219,7 @@ class Explanation:
         """The run's PEAK."""
         return max((phase.rss_peak_bytes for phase in self.measured), default=0)
 
-    def phase(self, name: str) -> Phase | None:
+    def phase(self, name: str) -> PhaseLook | None:
         """The look of that name."""
         return next((look for look in self.phases if look.name == name), None)
 

@@ -24,10 +24,10 @@ from ..places.connection import why_failed
 from ..records.types import Job
 from ..subjects.order import Order
 from . import remote_look, snapshot
-from .glibc import Heap, Ranges
+from .glibc import GlibcHeap, Ranges
 from .memory_map import PAGE, Mapping, Pages, ProcessEndError, Unreadable
 from .scan import Hits, Keys
-from .snapshot import Look
+from .snapshot import ProcessSnapshot
 from .whole_weights import Small, Whole
 
 Identities = frozenset[tuple[int, int]]
@@ -53,7 +53,7 @@ _SHORT_S = 120
 class Looker(Protocol):
     """Takes looks at the process of an order."""
 
-    def take(self, pid: int, phase: str, weights: bool) -> Look:
+    def take(self, pid: int, phase: str, weights: bool) -> ProcessSnapshot:
         """A look; weights: whether to look for them. Raises memory_map.Gone, memory_map.Unreadable, and InputError where a place cannot be asked."""
 
     def model_files(self, job: Job) -> Identities:
@@ -69,7 +69,7 @@ class _Beside:
     def __init__(self, index: Keys | None, tiny: Small | None) -> None:
         self._weights = index, tiny
 
-    def take(self, pid: int, phase: str, weights: bool) -> Look:
+    def take(self, pid: int, phase: str, weights: bool) -> ProcessSnapshot:
         return snapshot.take(pid, phase, *(self._weights if weights else (None, None)))
 
     def model_files(self, job: Job) -> Identities:
@@ -100,7 +100,7 @@ class _There:
             path.write_bytes(remote_look.sought(index, tiny))
             self._sought = order.place.file(str(path))
 
-    def take(self, pid: int, phase: str, weights: bool) -> Look:
+    def take(self, pid: int, phase: str, weights: bool) -> ProcessSnapshot:
         done = self._run(_WITHIN_S, "look", self._sought if weights else "", str(pid))
         if done.returncode == remote_look.GONE:
             raise ProcessEndError(why_failed(done))
@@ -118,7 +118,7 @@ class _There:
         if done.returncode:
             raise InputError(f"{self._name}: {why_failed(done)}")
         try:
-            answer = msgspec.json.decode(done.stdout, type=_Files)
+            answer = msgspec.json.decode(done.stdout, type=_RemoteFiles)
         except (msgspec.MsgspecError, ValueError) as error:  # an interpreter may print as it starts
             raise InputError(f"{self._name}: its answer cannot be read: {error}") from None
         if answer.page != PAGE:
@@ -135,7 +135,7 @@ class _There:
             raise InputError(f"{self._name}: the program that looks at a process took more than {timeout_s} s") from None
 
 
-class _Files(msgspec.Struct):
+class _RemoteFiles(msgspec.Struct):
     page: int
     files: list[tuple[int, int]]
 
@@ -159,15 +159,15 @@ class _Facts(msgspec.Struct):
     whole: tuple[Whole, ...]
 
 
-def _look(phase: str, facts: Any, arrays: remote_look.Arrays) -> Look:
+def _look(phase: str, facts: Any, arrays: remote_look.Arrays) -> ProcessSnapshot:
     known = msgspec.convert(facts, _Facts)
     used, free, mapped, arenas_free = (Ranges(*arrays[name]) for name in ("used", "free", "mapped", "arenas_free"))
     hits = known.hits
-    return Look(
+    return ProcessSnapshot(
         phase,
         known.mappings,
         Pages(arrays["address"], arrays["mapping"], arrays["filed"]),
-        Heap(used, free, mapped, known.arenas, arenas_free, known.complete),
+        GlibcHeap(used, free, mapped, known.arenas, arenas_free, known.complete),
         known.stack_pointers,
         Hits(arrays["hit_addresses"], arrays["hit_keys"], hits.bytes, hits.skipped, hits.time_ns) if hits is not None else None,
         known.empty_huge_bytes,

@@ -26,7 +26,7 @@ from . import filtering, hashing, snapshot
 from .hashing import Words
 from .memory_map import PAGE, ProcessEndError, Unreadable
 from .scan import Keys
-from .snapshot import Look
+from .snapshot import ProcessSnapshot
 from .whole_weights import Small
 
 GONE = 3  # the exit code for a process that ended meanwhile
@@ -84,7 +84,7 @@ def _what(data: bytes) -> tuple[Keys | None, Small | None]:
     return index, tiny
 
 
-def told(look: Look) -> bytes:
+def told(look: ProcessSnapshot) -> bytes:
     """A look as bytes."""
     heap, hits = look.heap, look.hits
     facts = {

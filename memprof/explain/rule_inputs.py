@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..base.units import format_bytes
 from ..programs.runtimes import Runtime
 from ..records.types import MODEL_LOAD, PREPARE
-from .records import Measured, Phase, Proposal
+from .records import Advice, PhaseFigures, PhaseLook
 
 _LEAST = 4 << 20
 _LEAST_SHARE = 0.02
@@ -28,8 +28,8 @@ class Facts:
 
     runtime: Runtime
     knobs: Mapping[str, str]
-    measured: Sequence[Measured]
-    phases: Sequence[Phase]
+    measured: Sequence[PhaseFigures]
+    phases: Sequence[PhaseLook]
     plan_bytes: int | None
     iterations: Sequence[int]
     threads: int | None = None
@@ -42,27 +42,27 @@ class Facts:
         """The least number of bytes that is worth a finding."""
         return max(_LEAST, int(_LEAST_SHARE * max((phase.rss_peak_bytes for phase in self.measured), default=0)))
 
-    def phase(self, name: str) -> Phase | None:
+    def phase(self, name: str) -> PhaseLook | None:
         """The look of that name."""
         return next((look for look in self.phases if look.name == name), None)
 
     @property
-    def steady(self) -> Phase | None:
+    def steady(self) -> PhaseLook | None:
         """The last look: memory that stays."""
         return next((look for look in reversed(self.phases) if "/" not in look.name), None)
 
     @property
-    def prepared(self) -> Phase | None:
+    def prepared(self) -> PhaseLook | None:
         """The last look before the model first ran."""
         return next((look for look in reversed(self.phases) if look.name in (PREPARE, MODEL_LOAD)), None)
 
     @property
-    def highest_load(self) -> Phase | None:
+    def highest_load(self) -> PhaseLook | None:
         """The look at MODEL_LOAD with the most weights beyond one copy."""
         looks = [look for look in self.phases if look.name in (MODEL_LOAD, f"{MODEL_LOAD}/peak")]
         return max(looks, key=lambda look: look.beyond_one_bytes or 0, default=None)
 
-    def propose(self, text: str, **settings: str) -> tuple[Proposal, ...]:
+    def propose(self, text: str, **settings: str) -> tuple[Advice, ...]:
         """The proposal, if this runtime has these knobs and they are not set so already."""
         changed = {}
         for name, value in settings.items():
@@ -71,18 +71,18 @@ class Facts:
                 return ()
             if self.knobs.get(name) != knob.check(value):  # knobs in force are as the runtime's side reads them
                 changed[name] = value
-        return (Proposal(text, changed),) if changed else ()
+        return (Advice(text, changed),) if changed else ()
 
-    def propose_threads(self, text: str, count: int) -> tuple[Proposal, ...]:
+    def propose_threads(self, text: str, count: int) -> tuple[Advice, ...]:
         """Another number of threads, if the runtime now has a single thread."""
-        return (Proposal(text, {"threads": str(count)}),) if (self.threads or self.runtime.default_threads) == 1 else ()
+        return (Advice(text, {"threads": str(count)}),) if (self.threads or self.runtime.default_threads) == 1 else ()
 
 
-def at(look: Phase) -> str:
+def at(look: PhaseLook) -> str:
     return f"near {look.name.partition('/')[0]}'s peak" if "/" in look.name else f"at the end of {look.name}"
 
 
-def when(facts: Facts, size: Callable[[Phase], int], subject: str) -> Iterator[str]:
+def when(facts: Facts, size: Callable[[PhaseLook], int], subject: str) -> Iterator[str]:
     """The phases in which it appeared, with its growth until the end of each."""
     ends = [look for look in facts.phases if "/" not in look.name]
     steps = [(now.name, size(now) - size(before)) for before, now in itertools.pairwise(ends)]

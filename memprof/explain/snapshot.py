@@ -13,20 +13,20 @@ import numpy as np
 
 from . import glibc, memory_map, scan, whole_weights
 from .filtering import Filter
-from .glibc import Heap
+from .glibc import GlibcHeap
 from .memory_map import PAGE, Mapping, Pages
 from .scan import Hits, Keys
 from .whole_weights import Small, Whole
 
 
 @dataclass(frozen=True)
-class Look:
+class ProcessSnapshot:
     """All that was read of a process while it stood still. hits: None if weights were not looked for. whole: the small weights in it."""
 
     phase: str
     mappings: tuple[Mapping, ...]
     pages: Pages
-    heap: Heap
+    heap: GlibcHeap
     stack_pointers: tuple[int, ...]
     hits: Hits | None
     empty_huge_bytes: int
@@ -34,7 +34,7 @@ class Look:
     whole: tuple[Whole, ...] = ()
 
 
-def take(pid: int, phase: str, index: Keys | None, tiny: Small | None = None, passing: Filter | None = None) -> Look:
+def take(pid: int, phase: str, index: Keys | None, tiny: Small | None = None, passing: Filter | None = None) -> ProcessSnapshot:
     """Look at a process that stands still. index: the weights to look for, or None; tiny: those too small for that; passing: see scan.
 
     Raises memory_map.Gone or memory_map.Unreadable.
@@ -47,7 +47,7 @@ def take(pid: int, phase: str, index: Keys | None, tiny: Small | None = None, pa
     hits = scan.scan(index, pid, pages, passing=passing) if index is not None else None
     whole = whole_weights.find(tiny, pid, pages) if tiny is not None else ()
     empty = _empty_huge_pages(pid, mappings, pages)
-    return Look(phase, tuple(mappings), pages, blocks, pointers, hits, empty, time.monotonic_ns() - begin_ns, whole)
+    return ProcessSnapshot(phase, tuple(mappings), pages, blocks, pointers, hits, empty, time.monotonic_ns() - begin_ns, whole)
 
 
 def _empty_huge_pages(pid: int, mappings: Sequence[Mapping], pages: Pages) -> int:

@@ -44,7 +44,7 @@ class TensorQuery:
 
 
 @dataclass(frozen=True)
-class Group:
+class SnippetGroup:
     """Snippets of one tensor that are neighbours in one way.
 
     dim: the dimension (of `shape`, the tensor's without ones) along which they are neighbours; -1 for as stored. converted: to which type, or
@@ -69,7 +69,7 @@ class Index:
     """The snippets of all tensors, ready to be looked up."""
 
     weights: tuple[TensorQuery, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[SnippetGroup, ...]
     keys: Words
     key_group: NDArray[np.int32]
     key_place: NDArray[np.int32]
@@ -85,7 +85,7 @@ def index(tensors: Sequence[StoredTensor], least: int = LARGE) -> Index:
         large = [tensor for tensor in tensors if tensor.bytes >= least and _plain(tensor)]
         bits, mask, constant = _filter(large, files)
         weights: list[TensorQuery] = []
-        groups: list[Group] = []
+        groups: list[SnippetGroup] = []
         keys: list[Words] = []
         known: dict[bytes, int] = {}
         for tensor in tensors:
@@ -168,12 +168,12 @@ def _words(data: Bytes, alignment: int) -> NDArray[np.uint32]:
     return np.frombuffer(part[: len(part) // 4 * 4].tobytes(), "<u4")
 
 
-def _snippets(number: int, tensor: StoredTensor, data: Bytes, bits: int, mask: int, constant: int) -> Iterator[tuple[Group, Words]]:
+def _snippets(number: int, tensor: StoredTensor, data: Bytes, bits: int, mask: int, constant: int) -> Iterator[tuple[SnippetGroup, Words]]:
     """The groups of one tensor, each with its keys."""
     shape = tuple(size for size in tensor.shape if size != 1) or (1,)
     ranges = _sample_ranges(len(data))
     places, keys = _stored(data, ranges, mask, constant)
-    yield Group(number, -1, "", shape, tensor.item_bytes, places), keys
+    yield SnippetGroup(number, -1, "", shape, tensor.item_bytes, places), keys
     elements = data.view(f"u{tensor.item_bytes}")
     few = _shortened(ranges, tensor.item_bytes * (_RUN_SNIPPETS * 3 // 2 << bits))
     for dim in range(len(shape) - 1):
@@ -235,7 +235,7 @@ def _along(
     mask: int,
     constant: int,
     most: int,
-) -> Iterator[tuple[Group, Words]]:
+) -> Iterator[tuple[SnippetGroup, Words]]:
     """Snippets of neighbours along a dimension."""
     item = elements.dtype.itemsize
     count = max(1, 8 // item)
@@ -256,7 +256,7 @@ def _along(
     keys = np.ascontiguousarray(runs).view("<u8").reshape(-1)
     fitting = np.flatnonzero((keys & np.uint64(mask)) == np.uint64(constant))
     chosen = _spread(fitting, most)
-    yield Group(number, dim, converted, shape, item, places[chosen]), keys[chosen]
+    yield SnippetGroup(number, dim, converted, shape, item, places[chosen]), keys[chosen]
 
 
 def _spread(values: NDArray[np.int64], most: int) -> NDArray[np.int64]:
@@ -264,7 +264,7 @@ def _spread(values: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     return values if len(values) <= most else values[np.linspace(0, len(values) - 1, most).astype(np.int64)]
 
 
-def _assembled(weights: list[TensorQuery], groups: list[Group], keys: list[Words], mask: int, constant: int) -> Index:
+def _assembled(weights: list[TensorQuery], groups: list[SnippetGroup], keys: list[Words], mask: int, constant: int) -> Index:
     """One sorted table of all snippets that are rich enough and occur once. Tensors with too few of them are not counted."""
     if not groups:
         nothing = np.zeros(0, np.int32)
@@ -293,13 +293,13 @@ def _assembled(weights: list[TensorQuery], groups: list[Group], keys: list[Words
     return Index(tuple(weights), kept, key, owner, place, mask, constant, hashing.table(key))
 
 
-def _kept(groups: list[Group], owner: NDArray[np.int32], place: NDArray[np.int32]) -> tuple[Group, ...]:
+def _kept(groups: list[SnippetGroup], owner: NDArray[np.int32], place: NDArray[np.int32]) -> tuple[SnippetGroup, ...]:
     """The groups with only those places whose snippets are in the table; `place` is renumbered with them."""
     order = np.lexsort((place, owner))
     bounds = np.searchsorted(owner[order], np.arange(len(groups) + 1))
     kept = []
     for number, group in enumerate(groups):
         members = order[bounds[number] : bounds[number + 1]]
-        kept.append(Group(group.weight, group.dim, group.converted, group.shape, group.item, group.places[place[members]]))
+        kept.append(SnippetGroup(group.weight, group.dim, group.converted, group.shape, group.item, group.places[place[members]]))
         place[members] = np.arange(len(members), dtype=np.int32)
     return tuple(kept)

@@ -19,7 +19,7 @@ from ..records.types import PEAK, PREPARE, Run
 from ..subjects.orders import plan
 from ..subjects.suite import Suite, Variant
 from ..verdicts import ranks
-from .records import Explanation, Finding, Proposal, Verified
+from .records import Advice, Explanation, Finding, Verified
 
 _ADDED = " + "
 
@@ -82,7 +82,7 @@ def _with_results(finding: Finding, runs: Mapping[str | None, Sequence[Run]], re
     return replace(finding, proposals=tuple(sorted(proposals, key=_harm)))  # harmless proposals first, in the order of the rule
 
 
-def _harm(proposal: Proposal) -> int:
+def _harm(proposal: Advice) -> int:
     result = proposal.verified
     return 0 if result is None else 2 if result.error is not None else int(result.peak_raised)
 

@@ -22,8 +22,8 @@ from . import copies, snippets
 from .copies import Copy
 from .glibc import Ranges, common, ranges
 from .memory_map import PAGE, Mapping, Pages
-from .records import AGAIN, FILES, IN_USE, KEPT, LIBRARIES, MAPPED, MODEL_FILE, ONCE, REPACKED, REST, SLICES, STACKS, Held, Phase, Slice
-from .snapshot import Look
+from .records import AGAIN, FILES, IN_USE, KEPT, LIBRARIES, MAPPED, MODEL_FILE, ONCE, REPACKED, REST, SLICES, STACKS, Held, PhaseLook, Slice
+from .snapshot import ProcessSnapshot
 from .snippets import Index
 from .whole_weights import Small, Whole
 
@@ -40,15 +40,15 @@ _UNSEEN_LEAST = 1 << 20
 
 
 @dataclass(frozen=True)
-class Account:
+class PhaseAccount:
     """The account of a look: the phase as it is kept, the copies held in it, and how many of each tensor by layout."""
 
-    phase: Phase
+    phase: PhaseLook
     held: tuple[Copy, ...]
     copies: dict[int, dict[str, int]]
 
 
-def unlooked(current: Look) -> Look:
+def unlooked(current: ProcessSnapshot) -> ProcessSnapshot:
     """The look before that was not taken: no page of `current` was there then."""
     return replace(current, pages=Pages(np.zeros(0, np.uint64), np.zeros(0, np.int32), np.zeros(0, bool)))
 
@@ -81,13 +81,13 @@ class _Left:
 
 
 def account(
-    current: Look,
-    base: Look | None,
+    current: ProcessSnapshot,
+    base: ProcessSnapshot | None,
     index: Index | None,
     model_files: Collection[tuple[int, int]],
     tiny: Small | None = None,
     mapped: bool = False,
-) -> Account:
+) -> PhaseAccount:
     """The slices of a look's resident set, and the copies of weights in it.
 
     base: the look at the end of STARTUP, None if `current` is that look, `unlooked` if there was none. mapped: anonymous and shared memory that is no
@@ -123,7 +123,7 @@ def account(
     size[REST] = left.bytes + (rss - len(pages.address) * PAGE)
     beyond, droppable = _beyond_one(held, kinds, index)
     unplaced = _unplaced(held, index) if index is not None and current.hits is not None else None
-    phase = Phase(
+    phase = PhaseLook(
         name=current.phase,
         rss_bytes=rss,
         slices=tuple(Slice(name, size[name], _how(name, current, base, tiny)) for name in SLICES if size[name] or name == REST),
@@ -144,7 +144,7 @@ def account(
         unplaced_bytes=sum(tensor.bytes for tensor in unplaced) if unplaced is not None else None,
         unplaced_tensors=len(unplaced or ()),
     )
-    return Account(phase, tuple(held), _by_tensor(held))
+    return PhaseAccount(phase, tuple(held), _by_tensor(held))
 
 
 _KINDS = (IN_FILE, IN_LIBRARY, IN_OTHER_FILE, ANONYMOUS, SHARED)
@@ -170,7 +170,7 @@ def _is_data(mapping: Mapping) -> bool:
     return (mapping.is_shared and "w" in mapping.perms) or not mapping.path.startswith(("/usr/", "/lib", "/bin/", "/opt/"))
 
 
-def _stacks(current: Look) -> NDArray[np.bool_]:
+def _stacks(current: ProcessSnapshot) -> NDArray[np.bool_]:
     starts = [mapping.start for mapping in current.mappings]
     owners = {int(np.searchsorted(starts, pointer, side="right")) - 1 for pointer in current.stack_pointers}
     # A thread's stack is a separate mapping between guard pages. A stack that has grown together with other memory is left to the other rules.
@@ -273,7 +273,7 @@ def _moved(mappings: Sequence[Mapping], kinds: Sequence[str]) -> tuple[tuple[str
     return tuple((path, size) for path, size in sizes.items() if size >= _MOVED_LEAST)
 
 
-def _how(name: str, current: Look, base: Look | None, tiny: Small | None) -> str:
+def _how(name: str, current: ProcessSnapshot, base: ProcessSnapshot | None, tiny: Small | None) -> str:
     walked = "glibc's blocks, walked one by one" + ("" if current.heap.complete else " (the main arena's chain could not be followed)")
     before = "this is the baseline" if base is None else "the pages that were there at the end of STARTUP"
     in_use = "blocks in use in which no weights were found and that were not there at the end of STARTUP"

@@ -61,7 +61,7 @@ class FitRequest:
 
 
 @dataclass(frozen=True)
-class Part:
+class PartLimit:
     """The least limit in bytes under which a part of the job works, None if none was found, and the part's figures with no limit.
 
     rss_peak_bytes: its RSS peak, the upper figure for a device: it counts pages that others share too. touched_bytes: its working set, the
@@ -102,7 +102,7 @@ class Fitted:
     settings: str
     limiter: str
     exact: bool
-    parts: tuple[Part, ...]
+    parts: tuple[PartLimit, ...]
     curve: tuple[LimitPoint, ...]
     charged_bytes: int | None
     max_time: float | None
@@ -158,7 +158,7 @@ class _Fitter:
         self._plain_time = statistics.median(_time(run) for run in plain)
         charges = [run.charged.peak_bytes for run in plain if run.charged and run.charged.peak_bytes is not None]
         upper = int(max(charges) if charges else max(self._ceiling(run) for run in plain))
-        parts: list[Part] = []
+        parts: list[PartLimit] = []
         curve: list[LimitPoint] = []
         interrupted = False
         try:
@@ -274,7 +274,7 @@ class _Fitter:
         """A trial that is completed under this limit in bytes, and fast enough; None if it is not."""
         try:
             run = self._trial(limit, part=part)
-        except limits.Refused as error:
+        except limits.LimitRefusal as error:
             self._progress.say(f"{part}, {format_bytes(limit)}: its memory does not fit ({error})")
             return None
         if not run.outcome.ok:
@@ -296,13 +296,13 @@ class _Fitter:
 
     # -- bisecting
 
-    def _part(self, name: str, plain: Sequence[Run], upper: int, touched: Mapping[str, int]) -> Part:
+    def _part(self, name: str, plain: Sequence[Run], upper: int, touched: Mapping[str, int]) -> PartLimit:
         peak = max(_peak(run, name) for run in plain)
         least, trials, runs = self._least(name, upper)
         if name == WHOLE:
             self._at_least = runs
         sizes = [size for phase, size in touched.items() if name == WHOLE or phase in _phases(name)]
-        return Part(name, least, peak, max(sizes, default=None), trials)
+        return PartLimit(name, least, peak, max(sizes, default=None), trials)
 
     def _least(self, part: str, upper: int) -> tuple[int | None, int, list[Run]]:
         """The least limit in bytes that works, how many trials the search took, and the runs that worked under that limit."""

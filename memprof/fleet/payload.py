@@ -37,7 +37,7 @@ class MachineChoice:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparisonTask:
     """A comparison for Dask and for its worker. needs: labels that its machine must have. cost: its estimated length in any unit. runs: how many it
     has as far as its words say; only its worker knows that. kind: see records.Attempt. apart: it shares no machine with others of this word, if there
     are enough machines. there: what a search asks of a place by its name, None if it asks the same of each."""
@@ -77,7 +77,7 @@ def desk_name() -> str:
     return f"{user}@{os.uname().nodename} (memprof {os.getpid()})"
 
 
-def packed(suite: Suite, wanted: MachineChoice, machines: Sequence[dict[str, str]]) -> list[Comparison]:
+def packed(suite: Suite, wanted: MachineChoice, machines: Sequence[dict[str, str]]) -> list[ComparisonTask]:
     """The comparisons of a suite. machines: the labels of those that are there. Raises UsageError and InputError.
 
     With `each` there is one of every comparison for every value of that label; with `spread` a comparison is divided by repeats, each part with
@@ -89,7 +89,7 @@ def packed(suite: Suite, wanted: MachineChoice, machines: Sequence[dict[str, str
     values = _values(wanted, fitting, machines)
     comparisons = []
     for part in shards.comparisons(suite):
-        words, files, model, names = _Files(part).packed()
+        words, files, model, names = _FileCollector(part).packed()
         title = model.name if model is not None else part.name or ", ".join(variant.name for variant in part.variants)
         for value in values:
             needs = wanted.labels | ({(wanted.each, value)} if wanted.each and value else set())
@@ -100,7 +100,7 @@ def packed(suite: Suite, wanted: MachineChoice, machines: Sequence[dict[str, str
             for share in repeats:
                 task = Task("", title, desk_name(), words, files, model, share, names)
                 runs = (len(share) or times) * _rows(part)
-                plain = Comparison(
+                plain = ComparisonTask(
                     task, frozenset(needs), _cost(part.over(DEFAULTS), model, runs), runs, kind, apart if wanted.spread else ""
                 )
                 comparisons.append(_with_key(plain))
@@ -119,7 +119,7 @@ class SearchTrial:
     sent: tuple[Sent, ...] = ()
 
 
-def sought(asked: SearchTrial, labels: Labels, number: int = 0) -> Comparison:
+def sought(asked: SearchTrial, labels: Labels, number: int = 0) -> ComparisonTask:
     """A comparison of a search, for a machine with these labels. number: its own among those that are asked for at one time, of which several may ask
     for the same. Raises UsageError and InputError."""
     if asked.sought.commits is not None:
@@ -134,13 +134,13 @@ def sought(asked: SearchTrial, labels: Labels, number: int = 0) -> Comparison:
     return _with_key(replace(plain, task=task, there=asked.there), number)
 
 
-def _of_commits(asked: SearchTrial, labels: Labels) -> Comparison:
+def _of_commits(asked: SearchTrial, labels: Labels) -> ComparisonTask:
     """A comparison of commits, whose suite is a file of theirs."""
     title = ", ".join(label for label, numbers in asked.sought.repeats.items() if numbers)
     runs = sum(map(len, asked.sought.repeats.values()))
     names = {sent.name: sent.path for sent in asked.sent}
     task = Task("", title, desk_name(), {}, asked.sent, None, names=names)
-    return Comparison(task, frozenset(labels), float(_PER_RUN * runs), runs)
+    return ComparisonTask(task, frozenset(labels), float(_PER_RUN * runs), runs)
 
 
 def check_phases(suite: Suite) -> None:
@@ -176,7 +176,7 @@ def _divided(repeats: int, machines: int) -> list[tuple[int, ...]]:
     return [tuple(range(first, repeats + 1, count)) for first in range(1, count + 1)]
 
 
-def _with_key(comparison: Comparison, number: int = 0) -> Comparison:
+def _with_key(comparison: ComparisonTask, number: int = 0) -> ComparisonTask:
     task = comparison.task
     files = [(file.name, file.sha256) for file in task.files]
     facts: tuple[Any, ...] = (task.suite, files, task.repeats, sorted(comparison.needs), comparison.kind)
@@ -210,7 +210,7 @@ def sent_of(model: Model, folder: str) -> list[Sent]:
 
 
 @dataclass
-class _Files:
+class _FileCollector:
     """Collects the files that a comparison's words name, and puts names in the comparison's folder in their place."""
 
     suite: Suite

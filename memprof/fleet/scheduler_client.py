@@ -33,7 +33,7 @@ from ..records.types import Attempt, Machine, Run
 from . import message, monitor, worker
 from .message import Event, Labels, Result
 from .monitor import Waiting
-from .payload import Comparison
+from .payload import ComparisonTask
 from .scheduler import AWAY, FleetPlace, as_before, asked, described, offered_words, places_among
 
 _LOOK_S = 1.0  # between two looks at which machines are there
@@ -51,7 +51,7 @@ class _Open:
     measures it now, empty if none does. arrived: which Runs of that are here, of so many in its plan. most: how many a lost attempt had at most.
     """
 
-    comparison: Comparison
+    comparison: ComparisonTask
     rank: int
     attempt: int = 0
     task: str = ""
@@ -92,7 +92,7 @@ class SchedulerClient:
     """
 
     client: Any
-    comparisons: Sequence[Comparison]
+    comparisons: Sequence[ComparisonTask]
     progress: Progress
     keep: Keep
     earlier: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
@@ -291,7 +291,7 @@ class SchedulerClient:
                 self.client.cancel([one.future], force=True)
         one.future, one.execution = None, ""
 
-    def _task_of(self, comparison: Comparison) -> message.Task:
+    def _task_of(self, comparison: ComparisonTask) -> message.Task:
         """What a worker is asked. A search may ask less of a place that has measured something of it."""
         there, sought = comparison.there, comparison.task.sought
         if there is None or sought is None:
@@ -439,7 +439,7 @@ class SchedulerClient:
 
     # -- files
 
-    def _send(self, comparison: Comparison, address: str, event: Event) -> None:
+    def _send(self, comparison: ComparisonTask, address: str, event: Event) -> None:
         """The files that a worker lacks, in pieces."""
         for sent in {sent.sha256: sent for sent in comparison.task.files if sent.sha256 in event.needs}.values():
             try:

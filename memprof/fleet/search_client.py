@@ -22,7 +22,7 @@ from .scheduler_client import SchedulerClient
 
 
 @dataclass(frozen=True)
-class Answer:
+class ComparisonResult:
     """What came of a comparison. runs: in the order in which they were measured. complete: whether these are all. why: a sentence if the fleet gave
     it up. outputs: the default's, if the search asked for them and they were small enough. seconds: from the question to the last Run. unmade: why
     commits cannot be built, by their labels."""
@@ -106,7 +106,7 @@ class Machines:
         progress: Progress,
         keep: Keep,
         stop: Callable[[Sequence[Run]], bool] = lambda runs: False,
-    ) -> Iterator[tuple[int, Answer]]:
+    ) -> Iterator[tuple[int, ComparisonResult]]:
         """The answer to each comparison by its number, in their order, once all are there. Each Run is given to `keep` as soon as it exists.
 
         stop: is asked every second, with all Runs so far, whether the search still waits; what is not complete then is answered as far as it came.
@@ -132,7 +132,7 @@ class Machines:
             complete = 0 < of <= len(mine) and key not in desk.failed
             if ended is None or complete:
                 why, outputs, unmade = desk.failed.get(key, ""), desk.outputs.get(key, b""), desk.unmade.get(key, {})
-                yield number, Answer(mine, complete, why, outputs, last.get(key, 0.0), unmade)
+                yield number, ComparisonResult(mine, complete, why, outputs, last.get(key, 0.0), unmade)
         if ended is not None:
             raise ended
 

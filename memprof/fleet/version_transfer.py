@@ -19,7 +19,7 @@ from ..base.files import sha256_of
 from ..base.leftovers import scratch
 from ..base.units import counted, format_bytes
 from ..models.identity import identify
-from ..records.summary import Place
+from ..records.summary import VariantKey
 from ..subjects import suite
 from ..subjects.suite import ALL, Build, Suite, variants_of
 from ..versions.measurement import Selection
@@ -42,7 +42,7 @@ class Travelling(Protocol):
     @property
     def several(self) -> bool: ...
 
-    def asked(self, missing: Missing, place: Place | None) -> SearchTrial:
+    def asked(self, missing: Missing, place: VariantKey | None) -> SearchTrial:
         """A comparison of versions, of all places while none is chosen."""
 
 
@@ -59,7 +59,7 @@ class Releases:
     beside: tuple[str, ...] = ()
     several: bool = False
 
-    def asked(self, missing: Missing, place: Place | None) -> SearchTrial:
+    def asked(self, missing: Missing, place: VariantKey | None) -> SearchTrial:
         (variant,) = self.suite.variants
 
         def sought(machine: str) -> SearchRequest:
@@ -75,7 +75,7 @@ class Releases:
 
 
 @dataclass(frozen=True)
-class Packed:
+class CommitPayload:
     """Commits in files. commits: as a worker is told of them, without hashes. hashes: of all versions, by their numbers."""
 
     labels: Sequence[str]
@@ -84,7 +84,7 @@ class Packed:
     sent: tuple[Sent, ...]
     several: bool
 
-    def asked(self, missing: Missing, place: Place | None) -> SearchTrial:
+    def asked(self, missing: Missing, place: VariantKey | None) -> SearchTrial:
         hashes = {self.labels[number]: self.hashes[number] for number in missing("")}
         commits = replace(self.commits, hashes=hashes, which=replace(self.commits.which, place=place))
 
@@ -95,7 +95,7 @@ class Packed:
 
 
 @contextmanager
-def packed(repository: Repository, hashes: Sequence[str], labels: Sequence[str], which: Selection, say: Say) -> Iterator[Packed]:
+def packed(repository: Repository, hashes: Sequence[str], labels: Sequence[str], which: Selection, say: Say) -> Iterator[CommitPayload]:
     """Commits, the good one first, in files that are there as long as the block lasts.
 
     Raises UsageError for what would be built otherwise on a worker, or does not travel; InputError if git cannot pack them.
@@ -122,7 +122,7 @@ def packed(repository: Repository, hashes: Sequence[str], labels: Sequence[str],
             build=asked.build or Build(),
             which=which,
         )
-        yield Packed(labels, hashes, commits, tuple(sent), _may_have_several(asked, which))
+        yield CommitPayload(labels, hashes, commits, tuple(sent), _may_have_several(asked, which))
 
 
 def _named(lent: Sequence[Sent]) -> str:

@@ -213,7 +213,7 @@ def _with_versions(suite: Suite, sought: SearchRequest, place: Place) -> Suite:
             name, version = installation.parse(variant.runtime)
             if version is not None:
                 place.only_here(f"{variant.runtime}, which is installed first,")
-                known = installation.Package.of(installation.known(name))
+                known = installation.PipPackage.of(installation.known(name))
                 made = installation.ensure(known, version, _remark)
                 variant = replace(variant, runtime=name, python=made.interpreter)
         variants.append(variant)

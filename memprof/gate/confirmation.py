@@ -13,13 +13,13 @@ from ..campaign.progress import Keep, Progress
 from ..campaign.runs_writer import keeping
 from ..places.place import HERE
 from ..records import metrics, summary
-from ..records.summary import Place, Row
+from ..records.summary import Row, VariantKey
 from ..records.types import PEAK, Job, JobSide, Run
 from ..subjects.order import Order
 from ..subjects.orders import plan
 from ..subjects.suite import Suite, Variant
 from ..verdicts import baseline, verdicts
-from ..verdicts.baseline import DEFAULT_METRICS, Entry
+from ..verdicts.baseline import DEFAULT_METRICS, BaselineEntry
 from ..verdicts.ranks import LEAST_REPEATS
 from ..verdicts.verdicts import Judged, Proof
 from .interleaving import by_side, interleaved
@@ -28,7 +28,7 @@ from .request import BASE, HEAD, GateRequest, GateSides
 PROVEN_SHARE = 0.05
 
 
-def orders_again(runs: Sequence[Run], place: Place) -> tuple[Order, ...]:
+def orders_again(runs: Sequence[Run], place: VariantKey) -> tuple[Order, ...]:
     """Orders that repeat the measurement of this place's Runs, as often. Raises InputError if the model is not here any more."""
     repeats = _runs_of(runs, place)
     job, machine = repeats[0].job, repeats[0].machine
@@ -77,7 +77,7 @@ def execution_words(job: Job) -> str:
     return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in ", ".join(words))
 
 
-def _runs_of(runs: Sequence[Run], place: Place) -> list[Run]:
+def _runs_of(runs: Sequence[Run], place: VariantKey) -> list[Run]:
     return [run for run in runs if summary.key(run).place == place]
 
 
@@ -89,7 +89,7 @@ class Checks:
     known: GateSides
     progress: Progress
     keep: Keep
-    measured: dict[Place, tuple[Entry | None, Entry] | str] = field(default_factory=dict)
+    measured: dict[VariantKey, tuple[BaselineEntry | None, BaselineEntry] | str] = field(default_factory=dict)
 
     @classmethod
     @contextmanager
@@ -125,7 +125,7 @@ class Checks:
         verdict: verdicts.Verdict = "undecided" if judged.verdict == "undecided" else "ok"
         return replace(row, verdict=verdict, reason=f"{row.reason}, but not confirmed: {judged.reason}")
 
-    def _again(self, place: Place) -> tuple[Entry | None, Entry] | str:
+    def _again(self, place: VariantKey) -> tuple[BaselineEntry | None, BaselineEntry] | str:
         try:
             base, head = (self.known.again(side, place) for side in (BASE, HEAD))
         except MemprofError as error:  # the first verdict stands: it must not be lost
@@ -166,14 +166,14 @@ class Checks:
             rows=tuple(row for row in (*raised, *quiet) if row.phase == PEAK),
         )
 
-    def _announce(self, place: Place, purpose: str) -> None:
+    def _announce(self, place: VariantKey, purpose: str) -> None:
         """Say that a place is measured; for runs from a file also say what will be executed, before it is."""
         self.progress.say(f"{', '.join(map(str, filter(None, (place.model, place.heading, place.threads))))}: {purpose}")
         if self.request.heads:
             job = _runs_of(self.known.head.from_runs, place)[0].job
             self.progress.say(f"as the runs file says: {execution_words(job)}")
 
-    def _measure(self, orders: Mapping[JobSide, Sequence[Order]]) -> dict[JobSide, Entry]:
+    def _measure(self, orders: Mapping[JobSide, Sequence[Order]]) -> dict[JobSide, BaselineEntry]:
         """The entries of the sides that have orders."""
         sequence = interleaved(orders)
         named = [replace(order, job=replace(order.job, side=side)) for side, order in sequence]
@@ -181,7 +181,7 @@ class Checks:
         return {side: baseline.entries(some, self.request.metrics or DEFAULT_METRICS)[0] for side, some in runs.items()}
 
 
-def _as(entry: Entry, other: Entry) -> Entry:
+def _as(entry: BaselineEntry, other: BaselineEntry) -> BaselineEntry:
     return replace(entry, **other.place._asdict())
 
 
@@ -190,9 +190,9 @@ def _heavier(order: Order, more: int) -> Order:
     return replace(order, job=replace(order.job, knobs={**order.job.knobs, "ballast": str(held + more)}))
 
 
-def _row(entry: Entry, row: Judged) -> Row | None:
+def _row(entry: BaselineEntry, row: Judged) -> Row | None:
     return next((fresh for fresh in entry.rows if (fresh.phase, fresh.metric) == (row.phase, row.metric)), None)
 
 
-def _peak(entry: Entry) -> float:
+def _peak(entry: BaselineEntry) -> float:
     return max((row.median for row in entry.rows if row.metric in ("rss_peak_bytes", "anon_end_bytes")), default=0.0)

@@ -16,9 +16,9 @@ from ..base.errors import InputError, UsageError
 from ..base.units import counted
 from ..laws import coefficients
 from ..records import store, summary
-from ..records.summary import Place
+from ..records.summary import VariantKey
 from ..verdicts import acknowledgements, baseline, budgets, growth_limits, input_files, verdicts
-from ..verdicts.baseline import DEFAULT_METRICS, Entry, Side
+from ..verdicts.baseline import DEFAULT_METRICS, BaselineEntry, GateSide
 from ..verdicts.budgets import Budget
 from ..verdicts.verdicts import Judged, Report
 from .request import HEAD, GateRequest, GateSides
@@ -124,12 +124,12 @@ def _unconfirmed(judged: Sequence[Judged], checked: Sequence[Judged]) -> list[st
     return [f"{place}: not confirmed by a fresh measurement: {', '.join(names)}" for place, names in places.items()]
 
 
-def _no_proof(head: Sequence[Entry]) -> Judged:
+def _no_proof(head: Sequence[BaselineEntry]) -> Judged:
     reason = "the positive control could not be made: no variant has five runs that ended well, and a peak among what is compared"
     return Judged(head[0].key, "", verdicts.OUTCOME, "undecided", reason)
 
 
-def _failures(rows: Sequence[Judged], head: Sequence[Entry]) -> list[Judged]:
+def _failures(rows: Sequence[Judged], head: Sequence[BaselineEntry]) -> list[Judged]:
     """Rows for head's failed runs that no row is about yet."""
     covered = {row.key for row in rows if row.metric == verdicts.OUTCOME}
     return [
@@ -139,7 +139,7 @@ def _failures(rows: Sequence[Judged], head: Sequence[Entry]) -> list[Judged]:
     ]
 
 
-def _judged_metrics(request: GateRequest, known: GateSides) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+def _judged_metrics(request: GateRequest, known: GateSides) -> tuple[tuple[BaselineEntry, ...], tuple[BaselineEntry, ...]]:
     """Both sides with the metrics that are compared, without those of budgets alone. Raises for a metric that was asked for and is missing."""
     wanted = request.metrics or DEFAULT_METRICS
     base, head = (
@@ -179,7 +179,7 @@ def _commands(request: GateRequest, rows: Sequence[Judged]) -> dict[str, str]:
 def _known(request: GateRequest, names: Sequence[str], limits: Sequence[Budget], progress: Progress) -> Iterator[GateSides]:
     if request.base and not request.base.exists():
         raise InputError(f"{request.base}: No such file or directory; memprof baseline update RUNS.jsonl -o {request.base} makes one")
-    base = baseline.load([request.base], names) if request.base else Side(())  # before anything is measured
+    base = baseline.load([request.base], names) if request.base else GateSide(())  # before anything is measured
     if request.suite is not None:
         from . import two_builds
 
@@ -187,7 +187,7 @@ def _known(request: GateRequest, names: Sequence[str], limits: Sequence[Budget],
             yield known
         return
 
-    def again(side: JobSide, place: Place) -> Sequence[Order]:
+    def again(side: JobSide, place: VariantKey) -> Sequence[Order]:
         from .confirmation import orders_again
 
         return orders_again(head.from_runs, place) if side == HEAD else ()

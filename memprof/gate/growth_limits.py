@@ -10,7 +10,7 @@ from ..campaign.progress import Keep, Progress
 from ..records.summary import Key
 from ..subjects.order import Order
 from ..subjects.suite import Suite, SuiteGrowth
-from ..verdicts.growth_limits import Limit, Measured
+from ..verdicts.growth_limits import Limit, VariantGrowth
 from . import suite_limits
 from .request import GateRequest
 
@@ -42,7 +42,7 @@ def _request(wish: SuiteGrowth, order: Order) -> GrowRequest:
     return grow.request_of(order.subject, wish.per, wish.shapes, wish.budget)
 
 
-def measured(wishes: Sequence[GrowthMeasurement], request: GateRequest, progress: Progress) -> tuple[Measured, ...]:
+def measured(wishes: Sequence[GrowthMeasurement], request: GateRequest, progress: Progress) -> tuple[VariantGrowth, ...]:
     """Each growth that is wished for. A runtime that fails before it can be judged is a result. Raises as campaign.measure does."""
     if not wishes:
         return ()
@@ -54,6 +54,6 @@ def measured(wishes: Sequence[GrowthMeasurement], request: GateRequest, progress
 
     holds = "the processes whose growth was measured"
     return tuple(
-        Measured(wish.key, wish.limit.per, answer.verdict if answer is not None else None, wish.limit, failure)
+        VariantGrowth(wish.key, wish.limit.per, answer.verdict if answer is not None else None, wish.limit, failure)
         for wish, answer, failure in suite_limits.answers(wishes, seek, request.growth_output, holds, progress)
     )

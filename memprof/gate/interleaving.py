@@ -10,12 +10,12 @@ from pathlib import Path
 from ..campaign import campaign
 from ..campaign.progress import Progress
 from ..campaign.runs_writer import keeping
-from ..records.summary import Place, place_of
+from ..records.summary import VariantKey, place_of
 from ..records.types import Job, JobSide, Run
 from ..subjects.order import Order
 
 
-def orders_at(orders: Sequence[Order], place: Place) -> tuple[Order, ...]:
+def orders_at(orders: Sequence[Order], place: VariantKey) -> tuple[Order, ...]:
     return tuple(order for order in orders if place_of(order.job) == place)
 
 

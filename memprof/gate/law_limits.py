@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..campaign.progress import Keep, Progress
 from ..laws import coefficients
-from ..laws.coefficients import Measured
+from ..laws.coefficients import LawAtLimit
 from ..records.summary import Key
 from ..subjects.order import Order
 from ..subjects.suite import Suite, SuiteLaw
@@ -50,7 +50,7 @@ def _wished(wish: SuiteLaw, order: Order) -> LawMeasurement:
     )
 
 
-def measured(wishes: Sequence[LawMeasurement], request: GateRequest, progress: Progress) -> tuple[Measured, ...]:
+def measured(wishes: Sequence[LawMeasurement], request: GateRequest, progress: Progress) -> tuple[LawAtLimit, ...]:
     """Each law that is wished for. A runtime that fails at all places is a result. Raises as campaign.measure does."""
     if not wishes:
         return ()
@@ -62,6 +62,6 @@ def measured(wishes: Sequence[LawMeasurement], request: GateRequest, progress: P
 
     known = []
     for wish, answer, failure in suite_limits.answers(wishes, seek, request.law_output, "the runs that laws were fitted to", progress):
-        row = Measured(wish.key, wish.per, wish.limit_bytes, where=wish.where, failure=failure)
+        row = LawAtLimit(wish.key, wish.per, wish.limit_bytes, where=wish.where, failure=failure)
         known.append(row if answer is None else replace(row, figure=answer.main, law=answer.law, undecided=answer.unbelievable))
     return tuple(known)

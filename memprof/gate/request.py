@@ -13,10 +13,10 @@ from ..laws import coefficients
 from ..places import place as places
 from ..places.place import HERE
 from ..records import metrics
-from ..records.summary import Place
+from ..records.summary import VariantKey
 from ..records.types import JobSide
 from ..verdicts import growth_limits
-from ..verdicts.baseline import Side
+from ..verdicts.baseline import GateSide
 from ..verdicts.verdicts import Limits
 
 if TYPE_CHECKING:
@@ -112,11 +112,11 @@ class GateSides:
     """
 
     title: str
-    base: Side
-    head: Side
-    again: Callable[[JobSide, Place], Sequence[Order]]
+    base: GateSide
+    head: GateSide
+    again: Callable[[JobSide, VariantKey], Sequence[Order]]
     remarks: tuple[str, ...] = ()
-    gone: tuple[Place, ...] = ()
+    gone: tuple[VariantKey, ...] = ()
     unmeasurable: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    growth: tuple[growth_limits.Measured, ...] = ()
-    laws: tuple[coefficients.Measured, ...] = ()
+    growth: tuple[growth_limits.VariantGrowth, ...] = ()
+    laws: tuple[coefficients.LawAtLimit, ...] = ()

@@ -17,7 +17,7 @@ from ..base.errors import MemprofError
 from ..campaign import conversion_cache
 from ..campaign.progress import Progress
 from ..programs import runtimes
-from ..records.summary import Place, place_of
+from ..records.summary import VariantKey, place_of
 from ..records.types import COMMAND, PEAK, PHASES, RELEASE, WARMUP, JobSide, Run
 from ..subjects import suite
 from ..subjects.configuration import with_defaults
@@ -25,7 +25,7 @@ from ..subjects.order import Order
 from ..subjects.orders import plan
 from ..subjects.suite import Build, Suite, Variant
 from ..verdicts import baseline, budgets
-from ..verdicts.baseline import Side
+from ..verdicts.baseline import GateSide
 from ..verdicts.budgets import Budget, Spot
 from ..versions import worktrees
 from . import growth_limits, law_limits
@@ -34,7 +34,9 @@ from .request import BASE, HEAD, GateRequest, GateSides
 
 
 @contextmanager
-def measured(request: GateRequest, base: Side, names: Sequence[str], limits: Sequence[Budget], progress: Progress) -> Iterator[GateSides]:
+def measured(
+    request: GateRequest, base: GateSide, names: Sequence[str], limits: Sequence[Budget], progress: Progress
+) -> Iterator[GateSides]:
     """The suite measured now, beside this base, or with --base-ref both sides; their trees live as long as the block.
 
     Raises UsageError, before anything is measured, for a limit that guards nothing in the suite.
@@ -91,8 +93,8 @@ def _say(remarks: Sequence[str], progress: Progress) -> None:
         progress.say(remark)
 
 
-def _side(runs: Sequence[Run], names: Sequence[str]) -> Side:
-    return Side(baseline.entries(runs, names), from_runs=tuple(runs))
+def _side(runs: Sequence[Run], names: Sequence[str]) -> GateSide:
+    return GateSide(baseline.entries(runs, names), from_runs=tuple(runs))
 
 
 def _with_request(wanted: Suite, request: GateRequest, say: Callable[[str], None]) -> Suite:
@@ -107,7 +109,7 @@ class _Base:
 
     orders: tuple[Order, ...] = ()
     remarks: tuple[str, ...] = ()
-    gone: tuple[Place, ...] = ()
+    gone: tuple[VariantKey, ...] = ()
     unmeasurable: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 

@@ -16,7 +16,7 @@ from ..campaign.progress import Progress
 from ..heap import files, record
 from ..heap.growth_sites import MOMENTS, Rises, rises
 from ..heap.profile import HeapProfile
-from ..heap.record import Request
+from ..heap.record import HeapRequest
 from ..records import work
 from ..records.types import Run
 from ..records.work import Curve
@@ -51,10 +51,10 @@ def explained(request: GrowRequest, answer: GrowthAnswer, progress: Progress) ->
     return replace(answer, who=risen, remarks=(*answer.remarks, *_sentences(risen, recorded.tool, verdict)))
 
 
-def _recording(request: GrowRequest, units: int, folder: Path, fresh: bool = False) -> Request:
+def _recording(request: GrowRequest, units: int, folder: Path, fresh: bool = False) -> HeapRequest:
     """The recording of so many units, with new inputs or without. Raises UsageError or InputError if neither memray nor heaptrack can make it."""
     order = work_order(request, units, fresh)
-    wanted = Request(folder, order=order)
+    wanted = HeapRequest(folder, order=order)
     tool, _ = record.choose(wanted, record.interpreter(order))
     if tool == "massif":
         raise InputError("--who needs memray (pip install memray, beside the runtime) or heaptrack (on Debian, apt-get install heaptrack)")

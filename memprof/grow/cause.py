@@ -14,7 +14,7 @@ from dataclasses import replace
 from ..base.units import counted, format_bytes
 from ..campaign.progress import Progress
 from ..explain import growth as two_looks
-from ..explain.growth import Line
+from ..explain.growth import GrowthLine
 from ..records import work
 from ..records.types import EXECUTE, Use
 from ..verdicts.curve_tail import LEAST_RISE
@@ -99,7 +99,7 @@ def _said(sentences: Iterable[str]) -> Iterator[str]:
     return (f"{sentence[:1].upper()}{sentence[1:]}." for sentence in sentences)
 
 
-def _lines(lines: tuple[Line, ...]) -> Iterator[str]:
+def _lines(lines: tuple[GrowthLine, ...]) -> Iterator[str]:
     for line in lines:
         where = f"{os.path.basename(line.file)}, line {line.number}"
         yield f"objects of Python from {where}: {format_bytes(line.bytes)} more in {counted(max(line.blocks, 0), 'block')}"

@@ -51,7 +51,7 @@ TWO_KINDS = "Two kinds of processes shared the budget: --same or --fresh gives a
 
 
 @dataclass(frozen=True)
-class Budget:
+class UnitBudget:
     """At most so many units a process and so much time in all; None for no such limit. With neither it is five minutes."""
 
     units: int | None = None
@@ -72,7 +72,7 @@ class GrowRequest:
     varied: tuple[Mapping[str, tuple[int, ...]], ...] = ()
     seed: int | None = None
     cycles: str | None = None
-    budget: Budget = Budget()
+    budget: UnitBudget = UnitBudget()
     soak_ns: int | None = None
     processes: int = growth.LEAST_PROCESSES
     wish: Wish | None = None
@@ -141,7 +141,7 @@ def request_of(suite: Suite, per: str, shapes: str | None = None, budget: str | 
     """The question by this unit: iteration, reload or shape. shapes, budget: the words of `memprof grow`. Raises UsageError."""
     varied, seed = parse_shapes(shapes) if shapes is not None else ((), None)
     cycles = RELOAD if per == RELOAD else None
-    return GrowRequest(suite, varied, seed, cycles, parse_budget(budget) if budget is not None else Budget())
+    return GrowRequest(suite, varied, seed, cycles, parse_budget(budget) if budget is not None else UnitBudget())
 
 
 class _Grower:
@@ -534,10 +534,10 @@ def parse_shapes(text: str) -> tuple[tuple[dict[str, tuple[int, ...]], ...], int
     return tuple(shapes), seed
 
 
-def parse_budget(text: str) -> Budget:
+def parse_budget(text: str) -> UnitBudget:
     """`20000` units a process, or `10min` in all. Raises UsageError for neither."""
     if text.isdecimal():
         if int(text) < growth.LEAST_UNITS:
             raise UsageError(f"--budget {text}: {growth.LEAST_UNITS} units are the least that can be judged")
-        return Budget(units=int(text))
-    return Budget(time_ns=parse_duration_ns(text))
+        return UnitBudget(units=int(text))
+    return UnitBudget(time_ns=parse_duration_ns(text))

@@ -2,7 +2,7 @@
 
 Frames are matched by the names that survive a rebuild: the function's without clone suffixes and hashes, and for a Python function its file's
 too. Addresses, line numbers, build folders and the versions in library names are left aside. A place that one tree lacks may have been too
-small for the tool to list. Its absence is not zero then, and `Side.limit_bytes` says how large it can have been.
+small for the tool to list. Its absence is not zero then, and `DiffSide.limit_bytes` says how large it can have been.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNNAMED = re.compile(r"\{(?:lambda|unnamed)[^{}]*\}")
 
 
 @dataclass(frozen=True)
-class Side:
+class DiffSide:
     """One of two profiles, the snapshot whose tree is compared, and the largest place that this tree may lack, in bytes."""
 
     profile: HeapProfile
@@ -47,7 +47,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Change:
+class SiteChange:
     """A function, a module or a node of the tree, before and after. None: the tree has no such place."""
 
     name: str
@@ -69,12 +69,12 @@ class Diff:
     the bytes they allocate, the largest change first. notes: sentences on why the figures say less than they seem to.
     """
 
-    before: Side
-    after: Side
-    tree: tuple[Change, ...]
+    before: DiffSide
+    after: DiffSide
+    tree: tuple[SiteChange, ...]
     parent: tuple[int, ...]
-    functions: tuple[Change, ...]
-    modules: tuple[Change, ...]
+    functions: tuple[SiteChange, ...]
+    modules: tuple[SiteChange, ...]
     notes: tuple[str, ...]
 
     @property
@@ -94,12 +94,12 @@ def diff(before: HeapProfile, after: HeapProfile, *, phase: str | None = None, i
     Raises UsageError or InputError for a phase that a profile does not have.
     """
     sides = [_side(profile, phrases.chosen(profile, None, phase)) for profile in (before, after)]
-    names = _Names()
+    names = _NameTable()
     tries = [_paths(side, names, identity, invert, fold) for side in sides]
     tree, parent = _joined(tries, names)
     flat = tries if not invert else [_paths(side, names, identity, False, fold) for side in sides]
     functions = _changes([_sites(trie) for trie in flat], names)
-    grouped = _Names()
+    grouped = _NameTable()
     modules = _changes([_sites(_paths(side, grouped, _module, False, fold)) for side in sides], grouped)
     return Diff(sides[0], sides[1], tree, parent, functions, modules, tuple(_notes(*sides)))
 
@@ -139,7 +139,7 @@ def _module(frame: Frame) -> tuple[str, str]:
     return module_name(frame), ""
 
 
-class _Names:
+class _NameTable:
     """Numbers names, and keeps the module in which each was seen last."""
 
     def __init__(self) -> None:
@@ -159,15 +159,15 @@ class _Names:
         return list(zip(self._numbers, self._modules, strict=True))
 
 
-def _side(profile: HeapProfile, shown: Snapshot | None) -> Side:
+def _side(profile: HeapProfile, shown: Snapshot | None) -> DiffSide:
     limit = 0
     if shown is not None and shown.tree is not None:
         below = {number for number, frame in enumerate(profile.frames) if frame.kind == "below"}
         limit = max((size for number, size in zip(shown.tree.frame, shown.tree.bytes, strict=True) if number in below), default=0)
-    return Side(profile, shown, limit)
+    return DiffSide(profile, shown, limit)
 
 
-def _paths(side: Side, names: _Names, named: Callable[[Frame], tuple[str, str]], invert: bool, fold: bool) -> Trie:
+def _paths(side: DiffSide, names: _NameTable, named: Callable[[Frame], tuple[str, str]], invert: bool, fold: bool) -> Trie:
     """A side's tree over the names of both sides."""
     if side.shown is None or side.shown.tree is None:
         return Trie(ROOT)
@@ -204,7 +204,7 @@ def _sizes(trie: Trie) -> list[int]:
     return sizes
 
 
-def _joined(tries: Sequence[Trie], names: _Names) -> tuple[tuple[Change, ...], tuple[int, ...]]:
+def _joined(tries: Sequence[Trie], names: _NameTable) -> tuple[tuple[SiteChange, ...], tuple[int, ...]]:
     """Both trees as one, children with the largest change first."""
     both, labels = Trie(ROOT), names.listed()
     sizes: list[dict[int, int]] = []
@@ -219,12 +219,12 @@ def _joined(tries: Sequence[Trie], names: _Names) -> tuple[tuple[Change, ...], t
     children: dict[int, list[int]] = {}
     for node in range(1, len(both)):
         children.setdefault(both.parent[node], []).append(node)
-    changes, parents, todo = list[Change](), list[int](), [(0, -1)]
+    changes, parents, todo = list[SiteChange](), list[int](), [(0, -1)]
     while todo:
         node, parent = todo.pop()
         name, module = ("all of the heap", "") if not node else labels[both.frame[node]]
         number = len(changes)
-        changes.append(Change(name, before.get(node), after.get(node), module))
+        changes.append(SiteChange(name, before.get(node), after.get(node), module))
         parents.append(parent)
         order = sorted(children.get(node, ()), key=lambda child: abs(after.get(child, 0) - before.get(child, 0)))
         todo.extend((child, number) for child in order)
@@ -237,15 +237,15 @@ def _sites(trie: Trie) -> dict[int, int]:
     return {trie.frame[node]: sizes[node] for node in range(1, len(trie)) if trie.parent[node] == 0}
 
 
-def _changes(sites: Sequence[dict[int, int]], names: _Names) -> tuple[Change, ...]:
+def _changes(sites: Sequence[dict[int, int]], names: _NameTable) -> tuple[SiteChange, ...]:
     """The largest change first."""
     before, after = sites
     labels = names.listed()
-    changes = (Change(labels[key][0], before.get(key), after.get(key), labels[key][1]) for key in dict.fromkeys([*before, *after]))
+    changes = (SiteChange(labels[key][0], before.get(key), after.get(key), labels[key][1]) for key in dict.fromkeys([*before, *after]))
     return tuple(sorted(changes, key=lambda change: (-abs(change.growth_bytes), change.name)))
 
 
-def _notes(before: Side, after: Side) -> list[str]:
+def _notes(before: DiffSide, after: DiffSide) -> list[str]:
     notes = phrases.comparable([before.profile, after.profile])
     modules = [phrases.modules(side.profile) for side in (before, after)]
     if modules[0] != modules[1]:

@@ -13,7 +13,7 @@ from .frames import NO_MODULE, UNKNOWN, Frame
 from .massif import EXPORTED
 from .phrases import format_time
 from .profile import HeapProfile, Snapshot
-from .trees import Tree
+from .trees import CallTree
 
 _HEAP_ROOT = "(heap allocation functions) malloc/new/new[], --alloc-fns, etc."
 
@@ -80,7 +80,7 @@ def massif(profile: HeapProfile) -> Iterator[str]:
 FORMATS: Mapping[str, Callable[[HeapProfile], Iterator[str]]] = {"collapsed": collapsed, "speedscope": speedscope, "massif": massif}
 
 
-def _tree_lines(tree: Tree, places: list[str]) -> Iterator[str]:
+def _tree_lines(tree: CallTree, places: list[str]) -> Iterator[str]:
     if tree.direction == "callees":
         tree = tree.inverted()
     depths = tree.depths()
@@ -127,7 +127,7 @@ def _peak(profile: HeapProfile) -> Snapshot:
     return largest[0]
 
 
-def _tree(profile: HeapProfile, snapshot: Snapshot | None) -> Tree:
+def _tree(profile: HeapProfile, snapshot: Snapshot | None) -> CallTree:
     tree = (snapshot or _peak(profile)).tree
     if tree is None:
         raise InputError(f"{profile.path}: snapshot {snapshot.index if snapshot else ''} has no tree")

@@ -32,7 +32,7 @@ from typing import IO, cast
 from ..base.errors import InputError
 from .frames import BELOW, UNKNOWN, Frame, FrameTable
 from .profile import HeapProfile, Kind, PhaseSpan, Snapshot
-from .trees import SMALLEST, Tree, Trie
+from .trees import SMALLEST, CallTree, Trie
 
 COUNTS = (
     "heaptrack counts every block from malloc, new and similar functions, at the size that was asked for, touched or not. It does not count memory "
@@ -349,7 +349,7 @@ class _SecondPass:
             frames = [Frame(function or UNKNOWN, None, None, module or None, address, "site" if function else "unknown")]
         return tuple(self._frames.number(frame) for frame in frames)
 
-    def _tree(self, total: int) -> Tree:
+    def _tree(self, total: int) -> CallTree:
         """The blocks that are live now, which sum up to `total` bytes. Of the many stacks that hold next to nothing only the site is kept."""
         least = total / SMALLEST
         by_trace: dict[int, list[int]] = {}

@@ -30,7 +30,7 @@ from ..base.errors import InputError
 from .frames import FrameTable
 from .massif_frames import parse_place
 from .profile import HeapProfile, Kind, Snapshot, TimeUnit
-from .trees import Tree
+from .trees import CallTree
 
 _PIECE = 1 << 18  # small enough to be taken apart within a processor's cache
 _LONGEST_LINE = 1 << 22
@@ -74,16 +74,16 @@ def read(stream: Stream, name: str) -> HeapProfile:
 
     Raises InputError, naming the line, if the file is not a massif file, contradicts itself or holds no snapshot.
     """
-    return _Reader(stream, name).read()
+    return _MassifReader(stream, name).read()
 
 
-class _Reader:
+class _MassifReader:
     def __init__(self, stream: Stream, name: str) -> None:
         self._stream, self._name = stream, name
         self._buffer, self._at, self._line = b"", 0, 0
         self._ended = False
         self._places = _Places(self._bad)
-        self._trees: dict[bytes, Tree] = {}
+        self._trees: dict[bytes, CallTree] = {}
         self.partial: str | None = None
 
     def read(self) -> HeapProfile:
@@ -228,7 +228,7 @@ class _Reader:
 
     # -- trees
 
-    def _tree(self) -> Tree:
+    def _tree(self) -> CallTree:
         """The tree that follows. Raises _Torn if the file ends before its first line."""
         frame, parent, sizes = array("i"), array("i"), array("q")
         missing = array("q")  # how many children of each node have not come yet
@@ -267,7 +267,7 @@ class _Reader:
                 if count < 0 or (count and node not in still_open):
                     raise self._miscounted(node, parent, missing, first)
             self.partial = f"the file ends within a tree, in line {self._line}"
-        return self._shared(Tree(array("i", frame), array("i", parent), _smallest(sizes)))
+        return self._shared(CallTree(array("i", frame), array("i", parent), _smallest(sizes)))
 
     def _miscounted(self, node: int, parent: array[int], missing: array[int], first: int) -> InputError:
         announced = missing[node] + parent.count(node)
@@ -299,7 +299,7 @@ class _Reader:
         at, line = next((number, line) for number, line in enumerate(lines, 1) if line is None or not all(map(_fits, line.groups())))
         return self._bad("this is not a line of a tree" if line is None else "a number beyond 64 bits", at)
 
-    def _shared(self, tree: Tree) -> Tree:
+    def _shared(self, tree: CallTree) -> CallTree:
         return self._trees.setdefault(tree.digest(), tree)
 
 

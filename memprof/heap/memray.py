@@ -69,7 +69,7 @@ class _Head(msgspec.Struct):
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
 
-class _Frame(msgspec.Struct, tag_field="kind", tag="frame"):
+class _MemrayFrame(msgspec.Struct, tag_field="kind", tag="frame"):
     function: str | None
     file: str | None
     line: int | None
@@ -83,7 +83,9 @@ class _Snapshot(msgspec.Struct, tag_field="kind", tag="snapshot", rename={"word"
     stacks: list[tuple[list[Annotated[int, msgspec.Meta(ge=-1)]], _Count, _Count]] | None
 
 
-_ROW: msgspec.json.Decoder[_Frame | _Snapshot] = msgspec.json.Decoder(_Frame | _Snapshot)  # made once: that takes longer than a line
+_ROW: msgspec.json.Decoder[_MemrayFrame | _Snapshot] = msgspec.json.Decoder(
+    _MemrayFrame | _Snapshot
+)  # made once: that takes longer than a line
 
 
 def _profile(path: Path, answer: Iterable[builtins.bytes]) -> HeapProfile:
@@ -96,12 +98,12 @@ def _profile(path: Path, answer: Iterable[builtins.bytes]) -> HeapProfile:
         raise InputError(f"{path}: memray's answer cannot be understood: {' '.join(str(error).split())[:200]}") from None
 
 
-def _assembled(path: Path, head: _Head, rows: list[_Frame | _Snapshot]) -> HeapProfile:
+def _assembled(path: Path, head: _Head, rows: list[_MemrayFrame | _Snapshot]) -> HeapProfile:
     table = FrameTable(Frame("allocated", kind="root"), BELOW)
     snapshots: list[Snapshot] = []
     by_dump: list[int] = []  # the number in the table of each frame of the dump
     for row in rows:
-        if isinstance(row, _Frame):
+        if isinstance(row, _MemrayFrame):
             by_dump.append(table.number(_frame(row)))
             continue
         tree = None
@@ -127,7 +129,7 @@ def _assembled(path: Path, head: _Head, rows: list[_Frame | _Snapshot]) -> HeapP
     )
 
 
-def _frame(row: _Frame) -> Frame:
+def _frame(row: _MemrayFrame) -> Frame:
     """memray's API tells no library of C and C++, only the source file of code with debug information."""
     known = row.function not in (None, "", "<unknown>")
     file = row.file if row.file != "<unknown>" else None

@@ -41,7 +41,7 @@ _WATCHED_NS = 20_000_000  # unless the user says more: the tool's own pace makes
 
 
 @dataclass(frozen=True)
-class Request:
+class HeapRequest:
     """A recording to be made, of either `suite` (a model in a runtime, or a program) or `order` (one run that is known in full).
 
     tool: None for the fastest installed tool that can. until: the last phase wanted, None for all. detailed_freq, threshold (percent): massif's.
@@ -82,7 +82,7 @@ def parse_phases(text: str) -> str | None:
     return None if last == "execute" else WORDS[last]
 
 
-def choose(request: Request, python: str | None) -> tuple[Tool, str]:
+def choose(request: HeapRequest, python: str | None) -> tuple[Tool, str]:
     """The tool to use and why, in a line. python: the interpreter of the measured program, None if that is not Python's.
 
     Raises InputError if the tool is not installed, UsageError if it cannot do what the request asks.
@@ -106,7 +106,7 @@ def choose(request: Request, python: str | None) -> tuple[Tool, str]:
     raise InputError("; ".join(reasons))
 
 
-def _only_massif(request: Request) -> str | None:
+def _only_massif(request: HeapRequest) -> str | None:
     given = {
         "--pages-as-heap": request.pages_as_heap,
         "--stacks": request.stacks,
@@ -133,7 +133,7 @@ def _missing(tool: Tool, python: str | None) -> str | None:
     return f"memray is not installed in {python}: pip install memray"
 
 
-def record(request: Request, progress: Progress) -> Recorded:
+def record(request: HeapRequest, progress: Progress) -> Recorded:
     """Run the program under the tool. The folder is made, and must be new or empty.
 
     Raises UsageError or InputError before anything starts, MeasurementError if the program ended without leaving the tool's file.
@@ -160,7 +160,7 @@ def record(request: Request, progress: Progress) -> Recorded:
     return Recorded(tool, tuple(kept), run, partial)
 
 
-def _order(request: Request) -> Order:
+def _order(request: HeapRequest) -> Order:
     if request.order is not None:
         return request.order
     suite = request.suite or Suite()
@@ -202,7 +202,7 @@ def _make(folder: Path) -> None:
 # -- starting
 
 
-def _wrap(tool: Tool, request: Request, scratch: str, python: str | None, of_program: bool) -> tuple[str, ...]:
+def _wrap(tool: Tool, request: HeapRequest, scratch: str, python: str | None, of_program: bool) -> tuple[str, ...]:
     """The words in front of the program's command. of_program: it is none of memprof's runners."""
     if tool == "heaptrack":
         return ("heaptrack", "-o", f"{scratch}/heaptrack")
@@ -231,7 +231,7 @@ def _wrap(tool: Tool, request: Request, scratch: str, python: str | None, of_pro
     return tuple(words)
 
 
-def _under(order: Order, tool: Tool, request: Request, wrap: tuple[str, ...], say: Callable[[str], None]) -> Order:
+def _under(order: Order, tool: Tool, request: HeapRequest, wrap: tuple[str, ...], say: Callable[[str], None]) -> Order:
     """The order under its tool."""
     interval_ns = order.subject.interval_ns or _WATCHED_NS
     job = replace(order.job, interval_ns=interval_ns, iterations_interval_ns=interval_ns)

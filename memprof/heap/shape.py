@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .frames import UNKNOWN, By, Frame
 from .profile import HeapProfile
-from .trees import Direction, Tree, Trie, add_up, take_apart
+from .trees import CallTree, Direction, Trie, add_up, take_apart
 
 ROOT, BELOW = -1, -2
 MOST_NODES = 300_000  # of a turned tree, which can have as many as its stacks have frames together
@@ -51,7 +51,9 @@ class Shape:
         return own
 
 
-def shape(profile: HeapProfile, tree: Tree, *, by: By = "function", invert: bool = False, fold: bool = True, least: float = 0.0) -> Shape:
+def shape(
+    profile: HeapProfile, tree: CallTree, *, by: By = "function", invert: bool = False, fold: bool = True, least: float = 0.0
+) -> Shape:
     """A tree's shape: sites first or, inverted, the program's entry first. fold: allocators' own frames are passed over.
 
     least: the share of the whole below which nodes are gathered, 0.01 for 1%.
@@ -73,7 +75,7 @@ def shape(profile: HeapProfile, tree: Tree, *, by: By = "function", invert: bool
     return Shape(*_gathered(*grouped, least), names, frames, direction)
 
 
-def sums(profile: HeapProfile, tree: Tree, *, by: By = "function", fold: bool = True) -> list[tuple[int, str, int, int]]:
+def sums(profile: HeapProfile, tree: CallTree, *, by: By = "function", fold: bool = True) -> list[tuple[int, str, int, int]]:
     """Sums by group: (a frame of it, its name, own bytes, total bytes), the largest own first.
 
     Own: of the stacks whose first frame that is not passed over is of the group. Total: of the stacks that hold the group anywhere, each stack
@@ -117,7 +119,7 @@ def is_unknown(frame: Frame) -> bool:
 _Grouped = tuple[Trie, dict[int, int]]  # the groups' tree, and how many places each BELOW node stands for
 
 
-def merged(tree: Tree, key: Sequence[int], places: Sequence[int], chained: set[int]) -> _Grouped:
+def merged(tree: CallTree, key: Sequence[int], places: Sequence[int], chained: set[int]) -> _Grouped:
     """The tree in the direction it has, frames of group ROOT passed over.
 
     key: the group of each frame. places: of each BELOW frame how many it stands for. chained: groups of which neighbouring frames become one node.
@@ -141,7 +143,7 @@ def merged(tree: Tree, key: Sequence[int], places: Sequence[int], chained: set[i
     return trie, counted
 
 
-def _turned(tree: Tree, key: Sequence[int], places: Sequence[int], chained: set[int], least: float) -> _Grouped:
+def _turned(tree: CallTree, key: Sequence[int], places: Sequence[int], chained: set[int], least: float) -> _Grouped:
     """The tree in the other direction, the largest nodes first.
 
     Stacks that part at their far ends share nothing, so a turned tree can have as many nodes as its stacks have frames together. Nodes below

@@ -1,4 +1,4 @@
-"""Trees of frames: kept (Tree), and made from stacks (Trie). Each function makes one pass, without recursion."""
+"""Trees of frames: kept (CallTree), and made from stacks (Trie). Each function makes one pass, without recursion."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def take_apart(column: MutableSequence[int], parent: Sequence[int]) -> None:
         column[parent[node]] -= column[node]
 
 
-class Tree:
+class CallTree:
     """Nodes in depth-first order, node 0 the root; every column has one value a node.
 
     frame: the index of the node's frame in HeapProfile.frames. parent: the index of its parent, -1 at the root, always below the node's index.
@@ -74,7 +74,7 @@ class Tree:
             if own[node] > 0:
                 yield path.tolist(), own[node]
 
-    def inverted(self, most_nodes: int = 2_000_000) -> Tree:
+    def inverted(self, most_nodes: int = 2_000_000) -> CallTree:
         """The same stacks from their other end. The largest come first. Those for which most_nodes nodes leave no room are the smallest: their
         bytes stay at the root."""
         trie = Trie(self.frame[0])
@@ -137,7 +137,7 @@ class Trie:
         if self.blocks is not None:
             self.blocks[node] += blocks
 
-    def tree(self, direction: Direction = "callers") -> Tree:
+    def tree(self, direction: Direction = "callers") -> CallTree:
         """The tree, depth first, larger children first, without nodes that hold nothing."""
         size, blocks = array("q", self.own), None if self.blocks is None else array("q", self.blocks)
         add_up(size, self.parent)
@@ -158,4 +158,4 @@ class Trie:
             if counts is not None and blocks is not None:
                 counts.append(blocks[node])
             todo.extend((child, number) for child in sorted(children.get(node, ()), key=lambda child: size[child]))
-        return Tree(frames, parents, sizes, counts, direction)
+        return CallTree(frames, parents, sizes, counts, direction)

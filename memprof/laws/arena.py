@@ -21,7 +21,7 @@ _CHANCE = (float(1 << 20), 0.005)
 
 
 @dataclass(frozen=True)
-class Arena:
+class ArenaLaw:
     """An arena whose regions double, or another (doubles). size: what it needs at a place, in bytes, but for a constant and `beside`; None where
     nobody can tell. beside: terms of what is not in the arena, such as the weights of each session. terms: what the tensors in it grow with, as a
     plan has it; empty where no plan says so."""

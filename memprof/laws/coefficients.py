@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Measured:
+class LawAtLimit:
     """A law to be held to a limit in bytes a unit of `per`: of which figure, and where it was measured, in words. law: None where no simple law
     holds. failure: why there is no answer at all. undecided: why the law's terms are not to be believed."""
 
@@ -40,17 +40,17 @@ class Measured:
     undecided: str = ""
 
 
-def judge(measured: Iterable[Measured]) -> list[Judged]:
+def judge(measured: Iterable[LawAtLimit]) -> list[Judged]:
     """A row for each law."""
     return [_judged(each) for each in measured]
 
 
-def _judged(measured: Measured) -> Judged:
+def _judged(measured: LawAtLimit) -> Judged:
     verdict, reason = _decided(measured)
     return Judged(measured.key, f"per {measured.per}", LAW, verdict, reason, budget=measured.limit_bytes)
 
 
-def _decided(measured: Measured) -> tuple[Verdict, str]:
+def _decided(measured: LawAtLimit) -> tuple[Verdict, str]:
     if measured.failure:
         return "failing", measured.failure
     allowed = f"the limit is {format_bytes(measured.limit_bytes)} per {measured.per}"

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .arena import Arena
-from .terms import Kind, Point, Term, columns_of, ranges_of
+from .arena import ArenaLaw
+from .terms import Kind, SizePoint, Term, columns_of, ranges_of
 
 if TYPE_CHECKING:
     from .terms import Floats
@@ -58,7 +58,7 @@ class Fit:
     score: float
     errors: Floats
     strange: Floats
-    arena: Arena | None = None
+    arena: ArenaLaw | None = None
     kept: float = 0.0
 
     def at(self, places: Mapping[str, Floats], count: int) -> tuple[Floats, Floats]:
@@ -77,10 +77,10 @@ class Fit:
         return sizes + (1 + self.kept) * simulated, variance + (self.kept * simulated) ** 2
 
 
-class Problem:
+class FitProblem:
     """Points as numbers, with what every fit of them needs. noise: what two runs at a place differ by, in bytes and as a share."""
 
-    def __init__(self, points: Sequence[Point], noise: tuple[float, float]) -> None:
+    def __init__(self, points: Sequence[SizePoint], noise: tuple[float, float]) -> None:
         import numpy as np
 
         self._points = points
@@ -109,7 +109,7 @@ class Problem:
         far = np.abs(fit.errors) > _FITS_SHARE * self.sizes[~self.least]
         return bool((np.abs(fit.strange) > _FITS)[seen & far].any())
 
-    def fit(self, terms: Sequence[Term], arena: Arena | None = None, keeps: bool = False) -> Fit | None:
+    def fit(self, terms: Sequence[Term], arena: ArenaLaw | None = None, keeps: bool = False) -> Fit | None:
         """The terms fitted, beside an arena that is simulated. keeps: the heap keeps a share of that besides, which is fitted too. None where the
         points do not tell these figures apart, or one would not be above zero."""
         import numpy as np

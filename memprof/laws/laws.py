@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..base.thread_limits import load_scipy
-from .arena import Arena
-from .fit import Fit, Problem
+from .arena import ArenaLaw
+from .fit import Fit, FitProblem
 from .model_selection import rounded_fits, simple_fits, simulated_fits, stepped_fits
-from .terms import NOISE, SHAPE, Coordinates, Point, Term, columns_of, distance, ranges_of
+from .terms import NOISE, SHAPE, Coordinates, SizePoint, Term, columns_of, distance, ranges_of
 
 if TYPE_CHECKING:
     from .terms import Floats
@@ -67,7 +67,7 @@ class Law:
     points: int
     ranges: Mapping[str, tuple[float, float]]
     fit: Fit = field(repr=False, compare=False)
-    measured: tuple[Point, ...] = field(repr=False, compare=False)
+    measured: tuple[SizePoint, ...] = field(repr=False, compare=False)
     noise: tuple[float, float] = field(repr=False, compare=False)
     steps: float = 0.0
 
@@ -121,7 +121,9 @@ class Law:
         return next((coefficient for coefficient in self.coefficients if coefficient.term.words == words), None)
 
 
-def law(points: Sequence[Point], *, noise: tuple[float, float] = NOISE, arena: Arena | None = None, simple: bool = False) -> Law | None:
+def law(
+    points: Sequence[SizePoint], *, noise: tuple[float, float] = NOISE, arena: ArenaLaw | None = None, simple: bool = False
+) -> Law | None:
     """The law of some points, None where no sum of these terms is one.
 
     noise: what two runs at the same place differ by, as bytes and as a share of the size; both are standard deviations. A point that died of
@@ -129,7 +131,7 @@ def law(points: Sequence[Point], *, noise: tuple[float, float] = NOISE, arena: A
     """
     if sum(not point.least for point in points) <= 1:
         return None
-    problem = Problem(points, noise)
+    problem = FitProblem(points, noise)
     doubles = arena is not None and arena.doubles
     fits = stepped_fits(problem, arena.terms) if arena is not None and doubles else simple_fits(problem)
     if not fits:
@@ -159,9 +161,9 @@ def single_step(law: Law, name: str) -> tuple[float, float] | None:
     return None
 
 
-def simple_score(points: Sequence[Point], noise: tuple[float, float]) -> float:
+def simple_score(points: Sequence[SizePoint], noise: tuple[float, float]) -> float:
     """How well the best law of powers and products fits: less is better, and comparable for the same places and noise."""
-    return min((fit.score for fit in simple_fits(Problem(points, noise))), default=math.inf)
+    return min((fit.score for fit in simple_fits(FitProblem(points, noise))), default=math.inf)
 
 
 def _coefficients(fit: Fit, steps: float) -> tuple[Coefficient, ...]:
@@ -204,7 +206,9 @@ def largest(
         predictions += predict([{**others, name: value} for value in values[begin : begin + _AT_ONCE]])
         # A simulated arena takes milliseconds a place: what lies beyond is not asked for where it decides nothing.
         newest = predictions[begin:]
-        if any(each.low_bytes > within_bytes for each in newest) or all(each.bytes > within_bytes and not each.low_bytes for each in newest):
+        if any(each.low_bytes > within_bytes for each in newest) or all(
+            each.bytes > within_bytes and not each.low_bytes for each in newest
+        ):
             break
 
     def most(end: str) -> int | None:
@@ -235,7 +239,7 @@ def _values(start: int) -> list[int]:
 # -- where there is no law
 
 
-def bounds(points: Sequence[Point], at: Coordinates) -> tuple[float | None, float | None]:
+def bounds(points: Sequence[SizePoint], at: Coordinates) -> tuple[float | None, float | None]:
     """The least and the most that memory can be at a place if it grows with every dimension: None where no point bounds it."""
     below = [point.bytes for point in points if all(point.at[name] <= at[name] for name in at)]
     above = [point.bytes for point in points if not point.least and all(point.at[name] >= at[name] for name in at)]

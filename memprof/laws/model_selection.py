@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
-from .arena import Arena
-from .fit import Fit, Problem
+from .arena import ArenaLaw
+from .fit import Fit, FitProblem
 from .terms import CONSTANT, Kind, Term
 
 _MOST_TERMS = 3  # beside the constant
@@ -19,12 +19,12 @@ _FINEST = 64  # pages finer than this share of the range do not show
 _HALF_NEAR, _MOST_NEAR = 0.03, 0.08
 
 
-def simple_fits(problem: Problem) -> list[Fit]:
+def simple_fits(problem: FitProblem) -> list[Fit]:
     """Sums of powers and products, the best first; empty where not even a constant can be fitted."""
     return _best_first(_sums(problem, _simple(problem.varying)))
 
 
-def stepped_fits(problem: Problem, terms: Sequence[Term]) -> list[Fit]:
+def stepped_fits(problem: FitProblem, terms: Sequence[Term]) -> list[Fit]:
     """Sums for an arena whose regions double, the best first: of these terms, or else of powers and products. Any sum of many terms follows the steps
     until the next point shows them. So they have half as many figures as there are points at most; and where they do not fit, and nobody knows the
     terms, a constant and one term."""
@@ -33,7 +33,7 @@ def stepped_fits(problem: Problem, terms: Sequence[Term]) -> list[Fit]:
     return few if terms or not few or not problem.misfit(few[0]) else [fit for fit in few if len(fit.terms) <= 2]
 
 
-def rounded_fits(problem: Problem) -> list[Fit]:
+def rounded_fits(problem: FitProblem) -> list[Fit]:
     """Sums in which dimensions are rounded up, the best first: in any terms of a single dimension, in one of two terms of several."""
     simple = _simple(problem.varying)
     rounded = list(_rounded(problem, simple))
@@ -43,7 +43,7 @@ def rounded_fits(problem: Problem) -> list[Fit]:
     return _best_first(_fits(problem, ((term, *others) for term, others in chosen)))
 
 
-def simulated_fits(problem: Problem, arena: Arena) -> list[Fit]:
+def simulated_fits(problem: FitProblem, arena: ArenaLaw) -> list[Fit]:
     """A simulated arena with a constant and the terms beside it, where that is near the points; the best first. The heap keeps a share of it besides
     only where there are such terms: one arena is made after another, and freed pieces lie between them."""
     terms = (CONSTANT, *arena.beside)
@@ -51,7 +51,7 @@ def simulated_fits(problem: Problem, arena: Arena) -> list[Fit]:
     return _best_first(fit for fit in fits if fit is not None and _near(problem, fit))
 
 
-def _near(problem: Problem, fit: Fit) -> bool:
+def _near(problem: FitProblem, fit: Fit) -> bool:
     """Whether a simulation is near the points that it did not see, and needs as much as a run that died for want of memory."""
     import numpy as np
 
@@ -66,11 +66,11 @@ def _best_first(fits: Iterable[Fit]) -> list[Fit]:
     return sorted(fits, key=lambda fit: fit.score)
 
 
-def _sums(problem: Problem, library: Sequence[Term]) -> Iterator[Fit]:
+def _sums(problem: FitProblem, library: Sequence[Term]) -> Iterator[Fit]:
     return _fits(problem, itertools.chain.from_iterable(itertools.combinations(library, count) for count in range(_MOST_TERMS + 1)))
 
 
-def _fits(problem: Problem, sums: Iterable[tuple[Term, ...]]) -> Iterator[Fit]:
+def _fits(problem: FitProblem, sums: Iterable[tuple[Term, ...]]) -> Iterator[Fit]:
     """The sums with a constant, or without one where it would be zero."""
     for terms in sums:
         fit = problem.fit((CONSTANT, *terms)) or (problem.fit(terms) if terms else None)
@@ -86,7 +86,7 @@ def _simple(names: Sequence[str]) -> list[Term]:
     ]
 
 
-def _rounded(problem: Problem, simple: Sequence[Term]) -> Iterator[Term]:
+def _rounded(problem: FitProblem, simple: Sequence[Term]) -> Iterator[Term]:
     """The terms of a dimension with that dimension rounded up, in each way that changes two of its values or more: one alone may be anything."""
     for name in problem.varying:
         alone = ((name, 1),)
@@ -103,7 +103,7 @@ def _roundings(values: Sequence[float]) -> Iterator[tuple[Kind, float, str]]:
             yield "pages", size, ""
 
 
-def _divided(problem: Problem, name: str) -> Iterator[tuple[Kind, float, str]]:
+def _divided(problem: FitProblem, name: str) -> Iterator[tuple[Kind, float, str]]:
     """Ways to round up each part of a dimension that is divided among those of another. Only places where a part is less than a page show them."""
     values = problem.values(name)
     for each in problem.varying:

@@ -28,7 +28,7 @@ Kind = Literal["", "doubling", "pages"]
 
 
 @dataclass(frozen=True)
-class Point:
+class SizePoint:
     """A measured size at a place. least: the run died of want of memory, so that it needs at least so much."""
 
     at: Coordinates
@@ -104,7 +104,7 @@ def columns_of(places: Sequence[Coordinates], names: Sequence[str]) -> dict[str,
     return {name: np.array([float(place[name]) for place in places]) for name in names}
 
 
-def ranges_of(points: Sequence[Point]) -> dict[str, tuple[float, float]]:
+def ranges_of(points: Sequence[SizePoint]) -> dict[str, tuple[float, float]]:
     """The least and the largest value of each dimension."""
     return {name: (min(values), max(values)) for name in points[0].at if (values := [float(point.at[name]) for point in points])}
 

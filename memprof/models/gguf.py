@@ -83,7 +83,7 @@ Value = int | float | str | tuple[int | float, ...]
 
 
 @dataclass(frozen=True)
-class Tensor:
+class GgufTensor:
     """A tensor: `bytes` at `offset` of the file. dtype: a numpy name or bfloat16; None for blocks of quantized values."""
 
     name: str
@@ -98,7 +98,7 @@ class Gguf:
     """A file's keys with their values, arrays of texts and long ones left out, and its tensors."""
 
     keys: Mapping[str, Value]
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[GgufTensor, ...]
 
     def number(self, name: str) -> int | None:
         """A whole number of the model's architecture: `block_count`."""
@@ -126,7 +126,7 @@ def read(data: mmap.mmap | bytes) -> Gguf:
     if not isinstance(alignment, int) or not 0 < alignment <= 1 << 20:
         raise Torn
     begin = -(-cursor.at // alignment) * alignment
-    tensors = tuple(Tensor(name, shape, _PLAIN.get(kind), _size(shape, kind), begin + offset) for name, shape, kind, offset in lines)
+    tensors = tuple(GgufTensor(name, shape, _PLAIN.get(kind), _size(shape, kind), begin + offset) for name, shape, kind, offset in lines)
     if any(tensor.offset + tensor.bytes > len(data) for tensor in tensors):
         raise Torn
     return Gguf(keys, tensors)

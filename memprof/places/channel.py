@@ -77,7 +77,7 @@ class Channel:
         self.pid = last[0].decode() if last and last[0].isdigit() else None
         return errors.decode("utf-8", "replace").strip() if program.returncode else None
 
-    def start(self, words: Sequence[str], empty: bool = False) -> Program:
+    def start(self, words: Sequence[str], empty: bool = False) -> ChannelProgram:
         """Start a program, with an empty input or the channel's. The channel is free for another once this one's returncode is known."""
         quoted = shlex.join(words).replace("\n", "'\"$newline\"'")  # a line end stands between single quotes
         program = self._program()
@@ -86,10 +86,10 @@ class Channel:
             program.stdin.flush()
         return program
 
-    def _program(self) -> Program:
+    def _program(self) -> ChannelProgram:
         process = self._process
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-        return Program(self, process.stdin, _Output(process.stdout, self._mark), _Output(process.stderr, self._mark))
+        return ChannelProgram(self, process.stdin, _Output(process.stdout, self._mark), _Output(process.stderr, self._mark))
 
     def release(self) -> None:
         """Let the shell end: it does at the end of its input, and so does a program."""
@@ -159,7 +159,7 @@ class _Output:
         return b"".join(iter(self.read1, b""))
 
 
-class Program:
+class ChannelProgram:
     """A program that a Channel started: as much of a Popen as a recorder needs."""
 
     def __init__(self, channel: Channel, stdin: IO[bytes], stdout: _Output, stderr: _Output) -> None:

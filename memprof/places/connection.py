@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..base.errors import InputError, os_reason
-from .channel import BROKEN, END_BELOW, Channel, Program, beat, ended, errors_of
+from .channel import BROKEN, END_BELOW, Channel, ChannelProgram, beat, ended, errors_of
 from .place import Started, piped
 
 _BEGIN = b"memprof-begin\n"
@@ -168,18 +168,18 @@ class Connection:
                 finally:
                     ending.close()
 
-    def start(self, words: Sequence[str], descriptors: Sequence[int] = ()) -> Program:
+    def start(self, words: Sequence[str], descriptors: Sequence[int] = ()) -> ChannelProgram:
         """See Place."""
         return self._channel().start(words)
 
     def lines(self, program: Started) -> Iterator[bytes]:
         """See Place."""
-        assert isinstance(program, Program)
+        assert isinstance(program, ChannelProgram)
         return program.lines(self.beat_ns)
 
     def end(self, program: Started) -> None:
         """See Place. Its channel serves again if it has ended."""
-        assert isinstance(program, Program)
+        assert isinstance(program, ChannelProgram)
         if program.returncode is None or self.broken(program):
             program.channel.close()
         else:

@@ -19,7 +19,7 @@ from typing import Literal, Protocol
 
 from ..base.control_groups import PREFIX, note_groups_in, remove_orphans
 from ..base.errors import InputError
-from ..recording.order import Group
+from ..recording.order import GroupOrder
 from .cgroups import GROUP_FILES, Hierarchy, hierarchies
 from .place import HERE
 
@@ -28,7 +28,7 @@ _RLIMITS = {"data": "RLIMIT_DATA", "address-space": "RLIMIT_AS"}
 _TRIES = 5
 
 
-class Refused(Exception):
+class LimitRefusal(Exception):
     """The kernel does not lower the limit: the memory in use does not fit into it."""
 
 
@@ -42,7 +42,7 @@ class Limiter(Protocol):
         """The fields of an Order (group, rlimits, wrap) that start it under a limit in bytes, None for no limit."""
 
     def change(self, pid: int, limit: int | None) -> None:
-        """Set another limit for the child that was started last. Raises Refused."""
+        """Set another limit for the child that was started last. Raises LimitRefusal."""
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Groups:
                 return  # the child has just ended
             except OSError as error:  # EBUSY: version 1 could not make room
                 if attempt == _TRIES - 1:
-                    raise Refused(os.strerror(error.errno or 0)) from None
+                    raise LimitRefusal(os.strerror(error.errno or 0)) from None
                 time.sleep(0.01)
 
 
@@ -105,7 +105,7 @@ _SCOPE = ("systemd-run", "--user", "--scope", "--quiet", "--collect")
 def group(path: str, version: int, limit: int | None) -> dict[str, object]:
     """The fields of an Order whose child gets a group of this path, without swap: it would only hide the memory that does not fit."""
     files = GROUP_FILES[version]
-    return {"group": Group(path, ((files.swap, "0"), (files.limit, files.none if limit is None else str(limit))))}
+    return {"group": GroupOrder(path, ((files.swap, "0"), (files.limit, files.none if limit is None else str(limit))))}
 
 
 def scope(limit: int | None) -> dict[str, object]:

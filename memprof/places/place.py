@@ -31,7 +31,7 @@ FREQUENCIES = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq"
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningProcess:
     """A process that runs: its name, its words, and its program if that may be read.
 
     started: when it started, in clock ticks since the machine did, by which it is told from a later process of the same number; None if unknown.
@@ -115,7 +115,7 @@ class Place(RuntimeHost, Protocol):
     def folder_of(self, command: Command) -> str | None:
         """The folder there that a command runs in, None for the place's own. Raises InputError if there is none of that name."""
 
-    def running(self, pid: int) -> Running:
+    def running(self, pid: int) -> RunningProcess:
         """A process there. Raises InputError if there is none of this number, or if it has no memory to look at."""
 
     def result(self, path: str) -> str:
@@ -191,7 +191,7 @@ class Here(ThisMachine):
     def folder_of(self, command: Command) -> str | None:
         return os.path.abspath(command.cwd) if command.cwd else None
 
-    def running(self, pid: int) -> Running:
+    def running(self, pid: int) -> RunningProcess:
         if not os.path.isdir(f"/proc/{pid}"):
             raise InputError(f"there is no process {pid}")
         started = processes.started(pid)  # first: what is read afterwards may be a later process's, and then the recorder says so
@@ -205,7 +205,7 @@ class Here(ThisMachine):
         program = None
         with suppress(OSError, InputError):  # another user's program, or a file that was deleted since
             program = commands.program_file(Path(os.readlink(f"/proc/{pid}/exe")))
-        return Running(pid, started, name, words, program)
+        return RunningProcess(pid, started, name, words, program)
 
     def result(self, path: str) -> str:
         return path

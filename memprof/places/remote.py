@@ -26,7 +26,7 @@ from ..recording.bounds import peak_bound
 from ..records.types import Machine, Model, ModelFile
 from . import sending
 from .connection import Connection, why_failed
-from .place import FREQUENCIES, TEMPERATURES, MachineState, RecorderKind, Running, refuse_elsewhere, split_words, weather
+from .place import FREQUENCIES, TEMPERATURES, MachineState, RecorderKind, RunningProcess, refuse_elsewhere, split_words, weather
 from .sources import runners_zip
 
 _LEAST_PYTHON = (3, 8)
@@ -247,7 +247,7 @@ class Remote(Connection):
             return None
         raise InputError(f"the folder {command.cwd} does not exist on {self.name}")
 
-    def running(self, pid: int) -> Running:
+    def running(self, pid: int) -> RunningProcess:
         """See Place."""
         done = self.run(["sh", "-c", _RUNNING, "memprof", str(pid)])
         state, _, rest = done.stdout.partition(b"\n")
@@ -260,7 +260,7 @@ class Remote(Connection):
             raise InputError(f"process {pid} ({called}) has ended, or is one of the kernel's own: it has no memory to look at")
         size, sha256 = ([*digest.decode().split(), "", ""])[:2]
         program = ModelFile(path.decode("utf-8", "backslashreplace"), int(size), sha256) if len(sha256) == 64 else None
-        return Running(pid, int(started) if started.isdigit() else None, called, split_words(cmdline), program)
+        return RunningProcess(pid, int(started) if started.isdigit() else None, called, split_words(cmdline), program)
 
     def result(self, path: str) -> str:
         """See Place."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..base import control_groups
 from ..base.errors import InputError
-from ..recording.order import Group
+from ..recording.order import GroupOrder
 from . import limits
 from .place import Place
 
@@ -52,7 +52,7 @@ def counting(place: Place) -> Callable[[], dict[str, object]] | None:
     swapped out. None where none can be made."""
     if place.beside:
         limiter = limits.find("auto")
-        return (lambda: {"group": Group(str(limiter.new_folder()))}) if isinstance(limiter, limits.Groups) else None
+        return (lambda: {"group": GroupOrder(str(limiter.new_folder()))}) if isinstance(limiter, limits.Groups) else None
     with suppress(InputError):
         groups = _Groups(place)
         if groups.path() is not None:
@@ -92,7 +92,7 @@ class _Groups:
     def without_limit(self) -> dict[str, object]:
         """The same, with a group that limits nothing."""
         path = self.path()
-        return {} if path is None else {"group": Group(path[0])}
+        return {} if path is None else {"group": GroupOrder(path[0])}
 
     def path(self) -> tuple[str, int] | None:
         """The path of a new group and its version; None where there are only scopes of the user's systemd."""

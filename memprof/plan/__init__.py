@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from .arenas.arena import Packing, greedy, load, overlapping, pack
 from .orders.order import Best, best_order
-from .orders.problem import Buffer, Problem, Step, aliases, keeping, lifetimes, peak, steps
+from .orders.problem import Buffer, OrderStep, Problem, aliases, keeping, lifetimes, peak, steps
 
 __all__ = [
     "Best",
     "Buffer",
+    "OrderStep",
     "Packing",
     "Problem",
-    "Step",
     "aliases",
     "best_order",
     "greedy",

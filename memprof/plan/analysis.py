@@ -48,7 +48,7 @@ class Alive:
 
 
 @dataclass(frozen=True)
-class Row:
+class StepRow:
     """A step of an order, with names."""
 
     operator: str
@@ -283,11 +283,11 @@ def _alive(mapped: Mapped, order: Sequence[int], place: int) -> tuple[Alive, ...
     return tuple(sorted(alive, key=lambda tensor: -tensor.bytes))
 
 
-def rows(mapped: Mapped, order: Sequence[int]) -> tuple[Row, ...]:
+def rows(mapped: Mapped, order: Sequence[int]) -> tuple[StepRow, ...]:
     """The table of an order, a row a step."""
     names = mapped.tensors
     return tuple(
-        Row(
+        StepRow(
             operator=mapped.operators[step.op],
             kind=mapped.kinds[step.op],
             in_use=tuple(names[tensor] for tensor in step.in_use),

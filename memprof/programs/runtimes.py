@@ -309,6 +309,15 @@ def described(name: str) -> Runtime:
     return next((runtime for runtime in describe(sys.executable) if runtime.name == name), Runtime(name))
 
 
+def named(name: str, python: str, machine: RuntimeHost = _THIS_MACHINE) -> Runtime:
+    """The runtime of that name, installed or not. Raises UsageError for an unknown name."""
+    known = {runtime.name: runtime for runtime in describe(python, None, machine)}
+    if name not in known:
+        own = f"; your own is named by its path: -r ./{name}.py" if Path(f"{name}.py").is_file() else ""
+        raise UsageError(f"there is no runtime {name!r}{own or near_or_all(name, known)}")
+    return known[name]
+
+
 def find(name: str, python: str, machine: RuntimeHost = _THIS_MACHINE) -> Runtime:
     """The runtime of that name, or in that file, ready for use.
 
@@ -321,12 +330,7 @@ def find(name: str, python: str, machine: RuntimeHost = _THIS_MACHINE) -> Runtim
         if runtime.error:
             raise InputError(f"runtime {name}: {runtime.error}")
         return replace(runtime, name=os.path.abspath(name))
-    runtimes = describe(python, None, machine)
-    runtime = next((runtime for runtime in runtimes if runtime.name == name), None)  # type: ignore[assignment]
-    if runtime is None:
-        names = [runtime.name for runtime in runtimes]
-        own = f"; your own is named by its path: -r ./{name}.py" if Path(f"{name}.py").is_file() else ""
-        raise UsageError(f"there is no runtime {name!r}{own or near_or_all(name, names)}")
+    runtime = named(name, python, machine)
     if not runtime.installed:
         how = runtime.how_to_install
         elsewhere = "" if machine.name == _THIS_MACHINE.name else f" on {machine.name}"

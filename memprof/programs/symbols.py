@@ -58,7 +58,7 @@ def wrap(
     variables = {name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None}
     command = _command(argv, cwd, variables)
     program = _runs_here(command[0])
-    files = _Files(program, variables, cwd)
+    files = _ProgramFiles(program, variables, cwd)
     targets = [(phase, function, files.symbols(function)) for phase, function in functions]
     text = json.dumps({"phases": targets, "elf": elf.__file__})
     script = runners_path() / "native" / "symbols.py"
@@ -152,7 +152,7 @@ _MACHINES = {"x86_64": (62, 3), "aarch64": (183, 40), "armv7l": (40,), "i686": (
 _MORE = frozenset({"dlopen", "execl", "execle", "execlp", "execv", "execve", "execvp", "execvpe", "posix_spawn", "posix_spawnp"})
 
 
-class _Files:
+class _ProgramFiles:
     """A program and the libraries it is linked to, as far as they are found where the loader would look (ld.so(8))."""
 
     def __init__(self, program: elf.Elf, env: Mapping[str, str], cwd: str | None) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from ..base.errors import MeasurementError, UsageError
 from ..base.units import parse_bytes
-from .limit import ONLY_LINUX, PEAK_RSS, Limit
+from .limit import ONLY_LINUX, PEAK_RSS, MemoryLimit
 
 if TYPE_CHECKING:
     from ..api import Runs
@@ -27,7 +27,7 @@ _BUDGET_NS = 60 * 10**9  # of memprof.grows
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasureResult:
     """A measurement: its Runs, one a repeat, all of them ended well.
 
     peak_bytes: the largest RSS of all repeats and phases. grown_bytes: by how much the peak is above the memory before: for a model the baseline
@@ -60,7 +60,7 @@ class Grows:
 class Memprof:
     """The fixture: measures in separate processes, and fails the test if a process does not end well or exceeds the test's limit."""
 
-    def __init__(self, folder: Path, limit: Limit | None) -> None:
+    def __init__(self, folder: Path, limit: MemoryLimit | None) -> None:
         self._folder = folder
         self._limit = limit
         self._peaks_bytes: list[int] = []
@@ -90,7 +90,7 @@ class Memprof:
         warmup: int = 1,
         runs: int = 1,
         repeats: int = 1,
-    ) -> Measured:
+    ) -> MeasureResult:
         """Measure a model in a runtime, as `memprof run` does. Raises UsageError and InputError as that does."""
         from .. import api
 
@@ -98,7 +98,7 @@ class Memprof:
         measured_runs = api.measure([model], [runtime], set=set, threads=sweep, warmup=warmup, runs=runs, repeats=repeats, release=False)
         return self._measured(measured_runs, Path(model).name, "STARTUP")
 
-    def function(self, function: Callable[..., object], *args: object, repeats: int = 1, **kwargs: object) -> Measured:
+    def function(self, function: Callable[..., object], *args: object, repeats: int = 1, **kwargs: object) -> MeasureResult:
         """Call a function once a repeat, in a new interpreter that imports its module for it.
 
         Raises UsageError for a function that no other process can import (a lambda, a function inside a function) or whose arguments cannot be
@@ -127,13 +127,13 @@ class Memprof:
 
         name, path, environment = self._callable(function, args, kwargs)
         variant = Variant(str(runners_path() / "function.py"), name, env=environment)
-        request = grow.GrowRequest(Suite((str(path),), variants=(variant,)), budget=grow.Budget(time_ns=_BUDGET_NS))
+        request = grow.GrowRequest(Suite((str(path),), variants=(variant,)), budget=grow.UnitBudget(time_ns=_BUDGET_NS))
         try:
             verdict = grow.grow(request, Silent(), lambda line: None).verdict
         except MeasurementError as error:
             pytest.fail(str(error), pytrace=False)
         row = growth_limits.judged(
-            growth_limits.Measured(Key(name, name, None, ""), "iteration", verdict), growth_limits.Limit("iteration", 0)
+            growth_limits.VariantGrowth(Key(name, name, None, ""), "iteration", verdict), growth_limits.Limit("iteration", 0)
         )
         reason = row.reason.replace("iteration", "call").removesuffix("; the limit is 0 B per call")
         if verdict.word == "undecided":
@@ -156,11 +156,11 @@ class Memprof:
         path.write_text(json.dumps({**request, "token": token}), encoding="utf-8")
         return name, path, {"MEMPROF_FUNCTION": token}
 
-    def _measured(self, runs: Runs, what: str, before: str) -> Measured:
+    def _measured(self, runs: Runs, what: str, before: str) -> MeasureResult:
         failed = next((run.outcome for run in runs if not run.outcome.ok), None)
         if failed is not None:
             pytest.fail(f"{what}: {failed.sentence}", pytrace=False)
-        measured = Measured(runs, max(run.height_bytes for run in runs), max(run.height_bytes - _end(run, before) for run in runs))
+        measured = MeasureResult(runs, max(run.height_bytes for run in runs), max(run.height_bytes - _end(run, before) for run in runs))
         self._peaks_bytes.append(measured.peak_bytes)
         if self._limit is not None:
             worst = max(runs, key=lambda run: run.height_bytes)
@@ -178,4 +178,4 @@ def memprof(request: pytest.FixtureRequest, tmp_path: Path) -> Memprof:
     """Measures a model or a function in a separate process: memprof.model(PATH, RUNTIME), memprof.function(FUNCTION, ...)."""
     if not sys.platform.startswith("linux"):
         pytest.skip(ONLY_LINUX)
-    return Memprof(tmp_path, Limit.of(request.node))
+    return Memprof(tmp_path, MemoryLimit.of(request.node))

@@ -14,7 +14,7 @@ import pytest
 
 from ..base.errors import MemprofError, UsageError
 from ..base.units import parse_bytes
-from .limit import NO_GROWTH, ONLY_LINUX, PEAK_RSS, Limit
+from .limit import NO_GROWTH, ONLY_LINUX, PEAK_RSS, MemoryLimit
 from .worker import CALLS, MARKS, PHASE, REPORTS
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _reports(item: pytest.Item) -> list[pytest.TestReport]:
     if not sys.platform.startswith("linux"):
         return [_report(item, "setup", "skipped", (str(item.path), 0, f"Skipped: {ONLY_LINUX}"))]
     try:
-        Limit.of(item)
+        MemoryLimit.of(item)
     except UsageError as error:
         return [_report(item, "setup", "failed", str(error))]
     from ..base.leftovers import scratch
@@ -100,7 +100,7 @@ def _growth_reports(item: pytest.Item) -> list[pytest.TestReport]:
     from ..records import work
     from ..records.summary import key
     from ..verdicts import growth, growth_limits
-    from ..verdicts.growth_limits import Measured
+    from ..verdicts.growth_limits import VariantGrowth
 
     try:
         limit = growth_limits.Limit("call", _per_call(item))
@@ -117,7 +117,7 @@ def _growth_reports(item: pytest.Item) -> list[pytest.TestReport]:
                     break
     except MemprofError as error:
         return [_report(item, "setup", "failed", str(error))]
-    row = growth_limits.judged(Measured(key(run), "call", verdict), limit)
+    row = growth_limits.judged(VariantGrowth(key(run), "call", verdict), limit)
     for report in reports:
         report.user_properties = [*report.user_properties, ("growth_bytes_per_call", verdict.slope)]
         if report.when == "call" and row.verdict != "ok" and not hasattr(report, "wasxfail"):
@@ -161,7 +161,7 @@ def _measured_test(item: pytest.Item, folder: Path, reports: Path, more: Mapping
 
 def _judge_all_processes(item: pytest.Item, report: pytest.TestReport, run: Run) -> None:
     """Hold the sum of a test's processes to its limit: its own process has judged itself alone."""
-    mark, limit = run.mark(PHASE), Limit.of(item)
+    mark, limit = run.mark(PHASE), MemoryLimit.of(item)
     if mark is None or limit is None or len(run.processes) < 2 or mark.rss_peak_bytes is None:
         return
     properties = dict(report.user_properties)  # those of the test, repeated in each report

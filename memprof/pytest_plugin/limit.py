@@ -15,14 +15,14 @@ ONLY_LINUX = "memprof measures on Linux only"
 
 
 @dataclass(frozen=True)
-class Limit:
+class MemoryLimit:
     """The limit of a mark: a size in bytes, and whether it is on the peak or on its growth above the memory before."""
 
     bytes: int
     above_baseline: bool = False
 
     @classmethod
-    def of(cls, item: pytest.Item) -> Limit | None:
+    def of(cls, item: pytest.Item) -> MemoryLimit | None:
         """The limit of a test, None if it has no mark. Raises UsageError for a mark with other arguments."""
         mark = item.get_closest_marker(PEAK_RSS)
         if mark is None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from .fixture import Memprof
-from .limit import Limit
+from .limit import MemoryLimit
 
 REPORTS = "MEMPROF_PYTEST_REPORTS"  # the variable of this process that names the file where its reports go
 MARKS = "MEMPROF_PYTEST_MARKS"  # the variable that names the file that writes marks
@@ -51,7 +51,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         return (yield from fixture.around(item))
     if os.environ.get(CALLS):
         return (yield from _called_again(item, int(os.environ[CALLS])))
-    limit = Limit.of(item) if os.environ.get(REPORTS) else None
+    limit = MemoryLimit.of(item) if os.environ.get(REPORTS) else None
     if limit is None:
         return (yield)
     with _phase():

@@ -13,14 +13,14 @@ def main():
     from . import procfs
     from .loop import Stopped, Wake
     from .order import read_order
-    from .writer import Writer
+    from .writer import LineWriter
 
     try:
         order, early = read_order()
     except (ValueError, IndexError) as error:
         sys.stderr.write("not understood: %s\n" % error)
         return 2
-    writer, wake = Writer(), Wake()
+    writer, wake = LineWriter(), Wake()
     writer.add(b"recording ", 1, procfs.PAGE, os.sysconf("SC_CLK_TCK"), b"python")
     try:
         (_look_at if order.pid else _run)(order, writer, wake, early)
@@ -33,8 +33,8 @@ def main():
 
 def _run(order, writer, wake, early):
     """Record a child from its start to its end."""
-    from .kills import Kills
-    from .launch import Failure, has_fixed_layout, launch
+    from .kills import KillCounter
+    from .launch import LaunchError, has_fixed_layout, launch
     from .loop import Loop
     from .processes import Processes
 
@@ -42,10 +42,10 @@ def _run(order, writer, wake, early):
         from . import pagecache
 
         pagecache.prepare(order.file, order.cache, order.drop)
-    kills, processes = Kills(writer), Processes(writer, order.tree, adopts=True)
+    kills, processes = KillCounter(writer), Processes(writer, order.tree, adopts=True)
     try:
         child = launch(order, writer)
-    except Failure as failure:
+    except LaunchError as failure:
         failure.tell(writer)
         return
     writer.tell(b"start", child.pid)
@@ -69,14 +69,14 @@ def _run(order, writer, wake, early):
 
 def _look_at(order, writer, wake, early):
     """Record a process that already runs."""
-    from .launch import Failure, attach
+    from .launch import LaunchError, attach
     from .loop import Loop
     from .processes import Processes
 
     processes = Processes(writer, order.tree, adopts=False)
     try:
         child = attach(order, writer, processes)
-    except Failure as failure:
+    except LaunchError as failure:
         failure.tell(writer)
         return
     writer.tell(b"start", child.pid)

@@ -15,7 +15,7 @@ from . import procfs
 _REMOVE_WITHIN_NS = 2_000_000_000
 
 
-class Group:
+class ControlGroup:
     """The folder of a control group. settings: (file, text) pairs to write into it, in this order; a file that is missing is left out.
 
     Raises OSError if it cannot be made.

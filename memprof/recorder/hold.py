@@ -10,7 +10,8 @@ _STOP_WITHIN_NS = 2_000_000_000  # the first process of a PID namespace cannot s
 
 
 class Holds:
-    """limit_ns: how long a process may stand still, 0 for ever. active: by process id, (why, since when, whether it stands still)."""
+    """limit_ns: how long a process may stand still, 0 for ever. active: by process id, (why, since when, what was stopped:
+    the process itself or the debugger that holds it, None while it still runs)."""
 
     def __init__(self, writer, limit_ns):
         self._writer, self._limit_ns = writer, limit_ns
@@ -18,7 +19,7 @@ class Holds:
 
     def expect(self, pid, why):
         """A process is about to stop itself."""
-        self.active.setdefault(pid, (why, time.monotonic_ns(), False))
+        self.active.setdefault(pid, (why, time.monotonic_ns(), None))
 
     def stop(self, pid, why):
         """Stop a process."""
@@ -28,7 +29,7 @@ class Holds:
     def free(self, pid):
         """Let a process go on if it stands still."""
         if pid in self.active and self.active[pid][2]:
-            send(pid, signal.SIGCONT)
+            send(self.active[pid][2], signal.SIGCONT)
             self._writer.tell(b"continued", pid)
             del self.active[pid]
 
@@ -38,8 +39,8 @@ class Holds:
             stat = procfs.stat(pid)
             if stat is None or stat.over:
                 del self.active[pid]
-            elif not stands and stat.fields[:1] == b"T":
-                self.active[pid] = why, now, True
+            elif not stands and (stopped := _stopped(pid, stat)):
+                self.active[pid] = why, now, stopped
                 self._writer.tell(b"stopped", pid, why)
                 self._writer.flush()
             elif stands and self._limit_ns and now - since_ns > self._limit_ns:
@@ -49,6 +50,15 @@ class Holds:
                 self._writer.tell(b"fault", b"free", pid)
                 send(pid, signal.SIGCONT)
                 del self.active[pid]
+
+
+def _stopped(pid, stat):
+    """The process that was stopped: this one, or the debugger that holds it; None if neither was. A debugger stops a process for moments too."""
+    if stat.fields[:1] == b"T":
+        return pid
+    tracer = int(procfs.number("/proc/%d/status" % pid, b"TracerPid")) if stat.fields[:1] == b"t" else 0
+    of_tracer = procfs.stat(tracer) if tracer else None
+    return tracer if of_tracer is not None and of_tracer.fields[:1] == b"T" else None
 
 
 def send(pid, number):

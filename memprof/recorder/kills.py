@@ -15,7 +15,7 @@ _WITHIN_NS = 200_000_000  # the kernel counts a kill first, sends the signal the
 _KILLED = b": Killed process "
 
 
-class Kills:
+class KillCounter:
     """The kernel's kills for want of memory from now on."""
 
     def __init__(self, writer):

@@ -8,8 +8,8 @@ import os
 import time
 
 from . import libc, procfs
-from .group import Group
-from .log import Log
+from .group import ControlGroup
+from .log import LogTail
 from .writer import escaped
 
 _ADDR_NO_RANDOMIZE = 0x0040000
@@ -21,7 +21,7 @@ _HEAD = 20  # bytes of an ELF header up to the machine that it is for
 _prctl, _personality = libc.function("prctl"), libc.function("personality")
 
 
-class Failure(Exception):
+class LaunchError(Exception):
     """It does not start. step, number, head, what: see the event `error` of a recording."""
 
     def __init__(self, step, number, what, head=b"-"):
@@ -48,7 +48,7 @@ def begin(writer, cpus):
 
 
 def attach(order, writer, processes):
-    """A Child that already runs, with the log to follow. Raises Failure."""
+    """A Child that already runs, with the log to follow. Raises LaunchError."""
     try:
         cpus = os.sched_getaffinity(order.pid)
     except OSError:
@@ -57,28 +57,28 @@ def attach(order, writer, processes):
     processes.find(order.pid)  # what is open from here on is this process's, or an earlier one's
     stat = procfs.stat(order.pid)
     if stat is not None and order.started not in (0, stat.started):
-        raise Failure(b"reused", errno.ESRCH, b"%d" % order.pid)
+        raise LaunchError(b"reused", errno.ESRCH, b"%d" % order.pid)
     if processes.get(order.pid) is None:
-        raise Failure(b"gone", errno.ESRCH, b"%d" % order.pid)
+        raise LaunchError(b"gone", errno.ESRCH, b"%d" % order.pid)
     try:
-        child.log = Log(order.log) if order.log else None
+        child.log = LogTail(order.log) if order.log else None
     except OSError as error:
-        raise Failure(b"log", error.errno, order.log) from None
+        raise LaunchError(b"log", error.errno, order.log) from None
     return child
 
 
 def launch(order, writer):
-    """The Child that an order describes, started. Raises Failure."""
+    """The Child that an order describes, started. Raises LaunchError."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if order.numbers and not _may_run_on(order.numbers):
-        raise Failure(b"cpus", errno.EINVAL, order.cpus)
+        raise LaunchError(b"cpus", errno.EINVAL, order.cpus)
     try:
-        group = Group(order.group, order.settings) if order.group else None
+        group = ControlGroup(order.group, order.settings) if order.group else None
     except OSError as error:
-        raise Failure(b"group", error.errno, order.group) from None
+        raise LaunchError(b"group", error.errno, order.group) from None
     try:
         child = _start(order, writer, group)
-    except Failure:
+    except LaunchError:
         if group is not None:
             group.remove()
         raise
@@ -112,7 +112,7 @@ def _start(order, writer, group):
     if failed:
         os.waitpid(pid, 0)
         kind, number, what = failed.split(b" ", 2)
-        raise Failure(kind, int(number), what, _head(order, environment) if int(number) == errno.ENOEXEC else b"-")
+        raise LaunchError(kind, int(number), what, _head(order, environment) if int(number) == errno.ENOEXEC else b"-")
     child = Child(pid, begin_ns)
     child.marks, child.output, child.input = marks, output, input_write
     for descriptor in (marks, output, input_write):

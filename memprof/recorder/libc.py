@@ -10,18 +10,18 @@ import os
 def _fast():
     import _ctypes
 
-    class Word(_ctypes._SimpleCData):
+    class Long(_ctypes._SimpleCData):
         _type_ = "l"
 
     class Function(_ctypes.CFuncPtr):
         _flags_ = _ctypes.FUNCFLAG_CDECL
-        _restype_ = Word
+        _restype_ = Long
 
     class Char(_ctypes._SimpleCData):
         _type_ = "c"
 
     handle = _ctypes.dlopen(None, 0)
-    return (lambda name: _called(Function(_ctypes.dlsym(handle, name)), Word)), (lambda size: (Char * size)())
+    return (lambda name: _called(Function(_ctypes.dlsym(handle, name)), Long)), (lambda size: (Char * size)())
 
 
 def _slow():

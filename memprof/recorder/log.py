@@ -9,7 +9,7 @@ import stat
 _READ = 1 << 16  # at each poll
 
 
-class Log:
+class LogTail:
     """Raises OSError if the file cannot be opened. What stands in it already was written before."""
 
     def __init__(self, path):

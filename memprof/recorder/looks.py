@@ -14,7 +14,7 @@ _SWAP_NS = 10_000_000
 _YOUNG = 100  # polls in which a process may become another program
 
 
-class Budget:
+class LookBudget:
     """A share of one CPU, and nanoseconds beyond it so that a short run is looked at too. free_ns: from when on some of it is left."""
 
     def __init__(self, begin_ns, share, allowance_ns):
@@ -28,12 +28,12 @@ class Budget:
         self.free_ns = self._begin_ns + int((self._spent_ns - self._allowance_ns) / self._share)
 
 
-class Looks:
+class LookSchedule:
     """The looks at all processes. swap: read status more often, as swap or threads matter."""
 
     def __init__(self, writer, processes, swap, begin_ns):
         self._writer, self._processes, self._swap = writer, processes, swap
-        self._looks, self._faults, self._rollups = (Budget(begin_ns, *share) for share in (_LOOKS, _FAULTS, _ROLLUPS))
+        self._looks, self._faults, self._rollups = (LookBudget(begin_ns, *share) for share in (_LOOKS, _FAULTS, _ROLLUPS))
         self._place = self._faults_place = 0
         version = [int(part) for part in os.uname().release.split(".")[:2] if part.isdigit()]
         self._late = version < [6, 17]  # for smaps_rollup the kernel walks the pages; before, it counts for all else late

@@ -11,9 +11,9 @@ import time
 from . import procfs
 from .end import Reaper
 from .hold import Holds, send
-from .looks import Looks
-from .mappings import Mappings
-from .marks import Marks
+from .looks import LookSchedule
+from .mappings import MappingReader
+from .marks import MarkReader
 from .output import NEVER, Output
 from .rounds import Rounds
 
@@ -54,9 +54,9 @@ class Loop:
     def __init__(self, order, writer, processes, child, wake):
         self._order, self._writer, self._processes, self._child, self._wake = order, writer, processes, child, wake
         self.reaper, self._holds = Reaper(writer, processes, child.pid), Holds(writer, order.hold)
-        self._looks = Looks(writer, processes, order.swap, child.begin_ns)
-        self._rounds, self._mappings = Rounds(writer, processes, child.begin_ns), Mappings(writer, processes, child.begin_ns)
-        self._marks = Marks(order, writer, processes, self._holds, child.pid, child.group)
+        self._looks = LookSchedule(writer, processes, order.swap, child.begin_ns)
+        self._rounds, self._mappings = Rounds(writer, processes, child.begin_ns), MappingReader(writer, processes, child.begin_ns)
+        self._marks = MarkReader(order, writer, processes, self._holds, child.pid, child.group)
         self._output = Output(order, writer, processes, self._looks, child.pid)
         self._is_plain = not (order.tree or order.swap or order.pid)  # there is nothing to do in a poll but the poll
         self._next_ns = self._tick_ns = 0  # when to poll, and when to do anything else

@@ -8,7 +8,7 @@ memory is a file too: /dev/zero (deleted), with an inode for each piece.
 import time
 
 from . import procfs
-from .looks import Budget
+from .looks import LookBudget
 from .writer import escaped
 
 _cpu = time.thread_time_ns
@@ -18,12 +18,12 @@ _LEAST = (1 << 20) // procfs.PAGE  # by which file-backed memory has changed sin
 _FILES = 1 << 14  # that have a number at a time
 
 
-class Mappings:
+class MappingReader:
     """The readings of all processes that do not run in another's memory."""
 
     def __init__(self, writer, processes, begin_ns):
         self._writer, self._processes = writer, processes
-        self._budget = Budget(begin_ns, _SHARE, _ALLOWANCE_NS)
+        self._budget = LookBudget(begin_ns, _SHARE, _ALLOWANCE_NS)
         self._next_ns = self._moved = self._turnover = 0
         self._again = False  # a second reading is to follow the first
         self._files = {}

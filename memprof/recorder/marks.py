@@ -11,8 +11,8 @@ IDLE_NS = 100_000_000  # between two polls where none were asked for
 _MOST = 1 << 16
 
 
-class Marks:
-    """period: between two polls in ns, as the newest line that fits a rule has it. root: the process that was started; group: its Group or None."""
+class MarkReader:
+    """period: between two polls in ns, as the newest line that fits a rule has it. root: the process that was started; group: a ControlGroup."""
 
     def __init__(self, order, writer, processes, holds, root, group):
         self._order, self._writer, self._processes, self._holds, self._root, self._group = order, writer, processes, holds, root, group

@@ -3,7 +3,7 @@
 import os
 
 
-class Order:
+class OrderLines:
     """An order by the names of its lines; what is not in it is empty or 0. Raises ValueError for a line that is not understood."""
 
     def __init__(self, lines):
@@ -60,4 +60,4 @@ def read_order():
             raise ValueError("it has no end")
         data += chunk
     lines, _, early = data.partition(b"\n\n")
-    return Order(lines[1:].split(b"\n")), early
+    return OrderLines(lines[1:].split(b"\n")), early

@@ -39,10 +39,10 @@ def _has_room():
     return True
 
 
-class Process:
+class LiveProcess:
     """A process with memory.
 
-    above: the Process of its parent, None if that was not seen. twin: the Process in whose memory it runs; None for all but a child of vfork.
+    above: the LiveProcess of its parent, None if that was not seen. twin: the LiveProcess in whose memory it runs; None for all but a child of vfork.
     children: see `_open_children`; listed: what was read there; kids: all children that were found. resident, shared: its statm as it was counted
     last; written: as it was written last. stat, status, command, maps: as written last; faults, stack: of the newest stat; command_stack: the stack
     beside which the command was read, as an exec changes it; stale: statm has changed since. first: the polls before it was found. looked_ns,
@@ -92,7 +92,7 @@ class Processes:
         self._orphans, self._listed = _open_children(os.getpid()) if tree and adopts else None, b""
 
     def get(self, pid):
-        """The Process of this id, None if it has no memory or is not looked at."""
+        """The LiveProcess of this id, None if it has no memory or is not looked at."""
         return self._by_pid.get(pid)
 
     def main(self, root):
@@ -165,7 +165,7 @@ class Processes:
             statm.close()
             self._miss(pid, b"ended")
             return
-        process = Process(pid, statm, parent, parent if same else None, self.count)
+        process = LiveProcess(pid, statm, parent, parent if same else None, self.count)
         if not _has_room():
             process.close()
             self._miss(pid, b"files")
@@ -322,7 +322,7 @@ class Processes:
             self._turn()
 
     def look_at_stat(self, process):
-        """Read its stat, and write it unless nothing has changed; the Stat, None if there is none any more."""
+        """Read its stat, and write it unless nothing has changed; the ProcessStat, None if there is none any more."""
         stat = procfs.stat(process.pid)
         if stat is not None:
             stale, before, faults = process.stale, process.stat, process.faults

@@ -70,7 +70,7 @@ def _open_statm(task):
     return os.open("/proc/%d/statm" % task, os.O_RDONLY | os.O_CLOEXEC)
 
 
-class Stat:
+class ProcessStat:
     """/proc/PID/stat (proc_pid_stat(5)); that of a zombie still has its faults.
 
     2 (comm), which may hold anything, 3 state, 4 ppid, 10 minflt, 11 cminflt (of children that were waited for), 12 majflt, 14 utime, 15 stime,
@@ -90,10 +90,10 @@ class Stat:
 
 
 def stat(pid):
-    """The Stat of a process, or None if there is no such process."""
+    """The ProcessStat of a process, or None if there is no such process."""
     head, _, tail = read("/proc/%d/stat" % pid).rpartition(b")")
     words = tail.split()
-    return Stat(head.partition(b"(")[2], words) if len(words) > 25 else None
+    return ProcessStat(head.partition(b"(")[2], words) if len(words) > 25 else None
 
 
 def parent(pid):

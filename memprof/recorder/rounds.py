@@ -7,7 +7,7 @@ polls. If a process comes or goes meanwhile, the round is dropped.
 import time
 
 from . import procfs
-from .looks import Budget
+from .looks import LookBudget
 
 _clock, _cpu = time.monotonic_ns, time.thread_time_ns
 _SHARE, _ALLOWANCE_NS = 0.018, 100_000_000
@@ -24,7 +24,7 @@ class Rounds:
 
     def __init__(self, writer, processes, begin_ns):
         self._writer, self._processes = writer, processes
-        self._budget = Budget(begin_ns, _SHARE, _ALLOWANCE_NS)
+        self._budget = LookBudget(begin_ns, _SHARE, _ALLOWANCE_NS)
         self._waiting = None  # processes that are still to be read in this round; None between rounds
         self._last_ns, self._changed_ns = begin_ns, 0  # the last round; when a process last came or went, 0 for not since then
         self._moved = self._moved_seen = self._turnover = 0  # as of the last round, and of the last step

@@ -18,7 +18,7 @@ def escaped(text):
     return text.replace(b"\\", b"\\\\").replace(b"\n", b"\\n") if b"\\" in text or b"\n" in text else text
 
 
-class Writer:
+class LineWriter:
     """blocked: standard output had no room for some lines when it was last asked. behind: so much waits that no more should be read of anything."""
 
     def __init__(self):

@@ -31,7 +31,7 @@ def number(field: bytes) -> int | None:
 
 
 @dataclass(frozen=True)
-class Stat:
+class StatFields:
     """Fields of a process's stat. stack: where its stack begins, which stays after a fork and changes at an exec; 0 if it may not be seen."""
 
     state: str
@@ -48,12 +48,12 @@ class Stat:
         return self.state in "ZX" and self.threads <= 1
 
 
-def stat_at(fields: Sequence[bytes], at: int) -> tuple[Stat | None, int]:
+def stat_at(fields: Sequence[bytes], at: int) -> tuple[StatFields | None, int]:
     """STAT from a place on, and the place behind it."""
     if fields[at] == b"-":
         return None, at + 1
     numbers = (int(field) for field in fields[at + 1 : at + 7])
-    return Stat(fields[at].decode(), *numbers), at + 7
+    return StatFields(fields[at].decode(), *numbers), at + 7
 
 
 _STATUS = ("vms", "vms_peak", "rss", "hwm", "anon", "file", "shmem", "swap")

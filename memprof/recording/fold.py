@@ -16,15 +16,15 @@ from ..base.errors import InputError
 from ..records.types import RUN, SCHEMA, STARTUP, Run
 from . import events
 from .events import decoded, number, unescaped
-from .kills import Kills
+from .kills import KillCounts
 from .life import Life, Usage
-from .line_phases import LinePhases, Look, Word
-from .marks import Marks
+from .line_phases import LinePhases, StatusLook, Word
+from .marks import MarkFold
 from .order import Header, decode
-from .outcome import End, Failure, judge
+from .outcome import LaunchFailure, ProgramEnd, judge
 from .phases import Phases, read_record
-from .process import Process
-from .state import State
+from .process import ProcessState
+from .state import FoldState
 
 _DAMAGE = (ArithmeticError, LookupError, TypeError, ValueError, re.error, msgspec.MsgspecError)  # what a line that is none may raise
 # Made here, before there are threads: msgspec crashes when two of them are the first to decode a dataclass (0.22).
@@ -121,13 +121,13 @@ class _View:
 
     def __init__(self, header: Header, page: int, ticks: int, notices: deque[Notice]) -> None:
         self._notices = notices
-        self.state = state = State(header, page, ticks)
+        self.state = state = FoldState(header, page, ticks)
         self.phases = Phases(state)
-        self._marks = Marks(state, self.phases, self._leave_lines)
+        self._marks = MarkFold(state, self.phases, self._leave_lines)
         self._lines = LinePhases(state, self.phases, self._marks.work)
-        self._kills, self._life, self._end = Kills(), Life(), End()
-        self._failure: Failure | None = None
-        self._looks: dict[str, Look] = {}  # the first and the last look at a process that is only looked at
+        self._kills, self._life, self._end = KillCounts(), Life(), ProgramEnd()
+        self._failure: LaunchFailure | None = None
+        self._looks: dict[str, StatusLook] = {}  # the first and the last look at a process that is only looked at
         self._wanted = {phase: list(counts) for phase, counts in (header.message.hold.units if header.message.hold else {}).items()}
         self._ends_held = (
             {STARTUP} if header.message.hold and header.message.hold.ends else None
@@ -194,7 +194,7 @@ class _View:
 
     def _error(self, fields: list[bytes]) -> None:
         head = bytes.fromhex(fields[3].decode()) if fields[3] != b"-" else b""
-        self._failure = Failure(fields[1].decode(), int(fields[2]), head, decoded(b" ".join(fields[4:])))
+        self._failure = LaunchFailure(fields[1].decode(), int(fields[2]), head, decoded(b" ".join(fields[4:])))
 
     def _start(self, fields: list[bytes]) -> None:
         self.state.root = self.state.measured = int(fields[1])
@@ -217,7 +217,7 @@ class _View:
         parent_statm, at = self._sized(fields, at)
         parent_stat, at = events.stat_at(fields, at)
         tree = self.state.tree
-        process = Process(pid, parent or None, None, t_ns, decoded(b" ".join(fields[at:])), samples_before=self.state.polls)
+        process = ProcessState(pid, parent or None, None, t_ns, decoded(b" ".join(fields[at:])), samples_before=self.state.polls)
         tree.find(t_ns, process, fields[4] == b"1", statm, stat, parent_statm, parent_stat)
 
     def _sized(self, fields: Sequence[bytes], at: int) -> tuple[tuple[int, int, int] | None, int]:
@@ -298,7 +298,7 @@ class _View:
         status, at = events.status_at(fields, 4)
         shares, at = events.shares_at(fields, at)
         stat, at = events.stat_at(fields, at)
-        look = Look(int(fields[0]), status, shares, stat, number(fields[at]), fields[3] == b"1")
+        look = StatusLook(int(fields[0]), status, shares, stat, number(fields[at]), fields[3] == b"1")
         text = unescaped(b" ".join(fields[at + 1 :]))
         if text.startswith(b"{"):
             self._take_word(look, _word.decode(text))
@@ -308,7 +308,7 @@ class _View:
             self._lines.look(look)
             self._want()
 
-    def _take_word(self, look: Look, word: Word) -> None:
+    def _take_word(self, look: StatusLook, word: Word) -> None:
         if word.word in ("ended", "counted"):
             (self._lines.end_driven if word.word == "ended" else self._lines.count_driven)(look, word)
             self._notices.append(Notice("ended", word.phase))

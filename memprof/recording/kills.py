@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 
-class Kills:
+class KillCounts:
     """The kernel's kills for want of memory, as a recording has them: counts of the machine and of this container, and the processes in the log."""
 
     def __init__(self) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .marks import Marks
+from .marks import MarkFold
 from .phases import Phases, read_record
-from .state import State
+from .state import FoldState
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class Life:
     usage: Usage | None = None
     outlived: bool = False
 
-    def peak(self, state: State) -> int:
+    def peak(self, state: FoldState) -> int:
         """The largest resident set of the measured process in all its life, in bytes, if wait4 tells it; else 0."""
         size, after_exec = self._largest(state)
         return size if after_exec and self._was_alone(state) else 0
 
-    def complete(self, state: State, phases: Phases, marks: Marks) -> None:
+    def complete(self, state: FoldState, phases: Phases, marks: MarkFold) -> None:
         """Add phases that were never ended, or RUN for a program without phases, up to the program's end."""
         for phase in phases.open:
             begin_ns = marks.begun[phase]
@@ -42,7 +42,7 @@ class Life:
         if not phases.records and not phases.open:
             self._complete_run(state, phases)
 
-    def _complete_run(self, state: State, phases: Phases) -> None:
+    def _complete_run(self, state: FoldState, phases: Phases) -> None:
         (largest, after_exec), alone = self._largest(state), self._was_alone(state)
         peak = max(state.tree.whole.timeline.rss_max, state.tree.high_water(state.measured) if state.tree.most == 1 else 0)
         if after_exec and self._is_root_measured(state):
@@ -60,16 +60,16 @@ class Life:
         if alone and largest and not after_exec:
             record["rss_peak_high_bytes"] = max(peak, largest)
 
-    def _is_root_measured(self, state: State) -> bool:
+    def _is_root_measured(self, state: FoldState) -> bool:
         """Whether the process that was started is the one that is measured, and no poll saw another beside it."""
         return state.tree.most <= 1 and state.measured == state.root
 
-    def _was_alone(self, state: State) -> bool:
+    def _was_alone(self, state: FoldState) -> bool:
         """Whether it was so from its start to its end, whatever the polls saw. Only children that nobody waits for (SIGCHLD ignored) leave no
         trace."""
         return self._is_root_measured(state) and state.tree.unseen == 0 and not self.outlived
 
-    def _largest(self, state: State) -> tuple[int, bool]:
+    def _largest(self, state: FoldState) -> tuple[int, bool]:
         """(the largest resident set of the process that was started, and of those that it waited for, in bytes; whether it was reached after the
         exec). (0, False) if wait4 did not tell.
 

@@ -11,22 +11,22 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..records.types import MODEL_LOAD, REQUEST, WARMUP
-from .events import Shares, Stat
+from .events import Shares, StatFields
 from .phases import Phases, Record, read_record
-from .state import State
-from .work import UNITS, Work
+from .state import FoldState
+from .work import UNITS, WorkCurve
 
 _LINE = 4096  # a longer line of output is matched in pieces
 
 
 @dataclass(frozen=True)
-class Look:
+class StatusLook:
     """A closer look at a process. status: sizes in bytes by name. reset: its high-water mark begins anew here."""
 
     t_ns: int
     status: dict[str, int]
     shares: Shares | None
-    stat: Stat | None
+    stat: StatFields | None
     read_bytes: int | None
     reset: bool
 
@@ -59,7 +59,7 @@ class Word:
 class LinePhases:
     """lines: whether the output is searched. unmatched: phases whose line has not come. hwm: the largest high-water mark since the phase began."""
 
-    def __init__(self, state: State, phases: Phases, work: dict[str, Work]) -> None:
+    def __init__(self, state: FoldState, phases: Phases, work: dict[str, WorkCurve]) -> None:
         message = state.header.message
         command = message.start.command
         self._state, self._phases, self._work = state, phases, work
@@ -73,7 +73,7 @@ class LinePhases:
         self._counts: dict[str, int] = {}  # how many of each unit's lines there were
         self._pending: list[tuple[str, int]] = []  # phases whose line has come, and the look has not
         self._begin_ns = 0
-        self._before: Look | None = None
+        self._before: StatusLook | None = None
         self._hwm = 0
 
     def start(self) -> None:
@@ -119,13 +119,13 @@ class LinePhases:
             if phase in self.unmatched:
                 self.unmatched.remove(phase)
 
-    def look(self, look: Look) -> None:
+    def look(self, look: StatusLook) -> None:
         """A closer look at the program; it follows the output that it belongs to."""
         self._hwm = max(self._hwm, look.status.get("hwm", 0))
         if self._pending:
             self._end_pending(look)
 
-    def end_driven(self, look: Look, word: Word) -> None:
+    def end_driven(self, look: StatusLook, word: Word) -> None:
         """memprof says that a phase has ended, and what it asked for in it."""
         if not self.active:
             return
@@ -138,7 +138,7 @@ class LinePhases:
         self._keep(record, look)
         self._phases.name = REQUEST if word.phase != MODEL_LOAD else WARMUP
 
-    def count_driven(self, look: Look, word: Word) -> None:
+    def count_driven(self, look: StatusLook, word: Word) -> None:
         """memprof says how many units of a phase it has asked for, all of which are done."""
         state, sizes = self._state, look.sizes(self._state.page)
         self._hwm = max(self._hwm, sizes.get("hwm", 0))
@@ -146,7 +146,7 @@ class LinePhases:
         if state.tree.last is not None and state.tree.had_others(self._begin_ns, look.t_ns):
             rss, file = state.tree.last[:2]
         row = [look.t_ns, rss, file, state.swap.newest, *word.units.values()]
-        self._work.setdefault(word.phase, Work()).take(list(word.units), row)
+        self._work.setdefault(word.phase, WorkCurve()).take(list(word.units), row)
 
     def finish(self) -> None:
         """The program has ended: its last line may lack an end."""
@@ -164,13 +164,13 @@ class LinePhases:
         """Whether a phase has ended with a line."""
         return not self._attached and len(self.unmatched) < len(self._regexes)
 
-    def _end_pending(self, look: Look | None) -> None:
+    def _end_pending(self, look: StatusLook | None) -> None:
         pending, self._pending = self._pending, []
         for phase, t_ns in pending:
             self._keep(self._record(phase, t_ns, look), look)
             self._phases.name = self.unmatched[0] if self.unmatched else ""
 
-    def _record(self, phase: str, end_ns: int, look: Look | None) -> Record:
+    def _record(self, phase: str, end_ns: int, look: StatusLook | None) -> Record:
         """The record of a phase that ended here; look: None if nobody looked at the program then."""
         state, before = self._state, self._before
         sizes = look.sizes(state.page) if look is not None else {}
@@ -188,7 +188,7 @@ class LinePhases:
             record.update(self._differences(before, look))
         return record
 
-    def _differences(self, before: Look | None, look: Look) -> dict[str, int]:
+    def _differences(self, before: StatusLook | None, look: StatusLook) -> dict[str, int]:
         """What the program did between two looks, or since its start."""
         figures = {}
         if look.stat is not None and not look.stat.over and (before is None or before.stat is not None):
@@ -201,7 +201,7 @@ class LinePhases:
             figures["read_bytes"] = look.read_bytes - read_before
         return figures
 
-    def _keep(self, record: Record, look: Look | None) -> None:
+    def _keep(self, record: Record, look: StatusLook | None) -> None:
         self._phases.keep(record)
         self._begin_ns = record["end_ns"]
         if look is not None:
@@ -212,4 +212,4 @@ class LinePhases:
         last = self._state.tree.last
         if last is not None:
             row = [t_ns, *last[:2], self._state.swap.newest, *self._counts.values()]
-            self._work.setdefault("RUN", Work()).take(list(self._counts), row)
+            self._work.setdefault("RUN", WorkCurve()).take(list(self._counts), row)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 Part = tuple[int, int, int]  # the file's number in the recording, the first byte, and the byte after the last
 
 
-class Mappings:
+class FileOverlap:
     """The newest reading of each process, and the one before."""
 
     def __init__(self) -> None:

@@ -14,9 +14,9 @@ from ..records.types import OUTSIDE
 from .fields import count, text, word
 from .outside import Outside
 from .phases import Phases, Record
-from .state import State
-from .values import Values
-from .work import UNITS, Work
+from .state import FoldState
+from .values import ValueCollector
+from .work import UNITS, WorkCurve
 
 _RESERVED = ("startup", "peak", "run", "baseline", OUTSIDE)  # as memprof.records.phases compares them
 _PHASES_OF_WORK = 16
@@ -44,18 +44,18 @@ _FIGURES = (
 Line = dict[str, Any]
 
 
-class Marks:
+class MarkFold:
     """begin: called when the first phase begins. came: whether any mark of a phase came. done: whether the program said that it is done;
     error: what it said of its failure. foreign: how many lines were not understood. work: memory after units of work, by phase. said: sentences for
     the user. strangers: processes that do not belong to the program. begun: when each phase that has begun did so.
     """
 
-    def __init__(self, state: State, phases: Phases, begin: Callable[[], None]) -> None:
+    def __init__(self, state: FoldState, phases: Phases, begin: Callable[[], None]) -> None:
         self._state, self._phases, self._begin_first = state, phases, begin
         self.outside = Outside(state, phases)
-        self.values = Values()
+        self.values = ValueCollector()
         self.about: dict[str, Any] | None = None
-        self.work: dict[str, Work] = {}
+        self.work: dict[str, WorkCurve] = {}
         self.came = self.done = False
         self.error: dict[str, Any] | None = None
         self.foreign = 0
@@ -198,12 +198,12 @@ class Marks:
         heap = [count(mark[name]) if name in mark else None for name in ("heap_used", "heap_free")]
         self._work_of(mark).anchor([*figures, *heap])
 
-    def _work_of(self, mark: Line) -> Work:
+    def _work_of(self, mark: Line) -> WorkCurve:
         phase = word(mark["phase"])
         if phase not in self.work:
             if len(self.work) == _PHASES_OF_WORK:
                 raise ValueError("too many phases with units")
-            self.work[phase] = Work()
+            self.work[phase] = WorkCurve()
         return self.work[phase]
 
     def _about(self, mark: Line) -> None:
@@ -254,7 +254,7 @@ class Marks:
         return remarks
 
 
-def _alone(state: State) -> bool:
+def _alone(state: FoldState) -> bool:
     """Whether what is not below the measured process is no part of the tree: a wrapper of memprof's own side, or a debugger."""
     command = state.header.message.start.command
     return command is None or command.alone

@@ -18,7 +18,7 @@ _PAD = 128  # see `_environment`
 
 
 @dataclass(frozen=True)
-class Command:
+class CommandStart:
     """A user's program, which owes memprof nothing: its phases come from marks, else from lines that it prints; else it has one phase, RUN.
 
     regexes: (phase, pattern); a line of output that matches ends that phase, which began where the one before ended, or with the program. alone: the
@@ -33,7 +33,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Group:
+class GroupOrder:
     """A control group to make, join and remove. settings: (file, text), in this order."""
 
     path: str
@@ -56,10 +56,10 @@ class Start:
     input: int | None = None
     deterministic: bool = False
     grace_ns: int = 0
-    group: Group | None = None
+    group: GroupOrder | None = None
     rlimits: Mapping[str, int] | None = None
     writers: Sequence[str] | None = None
-    command: Command | None = None
+    command: CommandStart | None = None
     attach: int | None = None
     attach_started: int | None = None
     cpus: Sequence[int] = ()
@@ -227,4 +227,7 @@ def _rules(message: Message) -> Iterator[str]:
         if phase:
             yield f'{message.intervals.get(phase, usual)} {sizes.get(phase, 0)} 0 "begin" "t_ns": "{phase}"'
     yield f'{usual} 0 0 "begin" "t_ns":'
+    if stops and message.start.command is not None and message.start.command.alone:  # gdb says which end it stops at
+        yield f'{usual} 0 1 "end" "end_ns": "first":'
+        stops = 0
     yield f'{usual} 0 {stops} "end" "end_ns":'

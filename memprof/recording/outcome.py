@@ -11,9 +11,9 @@ from typing import Any
 from ..records.types import Status
 from . import machines
 from .line_phases import LinePhases
-from .marks import Marks
+from .marks import MarkFold
 from .phases import Phases
-from .state import State
+from .state import FoldState
 
 Outcome = dict[str, Any]  # memprof.records.types.Outcome
 
@@ -21,7 +21,7 @@ _NO_START: Status = "start"
 
 
 @dataclass(frozen=True)
-class Failure:
+class LaunchFailure:
     """Why nothing was started. step: as in the recording; head: of a program that the kernel does not start."""
 
     step: str
@@ -29,12 +29,12 @@ class Failure:
     head: bytes
     subject: str
 
-    def outcome(self, state: State) -> Outcome:
+    def outcome(self, state: FoldState) -> Outcome:
         """The outcome of the run."""
         phase = "RUN" if state.header.message.start.attach is not None else "STARTUP"
         return {"status": _NO_START, "phase": phase, "message": self._message(state)}
 
-    def _message(self, state: State) -> str:
+    def _message(self, state: FoldState) -> str:
         start = state.header.message.start
         if self.step == "cpus":
             named = ",".join(map(str, start.cpus))
@@ -53,7 +53,7 @@ class Failure:
 
 
 @dataclass
-class End:
+class ProgramEnd:
     """status: the wait status of the program, None if it was not waited for. timed_out: whether its time was over. stopped: whether memprof
     ended it, as all was done. out_of_memory: whether the kernel killed it for want of memory."""
 
@@ -74,7 +74,7 @@ class End:
         return None if self.signal is not None else (self.status or 0) >> 8 & 0xFF
 
 
-def judge(state: State, phases: Phases, marks: Marks, lines: LinePhases, end: End) -> Outcome:
+def judge(state: FoldState, phases: Phases, marks: MarkFold, lines: LinePhases, end: ProgramEnd) -> Outcome:
     """The outcome of a program that was started."""
     code, number = (0, None) if end.stopped else (end.code, end.signal)
     if state.measured != state.root and code is not None and code > 128:

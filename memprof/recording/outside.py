@@ -8,7 +8,7 @@ from typing import Any
 from ..records.types import OUTSIDE
 from .fields import count
 from .phases import Phases, Record, read_record
-from .state import State
+from .state import FoldState
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Gap:
 class Outside:
     """The highest of all gaps. since_ns: when the last phase ended, 0 before the first."""
 
-    def __init__(self, state: State, phases: Phases) -> None:
+    def __init__(self, state: FoldState, phases: Phases) -> None:
         self._state, self._phases = state, phases
         self.since_ns = 0
         self._after = ""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .fields import NEVER
-from .state import State
+from .state import FoldState
 
 Record = dict[str, Any]  # memprof.records.types.Mark, as long as it may change
 _TIMES = 4096  # of a phase whose memory is followed; of hours the first are enough, as in native/memprof.h
@@ -16,7 +16,7 @@ class Phases:
     """records: of the phases that have ended; last: the one that ended last. open: those that have begun, the innermost last. name: the one that
     runs. Both names are empty for none."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: FoldState) -> None:
         self._state = state
         self.records: list[Record] = []
         self.open: list[str] = []

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .events import Stat
+from .events import StatFields
 
 
 @dataclass(slots=True, eq=False)
-class Process:
+class ProcessState:
     """A process. rss, file and vms in bytes as last read.
 
-    above: the Process of its parent, if that was seen. twin: the process in whose memory it runs, until it execs; None for all but a child of
+    above: the ProcessState of its parent, if that was seen. twin: the process in whose memory it runs, until it execs; None for all but a child of
     vfork. inside: whether it is the measured process or below that. waited: its parent's cminflt when it was found.
 
     samples: how many polls saw it; samples_before: how many polls there were before it was found.
@@ -29,7 +29,7 @@ class Process:
 
     pid: int
     parent: int | None
-    above: Process | None
+    above: ProcessState | None
     begin_ns: int
     name: str
     rss: int = 0
@@ -74,7 +74,7 @@ class Process:
         """What its minor faults up to here have changed is known."""
         self.faults, self.faults_ns, self.grown = max(self.faults, faults), t_ns, 0
 
-    def see(self, stat: Stat) -> None:
+    def see(self, stat: StatFields) -> None:
         """Take what a reading of stat tells beside faults."""
         self.ended = stat.state in "ZX" or stat.stack == 0 < self.stack  # the stack goes with the memory, before there is a zombie
         self.stack = stat.stack or self.stack

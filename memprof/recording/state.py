@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from .bounds import peak_bound
 from .order import Header
 from .swap import Swap
-from .tree import Tree
+from .tree import ProcessTree
 
 
 @dataclass
-class State:
+class FoldState:
     """begin_ns, end_ns: when the program was started, and ended. usable: how many CPUs it may use. root: the process that was started; measured:
     the one that the phases are of. polls: how often all was read so far, polls_before: before the timeline began. refaults: of the control group,
     as last read. recorder, recorder_hwm: the recorder's process id and its high-water mark in bytes.
@@ -30,11 +30,11 @@ class State:
     polls: int = 0
     polls_before: int = 0
     refaults: int | None = None
-    tree: Tree = field(init=False)
+    tree: ProcessTree = field(init=False)
     warnings: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.tree = Tree(0, self.page)
+        self.tree = ProcessTree(0, self.page)
 
     @property
     def swap(self) -> Swap:

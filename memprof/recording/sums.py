@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from .process import Process
-from .timeline import Timeline
+from .process import ProcessState
+from .timeline import TimelineBuilder
 
 _WIDE = 0.005  # bounds this far apart wait for a reading that brings them closer
 _READINGS = 3  # readings that a sample waits for at most
@@ -29,7 +29,7 @@ Interval = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Row:
+class SumSample:
     """A sample, and the bounds of the overlap then: certain, possible of anonymous and of file-backed pages.
 
     gained, lost, copied: the counts of the sum at that time. known: the copies up to which `low` is right. missed: how much more a process had
@@ -54,7 +54,7 @@ class Row:
     readings: int = 0
 
 
-class Sum:
+class TreeSum:
     """The sum over its members. settled: called with (begin_ns, end_ns, low, high, file-backed, vms) in bytes for each sample, in their order.
 
     Counts since the beginning, in bytes. gained, lost: by how much the overlap may have grown and shrunk; copied: the shrinking that was learnt
@@ -67,9 +67,9 @@ class Sum:
         self._gained = self._lost = self._copied = 0
         self._missed = 0
         self._last_ns = 0
-        self._pending: list[Row] = []
-        self._newest: Row | None = None  # the last sample of several
-        self._ahead: list[Row] = []  # the same sample, with what was learnt after it and when
+        self._pending: list[SumSample] = []
+        self._newest: SumSample | None = None  # the last sample of several
+        self._ahead: list[SumSample] = []  # the same sample, with what was learnt after it and when
         self._repeats = False  # whether the last row that waits repeats the row before
         self.last: tuple[int, int, int] | None = None  # (low, file-backed, vms) as of the last sample, as far as was known then
         self.several = False
@@ -110,7 +110,7 @@ class Sum:
         """A high-water mark was `size` above all samples of its process since the last reading."""
         self._missed = max(self._missed, size)
 
-    def sample(self, begin_ns: int, end_ns: int, members: Sequence[Process]) -> None:
+    def sample(self, begin_ns: int, end_ns: int, members: Sequence[ProcessState]) -> None:
         """Take the members' resident sets as they were read between the two times; there is at least one member."""
         self._last_ns = begin_ns
         self.several = len(members) > 1
@@ -126,14 +126,14 @@ class Sum:
         self._repeats = False
         bounds = (self._low, self._anon, self._file)
         counts = (self._gained, self._lost, self._copied, self._copied)
-        self._newest, self._ahead = Row(begin_ns, end_ns, total, most, files, most_file, vms, *bounds, *counts), []
+        self._newest, self._ahead = SumSample(begin_ns, end_ns, total, most, files, most_file, vms, *bounds, *counts), []
         self._pending.append(self._newest)
         if len(self._pending) > _PENDING:
             self._settle(self._pending[: _PENDING // 2])
             self._pending = self._pending[_PENDING // 2 :]
         self.last = (max(most, total - self._anon - self._file), max(most_file, files - self._file), vms)
 
-    def _sample_one(self, begin_ns: int, end_ns: int, member: Process) -> None:
+    def _sample_one(self, begin_ns: int, end_ns: int, member: ProcessState) -> None:
         """The resident set of one process is the sum; no later reading can tell more of the samples that wait."""
         if self._pending or self._anon or self._file:
             self.confirm(0, 0, 0)
@@ -188,7 +188,7 @@ class Sum:
         self._settle(self._pending)
         self._pending = []
 
-    def _settle(self, rows: Sequence[Row]) -> None:
+    def _settle(self, rows: Sequence[SumSample]) -> None:
         for row in rows:
             file = min(row.total, max(row.most_file, row.files - row.file))
             self._settled(row.begin_ns, row.end_ns, *self._bounds(row), file, row.vms)
@@ -197,7 +197,7 @@ class Sum:
 
     # -- rows that wait
 
-    def _narrow(self, row: Row, low: int, anon: int, file: int) -> None:
+    def _narrow(self, row: SumSample, low: int, anon: int, file: int) -> None:
         """Take the overlap of a later time: before, it was smaller by at most the gains since then, and larger by at most the losses."""
         back = self._lost - row.lost + self._copied - row.copied
         self._raise_low(row, low)
@@ -206,35 +206,35 @@ class Sum:
         if row.total > row.most:
             row.missed = max(row.missed, self._missed)
 
-    def _raise_low(self, row: Row, low: int) -> None:
+    def _raise_low(self, row: SumSample, low: int) -> None:
         """Take the least overlap of a later time."""
         row.low = max(self._low_of(row), low - (self._gained - row.gained))
         row.known = self._copied
 
-    def _low_of(self, row: Row) -> int:
+    def _low_of(self, row: SumSample) -> int:
         return max(0, row.low - (self._copied - row.known))
 
-    def _bounds(self, row: Row) -> Interval:
+    def _bounds(self, row: SumSample) -> Interval:
         """(certain, possible) sum at the sample's time, in bytes."""
         high = min(row.anon + row.file, row.total - row.most)
         missed = max(row.missed, self._missed) if row.total > row.most else 0
         return row.total - high, row.total - min(high, self._low_of(row)) + missed
 
-    def _waits(self, row: Row) -> bool:
+    def _waits(self, row: SumSample) -> bool:
         """Whether the bounds are so far apart that it is worth waiting for the next reading."""
         low, high = self._bounds(row)
         return row.readings < _READINGS and high - low > _WIDE * low
 
 
-class History:
+class SumHistory:
     """A sum over time: its certain size as a timeline, and its possible size."""
 
     def __init__(self) -> None:
-        self.timeline = Timeline()
+        self.timeline = TimelineBuilder()
         self.settled_ns = 0
         self.most = 0
-        self.sum = Sum(self._settled)
-        self._possible = Timeline()
+        self.sum = TreeSum(self._settled)
+        self._possible = TimelineBuilder()
 
     def _settled(self, begin_ns: int, end_ns: int, low: int, high: int, file: int, vms: int) -> None:
         self.timeline.add(begin_ns, end_ns, low, file, vms)

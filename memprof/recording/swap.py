@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .timeline import FILE, RSS, Timeline
+from .timeline import FILE, RSS, TimelineBuilder
 
 _EVERY_NS = 10_000_000
 
@@ -23,7 +23,7 @@ class Swap:
 
     def __init__(self) -> None:
         self.threads = 1
-        self._timeline = Timeline()
+        self._timeline = TimelineBuilder()
 
     def take(self, begin_ns: int, end_ns: int, rss: int, swap: int, threads: int) -> None:
         """Take a reading: resident and swapped pages in bytes, as of one moment between the two times."""

@@ -17,7 +17,7 @@ _GROUP = 10
 RSS, FILE, VMS = 2, 3, 4  # columns
 
 
-class Timeline:
+class TimelineBuilder:
     """Columns of the time at which a reading began and ended, rss, file and vms (bytes), one row per change, times increasing."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .events import Shares, Stat
-from .mappings import Mappings, Part, union_bytes
-from .process import Process
-from .sums import History
+from .events import Shares, StatFields
+from .mappings import FileOverlap, Part, union_bytes
+from .process import ProcessState
+from .sums import SumHistory
 from .swap import Swap
 
 _FEW = 256 << 10  # bytes of faults before which the recorder does not look for huge pages
@@ -36,10 +36,10 @@ class Round:
     shares: dict[int, Shares | None]
 
 
-class Tree:
+class ProcessTree:
     """The tree below a process.
 
-    whole: the History of all processes; own: that of the measured process and its descendants, the same if that is the process that was started.
+    whole: the SumHistory of all processes; own: that of the measured process and its descendants, the same if that is the process that was started.
     swap: what was swapped out of the latter. most: how many processes there were at once. unseen: how many at least are in no reading; unfollowed:
     how many could not be read for want of files. rounds: how many rounds of shares counted; refused: of how many processes they may not be read.
     """
@@ -49,10 +49,10 @@ class Tree:
         self._apart = False  # whether processes that are not below the measured one are no part of the tree
         self._page = page
         self.swap = Swap()
-        self._processes: dict[int, Process] = {}
-        self._members: list[Process] | None = None  # those that do not run in another's memory; None if they have to be found anew
-        self._over: list[Process] = []
-        self._leaving: list[Process] = []  # those that have gone since the last poll
+        self._processes: dict[int, ProcessState] = {}
+        self._members: list[ProcessState] | None = None  # those that do not run in another's memory; None if they have to be found anew
+        self._over: list[ProcessState] = []
+        self._leaving: list[ProcessState] = []  # those that have gone since the last poll
         self._seen: set[int] = set()  # all that were ever found
         self._missed: set[int] = set()  # those that were listed, not followed, and perhaps not waited for yet
         self._reaped: dict[int, int] = {}  # the minor faults of processes that the recorder has waited for, and of their children
@@ -60,9 +60,9 @@ class Tree:
         self._huge_rose = False
         self._changed = False  # since the last sample
         self._round: Round | None = None
-        self._mappings = Mappings()
+        self._mappings = FileOverlap()
         self._stretches: list[list[int]] = []  # [from, to] when the measured process had children, the last of them
-        self.whole = self.own = History()
+        self.whole = self.own = SumHistory()
         self.unseen = self.most = self.unfollowed = self.rounds = self.refused = 0
 
     # -- what is asked of it
@@ -109,7 +109,7 @@ class Tree:
             processes = sorted(largest, key=lambda process: process.begin_ns)
         return [process.record() for process in processes if process.samples]
 
-    def _all(self) -> list[Process]:
+    def _all(self) -> list[ProcessState]:
         return [*self._over, *self._leaving, *self._processes.values()]
 
     def settle(self) -> None:
@@ -131,19 +131,19 @@ class Tree:
             self.whole, self.swap = self._history(), Swap()
         self.own = self.whole if self.is_whole else self._history()
 
-    def _history(self) -> History:
-        history = History()
+    def _history(self) -> SumHistory:
+        history = SumHistory()
         members = [process for process in self._processes.values() if process.inside and process.twin is None]
         anon, file = [process.anon for process in members], [process.file for process in members]
         history.sum.gain(0, sum(anon) - max(anon, default=0), sum(file) - max(file, default=0))
         return history
 
-    def _below(self, process: Process | None) -> bool:
+    def _below(self, process: ProcessState | None) -> bool:
         while process is not None and process.pid != self._centre:
             process = self._processes.get(process.parent) if process.parent is not None else None
         return process is not None
 
-    def _histories(self, process: Process) -> Sequence[History]:
+    def _histories(self, process: ProcessState) -> Sequence[SumHistory]:
         return (self.whole, self.own) if process.inside and self.own is not self.whole else (self.whole,)
 
     # -- processes come and go
@@ -151,12 +151,12 @@ class Tree:
     def find(
         self,
         t_ns: int,
-        process: Process,
+        process: ProcessState,
         same: bool,
         statm: Statm | None,
-        stat: Stat | None,
+        stat: StatFields | None,
         parent_statm: Statm | None,
-        parent_stat: Stat | None,
+        parent_stat: StatFields | None,
     ) -> None:
         """A process was found; parent_statm, parent_stat: its parent's readings of that moment, None if that has ended."""
         self._seen.add(process.pid)
@@ -177,7 +177,7 @@ class Tree:
         self._members, self._changed, self._round = None, True, None
         self._mappings.drop()
 
-    def separate(self, t_ns: int, pid: int, statm: Statm | None, stat: Stat | None) -> None:
+    def separate(self, t_ns: int, pid: int, statm: Statm | None, stat: StatFields | None) -> None:
         """A child of vfork runs in its parent's memory no longer: it has exec'd."""
         process = self._processes.get(pid)
         if process is None:
@@ -189,7 +189,13 @@ class Tree:
             self._begin_memory(t_ns, process, statm, stat, twin_statm, None)
 
     def _begin_memory(
-        self, t_ns: int, process: Process, statm: Statm, stat: Stat | None, parent_statm: Statm | None, parent_stat: Stat | None
+        self,
+        t_ns: int,
+        process: ProcessState,
+        statm: Statm,
+        stat: StatFields | None,
+        parent_statm: Statm | None,
+        parent_stat: StatFields | None,
     ) -> None:
         """A process has separate memory from now on: by a fork, or by an exec after a vfork."""
         process.rss, process.file, process.vms = statm
@@ -222,7 +228,7 @@ class Tree:
             for history in self._histories(process):
                 history.sum.gain(certain if inside or history is self.whole else 0, process.shared, process.file)
 
-    def _begin_to_share(self, t_ns: int, process: Process, size: int, stat: Stat | None) -> None:
+    def _begin_to_share(self, t_ns: int, process: ProcessState, size: int, stat: StatFields | None) -> None:
         if stat is not None:
             self._copy(t_ns, process, stat.minor_faults)
         process.share(size)
@@ -293,7 +299,7 @@ class Tree:
             self.most = max(self.most, len(self._processes))
             self._sample(begin_ns, end_ns, last_ns)
 
-    def _explain_wait(self, process: Process) -> None:
+    def _explain_wait(self, process: ProcessState) -> None:
         """A process has waited for a child at least: for one that has gone, else for one that was missed, else for one that nobody has seen."""
         process.waits = False
         if process.departed:
@@ -303,7 +309,7 @@ class Tree:
         else:
             self.unseen += 1
 
-    def see_stat(self, t_ns: int, pid: int, stat: Stat, name: str) -> None:
+    def see_stat(self, t_ns: int, pid: int, stat: StatFields, name: str) -> None:
         """A reading of a process's stat, and its name. Copies on write that it tells of change the sum, though no resident set has changed."""
         process = self._processes.get(pid)
         if process is None:
@@ -340,10 +346,10 @@ class Tree:
         self._huge_rose = self._huge_rose or self._huge not in (None, count)
         self._huge = count
 
-    def _both(self) -> Sequence[History]:
+    def _both(self) -> Sequence[SumHistory]:
         return (self.whole,) if self.own is self.whole else (self.whole, self.own)
 
-    def _move(self, process: Process, statm: Statm, last_ns: int) -> None:
+    def _move(self, process: ProcessState, statm: Statm, last_ns: int) -> None:
         """Take a process's memory that has changed since the last poll, which was at last_ns."""
         rss, file, anon = process.rss, process.file, process.anon
         self._changed = True
@@ -362,7 +368,7 @@ class Tree:
                 if dropped or released:
                     history.sum.lose(dropped + released)
 
-    def _miss(self, process: Process) -> None:
+    def _miss(self, process: ProcessState) -> None:
         """If the last look found a high-water mark above all samples, tell the sums: that memory was there between two samples."""
         if process.rose and process.hwm > process.rss_peak:
             for history in self._histories(process):
@@ -407,7 +413,7 @@ class Tree:
 
     # -- copies on write
 
-    def _copy(self, t_ns: int, process: Process, faults: int) -> int:
+    def _copy(self, t_ns: int, process: ProcessState, faults: int) -> int:
         """Take a process's number of minor faults: each may have copied a page that it shared, except the faults by which it grew. The bytes that
         may have been copied."""
         size = max(0, faults - process.faults) * self._page
@@ -416,7 +422,7 @@ class Tree:
         process.know_faults(t_ns, faults)
         return self._tell_copies(process, size)
 
-    def _tell_copies(self, process: Process, size: int) -> int:
+    def _tell_copies(self, process: ProcessState, size: int) -> int:
         copied = min(size, process.shared - process.copied)
         if copied:
             process.copied += copied
@@ -426,7 +432,7 @@ class Tree:
                 history.sum.copy(copied)
         return copied
 
-    def _copy_at_end(self, t_ns: int, process: Process) -> None:
+    def _copy_at_end(self, t_ns: int, process: ProcessState) -> None:
         """Take the faults of a process that has ended, as far as they are still known; else it may have copied all that it shared.
 
         The process that has waited for it has its faults in cminflt, with those of all processes that it had waited for.
@@ -474,7 +480,7 @@ class Tree:
         self.refused = sum(shares is None for shares in round_.shares.values())
         self._confirm(round_, members)
 
-    def _confirm(self, round_: Round, members: Sequence[Process]) -> None:
+    def _confirm(self, round_: Round, members: Sequence[ProcessState]) -> None:
         self._changed = True
         overlap = file = unread = beside = 0
         own_overlap = own_file = own_unread = 0

@@ -10,7 +10,7 @@ _MOST = 4000  # beyond them the values of each name are thinned to the extremes 
 _MOST_VALUE = 1e100  # memprof refuses larger numbers; a file of JSON holds neither infinities nor NaN
 
 
-class Values:
+class ValueCollector:
     """records: memprof.records.types.Value of each figure."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ _FIXED = ("t_ns", "rss", "file", "swap")
 _ANCHORED = ("iteration", "seen", "rss", "swap", "heap_used", "heap_free")
 
 
-class Table:
+class NumberTable:
     """Rows of numbers in columns."""
 
     def __init__(self, capacity: int, width: int) -> None:
@@ -43,13 +43,13 @@ class Table:
             column.append(value)
 
 
-class Work:
+class WorkCurve:
     """The curve of one phase. A phase that comes again continues it."""
 
     def __init__(self) -> None:
         self._units: list[str] = []
-        self._rows = Table(ROWS, len(_FIXED))
-        self._anchors = Table(_ANCHORS, len(_ANCHORED))
+        self._rows = NumberTable(ROWS, len(_FIXED))
+        self._anchors = NumberTable(_ANCHORS, len(_ANCHORED))
         self._heap = True
         self._before: dict[str, int] = {}  # what each unit had counted when the phase began again
         self._counts: dict[str, int] = {}

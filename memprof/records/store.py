@@ -31,14 +31,14 @@ _encoder = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True)
-class Loaded:
+class FileRuns:
     """Runs of one or several files, and warnings about the files."""
 
     runs: tuple[Run, ...]
     warnings: tuple[str, ...] = ()
 
 
-def load(paths: Iterable[str | Path]) -> Loaded:
+def load(paths: Iterable[str | Path]) -> FileRuns:
     """All Runs of the files, in their order.
 
     Raises InputError for a file that cannot be read, holds no Run, is no runs file, or was written by a newer memprof.
@@ -51,7 +51,7 @@ def load(paths: Iterable[str | Path]) -> Loaded:
         warnings += file_warnings
     standing, left_out = attempts.standing(runs)
     apart, remarks = told_apart(standing)
-    return Loaded(apart, (*warnings, *left_out, *remarks))
+    return FileRuns(apart, (*warnings, *left_out, *remarks))
 
 
 def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
@@ -281,7 +281,7 @@ def encode(run: Run) -> bytes:
     return _encoder.encode(run) + b"\n"
 
 
-class Writer:
+class RunsWriter:
     """Appends Runs to a file, each whole or not at all.
 
     Raises InputError if the file exists and `append` is not given, if it is no runs file, or if it cannot be written; earlier lines stay.
@@ -310,7 +310,7 @@ class Writer:
             raise InputError(f"{self.path} cannot be written: {os_reason(error)}") from None
 
     def discard_if_empty(self) -> None:
-        """Remove the file if this Writer made it and nobody ever wrote to it."""
+        """Remove the file if this RunsWriter made it and nobody ever wrote to it."""
         if not self._created:
             return
         with suppress(OSError), _locked(self.path, "r+b") as file:
@@ -379,7 +379,7 @@ NOTHING_SEEN = Timeline(_NO_COLUMN, _NO_COLUMN, _NO_COLUMN, _NO_COLUMN, 0, 0, 0,
 
 
 @dataclass(frozen=True)
-class Columns:
+class TimelineColumns:
     """A timeline's columns, unpacked: t_ns on CLOCK_MONOTONIC, the others in bytes; all of one length."""
 
     t_ns: Sequence[int]
@@ -393,9 +393,9 @@ _USUAL_ROWS = 20_000
 _MOST_TIMES = 100
 
 
-def unpack(timeline: Timeline) -> Columns:
+def unpack(timeline: Timeline) -> TimelineColumns:
     """The columns of a timeline. Raises InputError if they are damaged."""
-    return Columns(*numbers(unpacked(timeline), "a timeline"))
+    return TimelineColumns(*numbers(unpacked(timeline), "a timeline"))
 
 
 def unpacked(timeline: Timeline, called: str = "a timeline") -> tuple[bytes, ...]:

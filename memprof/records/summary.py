@@ -14,7 +14,7 @@ from .metrics import Metric
 from .types import EXECUTE, GENERATE, PEAK, PHASES, RELEASE, REQUEST, Job, JobSide, Run, heading
 
 
-class Place(NamedTuple):
+class VariantKey(NamedTuple):
     """What is measured, on whatever machine: the same place of another set of Runs is its counterpart."""
 
     model: str
@@ -33,7 +33,7 @@ class Place(NamedTuple):
         return Key(self.model, self.variant, self.threads, machine, self.version, self.side)
 
 
-class Placed:
+class KeyFields:
     """What was measured on a machine, and has a place."""
 
     model: str
@@ -43,9 +43,9 @@ class Placed:
     side: JobSide | None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> VariantKey:
         """The same without the machine."""
-        return Place(self.model, self.variant, self.threads, self.version, self.side)
+        return VariantKey(self.model, self.variant, self.threads, self.version, self.side)
 
     @property
     def heading(self) -> str:
@@ -54,7 +54,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Key(Placed):
+class Key(KeyFields):
     """Two Runs with the same key are repeats of one another. machine: its name, or that of the kind whose machines are interchangeable."""
 
     model: str
@@ -95,9 +95,9 @@ def key(run: Run) -> Key:
     return Key(job.model.name, job.variant, job.threads, kind or run.machine.name, job.version, job.side)
 
 
-def place_of(job: Job) -> Place:
+def place_of(job: Job) -> VariantKey:
     """The place of a job, whichever version and side it is of."""
-    return Place(job.model.name, job.variant, job.threads)
+    return VariantKey(job.model.name, job.variant, job.threads)
 
 
 def groups(runs: Iterable[Run]) -> dict[Key, list[Run]]:

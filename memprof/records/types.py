@@ -379,7 +379,7 @@ class ArenaRequests:
 
 
 @dataclass(frozen=True)
-class Requests:
+class RequestTrace:
     """A model's requests to ONNX Runtime's arena, from runs that are no measurements: from them the arena is simulated anywhere."""
 
     # Those of two runs of a session in order: n allocates number n, and ~n releases it.
@@ -414,13 +414,13 @@ class Arenas:
 
 
 @dataclass(frozen=True)
-class Search:
+class LawSearch:
     """What a search for a law of memory was asked, and what it knew beside its runs."""
 
     predictions: tuple[Mapping[str, int], ...] = ()  # places to predict, a value for each dimension by its label
     within_bytes: int | None = None  # the limit that values were to fit into
     # In one run of the search alone, the first after they were known.
-    requests: Requests | None = None
+    requests: RequestTrace | None = None
     arenas: Arenas | None = None
     # Of processes that ran side by side, in one of their runs alone: what all had together, in bytes by the name of the figure; what they
     # had at least where they died of want of memory.
@@ -531,7 +531,7 @@ class Run:
     conditions: Conditions | None = None
     work: tuple[Work, ...] = ()
     attempt: Attempt | None = None  # None unless a fleet measured it
-    search: Search | None = None  # None unless `memprof scale` was asked for more than a law, or knew more than its runs tell
+    search: LawSearch | None = None  # None unless `memprof scale` was asked for more than a law, or knew more than its runs tell
 
     @property
     def imported(self) -> bool:

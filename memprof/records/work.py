@@ -14,7 +14,7 @@ _CALLED = "a curve of memory by units"
 
 
 @dataclass(frozen=True)
-class Looks:
+class WorkAnchors:
     """Anchors, unpacked: bytes by iteration; heap_used and heap_free are empty if the allocator does not tell."""
 
     iteration: Sequence[int]
@@ -35,7 +35,7 @@ class Curve:
     file: Sequence[int]
     swap: Sequence[int]
     counts: Mapping[str, Sequence[int]]
-    looks: Looks | None
+    looks: WorkAnchors | None
 
 
 def unpack(work: Work) -> Curve:
@@ -50,11 +50,11 @@ def unpack(work: Work) -> Curve:
     return Curve(work.phase, t_ns, rss, file, swap, dict(zip(work.units, counts, strict=True)), looks)
 
 
-def _looks(anchors: Anchors) -> Looks:
+def _looks(anchors: Anchors) -> WorkAnchors:
     texts = [anchors.iteration, anchors.seen, anchors.rss, anchors.swap]
     if anchors.heap_used is not None and anchors.heap_free is not None:
         texts += [anchors.heap_used, anchors.heap_free]
     if not 0 < anchors.rows <= _MOST_ROWS:
         raise InputError(f"{_CALLED} is damaged: its units or its rows do not fit together")
     columns = numbers(unpacked_columns(texts, anchors.rows, _CALLED), _CALLED)
-    return Looks(*columns, *([()] * (6 - len(columns))))
+    return WorkAnchors(*columns, *([()] * (6 - len(columns))))

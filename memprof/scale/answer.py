@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..base.errors import UsageError
-from ..campaign.side_by_side import Shared
+from ..campaign.side_by_side import SharedFile
 from ..fleet.search_client import Machines
 from ..laws.laws import FARTHEST, Law, Prediction
 from ..laws.terms import Coordinates
@@ -56,7 +56,7 @@ class ScaleRequest:
 
 
 @dataclass(frozen=True)
-class Measured:
+class PlaceRun:
     """A run at a place. sizes: in bytes, by the law's name. ended: how it failed. least: it died of want of memory, and its sizes are at least so
     much. refused: the runtime gave an error of its own. planned_bytes: the planner's own peak there, None where there is no plan. held_out: no law
     was fitted to it. elsewhere_bytes: of the resident set at the end, what other processes or other mappings of the same pages share. again: the
@@ -82,7 +82,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Change:
+class PeakChange:
     """A place where another phase makes the peak: beyond this value of a dimension, with the others at `others`."""
 
     dimension: str
@@ -144,10 +144,10 @@ class Scaled:
     runtime: str
     settings: str
     dimensions: tuple[Dimension, ...]
-    points: tuple[Measured, ...]
+    points: tuple[PlaceRun, ...]
     main: str
     laws: tuple[Named, ...]
-    changes: tuple[Change, ...] = ()
+    changes: tuple[PeakChange, ...] = ()
     predictions: tuple[Prediction, ...] = ()
     within_bytes: int | None = None
     within: tuple[Within, ...] = ()
@@ -157,7 +157,7 @@ class Scaled:
     findings: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     undecided: str = ""
-    shared: tuple[Shared, ...] = ()
+    shared: tuple[SharedFile, ...] = ()
     mapped_again_bytes: float = 0.0
     threads: int | None = None
     interrupted: bool = False
@@ -219,7 +219,7 @@ def _highest(main: str, named: Sequence[Named]) -> dict[str, Law]:
     return {name: law for name, law in phases.items() if law is not None and is_peak(law)}
 
 
-def changes(main: str, named: Sequence[Named], ranges: Mapping[str, tuple[int, int]]) -> tuple[Change, ...]:
+def changes(main: str, named: Sequence[Named], ranges: Mapping[str, tuple[int, int]]) -> tuple[PeakChange, ...]:
     """Where another phase begins to make the peak, along each dimension with the others at their lowest."""
     phases = _highest(main, named)
     if len(phases) < 2:
@@ -241,7 +241,7 @@ def changes(main: str, named: Sequence[Named], ranges: Mapping[str, tuple[int, i
         while right - left > 1:
             middle = (left + right) // 2
             left, right = (middle, right) if top(middle) == before else (left, middle)
-        changes.append(Change(label, left, before, top(right), others))
+        changes.append(PeakChange(label, left, before, top(right), others))
     return tuple(changes)
 
 

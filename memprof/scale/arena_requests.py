@@ -3,7 +3,7 @@ that the runtime hands to another planner.
 
 Requests are recorded in runs without the arena, with a library preloaded that writes them down. The heap is looked at in a run that is stopped at
 the end of PREPARE, before it depends on any dimension. None of these runs is a measurement, and none is kept. The requests are, in a run of the
-search (records.types.Requests), so that kept runs make the same law again.
+search (records.types.RequestTrace), so that kept runs make the same law again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..campaign.progress import Silent
 from ..explain import glibc, memory_map
 from ..programs import native
 from ..programs.runtimes import runners_path
-from ..records.types import EXECUTE, PREPARE, WARMUP, ArenaRequests, Arenas, Buffers, Job, Product, Requests
+from ..records.types import EXECUTE, PREPARE, WARMUP, ArenaRequests, Arenas, Buffers, Job, Product, RequestTrace
 from ..subjects.dimensions import SESSIONS, Dimension
 from ..subjects.order import Order
 from . import requests
@@ -144,14 +144,14 @@ def heap(order: Order) -> tuple[tuple[int, ...], int] | None:
     return seen[0] if seen else None
 
 
-def kept(recorded: Sequence[tuple[Mapping[str, int], Recording]], known_heap: tuple[tuple[int, ...], int] | None) -> Requests | None:
+def kept(recorded: Sequence[tuple[Mapping[str, int], Recording]], known_heap: tuple[tuple[int, ...], int] | None) -> RequestTrace | None:
     """What was recorded, as a run keeps it; None where other operators or another number of them ran from place to place."""
     recordings = [recording for _, recording in recorded]
     first = recordings[0]
     if any((other.first, other.second, other.sites) != (first.first, first.second, first.sites) for other in recordings):
         return None
     numbers = {site: number for number, site in enumerate(dict.fromkeys(first.sites))}
-    return Requests(
+    return RequestTrace(
         first.first,
         first.second,
         tuple(numbers[site] for site in first.sites),
@@ -160,7 +160,7 @@ def kept(recorded: Sequence[tuple[Mapping[str, int], Recording]], known_heap: tu
     )
 
 
-def replayed(known: Requests | None, runs: int) -> Simulation | None:
+def replayed(known: RequestTrace | None, runs: int) -> Simulation | None:
     """The arena, from its requests, on the heap as it was seen; None where they do not tell those of other places. runs: of the model after the
     first."""
     if known is None or not _sound(known):
@@ -234,7 +234,7 @@ def _fit(kept: Arenas, labels: Sequence[str]) -> bool:
     )
 
 
-def _sound(known: Requests) -> bool:
+def _sound(known: RequestTrace) -> bool:
     """Whether requests from a file can have been recorded."""
     count = len(known.sites)
     labels, inputs = {frozenset(asked.at) for asked in known.places}, {len(asked.inputs) for asked in known.places}

@@ -27,7 +27,7 @@ _TABLE_SHARE = 32
 _REGION_ALIGNMENT = 64
 
 
-class Arena:
+class BfcArena:
     """An arena with regions from a heap. regions: their sizes in bytes, in the order in which they were taken."""
 
     def __init__(self, heap: Heap) -> None:

@@ -15,7 +15,7 @@ from ..laws.laws import Coefficient
 from ..models.gguf import kv_cache
 from ..records.types import EXECUTE, PREPARE
 from ..subjects.dimensions import PROCESSES, SESSIONS, Dimension
-from .answer import ANONYMOUS, CHARGED, Measured, Scaled, words_of
+from .answer import ANONYMOUS, CHARGED, PlaceRun, Scaled, words_of
 
 _CONTEXT = "context"
 _DIFFERENT = 0.1  # a growth that differs by this share from the plan's is a finding
@@ -87,7 +87,7 @@ def mapped_again(answer: Scaled) -> float:
     return again if again > _LEAST_AGAIN_BYTES else 0.0
 
 
-def _ends(answer: Scaled, label: str) -> tuple[Measured, Measured] | None:
+def _ends(answer: Scaled, label: str) -> tuple[PlaceRun, PlaceRun] | None:
     """The points at the least and the most of a dimension, the others at their lowest; None where it does not vary or they were not measured."""
     if label not in {dimension.label for dimension in answer.varying}:
         return None

@@ -1,6 +1,6 @@
 """The laws of measured places: which of their sizes make a law, the laws side by side, and the same from runs that were kept.
 
-Of processes that ran side by side one run has the sum (records.types.Search). Runs of earlier versions lack it, and make no law.
+Of processes that ran side by side one run has the sum (records.types.LawSearch). Runs of earlier versions lack it, and make no law.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 from ..base.errors import InputError
 from ..laws import laws
-from ..laws.arena import Arena
-from ..laws.terms import Coordinates, Point, Term
+from ..laws.arena import ArenaLaw
+from ..laws.terms import Coordinates, SizePoint, Term
 from ..programs import runtimes
 from ..records.settings import in_a_line
-from ..records.types import EXECUTE, PEAK, WARMUP, Job, Requests, Run
+from ..records.types import EXECUTE, PEAK, WARMUP, Job, RequestTrace, Run
 from ..subjects.dimensions import OWN, PROCESSES, SESSIONS, THREADS, Dimension
-from .answer import ALL, ANONYMOUS, Measured, Named, Scaled, Within, against, changes
+from .answer import ALL, ANONYMOUS, Named, PlaceRun, Scaled, Within, against, changes
 from .arena_requests import Simulation, planned_again, replayed
 from .findings import findings, mapped_again, undecided
 from .runs import measured, measured_together, noise
@@ -33,10 +33,10 @@ _FEWEST_PLANNED = 3
 def answer(
     job: Job,
     dimensions: Sequence[Dimension],
-    points: Sequence[Measured],
+    points: Sequence[PlaceRun],
     main: str,
     noise: tuple[float, float],
-    arena: Arena | None = None,
+    arena: ArenaLaw | None = None,
     simulation: Simulation | None = None,
 ) -> Scaled:
     """What the points tell, with nothing beside them. job: of one of the runs. noise: what two runs at a place differ by, in bytes and as a share.
@@ -69,23 +69,23 @@ def answer(
 
 
 def arena(
-    doubles: bool, job: Job, dimensions: Sequence[Dimension], points: Sequence[Measured], simulation: Simulation | None
-) -> Arena | None:
+    doubles: bool, job: Job, dimensions: Sequence[Dimension], points: Sequence[PlaceRun], simulation: Simulation | None
+) -> ArenaLaw | None:
     """Whose memory it is: of an arena whose regions double (`doubles`) with the tensors in it, or of one that is planned. job: of one of the runs."""
     varying = [dimension for dimension in dimensions if dimension.varies]
     names = [name for dimension in varying for name in dimension.names]
     if not doubles:
         # Each session has its own arenas, and what else it takes beside.
         beside = tuple(Term(((each.label, 1),)) for each in varying if each.label == SESSIONS)
-        return Arena(doubles=False, beside=beside) if simulation is not None else None
+        return ArenaLaw(doubles=False, beside=beside) if simulation is not None else None
     # Each further session has an arena with tensors of the same sizes, which are no dimension's.
     if SESSIONS in names or all(name in OWN or name in job.knobs for name in names):
         return None
     plan = planned(points)
-    return Arena(terms=tuple(entry.term for entry in plan.coefficients if entry.term.powers) if plan is not None else ())
+    return ArenaLaw(terms=tuple(entry.term for entry in plan.coefficients if entry.term.powers) if plan is not None else ())
 
 
-def simulated(arena: Arena | None, name: str, simulation: Simulation | None) -> Arena | None:
+def simulated(arena: ArenaLaw | None, name: str, simulation: Simulation | None) -> ArenaLaw | None:
     """The arena as the law of that name knows it: none for phases before any tensor has its size, and simulated where it can be."""
     if arena is None or name not in (WARMUP, EXECUTE, PEAK, ANONYMOUS):
         return None
@@ -174,7 +174,7 @@ def _of_search(runs: Sequence[Run]) -> Scaled | None:
     return replace(made, findings=findings(made, job.model.weight_bytes or job.model.bytes, [], bounds[0]))
 
 
-def _together(runs: Sequence[Run]) -> list[tuple[Run, Measured]]:
+def _together(runs: Sequence[Run]) -> list[tuple[Run, PlaceRun]]:
     """A point for the processes of each place, with one of their runs. A place that was measured again is the last time's."""
     places: dict[tuple[int, ...], list[Run]] = {}
     for run in runs:
@@ -183,7 +183,7 @@ def _together(runs: Sequence[Run]) -> list[tuple[Run, Measured]]:
     return [(run, point) for run, point in points if point is not None]
 
 
-def _requests(runs: Sequence[Run], labels: Sequence[str]) -> Requests | None:
+def _requests(runs: Sequence[Run], labels: Sequence[str]) -> RequestTrace | None:
     """What was recorded last of the requests at places of these labels."""
     every = [run.search.requests for run in runs if run.search is not None and run.search.requests is not None]
     return next((known for known in reversed(every) if all(set(asked.at) == set(labels) for asked in known.places)), None)
@@ -220,9 +220,9 @@ def within(made: Scaled) -> tuple[Within, ...]:
     return tuple(rows)
 
 
-def of_medians(points: Sequence[Measured], main: str) -> list[Measured]:
+def of_medians(points: Sequence[PlaceRun], main: str) -> list[PlaceRun]:
     """The points, of those that no law was fitted to the median of each place: a runtime's memory may come in modes, and a run meets one of them."""
-    places: dict[tuple[int, ...], list[Measured]] = {}
+    places: dict[tuple[int, ...], list[PlaceRun]] = {}
     for point in points:
         if point.held_out and not point.ended:
             places.setdefault(tuple(point.at.values()), []).append(point)
@@ -245,9 +245,9 @@ def confirmed(made: Scaled) -> tuple[Within, ...]:
     )
 
 
-def planned(points: Sequence[Measured]) -> laws.Law | None:
+def planned(points: Sequence[PlaceRun]) -> laws.Law | None:
     """The law of the planner's own peak at the places that a law is fitted to, None where too few of them have a plan."""
-    sizes = [Point(point.at, point.planned_bytes) for point in points if point.planned_bytes and not point.held_out]
+    sizes = [SizePoint(point.at, point.planned_bytes) for point in points if point.planned_bytes and not point.held_out]
     return laws.law(sizes, noise=_PLANNED_NOISE) if len(sizes) >= _FEWEST_PLANNED else None
 
 
@@ -268,15 +268,15 @@ def _has(dimensions: Sequence[Dimension], name: str) -> bool:
     return any(name in dimension.names for dimension in dimensions)
 
 
-def series(points: Sequence[Measured], name: str, main: str) -> list[Point]:
+def series(points: Sequence[PlaceRun], name: str, main: str) -> list[SizePoint]:
     """The points of one law. A run that died of want of memory bounds the main figure, and the phase in which it died."""
     return [
-        Point(point.at, point.sizes[name], point.least and name in (main, _last(point)))
+        SizePoint(point.at, point.sizes[name], point.least and name in (main, _last(point)))
         for point in points
         if name in point.sizes and not point.held_out and (not point.ended or point.least)
     ]
 
 
-def _last(point: Measured) -> str:
+def _last(point: PlaceRun) -> str:
     """The phase in which a run died."""
     return (point.ended or "").rpartition(" in ")[2]

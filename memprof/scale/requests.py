@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import cached_property
 from math import prod
 
-from .bfc import Arena, planned_block
+from .bfc import BfcArena, planned_block
 from .heap import Heap
 
 At = Mapping[str, int]
@@ -88,7 +88,7 @@ class Requests:
         if self.block is not None:
             sizes[self.block] = planned_block(self.recording.first, sizes, self.planned)
         given = sum(size for size in inputs if heap.allocate(size)[1])
-        arena = Arena(heap)
+        arena = BfcArena(heap)
         _run(arena, 0, self.recording.first, sizes)
         after_first = arena.resident_bytes
         for turn in range(1, runs + 1):
@@ -100,7 +100,7 @@ class Requests:
         return frozenset(self.amounts)
 
 
-def _run(arena: Arena, turn: int, steps: Sequence[int], sizes: Sequence[int]) -> None:
+def _run(arena: BfcArena, turn: int, steps: Sequence[int], sizes: Sequence[int]) -> None:
     for step in steps:
         if step >= 0:
             arena.allocate((turn, step), sizes[step])

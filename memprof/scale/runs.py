@@ -16,7 +16,7 @@ import psutil
 from ..base.errors import InputError, MemprofError, UsageError
 from ..campaign import campaign, side_by_side
 from ..campaign.progress import Keep, Progress, Quiet
-from ..campaign.side_by_side import Shared, Together
+from ..campaign.side_by_side import SharedFile, Together
 from ..fleet.message import SearchRequest
 from ..fleet.payload import SearchTrial
 from ..models.identity import identify
@@ -29,13 +29,13 @@ from ..plan.graphs.reduced import problem
 from ..programs import runtimes
 from ..programs.commands import Command
 from ..records import store
-from ..records.types import PEAK, STARTUP, Job, Outcome, Requests, Run, Search
+from ..records.types import PEAK, STARTUP, Job, LawSearch, Outcome, RequestTrace, Run
 from ..subjects import orders
 from ..subjects.dimensions import PROCESSES, SESSIONS, THREADS, Space, space, space_of_program
 from ..subjects.order import Order
 from ..subjects.suite import Suite, Variant
 from . import arena_requests, delegation
-from .answer import ALL, ANONYMOUS, CHARGED, Measured, ScaleRequest, words_of
+from .answer import ALL, ANONYMOUS, CHARGED, PlaceRun, ScaleRequest, words_of
 from .arena_requests import Simulation
 from .delegation import Delegated
 
@@ -65,7 +65,7 @@ class Places:
         self.noise = (float(_LEAST_NOISE_BYTES), _NOISE)
         self.job: Job | None = None
         self.unplanned = self.unsimulated = ""
-        self.shared: tuple[Shared, ...] = ()
+        self.shared: tuple[SharedFile, ...] = ()
         self._guard = _guard(suite.place) if request.fleet is None else None
         if variant.command is not None:
             self._of_program(variant.command)
@@ -110,7 +110,7 @@ class Places:
             return str(error)
         return ""
 
-    def measure_at_once(self, places: Sequence[Mapping[str, int]], count: int, *, held_out: bool = False) -> Iterator[Measured]:
+    def measure_at_once(self, places: Sequence[Mapping[str, int]], count: int, *, held_out: bool = False) -> Iterator[PlaceRun]:
         """As `measure` for each of several places, on the request's fleet."""
         assert self._request.fleet is not None
         points = []
@@ -120,13 +120,13 @@ class Places:
         for number, answer in self._request.fleet.measure(points, Quiet(self._progress, count), self._keep):
             at, planned = places[number], points[number].sought.planned_bytes
             if not answer.complete:
-                yield Measured(at, {}, answer.why, held_out=held_out)
+                yield PlaceRun(at, {}, answer.why, held_out=held_out)
             else:
                 (run,) = answer.runs
                 self._known(run)
                 yield replace(measured(run), at=at, planned_bytes=planned, held_out=held_out)
 
-    def measure(self, at: Mapping[str, int], count: int, *, held_out: bool = False) -> Measured:
+    def measure(self, at: Mapping[str, int], count: int, *, held_out: bool = False) -> PlaceRun:
         """The sizes at a place, where `count` places were measured before. held_out: no law is to be fitted to them."""
         order = self._order(at)
         planned = self._planned(at)
@@ -138,20 +138,24 @@ class Places:
             point = self._alone(order, count)
         return replace(point, at=at, planned_bytes=planned, held_out=held_out)
 
-    def simulate(self) -> tuple[Search, Simulation | None]:
+    def simulate(self) -> tuple[LawSearch, Simulation | None]:
         """The arenas at any place, and what they are made of: what was recorded in runs that are no measurements, or the buffers of a graph. Nothing
         where they cannot be simulated."""
         if not self._request.simulates or self._variant.command is not None:
-            return Search(), None
+            return LawSearch(), None
         if not self.doubles:
             known = self._delegated()
-            return (Search(), None) if known is None else (Search(arenas=arena_requests.kept_arenas(known)), arena_requests.planned(known))
+            return (
+                (LawSearch(), None)
+                if known is None
+                else (LawSearch(arenas=arena_requests.kept_arenas(known)), arena_requests.planned(known))
+            )
         try:
             recorded, simulation = self._replayed(arena_requests.places(self.space.varying))
-            return Search(requests=recorded), simulation
+            return LawSearch(requests=recorded), simulation
         except MemprofError as error:
             self.unsimulated = str(error)
-            return Search(), None
+            return LawSearch(), None
 
     def _delegated(self) -> Delegated | None:
         """The arenas by the graph and its parts: for TFLite's runtimes."""
@@ -173,7 +177,7 @@ class Places:
         """A place with all other dimensions low."""
         return {dimension.label: at.get(dimension.label, dimension.low) for dimension in self.space.varying}
 
-    def _replayed(self, places: Sequence[Mapping[str, int]]) -> tuple[Requests, Simulation]:
+    def _replayed(self, places: Sequence[Mapping[str, int]]) -> tuple[RequestTrace, Simulation]:
         """Raises MemprofError with the reason why there is none."""
         if not self._here:
             raise InputError("that is done on this machine only")
@@ -247,12 +251,12 @@ class Places:
     def _guarded(self, order: Order) -> Order:
         return order if self._guard is None else replace(order, **self._guard.start(_free()))  # type: ignore[arg-type]
 
-    def _alone(self, order: Order, count: int) -> Measured:
+    def _alone(self, order: Order, count: int) -> PlaceRun:
         (run,) = campaign.measure([self._guarded(order)], Quiet(self._progress, count), self._keep)
         self._known(run)
         return measured(run)
 
-    def _side_by_side(self, order: Order) -> Measured:
+    def _side_by_side(self, order: Order) -> PlaceRun:
         count = self.space.value(PROCESSES, order.job.at) or 1
         lines: list[bytes] = []
         seen = side_by_side.measure(order, count, self._progress, lines.append, _free() if self._place is HERE else None)
@@ -263,7 +267,7 @@ class Places:
             self.shared = seen.shared
         runs = [store.decode(line, "a run") for line in lines]
         first = next(place for place, each in enumerate(runs) if each.outcome == run.outcome)
-        runs[first] = replace(runs[first], search=Search(sums=point.sizes))
+        runs[first] = replace(runs[first], search=LawSearch(sums=point.sizes))
         for each in runs:
             self._keep(store.encode(each))
         return point
@@ -310,22 +314,22 @@ def noise(run: Run) -> tuple[float, float]:
     return (max(float(_LEAST_NOISE_BYTES), run.machine.peak_bound_bytes / 4), _NOISE)
 
 
-def measured(run: Run) -> Measured:
+def measured(run: Run) -> PlaceRun:
     """The sizes at the place of a run that was alone."""
     sizes = {mark.phase: int(mark.rss_peak_bytes) for mark in run.marks if mark.phase != STARTUP and mark.rss_peak_bytes}
     if not run.outcome.ok:
         return _failed(run, sizes)
     if not sizes:
-        return Measured(run.job.at, {}, "no phase has a peak")
+        return PlaceRun(run.job.at, {}, "no phase has a peak")
     sizes[PEAK] = max(sizes.values())
     last = next(mark for mark in reversed(run.marks) if mark.phase in sizes)
     if last.anon_end_bytes is not None:
         sizes[ANONYMOUS] = last.anon_end_bytes
     elsewhere = last.rss_end_bytes - last.pss_end_bytes if last.rss_end_bytes and last.pss_end_bytes else None
-    return Measured(run.job.at, sizes, elsewhere_bytes=elsewhere)
+    return PlaceRun(run.job.at, sizes, elsewhere_bytes=elsewhere)
 
 
-def measured_together(runs: Sequence[Run]) -> Measured | None:
+def measured_together(runs: Sequence[Run]) -> PlaceRun | None:
     """The sizes at a place of runs that were side by side, None where none has their sum."""
     run = next((run for run in runs if run.search is not None and run.search.sums), None) or next(
         (run for run in runs if not run.outcome.ok), None
@@ -334,11 +338,11 @@ def measured_together(runs: Sequence[Run]) -> Measured | None:
         return None
     sums = dict(run.search.sums) if run.search is not None else {}
     if run.outcome.ok or not sums:
-        return Measured(run.job.at, sums, run.outcome.sentence if not run.outcome.ok else None)
-    return Measured(run.job.at, sums, f"out of memory {run.outcome.where}", least=True)
+        return PlaceRun(run.job.at, sums, run.outcome.sentence if not run.outcome.ok else None)
+    return PlaceRun(run.job.at, sums, f"out of memory {run.outcome.where}", least=True)
 
 
-def _summed(run: Run, seen: Together) -> Measured:
+def _summed(run: Run, seen: Together) -> PlaceRun:
     """The sizes at the place of processes of which this one's outcome counts."""
     sizes = {phase: total.bytes for phase, total in seen.phases.items() if phase != STARTUP}
     if not run.outcome.ok:
@@ -348,23 +352,23 @@ def _summed(run: Run, seen: Together) -> Measured:
     charged = seen.phases[last].charged_bytes
     if charged is not None:
         sizes[CHARGED] = charged
-    return Measured(run.job.at, sizes)
+    return PlaceRun(run.job.at, sizes)
 
 
-def _failed(run: Run, sizes: dict[str, int], main: str = PEAK, charged: int | None = None) -> Measured:
+def _failed(run: Run, sizes: dict[str, int], main: str = PEAK, charged: int | None = None) -> PlaceRun:
     """A run that failed. If it died of want of memory, it needs at least what it was last seen with."""
     at, outcome = run.job.at, run.outcome
     if not ran_out(outcome):
-        return Measured(at, {}, outcome.sentence, refused=outcome.status in ("refused", "error"))
+        return PlaceRun(at, {}, outcome.sentence, refused=outcome.status in ("refused", "error"))
     seen = [outcome.rss_last_bytes or 0, charged or 0, *sizes.values()]
     if run.charged is not None:
         seen.append(run.charged.peak_bytes or 0)
     least = max([*seen, run.timeline.rss_max_bytes])
     if not least:
-        return Measured(at, {}, outcome.sentence)
+        return PlaceRun(at, {}, outcome.sentence)
     if outcome.phase:
         sizes = {**sizes, str(outcome.phase): least}
-    return Measured(at, {**sizes, main: least}, f"out of memory {outcome.where}", least=True)
+    return PlaceRun(at, {**sizes, main: least}, f"out of memory {outcome.where}", least=True)
 
 
 def ran_out(outcome: Outcome) -> bool:

@@ -15,14 +15,14 @@ from ..base.errors import InputError, MeasurementError, UsageError
 from ..base.units import format_bytes
 from ..campaign.progress import Keep, Progress, Silent
 from ..laws import design, laws
-from ..laws.arena import Arena
-from ..laws.terms import Point
+from ..laws.arena import ArenaLaw
+from ..laws.terms import SizePoint
 from ..records import store
-from ..records.types import PEAK, Search
+from ..records.types import PEAK, LawSearch
 from ..subjects.dimensions import Dimension, parse, space
 from ..subjects.order import Order
 from . import predictions
-from .answer import Measured, Scaled, ScaleRequest, against, words_of
+from .answer import PlaceRun, Scaled, ScaleRequest, against, words_of
 from .arena_requests import Simulation
 from .findings import findings, of_token
 from .runs import Places
@@ -58,6 +58,16 @@ def request_of(order: Order, vary: Sequence[str], points: int | None = None) -> 
     return ScaleRequest(suite, dimensions, points, simulates=False)
 
 
+def check_varying(varying: Sequence[Dimension]) -> None:
+    """Raises UsageError where no law has so many dimensions that vary."""
+    if not varying:
+        raise UsageError("nothing varies: give a range, such as --vary batch=1..64")
+    if len(varying) > predictions.MOST_VARYING:
+        raise UsageError(
+            f"{len(varying)} dimensions vary: a law of more than {predictions.MOST_VARYING} takes too many runs; fix one (--vary NAME=VALUE)"
+        )
+
+
 class _Scaler:
     def __init__(self, request: ScaleRequest, progress: Progress, keep: Keep) -> None:
         self._request, self._progress = request, progress
@@ -65,19 +75,13 @@ class _Scaler:
         self._places = Places(request, progress, self._keep_with_search)
         self._main = self._places.main
         self._varying = self._places.space.varying
-        if not self._varying:
-            raise UsageError("nothing varies: give a range, such as --vary batch=1..64")
-        if len(self._varying) > predictions.MOST_VARYING:
-            raise UsageError(
-                f"{len(self._varying)} dimensions vary: a law of more than {predictions.MOST_VARYING} takes too many runs; "
-                "fix one (--vary NAME=VALUE)"
-            )
+        check_varying(self._varying)
         self._most = request.points or _MOST_RUNS.get(len(self._varying), _MOST_RUNS_BEYOND)
-        self._points: list[Measured] = []
+        self._points: list[PlaceRun] = []
         self._too_large: list[Mapping[str, int]] = []  # places that were not run
         self._remarks: list[str] = []
         self._simulation: Simulation | None = None
-        self._unkept = Search()  # what the simulation is made of, until a run has kept it
+        self._unkept = LawSearch()  # what the simulation is made of, until a run has kept it
 
     def check(self) -> None:
         """See the function of that name."""
@@ -151,14 +155,14 @@ class _Scaler:
     def _keep_with_search(self, line: bytes) -> None:
         """Keep a run with what was asked, and what a simulation is made of since the last one."""
         run = store.decode(line, "a run")
-        known = run.search or Search()
+        known = run.search or LawSearch()
         asked = replace(
             self._unkept, predictions=tuple(self._request.predictions), within_bytes=self._request.within_bytes, sums=known.sums
         )
-        self._unkept = Search()
+        self._unkept = LawSearch()
         self._keep(line if asked == known else store.encode(replace(run, search=asked)))
 
-    def _measure(self, places: Sequence[Mapping[str, int]], *, held_out: bool = False) -> list[Measured]:
+    def _measure(self, places: Sequence[Mapping[str, int]], *, held_out: bool = False) -> list[PlaceRun]:
         """The points at places: one after another, or on a fleet at once."""
         if self._request.fleet is not None:
             return [self._noted(point) for point in self._places.measure_at_once(places, len(self._points), held_out=held_out)]
@@ -166,13 +170,13 @@ class _Scaler:
         for at in places:
             if self._would_not_fit(at):
                 self._too_large.append(at)
-                points.append(Measured(at, {}, "not run: it would need more memory than this machine has free", held_out=held_out))
+                points.append(PlaceRun(at, {}, "not run: it would need more memory than this machine has free", held_out=held_out))
                 self._progress.say(f"{words_of(at)}: {points[-1].ended}")
             else:
                 points.append(self._noted(self._places.measure(at, len(self._points), held_out=held_out)))
         return points
 
-    def _noted(self, point: Measured) -> Measured:
+    def _noted(self, point: PlaceRun) -> PlaceRun:
         words = words_of(point.at)
         self._points.append(point)
         size = point.sizes.get(self._main)
@@ -209,7 +213,7 @@ class _Scaler:
 
     # -- the answer
 
-    def _series(self, name: str) -> list[Point]:
+    def _series(self, name: str) -> list[SizePoint]:
         return predictions.series(self._points, name, self._main)
 
     def _answer(self) -> Scaled:
@@ -247,11 +251,11 @@ class _Scaler:
         told = findings(answer, model.weight_bytes or model.bytes, token_costs, self._places.noise[0])
         return replace(answer, findings=told, remarks=tuple(self._remarks))
 
-    def _arena(self) -> Arena | None:
+    def _arena(self) -> ArenaLaw | None:
         assert self._places.job is not None
         return predictions.arena(self._places.doubles, self._places.job, self._places.space.dimensions, self._points, self._simulation)
 
-    def _main_arena(self) -> Arena | None:
+    def _main_arena(self) -> ArenaLaw | None:
         return predictions.simulated(self._arena(), self._main, self._simulation)
 
     def _remark(self, sentence: str) -> None:
@@ -283,7 +287,7 @@ class _Scaler:
         return replace(answer, within=predictions.confirmed(answer))
 
 
-def _expected(answer: Scaled, point: Measured) -> bool:
+def _expected(answer: Scaled, point: PlaceRun) -> bool:
     """Whether a point lies in the interval of its prediction, or has none."""
     size = point.sizes[answer.main]
     return all(prediction.low_bytes <= size <= prediction.high_bytes for prediction in answer.predict([point.at]))

@@ -115,7 +115,7 @@ def _command_order(suite: Suite, variant: Variant, command: Command, model: Mode
         phase_regexes=suite.phase_regexes,
         drive=suite.drive.words if suite.drive else None,
     )
-    watched = recording_order.Command(tuple(suite.phase_regexes.items()), bool(suite.phases), suite.drive is not None)
+    watched = recording_order.CommandStart(tuple(suite.phase_regexes.items()), bool(suite.phases), suite.drive is not None)
     reads = suite.stdin and error is None and suite.place.inherits
     return Order(
         job,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ..base.errors import MemprofError, UsageError
 from ..places.place import HERE, Place, RecorderKind
 from ..programs.runtimes import Runtime
-from ..recording.order import Command, Group
+from ..recording.order import CommandStart, GroupOrder
 from ..records.types import EXECUTE, GENERATE, PROMPT, Job, Model
 from .drive import Drive
 from .suite import MS, Suite
@@ -47,14 +47,14 @@ class Order:
     outputs: str | None = None
     argv: tuple[str, ...] | None = None
     cwd: str | None = None
-    command: Command | None = None
+    command: CommandStart | None = None
     wrap: tuple[str, ...] = ()
     interprets: bool = False
     writers: Sequence[str] = ()
     until: str | None = None
     teardown: bool = False
     grace_ns: int = 0
-    group: Group | None = None
+    group: GroupOrder | None = None
     rlimits: Mapping[str, int] | None = None
     drop: Sequence[str] = ()
     hold_at: Mapping[str, int] = field(default_factory=dict)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -62,10 +64,7 @@ def plan(suite: Suite) -> Plan:
             else:
                 taking.append((variant, runtime))
         if not taking and not programs:
-            if lacking:
-                raise InputError(f"{model.name}: {lacking[0]}")
-            taken = ", ".join(sorted({_endings(runtime) for _, runtime in variants}))
-            raise UsageError(f"{model.name}: none of the named runtimes takes it (they take {taken})")
+            raise InputError(f"{model.name}: {lacking[0]}") if lacking else _not_taken(model, variants)
         model_orders = [order for variant, runtime in taking for order in _orders(suite.of_model(model.path), model, variant, runtime)]
         remarks += _taken_as_one(model, model_orders)
         orders += model_orders
@@ -124,6 +123,28 @@ def _with_all_spelled_out(suite: Suite) -> tuple[Suite, list[str]]:
     return replace(suite, runtimes=tuple(dict.fromkeys(spelled))), remarks
 
 
+def check_words(suite: Suite) -> None:
+    """Raises UsageError for words that no version of a runtime takes: its name, knobs and their values, a model's ending and the names of inputs.
+
+    No runtime need be installed. Nothing is said of a user's own runtime, nor of a model that is not there yet.
+    """
+    variants = [variant for variant in variants_of(suite) if variant.command is None]
+    if any(variant.runtime == ALL or variant.runtime.endswith(".py") or os.sep in variant.runtime for variant in variants):
+        return
+    chosen = [(variant, runtimes.named(variant.runtime.partition("@")[0], sys.executable)) for variant in variants]
+    _check_set(suite, [runtime for _, runtime in chosen])
+    for variant, runtime in chosen:
+        _checked(suite, variant, runtime)
+    for path in suite.models if chosen else ():
+        with suppress(InputError):
+            model = identify(path)
+            taking = [(variant, runtime) for variant, runtime in chosen if runtime.takes(model.path)]
+            if not taking and len(chosen) == len(variants_of(suite)):
+                raise _not_taken(model, chosen)
+            for variant, runtime in taking:
+                _check_names(model, runtime, (*suite.of_model(path).shapes, *variant.shapes))
+
+
 def of_one(suite: Suite) -> Order:
     """The Order of a suite that measures one thing, a model in a runtime or a program: its first thread count, repeat 1. Raises as `plan` does, and
     UsageError for a model that the runtime does not take."""
@@ -174,10 +195,21 @@ def _variants(suite: Suite) -> list[tuple[Variant, Runtime]]:
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"two variants are called {name}; give each a name: NAME=RUNTIME,...")
-    for key in suite.set:
-        if not any(runtime.knob(key) for _, runtime in chosen) and not (programs and key in command_orders.common_knobs()):
-            raise runtimes.unknown_knob(key, [runtime for _, runtime in chosen] or [commands.RUNTIME])
+    _check_set(suite, [runtime for _, runtime in chosen])
     return chosen
+
+
+def _check_set(suite: Suite, chosen: Sequence[Runtime]) -> None:
+    """Raises UsageError for a knob for all variants that none of them has. chosen: the runtimes among them."""
+    programs = any(variant.command is not None for variant in suite.variants)
+    for key in suite.set:
+        if not any(runtime.knob(key) for runtime in chosen) and not (programs and key in command_orders.common_knobs()):
+            raise runtimes.unknown_knob(key, chosen or [commands.RUNTIME])
+
+
+def _not_taken(model: Model, variants: Sequence[tuple[Variant, Runtime]]) -> UsageError:
+    taken = ", ".join(sorted({_endings(runtime) for _, runtime in variants}))
+    return UsageError(f"{model.name}: none of the named runtimes takes it (they take {taken})")
 
 
 def _orders(suite: Suite, model: Model, variant: Variant, runtime: Runtime) -> list[Order]:

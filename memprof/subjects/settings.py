@@ -17,6 +17,16 @@ from ..base.units import parse_celsius, parse_duration_ns
 from . import drive, values
 
 
+def relative(folder: Path, text: str) -> str:
+    """A path that is relative to a folder."""
+    return str(folder / os.path.expanduser(text)) if text else ""  # an empty word is not the folder; who uses it says so
+
+
+def program(folder: Path, text: str) -> str:
+    """A program, whose path is relative to a folder; without a / it is looked for on PATH."""
+    return relative(folder, text) if os.sep in text else text
+
+
 @dataclass(frozen=True)
 class Setting:
     """A word for what is measured.
@@ -24,8 +34,7 @@ class Setting:
     name: that of its option; in a file it has _ for -. field: that of Suite. read: the value of its text, for one that can be repeated a pair of
     key and value; None for the text itself. choices: the only texts. kind: of the value that click makes: text, a whole number or a switch.
     only: the one kind of subject that heeds it, empty for both. in_file: its type in a file, for each key where it can be repeated; None for
-    `kind`. path: a file or folder; in a file it is relative to that (an interpreter without a / is looked for on PATH). off: the option that switches
-    a switch off.
+    `kind`. path: what its text in a file of a folder means, where it is a path: `relative` or `program`. off: the option that switches a switch off.
     """
 
     name: str
@@ -38,7 +47,7 @@ class Setting:
     kind: type = str
     only: Literal["", "runtime", "program"] = ""
     in_file: Any = None
-    path: bool = False
+    path: Callable[[Path, str], str] | None = None
     off: str = ""
 
     @property
@@ -64,7 +73,7 @@ class Setting:
         if self.many:
             return self.value([f"{key}={_text(each)}" for key, each in given.items()])
         text = given if self.kind is not str else _text(given)
-        return self.value(relative(folder, text) if self.path and (self.name != "python" or os.sep in text) else text)
+        return self.value(self.path(folder, text) if self.path is not None else text)
 
 
 def _text(value: Any) -> str:
@@ -72,11 +81,6 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def relative(folder: Path, text: str) -> str:
-    """A path that is relative to a folder."""
-    return str(folder / os.path.expanduser(text)) if text else ""  # an empty word is not the folder; who uses it says so
 
 
 def _phase(text: str) -> tuple[str, str]:
@@ -95,7 +99,7 @@ SETTINGS = (
     Setting("set", "set", "A knob of the runtime (repeatable).", "KEY=VALUE", values.parse_pair, many=True, in_file=str | int | bool),
     Setting("threads", "threads", "Thread counts.  [default: the runtime's own]", "N,N,...", values.parse_threads, in_file=int | list[int]),
     Setting("env", "env", "A variable for the child (repeatable).", "NAME=VALUE", values.parse_pair, many=True, in_file=str | int),
-    Setting("python", "python", "The interpreter that has the runtime.  [default: memprof's own]", "PATH", only="runtime", path=True),
+    Setting("python", "python", "The interpreter that has the runtime.  [default: memprof's own]", "PATH", only="runtime", path=program),
     Setting(
         "shape",
         "shapes",
@@ -106,9 +110,9 @@ SETTINGS = (
         only="runtime",
         in_file=list[int],
     ),
-    Setting("inputs", "inputs", "Inputs by name. memprof makes those that it lacks.", "FILE.npz", only="runtime", path=True),
+    Setting("inputs", "inputs", "Inputs by name. memprof makes those that it lacks.", "FILE.npz", only="runtime", path=relative),
     Setting("name", "name", "The model's name in tables.  [default: its file's, or the program's]", "NAME"),
-    Setting("cwd", "cwd", "The folder that a program runs in.  [default: this one]", "FOLDER", only="program", path=True),
+    Setting("cwd", "cwd", "The folder that a program runs in.  [default: this one]", "FOLDER", only="program", path=relative),
     Setting(
         "phase",
         "phases",
@@ -191,6 +195,7 @@ RELEASE = Setting(
     off="no-release",
 )
 OF_A_SUITE = (*SETTINGS, REPEATS, RELEASE)
+OF_A_VARIANT = tuple(setting for setting in SETTINGS if setting.name in ("set", "threads", "env", "python", "shape"))
 
 
 def fields(words: Mapping[str, Any], kind: str, remote: bool = False) -> dict[str, Any]:

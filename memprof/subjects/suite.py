@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -42,7 +42,7 @@ from ..programs import commands
 from ..programs.commands import Command
 from ..records.types import COMMAND, Cache
 from .drive import Drive
-from .settings import OF_A_SUITE, relative
+from .settings import OF_A_SUITE, OF_A_VARIANT, Setting, program, relative
 from .values import parse_pair, parse_sizes, parse_threads
 
 MS = 1_000_000
@@ -188,16 +188,26 @@ def variants_of(suite: Suite) -> list[Variant]:
 # -- files
 
 
-class _FileVariant(msgspec.Struct, forbid_unknown_fields=True):
+class _Column(msgspec.Struct, forbid_unknown_fields=True):
     runtime: str = ""
     cmd: str | list[str] = ""
     cwd: str | None = None
     name: str = ""
-    set: dict[str, str | int | bool] = {}
-    threads: int | list[int] = []
-    python: str | None = None
-    env: dict[str, str] = {}
-    shape: dict[str, list[int]] = {}
+
+
+def _with_settings(name: str, settings: Sequence[Setting], base: type[msgspec.Struct]) -> Any:
+    """The struct of a table of a file, which has these settings beside the base's words."""
+    words = [(setting.parameter, setting.file_type | msgspec.UnsetType, msgspec.UNSET) for setting in settings]
+    return msgspec.defstruct(name, words, bases=(base,), forbid_unknown_fields=True)
+
+
+def _fields(table: Any, settings: Sequence[Setting], folder: Path) -> dict[str, Any]:
+    """The fields of a Suite or of a Variant that a table of a file gives. Raises UsageError."""
+    given = {setting: getattr(table, setting.parameter) for setting in settings}
+    return {setting.field: setting.value_in(folder, value) for setting, value in given.items() if value not in (msgspec.UNSET, [], {})}
+
+
+_FileVariant = _with_settings("_FileVariant", OF_A_VARIANT, _Column)
 
 
 class _FileModel(msgspec.Struct, forbid_unknown_fields=True):
@@ -232,18 +242,13 @@ class _Subjects(msgspec.Struct, forbid_unknown_fields=True):
     models: list[str] = []
     model: list[_FileModel] = []
     runtimes: list[str] = []
-    variant: list[_FileVariant] = []
+    variant: list[_FileVariant] = []  # type: ignore[valid-type]  # made from the table of settings
     build: _FileBuild | None = None
     growth: list[_FileGrowth] = []
     law: list[_FileLaw] = []
 
 
-_File = msgspec.defstruct(
-    "_File",
-    [(setting.parameter, setting.file_type | msgspec.UnsetType, msgspec.UNSET) for setting in OF_A_SUITE],
-    bases=(_Subjects,),
-    forbid_unknown_fields=True,
-)
+_File = _with_settings("_File", OF_A_SUITE, _Subjects)
 
 
 def read(path: Path, folder: Path | None = None, cwd: str | None = None) -> Suite:
@@ -259,16 +264,14 @@ def read(path: Path, folder: Path | None = None, cwd: str | None = None) -> Suit
     except ValueError as error:
         raise InputError(f"suite {path}: {_reason(error)}") from None
     folder = folder or path.parent
-    values = {setting: getattr(file, setting.parameter) for setting in OF_A_SUITE}
-    given = {setting: value for setting, value in values.items() if value not in (msgspec.UNSET, [], {})}
-    fields = {setting.field: setting.value_in(folder, value) for setting, value in given.items()}
+    fields = _fields(file, OF_A_SUITE, folder)
     home = cwd or fields.get("cwd") or str(folder)
     suite = Suite(
         models=tuple(relative(folder, model) for model in (*file.models, *(model.path for model in file.model))),
         model_shapes={relative(folder, model.path): _shapes(model.shape) for model in file.model if model.shape},
         runtimes=tuple(relative(folder, name) if name.endswith(".py") else name for name in file.runtimes),
         variants=tuple(_variant(variant, folder, home, path) for variant in file.variant),
-        build=Build(file.build.command, file.build.python) if file.build else None,
+        build=_build(file.build, folder) if file.build is not None else None,
         growth=tuple(_growth(wish, path) for wish in file.growth),
         laws=tuple(_law(wish, path) for wish in file.law),
         **fields,
@@ -276,6 +279,10 @@ def read(path: Path, folder: Path | None = None, cwd: str | None = None) -> Suit
     if suite.drive is not None and suite.drive.body is not None:
         suite = replace(suite, drive=replace(suite.drive, body=relative(folder, suite.drive.body)))
     return suite
+
+
+def _build(build: _FileBuild, folder: Path) -> Build:
+    return Build(build.command, program(folder, build.python) if build.python is not None else None)
 
 
 def _growth(wish: _FileGrowth, path: Path) -> SuiteGrowth:
@@ -294,10 +301,11 @@ def _law(wish: _FileLaw, path: Path) -> SuiteLaw:
     return SuiteLaw(vary, parse_bytes(wish.limit), wish.per, wish.model, wish.variant, wish.points)
 
 
-def _variant(variant: _FileVariant, folder: Path, home: str, path: Path) -> Variant:
+def _variant(variant: Any, folder: Path, home: str, path: Path) -> Variant:
     if bool(variant.runtime) == bool(variant.cmd):
         raise InputError(f"suite {path}: variant {variant.name or '(without a name)'} needs either a runtime or a cmd")
-    if variant.cmd and (variant.set or variant.python or variant.shape):
+    settings = _fields(variant, OF_A_VARIANT, folder)
+    if variant.cmd and settings.keys() & {"set", "python", "shapes"}:
         raise InputError(f"suite {path}: variant {variant.name or variant.cmd}: set, python and shape are for runtimes")
     command = None
     if variant.cmd:
@@ -308,12 +316,8 @@ def _variant(variant: _FileVariant, folder: Path, home: str, path: Path) -> Vari
     return Variant(
         runtime=relative(folder, variant.runtime) if variant.runtime.endswith(".py") else variant.runtime or COMMAND,
         name=variant.name or (command.name if command else ""),
-        set=_texts(variant.set),
-        threads=_counts(variant.threads),
-        python=variant.python,
-        env=variant.env,
         command=command,
-        shapes=_shapes(variant.shape),
+        **settings,
     )
 
 
@@ -328,14 +332,6 @@ def _reason(error: Exception) -> str:
         return str(error)
     fields = {"variant": _FileVariant, "model": _FileModel, "growth": _FileGrowth}.get(unknown[2], _File).__struct_fields__
     return f"there is no {unknown[1]!r}{near_or_all(unknown[1], fields)}"
-
-
-def _texts(settings: Mapping[str, str | int | bool]) -> dict[str, str]:
-    return {key: ("on" if value else "off") if isinstance(value, bool) else str(value) for key, value in settings.items()}
-
-
-def _counts(value: int | list[int]) -> tuple[int, ...]:
-    return (value,) if isinstance(value, int) else tuple(value)
 
 
 # -- words of the command line

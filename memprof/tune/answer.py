@@ -56,7 +56,7 @@ class TuneRequest:
 
 
 @dataclass(frozen=True)
-class Proposal:
+class Recommendation:
     """Settings with verified figures: medians of fresh interleaved runs, PEAK in bytes and an iteration's time in ns.
 
     number: its runs are those of the variant whose name begins with # and this; 0 is the default.
@@ -92,9 +92,9 @@ class Tuned:
     model: str
     runtime: str
     goal: Goal
-    default: Proposal
-    proposals: tuple[Proposal, ...]
-    best: Proposal | None
+    default: Recommendation
+    proposals: tuple[Recommendation, ...]
+    best: Recommendation | None
     idle: tuple[tuple[str, str], ...]
     failed: tuple[tuple[Settings, str], ...]
     trials: int
@@ -118,7 +118,7 @@ def shown(settings: Settings) -> str:
 
 
 @dataclass(frozen=True)
-class Values:
+class SettingValues:
     """Settings by their kind: knobs, thread counts (none if it is the default's), and what is filled in: variables, a program's words."""
 
     knobs: dict[str, str]
@@ -126,21 +126,21 @@ class Values:
     filled: dict[str, str]
 
 
-def apart(settings: Settings, filled: Collection[str]) -> Values:
+def apart(settings: Settings, filled: Collection[str]) -> SettingValues:
     """Settings by their kind. filled: the names of variables and of a program's words."""
-    return Values(
+    return SettingValues(
         {name: value for name, value in settings if name != THREADS and name not in filled},
         tuple(int(value) for name, value in settings if name == THREADS and name not in filled),
         {name: value for name, value in settings if name in filled},
     )
 
 
-def beats(proposal: Proposal, other: Proposal) -> bool:
+def beats(proposal: Recommendation, other: Recommendation) -> bool:
     """Whether a proposal has less of one figure, peak or time, and no more of the other."""
     return proposal.peak <= other.peak and proposal.time <= other.time and (proposal.peak < other.peak or proposal.time < other.time)
 
 
-def best_of(goal: Goal, default: Proposal, proposals: Sequence[Proposal]) -> Proposal | None:
+def best_of(goal: Goal, default: Recommendation, proposals: Sequence[Recommendation]) -> Recommendation | None:
     if goal.budget is not None:
         within = [proposal for proposal in (default, *proposals) if proposal.peak <= goal.budget and not proposal.changes_outputs]
         return min(within, key=lambda proposal: proposal.time, default=None)

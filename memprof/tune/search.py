@@ -71,7 +71,7 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Point:
+class TrialPoint:
     """Settings with the medians of their trials."""
 
     settings: Settings
@@ -94,7 +94,7 @@ class Search:
     trials: list[Trial] = field(default_factory=list)
     needs: Needs = field(default_factory=dict)
     _failed: list[Settings] = field(default_factory=list)
-    _points: dict[Settings, Point] = field(default_factory=dict)  # kept between calls of `tell`, because they are asked for often
+    _points: dict[Settings, TrialPoint] = field(default_factory=dict)  # kept between calls of `tell`, because they are asked for often
 
     def tell(self, trial: Trial) -> None:
         """Take a measurement."""
@@ -128,11 +128,11 @@ class Search:
 
     # -- results so far
 
-    def points(self) -> list[Point]:
+    def points(self) -> list[TrialPoint]:
         """All settings that succeeded at least once and never failed, with medians."""
         return list(self._points.values())
 
-    def front(self) -> list[Point]:
+    def front(self) -> list[TrialPoint]:
         """The points that no other beats in both figures, least peak first. Of points as good as equal it has that with the fewest settings."""
         return front(self.points())
 
@@ -142,7 +142,7 @@ class Search:
         stripped_of = {settings: self._stripped(settings, idle) for settings in self._points}
         return {settings: settings if self._hopeless(stripped) else stripped for settings, stripped in stripped_of.items()}
 
-    def plain_points(self) -> list[Point]:
+    def plain_points(self) -> list[TrialPoint]:
         """The points of these. Settings that differ only in values that change nothing are one point, with all their trials."""
         plain = self.plain()
         trials: dict[Settings, list[Trial]] = {}
@@ -152,7 +152,7 @@ class Search:
         return [_point(settings, group) for settings, group in trials.items()]
 
     @property
-    def base(self) -> Point:
+    def base(self) -> TrialPoint:
         """The default."""
         return self._points[DEFAULT]
 
@@ -182,7 +182,7 @@ class Search:
         """The smallest combinations that failed."""
         return [failed for failed in self._failed if not any(other < failed for other in self._failed)]
 
-    def value(self, point: Point, weight: float = 1.0) -> float:
+    def value(self, point: TrialPoint, weight: float = 1.0) -> float:
         """How good a point is, less being better: the logarithm of the figure that the goal minimises, and a steep price for breaking its limit
         and for other outputs. With a weight below 1 the rest of the weight is on the other figure."""
         base = self.base
@@ -254,7 +254,7 @@ class Search:
         points = [min(self.points(), key=self.value), *map(self._ground, _WEIGHTS)]
         return next((point.settings for point in points if point.trials + pending.count(point.settings) < _SURE), None)
 
-    def _ground(self, weight: float) -> Point:
+    def _ground(self, weight: float) -> TrialPoint:
         """The point to climb from: the best, or one with fewer settings that is as good as equal."""
         points = [(self.value(point, weight), point) for point in self._points.values()]
         least = min(value for value, _ in points)
@@ -288,7 +288,7 @@ class Search:
         singles = [self._points.get(self._single(item), base) for item in settings]
         peak = base.peak * math.prod(single.peak / base.peak for single in singles)
         time = base.time * math.prod(single.time / base.time for single in singles)
-        return self.value(Point(settings, peak, time, 0, any(single.changes for single in singles)), weight)
+        return self.value(TrialPoint(settings, peak, time, 0, any(single.changes for single in singles)), weight)
 
     def _hopeless(self, settings: Settings) -> bool:
         return bool(self._lacking(settings)) or any(failed <= settings for failed in self._failed)
@@ -302,18 +302,18 @@ def _asked(stage: _Stage, tried: Set[Settings], most: int) -> list[Settings]:
     return pending
 
 
-def _point(settings: Settings, trials: Sequence[Trial]) -> Point:
+def _point(settings: Settings, trials: Sequence[Trial]) -> TrialPoint:
     middle = (statistics.median(trial.peak or 0 for trial in trials), statistics.median(trial.time or 0 for trial in trials))
-    return Point(settings, *middle, len(trials), any(trial.changes for trial in trials))
+    return TrialPoint(settings, *middle, len(trials), any(trial.changes for trial in trials))
 
 
-def front(points: Iterable[Point]) -> list[Point]:
+def front(points: Iterable[TrialPoint]) -> list[TrialPoint]:
     """The Pareto front, least peak first, without ballast: a point is left out if a point with only some of its settings has as good as the
     same peak (0.3%) and is about as fast (15%).
     """
     candidates = sorted(points, key=lambda point: (point.peak, point.time))
     peaks = [point.peak for point in candidates]
-    unbeaten: list[Point] = []
+    unbeaten: list[TrialPoint] = []
     for point in candidates:
         if not unbeaten or point.time < unbeaten[-1].time:
             small_enough = candidates[: bisect_right(peaks, point.peak * (1 + _EQUAL_PEAK))]
@@ -322,7 +322,7 @@ def front(points: Iterable[Point]) -> list[Point]:
     return unbeaten
 
 
-def _lighter_as_fast(lighter: Point, point: Point) -> bool:
+def _lighter_as_fast(lighter: TrialPoint, point: TrialPoint) -> bool:
     return lighter.settings < point.settings and lighter.time <= point.time * (1 + _EQUAL_TIME)
 
 

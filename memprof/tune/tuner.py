@@ -28,8 +28,8 @@ from ..records.summary import timed_phase
 from ..records.types import COMMAND, EXECUTE, PEAK, RUN, Run
 from ..subjects.order import Order
 from ..subjects.suite import DEFAULTS, MS
-from .answer import ITERATION, VERIFYING_REPEATS, Proposal, Tuned, TuneRequest, beats, best_of, command_of, shown
-from .search import DEFAULT, Point, Search, Settings, Trial, front
+from .answer import ITERATION, VERIFYING_REPEATS, Recommendation, Tuned, TuneRequest, beats, best_of, command_of, shown
+from .search import DEFAULT, Search, Settings, Trial, TrialPoint, front
 from .subject import Subject, subject_of
 
 _MOST_PROPOSALS = 5
@@ -262,7 +262,7 @@ class _Tuner:
 
     # -- verifying
 
-    def _chosen(self) -> list[Point]:
+    def _chosen(self) -> list[TrialPoint]:
         """The points to verify: the best by the goal, and others along the front. Points that keep the outputs have a front among themselves."""
         base, known = self._search.base, self._search.plain_points()
         safe = front(point for point in known if not point.changes)
@@ -363,7 +363,7 @@ class _Tuner:
         for settings, run in self._tried:
             yield replace(run, job=replace(run.job, variant=shown(plain.get(settings, settings))))
 
-    def _proposal(self, number: int, settings: Settings, runs: Sequence[Run]) -> Proposal:
+    def _proposal(self, number: int, settings: Settings, runs: Sequence[Run]) -> Recommendation:
         trials = [_trial(settings, run, self._request.tolerance) for run in runs]
         peaks, times = tuple(trial.peak or 0.0 for trial in trials), tuple(trial.time or 0.0 for trial in trials)
         errors = [run.output_error for run in runs if run.output_error is not None]
@@ -371,9 +371,9 @@ class _Tuner:
 
     def _with_words(
         self, number: int, settings: Settings, peaks: tuple[float, ...], times: tuple[float, ...], error: float | None
-    ) -> Proposal:
+    ) -> Recommendation:
         order = self._order(settings, shown(settings))
-        return Proposal(
+        return Recommendation(
             number=number,
             settings=settings,
             peak=statistics.median(peaks),

@@ -48,13 +48,13 @@ class Acknowledged(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return all(fnmatchcase(name, glob) for name, glob in zip(spot, (self.model, self.variant, self.phase, self.metric), strict=True))
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _AcknowledgementFile(msgspec.Struct, forbid_unknown_fields=True):
     acknowledged: list[Acknowledged]
 
 
 def read(path: Path) -> tuple[Acknowledged, ...]:
     """The regressions that a file acknowledges. Raises InputError if it cannot be read, UsageError if its content is wrong."""
-    accepted: list[Acknowledged] = toml.read_named("acknowledged", path, _File).acknowledged
+    accepted: list[Acknowledged] = toml.read_named("acknowledged", path, _AcknowledgementFile).acknowledged
     for regression in accepted:
         if not regression.reason.strip():
             raise UsageError(f"acknowledged {path}: {regression.words}: give a reason")

@@ -31,7 +31,7 @@ import msgspec
 from ..base import files
 from ..base.errors import InputError, os_reason
 from ..records import metrics, settings, store, summary
-from ..records.summary import Key, Place, Placed, Row
+from ..records.summary import Key, KeyFields, Row, VariantKey
 from ..records.types import JobSide, Machine, Run
 
 # The version of a baseline, in its first field, "memprof_baseline".
@@ -51,7 +51,7 @@ DEFAULT_METRICS = ("rss_peak_bytes", "anon_end_bytes")
 
 
 @dataclass(frozen=True)
-class Entry(Placed):
+class BaselineEntry(KeyFields):
     """A variant of a model: the samples of its rows, and where they come from. The other side's entry with the same place is its counterpart.
 
     runs: how many were measured; failed: how many of them did not end well; failure: how the first of those ended, in words. settings: how
@@ -78,10 +78,10 @@ class Entry(Placed):
 
 
 @dataclass(frozen=True)
-class Side:
+class GateSide:
     """A side of a gate: its entries, and sentences for the user. from_runs: the runs that they were made of, none for a baseline."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[BaselineEntry, ...]
     warnings: tuple[str, ...] = ()
     from_runs: tuple[Run, ...] = ()
 
@@ -89,17 +89,17 @@ class Side:
 # -- from Runs
 
 
-def entries(runs: Sequence[Run], names: Sequence[str] = DEFAULT_METRICS) -> tuple[Entry, ...]:
-    """An Entry for each variant, with these metrics in every phase. Raises InputError if a variant has runs of several machines."""
+def entries(runs: Sequence[Run], names: Sequence[str] = DEFAULT_METRICS) -> tuple[BaselineEntry, ...]:
+    """A BaselineEntry for each variant, with these metrics in every phase. Raises InputError if a variant has runs of several machines."""
     rows = summary.summarise(runs, names)
     groups = summary.groups_of_one_machine(runs)
     return tuple(_entry(key, group, tuple(row for row in rows if row.key == key)) for key, group in groups.items())
 
 
-def _entry(key: Key, group: Sequence[Run], rows: tuple[Row, ...]) -> Entry:
+def _entry(key: Key, group: Sequence[Run], rows: tuple[Row, ...]) -> BaselineEntry:
     first = group[0]
     failed = [run.outcome for run in group if not run.outcome.ok]
-    return Entry(
+    return BaselineEntry(
         model=key.model,
         variant=key.variant,
         threads=key.threads,
@@ -160,22 +160,22 @@ class _FileEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
     cache: str | None = None
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _BaselineFile(msgspec.Struct, forbid_unknown_fields=True):
     memprof_baseline: int
     memprof: str
     machines: dict[str, Machine]
     entries: list[_FileEntry]
 
 
-def load(paths: Sequence[str | Path], names: Sequence[str] = DEFAULT_METRICS) -> Side:
+def load(paths: Sequence[str | Path], names: Sequence[str] = DEFAULT_METRICS) -> GateSide:
     """The entries in a baseline, or in one or several runs files, with these metrics as far as they have them.
 
     Raises InputError for a file that is missing, empty, torn, neither of the two, or from a newer memprof.
     """
     if len(paths) == 1 and not _holds_runs(Path(paths[0])):
-        return Side(_with_metrics(read(Path(paths[0])), names))
+        return GateSide(_with_metrics(read(Path(paths[0])), names))
     loaded = store.load(paths)
-    return Side(entries(loaded.runs, names), loaded.warnings, loaded.runs)
+    return GateSide(entries(loaded.runs, names), loaded.warnings, loaded.runs)
 
 
 def _holds_runs(path: Path) -> bool:
@@ -188,11 +188,11 @@ def _holds_runs(path: Path) -> bool:
     return store.is_runs_file(path)
 
 
-def _with_metrics(entries: Iterable[Entry], names: Sequence[str]) -> tuple[Entry, ...]:
+def _with_metrics(entries: Iterable[BaselineEntry], names: Sequence[str]) -> tuple[BaselineEntry, ...]:
     return tuple(replace(entry, rows=tuple(row for row in entry.rows if row.metric in names)) for entry in entries)
 
 
-def read(path: Path) -> tuple[Entry, ...]:
+def read(path: Path) -> tuple[BaselineEntry, ...]:
     """The entries of a baseline. Raises InputError."""
     try:
         data = files.content(path)
@@ -206,9 +206,9 @@ def read(path: Path) -> tuple[Entry, ...]:
     return tuple(_read_entry(entry, file.machines, path) for entry in file.entries)
 
 
-def _decoded(data: bytes, path: Path) -> _File:
+def _decoded(data: bytes, path: Path) -> _BaselineFile:
     try:
-        file = msgspec.json.decode(data, type=_File)
+        file = msgspec.json.decode(data, type=_BaselineFile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         version = _version(data)
         if version is None and data.lstrip()[:18].startswith(b'{\n "memprof_baseli'[: len(data.lstrip()[:18])]):
@@ -232,8 +232,8 @@ def _version(data: bytes) -> int | None:
     return version if isinstance(version, int) else None
 
 
-def _read_entry(entry: _FileEntry, machines: Mapping[str, Machine], path: Path) -> Entry:
-    place = Place(entry.model, entry.variant, entry.threads, entry.version, entry.side)
+def _read_entry(entry: _FileEntry, machines: Mapping[str, Machine], path: Path) -> BaselineEntry:
+    place = VariantKey(entry.model, entry.variant, entry.threads, entry.version, entry.side)
     called = f"{path}: {entry.model}, {place.heading}"
     machine = machines.get(entry.machine)
     if machine is None:
@@ -253,9 +253,9 @@ def _read_entry(entry: _FileEntry, machines: Mapping[str, Machine], path: Path) 
         raise InputError(f"{called}, {bad.phase}: {bad.metric} {what}")
     rows = tuple(_read_row(place.on(machine.name), row) for row in entry.rows)
     first = {"runtime": entry.runtime, "runtime version": entry.runtime_version, "Python": entry.python_version, "page cache": entry.cache}
-    facts = {name: getattr(entry, name) for name in Entry.__dataclass_fields__ if name not in ("machine", "rows", "settings")}
+    facts = {name: getattr(entry, name) for name in BaselineEntry.__dataclass_fields__ if name not in ("machine", "rows", "settings")}
     way = {**{name: value for name, value in first.items() if value}, **settings.written(entry.settings)}
-    return Entry(machine=machine, rows=rows, settings=way, **facts)
+    return BaselineEntry(machine=machine, rows=rows, settings=way, **facts)
 
 
 def _read_row(key: Key, row: _FileRow) -> Row:
@@ -270,10 +270,10 @@ class Updated:
     """What an update did: rows whose median changed (before and after; None for a row that is not there), and entries kept."""
 
     changed: tuple[tuple[Row | None, Row | None], ...]
-    kept: tuple[Entry, ...]
+    kept: tuple[BaselineEntry, ...]
 
 
-def update(path: Path, measured: Sequence[Entry]) -> Updated:
+def update(path: Path, measured: Sequence[BaselineEntry]) -> Updated:
     """Write these entries as the baseline at `path`; entries that it had for other variants stay.
 
     Raises InputError if the file is something else or cannot be written, or if an entry has no run that ended well.
@@ -289,14 +289,14 @@ def update(path: Path, measured: Sequence[Entry]) -> Updated:
     return Updated(_changed(replaced, measured), kept)
 
 
-def _changed(before: Sequence[Entry], after: Sequence[Entry]) -> tuple[tuple[Row | None, Row | None], ...]:
+def _changed(before: Sequence[BaselineEntry], after: Sequence[BaselineEntry]) -> tuple[tuple[Row | None, Row | None], ...]:
     old = {(*entry.place, row.phase, row.metric): row for entry in before for row in entry.rows}
     new = {(*entry.place, row.phase, row.metric): row for entry in after for row in entry.rows}
     pairs = [(old.get(place), new.get(place)) for place in dict.fromkeys([*old, *new])]
     return tuple((row, now) for row, now in pairs if row is None or now is None or row.median != now.median)
 
 
-def _encoded(entries: Sequence[Entry]) -> bytes:
+def _encoded(entries: Sequence[BaselineEntry]) -> bytes:
     from importlib import metadata  # here: it loads email, and a gate only reads
 
     ordered = sorted(entries, key=lambda entry: (entry.model, entry.heading, entry.threads or 0))
@@ -316,7 +316,7 @@ def _machine_name(machine: Machine, names: dict[str, Machine]) -> str:
     return name
 
 
-def _encoded_entry(entry: Entry, machine: str) -> str:
+def _encoded_entry(entry: BaselineEntry, machine: str) -> str:
     facts = {**asdict(replace(entry, rows=())), "machine": machine}
     for name in ("rows", *(name for name in ("version", "side") if facts[name] is None)):
         del facts[name]
@@ -339,7 +339,7 @@ def _json(value: object) -> str:
 # -- other names
 
 
-def renamed(base: Sequence[Entry], head: Sequence[Entry]) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
+def renamed(base: Sequence[BaselineEntry], head: Sequence[BaselineEntry]) -> tuple[tuple[BaselineEntry, ...], tuple[str, ...]]:
     """Base's entries with the names that head has for models of the same content, and a sentence for each such name."""
     names = renames({entry.model: entry.sha256 for entry in base}, {entry.model: entry.sha256 for entry in head})
     entries = tuple(
@@ -364,7 +364,7 @@ def renaming_remarks(names: Mapping[str, str]) -> tuple[str, ...]:
 # -- differences
 
 
-def differing(base: Sequence[Entry], head: Sequence[Entry]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def differing(base: Sequence[BaselineEntry], head: Sequence[BaselineEntry]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Other differences between the entries that both sides have, in words: where they were measured, and how."""
     before = {entry.place: entry for entry in base}
     pairs = [(before[entry.place], entry) for entry in head if entry.place in before]
@@ -373,12 +373,12 @@ def differing(base: Sequence[Entry], head: Sequence[Entry]) -> tuple[tuple[str, 
     return surroundings, (*asked, *(f"{name} is not the same file on both sides" for name in changed))
 
 
-def changes(base: Entry, head: Entry) -> tuple[str, ...]:
+def changes(base: BaselineEntry, head: BaselineEntry) -> tuple[str, ...]:
     """Other changes between two entries of one place, briefly: `numpy 1.26 → 2.0`."""
     return settings.changes(*_ways(base, head), base.sha256 == head.sha256)
 
 
-def _ways(base: Entry, head: Entry) -> tuple[dict[str, str], dict[str, str]]:
+def _ways(base: BaselineEntry, head: BaselineEntry) -> tuple[dict[str, str], dict[str, str]]:
     """How both were measured; if a side is a baseline of schema 1, only settings that it has too."""
     ways = [{**settings.of_machine(entry.machine), **entry.settings} for entry in (base, head)]
     if not all(way.keys() >= _SINCE_2 for way in ways):

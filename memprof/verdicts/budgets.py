@@ -34,7 +34,7 @@ from ..base.units import parse_bytes, parse_duration_ns
 from ..records.metrics import BYTES, GROWTH, METRICS, NS, amount
 from ..records.summary import Key, Row, whole
 from ..records.types import PEAK
-from .baseline import Entry
+from .baseline import BaselineEntry
 from .verdicts import Judged, swap_words
 
 _WHERE = ("model", "variant", "phase")
@@ -169,7 +169,7 @@ def check(budgets: Iterable[Budget], spots: Sequence[Spot]) -> None:
                 )
 
 
-def judge(budgets: Sequence[Budget], head: Sequence[Entry]) -> list[Judged]:
+def judge(budgets: Sequence[Budget], head: Sequence[BaselineEntry]) -> list[Judged]:
     """A verdict for each row that has a budget: over if any repeat is above it. Raises UsageError for a budget that matches no row."""
     rows = [row for entry in head for row in entry.rows]
     check([budget for budget in budgets if not _limits_a_failed(budget, head)], [_spot(row) for row in rows])
@@ -181,7 +181,7 @@ def judge(budgets: Sequence[Budget], head: Sequence[Entry]) -> list[Judged]:
     return judged
 
 
-def _limits_a_failed(budget: Budget, head: Sequence[Entry]) -> bool:
+def _limits_a_failed(budget: Budget, head: Sequence[BaselineEntry]) -> bool:
     """Whether a budget limits a variant with failed runs: the failure may be why its row is missing."""
     return any(entry.failed and fnmatchcase(entry.model, budget.model) and fnmatchcase(entry.heading, budget.variant) for entry in head)
 

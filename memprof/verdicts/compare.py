@@ -15,7 +15,7 @@ from typing import Literal
 from ..base.errors import InputError, UndecidedError, UsageError, there_are
 from ..base.units import counted, format_bytes
 from ..records import metrics, settings, summary
-from ..records.summary import Key, Place, Row
+from ..records.summary import Key, Row, VariantKey
 from ..records.types import Run
 from . import input_files, machine_spread
 from .ranks import ALPHA, LEAST_REPEATS, bootstrap, two_sided_p
@@ -86,11 +86,15 @@ def compare_variants(
         if name not in variants:
             raise UsageError(f"there is no variant {name!r}; {there_are(variants)}")
     both = f"{base} → {head}"
-    sides = [{Place(key.model, both, key.threads): group for key, group in groups.items() if key.heading == name} for name in (base, head)]
+    sides = [
+        {VariantKey(key.model, both, key.threads): group for key, group in groups.items() if key.heading == name} for name in (base, head)
+    ]
     return _compare(sides[0], sides[1], names, across_machines)
 
 
-def _compare(base: dict[Place, list[Run]], head: dict[Place, list[Run]], names: Sequence[str], across_machines: bool) -> Comparison:
+def _compare(
+    base: dict[VariantKey, list[Run]], head: dict[VariantKey, list[Run]], names: Sequence[str], across_machines: bool
+) -> Comparison:
     common = [place for place in base if place in head]
     if not common:
         raise InputError("the two sides have no model and variant in common")
@@ -116,7 +120,7 @@ def _compare(base: dict[Place, list[Run]], head: dict[Place, list[Run]], names: 
     )
 
 
-def _differences(place: Place, base: Sequence[Run], head: Sequence[Run], names: Sequence[str]) -> Iterable[Difference]:
+def _differences(place: VariantKey, base: Sequence[Run], head: Sequence[Run], names: Sequence[str]) -> Iterable[Difference]:
     bound = max(run.machine.peak_bound_bytes for run in (*base, *head))
     after = {(row.phase, row.metric): row for row in summary.summarise(head, names)}
     for row in summary.summarise(base, names):
@@ -155,7 +159,7 @@ def _verdict(base: Row, head: Row, bound: int) -> Verdict:
     return "more" if difference > 0 else "less"
 
 
-def _ways(base: dict[Place, list[Run]], head: dict[Place, list[Run]]) -> list[str]:
+def _ways(base: dict[VariantKey, list[Run]], head: dict[VariantKey, list[Run]]) -> list[str]:
     """Differences between the sides besides their figures: where they ran, and how."""
     pairs = [(f"{place.model}, {place.heading}", _way(base[place]), _way(head[place])) for place in base if place in head]
     surroundings, asked = settings.difference_remarks(pairs)

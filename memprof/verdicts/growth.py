@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..records.store import Columns
+from ..records.store import TimelineColumns
 from ..records.work import Curve
 from .curve_tail import LEAST_RISE, Tail, by_doublings, points_of, slope_of, spread
 
@@ -103,7 +103,7 @@ def series(curve: Curve, page_bytes: int) -> Series:
     return Series(counts, both, curve.file, *heap, doubt_bytes=doubt, page_bytes=page_bytes)
 
 
-def by_time(timeline: Columns, page_bytes: int) -> Growth:
+def by_time(timeline: TimelineColumns, page_bytes: int) -> Growth:
     """The verdict on one process that was polled: bytes a second, and times in seconds."""
     t_ns = np.asarray(timeline.t_ns)
     grid_ns = np.linspace(t_ns[0], t_ns[-1], _GRID)

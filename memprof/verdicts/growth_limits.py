@@ -42,7 +42,7 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Measured:
+class VariantGrowth:
     """What is known of a variant's growth by a unit: the verdict, or why there is none. limit: that of the suite which asked, if there is one."""
 
     key: Key
@@ -52,7 +52,7 @@ class Measured:
     failure: str = ""
 
 
-def of_runs(runs: Sequence[Run]) -> tuple[Measured, ...]:
+def of_runs(runs: Sequence[Run]) -> tuple[VariantGrowth, ...]:
     """The growth of each variant that runs of `memprof grow` tell of: of its last round, whose processes did the same work."""
     followed = store.rounds_together(run for run in runs if run.followed)
     if not followed:
@@ -60,7 +60,7 @@ def of_runs(runs: Sequence[Run]) -> tuple[Measured, ...]:
     return tuple(known for key, group in summary.groups(followed).items() for known in _of_variant(key, group))
 
 
-def _of_variant(key: Key, runs: Sequence[Run]) -> Iterator[Measured]:
+def _of_variant(key: Key, runs: Sequence[Run]) -> Iterator[VariantGrowth]:
     """By iterations or reloads, where the same input and new ones tell it together, and by shapes."""
     from . import growth_inputs  # brings numpy along, which no other gate needs
 
@@ -72,11 +72,11 @@ def _of_variant(key: Key, runs: Sequence[Run]) -> Iterator[Measured]:
     if verdicts:
         both = len(verdicts) > 1 and growth_inputs.judge(verdicts[0][1], verdicts[1][1], "input")
         unit, verdict = verdicts[0] if both and both.decides == "same" else verdicts[-1]
-        yield Measured(key, unit, verdict)
+        yield VariantGrowth(key, unit, verdict)
     varied = [use for _, use in alike if use.shapes]
     if varied:
         _, verdict = _verdict([run for run, use in alike if (use.shapes, use.fresh) == (varied[-1].shapes, varied[-1].fresh)])
-        yield Measured(key, SHAPE, verdict)
+        yield VariantGrowth(key, SHAPE, verdict)
 
 
 def _verdict(runs: Sequence[Run]) -> tuple[str, Growth]:
@@ -95,7 +95,7 @@ def _last_round(runs: Sequence[Run]) -> Sequence[Run]:
     return runs[begin:]
 
 
-def judge(measured: Iterable[Measured], budgets: Sequence[Budget] = ()) -> list[Judged]:
+def judge(measured: Iterable[VariantGrowth], budgets: Sequence[Budget] = ()) -> list[Judged]:
     """A row for each limit on what was measured. Raises UsageError for a budget on growth that limits nothing."""
     measured = tuple(measured)
     growing = [budget for budget in budgets if budget.metric == GROWTH]
@@ -125,7 +125,7 @@ def phase(per: str) -> str:
     return f"per {per}"
 
 
-def judged(measured: Measured, limit: Limit) -> Judged:
+def judged(measured: VariantGrowth, limit: Limit) -> Judged:
     """The row of a limit: over if the growth is certainly above it."""
     if measured.growth is None:
         return Judged(measured.key, phase(measured.per), GROWTH, "failing", measured.failure, budget=limit.bytes)

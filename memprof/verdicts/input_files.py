@@ -6,16 +6,16 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..records import summary
-from ..records.summary import Place
+from ..records.summary import VariantKey
 from ..records.types import Job, Run
-from .baseline import Entry
+from .baseline import BaselineEntry
 
 BOTH, BASE, HEAD = "both", "base", "head"
 
-Groups = Mapping[Place, Sequence[Run]]
+Groups = Mapping[VariantKey, Sequence[Run]]
 
 
-def by_place(runs: Iterable[Run]) -> dict[Place, list[Run]]:
+def by_place(runs: Iterable[Run]) -> dict[VariantKey, list[Run]]:
     """Repeats by what is measured."""
     return {key.place: group for key, group in summary.groups(runs).items()}
 
@@ -28,7 +28,7 @@ def of_sides(base: Groups, head: Groups) -> dict[str, tuple[Run, ...]]:
     return {BASE: _first(common), HEAD: _first(head)}
 
 
-def beside_baseline(base: Sequence[Entry], entries: Sequence[Entry], head: Groups) -> dict[str, tuple[Run, ...]]:
+def beside_baseline(base: Sequence[BaselineEntry], entries: Sequence[BaselineEntry], head: Groups) -> dict[str, tuple[Run, ...]]:
     """The same for a baseline, which keeps no runs, but the shapes that were asked for. entries: head's."""
     asked = {entry.place: _asked(entry) for entry in base}
     alike = all(asked.get(entry.place, _asked(entry)) == _asked(entry) for entry in entries)
@@ -45,7 +45,7 @@ def _shapes(run: Run) -> tuple[object, ...]:
     return shapes(job), os.path.basename(job.inputs or "") if not job.given else ""
 
 
-def _asked(entry: Entry) -> dict[str, str]:
+def _asked(entry: BaselineEntry) -> dict[str, str]:
     return {name: value for name, value in entry.settings.items() if name == "inputs" or name.startswith("shape of ")}
 
 

@@ -46,7 +46,7 @@ _MOST_VALUES = 200
 
 
 @dataclass(frozen=True)
-class Step:
+class LevelStep:
     """A change of level between the points `at - 1` and `at`.
 
     before, after: the medians beside it. size: by how much values moved (the median of all differences between both sides; Hodges and Lehmann
@@ -69,7 +69,7 @@ class Step:
         return self.size / self.before if self.before else None
 
 
-def find(points: Sequence[Sequence[float]], bound: float = 0.0, share: float = SHARE) -> tuple[Step, ...]:
+def find(points: Sequence[Sequence[float]], bound: float = 0.0, share: float = SHARE) -> tuple[LevelStep, ...]:
     """The steps of a series, in its order. Each point has at least one value.
 
     bound: how far a value may lie from the truth; no step is smaller than that, or than this share of the median of the series. Raises
@@ -105,7 +105,7 @@ def _thinned(point: Sequence[float]) -> Sequence[float]:
     return [ordered[number * (len(ordered) - 1) // (_MOST_VALUES - 1)] for number in range(_MOST_VALUES)]
 
 
-def between(points: Sequence[Sequence[float]], bound: float = 0.0, share: float = BETWEEN) -> tuple[Step, ...]:
+def between(points: Sequence[Sequence[float]], bound: float = 0.0, share: float = BETWEEN) -> tuple[LevelStep, ...]:
     """The steps of a series in which each point may differ from the next, such as releases of a program: each point against the one before.
 
     A step is told if every value lies farther than the bound and this share of the level before from every value of the point before. A few
@@ -117,7 +117,7 @@ def between(points: Sequence[Sequence[float]], bound: float = 0.0, share: float 
         differences = [now - was for was in before for now in after]
         low, high = min(differences), max(differences)
         if max(low, -high) > max(bound, share * abs(level)):
-            steps.append(Step(at, level, statistics.median(after), statistics.median(differences), low, high))
+            steps.append(LevelStep(at, level, statistics.median(after), statistics.median(differences), low, high))
     return _undone(steps, bound)
 
 
@@ -129,7 +129,7 @@ def _beside(places: Sequence[int], place: int, count: int) -> tuple[int, int]:
     return max(earlier, place - _WINDOW), min(later, place + _WINDOW)
 
 
-def _undone(steps: Sequence[Step], floor: float) -> tuple[Step, ...]:
+def _undone(steps: Sequence[LevelStep], floor: float) -> tuple[LevelStep, ...]:
     """The steps, those that go away again with the place where they do."""
     known = list(steps)
     for number, (step, after) in enumerate(pairwise(steps)):
@@ -221,7 +221,7 @@ class _Series:
         median = differences[middle] if len(differences) % 2 else (differences[middle - 1] + differences[middle]) / 2
         return before, after, differences, float(median)
 
-    def step(self, place: int, begin: int, end: int) -> Step:
+    def step(self, place: int, begin: int, end: int) -> LevelStep:
         """The step at a place, seen from the points beside it."""
         import numpy
 
@@ -229,7 +229,7 @@ class _Series:
         # The interval of the median of differences lies between two of them (Moses 1953), by the rank sum's normal approximation.
         out = len(differences) / 2 - _Z * math.sqrt(len(before) * len(after) * (len(before) + len(after) + 1) / 12)
         low = max(0, math.floor(out))
-        return Step(
+        return LevelStep(
             place,
             float(numpy.median(before)),
             float(numpy.median(after)),

@@ -28,7 +28,7 @@ from ..records.metrics import BYTES
 from ..records.summary import Key, Row
 from ..records.types import PEAK, RELEASE, Run
 from . import machine_spread
-from .baseline import Entry, changes
+from .baseline import BaselineEntry, changes
 from .ranks import LEAST_REPEATS
 from .row_verdict import Pair, by_machines
 
@@ -217,7 +217,9 @@ def parse_limits(words: Sequence[str]) -> Limits:
 # -- all rows
 
 
-def judge(base: Sequence[Entry], head: Sequence[Entry], limits: Limits = Limits(), across_machines: bool = False) -> list[Judged]:
+def judge(
+    base: Sequence[BaselineEntry], head: Sequence[BaselineEntry], limits: Limits = Limits(), across_machines: bool = False
+) -> list[Judged]:
     """A verdict for each row of either side, and for each variant of head with a failed run.
 
     A variant whose sides come from different machines is undecided, unless across_machines is set. RELEASE is left out: whether the allocator gives
@@ -233,11 +235,11 @@ def judge(base: Sequence[Entry], head: Sequence[Entry], limits: Limits = Limits(
     return judged
 
 
-def _compared(entry: Entry) -> Entry:
+def _compared(entry: BaselineEntry) -> BaselineEntry:
     return replace(entry, rows=tuple(row for row in entry.rows if row.phase != RELEASE))
 
 
-def _judge_entry(base: Entry | None, head: Entry, limits: Limits) -> list[Judged]:
+def _judge_entry(base: BaselineEntry | None, head: BaselineEntry, limits: Limits) -> list[Judged]:
     judged = [_failure(base, head)] if head.failed else []
     before = {(row.phase, row.metric): row for row in base.rows} if base else {}
     after = {(row.phase, row.metric): row for row in head.rows}
@@ -253,19 +255,19 @@ def _judge_entry(base: Entry | None, head: Entry, limits: Limits) -> list[Judged
     return judged
 
 
-def _elsewhere(base: Entry | None, head: Entry, differs: str) -> list[Judged]:
+def _elsewhere(base: BaselineEntry | None, head: BaselineEntry, differs: str) -> list[Judged]:
     reason = f"base is from another machine ({differs}): figures of two machines are not judged without --across-machines"
     failure = [_failure(base, head)] if head.failed else []
     return [*failure, Judged(head.key, "", OUTCOME, "undecided", reason)]
 
 
-def _beside(row: Judged, base: Entry | None, head: Entry) -> Judged:
+def _beside(row: Judged, base: BaselineEntry | None, head: BaselineEntry) -> Judged:
     """The row; a regression also names other changes, because the code need not be the cause."""
     also = changes(base, head) if base is not None and row.verdict == "regressed" else ()
     return replace(row, reason=f"{row.reason}; also changed: {', '.join(also)}") if also else row
 
 
-def _failure(base: Entry | None, head: Entry) -> Judged:
+def _failure(base: BaselineEntry | None, head: BaselineEntry) -> Judged:
     failures = summary.failures(head.failed, head.runs, head.failure)
     if base is None or base.failed:
         return Judged(head.key, "", OUTCOME, "failing", f"{failures} ({'base failed too' if base else 'not in the baseline'})")

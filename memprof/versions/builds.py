@@ -27,7 +27,7 @@ from ..base.units import format_bytes
 from ..campaign import conversion_cache
 from ..subjects.suite import Build, Suite
 from . import installation, worktrees
-from .worktrees import Repository, Tree
+from .worktrees import Repository, Worktree
 
 LIMIT_BYTES = 20 << 30  # of all builds together
 _TREE = "head"
@@ -60,7 +60,7 @@ def suite_of(repository: Repository, commit: str, build: Build, label: str, say:
         made = _made(key) or _make(repository, key, commit, build, label, say)
         held = cache_folders.hold(Path(made.folder))
         try:
-            suite = _suite(repository, Tree(Path(made.folder) / _TREE, made.python, label))
+            suite = _suite(repository, Worktree(Path(made.folder) / _TREE, made.python, label))
             _make_room(say)
         except BaseException:
             os.close(held)
@@ -87,7 +87,7 @@ def _hash(text: str) -> str:
     return hashlib.sha256(os.fsencode(text)).hexdigest()[:32]
 
 
-def _suite(repository: Repository, tree: Tree) -> Suite:
+def _suite(repository: Repository, tree: Worktree) -> Suite:
     source, target = repository.root / repository.suite, tree.folder / repository.suite
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

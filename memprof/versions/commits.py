@@ -70,7 +70,7 @@ def shallow(root: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class Ordered:
+class CommitOrder:
     """Commits from the oldest to the newest. gone: those that the repository lacks; aside: those that are on another branch than HEAD. known: whether
     git knows any of them."""
 
@@ -81,17 +81,17 @@ class Ordered:
     known: bool = True
 
 
-def ordered(commits: Iterable[Commit], root: Path | None) -> Ordered:
+def ordered(commits: Iterable[Commit], root: Path | None) -> CommitOrder:
     """The order of these commits: git's, if the repository knows any of them and is no shallow clone, else by their times."""
     by_hash = {commit.hash: commit for commit in commits}
     by_time = tuple(sorted(by_hash, key=lambda name: (by_hash[name].time_s, name)))
     if root is None or not by_hash:
-        return Ordered(by_time)
+        return CommitOrder(by_time)
     known = _known(root, by_time)
     if not known:
-        return Ordered(by_time, remarks=("git knows none of these commits here: they stand in the order of their dates",), known=False)
+        return CommitOrder(by_time, remarks=("git knows none of these commits here: they stand in the order of their dates",), known=False)
     if shallow(root):
-        return Ordered(by_time, remarks=("this clone is shallow, so the commits stand in the order of their dates",))
+        return CommitOrder(by_time, remarks=("this clone is shallow, so the commits stand in the order of their dates",))
     line = git(root, "rev-list", "--topo-order", "--reverse", "HEAD", what="the commits cannot be listed").split()
     order = tuple(name for name in line if name in by_hash)
     gone = tuple(name for name in by_time if name not in known)
@@ -103,7 +103,7 @@ def ordered(commits: Iterable[Commit], root: Path | None) -> Ordered:
         remarks.append(f"{some}{more}: git has no such commits any more, so they are left out; memprof history prune --gone removes them")
     if aside:
         remarks.append(f"{len(aside)} of the commits {'is' if len(aside) == 1 else 'are'} not in HEAD's history and left out")
-    return Ordered(order, gone, aside, tuple(remarks))
+    return CommitOrder(order, gone, aside, tuple(remarks))
 
 
 def _known(root: Path, names: Sequence[str]) -> set[str]:

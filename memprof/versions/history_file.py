@@ -8,18 +8,18 @@ from pathlib import Path
 
 from ..base.errors import InputError, UsageError
 from ..records import metrics, settings, summary
-from ..records.summary import Key, Place
+from ..records.summary import Key, VariantKey
 from ..records.types import PEAK, Machine
 from ..verdicts import steps
-from ..verdicts.steps import Step
+from ..verdicts.steps import LevelStep
 from . import commits
 from .commits import Commit
-from .history_folder import Loaded
-from .series import Measured, Point
+from .history_folder import FolderPoints
+from .series import CommitEntry, CommitPoint
 
 
 @dataclass(frozen=True)
-class Line:
+class MetricLine:
     """A metric in a phase of a variant, over the commits that have it. machine: the number of its kind of machine; places: the commits' places in
     the history's order; samples: the repeats of each."""
 
@@ -29,22 +29,22 @@ class Line:
     machine: int
     places: tuple[int, ...]
     samples: tuple[tuple[float, ...], ...]
-    steps: tuple[Step, ...] = ()
+    steps: tuple[LevelStep, ...] = ()
 
 
 @dataclass(frozen=True)
 class Hit:
     """A step of a line, with the places of its commits: it lies after `after` and at `at` at the latest. until: where an opposite step undoes it."""
 
-    line: Line
-    step: Step
+    line: MetricLine
+    step: LevelStep
     after: int
     at: int
     until: int | None
 
 
 @dataclass(frozen=True)
-class Change:
+class SharedStep:
     """All steps of one kind of machine between the same two commits: one cause. The first hit is the one to name.
 
     phase: the first phase that moved in that hit's variant. also: what else changed there, briefly.
@@ -71,18 +71,18 @@ class History:
 
     commits: tuple[Commit, ...]
     machines: tuple[Machine, ...]
-    lines: tuple[Line, ...]
-    changes: tuple[Change, ...]
+    lines: tuple[MetricLine, ...]
+    changes: tuple[SharedStep, ...]
     failures: Mapping[tuple[int, str], str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
 
 def read(
-    loaded: Loaded,
+    loaded: FolderPoints,
     root: Path | None,
     names: Sequence[str] = (),
     until: int | None = None,
-    find: Callable[..., tuple[Step, ...]] = steps.find,
+    find: Callable[..., tuple[LevelStep, ...]] = steps.find,
 ) -> History:
     """The history of these points. names: the metrics, all if empty; until: leave out the newest commits from this place on. find: a function
     of memprof.verdicts.steps that finds the steps of a line.
@@ -121,7 +121,7 @@ def read(
     )
 
 
-def _machines(all_points: Iterable[Point]) -> tuple[tuple[Machine, ...], dict[Machine, int]]:
+def _machines(all_points: Iterable[CommitPoint]) -> tuple[tuple[Machine, ...], dict[Machine, int]]:
     """The kinds of machines, and each machine's: figures of one kind are comparable."""
     kinds: list[Machine] = []
     numbers: dict[Machine, int] = {}
@@ -135,7 +135,7 @@ def _machines(all_points: Iterable[Point]) -> tuple[tuple[Machine, ...], dict[Ma
 
 
 def _machine_remarks(
-    machines: Sequence[Machine], used: Sequence[tuple[int, Path, Point]], kinds: Mapping[Machine, int], known: Mapping[str, Commit]
+    machines: Sequence[Machine], used: Sequence[tuple[int, Path, CommitPoint]], kinds: Mapping[Machine, int], known: Mapping[str, Commit]
 ) -> list[str]:
     remarks = []
     for number in range(1, len(machines)):
@@ -147,8 +147,8 @@ def _machine_remarks(
     return remarks
 
 
-def _lines(placed: Iterable[tuple[int, int, Point]], names: Sequence[str]) -> list[Line]:
-    samples: dict[tuple[Place, str, str, int], dict[int, tuple[float, ...]]] = {}
+def _lines(placed: Iterable[tuple[int, int, CommitPoint]], names: Sequence[str]) -> list[MetricLine]:
+    samples: dict[tuple[VariantKey, str, str, int], dict[int, tuple[float, ...]]] = {}
     for place, kind, point in placed:
         for entry in point.entries:
             measured = entry.place
@@ -158,7 +158,7 @@ def _lines(placed: Iterable[tuple[int, int, Point]], names: Sequence[str]) -> li
                     line[place] = line[place] + row.values if place in line else row.values
     order = {phase: number for number, phase in enumerate([PEAK, *summary.order(phase for _, phase, _, _ in samples if phase != PEAK)])}
     lines = [
-        Line(measured.on(""), phase, metric, kind, tuple(values), tuple(values.values()))
+        MetricLine(measured.on(""), phase, metric, kind, tuple(values), tuple(values.values()))
         for (measured, phase, metric, kind), values in samples.items()
     ]
     return sorted(
@@ -166,10 +166,10 @@ def _lines(placed: Iterable[tuple[int, int, Point]], names: Sequence[str]) -> li
     )
 
 
-def with_steps(line: Line, machines: Sequence[Machine], find: Callable[..., tuple[Step, ...]] = steps.find) -> Line:
+def with_steps(line: MetricLine, machines: Sequence[Machine], find: Callable[..., tuple[LevelStep, ...]] = steps.find) -> MetricLine:
     """The line with its steps."""
     bound = machines[line.machine].peak_bound_bytes if line.metric in metrics.HIGH_WATER_MARKS else 0
-    return Line(
+    return MetricLine(
         line.key,
         line.phase,
         line.metric,
@@ -185,7 +185,7 @@ def _least(metric: str) -> float:
     return {metrics.BYTES: 256 << 10, metrics.NS: 1000, metrics.COUNT: 1}[metrics.METRICS[metric].unit]
 
 
-def _changes(lines: Iterable[Line], entries: Mapping[tuple[int, int, Place], Measured]) -> tuple[Change, ...]:
+def _changes(lines: Iterable[MetricLine], entries: Mapping[tuple[int, int, VariantKey], CommitEntry]) -> tuple[SharedStep, ...]:
     groups: dict[tuple[int, int], list[Hit]] = {}
     for line in lines:
         for step in line.steps:
@@ -195,7 +195,7 @@ def _changes(lines: Iterable[Line], entries: Mapping[tuple[int, int, Place], Mea
     return tuple(_change(groups[place], entries) for place in sorted(groups))
 
 
-def _change(hits: Sequence[Hit], entries: Mapping[tuple[int, int, Place], Measured]) -> Change:
+def _change(hits: Sequence[Hit], entries: Mapping[tuple[int, int, VariantKey], CommitEntry]) -> SharedStep:
     # What most people look at comes first: a peak of the whole run, then memory, then the rest; among these the largest.
     def rank(hit: Hit) -> tuple[bool, bool, float]:
         memory = metrics.METRICS[hit.line.metric].unit == metrics.BYTES
@@ -208,10 +208,10 @@ def _change(hits: Sequence[Hit], entries: Mapping[tuple[int, int, Place], Measur
     ]
     first = summary.order(hit.line.phase for hit in here)
     before, after = (entries.get((place, head.line.machine, head.line.key.place)) for place in (head.after, head.at))
-    return Change(tuple(ordered), first[0] if first else head.line.phase, _also(before, after))
+    return SharedStep(tuple(ordered), first[0] if first else head.line.phase, _also(before, after))
 
 
-def _also(before: Measured | None, after: Measured | None) -> tuple[str, ...]:
+def _also(before: CommitEntry | None, after: CommitEntry | None) -> tuple[str, ...]:
     """Other changes between two entries: `numpy 1.26 → 2.0`."""
     if before is None or after is None:
         return ()
@@ -223,12 +223,12 @@ class Checked:
     """What the newest commit brings to light. news: changes that are not seen without it. failing: variants that failed there and not before."""
 
     history: History
-    news: tuple[Change, ...]
+    news: tuple[SharedStep, ...]
     failing: tuple[str, ...]
     enough: bool
 
     @property
-    def worse(self) -> tuple[Change, ...]:
+    def worse(self) -> tuple[SharedStep, ...]:
         """The news that are for the worse."""
         return tuple(change for change in self.news if any(hit.step.size > 0 and not hit.step.undoes for hit in change.hits))
 
@@ -242,7 +242,7 @@ def _row_of(hit: Hit) -> tuple[object, ...]:
     return key.place, line.phase, line.metric, hit.step.size > 0
 
 
-def check(loaded: Loaded, root: Path | None, names: Sequence[str] = ()) -> Checked:
+def check(loaded: FolderPoints, root: Path | None, names: Sequence[str] = ()) -> Checked:
     """Whether the newest commit shows a step that the history without it does not: at that commit, or before it and now certain."""
     now = read(loaded, root, names)
     newest = len(now.commits) - 1
@@ -264,7 +264,7 @@ def check(loaded: Loaded, root: Path | None, names: Sequence[str] = ()) -> Check
     return Checked(now, news, failing, enough)
 
 
-def surplus(loaded: Loaded, root: Path | None, gone: bool, keep: int | None) -> list[Path]:
+def surplus(loaded: FolderPoints, root: Path | None, gone: bool, keep: int | None) -> list[Path]:
     """The files of commits that are gone, and of all but the newest `keep` of the others. Commits of other branches are left alone.
 
     Raises InputError if all would be gone: more likely the repository is another.

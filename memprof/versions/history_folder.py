@@ -17,14 +17,14 @@ from ..verdicts import baseline
 from ..verdicts.baseline import DEFAULT_METRICS
 from . import series
 from .commits import Commit
-from .series import Point
+from .series import CommitPoint
 
 
 @dataclass(frozen=True)
-class Loaded:
+class FolderPoints:
     """The points of a folder, by the path of each file."""
 
-    points: dict[Path, Point]
+    points: dict[Path, CommitPoint]
 
     @property
     def commits(self) -> dict[str, Commit]:
@@ -37,7 +37,7 @@ class Loaded:
         return known
 
 
-def load(folder: Path) -> Loaded:
+def load(folder: Path) -> FolderPoints:
     """All points of a folder. Raises InputError if it is missing or empty, or for the first file that cannot be used."""
     try:
         names = sorted(entry.path for entry in os.scandir(folder) if entry.name.endswith(".json") and not entry.name.startswith("."))
@@ -54,7 +54,7 @@ def load(folder: Path) -> Loaded:
             except OSError as error:
                 raise InputError(f"{name}: {os_reason(error)}") from None
             loaded[path] = series.decoded(data, path)
-    return Loaded(loaded)
+    return FolderPoints(loaded)
 
 
 @contextmanager

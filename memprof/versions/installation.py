@@ -27,7 +27,7 @@ from ..programs import environments, runtimes
 from ..programs.environments import Environment
 from ..programs.runtimes import Runtime
 from . import pip
-from .pip import File
+from .pip import Download
 
 SEARCHES_BYTES = 20 << 30  # of environments that searches made
 _SPEED = 10**7  # bytes a second, to say how long a download may take
@@ -38,7 +38,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Package:
+class PipPackage:
     """What pip installs. name: of its environments: the runtime's, else its own. distribution: its name in an index. needs: requirements that it does
     not say itself. without_wheels: packages that are built here. runtime: imported once all is there, to see whether it can be; None for none."""
 
@@ -49,7 +49,7 @@ class Package:
     runtime: str | None = None
 
     @classmethod
-    def of(cls, runtime: Runtime) -> Package:
+    def of(cls, runtime: Runtime) -> PipPackage:
         """That of a runtime which pip installs."""
         assert runtime.distribution is not None
         return cls(runtime.name, runtime.distribution, runtime.needs, runtime.without_wheels, runtime.name)
@@ -78,7 +78,7 @@ class Estimate:
 
     subject: str
     version: str
-    files: tuple[File, ...]
+    files: tuple[Download, ...]
     bytes: int
     disk_bytes: int
 
@@ -121,7 +121,7 @@ def install(wish: Wish, say: Say, agree: Callable[[Estimate], None]) -> Environm
 
     agree: is called with the size before anything is installed; it raises to refuse. Raises UsageError and InputError.
     """
-    package = Package.of(known(wish.runtime))
+    package = PipPackage.of(known(wish.runtime))
     wish = replace(wish, runtime=package.name)
     end_leftovers()
     with environments.locked(package.name, say):
@@ -131,7 +131,7 @@ def install(wish: Wish, say: Say, agree: Callable[[Estimate], None]) -> Environm
 
 
 def ensure(
-    package: Package,
+    package: PipPackage,
     version: str,
     say: Say,
     limit_bytes: int = SEARCHES_BYTES,
@@ -205,7 +205,7 @@ def make_room(more_bytes: int, limit_bytes: int, say: Say) -> None:
             total -= environment.bytes
 
 
-def _make(wish: Wish, package: Package, say: Say, agree: Callable[[Estimate], None], kept: bool) -> Environment:
+def _make(wish: Wish, package: PipPackage, say: Say, agree: Callable[[Estimate], None], kept: bool) -> Environment:
     base = runtimes.interpreter(wish.python)
     subject = f"{package.name} {wish.version or ''}".rstrip()
     with half_made(environments.place(), package.name, subject) as made:
@@ -226,7 +226,7 @@ def _make(wish: Wish, package: Package, say: Say, agree: Callable[[Estimate], No
         return environment
 
 
-def _requirements(wish: Wish, package: Package) -> list[str]:
+def _requirements(wish: Wish, package: PipPackage) -> list[str]:
     pinned = ""
     if wish.version is not None:
         pinned = f"=={wish.version}.*" if wish.is_line else f"=={wish.version}"
@@ -240,7 +240,7 @@ def canonical(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0]).lower()
 
 
-def _estimate(package: Package, files: Sequence[File]) -> Estimate:
+def _estimate(package: PipPackage, files: Sequence[Download]) -> Estimate:
     version = next(file.version for file in files if canonical(file.name) == canonical(package.distribution))
     return Estimate(
         f"{package.name} {version}",
@@ -261,7 +261,7 @@ def _look_for_room(estimate: Estimate) -> None:
         )
 
 
-def _filled(folder: Path, base: str, package: Package, estimate: Estimate, variables: Mapping[str, str], say: Say) -> Environment:
+def _filled(folder: Path, base: str, package: PipPackage, estimate: Estimate, variables: Mapping[str, str], say: Say) -> Environment:
     """The environment in this folder, once all is in it and the runtime can be imported."""
     began = time.monotonic()
     python = str(folder / "bin" / "python")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..base.errors import InputError
-from ..records.summary import Place, place_of
+from ..records.summary import VariantKey, place_of
 from ..records.types import Job, Run
 from ..subjects.order import Order
 from ..subjects.orders import plan
@@ -19,16 +19,16 @@ class Selection:
 
     model: str | None = None
     variant: str | None = None
-    place: Place | None = None
+    place: VariantKey | None = None
 
     def asks(self, job: Job) -> bool:
         """Whether a job is asked for."""
         return self.model in (None, job.model.name) and self.variant in (None, job.variant) and self.place in (None, place_of(job))
 
 
-def by_place(runs: Iterable[Run]) -> dict[Place, list[Run]]:
+def by_place(runs: Iterable[Run]) -> dict[VariantKey, list[Run]]:
     """The runs of a version at each place."""
-    places: dict[Place, list[Run]] = {}
+    places: dict[VariantKey, list[Run]] = {}
     for run in runs:
         places.setdefault(place_of(run.job), []).append(run)
     return places

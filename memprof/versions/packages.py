@@ -51,7 +51,7 @@ class Package(Protocol):
 class PythonPackage:
     """A package that pip installs. python: the interpreter of the environments, None for memprof's own."""
 
-    package: installation.Package
+    package: installation.PipPackage
     beside: tuple[str, ...] = ()
     python: str | None = None
     tool = "pip"
@@ -121,7 +121,7 @@ def parse(name: str, runtime: str | None, beside: Sequence[str], python: str | N
             raise UsageError(f"--package {name} is measured by a program: -- node WORD...")
         return NodePackage.parse(name, beside)
     own = runtime_of(name)
-    package = installation.Package.of(own) if own is not None else _other(name)
+    package = installation.PipPackage.of(own) if own is not None else _other(name)
     for text in beside:
         if installation.canonical(text) == installation.canonical(package.distribution):
             raise UsageError(f"--with {text}: that is the package whose versions are searched")
@@ -130,16 +130,16 @@ def parse(name: str, runtime: str | None, beside: Sequence[str], python: str | N
     return PythonPackage(package, tuple(beside), python)
 
 
-def _other(name: str) -> installation.Package:
+def _other(name: str) -> installation.PipPackage:
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*", name) is None:
         raise UsageError(f"--package {name!r}: write NAME or npm:NAME")
-    return installation.Package(installation.canonical(name), name)
+    return installation.PipPackage(installation.canonical(name), name)
 
 
-def _with_runtime(package: installation.Package, runtime: str, beside: Sequence[str]) -> tuple[installation.Package, Sequence[str]]:
+def _with_runtime(package: installation.PipPackage, runtime: str, beside: Sequence[str]) -> tuple[installation.PipPackage, Sequence[str]]:
     """The package, and requirements, with those of a runtime that measures it."""
     name, version = installation.parse(runtime)
-    measuring = installation.Package.of(installation.known(name))
+    measuring = installation.PipPackage.of(installation.known(name))
     if measuring.distribution == package.distribution:
         if version is not None:
             raise UsageError(f"-r {runtime}: the releases of {package.name} are searched; write -r {name}")

@@ -63,7 +63,7 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class File:
+class Download:
     """A file that pip would install. bytes: its size, None if the index does not say. unpacked: what it takes on the disk, about."""
 
     name: str
@@ -74,7 +74,7 @@ class File:
 
 def files_for(
     python: str, requirements: Sequence[str], without_wheels: Sequence[str], variables: Mapping[str, str], subject: str
-) -> list[File]:
+) -> list[Download]:
     """The files that pip would install for these requirements, dependencies included. Nothing is installed.
 
     variables: for pip's environment; TMPDIR must be among them. subject: what is being installed, as the begin of a sentence. Raises InputError
@@ -193,12 +193,12 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
 # -- sizes
 
 
-def _file(entry: Mapping[str, object]) -> File:
+def _file(entry: Mapping[str, object]) -> Download:
     about = entry["metadata"]
     where = entry["download_info"]
     assert isinstance(about, Mapping) and isinstance(where, Mapping)
     size, unpacked = _sizes(str(where["url"]))
-    return File(str(about["name"]), str(about["version"]), size, unpacked)
+    return Download(str(about["name"]), str(about["version"]), size, unpacked)
 
 
 def _sizes(url: str) -> tuple[int | None, int | None]:

@@ -15,7 +15,7 @@ from . import pip
 
 
 @dataclass(frozen=True)
-class Row(Runtime):
+class RuntimeRow(Runtime):
     """A runtime and its environments. newer: versions that pip knows beyond those that are there, the newest first; None if it cannot tell or
     was not asked. asked: whether it was."""
 
@@ -44,7 +44,7 @@ class Row(Runtime):
         return lines
 
 
-def listed(described: Sequence[Runtime], interpreter: str, with_environments: bool, newer: bool) -> list[Row]:
+def listed(described: Sequence[Runtime], interpreter: str, with_environments: bool, newer: bool) -> list[RuntimeRow]:
     """The runtimes as rows.
 
     A runtime that the interpreter lacks is described by its newest environment. newer: ask pip, which may take the network.
@@ -58,19 +58,19 @@ def listed(described: Sequence[Runtime], interpreter: str, with_environments: bo
     return [_with_newer(row, answers[row.distribution].versions if row.distribution else ()) for row in rows]
 
 
-def _row(runtime: Runtime, interpreter: str, with_environments: bool) -> Row:
+def _row(runtime: Runtime, interpreter: str, with_environments: bool) -> RuntimeRow:
     made = tuple(environments.of(runtime.package)) if with_environments and runtime.distribution else ()
     if made and not runtime.installed:
         interpreter = made[0].interpreter
         runtime = next(each for each in runtimes.describe(interpreter) if each.name == runtime.name)
     inherited = {field.name: getattr(runtime, field.name) for field in fields(Runtime)}
-    return Row(**inherited, environments=made, interpreter=interpreter)
+    return RuntimeRow(**inherited, environments=made, interpreter=interpreter)
 
 
-def _with_newer(row: Row, known: Sequence[str]) -> Row:
-    inherited = {field.name: getattr(row, field.name) for field in fields(Row)}
+def _with_newer(row: RuntimeRow, known: Sequence[str]) -> RuntimeRow:
+    inherited = {field.name: getattr(row, field.name) for field in fields(RuntimeRow)}
     there = [environments.version_key(version) for version in (row.version, *(each.version for each in row.environments)) if version]
     beyond = None
     if known:
         beyond = tuple(version for version in known if environments.version_key(version) > max(there, default=()))
-    return Row(**{**inherited, "newer": beyond, "asked": True})
+    return RuntimeRow(**{**inherited, "newer": beyond, "asked": True})

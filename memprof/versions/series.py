@@ -24,9 +24,9 @@ import msgspec
 
 from ..base.errors import InputError
 from ..records import metrics, summary
-from ..records.summary import Place
+from ..records.summary import VariantKey
 from ..records.types import JobSide, Machine
-from ..verdicts.baseline import Entry
+from ..verdicts.baseline import BaselineEntry
 from .commits import Commit
 
 # The version of a file, in its first field, "memprof_history".
@@ -39,7 +39,7 @@ _YEAR_10000_S = 253_402_300_800
 
 
 # Structs without a place in Python's search for cycles, which would take most of the time: a history has many of them.
-class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+class MetricSamples(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """The samples of a metric in a phase. exact: no value comes from polling alone."""
 
     phase: str
@@ -48,8 +48,8 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     exact: bool = True
 
 
-class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A variant of a model at a commit; see `memprof.verdicts.baseline.Entry`."""
+class CommitEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A variant of a model at a commit; see `memprof.verdicts.baseline.BaselineEntry`."""
 
     model: str
     variant: str
@@ -59,44 +59,44 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     runs: int
     failed: int
     failure: str | None
-    rows: tuple[Row, ...]
+    rows: tuple[MetricSamples, ...]
     version: str | None = None
     side: JobSide | None = None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> VariantKey:
         """What it is measured of, on whatever machine."""
-        return Place(self.model, self.variant, self.threads, self.version, self.side)
+        return VariantKey(self.model, self.variant, self.threads, self.version, self.side)
 
 
 @dataclass(frozen=True)
-class Point:
+class CommitPoint:
     """A file's content."""
 
     commit: Commit
     machine: Machine
-    entries: tuple[Measured, ...]
+    entries: tuple[CommitEntry, ...]
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _PointFile(msgspec.Struct, forbid_unknown_fields=True):
     memprof_history: int
     memprof: str
     commit: Commit
     machine: Machine
-    entries: tuple[Measured, ...]
+    entries: tuple[CommitEntry, ...]
 
 
 class _Version(msgspec.Struct):
     memprof_history: int
 
 
-_DECODER = msgspec.json.Decoder(_File)
+_DECODER = msgspec.json.Decoder(_PointFile)
 
 
-def of(commit: Commit, entries: Sequence[Entry]) -> Point:
+def of(commit: Commit, entries: Sequence[BaselineEntry]) -> CommitPoint:
     """The point of these entries, which come from one machine."""
     measured = tuple(
-        Measured(
+        CommitEntry(
             entry.model,
             entry.variant,
             entry.threads,
@@ -105,20 +105,20 @@ def of(commit: Commit, entries: Sequence[Entry]) -> Point:
             entry.runs,
             entry.failed,
             entry.failure,
-            tuple(Row(row.phase, row.metric, _plain(summary.whole(row).values), row.exact) for row in entry.rows),
+            tuple(MetricSamples(row.phase, row.metric, _plain(summary.whole(row).values), row.exact) for row in entry.rows),
             entry.version,
             entry.side,
         )
         for entry in sorted(entries, key=lambda entry: (entry.model, entry.heading, entry.threads or 0))
     )
-    return Point(commit, entries[0].machine, measured)
+    return CommitPoint(commit, entries[0].machine, measured)
 
 
 def _plain(values: Sequence[float]) -> tuple[float, ...]:
     return tuple(int(value) if value == int(value) else value for value in values)
 
 
-def encoded(point: Point) -> tuple[str, bytes]:
+def encoded(point: CommitPoint) -> tuple[str, bytes]:
     """The file's name and content."""
     head = {
         "memprof_history": SCHEMA,
@@ -149,7 +149,7 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def decoded(data: bytes, path: Path) -> Point:
+def decoded(data: bytes, path: Path) -> CommitPoint:
     """The point in a file. Raises InputError for a file that is torn, of a newer memprof, or something else."""
     try:
         file = _DECODER.decode(data)
@@ -168,7 +168,7 @@ def decoded(data: bytes, path: Path) -> Point:
                 raise InputError(f"{path}: {entry.model}, {entry.place.heading}, {row.phase}: {row.metric} {what}")
             if not (min(row.values) >= 0 and max(row.values) < _MOST):
                 raise InputError(f"{path}: {entry.model}, {entry.place.heading}: a value is below 0, or larger than any that was measured")
-    return Point(file.commit, file.machine, file.entries)
+    return CommitPoint(file.commit, file.machine, file.entries)
 
 
 def _why(data: bytes, path: Path, error: Exception) -> str:

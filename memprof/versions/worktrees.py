@@ -34,7 +34,7 @@ _GIT_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "G
 
 
 @dataclass(frozen=True)
-class Tree:
+class Worktree:
     """A side: its folder, the interpreter of its environment, and its name. new: why it cannot be built, if it has no suite yet."""
 
     folder: Path
@@ -97,7 +97,7 @@ class Repository:
 
 
 @contextmanager
-def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], None]) -> Iterator[tuple[Tree, Tree]]:
+def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], None]) -> Iterator[tuple[Worktree, Worktree]]:
     """Base and head, built. Raises UsageError for an unknown ref, InputError for a side that cannot be built; leaves nothing behind.
 
     build: head's. Base is built as its suite says. If base is older than the suite it is built as head is, and a failure is no error then.
@@ -117,11 +117,11 @@ def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], N
             side_build = build if name == "head" or not repository.has_suite(folder) else read(folder / repository.suite).build or Build()
             say(f"{label}: {side_build.command}")
             try:
-                sides.append(Tree(folder, built(folder, work.variables, side_build, label), label))
+                sides.append(Worktree(folder, built(folder, work.variables, side_build, label), label))
             except InputError as error:
                 if name == "head" or repository.has_suite(folder):
                     raise
-                sides.append(Tree(folder, "", label, new=str(error)))
+                sides.append(Worktree(folder, "", label, new=str(error)))
         yield sides[0], sides[1]
 
 
@@ -144,7 +144,7 @@ def checked_out(repository: Repository, folder: Path, commit: str, label: str) -
         (folder / ".git").unlink(missing_ok=True)
 
 
-def suite_in(repository: Repository, tree: Tree, lent: bool = False) -> Suite:
+def suite_in(repository: Repository, tree: Worktree, lent: bool = False) -> Suite:
     """A tree's suite, with the tree's interpreter if it names none.
 
     A file that git does not track (a model that was downloaded) is in no tree: it is taken from the checkout, for both sides. lent: so is any

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from .graph import Builder, Graph, Tensor
+from .graph import Builder, LayerOutput, Network
 
 _CLASSES = 1000
 
 
-def mnist() -> Graph:
+def mnist() -> Network:
     """Two convolutions and two dense layers for 28 x 28 grey digits."""
     net = Builder("mnist", 28, 28, 1)
     x = net.pool(net.conv(net.input, 16, 3), "max", 2, 2)
@@ -22,7 +22,7 @@ def mnist() -> Graph:
     return net.softmax(net.dense(x, 10))
 
 
-def branches() -> Graph:
+def branches() -> Network:
     """Eight branches from one image, each wide and then small, written as a breadth-first exporter would: the wide parts come first."""
     net = Builder("branches", 512, 512, 3)
     stem = net.pool(net.input, "average", 2, 2)
@@ -31,7 +31,7 @@ def branches() -> Graph:
     return net.softmax(net.dense(net.global_average(net.concat(*small)), 10))
 
 
-def vgg16() -> Graph:
+def vgg16() -> Network:
     """Simonyan and Zisserman 2014, configuration D."""
     net = Builder("vgg16", 224, 224, 3)
     x = net.input
@@ -44,7 +44,7 @@ def vgg16() -> Graph:
     return net.softmax(net.dense(x, _CLASSES))
 
 
-def resnet50() -> Graph:
+def resnet50() -> Network:
     """He et al. 2015; the stride in the 3 x 3 convolution, as torchvision has it (v1.5)."""
     net = Builder("resnet50", 224, 224, 3)
     x = net.pool(net.conv(net.input, 64, 7, stride=2), "max", 3, 2)
@@ -54,14 +54,14 @@ def resnet50() -> Graph:
     return _classify(net, x)
 
 
-def _bottleneck(net: Builder, x: Tensor, filters: int, stride: int, project: bool) -> Tensor:
+def _bottleneck(net: Builder, x: LayerOutput, filters: int, stride: int, project: bool) -> LayerOutput:
     shortcut = net.conv(x, 4 * filters, 1, stride, activation="none") if project else x
     branch = net.conv(x, filters, 1)
     branch = net.conv(branch, filters, 3, stride)
     return net.add(shortcut, net.conv(branch, 4 * filters, 1, activation="none"), "relu")
 
 
-def mobilenet_v2() -> Graph:
+def mobilenet_v2() -> Network:
     """Sandler et al. 2018, width 1.0, table 2."""
     net = Builder("mobilenet_v2", 224, 224, 3)
     x = net.conv(net.input, 32, 3, stride=2, activation="relu6")
@@ -72,7 +72,7 @@ def mobilenet_v2() -> Graph:
     return _classify(net, net.conv(x, 1280, 1, activation="relu6"))
 
 
-def _inverted_residual(net: Builder, x: Tensor, expansion: int, filters: int, stride: int) -> Tensor:
+def _inverted_residual(net: Builder, x: LayerOutput, expansion: int, filters: int, stride: int) -> LayerOutput:
     channels = x.shape[2]
     branch = net.conv(x, expansion * channels, 1, activation="relu6") if expansion > 1 else x
     branch = net.depthwise(branch, 3, stride, "relu6")
@@ -80,7 +80,7 @@ def _inverted_residual(net: Builder, x: Tensor, expansion: int, filters: int, st
     return net.add(x, branch) if stride == 1 and channels == filters else branch
 
 
-def inception_v3() -> Graph:
+def inception_v3() -> Network:
     """Szegedy et al. 2015, as keras.applications builds it, without the auxiliary head."""
     net = Builder("inception_v3", 299, 299, 3)
     x = net.conv(net.input, 32, 3, stride=2, padding="valid")
@@ -99,20 +99,20 @@ def inception_v3() -> Graph:
     return _classify(net, x)
 
 
-def _inception_a(net: Builder, x: Tensor, pooled: int) -> Tensor:
+def _inception_a(net: Builder, x: LayerOutput, pooled: int) -> LayerOutput:
     narrow = net.conv(x, 64, 1)
     five = net.conv(net.conv(x, 48, 1), 64, 5)
     three = net.conv(net.conv(net.conv(x, 64, 1), 96, 3), 96, 3)
     return net.concat(narrow, five, three, net.conv(net.pool(x, "average", 3, 1), pooled, 1))
 
 
-def _reduction_a(net: Builder, x: Tensor) -> Tensor:
+def _reduction_a(net: Builder, x: LayerOutput) -> LayerOutput:
     three = net.conv(x, 384, 3, stride=2, padding="valid")
     double = net.conv(net.conv(net.conv(x, 64, 1), 96, 3), 96, 3, stride=2, padding="valid")
     return net.concat(three, double, net.pool(x, "max", 3, 2, "valid"))
 
 
-def _inception_b(net: Builder, x: Tensor, filters: int) -> Tensor:
+def _inception_b(net: Builder, x: LayerOutput, filters: int) -> LayerOutput:
     narrow = net.conv(x, 192, 1)
     seven = net.conv(net.conv(net.conv(x, filters, 1), filters, (1, 7)), 192, (7, 1))
     double = net.conv(x, filters, 1)
@@ -122,14 +122,14 @@ def _inception_b(net: Builder, x: Tensor, filters: int) -> Tensor:
     return net.concat(narrow, seven, double, net.conv(net.pool(x, "average", 3, 1), 192, 1))
 
 
-def _reduction_b(net: Builder, x: Tensor) -> Tensor:
+def _reduction_b(net: Builder, x: LayerOutput) -> LayerOutput:
     three = net.conv(net.conv(x, 192, 1), 320, 3, stride=2, padding="valid")
     seven = net.conv(net.conv(net.conv(x, 192, 1), 192, (1, 7)), 192, (7, 1))
     seven = net.conv(seven, 192, 3, stride=2, padding="valid")
     return net.concat(three, seven, net.pool(x, "max", 3, 2, "valid"))
 
 
-def _inception_c(net: Builder, x: Tensor) -> Tensor:
+def _inception_c(net: Builder, x: LayerOutput) -> LayerOutput:
     narrow = net.conv(x, 320, 1)
     three = net.conv(x, 384, 1)
     three = net.concat(net.conv(three, 384, (1, 3)), net.conv(three, 384, (3, 1)))
@@ -138,11 +138,11 @@ def _inception_c(net: Builder, x: Tensor) -> Tensor:
     return net.concat(narrow, three, double, net.conv(net.pool(x, "average", 3, 1), 192, 1))
 
 
-def _classify(net: Builder, x: Tensor) -> Graph:
+def _classify(net: Builder, x: LayerOutput) -> Network:
     return net.softmax(net.dense(net.global_average(x), _CLASSES))
 
 
-ARCHITECTURES: Mapping[str, Callable[[], Graph]] = {
+ARCHITECTURES: Mapping[str, Callable[[], Network]] = {
     "inception_v3": inception_v3,
     "mobilenet_v2": mobilenet_v2,
     "resnet50": resnet50,

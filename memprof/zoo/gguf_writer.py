@@ -32,7 +32,7 @@ _UNKNOWN, _CONTROL, _BYTE = 2, 3, 6
 
 
 @dataclass(frozen=True)
-class _Tensor:
+class _GgufTensor:
     """A tensor to be written: its ggml type, its size, and the weight that it holds; None for the ones of a norm."""
 
     name: str
@@ -82,7 +82,7 @@ def _quantizer(kind: int, type: str) -> Any:
     return quantized
 
 
-def _tensors(decoder: Decoder, kind: int) -> list[_Tensor]:
+def _tensors(decoder: Decoder, kind: int) -> list[_GgufTensor]:
     """All tensors in the order of the file."""
     values, size = BLOCKS[kind]
     tensors, layer = [], -1
@@ -93,12 +93,12 @@ def _tensors(decoder: Decoder, kind: int) -> list[_Tensor]:
         if part == "output":
             tensors.append(_norm("output_norm", decoder))
         count = weight.shape[0] * weight.shape[1]
-        tensors.append(_Tensor(f"{weight.name}.weight", weight.shape, kind, count // values * size, weight))
+        tensors.append(_GgufTensor(f"{weight.name}.weight", weight.shape, kind, count // values * size, weight))
     return tensors
 
 
-def _norm(name: str, decoder: Decoder) -> _Tensor:
-    return _Tensor(f"{name}.weight", (decoder.width,), _F32, 4 * decoder.width, None)
+def _norm(name: str, decoder: Decoder) -> _GgufTensor:
+    return _GgufTensor(f"{name}.weight", (decoder.width,), _F32, 4 * decoder.width, None)
 
 
 def _keys(decoder: Decoder, most: int) -> list[bytes]:

@@ -26,7 +26,7 @@ _BIAS_LIMIT = 0.2 * _DEVIATION
 
 
 @dataclass(frozen=True)
-class Tensor:
+class LayerOutput:
     """An activation. `rms` is the root mean square to expect, `limit` the magnitude at which int8 saturates."""
 
     name: str
@@ -59,8 +59,8 @@ class Weight:
 class Conv:
     """A convolution. A depthwise convolution has a kernel of shape (channels, 1, height, width)."""
 
-    source: Tensor
-    output: Tensor
+    source: LayerOutput
+    output: LayerOutput
     kernel: Weight
     bias: Weight
     stride: int
@@ -73,8 +73,8 @@ class Conv:
 class Pool:
     """A square window. Places outside the image count neither for a maximum nor for an average."""
 
-    source: Tensor
-    output: Tensor
+    source: LayerOutput
+    output: LayerOutput
     kind: PoolKind
     size: int
     stride: int
@@ -85,25 +85,25 @@ class Pool:
 class GlobalAverage:
     """The mean of each channel: (height, width, channels) to (channels,)."""
 
-    source: Tensor
-    output: Tensor
+    source: LayerOutput
+    output: LayerOutput
 
 
 @dataclass(frozen=True)
 class Concat:
     """Side by side along the channels. All sources have the output's int8 range, as TFLite demands."""
 
-    sources: tuple[Tensor, ...]
-    output: Tensor
+    sources: tuple[LayerOutput, ...]
+    output: LayerOutput
 
 
 @dataclass(frozen=True)
 class Add:
     """The sum of two tensors of one shape."""
 
-    first: Tensor
-    second: Tensor
-    output: Tensor
+    first: LayerOutput
+    second: LayerOutput
+    output: LayerOutput
     activation: Activation
 
 
@@ -111,8 +111,8 @@ class Add:
 class Flatten:
     """An image to a vector, in the layout of the format that is written."""
 
-    source: Tensor
-    output: Tensor
+    source: LayerOutput
+    output: LayerOutput
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ class Dense:
     channels, height, width in this order, and a writer of channels-last files must reorder them.
     """
 
-    source: Tensor
-    output: Tensor
+    source: LayerOutput
+    output: LayerOutput
     matrix: Weight
     bias: Weight
     activation: Activation
@@ -135,23 +135,23 @@ class Dense:
 class Softmax:
     """Logits to probabilities."""
 
-    source: Tensor
-    output: Tensor
+    source: LayerOutput
+    output: LayerOutput
 
 
 Operator = Conv | Pool | GlobalAverage | Concat | Add | Flatten | Dense | Softmax
 
 
 @dataclass(frozen=True)
-class Graph:
+class Network:
     """A whole network with one input and one output."""
 
     name: str
-    input: Tensor
+    input: LayerOutput
     operators: tuple[Operator, ...]
 
     @property
-    def output(self) -> Tensor:
+    def output(self) -> LayerOutput:
         """The output of the last operator."""
         return self.operators[-1].output
 
@@ -195,27 +195,27 @@ class Builder:
         self.operators: list[Operator] = []
         self._counts: dict[str, int] = {}
         # Images are taken as spread evenly over -1..1.
-        self.input = Tensor("input", (height, width, channels), rms=1 / math.sqrt(3), limit=1.0, signed=True)
+        self.input = LayerOutput("input", (height, width, channels), rms=1 / math.sqrt(3), limit=1.0, signed=True)
 
     def conv(
         self,
-        source: Tensor,
+        source: LayerOutput,
         filters: int,
         kernel: int | tuple[int, int],
         stride: int = 1,
         padding: Padding = "same",
         activation: Activation = "relu",
-    ) -> Tensor:
+    ) -> LayerOutput:
         """A convolution with bias and activation."""
         rows, columns = (kernel, kernel) if isinstance(kernel, int) else kernel
         shape = (filters, source.shape[2], rows, columns)
         return self._conv(source, shape, stride, padding, activation, depthwise=False)
 
-    def depthwise(self, source: Tensor, size: int, stride: int, activation: Activation) -> Tensor:
+    def depthwise(self, source: LayerOutput, size: int, stride: int, activation: Activation) -> LayerOutput:
         """A convolution of each channel with a separate kernel."""
         return self._conv(source, (source.shape[2], 1, size, size), stride, "same", activation, depthwise=True)
 
-    def pool(self, source: Tensor, kind: PoolKind, size: int, stride: int, padding: Padding = "same") -> Tensor:
+    def pool(self, source: LayerOutput, kind: PoolKind, size: int, stride: int, padding: Padding = "same") -> LayerOutput:
         """A maximum or an average over a square window."""
         height, width, channels = source.shape
         shape = (out_size(height, size, stride, padding), out_size(width, size, stride, padding), channels)
@@ -223,24 +223,24 @@ class Builder:
         self.operators.append(Pool(source, output, kind, size, stride, padding))
         return output
 
-    def global_average(self, source: Tensor) -> Tensor:
+    def global_average(self, source: LayerOutput) -> LayerOutput:
         """The mean of each channel."""
         output = self._like(source, "global_average", source.shape[2:])
         self.operators.append(GlobalAverage(source, output))
         return output
 
-    def concat(self, *sources: Tensor) -> Tensor:
+    def concat(self, *sources: LayerOutput) -> LayerOutput:
         """Channels side by side. Raises ValueError where the sources' int8 ranges differ."""
         if len({(source.limit, source.signed) for source in sources}) > 1:
             raise ValueError(f"{self.name}: concat of tensors with different int8 ranges")
         channels = [source.shape[2] for source in sources]
         power = sum(source.rms**2 * width for source, width in zip(sources, channels, strict=True)) / sum(channels)
         shape = (*sources[0].shape[:2], sum(channels))
-        output = Tensor(self._name("concat"), shape, math.sqrt(power), sources[0].limit, sources[0].signed)
+        output = LayerOutput(self._name("concat"), shape, math.sqrt(power), sources[0].limit, sources[0].signed)
         self.operators.append(Concat(sources, output))
         return output
 
-    def add(self, first: Tensor, second: Tensor, activation: Activation = "none") -> Tensor:
+    def add(self, first: LayerOutput, second: LayerOutput, activation: Activation = "none") -> LayerOutput:
         """The sum of a shortcut and a branch. Their signs are independent, so their powers add."""
         deviation = math.hypot(first.rms, second.rms)
         output = _activated(self._name("add"), first.shape, deviation, activation)
@@ -250,13 +250,13 @@ class Builder:
         self.operators.append(Add(first, second, output, activation))
         return output
 
-    def flatten(self, source: Tensor) -> Tensor:
+    def flatten(self, source: LayerOutput) -> LayerOutput:
         """An image to a vector."""
         output = self._like(source, "flatten", (math.prod(source.shape),))
         self.operators.append(Flatten(source, output))
         return output
 
-    def dense(self, source: Tensor, features: int, activation: Activation = "none") -> Tensor:
+    def dense(self, source: LayerOutput, features: int, activation: Activation = "none") -> LayerOutput:
         """A fully connected layer with bias. Without an activation it gives logits."""
         deviation = _LOGITS_DEVIATION if activation == "none" else _DEVIATION
         name = self._name("dense")
@@ -266,22 +266,22 @@ class Builder:
         self.operators.append(Dense(source, output, matrix, bias, activation, self._image_before(source)))
         return output
 
-    def softmax(self, source: Tensor) -> Graph:
+    def softmax(self, source: LayerOutput) -> Network:
         """Probabilities, and the end of the network."""
         # TFLite's int8 softmax gives steps of 1/256 from -128 on, and nothing else.
-        output = Tensor("output", source.shape, rms=1.0, limit=255 / 256, signed=False)
+        output = LayerOutput("output", source.shape, rms=1.0, limit=255 / 256, signed=False)
         self.operators.append(Softmax(source, output))
-        return Graph(self.name, self.input, tuple(self.operators))
+        return Network(self.name, self.input, tuple(self.operators))
 
     def _conv(
         self,
-        source: Tensor,
+        source: LayerOutput,
         shape: tuple[int, int, int, int],
         stride: int,
         padding: Padding,
         activation: Activation,
         depthwise: bool,
-    ) -> Tensor:
+    ) -> LayerOutput:
         name = self._name("depthwise" if depthwise else "conv")
         filters, _, rows, columns = shape
         height = out_size(source.shape[0], rows, stride, padding)
@@ -292,7 +292,7 @@ class Builder:
         self.operators.append(Conv(source, output, kernel, bias, stride, padding, activation, depthwise))
         return output
 
-    def _image_before(self, source: Tensor) -> tuple[int, int, int] | None:
+    def _image_before(self, source: LayerOutput) -> tuple[int, int, int] | None:
         for operator in self.operators:
             if isinstance(operator, Flatten) and operator.output == source:
                 height, width, channels = operator.source.shape
@@ -304,19 +304,19 @@ class Builder:
         self._counts[kind] = self._counts.get(kind, 0) + 1
         return f"{kind}_{self._counts[kind]}"
 
-    def _like(self, source: Tensor, kind: str, shape: tuple[int, ...], gain: float = 1.0) -> Tensor:
+    def _like(self, source: LayerOutput, kind: str, shape: tuple[int, ...], gain: float = 1.0) -> LayerOutput:
         """A tensor in the same int8 steps: TFLite's pools and reshapes do not rescale."""
         return replace(source, name=self._name(kind), shape=shape, rms=gain * source.rms)
 
 
-def _activated(name: str, shape: tuple[int, ...], deviation: float, activation: Activation) -> Tensor:
+def _activated(name: str, shape: tuple[int, ...], deviation: float, activation: Activation) -> LayerOutput:
     """The activation of normal values of this deviation. A ReLU takes half of their power."""
     rectified = activation != "none"
     rms = deviation * math.sqrt(0.5) if rectified else deviation
-    return Tensor(name, shape, rms, _LIMIT_DEVIATIONS * deviation, signed=not rectified)
+    return LayerOutput(name, shape, rms, _LIMIT_DEVIATIONS * deviation, signed=not rectified)
 
 
-def _he_weight(name: str, shape: tuple[int, ...], source: Tensor, deviation: float) -> Weight:
+def _he_weight(name: str, shape: tuple[int, ...], source: LayerOutput, deviation: float) -> Weight:
     """He et al. 2015, section 2.2: sums of fan-in products keep their power from layer to layer."""
     fan_in = math.prod(shape[1:])
     # Even values in -a..a have the deviation a / sqrt(3).

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import BinaryIO
 
-from .graph import Activation, Add, Concat, Conv, Dense, Flatten, GlobalAverage, Graph, Operator, Pool, Softmax, Tensor, Weight, pads
+from .graph import Activation, Add, Concat, Conv, Dense, Flatten, GlobalAverage, LayerOutput, Network, Operator, Pool, Softmax, Weight, pads
 from .weights import blocks
 
 _MAGIC = "7767517"
@@ -21,9 +21,9 @@ _FUSED = {"none": {}, "relu": {"9": "1"}, "relu6": {"-23310": "2,0.0,6.0", "9": 
 _ALONE: dict[Activation, tuple[str, dict[str, str]]] = {"relu": ("ReLU", {}), "relu6": ("Clip", {"0": "0.0", "1": "6.0"})}
 
 
-def write(graph: Graph, param: BinaryIO, weights: BinaryIO) -> None:
+def write(graph: Network, param: BinaryIO, weights: BinaryIO) -> None:
     """Write a network to two open files."""
-    writer = _Writer(graph)
+    writer = _LayerWriter(graph)
     param.write(writer.text().encode())
     for weight in graph.weights:
         if len(weight.shape) > 1:
@@ -32,10 +32,10 @@ def write(graph: Graph, param: BinaryIO, weights: BinaryIO) -> None:
             weights.write(block.tobytes())
 
 
-class _Writer:
+class _LayerWriter:
     """Collects the lines of layers, and hands each reader of a blob its part of a Split."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Network) -> None:
         self._graph = graph
         self._lines: list[str] = []
         self._blobs = 0
@@ -82,7 +82,7 @@ class _Writer:
             case Softmax():
                 self._layer("Softmax", [operator.source], output, {"0": "0", "1": "1"})
 
-    def _layer(self, kind: str, sources: tuple[Tensor, ...] | list[Tensor], output: str, parameters: dict[str, str]) -> None:
+    def _layer(self, kind: str, sources: tuple[LayerOutput, ...] | list[LayerOutput], output: str, parameters: dict[str, str]) -> None:
         names = [self._parts[tensor.name].pop(0) if tensor.name in self._parts else tensor.name for tensor in sources]
         self._line(kind, names, [output], parameters)
         self._split(output)
@@ -99,7 +99,7 @@ class _Writer:
         self._lines.append(" ".join([kind, name, str(len(inputs)), str(len(outputs)), *inputs, *outputs, *values]))
 
 
-def _sources(operator: Operator) -> tuple[Tensor, ...]:
+def _sources(operator: Operator) -> tuple[LayerOutput, ...]:
     match operator:
         case Concat():
             return operator.sources

@@ -14,14 +14,14 @@ from onnx import NodeProto, TensorProto, ValueInfoProto, helper
 from . import decoder as shapes
 from .decoder import HEAD, Decoder
 from .graph import Weight
-from .onnx_file import Constant, OnnxModel, assemble, constant, weight_constant
+from .onnx_file import Initializer, OnnxModel, assemble, constant, weight_constant
 
 _HIDDEN = -1e9  # added to the score of a token that lies ahead
 
 
 def decoder(shape: Decoder, cached: bool) -> OnnxModel:
     """The decoder; cached: with inputs and outputs for the KV cache."""
-    return _Writer(shape, cached).model()
+    return _DecoderWriter(shape, cached).model()
 
 
 def parameters(shape: Decoder) -> int:
@@ -29,14 +29,14 @@ def parameters(shape: Decoder) -> int:
     return shape.parameters + (2 * shape.layers + 1) * shape.width
 
 
-class _Writer:
+class _DecoderWriter:
     """Writes operators in the order of execution. The methods return the names of results."""
 
     def __init__(self, shape: Decoder, cached: bool) -> None:
         self.shape, self.cached = shape, cached
         self.name = "llama_with_past" if cached else "llama"
         self.nodes: list[NodeProto] = []
-        self.constants: list[Constant] = []
+        self.constants: list[Initializer] = []
         self.inputs = [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "sequence"])]
         self.outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", "sequence", shapes.VOCABULARY])]
         self.weights = {weight.name: weight for _, weight in shape.weights}

@@ -31,7 +31,7 @@ _DATA_TYPES = {"f4": TensorProto.FLOAT, "i1": TensorProto.INT8, "i4": TensorProt
 
 
 @dataclass(frozen=True)
-class Constant:
+class Initializer:
     """A named tensor. `parts` are its values in order, flat or not, and are walked once, when the file is written."""
 
     name: str
@@ -50,7 +50,7 @@ class OnnxModel:
     """A model to be saved: the graph without its constants, and the constants."""
 
     proto: ModelProto
-    constants: tuple[Constant, ...]
+    constants: tuple[Initializer, ...]
 
     @property
     def constant_bytes(self) -> int:
@@ -58,14 +58,14 @@ class OnnxModel:
         return sum(constant.nbytes for constant in self.constants)
 
 
-def constant(name: str, values: npt.NDArray[Any]) -> Constant:
+def constant(name: str, values: npt.NDArray[Any]) -> Initializer:
     """A constant from an array in memory."""
-    return Constant(name, values.shape, values.dtype, [values])
+    return Initializer(name, values.shape, values.dtype, [values])
 
 
-def weight_constant(model: str, weight: Weight) -> Constant:
+def weight_constant(model: str, weight: Weight) -> Initializer:
     """A weight of a model as float32, its values drawn when the file is written."""
-    return Constant(weight.name, weight.shape, np.dtype("<f4"), blocks(model, weight))
+    return Initializer(weight.name, weight.shape, np.dtype("<f4"), blocks(model, weight))
 
 
 def assemble(
@@ -73,7 +73,7 @@ def assemble(
     nodes: Sequence[NodeProto],
     inputs: Sequence[ValueInfoProto],
     outputs: Sequence[ValueInfoProto],
-    constants: Iterable[Constant],
+    constants: Iterable[Initializer],
 ) -> OnnxModel:
     """The envelope around nodes and constants, with every version fixed."""
     graph = helper.make_graph(nodes, name, inputs, outputs)
@@ -107,7 +107,7 @@ def save(model: OnnxModel, file: BinaryIO, side: BinaryIO | None = None, locatio
 class _Entry:
     """A constant and its place. `head` is its part of the graph up to the values, `offset` is None within the model."""
 
-    constant: Constant
+    constant: Initializer
     head: bytes
     offset: int | None
 
@@ -116,11 +116,11 @@ class _Entry:
         return len(self.head) + (self.constant.nbytes if self.offset is None else 0)
 
 
-def _embedded(constants: Iterable[Constant]) -> list[_Entry]:
+def _embedded(constants: Iterable[Initializer]) -> list[_Entry]:
     return [_inside(constant) for constant in constants]
 
 
-def _external(constants: Iterable[Constant], location: str) -> list[_Entry]:
+def _external(constants: Iterable[Initializer], location: str) -> list[_Entry]:
     entries, end = [], 0
     for constant in constants:
         if constant.nbytes < _PAGE:
@@ -131,13 +131,13 @@ def _external(constants: Iterable[Constant], location: str) -> list[_Entry]:
     return entries
 
 
-def _inside(constant: Constant) -> _Entry:
+def _inside(constant: Initializer) -> _Entry:
     content = opening(TensorProto.RAW_DATA_FIELD_NUMBER, constant.nbytes)
     fields = _tensor(constant).SerializeToString(deterministic=True) + content
     return _Entry(constant, opening(GraphProto.INITIALIZER_FIELD_NUMBER, len(fields) + constant.nbytes) + fields, None)
 
 
-def _outside(constant: Constant, location: str, offset: int) -> _Entry:
+def _outside(constant: Initializer, location: str, offset: int) -> _Entry:
     tensor = _tensor(constant)
     tensor.data_location = TensorProto.EXTERNAL
     for key, value in (("location", location), ("offset", str(offset)), ("length", str(constant.nbytes))):
@@ -146,7 +146,7 @@ def _outside(constant: Constant, location: str, offset: int) -> _Entry:
     return _Entry(constant, opening(GraphProto.INITIALIZER_FIELD_NUMBER, len(fields)) + fields, offset)
 
 
-def _tensor(constant: Constant) -> TensorProto:
+def _tensor(constant: Initializer) -> TensorProto:
     return TensorProto(name=constant.name, dims=constant.shape, data_type=_DATA_TYPES[constant.dtype.str[1:]])
 
 

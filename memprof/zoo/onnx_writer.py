@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto, TensorProto, helper
 
-from .graph import Activation, Add, Concat, Conv, Dense, Flatten, GlobalAverage, Graph, Operator, Pool, Softmax, Tensor, Weight, pads
-from .onnx_file import Constant, OnnxModel, assemble, constant, weight_constant
+from .graph import Activation, Add, Concat, Conv, Dense, Flatten, GlobalAverage, LayerOutput, Network, Operator, Pool, Softmax, Weight, pads
+from .onnx_file import Initializer, OnnxModel, assemble, constant, weight_constant
 from .weights import Quantized, quantize_bias, quantize_weight, values
 
 
-def network(graph: Graph, quantized: bool, open_dimensions: bool = False) -> OnnxModel:
+def network(graph: Network, quantized: bool, open_dimensions: bool = False) -> OnnxModel:
     """A network as a model with one input `input` and one output `output`, batch 1. open_dimensions: batch, height and width are open."""
     writer = _QdqWriter(graph) if quantized else _FloatWriter(graph)
     writer.write()
@@ -32,7 +32,7 @@ def network(graph: Graph, quantized: bool, open_dimensions: bool = False) -> Onn
     )
 
 
-def _nchw(tensor: Tensor, open_dimensions: bool) -> list[int | str]:
+def _nchw(tensor: LayerOutput, open_dimensions: bool) -> list[int | str]:
     """(height, width, channels) as [1, channels, height, width]; a vector as [1, features]."""
     if open_dimensions:
         return ["batch", tensor.shape[-1], *(("height", "width") if len(tensor.shape) == 3 else ())]
@@ -42,9 +42,9 @@ def _nchw(tensor: Tensor, open_dimensions: bool) -> list[int | str]:
 class _FloatWriter:
     """One node for each operator, another for its activation."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Network) -> None:
         self.nodes: list[NodeProto] = []
-        self.constants: dict[str, Constant] = {}
+        self.constants: dict[str, Initializer] = {}
         self._graph = graph
         self._numbers = itertools.count(1)
 
@@ -103,7 +103,7 @@ class _FloatWriter:
             pads=_onnx_pads(pool, (pool.size, pool.size)),
         )
 
-    def _activated(self, op_type: str, inputs: list[str], output: Tensor, activation: Activation, **attributes: Any) -> None:
+    def _activated(self, op_type: str, inputs: list[str], output: LayerOutput, activation: Activation, **attributes: Any) -> None:
         raw = output.name if activation == "none" else f"{output.name}/raw"
         self._node(op_type, inputs, raw, **attributes)
         if activation == "relu":
@@ -122,14 +122,14 @@ class _FloatWriter:
         name = f"{op_type}_{next(self._numbers)}"
         self.nodes.append(helper.make_node(op_type, inputs, [output], name=name, **attributes))
 
-    def _read(self, tensor: Tensor) -> str:
+    def _read(self, tensor: LayerOutput) -> str:
         """The name under which later operators find a tensor."""
         return tensor.name
 
-    def _settle(self, tensor: Tensor) -> None:
+    def _settle(self, tensor: LayerOutput) -> None:
         """Adds the nodes that follow a tensor that was just written: none in float32."""
 
-    def _constants(self, source: Tensor, kernel: Weight, bias: Weight, per_channel: bool) -> list[str]:
+    def _constants(self, source: LayerOutput, kernel: Weight, bias: Weight, per_channel: bool) -> list[str]:
         """The three inputs of an operator with weights, the weights entered."""
         for weight in (kernel, bias):
             self.constants[weight.name] = weight_constant(self._graph.name, weight)
@@ -139,17 +139,17 @@ class _FloatWriter:
 class _QdqWriter(_FloatWriter):
     """The same nodes, reading activations and weights through DequantizeLinear."""
 
-    def _read(self, tensor: Tensor) -> str:
+    def _read(self, tensor: LayerOutput) -> str:
         return f"{tensor.name}/dequantized"
 
-    def _settle(self, tensor: Tensor) -> None:
+    def _settle(self, tensor: LayerOutput) -> None:
         scale = self._constant(f"{tensor.name}/scale", np.array(tensor.scale, dtype="<f4"))
         zero = self._constant(f"{tensor.name}/zero_point", np.array(tensor.zero_point, dtype=np.int8))
         stored = f"{tensor.name}/int8"
         self._node("QuantizeLinear", [tensor.name, scale, zero], stored)
         self._node("DequantizeLinear", [stored, scale, zero], self._read(tensor))
 
-    def _constants(self, source: Tensor, kernel: Weight, bias: Weight, per_channel: bool) -> list[str]:
+    def _constants(self, source: LayerOutput, kernel: Weight, bias: Weight, per_channel: bool) -> list[str]:
         weights = quantize_weight(values(self._graph.name, kernel), per_channel)
         offsets = quantize_bias(values(self._graph.name, bias), source.scale, weights.scales)
         return [self._read(source), self._dequantized(kernel, weights), self._dequantized(bias, offsets)]

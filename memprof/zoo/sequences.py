@@ -15,7 +15,7 @@ from onnx import NodeProto, TensorProto, ValueInfoProto, helper
 
 from . import encoder as encoding
 from .graph import Weight
-from .onnx_file import Constant, OnnxModel, assemble, constant, weight_constant
+from .onnx_file import Initializer, OnnxModel, assemble, constant, weight_constant
 from .sizing import widest
 
 _LSTM_LAYERS = 2
@@ -27,7 +27,7 @@ class _Nodes:
     def __init__(self, model: str) -> None:
         self.model = model
         self.nodes: list[NodeProto] = []
-        self.constants: dict[str, Constant] = {}
+        self.constants: dict[str, Initializer] = {}
 
     def node(self, kind: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
         self.nodes.append(helper.make_node(kind, inputs, [output], name=f"{kind}_{len(self.nodes) + 1}", **attributes))

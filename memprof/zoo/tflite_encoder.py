@@ -15,7 +15,7 @@ import numpy as np
 
 from .encoder import EPSILON, FAR, HEAD, LAYERS, Encoder, dense, shift
 from .graph import Weight
-from .tflite_tables import Buffer, Tables, table
+from .tflite_tables import ConstantBuffer, Tables, table
 from .weights import values
 
 _NAME = "encoder"  # as in the ONNX file, whose weights are drawn by it
@@ -30,10 +30,10 @@ _Shape = tuple[int | str, ...]
 
 def write(encoder: Encoder, file: BinaryIO) -> None:
     """Writes a model to an open file (see Tables.write)."""
-    _Writer(encoder).write(file)
+    _EncoderWriter(encoder).write(file)
 
 
-class _Writer:
+class _EncoderWriter:
     def __init__(self, encoder: Encoder) -> None:
         self._encoder, self._width = encoder, encoder.width
         self._tables = Tables(_NAME, _VERSIONS)
@@ -150,7 +150,7 @@ class _Writer:
     def _weight(self, weight: Weight, *, turned: bool = False) -> int:
         shape = weight.shape[::-1] if turned else weight.shape
         self._weight_bytes += 4 * math.prod(shape)
-        buffer = Buffer(lambda: values(_NAME, weight).transpose() if turned else values(_NAME, weight))
+        buffer = ConstantBuffer(lambda: values(_NAME, weight).transpose() if turned else values(_NAME, weight))
         return self._known(self._tables.tensor(weight.name, shape, "FLOAT32", buffer), weight.name, shape)
 
     def _number(self, name: str, value: float) -> int:
@@ -162,7 +162,7 @@ class _Writer:
     def _scalar(self, name: str, type: str, value: Any) -> int:
         """A constant without dimensions, made once."""
         known = self._tables.indices.get(name)
-        return self._known(self._tables.tensor(name, (), type, Buffer(lambda: value)), name, ()) if known is None else known
+        return self._known(self._tables.tensor(name, (), type, ConstantBuffer(lambda: value)), name, ()) if known is None else known
 
     def _known(self, index: int, name: str, shape: _Shape) -> int:
         self._shapes[index], self._names[index] = shape, name

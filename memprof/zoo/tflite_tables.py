@@ -38,7 +38,7 @@ class _Forgetful(dict[Any, Any]):
 
 
 @dataclass(frozen=True)
-class Buffer:
+class ConstantBuffer:
     """Stands for the schema's BufferT: constant data, made only when it is written, at a 16-byte boundary."""
 
     data: Callable[[], npt.NDArray[Any]] | None = None
@@ -75,13 +75,13 @@ class Tables:
         """versions: of operators that are not version 1."""
         self._name, self._versions = name, versions
         # Buffer 0 is empty by convention and serves every tensor without constant data.
-        self._buffers = [Buffer()]
+        self._buffers = [ConstantBuffer()]
         self._tensors: list[Any] = []
         self._operators: list[Any] = []
         self._codes: list[str] = []
         self.indices: dict[str, int] = {}
 
-    def tensor(self, name: str, shape: Sequence[int], kind: str, buffer: Buffer | None = None, **more: Any) -> int:
+    def tensor(self, name: str, shape: Sequence[int], kind: str, buffer: ConstantBuffer | None = None, **more: Any) -> int:
         """The index of a new tensor. kind: of the schema's types. more: of the schema's fields."""
         if buffer is not None:
             self._buffers.append(buffer)
@@ -93,7 +93,7 @@ class Tables:
     def integers(self, name: str, numbers: Sequence[int]) -> int:
         """A constant vector of 32-bit integers."""
         array = np.array(numbers, dtype="<i4")
-        return self.tensor(name, [len(numbers)], "INT32", Buffer(lambda: array))
+        return self.tensor(name, [len(numbers)], "INT32", ConstantBuffer(lambda: array))
 
     def operator(self, name: str, inputs: Sequence[int], outputs: Sequence[int], options: Any = None) -> None:
         """A further operator, by the schema's name for it. options: their table, None for an operator without."""

@@ -14,8 +14,23 @@ from typing import Any, BinaryIO
 
 import numpy.typing as npt
 
-from .graph import Activation, Add, Concat, Conv, Dense, Flatten, GlobalAverage, Graph, Operator, Padding, Pool, Softmax, Tensor, Weight
-from .tflite_tables import Buffer, Tables, schema, table
+from .graph import (
+    Activation,
+    Add,
+    Concat,
+    Conv,
+    Dense,
+    Flatten,
+    GlobalAverage,
+    LayerOutput,
+    Network,
+    Operator,
+    Padding,
+    Pool,
+    Softmax,
+    Weight,
+)
+from .tflite_tables import ConstantBuffer, Tables, schema, table
 from .weights import Quantized, quantize_bias, quantize_weight, values
 
 # The version of each operator that first took int8; in float32 all of them are version 1.
@@ -33,17 +48,17 @@ _INT8_VERSIONS = {
 }
 
 
-def write(graph: Graph, quantized: bool, file: BinaryIO) -> None:
+def write(graph: Network, quantized: bool, file: BinaryIO) -> None:
     """Writes a model to an open file (see Tables.write)."""
-    writer = _Writer(graph, quantized)
+    writer = _OperatorWriter(graph, quantized)
     weight_bytes = sum(math.prod(weight.shape) for weight in graph.weights) * (1 if quantized else 4)
     writer.write(weight_bytes, file)
 
 
-class _Writer:
+class _OperatorWriter:
     """Puts a network's operators into tables."""
 
-    def __init__(self, graph: Graph, quantized: bool) -> None:
+    def __init__(self, graph: Network, quantized: bool) -> None:
         self._graph = graph
         self._quantized = quantized
         self._tables = Tables(graph.name, _INT8_VERSIONS if quantized else {})
@@ -120,10 +135,10 @@ class _Writer:
         options = table("FullyConnectedOptionsT", fusedActivationFunction=_fused(dense.activation))
         self._append("FULLY_CONNECTED", inputs, dense.output, options)
 
-    def _append(self, name: str, inputs: Sequence[int], output: Tensor, options: Any) -> None:
+    def _append(self, name: str, inputs: Sequence[int], output: LayerOutput, options: Any) -> None:
         self._tables.operator(name, inputs, [self._activation(output)], options)
 
-    def _activation(self, tensor: Tensor) -> int:
+    def _activation(self, tensor: LayerOutput) -> int:
         """The index of an activation, entered when it first comes."""
         if tensor.name in self._tables.indices:
             return self._tables.indices[tensor.name]
@@ -133,12 +148,14 @@ class _Writer:
         steps = table("QuantizationParametersT", scale=[tensor.scale], zeroPoint=[tensor.zero_point])
         return self._tables.tensor(tensor.name, shape, "INT8", quantization=steps)
 
-    def _constants(self, source: Tensor, kernel: Weight, bias: Weight, layout: _Layout, per_channel: bool) -> tuple[int, int, int]:
+    def _constants(self, source: LayerOutput, kernel: Weight, bias: Weight, layout: _Layout, per_channel: bool) -> tuple[int, int, int]:
         """The three inputs of an operator with weights."""
         model, inputs = self._graph.name, self._activation(source)
         if not self._quantized:
-            matrix = self._tables.tensor(kernel.name, layout.shape, "FLOAT32", Buffer(lambda: layout.arrange(values(model, kernel))))
-            return inputs, matrix, self._tables.tensor(bias.name, bias.shape, "FLOAT32", Buffer(lambda: values(model, bias)))
+            matrix = self._tables.tensor(
+                kernel.name, layout.shape, "FLOAT32", ConstantBuffer(lambda: layout.arrange(values(model, kernel)))
+            )
+            return inputs, matrix, self._tables.tensor(bias.name, bias.shape, "FLOAT32", ConstantBuffer(lambda: values(model, bias)))
         weights = quantize_weight(values(model, kernel), per_channel)
         offsets = quantize_bias(values(model, bias), source.scale, weights.scales)
         arranged = Quantized(layout.arrange(weights.data), weights.scales)
@@ -157,7 +174,7 @@ class _Writer:
             zeroPoint=[0] * len(scales),
             quantizedDimension=channel_axis if len(scales) > 1 else 0,
         )
-        return self._tables.tensor(name, shape, kind, Buffer(lambda: quantized.data), quantization=steps)
+        return self._tables.tensor(name, shape, kind, ConstantBuffer(lambda: quantized.data), quantization=steps)
 
 
 @dataclass(frozen=True)

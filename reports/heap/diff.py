@@ -12,7 +12,7 @@ from rich.text import Text
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
 from memprof.heap import phrases
-from memprof.heap.diff import Change, Diff, Side
+from memprof.heap.diff import Diff, DiffSide, SiteChange
 from memprof.heap.names import short
 
 from . import labels, terminal
@@ -21,7 +21,7 @@ _TOP = 15
 
 
 @dataclass(frozen=True)
-class Look:
+class DiffView:
     """least: the share of the larger peak below which changes are not shown; depth: callers shown a branch, 0 for all."""
 
     least: float = 0.01
@@ -30,12 +30,12 @@ class Look:
     invert: bool = False
 
 
-def render(diff: Diff, look: Look = Look(), *, width: int = 100, colour: bool = False, unicode: bool = True) -> str:
+def render(diff: Diff, look: DiffView = DiffView(), *, width: int = 100, colour: bool = False, unicode: bool = True) -> str:
     """The differences as text."""
-    return terminal.rendered(width, colour, lambda console: _Page(diff, look, console, unicode).write())
+    return terminal.rendered(width, colour, lambda console: _DiffPage(diff, look, console, unicode).write())
 
 
-def facts(diff: Diff, look: Look = Look()) -> dict[str, Any]:
+def facts(diff: Diff, look: DiffView = DiffView()) -> dict[str, Any]:
     """The same content as values that JSON can hold, all changes among them; the tree in depth-first order with each node's parent."""
     return {
         "before": _side(diff.before),
@@ -50,7 +50,7 @@ def facts(diff: Diff, look: Look = Look()) -> dict[str, Any]:
     }
 
 
-def _side(side: Side) -> dict[str, Any]:
+def _side(side: DiffSide) -> dict[str, Any]:
     return {
         "path": side.profile.path,
         "tool": side.profile.tool,
@@ -63,7 +63,7 @@ def _side(side: Side) -> dict[str, Any]:
     }
 
 
-def _change(change: Change) -> dict[str, Any]:
+def _change(change: SiteChange) -> dict[str, Any]:
     return {
         "name": change.name,
         "module": change.module,
@@ -99,8 +99,8 @@ def _share(growth: int, before: int) -> str:
     return f"{'+' if growth > 0 else '-'}{text}"
 
 
-class _Page(terminal.Page):
-    def __init__(self, diff: Diff, look: Look, console: Console, unicode: bool) -> None:
+class _DiffPage(terminal.TextPage):
+    def __init__(self, diff: Diff, look: DiffView, console: Console, unicode: bool) -> None:
         super().__init__(console, unicode)
         self.diff, self.look = diff, look
         self.limit = look.least * max(diff.before.peak_bytes, diff.after.peak_bytes)
@@ -119,7 +119,7 @@ class _Page(terminal.Page):
         self._table("Functions, by what they allocate", diff.functions)
         self._tree()
 
-    def _figures(self, change: Change) -> Text:
+    def _figures(self, change: SiteChange) -> Text:
         text = Text()
         text.append(f"{_signed(change.growth_bytes):>11}", _tone(change.growth_bytes))
         text.append(
@@ -128,12 +128,12 @@ class _Page(terminal.Page):
         return text
 
     @staticmethod
-    def _size(size: int | None, side: Side) -> str:
+    def _size(size: int | None, side: DiffSide) -> str:
         return format_bytes(size) if size is not None else "not listed" if side.limit_bytes else "-"
 
-    def _named(self, text: Text, change: Change, style: str = "") -> None:
+    def _named(self, text: Text, change: SiteChange, style: str = "") -> None:
         name = plain(change.name)
-        named = labels.Label(name if self.look.full_names else plain(short(name)), name, plain(change.module))
+        named = labels.FrameLabel(name if self.look.full_names else plain(short(name)), name, plain(change.module))
         terminal.append_name(text, named, self.console.width, (style, "dim"), self.look.full_names, self.unicode)
 
     def _head(self, title: str) -> None:
@@ -141,7 +141,7 @@ class _Page(terminal.Page):
         self.prose(title, "bold underline")
         self.line(f"{'growth':>11} {'A':>11} {'B':>11}", "dim")
 
-    def _table(self, title: str, changes: Sequence[Change]) -> None:
+    def _table(self, title: str, changes: Sequence[SiteChange]) -> None:
         shown = [change for change in changes if change.growth_bytes and abs(change.growth_bytes) >= self.limit][:_TOP]
         self._head(title)
         for change in shown:

@@ -16,7 +16,7 @@ WHOLE = "all of the heap"
 
 
 @dataclass(frozen=True)
-class Label:
+class FrameLabel:
     """text: the shown name; full: the name as the tool has it; module: short, empty where it would repeat the text; source: file:line."""
 
     text: str
@@ -25,24 +25,24 @@ class Label:
     source: str = ""
 
 
-def label(profile: HeapProfile, shape: Shape, node: int, by: By, full_names: bool = False) -> Label:
+def label(profile: HeapProfile, shape: Shape, node: int, by: By, full_names: bool = False) -> FrameLabel:
     """A node's label."""
     group = shape.group[node]
     if group == ROOT:
-        return Label(WHOLE, WHOLE)
+        return FrameLabel(WHOLE, WHOLE)
     if group == BELOW:
-        return Label(*[below(shape, node)] * 2)
+        return FrameLabel(*[below(shape, node)] * 2)
     return group_label(profile.frames[shape.frames[group]], shape.names[group], by, full_names)
 
 
-def group_label(frame: Frame, name: str, by: By, full_names: bool = False) -> Label:
+def group_label(frame: Frame, name: str, by: By, full_names: bool = False) -> FrameLabel:
     """The label of a group of frames, from its name and a frame that belongs to it."""
     clean = plain(name)
     if by == "module":
-        return Label(clean, clean)
+        return FrameLabel(clean, clean)
     text = clean if full_names else plain(short(name))
     module = "" if frame.module == NO_MODULE else plain(module_name(frame))
-    return Label(text, clean, "" if f"({module})" in text else module, source(frame))
+    return FrameLabel(text, clean, "" if f"({module})" in text else module, source(frame))
 
 
 def source(frame: Frame) -> str:

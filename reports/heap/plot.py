@@ -25,11 +25,11 @@ from memprof.heap.profile import HeapProfile, Snapshot, TimeUnit
 from memprof.records.metrics import BYTES
 
 from ..pictures import lettering, style
-from ..pictures.sheet import Entry, PhaseName, Sheet, phase_name, phase_names_width
+from ..pictures.sheet import LegendEntry, PhaseName, Sheet, phase_name, phase_names_width
 from ..pictures.style import Fill
 from ..tables.grid import Unit, choose_unit, number
 from . import labels
-from .series import Ints, Series, filled, rows, series, thinned
+from .series import Ints, SiteSeries, filled, rows, series, thinned
 
 _MOST_SITES = 10
 _MOST_SNAPSHOTS = 1500  # more columns than a picture has pixels
@@ -61,7 +61,7 @@ _OTHERS, _UNNAMED, _EXTRA = Fill("#FFFFFF", "////", "#999999"), Fill("#FFFFFF", 
 class Area:
     """A stacked area: its name, its look, and its bytes at each snapshot with a tree."""
 
-    name: labels.Label
+    name: labels.FrameLabel
     fill: Fill
     values: Ints
 
@@ -134,7 +134,7 @@ def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
     return sheet.figure
 
 
-def _areas(table: Series) -> list[Area]:
+def _areas(table: SiteSeries) -> list[Area]:
     """The areas from the ground up, each with its look."""
     looks = {"others": _OTHERS, "unlisted": _UNNAMED, "extra": _EXTRA, "stacks": _STACKS}
     return [
@@ -143,15 +143,15 @@ def _areas(table: Series) -> list[Area]:
     ]
 
 
-def _legend(snapshots: Sequence[Snapshot], areas: Sequence[Area]) -> list[Entry]:
+def _legend(snapshots: Sequence[Snapshot], areas: Sequence[Area]) -> list[LegendEntry]:
     dots = {"marker": "o", "markersize": 3.5} if len(snapshots) <= _MOST_DOTS else {}
-    total = Entry("total of every snapshot, drawn until the next", line={"linewidth": 1.2, **dots})
+    total = LegendEntry("total of every snapshot, drawn until the next", line={"linewidth": 1.2, **dots})
     if not areas:
         return [total]
-    return [total, Entry("a snapshot with a tree", line={"linestyle": "none", "marker": "|", "markersize": 6})]
+    return [total, LegendEntry("a snapshot with a tree", line={"linestyle": "none", "marker": "|", "markersize": 6})]
 
 
-def _remarks(profile: HeapProfile, phases: Sequence[Phase], paler: bool) -> list[str]:
+def _remarks(profile: HeapProfile, phases: Sequence[PhaseBand], paler: bool) -> list[str]:
     remarks = [*phrases.remarks(profile), phrases.counting(profile), phrases.between(profile)]
     if paler:
         remarks.append("Between snapshots with a tree only the total is known; the areas there, drawn paler, are estimated from it.")
@@ -216,7 +216,7 @@ def _single(axes: Axes, areas: Sequence[Area], begin: float, end: float, unit: U
 
 
 @dataclass(frozen=True)
-class Phase:
+class PhaseBand:
     """A phase on the axis of time. label: the text above it, which is its name or a number that a remark explains."""
 
     begin: float
@@ -225,7 +225,7 @@ class Phase:
     label: str
 
 
-def _phases(profile: HeapProfile, left: float, right: float, time: Unit) -> list[Phase]:
+def _phases(profile: HeapProfile, left: float, right: float, time: Unit) -> list[PhaseBand]:
     """The phases that the axis shows, named where there is room for the names of all, else numbered."""
     phases = []
     for span in profile.phases:
@@ -233,13 +233,13 @@ def _phases(profile: HeapProfile, left: float, right: float, time: Unit) -> list
         end = min(right if span.end is None else span.end / time.size, right)
         if end > begin:
             name = phase_name(span.name, 1.6)
-            phases.append(Phase(begin, end, name, name))
+            phases.append(PhaseBand(begin, end, name, name))
     if phase_names_width([phase.label for phase in phases]) > _CHART:
         phases = [replace(phase, label=str(number)) for number, phase in enumerate(phases, 1)]
     return phases
 
 
-def _mark_phases(sheet: Sheet, axes: Axes, phases: Sequence[Phase]) -> None:
+def _mark_phases(sheet: Sheet, axes: Axes, phases: Sequence[PhaseBand]) -> None:
     """A line where each phase begins, and its name above the chart."""
     left, right = axes.get_xlim()
     for index, phase in enumerate(phases):
@@ -267,7 +267,7 @@ def _mark_peak(axes: Axes, profile: HeapProfile, time: Unit, unit: Unit) -> None
     )  # fmt: skip
 
 
-def _names(sheet: Sheet, profile: HeapProfile, areas: Sequence[Area], table: Series) -> None:
+def _names(sheet: Sheet, profile: HeapProfile, areas: Sequence[Area], table: SiteSeries) -> None:
     """The list beside the chart: the areas from the top one down, each with its bytes in the largest tree."""
     if not areas:
         return

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from memprof.heap.frames import By
 from memprof.heap.names import is_allocator
 from memprof.heap.profile import HeapProfile, Snapshot
-from memprof.heap.trees import Tree
+from memprof.heap.trees import CallTree
 
 from . import labels
 
@@ -25,7 +25,7 @@ _LEAST = 0.005  # of the largest total: a smaller area would not be seen
 
 
 @dataclass(frozen=True)
-class Series:
+class SiteSeries:
     """Bytes by site over time. snapshots: those with a tree, in the order of time; sites: the largest, the largest first.
 
     values: a row a site, a column a snapshot. others: the bytes of all other sites together; unnamed: those that the tool had left out or could not
@@ -33,13 +33,13 @@ class Series:
     """
 
     snapshots: tuple[Snapshot, ...]
-    sites: tuple[labels.Label, ...]
+    sites: tuple[labels.FrameLabel, ...]
     values: Ints
     others: Ints
     unnamed: Ints
 
 
-def series(profile: HeapProfile, by: By, most: int, fold: bool = True, snapshots: Sequence[Snapshot] | None = None) -> Series:
+def series(profile: HeapProfile, by: By, most: int, fold: bool = True, snapshots: Sequence[Snapshot] | None = None) -> SiteSeries:
     """The `most` largest sites of these snapshots (of all where None) by the most that each ever held."""
     chosen = [snapshot for snapshot in (profile.snapshots if snapshots is None else snapshots) if snapshot.tree is not None]
     key, names = profile.keys(by, fold)
@@ -63,7 +63,7 @@ def series(profile: HeapProfile, by: By, most: int, fold: bool = True, snapshots
         order = order[:most]
     sites = tuple(labels.group_label(profile.frames[first[group]], names[group], by) for group in order)
     values = held[:, order].T
-    return Series(tuple(chosen), sites, values, held.sum(1) - values.sum(0), numpy.maximum(unnamed, 0))
+    return SiteSeries(tuple(chosen), sites, values, held.sum(1) - values.sum(0), numpy.maximum(unnamed, 0))
 
 
 def thinned(snapshots: Sequence[Snapshot], most: int) -> list[Snapshot]:
@@ -85,17 +85,17 @@ Kind = Literal["site", "others", "unlisted", "extra", "stacks"]
 
 
 @dataclass(frozen=True)
-class Row:
+class SiteArea:
     """A stacked area: its name, its kind, and its bytes at each snapshot with a tree."""
 
-    name: labels.Label
+    name: labels.FrameLabel
     kind: Kind
     values: Ints
 
 
-def rows(table: Series) -> list[Row]:
+def rows(table: SiteSeries) -> list[SiteArea]:
     """The areas from the ground up: the largest site lowest, all that is no site at the top. Together they are the snapshots' totals."""
-    site_rows = [Row(name, "site", table.values[place]) for place, name in enumerate(table.sites)]
+    site_rows = [SiteArea(name, "site", table.values[place]) for place, name in enumerate(table.sites)]
     extra = numpy.array([snapshot.extra_bytes for snapshot in table.snapshots], "i8")
     stacks = numpy.array([snapshot.stacks_bytes for snapshot in table.snapshots], "i8")
     more: tuple[tuple[str, Kind, Ints], ...] = (
@@ -104,12 +104,12 @@ def rows(table: Series) -> list[Row]:
         ("added by the allocator", "extra", extra),
         ("stacks", "stacks", stacks),
     )
-    return site_rows + [Row(labels.Label(name, name), kind, values) for name, kind, values in more if values.any()]
+    return site_rows + [SiteArea(labels.FrameLabel(name, name), kind, values) for name, kind, values in more if values.any()]
 
 
 @dataclass(frozen=True)
 class Filled:
-    """The areas of a Series at every snapshot: a row an area, a column a snapshot.
+    """The areas of a SiteSeries at every snapshot: a row an area, a column a snapshot.
 
     known: which columns are a tree's figures (or nothing at all) rather than estimates.
     """
@@ -119,7 +119,7 @@ class Filled:
     known: NDArray[numpy.bool_]
 
 
-def filled(table: Series, snapshots: Sequence[Snapshot]) -> Filled:
+def filled(table: SiteSeries, snapshots: Sequence[Snapshot]) -> Filled:
     """The areas at every snapshot. Without a tree they are estimated: between the neighbours that have a tree, as far as the total has come.
 
     snapshots: those of the table, and others of which only the total is known. A total beyond both neighbours is shared out as in the nearer
@@ -151,7 +151,7 @@ def filled(table: Series, snapshots: Sequence[Snapshot]) -> Filled:
     return Filled(tuple(snapshots), values, known)
 
 
-def of_tree(tree: Tree, groups: Ints, passed: Ints, count: int) -> Ints:
+def of_tree(tree: CallTree, groups: Ints, passed: Ints, count: int) -> Ints:
     """The bytes of each group as the place that allocates: the first frame of a stack that is not passed over.
 
     groups: of each frame the number of its group, or -1; passed: whether it is passed over.

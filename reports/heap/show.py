@@ -32,7 +32,7 @@ _MODULE_COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 
 
 @dataclass(frozen=True)
-class Look:
+class ProfileView:
     """The part of a profile that is shown. least: the share of the whole below which nodes are gathered; depth: callers shown a branch, 0 for all."""
 
     snapshot: int | None = None
@@ -46,20 +46,20 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Row:
+class FrameRow:
     """A group of frames. own_bytes: where it is the place that allocates; total_bytes: where it stands anywhere in the stack."""
 
-    label: labels.Label
+    label: labels.FrameLabel
     own_bytes: int
     total_bytes: int
 
 
-def render(profile: HeapProfile, look: Look = Look(), *, width: int = 100, colour: bool = False, unicode: bool = True) -> str:
+def render(profile: HeapProfile, look: ProfileView = ProfileView(), *, width: int = 100, colour: bool = False, unicode: bool = True) -> str:
     """The profile as text. Raises UsageError or InputError for a snapshot or a phase that it does not have."""
-    return terminal.rendered(width, colour, lambda console: _Page(profile, look, console, unicode).write())
+    return terminal.rendered(width, colour, lambda console: _ProfilePage(profile, look, console, unicode).write())
 
 
-def facts(profile: HeapProfile, look: Look = Look()) -> dict[str, Any]:
+def facts(profile: HeapProfile, look: ProfileView = ProfileView()) -> dict[str, Any]:
     """The same content as values that JSON can hold, sizes in bytes, times in `time_unit`."""
     shown = phrases.chosen(profile, look.snapshot, look.phase)
     values: dict[str, Any] = {
@@ -102,7 +102,7 @@ def _snapshot_facts(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _nodes(profile: HeapProfile, shown: Snapshot, look: Look) -> list[dict[str, Any]]:
+def _nodes(profile: HeapProfile, shown: Snapshot, look: ProfileView) -> list[dict[str, Any]]:
     """The tree's nodes in depth-first order, each with its parent's place: nested objects would be as deep as the stack."""
     tree = _shaped(profile, shown, look)
     nodes = []
@@ -119,20 +119,20 @@ def _nodes(profile: HeapProfile, shown: Snapshot, look: Look) -> list[dict[str, 
     return nodes
 
 
-def _shaped(profile: HeapProfile, shown: Snapshot, look: Look) -> Shape:
+def _shaped(profile: HeapProfile, shown: Snapshot, look: ProfileView) -> Shape:
     assert shown.tree is not None
     return shape(profile, shown.tree, by=look.by, invert=look.invert, fold=look.fold, least=look.least)
 
 
-def top(profile: HeapProfile, shown: Snapshot, by: By, fold: bool = True) -> list[Row]:
+def top(profile: HeapProfile, shown: Snapshot, by: By, fold: bool = True) -> list[FrameRow]:
     """Groups of frames in a snapshot, those that allocate most first."""
     assert shown.tree is not None
     groups = sums(profile, shown.tree, by=by, fold=fold)
-    return [Row(labels.group_label(profile.frames[frame], name, by), own, total) for frame, name, own, total in groups]
+    return [FrameRow(labels.group_label(profile.frames[frame], name, by), own, total) for frame, name, own, total in groups]
 
 
-class _Page(terminal.Page):
-    def __init__(self, profile: HeapProfile, look: Look, console: Console, unicode: bool) -> None:
+class _ProfilePage(terminal.TextPage):
+    def __init__(self, profile: HeapProfile, look: ProfileView, console: Console, unicode: bool) -> None:
         super().__init__(console, unicode)
         self.profile, self.look = profile, look
         self.width = console.width
@@ -297,7 +297,7 @@ class _Page(terminal.Page):
         self._named(text, named, "dim" if tree.group[node] == BELOW else "bold" if above <= 0 else "")
         self.line(text)
 
-    def _named(self, text: Text, named: labels.Label, style: str) -> None:
+    def _named(self, text: Text, named: labels.FrameLabel, style: str) -> None:
         tones = (style or self.tones.get(named.text, ""), self.tones.get(named.module, "dim"))
         terminal.append_name(text, named, self.width, tones, self.look.full_names, self.unicode)
 
@@ -313,12 +313,12 @@ class _Page(terminal.Page):
         self._title(f"Largest allocation sites of snapshot {self.shown.index}, by {by}")
         self._rows(rows[:_TOP], len(rows))
 
-    def _modules(self, rows: Sequence[Row]) -> None:
+    def _modules(self, rows: Sequence[FrameRow]) -> None:
         assert self.shown is not None
         self._title(f"Modules of snapshot {self.shown.index}")
         self._rows(rows[:_TOP], len(rows))
 
-    def _rows(self, rows: Sequence[Row], count: int) -> None:
+    def _rows(self, rows: Sequence[FrameRow], count: int) -> None:
         assert self.shown is not None and self.shown.tree is not None
         whole = self.shown.tree.bytes[0]
         self.line(Text(f"{'self':>10} {'':5}  {'total':>12} {'':5}", "dim"))

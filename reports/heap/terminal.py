@@ -18,7 +18,7 @@ BLOCKS = {True: " ▁▂▃▄▅▆▇█", False: "  ..::##"}
 NARROWEST = 60
 
 
-class Page:
+class TextPage:
     """A text, written from its top to its bottom."""
 
     def __init__(self, console: Console, unicode: bool) -> None:
@@ -54,7 +54,7 @@ def rendered(width: int, colour: bool, write: Callable[[Console], None]) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().rstrip().split("\n"))
 
 
-def append_name(text: Text, named: labels.Label, width: int, tones: tuple[str, str], full: bool = False, unicode: bool = True) -> None:
+def append_name(text: Text, named: labels.FrameLabel, width: int, tones: tuple[str, str], full: bool = False, unicode: bool = True) -> None:
     """Append a name, and its module and source line as far as there is room to the line's end; the name itself is cut last.
 
     tones: the styles of the name and of the words beside it. full: nothing is cut.

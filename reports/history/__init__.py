@@ -14,11 +14,11 @@ from markupsafe import Markup, escape
 from memprof.base.units import counted
 from memprof.records import metrics
 from memprof.records.types import PEAK
-from memprof.versions.history_file import Change, History
+from memprof.versions.history_file import History, SharedStep
 
 from .. import standalone
 from ..standalone import check
-from ..tables.grid import Table
+from ..tables.grid import TextTable
 from ..tables.history import sentence
 from . import drawn
 
@@ -46,7 +46,7 @@ def render(
     *,
     with_run: Container[str] | None = None,
     noun: str = "commit",
-    tables: Sequence[Table] = (),
+    tables: Sequence[TextTable] = (),
     notices: Sequence[str] = (),
 ) -> str:
     """The page. commit_url, run_url: addresses in which {commit} stands for a commit's hash; clicks lead to run_url, or else to commit_url.
@@ -72,7 +72,7 @@ def render(
     )
 
 
-def _listed(number: int, change: Change, history: History, commit_url: str) -> _Listed:
+def _listed(number: int, change: SharedStep, history: History, commit_url: str) -> _Listed:
     head = change.head
     url = commit_url.replace("{commit}", history.commits[head.at].hash)
     return _Listed(number, sentence(change, history), url, head.step.size > 0 and not head.step.undoes and head.until is None)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from memprof.records import metrics
-from memprof.versions.history_file import History, Hit, Line
+from memprof.versions.history_file import History, Hit, MetricLine
 
 from .. import rows
 from ..tables import grid
@@ -51,7 +51,7 @@ def _words(hit: Hit) -> str:
     return f"{'▲' if hit.step.size > 0 else '▼'}{share}"
 
 
-def _line(line: Line) -> dict[str, Any]:
+def _line(line: MetricLine) -> dict[str, Any]:
     sizes = np.asarray([len(samples) for samples in line.samples])
     if len(set(sizes.tolist())) == 1:
         table = np.sort(np.asarray(line.samples, dtype=float), axis=1)

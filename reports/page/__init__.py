@@ -23,7 +23,7 @@ from ..soundness import check as check_figures
 from ..soundness import sound
 from ..standalone import check
 from ..tables import explain, planned, release
-from ..tables.grid import Table
+from ..tables.grid import TextTable
 from . import conditions, drawn, figures, words
 
 __all__ = ["check", "render"]
@@ -118,7 +118,7 @@ class _Law:
     picture: str
     title: str
     sentences: Sequence[str]
-    tables: Sequence[Table]
+    tables: Sequence[TextTable]
 
 
 def _laws(runs: Sequence[Run]) -> list[_Law]:

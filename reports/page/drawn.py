@@ -18,7 +18,7 @@ from memprof.records import metrics, summary
 from memprof.records.types import Mark, Run
 
 from .. import rows as naming
-from ..columns import Array, Columns, columns, thin
+from ..columns import Array, ColumnArrays, columns, thin
 from ..tables import grid
 
 # 16 bytes of the page a row: with these, timelines take about 4 MB of it however many runs there are.
@@ -29,7 +29,7 @@ _POINTS = 6_000  # iterations drawn as points on the whole page
 
 
 @dataclass(frozen=True)
-class Phase:
+class PhaseFigure:
     """A finished phase on a timeline. at_ns: when its highest sample was seen; polled: whether it was looked at while it ran."""
 
     name: str
@@ -49,7 +49,7 @@ class Trace:
     end: str
     peak_bytes: int
     peak_phase: str
-    phases: tuple[Phase, ...]
+    phases: tuple[PhaseFigure, ...]
     tick_ns: int
     t: str
     rss: str
@@ -66,7 +66,7 @@ class Latencies:
 
 
 @dataclass(frozen=True)
-class Group:
+class RepeatGroup:
     """Repeats of a variant."""
 
     label: str
@@ -75,37 +75,37 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelFigures:
     """A model and its groups."""
 
     name: str
     phases: tuple[str, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[RepeatGroup, ...]
 
 
 @dataclass(frozen=True)
-class Page:
+class RunsPage:
     """All figures that are drawn. units, places: as grid.py has them."""
 
-    models: tuple[Model, ...]
+    models: tuple[ModelFigures, ...]
     units: Mapping[str, Mapping[str, Any]]
     places: Sequence[tuple[int, int]]
 
 
-def page(by_model: Sequence[Sequence[Run]]) -> Page:
+def page(by_model: Sequence[Sequence[Run]]) -> RunsPage:
     """The figures of these runs, a sequence a model. Raises InputError where a timeline is damaged."""
     rows = min(_MOST_ROWS_A_RUN, max(_LEAST_ROWS_A_RUN, _ROWS // sum(map(len, by_model))))
     points = max(50, _POINTS // sum(len(summary.groups(runs)) for runs in by_model))
-    return Page(tuple(_model(runs, rows, points) for runs in by_model), grid.UNITS, grid.PLACES)
+    return RunsPage(tuple(_model(runs, rows, points) for runs in by_model), grid.UNITS, grid.PLACES)
 
 
-def _model(runs: Sequence[Run], rows: int, points: int) -> Model:
+def _model(runs: Sequence[Run], rows: int, points: int) -> ModelFigures:
     labels = naming.named(summary.groups(runs))
     groups = (
-        Group(labels[key], tuple(_trace(run, rows) for run in group), _latencies(group, points))
+        RepeatGroup(labels[key], tuple(_trace(run, rows) for run in group), _latencies(group, points))
         for key, group in summary.groups(runs).items()
     )
-    return Model(runs[0].job.model.name, tuple(naming.phases(runs)), tuple(groups))
+    return ModelFigures(runs[0].job.model.name, tuple(naming.phases(runs)), tuple(groups))
 
 
 # -- latencies
@@ -157,14 +157,14 @@ def _trace(run: Run, most: int) -> Trace:
     )
 
 
-def _until_last_phase(run: Run, rows: Columns) -> Columns:
+def _until_last_phase(run: Run, rows: ColumnArrays) -> ColumnArrays:
     """Columns without the samples after the last phase of a run that ended well: the process tearing itself down."""
     if not run.outcome.ok or not run.marks or not len(rows):
         return rows
     return rows.between(int(rows.t_ns[0]), max(mark.end_ns for mark in run.marks))
 
 
-def _with_marks(run: Run, rows: Columns) -> Columns:
+def _with_marks(run: Run, rows: ColumnArrays) -> ColumnArrays:
     """Columns with the child's marks where phases end, and where unpolled phases begin: else lines would run aslant or stop short."""
     marked = [(mark.end_ns, mark) for mark in run.marks]
     marked += [(mark.begin_ns, before) for before, mark in pairwise(run.marks) if not mark.interval_ns]
@@ -175,13 +175,13 @@ def _with_marks(run: Run, rows: Columns) -> Columns:
     ]
     samples = numpy.stack([rows.t_ns, rows.rss, rows.file, rows.vms], axis=1)
     merged = numpy.concatenate([samples, numpy.array(ends, dtype=numpy.int64).reshape(-1, 4)])
-    return Columns(*merged[numpy.argsort(merged[:, 0], kind="stable")].T)
+    return ColumnArrays(*merged[numpy.argsort(merged[:, 0], kind="stable")].T)
 
 
-def _phase(mark: Mark, rows: Columns, begin_ns: int) -> Phase:
+def _phase(mark: Mark, rows: ColumnArrays, begin_ns: int) -> PhaseFigure:
     inside = rows.between(mark.begin_ns, mark.end_ns)
     at_ns = int(inside.t_ns[inside.rss.argmax()]) if len(inside) else (mark.begin_ns + mark.end_ns) // 2
-    return Phase(
+    return PhaseFigure(
         mark.phase,
         mark.begin_ns - begin_ns,
         mark.end_ns - begin_ns,

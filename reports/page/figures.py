@@ -12,7 +12,7 @@ from memprof.records.types import PEAK, Run
 
 from .. import rows
 from ..tables import grid, missing, table
-from ..tables.grid import Table, Unit
+from ..tables.grid import TextTable, Unit
 
 _PEAK = METRICS["rss_peak_bytes"]
 _LEAST = 0.004  # of the longest bar: what is shorter cannot be seen
@@ -24,11 +24,11 @@ class Choice:
 
     metric: str
     above: bool
-    table: Table
+    table: TextTable
 
 
 @dataclass(frozen=True)
-class Part:
+class BarPart:
     """A part of a bar: its class in the style sheet, its length as a percentage of the longest bar, and its words."""
 
     kind: str
@@ -37,7 +37,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Bar:
+class PeakBar:
     """The RSS peak of a variant in a phase, lengths as percentages of the longest bar.
 
     value, spread, where: the median over the repeats, the distance to the farthest, and the phase of the peak of all. ground: the baseline.
@@ -48,7 +48,7 @@ class Bar:
     value: str = ""
     spread: str = ""
     where: str = ""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[BarPart, ...] = ()
     ground: float | None = None
     low: float | None = None
     high: float | None = None
@@ -63,8 +63,8 @@ class Figures:
     labels: tuple[str, ...]
     choices: tuple[Choice, ...]
     notes: tuple[str, ...]
-    iterations: tuple[Table, ...]
-    bars: dict[str, tuple[Bar, ...]]
+    iterations: tuple[TextTable, ...]
+    bars: dict[str, tuple[PeakBar, ...]]
 
 
 def figures(runs: Sequence[Run]) -> Figures:
@@ -75,7 +75,7 @@ def figures(runs: Sequence[Run]) -> Figures:
     return Figures(labels, (*measured, *above), tuple(table.notes(runs)), tuple(table.of_iterations(runs)), _bars(runs))
 
 
-def _bars(runs: Sequence[Run]) -> dict[str, tuple[Bar, ...]]:
+def _bars(runs: Sequence[Run]) -> dict[str, tuple[PeakBar, ...]]:
     groups = summary.groups(runs)
     names = rows.named(groups)
     phases = [name for name in rows.columns(_PEAK, rows.phases(runs)) if name != rows.BASELINE]
@@ -88,16 +88,16 @@ def _bars(runs: Sequence[Run]) -> dict[str, tuple[Bar, ...]]:
     return bars
 
 
-def _bar(label: str, runs: Sequence[Run], phase: str, largest: float, unit: Unit) -> Bar:
+def _bar(label: str, runs: Sequence[Run], phase: str, largest: float, unit: Unit) -> PeakBar:
     peaks = _values(runs, phase, "rss_peak_bytes")
     if not peaks:
-        return Bar(label, why=missing.why_absent(runs, phase, _PEAK))
+        return PeakBar(label, why=missing.why_absent(runs, phase, _PEAK))
     at = summary.peak_phase(runs) if phase == PEAK else phase
     middle = statistics.median(peaks)
     notes = [*missing.swapped(runs, phase), *missing.inexact(runs, phase)]
     grounds = [ground for run in runs if (ground := metrics.baseline(run, _PEAK)) is not None]
     visible = max(peaks) - min(peaks) > _LEAST * largest
-    return Bar(
+    return PeakBar(
         label,
         # The first note begins with the sign of a peak that is not exact.
         value=f"{notes[0][0] if notes else ''}{grid.number(middle / unit.size)} {unit.name}",
@@ -110,18 +110,18 @@ def _bar(label: str, runs: Sequence[Run], phase: str, largest: float, unit: Unit
     )
 
 
-def _parts(runs: Sequence[Run], phase: str, peak: float, largest: float, unit: Unit) -> tuple[Part, ...]:
+def _parts(runs: Sequence[Run], phase: str, peak: float, largest: float, unit: Unit) -> tuple[BarPart, ...]:
     """What a peak consists of: memory that the phase's end still has, and the rest, which was given back before it."""
     anonymous, file = _values(runs, phase, "anon_end_bytes"), _values(runs, phase, "file_end_bytes")
     if not anonymous or not file:
-        return (Part("anonymous", 100 * peak / largest, "the system does not say what it consists of"),)
+        return (BarPart("anonymous", 100 * peak / largest, "the system does not say what it consists of"),)
     shared = _values(runs, phase, "shmem_end_bytes")
     backed = min(peak, statistics.median(file) + (statistics.median(shared) if shared else 0))
     held = min(peak - backed, statistics.median(anonymous))
     parts = [("anonymous", held, "anonymous"), ("file", backed, "file-backed")]
     if peak - backed - held >= _LEAST * largest:
         parts.append(("transient", peak - backed - held, "given back by its end"))
-    return tuple(Part(kind, 100 * size / largest, f"{grid.number(size / unit.size)} {unit.name} {words}") for kind, size, words in parts)
+    return tuple(BarPart(kind, 100 * size / largest, f"{grid.number(size / unit.size)} {unit.name} {words}") for kind, size, words in parts)
 
 
 def _values(runs: Sequence[Run], phase: str, name: str) -> list[float]:

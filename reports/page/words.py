@@ -18,13 +18,13 @@ from memprof.records.types import Outcome, Run
 
 from .. import ran, rows
 from ..tables import missing
-from ..tables.grid import Table
+from ..tables.grid import TextTable
 from .conditions import NAMES, conditions, when
 from .finding import findings
 
 
 @dataclass(frozen=True)
-class Failure:
+class SharedFailure:
     """A failure that some repeats of a variant share."""
 
     who: str
@@ -36,7 +36,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class File:
+class FileWords:
     """A file of a model."""
 
     path: str
@@ -47,15 +47,15 @@ class File:
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelWords:
     """The words on a model. common: conditions that all variants share, (name, text); conditions: a table of the others, if there are any."""
 
     name: str
     findings: tuple[Markup, ...]
-    failures: tuple[Failure, ...]
+    failures: tuple[SharedFailure, ...]
     common: tuple[tuple[str, str], ...]
-    conditions: Table | None
-    files: tuple[File, ...]
+    conditions: TextTable | None
+    files: tuple[FileWords, ...]
 
 
 def title(runs: Sequence[Run]) -> str:
@@ -74,13 +74,13 @@ def subtitle(runs: Sequence[Run]) -> str:
     return "; ".join([", ".join(parts), *ran.heading(runs)])
 
 
-def model(runs: Sequence[Run], found: Sequence[str] = ()) -> Model:
+def model(runs: Sequence[Run], found: Sequence[str] = ()) -> ModelWords:
     """The words on the runs of a model. found: what they found, where it is more than which variant peaks highest."""
     groups = summary.groups(runs)
     measured = [(label, conditions(group)) for label, group in _labelled(groups)]
     differing = [place for place in range(len(NAMES)) if len({texts[place] for _, texts in measured}) > 1]
     shared = [place for place in range(len(NAMES)) if place not in differing and measured[0][1][place]]
-    return Model(
+    return ModelWords(
         runs[0].job.model.name,
         tuple(map(escape, found)) or tuple(findings(groups)),
         tuple(failure for label, group in _labelled(groups) for failure in _failures(label, group)),
@@ -90,10 +90,10 @@ def model(runs: Sequence[Run], found: Sequence[str] = ()) -> Model:
     )
 
 
-def _table(measured: Sequence[tuple[str, tuple[str, ...]]], differing: Sequence[int]) -> Table:
+def _table(measured: Sequence[tuple[str, tuple[str, ...]]], differing: Sequence[int]) -> TextTable:
     """The conditions at these places of NAMES, a row a variant."""
     rows = tuple((label, *(texts[place] or "-" for place in differing)) for label, texts in measured)
-    return Table("", ("variant", *(NAMES[place] for place in differing)), rows)
+    return TextTable("", ("variant", *(NAMES[place] for place in differing)), rows)
 
 
 def _labelled(groups: dict[Key, list[Run]]) -> list[tuple[str, list[Run]]]:
@@ -169,7 +169,7 @@ _HOW = {
 }
 
 
-def _failures(label: str, runs: Sequence[Run]) -> Iterable[Failure]:
+def _failures(label: str, runs: Sequence[Run]) -> Iterable[SharedFailure]:
     alike: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:
         if not run.outcome.ok:
@@ -177,7 +177,7 @@ def _failures(label: str, runs: Sequence[Run]) -> Iterable[Failure]:
             alike.setdefault((outcome.status, outcome.phase, outcome.exit_code, outcome.signal, outcome.message), []).append(run)
     for group in alike.values():
         run = group[-1]
-        yield Failure(
+        yield SharedFailure(
             who=label,
             share=f"failed in {len(group)} of {counted(len(runs), 'repeat')}",
             how=_how(run.outcome),
@@ -202,7 +202,7 @@ def _message(outcome: Outcome) -> str:
 # -- files, and how exact the figures are
 
 
-def _files(groups: dict[Key, list[Run]]) -> Iterable[File]:
+def _files(groups: dict[Key, list[Run]]) -> Iterable[FileWords]:
     users: dict[tuple[str, int, str], list[str]] = {}
     weights: dict[tuple[str, int, str], str] = {}
     labelled = _labelled(groups)
@@ -215,7 +215,7 @@ def _files(groups: dict[Key, list[Run]]) -> Iterable[File]:
                     weights[key] = format_bytes(model.weight_bytes)
     for key, who in users.items():
         path, size, sha256 = key
-        yield File(path, format_bytes(size), sha256, weights.get(key, ""), "" if len(who) == len(labelled) else "; ".join(who))
+        yield FileWords(path, format_bytes(size), sha256, weights.get(key, ""), "" if len(who) == len(labelled) else "; ".join(who))
 
 
 def exactness(runs: Sequence[Run]) -> list[str]:

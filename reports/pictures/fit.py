@@ -18,7 +18,7 @@ from ..tables import grid
 from ..tables.fit import whole
 from ..tables.grid import Unit
 from . import lettering, placing, style
-from .sheet import Entry, Sheet
+from .sheet import LegendEntry, Sheet
 
 _LEFT, _RIGHT, _ABOVE, _LATENCY, _BETWEEN, _FAULTS, _BELOW = 0.85, 0.2, 0.24, 2.4, 0.2, 1.6, 0.4
 _LOG_FROM = 1000  # page faults; below, a plain axis tells more
@@ -49,11 +49,11 @@ def _picture(fitted: Fitted, points: Sequence[LimitPoint]) -> Figure:
     size = grid.choose_unit(BYTES, [value for _, value in marked] + [at.limit_bytes or 0 for at in points])
     time = grid.choose_unit(NS, [at.time_ns or 0 for at in fitted.curve])
     legend = [
-        Entry("median iteration" if grid.runtime(fitted.runtime) else "median duration", line=_TIME),
-        *([Entry("of the runs that did not fail", line={**_TIME, **_HOLLOW})] if any(at.ended for at in points) else []),
-        Entry("with no limit", line={**_NONE, "marker": ""}),
+        LegendEntry("median iteration" if grid.runtime(fitted.runtime) else "median duration", line=_TIME),
+        *([LegendEntry("of the runs that did not fail", line={**_TIME, **_HOLLOW})] if any(at.ended for at in points) else []),
+        LegendEntry("with no limit", line={**_NONE, "marker": ""}),
         *(
-            Entry(name.replace("_", " ") + (" in EXECUTE" if grid.runtime(fitted.runtime) else ""), line=look)
+            LegendEntry(name.replace("_", " ") + (" in EXECUTE" if grid.runtime(fitted.runtime) else ""), line=look)
             for name, look in _KINDS.items()
         ),
     ]

@@ -23,7 +23,7 @@ from ..tables import grid
 from ..tables.grid import Unit
 from ..tables.growth import words
 from . import style
-from .sheet import Entry, Sheet
+from .sheet import LegendEntry, Sheet
 
 _LEFT, _RIGHT, _ABOVE, _PANEL, _BETWEEN, _BELOW = 0.85, 0.25, 0.12, 2.2, 0.5, 0.45
 _MOST_POINTS = 2000
@@ -86,9 +86,9 @@ def draw(panels: Sequence[Panel]) -> Figure:
 def _picture(panels: Sequence[Panel]) -> Figure:
     sizes = [size for panel in panels for process in panel.processes for size in panel.risen(process)]
     unit = grid.choose_unit(BYTES, sizes)
-    legend = [Entry(f"process {place + 1}", line=_look(place)) for place in range(max(len(panel.processes) for panel in panels))]
-    legend += [Entry("the rise", line=_FITTED)] if any(panel.verdict.word == "grows" for panel in panels) else []
-    legend += [Entry("warm-up", fill=style.Fill(style.BAND))] if any(panel.verdict.warmup for panel in panels) else []
+    legend = [LegendEntry(f"process {place + 1}", line=_look(place)) for place in range(max(len(panel.processes) for panel in panels))]
+    legend += [LegendEntry("the rise", line=_FITTED)] if any(panel.verdict.word == "grows" for panel in panels) else []
+    legend += [LegendEntry("warm-up", fill=style.Fill(style.BAND))] if any(panel.verdict.warmup for panel in panels) else []
     content = _ABOVE + len(panels) * (0.2 + _PANEL + _BETWEEN) - _BETWEEN + _BELOW
     sheet = Sheet(
         "Memory over units of work",

@@ -29,7 +29,7 @@ from ..columns import Cache, Split, split
 from ..rows import named
 from ..tables.grid import Unit, choose_unit, number
 from . import choosing, lettering, style
-from .sheet import Entry, Sheet
+from .sheet import LegendEntry, Sheet
 from .style import ANON, FILE, UNSEEN
 
 _ROW, _TITLES, _TICKS, _GAP = 0.27, 0.24, 0.4, 0.12
@@ -39,7 +39,7 @@ _MOST_BARS = 60  # more rows than this are not looked at, and a PNG has its limi
 
 
 @dataclass(frozen=True)
-class Bar:
+class PhaseBar:
     """A phase of a variant, in bytes: its median peak and the parts of that, the smallest and largest repeat, and the baseline. swapped: whether
     the peak lacks pages that were swapped out."""
 
@@ -114,7 +114,7 @@ def _a_line(block: Mapping[Key, list[Run]]) -> int:
     return count if count <= _MOST_COLUMNS else _COLUMNS
 
 
-def bar_of(group: Sequence[Run], phase: str, cache: Cache) -> Bar | None:
+def bar_of(group: Sequence[Run], phase: str, cache: Cache) -> PhaseBar | None:
     """The bar of a phase over the repeats of a variant, None where no repeat finished it."""
     marks = [(mark, run) for run in group if (mark := run.mark(phase)) is not None and _height(mark) is not None]
     having = sorted(marks, key=lambda pair: _height(pair[0]) or 0)
@@ -125,7 +125,7 @@ def bar_of(group: Sequence[Run], phase: str, cache: Cache) -> Bar | None:
     typical, run = having[(len(having) - 1) // 2]  # the median's repeat, or the lower of its two
     parts = _left(typical) if phase == RELEASE else split(typical, cache(run)) if not run.imported else None
     grounds = [ground for _, run in having if (ground := metrics.baseline(run, metrics.METRICS["rss_peak_bytes"])) is not None]
-    return Bar(
+    return PhaseBar(
         peak=median,
         anon=parts.anon if parts else 0,
         file=parts.file if parts else 0,
@@ -155,39 +155,45 @@ def _block_height(block: Mapping[Key, list[Run]]) -> float:
     return lines * (_TITLES + len(block) * _ROW + _TICKS)
 
 
-def _legend(known: Sequence[Bar], several: bool, released: bool) -> list[Entry]:
-    entries = [Entry(style.ANON_WORDS, fill=ANON), Entry(style.FILE_WORDS, fill=FILE)] if not all(bar.imported for bar in known) else []
+def _legend(known: Sequence[PhaseBar], several: bool, released: bool) -> list[LegendEntry]:
+    entries = (
+        [LegendEntry(style.ANON_WORDS, fill=ANON), LegendEntry(style.FILE_WORDS, fill=FILE)]
+        if not all(bar.imported for bar in known)
+        else []
+    )
     unseen = {bar.imported: None for bar in known if _visible(bar)}
     if unseen and not entries:
-        entries.append(Entry("RSS, as the log says", fill=UNSEEN))
+        entries.append(LegendEntry("RSS, as the log says", fill=UNSEEN))
     elif unseen:
         why = {False: "high-water mark above every sample", True: "RSS of a log"}
-        entries.append(Entry(f"{', or '.join(why[imported] for imported in unseen)}: split not known", fill=UNSEEN))
+        entries.append(LegendEntry(f"{', or '.join(why[imported] for imported in unseen)}: split not known", fill=UNSEEN))
     if any(bar.baseline is not None for bar in known):
         entries.append(
-            Entry("baseline: no model loaded", line={"marker": "|", "markersize": 11, "markeredgewidth": 1.6, "linestyle": "none"})
+            LegendEntry("baseline: no model loaded", line={"marker": "|", "markersize": 11, "markeredgewidth": 1.6, "linestyle": "none"})
         )
     if several:
         spread = {"marker": "|", "markersize": 5, "linewidth": 0.9, "color": style.INK, "markevery": [0, 2]}
-        entries.append(Entry("all repeats (bar and number: their median)", line=spread))
-    entries.append(Entry("bold: the variant's PEAK"))
+        entries.append(LegendEntry("all repeats (bar and number: their median)", line=spread))
+    entries.append(LegendEntry("bold: the variant's PEAK"))
     if released:
-        entries.append(Entry(f"{_AFTER_RELEASE}: the RSS that stays"))
+        entries.append(LegendEntry(f"{_AFTER_RELEASE}: the RSS that stays"))
     if any(bar.failed for bar in known):
-        entries.append(Entry("✗ failed in some repeats"))
+        entries.append(LegendEntry("✗ failed in some repeats"))
     if any(bar.swapped for bar in known):
-        entries.append(Entry("≥ at least: pages were swapped out"))
+        entries.append(LegendEntry("≥ at least: pages were swapped out"))
     if not all(bar.exact for bar in known):
         reason = {False: "only what polling saw", True: "what its log says"}
-        entries.append(Entry("~ " + ", or ".join(reason[imported] for imported in {bar.imported: None for bar in known if not bar.exact})))
+        entries.append(
+            LegendEntry("~ " + ", or ".join(reason[imported] for imported in {bar.imported: None for bar in known if not bar.exact}))
+        )
     return entries
 
 
-def _visible(bar: Bar) -> bool:
+def _visible(bar: PhaseBar) -> bool:
     return bar.unseen > 0.005 * bar.peak
 
 
-def _limit(known: Sequence[Bar], unit: Unit, indent: float, columns: int) -> float:
+def _limit(known: Sequence[PhaseBar], unit: Unit, indent: float, columns: int) -> float:
     """The right end of all axes: room for the longest bar and its number."""
     wide = _panel_width(indent, columns)
     room = max(lettering.width(_text(bar, unit), style.SMALL, "bold") for bar in known) + 0.12
@@ -198,7 +204,7 @@ def _panel_width(indent: float, count: int) -> float:
     return (10.0 - indent - 0.15 - _GAP * (count - 1)) / count
 
 
-def _text(bar: Bar, unit: Unit) -> str:
+def _text(bar: PhaseBar, unit: Unit) -> str:
     return ("≥" if bar.swapped else "" if bar.exact else "~") + number(bar.peak / unit.size) + (" ✗" if bar.failed else "")
 
 
@@ -208,7 +214,7 @@ def _block(
     indent: float,
     block: Mapping[Key, list[Run]],
     texts: Mapping[Key, str],
-    bars: Mapping[tuple[Key, str], Bar | None],
+    bars: Mapping[tuple[Key, str], PhaseBar | None],
     unit: Unit,
     limit: float,
 ) -> None:
@@ -247,7 +253,7 @@ def _frame(axes: Axes, rows: int, unit: Unit, limit: float, title: str) -> None:
     axes.tick_params(length=2.5)
 
 
-def _bars(axes: Axes, shown: Mapping[int, Bar], unit: Unit, limit: float) -> None:
+def _bars(axes: Axes, shown: Mapping[int, PhaseBar], unit: Unit, limit: float) -> None:
     """Bars by row. All of a kind are one artist: separate artists take many times as long, above all their hatches."""
     rows = list(shown)
     lefts = [0.0] * len(rows)
@@ -275,7 +281,7 @@ def _outline(boxes: Sequence[tuple[float, float, float, float]]) -> Path:
     return Path([corner for box in corners for corner in box], codes)
 
 
-def _value(axes: Axes, row: int, bar: Bar, unit: Unit, bold: bool) -> None:
+def _value(axes: Axes, row: int, bar: PhaseBar, unit: Unit, bold: bool) -> None:
     place = (max(bar.peak, bar.high) / unit.size, row)
     weight = "bold" if bold else "normal"
     axes.annotate(_text(bar, unit), place, (4, 0), textcoords="offset points", va="center", size=style.SMALL, weight=weight)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from memprof.base.terminal_text import plain
 from memprof.base.units import format_bytes
 from memprof.plan.analysis import Analysis, Ordered, Planned
-from memprof.plan.orders.problem import Step
+from memprof.plan.orders.problem import OrderStep
 
 from .. import standalone
 from ..tables.grid import Unit
@@ -35,7 +35,7 @@ class _Step:
 
 
 @dataclass(frozen=True)
-class _Tensor:
+class _TensorBox:
     """A rectangle: steps [lower, upper), bytes from offset; names: its own, and a shorter text that tells it apart."""
 
     lower: int
@@ -55,12 +55,12 @@ class _Order:
     colour: str
     dash: tuple[int, ...]
     steps: tuple[_Step, ...]
-    tensors: tuple[_Tensor, ...]
+    tensors: tuple[_TensorBox, ...]
     high: int
 
 
 @dataclass(frozen=True)
-class _Bound:
+class _OrderBound:
     """The least that any order needs."""
 
     bytes: int
@@ -68,13 +68,13 @@ class _Bound:
 
 
 @dataclass(frozen=True)
-class _Page:
+class _PlanPage:
     """All that plan.js draws. most: the size of the largest arena; colours: of tensors, by the step in which they begin."""
 
     unit: Unit
     operators: int
     orders: tuple[_Order, ...]
-    bound: _Bound | None
+    bound: _OrderBound | None
     most: int
     colours: tuple[str, ...]
 
@@ -94,16 +94,16 @@ def render(plan: Planned, analysis: Analysis) -> str:
     )
 
 
-def _lines(data: _Page) -> list[tuple[str, str, str]]:
+def _lines(data: _PlanPage) -> list[tuple[str, str, str]]:
     """The lines of the chart: name, colour and dashes in the style sheet."""
     orders = [(order.label, order.colour, "dash" if order.dash else "solid") for order in data.orders]
     return [*orders, *([(data.bound.label, "--muted", "dot")] if data.bound else [])]
 
 
-def _page(plan: Planned, analysis: Analysis) -> _Page:
+def _page(plan: Planned, analysis: Analysis) -> _PlanPage:
     drawn = orders(plan, analysis)
     bound = analysis.lower_bound_bytes
-    return _Page(
+    return _PlanPage(
         unit_of([order.peak_bytes for order, _, _ in drawn]),
         analysis.operators,
         tuple(
@@ -120,13 +120,13 @@ def _page(plan: Planned, analysis: Analysis) -> _Page:
                 zip(drawn, arena_heights(drawn, _ARENA_HIGH, _ARENA_LEAST), strict=True)
             )
         ),
-        None if bound is None else _Bound(bound, bound_text(analysis)),
+        None if bound is None else _OrderBound(bound, bound_text(analysis)),
         max(arena_size(order.arena) for order, _, _ in drawn),
         TENSORS,
     )
 
 
-def _step(plan: Planned, step: Step) -> _Step:
+def _step(plan: Planned, step: OrderStep) -> _Step:
     mapped = plan.mapped
     return _Step(
         step.memory_bytes,
@@ -142,7 +142,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (f" and {unnamed} more" if unnamed > 0 else "")
 
 
-def _tensors(plan: Planned, order: Ordered) -> tuple[_Tensor, ...]:
+def _tensors(plan: Planned, order: Ordered) -> tuple[_TensorBox, ...]:
     mapped = plan.mapped
     given = {mapped.tensors[tensor] for tensor in mapped.problem.given}
     tensors = []
@@ -150,6 +150,6 @@ def _tensors(plan: Planned, order: Ordered) -> tuple[_Tensor, ...]:
         step = str(placed.lower + 1)
         shorter = () if placed.name in given else (f"{plain(mapped.kinds[order.order[placed.lower]])} {step}", step)
         tensors.append(
-            _Tensor(placed.lower, placed.upper, placed.offset, placed.bytes, format_bytes(placed.bytes), (plain(placed.name), *shorter))
+            _TensorBox(placed.lower, placed.upper, placed.offset, placed.bytes, format_bytes(placed.bytes), (plain(placed.name), *shorter))
         )
     return tuple(tensors)

@@ -19,12 +19,12 @@ from memprof.base.errors import InputError
 from memprof.base.units import counted, format_bytes
 from memprof.plan.analysis import Analysis, Arena, Ordered, Planned
 from memprof.plan.graphs.reduced import Mapped
-from memprof.plan.orders.problem import Step, steps
+from memprof.plan.orders.problem import OrderStep, steps
 
 from ..tables.grid import Unit
 from ..tables.plan import order_name, unit_of
 from . import lettering, style
-from .sheet import Entry, Sheet
+from .sheet import LegendEntry, Sheet
 from .style import Fill
 
 # Okabe and Ito's, made lighter so that black names can be read on them; neighbours in an arena differ by the step in which they begin.
@@ -40,7 +40,7 @@ _LEGEND = (
 )
 
 # An order, its steps and its colour.
-Drawn = tuple[Ordered, tuple[Step, ...], str]
+Drawn = tuple[Ordered, tuple[OrderStep, ...], str]
 
 
 def orders(plan: Planned, analysis: Analysis) -> list[Drawn]:
@@ -89,14 +89,14 @@ def arena_heights(drawn: Sequence[Drawn], high: float, least: float) -> list[flo
 
 
 @dataclass(frozen=True)
-class Label:
+class RectangleLabel:
     """The text in a rectangle, empty without room, and whether it stands upright. Not escaped."""
 
     text: str = ""
     upright: bool = False
 
 
-def _labels(mapped: Mapped, order: Ordered, across: float, up: float, size: float) -> list[Label]:
+def _labels(mapped: Mapped, order: Ordered, across: float, up: float, size: float) -> list[RectangleLabel]:
     """A label for each tensor of an arena. across, up: inches of a step and of a byte.
 
     Names are written if they fit into every rectangle that is wide enough for a name at all. Otherwise a label is the kind of the operator that
@@ -116,9 +116,12 @@ def _labels(mapped: Mapped, order: Ordered, across: float, up: float, size: floa
         texts = [name] if tensor.name in given or (whole and width > _NAME_LEAST) else texts
         ways = ((False, width, height), (True, height, width))
         fitting = (
-            Label(text, on) for text in texts for on, room, least in ways if lettering.width(text, size) <= room - 0.06 and least >= line
+            RectangleLabel(text, on)
+            for text in texts
+            for on, room, least in ways
+            if lettering.width(text, size) <= room - 0.06 and least >= line
         )
-        labels.append(next(fitting, Label()))
+        labels.append(next(fitting, RectangleLabel()))
     return labels
 
 
@@ -160,14 +163,14 @@ def render(plan: Planned, analysis: Analysis) -> Figure:
 def _render(plan: Planned, analysis: Analysis, drawn: Sequence[Drawn]) -> Figure:
     unit = unit_of([order.peak_bytes for order, _, _ in drawn])
     legend = [
-        Entry(
+        LegendEntry(
             lettering.shortened(lettering.readable(order_label(order)), 9.0, style.SMALL),
             line={"color": colour, "linewidth": 1.8, "linestyle": dash},
         )
         for (order, _, colour), dash in zip(drawn, ("-", (0, (5, 1.2))), strict=False)
     ]
     if analysis.lower_bound_bytes is not None:
-        legend.append(Entry(bound_text(analysis), line={"color": _BOUND, "linewidth": 1, "linestyle": (0, (1.2, 1.5))}))
+        legend.append(LegendEntry(bound_text(analysis), line={"color": _BOUND, "linewidth": 1, "linestyle": (0, (1.2, 1.5))}))
     blocks = [_blocks(_named(plan, order)) for order, _, _ in drawn]
     heights = arena_heights(drawn, _ARENA_HIGH, _ARENA_LEAST)
     content = _LINE_HIGH + sum(_GAP + (_STRIP_HIGH if runs else 0) + high for runs, high in zip(blocks, heights, strict=True)) + 0.4
@@ -234,7 +237,7 @@ def _strip(sheet: Sheet, top: float, wide: float, runs: Sequence[tuple[int, int,
             sheet.text(_LEFT + (lower + upper) / 2 * across, top + 0.02, text, size=_NAME_SIZE, ha="center")
 
 
-def _arena(axes: Axes, order: Ordered, labels: Sequence[Label], unit: Unit, inches: tuple[float, float], up: float) -> None:
+def _arena(axes: Axes, order: Ordered, labels: Sequence[RectangleLabel], unit: Unit, inches: tuple[float, float], up: float) -> None:
     """up: inches of a byte."""
     placed = order.arena.placed if order.arena else ()
     corners, colours, edges = [], [], []

@@ -22,7 +22,7 @@ from memprof.laws.terms import Coordinates
 from memprof.records.metrics import BYTES
 from memprof.records.types import Run
 from memprof.scale import predictions as scale_laws
-from memprof.scale.answer import Measured, Scaled, Within, words_of
+from memprof.scale.answer import PlaceRun, Scaled, Within, words_of
 
 from ..tables import grid
 from ..tables.grid import Unit
@@ -30,7 +30,7 @@ from ..tables.scale import formula, passing
 from . import style
 from .lettering import label, readable, shortened, width
 from .placing import apart
-from .sheet import Entry, Sheet
+from .sheet import LegendEntry, Sheet
 
 _LEFT, _RIGHT, _ABOVE, _HIGH, _BELOW = 0.85, 0.25, 0.08, 3.6, 0.42
 _MOST_CURVES = 4
@@ -95,8 +95,8 @@ class _Drawn:
     ends: tuple[int, int]
     high_bytes: float
     curves: Sequence[_Others]
-    points: Sequence[Measured]
-    unmeasured: Sequence[Measured]
+    points: Sequence[PlaceRun]
+    unmeasured: Sequence[PlaceRun]
     predictions: Sequence[Prediction]
     largest: Sequence[Within]
     left_out: Sequence[str]
@@ -116,7 +116,7 @@ class _Drawn:
         return {"color": _COLOURS[place], "marker": _MARKERS[place], "markersize": 6, "linestyle": "none"}
 
 
-def _drawn(scaled: Scaled, points: Sequence[Measured]) -> _Drawn:
+def _drawn(scaled: Scaled, points: Sequence[PlaceRun]) -> _Drawn:
     name = next(iter(points[0].at))
     fitted = [point for point in points if not point.held_out] or points
     farthest = _FARTHEST * max(point.at[name] for point in fitted)
@@ -149,7 +149,7 @@ def _drawn(scaled: Scaled, points: Sequence[Measured]) -> _Drawn:
     )
 
 
-def _picture(scaled: Scaled, points: Sequence[Measured]) -> Figure:
+def _picture(scaled: Scaled, points: Sequence[PlaceRun]) -> Figure:
     drawn = _drawn(scaled, points)
     size = grid.choose_unit(BYTES, [drawn.high_bytes, drawn.limit_bytes or 0])
     sheet = Sheet(
@@ -256,7 +256,7 @@ def _curve(axes: Axes, drawn: _Drawn, others: _Others, size: Unit, colour: str) 
     return max(max(prediction.bytes, min(prediction.high_bytes, _ROOM * prediction.bytes)) for prediction in predictions)
 
 
-def _point(axes: Axes, drawn: _Drawn, point: Measured, size: Unit) -> None:
+def _point(axes: Axes, drawn: _Drawn, point: PlaceRun, size: Unit) -> None:
     look = drawn.look(point.at)
     x, height = point.at[drawn.name], point.sizes[drawn.scaled.main]
     axes.plot([x], [height / size.size], zorder=4, **{**look, **(_HELD_OUT if point.held_out else {})})
@@ -279,7 +279,7 @@ def _limit(axes: Axes, drawn: _Drawn, height: float, wide: float) -> None:
         axes.annotate(text, place, (0, 5), textcoords="offset points", ha="center", fontsize=style.SMALL)
 
 
-def _legend(drawn: _Drawn) -> list[Entry]:
+def _legend(drawn: _Drawn) -> list[LegendEntry]:
     scaled = drawn.scaled
     entries = []
     for place, others in enumerate(drawn.curves):
@@ -287,23 +287,23 @@ def _legend(drawn: _Drawn) -> list[Entry]:
         measured = any(_others(point.at, drawn.name) == others for point in drawn.points)
         line = {"color": _COLOURS[place], **({"marker": _MARKERS[place], "markersize": 6} if measured else {"linewidth": 1.3})}
         line |= {} if scaled.law else {"linestyle": "none"}
-        entries.append(Entry(shortened(readable(words), _MOST_INCHES, style.SMALL), line=line))
+        entries.append(LegendEntry(shortened(readable(words), _MOST_INCHES, style.SMALL), line=line))
     if any(_others(point.at, drawn.name) not in drawn.curves for point in drawn.points):
         names = " and ".join(name for name, _ in drawn.curves[0])
-        entries.append(Entry(f"at other values of {shortened(readable(names), _MOST_INCHES, style.SMALL)}", line=_ELSEWHERE))
+        entries.append(LegendEntry(f"at other values of {shortened(readable(names), _MOST_INCHES, style.SMALL)}", line=_ELSEWHERE))
     if any(point.held_out for point in drawn.points):
-        entries.append(Entry("not fitted", line={"linestyle": "none", "marker": "o", **_HELD_OUT}))
+        entries.append(LegendEntry("not fitted", line={"linestyle": "none", "marker": "o", **_HELD_OUT}))
     if drawn.unmeasured:
-        entries.append(Entry("not measured", line=_UNMEASURED))
+        entries.append(LegendEntry("not measured", line=_UNMEASURED))
     if scaled.law is not None:
-        entries.append(Entry("95% of the law", fill=style.Fill("#DCE9F4")))
+        entries.append(LegendEntry("95% of the law", fill=style.Fill("#DCE9F4")))
         corners = [{**dict(others), drawn.name: end} for others in drawn.curves for end in drawn.ends]
         if any(prediction.beyond for prediction in scaled.predict(corners)):
-            entries.append(Entry("beyond the measured range", line={"linestyle": _DASHED, "linewidth": 1.3}))
+            entries.append(LegendEntry("beyond the measured range", line={"linestyle": _DASHED, "linewidth": 1.3}))
     if drawn.predictions:
-        entries.append(Entry("predicted, with 95%", line=_PREDICTED))
+        entries.append(LegendEntry("predicted, with 95%", line=_PREDICTED))
     if drawn.limit_bytes:
-        entries.append(Entry(f"limit {format_bytes(drawn.limit_bytes)}", line=_LIMIT))
+        entries.append(LegendEntry(f"limit {format_bytes(drawn.limit_bytes)}", line=_LIMIT))
         if drawn.largest:
-            entries.append(Entry("largest that fits", line=_LARGEST))
+            entries.append(LegendEntry("largest that fits", line=_LARGEST))
     return entries

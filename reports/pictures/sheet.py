@@ -18,7 +18,7 @@ from .style import BODY, DPI, GREY, HEADING, INK, SMALL, Fill
 
 
 @dataclass(frozen=True)
-class Entry:
+class LegendEntry:
     """One line of a legend: readable text, and an area or a line with its look as matplotlib's words."""
 
     text: str
@@ -78,7 +78,7 @@ class Sheet:
         subtitle: str,
         blocks: Mapping[str, float],
         *,
-        legend: Sequence[Entry] = (),
+        legend: Sequence[LegendEntry] = (),
         remarks: Sequence[str] = (),
         width: float = 10.0,
     ) -> None:
@@ -150,7 +150,7 @@ class Sheet:
             self.text(place, top + 0.03, escaped(name.text), ha="center", size=_PHASE_SIZE, color=name.colour)
             self.path([(place, top + 0.145), (middle, bottom)], color=GREY, linewidth=0.5)
 
-    def _legend(self, row: Sequence[tuple[float, Entry]], top: float) -> None:
+    def _legend(self, row: Sequence[tuple[float, LegendEntry]], top: float) -> None:
         middle = self._height - self._top - top - SMALL / 72 * 0.52
         for left, entry in row:
             if entry.fill is not None:
@@ -163,8 +163,8 @@ class Sheet:
             self.text(left + entry.handle, top, escaped(entry.text), size=SMALL)
 
 
-def _legend_rows(entries: Sequence[Entry], inches: float) -> list[list[tuple[float, Entry]]]:
-    rows: list[list[tuple[float, Entry]]] = []
+def _legend_rows(entries: Sequence[LegendEntry], inches: float) -> list[list[tuple[float, LegendEntry]]]:
+    rows: list[list[tuple[float, LegendEntry]]] = []
     left = inches
     for entry in entries:
         wide = entry.handle + width(entry.text, SMALL) + 0.2

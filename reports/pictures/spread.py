@@ -19,7 +19,7 @@ from memprof.records.types import Run
 from ..rows import named
 from ..tables.grid import Unit, number
 from . import choosing, lettering, style
-from .sheet import Entry, Sheet
+from .sheet import LegendEntry, Sheet
 
 _TITLES, _TICKS, _GAP, _TEXT = 0.26, 0.36, 0.3, 1.5
 _DOT_STEP, _ROOM, _HIGHEST_ROW = 0.062, 0.2, 0.9  # inches
@@ -64,7 +64,7 @@ def _render(runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) ->
     units = {metric.name: _unit(panels, metric, phase) for metric in wanted}
     indent = min(2.7, max(lettering.width(lettering.readable(name)) for name in called.values())) + 0.25
     texts = dict(zip(called, lettering.distinct(list(called.values()), indent - 0.25), strict=True))
-    failed = [Entry("✗ failed before it had a value")] if any(strip.lost for _, strips in panels for strip in strips) else []
+    failed = [LegendEntry("✗ failed before it had a value")] if any(strip.lost for _, strips in panels for strip in strips) else []
     sheet = Sheet(
         "Every repeat",
         choosing.conditions(runs),
@@ -91,12 +91,12 @@ def _panel_height(strips: Sequence[Strip]) -> float:
 
 
 _LEGEND = (
-    Entry(
+    LegendEntry(
         "a repeat, the first on top",
         line={"marker": "o", "markersize": 4.5, "color": "#0072B2", "markeredgecolor": "white", "linestyle": "none"},
     ),
-    Entry("median", line={"marker": "|", "markersize": 11, "markeredgewidth": 1.6, "linestyle": "none"}),
-    Entry("the axes do not begin at 0"),
+    LegendEntry("median", line={"marker": "|", "markersize": 11, "markeredgewidth": 1.6, "linestyle": "none"}),
+    LegendEntry("the axes do not begin at 0"),
 )
 
 

@@ -39,7 +39,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 
 
 @dataclass(frozen=True)
-class Line:
+class LineStyle:
     """The look of a line among many: no two of the first 420 are alike, and the first 12 differ in marker."""
 
     colour: str
@@ -47,9 +47,9 @@ class Line:
     marker: str
 
 
-def line(index: int) -> Line:
+def line(index: int) -> LineStyle:
     """The look of the line at that place in the picture."""
-    return Line(_LINES[index % len(_LINES)], _DASHES[index % len(_DASHES)], _MARKERS[index % len(_MARKERS)])
+    return LineStyle(_LINES[index % len(_LINES)], _DASHES[index % len(_DASHES)], _MARKERS[index % len(_MARKERS)])
 
 
 # -- the look

@@ -17,7 +17,7 @@ from memprof.records.types import Run
 
 from ..tables.grid import Unit
 from . import choosing, lettering, style
-from .sheet import Entry, Sheet
+from .sheet import LegendEntry, Sheet
 
 DEFAULT_METRICS = ("rss_peak_bytes", "time_ns")
 _HIGH, _LEFT, _BETWEEN, _TITLE, _BELOW = 2.9, 0.62, 0.72, 0.24, 0.36
@@ -26,7 +26,7 @@ _MOST_LINES = 40
 
 
 @dataclass(frozen=True)
-class Series:
+class ThreadSeries:
     """A variant of a model on a machine: its runs by thread count, None for the runtime's choice."""
 
     model: str
@@ -49,16 +49,16 @@ def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None 
         return _render(runs, series, wanted, phase)
 
 
-def _series(runs: Sequence[Run]) -> list[Series]:
+def _series(runs: Sequence[Run]) -> list[ThreadSeries]:
     several_machines = len({run.machine.name for run in runs}) > 1
     by_line: dict[tuple[str, str], dict[int | None, list[Run]]] = {}
     for run in runs:
         name = f"{run.job.heading}, {run.machine.name}" if several_machines else run.job.heading
         by_line.setdefault((run.job.model.name, name), {}).setdefault(run.job.threads, []).append(run)
-    return [Series(model, name, by_threads) for (model, name), by_threads in by_line.items()]
+    return [ThreadSeries(model, name, by_threads) for (model, name), by_threads in by_line.items()]
 
 
-def _render(runs: Sequence[Run], series: Sequence[Series], wanted: Sequence[Metric], phase: str | None) -> Figure:
+def _render(runs: Sequence[Run], series: Sequence[ThreadSeries], wanted: Sequence[Metric], phase: str | None) -> Figure:
     counts = sorted({count for line in series for count in line.runs}, key=lambda count: count or 0)
     models = list(dict.fromkeys(line.model for line in series))
     names = list(dict.fromkeys(line.name for line in series))
@@ -67,9 +67,9 @@ def _render(runs: Sequence[Run], series: Sequence[Series], wanted: Sequence[Metr
         names = names[:_MOST_LINES]
         series = [line for line in series if line.name in names]
     units = {metric.name: choosing.unit(metric, phase, _all_values(series, metric, phase)) for metric in wanted}
-    legend = [Entry(text, line=_words(index)) for index, text in enumerate(lettering.distinct(names, _NAME_INCHES, style.SMALL))]
+    legend = [LegendEntry(text, line=_words(index)) for index, text in enumerate(lettering.distinct(names, _NAME_INCHES, style.SMALL))]
     if any(not run.outcome.ok for run in runs):
-        legend.append(Entry("failed", line={"marker": "X", "color": style.FAILED, "markersize": 7, "linestyle": "none"}))
+        legend.append(LegendEntry("failed", line={"marker": "X", "color": style.FAILED, "markersize": 7, "linestyle": "none"}))
     heights = dict.fromkeys(models, _TITLE + _HIGH + _BELOW)
     sheet = Sheet("Thread sweep", choosing.conditions(runs), heights, legend=legend, remarks=remarks)
     wide = min(5.2, (sheet.width - _LEFT - 0.15 - _BETWEEN * (len(wanted) - 1)) / len(wanted))
@@ -86,11 +86,13 @@ def _words(index: int) -> dict[str, object]:
     return {"color": look.colour, "linestyle": look.dash, "marker": look.marker, "markersize": 6.5, "linewidth": 1.4}
 
 
-def _all_values(series: Sequence[Series], metric: Metric, phase: str | None) -> list[float]:
+def _all_values(series: Sequence[ThreadSeries], metric: Metric, phase: str | None) -> list[float]:
     return [value for line in series for group in line.runs.values() for value in choosing.values(group, metric, phase)]
 
 
-def _panel(axes: Axes, series: Mapping[int, Series], counts: Sequence[int | None], metric: Metric, phase: str | None, unit: Unit) -> None:
+def _panel(
+    axes: Axes, series: Mapping[int, ThreadSeries], counts: Sequence[int | None], metric: Metric, phase: str | None, unit: Unit
+) -> None:
     step = min(0.07, 0.5 / len(series))
     for place, (index, line) in enumerate(series.items()):
         shift = (place - (len(series) - 1) / 2) * step  # or equal values would hide one another

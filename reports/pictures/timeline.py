@@ -21,11 +21,11 @@ from memprof.records import metrics, summary
 from memprof.records.metrics import BYTES
 from memprof.records.types import PEAK, RELEASE, STARTUP, Run
 
-from ..columns import Cache, Columns, Peak, Span, spans, thin, typical, whole_peak
+from ..columns import Cache, ColumnArrays, Peak, RunPhase, spans, thin, typical, whole_peak
 from ..rows import named
 from ..tables.grid import Unit, choose_unit, number
 from . import choosing, lettering, style
-from .sheet import Entry, PhaseName, Sheet, phase_name
+from .sheet import LegendEntry, PhaseName, Sheet, phase_name
 from .style import ANON, FILE, UNSEEN
 
 _MOST_ROWS = 20
@@ -42,8 +42,8 @@ class Drawn:
     name: str
     run: Run
     group: Sequence[Run]
-    rows: Columns
-    spans: Sequence[Span]
+    rows: ColumnArrays
+    spans: Sequence[RunPhase]
     peak: Peak | None
 
     @property
@@ -73,7 +73,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Scale:
+class TimelineScale:
     """Units of the picture, and how far its axes reach in them."""
 
     memory: Unit
@@ -134,7 +134,7 @@ def _drawn(name: str, group: Sequence[Run], phases: Sequence[str], cache: Cache)
     return Drawn(name, run, group, thin(rows, _BUCKETS), chosen, _peak(run, rows, chosen))
 
 
-def _peak(run: Run, rows: Columns, chosen: Sequence[Span]) -> Peak | None:
+def _peak(run: Run, rows: ColumnArrays, chosen: Sequence[RunPhase]) -> Peak | None:
     marks = [span.mark for span in chosen if span.mark is not None and span.mark.rss_peak_bytes is not None]
     before = [mark for mark in marks if mark.phase != RELEASE] or marks
     highest = whole_peak(before, rows, run.machine.peak_bound_bytes)
@@ -144,12 +144,12 @@ def _peak(run: Run, rows: Columns, chosen: Sequence[Span]) -> Peak | None:
     return highest
 
 
-def _scales(models: Mapping[str, Sequence[Drawn]]) -> dict[str, Scale]:
+def _scales(models: Mapping[str, Sequence[Drawn]]) -> dict[str, TimelineScale]:
     all_variants = [variant for variants in models.values() for variant in variants]
     memory = choose_unit(BYTES, [variant.highest for variant in all_variants])
     time = Unit("s", 1e9) if max(variant.end_ns for variant in all_variants) >= 2e9 else Unit("ms", 1e6)
     return {
-        model: Scale(
+        model: TimelineScale(
             memory,
             time,
             max(variant.highest for variant in variants) / memory.size or 1,
@@ -159,13 +159,13 @@ def _scales(models: Mapping[str, Sequence[Drawn]]) -> dict[str, Scale]:
     }
 
 
-def _say_time(axes: Axes, scale: Scale, variants: Sequence[Drawn]) -> None:
+def _say_time(axes: Axes, scale: TimelineScale, variants: Sequence[Drawn]) -> None:
     firsts = {variant.spans[0].phase for variant in variants if variant.spans}
     first = firsts.pop() if len(firsts) == 1 else "the first phase"
     axes.set_xlabel(lettering.label(scale.time.caption(f"time since the start of {first}"), 5.0, style.SMALL), labelpad=1)
 
 
-def _rows(models: Mapping[str, Sequence[Drawn]], scales: Mapping[str, Scale], conditions: str, remarks: Sequence[str]) -> Figure:
+def _rows(models: Mapping[str, Sequence[Drawn]], scales: Mapping[str, TimelineScale], conditions: str, remarks: Sequence[str]) -> Figure:
     all_variants = [variant for variants in models.values() for variant in variants]
     high = {1: 3.2, 2: 2.2, 3: 1.7, 4: 1.4, 5: 1.3}.get(len(all_variants), 1.05)
     row_high = _NAME + _PHASE_NAMES + high + _BELOW
@@ -178,7 +178,7 @@ def _rows(models: Mapping[str, Sequence[Drawn]], scales: Mapping[str, Scale], co
     return sheet.figure
 
 
-def _row(sheet: Sheet, top: float, high: float, variant: Drawn, scale: Scale, last_of: Sequence[Drawn] | None) -> None:
+def _row(sheet: Sheet, top: float, high: float, variant: Drawn, scale: TimelineScale, last_of: Sequence[Drawn] | None) -> None:
     wide = sheet.width - _LEFT - _RIGHT
     _heading(sheet, top, variant, scale)
     axes = sheet.axes(_LEFT, top + _NAME + _PHASE_NAMES, wide, high)
@@ -198,27 +198,27 @@ def _row(sheet: Sheet, top: float, high: float, variant: Drawn, scale: Scale, la
         _say_time(axes, scale, last_of)
 
 
-def _legend(variants: Sequence[Drawn]) -> list[Entry]:
+def _legend(variants: Sequence[Drawn]) -> list[LegendEntry]:
     marks = [span.mark for variant in variants for span in variant.spans if span.mark is not None]
     entries = (
-        [Entry(style.ANON_WORDS, fill=ANON), Entry(style.FILE_WORDS, fill=FILE)]
+        [LegendEntry(style.ANON_WORDS, fill=ANON), LegendEntry(style.FILE_WORDS, fill=FILE)]
         if not all(variant.run.imported for variant in variants)
         else []
     )
     if any(variant.run.imported for variant in variants):
-        entries.append(Entry("RSS of a log: split not known" if entries else "RSS, as the log says", fill=UNSEEN))
+        entries.append(LegendEntry("RSS of a log: split not known" if entries else "RSS, as the log says", fill=UNSEEN))
     if marks:
         exact = all(mark.sure for mark in marks)
         words = "exact peak of each phase" if exact else "peak of each phase (~: only what was polled)"
-        entries.append(Entry(words, line={"linewidth": 1.6}))
+        entries.append(LegendEntry(words, line={"linewidth": 1.6}))
     if any(metrics.baseline(variant.run, _RSS_PEAK) is not None for variant in variants):
-        entries.append(Entry("baseline: no model loaded", line={"linewidth": 1.0, "linestyle": ":"}))
+        entries.append(LegendEntry("baseline: no model loaded", line={"linewidth": 1.0, "linestyle": ":"}))
     if any(_unpolled(variant, span) for variant in variants for span in variant.spans):
-        entries.append(Entry("pale: not polled, its ends joined"))
+        entries.append(LegendEntry("pale: not polled, its ends joined"))
     return entries
 
 
-def _heading(sheet: Sheet, top: float, variant: Drawn, scale: Scale) -> None:
+def _heading(sheet: Sheet, top: float, variant: Drawn, scale: TimelineScale) -> None:
     room = sheet.width - 2 * _RIGHT
     aside = lettering.shortened(lettering.readable(_side(variant, scale.memory)), room * 0.6, style.SMALL)
     name = lettering.label(variant.name, room - lettering.width(aside, style.SMALL) - 0.2, weight="bold")
@@ -239,7 +239,7 @@ def _side(variant: Drawn, unit: Unit) -> str:
     return f"repeat {variant.run.job.repeat}, the one with the median PEAK; PEAK of {len(peaks)} repeats: {around}"
 
 
-def _areas(axes: Axes, variant: Drawn, scale: Scale) -> None:
+def _areas(axes: Axes, variant: Drawn, scale: TimelineScale) -> None:
     times, anon, rss = scale.times(variant), variant.rows.anon / scale.memory.size, variant.rows.rss / scale.memory.size
     for low, high, fill in ((0, rss, UNSEEN),) if variant.run.imported else ((0, anon, ANON), (anon, rss, FILE)):
         axes.fill_between(times, low, high, **{**fill.words(), "linewidth": 0.0})
@@ -257,12 +257,12 @@ def _areas(axes: Axes, variant: Drawn, scale: Scale) -> None:
         axes.plot(times[-1:], rss[-1:], marker="X", color=style.FAILED, markersize=8, markeredgecolor="white", clip_on=False)
 
 
-def _unpolled(variant: Drawn, span: Span) -> bool:
+def _unpolled(variant: Drawn, span: RunPhase) -> bool:
     """Whether a phase is drawn as a straight line between its ends. A log does not say how often its tool polled."""
     return not variant.run.imported and span.mark is not None and span.mark.interval_ns == 0 and span.phase != STARTUP
 
 
-def _shade(axes: Axes, variant: Drawn, scale: Scale) -> None:
+def _shade(axes: Axes, variant: Drawn, scale: TimelineScale) -> None:
     for index, span in enumerate(variant.spans):
         begin, end = scale.at(variant, span.begin_ns), scale.at(variant, span.end_ns)
         if index % 2 == 1:
@@ -270,7 +270,7 @@ def _shade(axes: Axes, variant: Drawn, scale: Scale) -> None:
         axes.axvline(end, color=style.GREY, linewidth=0.5, zorder=0.6)
 
 
-def _name_phases(sheet: Sheet, top: float, variant: Drawn, scale: Scale) -> None:
+def _name_phases(sheet: Sheet, top: float, variant: Drawn, scale: TimelineScale) -> None:
     wide = sheet.width - _LEFT - _RIGHT
     names = []
     for span in variant.spans:
@@ -282,7 +282,7 @@ def _name_phases(sheet: Sheet, top: float, variant: Drawn, scale: Scale) -> None
     sheet.phase_names(names, _LEFT, wide, top, top + _PHASE_NAMES)
 
 
-def _say_peak(axes: Axes, variant: Drawn, scale: Scale, wide: float) -> None:
+def _say_peak(axes: Axes, variant: Drawn, scale: TimelineScale, wide: float) -> None:
     top = variant.peak
     if top is None:
         return

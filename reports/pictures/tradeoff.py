@@ -22,7 +22,7 @@ from memprof.records.types import RUN, Run
 from ..rows import named
 from ..tables.grid import Unit, choose_unit
 from . import choosing, lettering, style
-from .sheet import Entry, Sheet
+from .sheet import LegendEntry, Sheet
 
 _LEFT, _RIGHT, _HIGH, _BELOW = 0.72, 0.2, 4.3, 0.45
 _LOG_FROM = 30.0
@@ -35,7 +35,7 @@ Spot = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Point:
+class TradeoffPoint:
     """A variant: its memory in bytes and its latency in ns over the repeats that succeeded."""
 
     name: str
@@ -48,7 +48,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Scale:
+class AxisScale:
     """An axis: from low to high, in its unit, logarithmic where the values span orders of magnitude."""
 
     low: float
@@ -62,9 +62,9 @@ class Scale:
         return (value - self.low) / (self.high - self.low)
 
 
-def front(points: Sequence[Point]) -> list[Point]:
+def front(points: Sequence[TradeoffPoint]) -> list[TradeoffPoint]:
     """The Pareto front, by memory, smallest first: no other point has less memory or latency and no more of the other."""
-    best: list[Point] = []
+    best: list[TradeoffPoint] = []
     for point in sorted(points, key=lambda point: point.at):
         if not best or point.at[1] < best[-1].at[1] or point.at == best[-1].at:
             best.append(point)
@@ -111,14 +111,16 @@ def _render(runs: Sequence[Run], metric: Metric, phase: str) -> Figure:
 _ON: dict[str, Any] = {"marker": "o", "markersize": 7, "color": "#0072B2", "markeredgecolor": style.INK, "linestyle": "none"}
 _BEATEN: dict[str, Any] = {"marker": "o", "markersize": 6, "color": "white", "markeredgecolor": style.GREY, "linestyle": "none"}
 _LEGEND = (
-    Entry("Pareto front: no other variant is better", line={**_ON, "linestyle": "--", "linewidth": 1.2, "markeredgecolor": style.INK}),
-    Entry("another is better", line=_BEATEN),
-    Entry("thin bars: all repeats, point: their medians"),
-    Entry("further left and down is better"),
+    LegendEntry(
+        "Pareto front: no other variant is better", line={**_ON, "linestyle": "--", "linewidth": 1.2, "markeredgecolor": style.INK}
+    ),
+    LegendEntry("another is better", line=_BEATEN),
+    LegendEntry("thin bars: all repeats, point: their medians"),
+    LegendEntry("further left and down is better"),
 )
 
 
-def _points(block: Mapping[Key, list[Run]], called: Mapping[Key, str], metric: Metric, phase: str) -> list[Point]:
+def _points(block: Mapping[Key, list[Run]], called: Mapping[Key, str], metric: Metric, phase: str) -> list[TradeoffPoint]:
     latency = metrics.METRICS["time_ns"]
     points = []
     for key, group in block.items():
@@ -127,7 +129,7 @@ def _points(block: Mapping[Key, list[Run]], called: Mapping[Key, str], metric: M
         having = [(memory, time) for memory, time in both if memory is not None and time is not None]
         if having:
             memory, time = zip(*having, strict=True)
-            points.append(Point(called[key], memory, time))
+            points.append(TradeoffPoint(called[key], memory, time))
     return points
 
 
@@ -142,7 +144,7 @@ class _Panel:
     Labels are names if all have room beside their points, else numbers, which a key below the panel explains.
     """
 
-    def __init__(self, points: Sequence[Point], units: tuple[Unit, Unit]) -> None:
+    def __init__(self, points: Sequence[TradeoffPoint], units: tuple[Unit, Unit]) -> None:
         self._points = points
         self._units = units
         self._wide = 10.0 - _LEFT - _RIGHT
@@ -186,7 +188,7 @@ class _Panel:
             place = (_LEFT + 3.05 * (index // rows), top + _HIGH + _BELOW + 0.02 + _KEY_ROW * (index % rows))
             sheet.text(*place, lettering.escaped(text), size=style.SMALL)
 
-    def _draw_front(self, axes: Axes, best: Sequence[Point]) -> None:
+    def _draw_front(self, axes: Axes, best: Sequence[TradeoffPoint]) -> None:
         xs = [point.at[0] / self._units[0].size for point in best]
         ys = [point.at[1] / self._units[1].size for point in best]
         corners = ([xs[0], *xs, self._scales[0].high], [self._scales[1].high, *ys, ys[-1]])
@@ -203,7 +205,7 @@ class _Panel:
         axes.hlines(ys, lefts, rights, color=style.GREY, linewidth=0.8)
         axes.vlines(xs, lows, highs, color=style.GREY, linewidth=0.8)
 
-    def _draw_points(self, axes: Axes, points: Sequence[Point], look: Mapping[str, Any]) -> None:
+    def _draw_points(self, axes: Axes, points: Sequence[TradeoffPoint], look: Mapping[str, Any]) -> None:
         memory, latency = (unit.size for unit in self._units)
         axes.plot([point.at[0] / memory for point in points], [point.at[1] / latency for point in points], **look, zorder=4)
 
@@ -246,17 +248,17 @@ def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _scale(values: Sequence[Sequence[float]], unit: Unit) -> Scale:
+def _scale(values: Sequence[Sequence[float]], unit: Unit) -> AxisScale:
     flat = [value / unit.size for series in values for value in series]
     low, high = min(flat), max(flat)
     if low > 0 and high / low >= _LOG_FROM:
         room = (high / low) ** 0.1
-        return Scale(low / room, high * room, True)
+        return AxisScale(low / room, high * room, True)
     span = max(high - low, high * 0.1, 1e-9)
-    return Scale(max(low - span * 0.12, 0.0), high + span * 0.15, False)
+    return AxisScale(max(low - span * 0.12, 0.0), high + span * 0.15, False)
 
 
-def _axis(axes: Axes, scale: Scale, way: str) -> None:
+def _axis(axes: Axes, scale: AxisScale, way: str) -> None:
     axis = axes.xaxis if way == "x" else axes.yaxis
     if scale.log:
         axes.set_xscale("log") if way == "x" else axes.set_yscale("log")

@@ -9,14 +9,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from memprof.base.errors import InputError
-from memprof.explain.records import Explanation, Phase
+from memprof.explain.records import Explanation, PhaseLook
 from memprof.records.metrics import BYTES
 
 from ..fills import Fill
 from ..tables.explain import FILLS, headline, lead, short, title, visible, warned
 from ..tables.grid import choose_unit, number
 from . import lettering, style
-from .sheet import Entry, Sheet
+from .sheet import LegendEntry, Sheet
 
 _TRANSIENT = Fill("#FFFFFF", "....", "#333333")
 
@@ -32,9 +32,9 @@ def draw(explanation: Explanation) -> Figure:
 def _draw(explanation: Explanation) -> Figure:
     names = visible(explanation)
     transients = {phase.name: phase.transient_bytes for phase in explanation.measured}
-    legend = [Entry(name, fill=FILLS[name]) for name in names]
+    legend = [LegendEntry(name, fill=FILLS[name]) for name in names]
     if any(_above(phase, transients) for phase in explanation.phases):
-        legend.append(Entry("its peak above its end", fill=_TRANSIENT))
+        legend.append(LegendEntry("its peak above its end", fill=_TRANSIENT))
     row, wide = 0.46, 10.0
     sheet = Sheet(
         "What the resident set consists of",
@@ -72,13 +72,13 @@ def _draw(explanation: Explanation) -> Figure:
     return sheet.figure
 
 
-def _above(phase: Phase, transients: Mapping[str, int]) -> int:
+def _above(phase: PhaseLook, transients: Mapping[str, int]) -> int:
     """How much higher the phase's peak was than this look, in bytes; 0 for less than 1%, and for a look at the peak itself."""
     more = 0 if "/" in phase.name else transients.get(phase.name, 0)
     return more if more > 0.01 * phase.rss_bytes else 0
 
 
-def _stack(axes: Axes, place: int, phase: Phase, names: Sequence[str], unit: float, above: int, inches: float) -> float:
+def _stack(axes: Axes, place: int, phase: PhaseLook, names: Sequence[str], unit: float, above: int, inches: float) -> float:
     """One bar and where it ends; inches are those of one unit on the axis."""
     left = 0.0
     for name in names:

@@ -9,15 +9,15 @@ from typing import Any
 
 from memprof.base.units import counted, format_bytes, format_duration
 from memprof.bisect.bisect import Bisected
-from memprof.bisect.bisect_request import Side
-from memprof.bisect.search import Step
+from memprof.bisect.bisect_request import StepSide
+from memprof.bisect.search import VersionStep
 from memprof.bisect.undo_search import Undoing
 from memprof.explain.records import Explanation
 from memprof.records import metrics
 from memprof.records.metrics import amount, signed
 
 from . import grid
-from .grid import Section, Table
+from .grid import Section, TextTable
 
 _LEAST = 256 << 10
 _MOST_SLICES = 4
@@ -70,7 +70,7 @@ def _effort(answer: Bisected) -> str:
     return f"{len(answer.searched.values)} of {total} measured{skipped}, {format_duration(int(answer.seconds * 1e9))}"
 
 
-def _step(answer: Bisected, step: Step, phase: str) -> str:
+def _step(answer: Bisected, step: VersionStep, phase: str) -> str:
     question = answer.question
     base, head = step.judged.base, step.judged.head
     assert base is not None and head is not None
@@ -87,7 +87,7 @@ def _step(answer: Bisected, step: Step, phase: str) -> str:
     return text
 
 
-def _changes(before: Side, after: Side, first: str) -> Iterator[str]:
+def _changes(before: StepSide, after: StepSide, first: str) -> Iterator[str]:
     if before.explanation is None or after.explanation is None:
         yield f"What changed is not known: {before.why or after.why}."
         return
@@ -108,7 +108,7 @@ def _changes(before: Side, after: Side, first: str) -> Iterator[str]:
         yield f"Only the newer side has the advice: {_words(proposal.settings)}."
 
 
-def _undoing(undoing: Undoing, step: Step, answer: Bisected) -> str:
+def _undoing(undoing: Undoing, step: VersionStep, answer: Bisected) -> str:
     newer = answer.versions.labels[step.at]
     if undoing.settings is None:
         were = "was" if undoing.tried == 1 else "were"
@@ -154,7 +154,7 @@ def _table(answer: Bisected) -> Section:
         note = signed(metric, step.judged.difference or 0.0, step.judged.base.median if step.judged.base else 0.0) if step else ""
         rows.append((answer.versions.labels[place], spread, str(len(values)), note or searched.skipped.get(place, "")))
     name = f"{metrics.described(metric).title}, {answer.question.phase}" + (f" ({unit.name})" if unit.name else "")
-    return Section("", (Table(name, (answer.versions.noun, "median", "repeats", ""), tuple(rows), 1),), ())
+    return Section("", (TextTable(name, (answer.versions.noun, "median", "repeats", ""), tuple(rows), 1),), ())
 
 
 def _plain(answer: Bisected) -> dict[str, Any]:

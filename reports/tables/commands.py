@@ -13,14 +13,14 @@ from memprof.records.types import Process, Run
 
 from ..rows import label_names, labels
 from . import grid
-from .grid import Table
+from .grid import TextTable
 from .swap import shown_value
 
 _ROWS = 12
 Groups = Mapping[Key, Sequence[Run]]
 
 
-def tables(groups: Groups, unit: str | None) -> list[Table]:
+def tables(groups: Groups, unit: str | None) -> list[TextTable]:
     """Both tables, if there is anything to show."""
     return [*_values(groups, unit), *_processes(groups, unit)]
 
@@ -51,7 +51,7 @@ def beside(rows: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Sequence[dict
     return rows
 
 
-def _values(groups: Groups, unit: str | None) -> list[Table]:
+def _values(groups: Groups, unit: str | None) -> list[TextTable]:
     """The last value that a run reported under each name; the median over the repeats. A word where a repeat's last was no finite number."""
     medians: dict[Key, dict[str, float]] = {}
     notes: dict[Key, dict[str, str]] = {}
@@ -75,10 +75,10 @@ def _values(groups: Groups, unit: str | None) -> list[Table]:
         cells = {name: columns[name][1].pop(0) if name in values else notes[key].get(name, "-") for name in reported}
         rows.append((*labels(key, names), *(cells[name] for name in reported)))
     header = (*names, *(columns[name][0] for name in reported))
-    return [Table("Reported by the program itself, last", header, tuple(rows), len(names))]
+    return [TextTable("Reported by the program itself, last", header, tuple(rows), len(names))]
 
 
-def _processes(groups: Groups, unit: str | None) -> list[Table]:
+def _processes(groups: Groups, unit: str | None) -> list[TextTable]:
     """A row a process, of the repeat with the most processes; if there are many, those with the same name share a row."""
     chosen = {key: max((run.processes for run in group), key=len) for key, group in groups.items()}
     peaks = [process.rss_peak_bytes for processes in chosen.values() for process in processes]
@@ -101,7 +101,7 @@ def _processes(groups: Groups, unit: str | None) -> list[Table]:
                 )
             )
     header = (*names, "process", "RSS peak", "PSS peak", "seen (s)")
-    return [Table(size.caption("Processes, the largest figures of each"), header, tuple(rows), len(names) + 1)]
+    return [TextTable(size.caption("Processes, the largest figures of each"), header, tuple(rows), len(names) + 1)]
 
 
 def _together(processes: Sequence[Process]) -> list[tuple[str, list[Process]]]:

@@ -11,7 +11,7 @@ from memprof.verdicts.compare import Comparison, Difference
 
 from ..rows import key_fields, place
 from . import grid, inputs
-from .grid import Section, Table, Unit
+from .grid import Section, TextTable, Unit
 
 _WORDS = {"more": "more", "less": "less", "noise": "within noise", "too few": "too few repeats"}
 
@@ -41,7 +41,7 @@ def section(comparison: Comparison, *, all_rows: bool = False, unit: str | None 
     return Section("", tuple(tables), (*notes, *comparison.remarks))
 
 
-def _table(rows: Sequence[Difference], wanted: str | None) -> Table:
+def _table(rows: Sequence[Difference], wanted: str | None) -> TextTable:
     metric = metrics.METRICS[rows[0].metric]
     unit = grid.choose_unit(metric.unit, [value for row in rows for value in (row.base.median, row.head.median)], wanted)
     threads = any(row.key.threads for row in rows)
@@ -58,7 +58,7 @@ def _table(rows: Sequence[Difference], wanted: str | None) -> Table:
         "verdict",
     )
     texts = tuple((*_labels(row, threads), *_figures(row, unit)) for row in rows)
-    return Table(unit.caption(metric.title), header, texts, 4 if threads else 3)
+    return TextTable(unit.caption(metric.title), header, texts, 4 if threads else 3)
 
 
 def _labels(row: Difference, threads: bool) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ def _signed(value: float, beside: float) -> str:
     return text if text.startswith("-") else "+" + text
 
 
-def _means(comparison: Comparison) -> Table:
+def _means(comparison: Comparison) -> TextTable:
     means = comparison.geometric_means()
     names = list(dict.fromkeys(metric for metric, _ in means))
     phases = list(dict.fromkeys(phase for _, phase in means))
@@ -92,7 +92,7 @@ def _means(comparison: Comparison) -> Table:
         (metrics.METRICS[name].title, *(f"{means[name, phase]:.3f}" if (name, phase) in means else "-" for phase in phases))
         for name in names
     )
-    return Table("Geometric mean of the ratios, head over base", ("metric", *phases), rows)
+    return TextTable("Geometric mean of the ratios, head over base", ("metric", *phases), rows)
 
 
 def _json(comparison: Comparison) -> str:

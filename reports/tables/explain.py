@@ -18,10 +18,10 @@ from memprof.explain.records import (
     REST,
     SLICES,
     STACKS,
+    Advice,
     Explanation,
     Finding,
     Held,
-    Proposal,
     Verified,
 )
 from memprof.records.metrics import BYTES
@@ -31,7 +31,7 @@ from memprof.records.types import PEAK
 from .. import soundness
 from ..fills import Fill
 from ..shapes import shaped
-from .grid import Section, Table, choose_unit, escaped, laid_out, markdown, number
+from .grid import Section, TextTable, choose_unit, escaped, laid_out, markdown, number
 
 _BAR = 46
 _MOST_TENSORS = 12
@@ -94,12 +94,12 @@ def headline(finding: Finding) -> str:
     return f"{finding.title}: {format_bytes(finding.bytes)} {where(finding.phase)}"
 
 
-def settings(proposal: Proposal) -> str:
+def settings(proposal: Advice) -> str:
     pairs = written(proposal.settings).items()
     return " ".join(f"--threads {value}" if name == "threads" else f"--set {name}={value}" for name, value in pairs)
 
 
-def verdict(proposal: Proposal, finding: Finding) -> list[str]:
+def verdict(proposal: Advice, finding: Finding) -> list[str]:
     """The measured effect of a proposal: savings, sizes and costs; nothing if it was not measured."""
     done = proposal.verified
     if done is None:
@@ -175,7 +175,7 @@ def notes(explanation: Explanation) -> list[str]:
 # -- tables
 
 
-def _waterfall(explanation: Explanation) -> Table:
+def _waterfall(explanation: Explanation) -> TextTable:
     largest = max(phase.rss_bytes for phase in explanation.phases)
     unit = choose_unit(BYTES, [largest])
     names = [name for name in SLICES if any(phase.size(name) for phase in explanation.phases) or name == REST]
@@ -201,7 +201,7 @@ def _waterfall(explanation: Explanation) -> Table:
             )
             rows.append(("weights of which no copy was found", *unplaced))
     heads = tuple(short(phase.name) for phase in explanation.phases)
-    return Table(unit.caption("What the resident set consists of"), ("slice", *heads), tuple(tuple(row) for row in rows))
+    return TextTable(unit.caption("What the resident set consists of"), ("slice", *heads), tuple(tuple(row) for row in rows))
 
 
 def short(name: str) -> str:
@@ -214,7 +214,7 @@ def _cell(size: float, unit: float, largest: float) -> str:
     return "0" if not size else number(size / unit, largest / unit)
 
 
-def _copies(explanation: Explanation) -> Table | None:
+def _copies(explanation: Explanation) -> TextTable | None:
     """The copies of weights in each phase, by layout and place."""
     kinds = list(dict.fromkeys(_kind(copies) for phase in explanation.phases for copies in phase.held))
     if not kinds:
@@ -230,14 +230,14 @@ def _copies(explanation: Explanation) -> Table | None:
             cells.append(f"{_cell(alike[0].bytes, unit.size, largest)} of {alike[0].copies}" if alike else "-")
         rows.append((f"{layout}{f' as {converted}' if converted else ''}", f"{where}{', freed' if freed else ''}", *cells))
     heads = tuple(short(phase.name) for phase in looked)
-    return Table(f"{unit.caption('Copies of weights')}, of so many tensors' copies", ("layout", "where", *heads), tuple(rows), labels=2)
+    return TextTable(f"{unit.caption('Copies of weights')}, of so many tensors' copies", ("layout", "where", *heads), tuple(rows), labels=2)
 
 
 def _kind(copies: Held) -> tuple[str, str, str, bool]:
     return copies.layout, copies.converted, copies.where, copies.freed
 
 
-def _tensors(explanation: Explanation) -> Table | None:
+def _tensors(explanation: Explanation) -> TextTable | None:
     """The tensors with the most bytes beyond their first copy, in the phase where these are most."""
     looked = [phase for phase in explanation.phases if phase.beyond_one_bytes]
     if not looked:
@@ -262,7 +262,7 @@ def _tensors(explanation: Explanation) -> Table | None:
     )
     more = f", the largest {_MOST_TENSORS} of {len(held)}" if len(held) > _MOST_TENSORS else ""
     return (
-        Table(f"Tensors held more than once {where(worst.name)}{more}", ("tensor", "shape", "type", "size", "copies"), rows, labels=1)
+        TextTable(f"Tensors held more than once {where(worst.name)}{more}", ("tensor", "shape", "type", "size", "copies"), rows, labels=1)
         if rows
         else None
     )
@@ -282,7 +282,7 @@ def hows(explanation: Explanation) -> list[str]:
 # -- Markdown and text
 
 
-def tables(explanation: Explanation) -> list[Table]:
+def tables(explanation: Explanation) -> list[TextTable]:
     waterfall = _waterfall(explanation) if explanation.phases else None
     return [table for table in (waterfall, _copies(explanation), _tensors(explanation)) if table is not None]
 

@@ -7,12 +7,12 @@ from dataclasses import asdict
 
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
-from memprof.fit.fit import WHOLE, Fitted, Part, confirmations
+from memprof.fit.fit import WHOLE, Fitted, PartLimit, confirmations
 from memprof.records.metrics import BYTES, NS
 
 from ..shapes import shaped
 from . import grid
-from .grid import Say, Section, Table, Unit
+from .grid import Say, Section, TextTable, Unit
 
 
 def render(fitted: Fitted, *, unit: str | None = None, format: str = "markdown") -> str:
@@ -33,7 +33,7 @@ def section(fitted: Fitted, unit: str | None = None) -> Section:
     header: tuple[str, ...] = ("part", "least limit", "RSS peak, no limit", "working set")
     if not _touched(fitted):
         header, rows = header[:-1], [row[:-1] for row in rows]
-    parts = Table(size.caption("Least memory"), header, tuple(rows))
+    parts = TextTable(size.caption("Least memory"), header, tuple(rows))
     return Section("", (parts, _curve(fitted, size)) if len(fitted.curve) > 1 else (parts,), tuple(_notes(fitted)))
 
 
@@ -43,7 +43,7 @@ def _unit(fitted: Fitted, unit: str | None) -> Unit:
     return grid.choose_unit(BYTES, sizes, unit)
 
 
-def _curve(fitted: Fitted, size: Unit) -> Table:
+def _curve(fitted: Fitted, size: Unit) -> TextTable:
     time = grid.choose_unit(NS, [point.time_ns for point in fitted.curve if point.time_ns])
     no_limit_ns = fitted.curve[-1].time_ns
     counted_again = any(point.refaults is not None for point in fitted.curve)
@@ -64,7 +64,7 @@ def _curve(fitted: Fitted, size: Unit) -> Table:
     if any(point.ended for point in fitted.curve):
         header.append("failures")
         rows = [[*row, point.ended or "none"] for row, point in zip(rows, fitted.curve, strict=True)]
-    return Table("Under a limit over the whole run", tuple(header), tuple(map(tuple, rows)))
+    return TextTable("Under a limit over the whole run", tuple(header), tuple(map(tuple, rows)))
 
 
 def _shown(value: float | None, unit: Unit | None = None) -> str:
@@ -96,7 +96,7 @@ def _touched(fitted: Fitted) -> bool:
     return any(part.touched_bytes is not None for part in fitted.parts) or bool(grid.runtime(fitted.runtime))
 
 
-def whole(fitted: Fitted) -> Part | None:
+def whole(fitted: Fitted) -> PartLimit | None:
     return next((part for part in fitted.parts if part.name == WHOLE), None)
 
 

@@ -9,7 +9,7 @@ from memprof.base.units import counted, format_duration
 from memprof.fleet.monitor import Fleet
 
 from . import grid
-from .grid import Section, Table
+from .grid import Section, TextTable
 
 _OWN = ("place", "host", "machine")
 
@@ -20,10 +20,10 @@ def render(fleet: Fleet, *, format: str = "markdown") -> str:
         return json.dumps(_content(fleet), indent=1 if format == "json" else None)
     # What changes comes first: a terminal that is too narrow cuts the labels off.
     header = ("place", "host", "measures", "runs", "for", "desk", "labels")
-    tables = [Table("Machines", header, tuple(_places(fleet)), len(header))] if fleet.places else []
+    tables = [TextTable("Machines", header, tuple(_places(fleet)), len(header))] if fleet.places else []
     if fleet.desks:
         rows = tuple((desk.desk, str(desk.running), str(desk.waiting), str(desk.done)) for desk in fleet.desks)
-        tables.append(Table("Desks, comparisons of each", ("desk", "run", "wait", "done"), rows))
+        tables.append(TextTable("Desks, comparisons of each", ("desk", "run", "wait", "done"), rows))
     notes = [] if fleet.places else ["There is no machine: memprof worker offers one."]
     notes += fleet.unusable
     if fleet.dashboard:

@@ -17,7 +17,7 @@ from memprof.verdicts.verdicts import OUTCOME, WORST_FIRST, Judged, Report, Verd
 
 from ..rows import key_fields, place
 from . import grid, inputs
-from .grid import Table
+from .grid import TextTable
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -174,7 +174,7 @@ def _folded(rows: Sequence[Judged]) -> str:
     swept = any(row.key.threads for row in rows)
     header = (*_LABELS[:2], *(["threads"] if swept else []), *_LABELS[2:], "base", "head", "change", "needed", "repeats", "verdict")
     shown = rows[:_MOST_ROWS]
-    table = Table("", header, tuple(_cells(row, swept) for row in shown), len(header) - 6)
+    table = TextTable("", header, tuple(_cells(row, swept) for row in shown), len(header) - 6)
     more = f"\n\n{_many(len(rows) - len(shown), 'more row is', 'more rows are')} in the JSON." if len(rows) > len(shown) else ""
     return f"<details><summary>{_all(rows)}</summary>\n\n{grid.markdown(grid.Section('', (table,)))}{more}\n\n</details>"
 

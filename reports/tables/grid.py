@@ -25,7 +25,7 @@ PLACES = ((1000, 0), (10, 1), (1, 2), (0, 3))
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """A table as texts: the first `labels` columns name the row, the others hold numbers."""
 
     title: str
@@ -39,7 +39,7 @@ class Section:
     """Tables that belong together, under a title and over their notes."""
 
     title: str
-    tables: tuple[Table, ...]
+    tables: tuple[TextTable, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -112,7 +112,7 @@ def laid_out(section: Section, say: Say) -> str:
     return "\n\n".join(parts)
 
 
-def _grid(table: Table, say: Say) -> str:
+def _grid(table: TextTable, say: Say) -> str:
     rows = [[say(text) for text in row] for row in (table.header, *table.rows)]
     widths = [max(3, min(_WIDEST, max(len(row[place]) for row in rows))) for place in range(len(table.header))]
     lines = ["| " + " | ".join(_aligned(row, widths, table.labels)) + " |" for row in rows]

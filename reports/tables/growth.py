@@ -16,7 +16,7 @@ from memprof.verdicts.growth_inputs import By
 from memprof.verdicts.growth_outlook import CacheBound, Outlook
 
 from . import grid
-from .grid import Say, Section, Table
+from .grid import Say, Section, TextTable
 
 _GIB = 1 << 30
 _WHERE: dict[Where, str] = {
@@ -151,7 +151,7 @@ def section(grown: GrowthAnswer, unit: str | None = None) -> Section:
             rows.append((*fed, *row, f"{growth.tail:,}", grid.number(begin / size.size), grid.number(end / size.size)))
     columns = ("process", "verdict", "rises by", "warm-up", "units after it", f"begin ({size.name})", f"end ({size.name})")
     header = ("inputs", *columns) if grown.kinds else columns
-    table = Table("Resident and swapped memory of each process", header, tuple(rows), labels=2 + bool(grown.kinds))
+    table = TextTable("Resident and swapped memory of each process", header, tuple(rows), labels=2 + bool(grown.kinds))
     return Section("", (table,), grown.remarks)
 
 

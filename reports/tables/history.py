@@ -12,11 +12,11 @@ from memprof.base.units import counted
 from memprof.records import metrics
 from memprof.records.metrics import amount, signed
 from memprof.records.types import PEAK
-from memprof.versions.history_file import Change, Checked, History, Hit, Line
+from memprof.versions.history_file import Checked, History, Hit, MetricLine, SharedStep
 
 from ..rows import key_fields, part
 from . import grid
-from .grid import Section, Table
+from .grid import Section, TextTable
 
 _MOST_NAMED = 4
 
@@ -54,7 +54,7 @@ def render_check(checked: Checked, format: str = "markdown") -> str:
     return "\n".join([*(lines or [f"{grid.escaped(newest.short)} shows no step."]), *remarks])
 
 
-def sentence(change: Change, history: History) -> str:
+def sentence(change: SharedStep, history: History) -> str:
     """A change in a line: where it lies, how large it is, where it is first seen, whom it hit, and whether it went away again."""
     head = change.head
     step, line = head.step, head.line
@@ -94,17 +94,17 @@ def _table(history: History, count: int, metric: str, phase: str) -> Section:
         rows.append((commit.short, time.strftime("%Y-%m-%d", time.gmtime(commit.time_s)), *cells))
     title = f"{metrics.METRICS[metric].title}, {phase}" + (f" ({unit.name})" if unit.name else "")
     header = ("commit", "date", *labels(shown))
-    return Section("", (Table(title, header, tuple(rows), 2),), ())
+    return Section("", (TextTable(title, header, tuple(rows), 2),), ())
 
 
-def labels(lines: Sequence[Line]) -> list[str]:
+def labels(lines: Sequence[MetricLine]) -> list[str]:
     """The names of lines, as short as tells them apart."""
     several = {name: len({_part(line, name) for line in lines}) > 1 for name in ("model", "variant", "threads", "machine")}
     several["variant"] = several["variant"] or not any(several.values())
     return [", ".join(_part(line, name) for name, differs in several.items() if differs) for line in lines]
 
 
-def _part(line: Line, name: str) -> str:
+def _part(line: MetricLine, name: str) -> str:
     if name == "machine":
         return f"machine {line.machine + 1}"
     return part(line.key, name)
@@ -149,7 +149,7 @@ def _plain(history: History) -> dict[str, Any]:
     }
 
 
-def _plain_line(line: Line) -> dict[str, Any]:
+def _plain_line(line: MetricLine) -> dict[str, Any]:
     return {
         **key_fields(line.key),
         "machine": line.machine,
@@ -158,7 +158,7 @@ def _plain_line(line: Line) -> dict[str, Any]:
     }
 
 
-def _plain_change(change: Change, history: History) -> dict[str, Any]:
+def _plain_change(change: SharedStep, history: History) -> dict[str, Any]:
     return {
         "after": history.commits[change.head.after].hash,
         "commit": history.commits[change.head.at].hash,

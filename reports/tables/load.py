@@ -15,16 +15,16 @@ from memprof.records.metrics import METRICS
 from memprof.records.summary import Key
 from memprof.records.types import MODEL_LOAD, PREPARE, Run
 
-from .grid import Table
+from .grid import TextTable
 
 _MS = 1_000_000
 _MIB = 1 << 20
 
 
-def table(groups: Mapping[Key, Sequence[Run]], name: Callable[[Key], str], above: bool, unit: str | None) -> Table:
+def table(groups: Mapping[Key, Sequence[Run]], name: Callable[[Key], str], above: bool, unit: str | None) -> TextTable:
     """The table of these runs; unit: for memory, MB as above where None."""
     rows = [(name(key), _memory(group, above, unit), _time(group, MODEL_LOAD), _time(group, PREPARE)) for key, group in groups.items()]
-    return Table("", ("Runtime", "Memory", "Load time", "Prepare time"), tuple(rows))
+    return TextTable("", ("Runtime", "Memory", "Load time", "Prepare time"), tuple(rows))
 
 
 def notes(unit: str | None) -> tuple[str, ...]:

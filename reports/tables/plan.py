@@ -10,7 +10,7 @@ from typing import Any
 
 from memprof.base.errors import UsageError
 from memprof.base.units import BYTE_UNITS, counted
-from memprof.plan.analysis import Analysis, Ordered, Row
+from memprof.plan.analysis import Analysis, Ordered, StepRow
 from memprof.plan.arenas.packing import Packed
 from memprof.plan.graphs.weights import Account
 from memprof.plan.reordering import Reordered
@@ -18,7 +18,7 @@ from memprof.records import metrics
 
 from ..short_names import distinct, shortened
 from . import grid
-from .grid import Section, Table, Unit
+from .grid import Section, TextTable, Unit
 
 SCRATCH = "Scratch memory of kernels, weights repacked by a runtime and its allocator's slack are outside a static plan."
 # A table of more small figures than this is read better in KiB.
@@ -45,7 +45,7 @@ def unit_of(values: Sequence[float], wanted: str | None = None) -> Unit:
     return grid.choose_unit(metrics.BYTES, values, wanted)
 
 
-def show(analysis: Analysis, steps: Sequence[Row] | None = None, *, format: str = "markdown", unit: str | None = None) -> str:
+def show(analysis: Analysis, steps: Sequence[StepRow] | None = None, *, format: str = "markdown", unit: str | None = None) -> str:
     """An analysis as text. format: `markdown` or `json`. steps: the table of the chosen order, shown in place of the tensors at the peak."""
     if format == "json":
         content: dict[str, Any] = asdict(analysis)
@@ -71,7 +71,7 @@ def _columns(analysis: Analysis) -> list[Ordered]:
     return [analysis.chosen, *([analysis.best] if analysis.best is not None and analysis.best is not analysis.chosen else [])]
 
 
-def _costs(analysis: Analysis, wanted: str | None) -> Table:
+def _costs(analysis: Analysis, wanted: str | None) -> TextTable:
     orders = _columns(analysis)
     unit = unit_of([order.peak_bytes for order in orders], wanted)
     least = "at least " if analysis.unsized else ""
@@ -89,7 +89,7 @@ def _costs(analysis: Analysis, wanted: str | None) -> Table:
     names = [order_name(order) for order in orders]
     if analysis.best is analysis.chosen and analysis.chosen.name != "best":
         names = [f"{names[0]}, a best one" if analysis.proven else f"{names[0]}, the best found"]
-    return Table(unit.caption("Tensors"), ("", *names), tuple(rows))
+    return TextTable(unit.caption("Tensors"), ("", *names), tuple(rows))
 
 
 def _bound(analysis: Analysis, unit: Unit) -> str:
@@ -109,7 +109,7 @@ def _packed(order: Ordered, unit: Unit) -> str:
     return f"{text}, proven" if order.arena.proven else f"{text} (bound {exact(order.arena.lower_bound_bytes, unit)})"
 
 
-def _weights(analysis: Analysis, wanted: str | None) -> Table:
+def _weights(analysis: Analysis, wanted: str | None) -> TextTable:
     weights = analysis.weights
     shown: list[tuple[str, Account]] = [
         ("stored", weights.stored),
@@ -123,10 +123,10 @@ def _weights(analysis: Analysis, wanted: str | None) -> Table:
     ]
     unit = unit_of([account.bytes for _, account in shown], wanted)
     rows = [(label, f"{account.count:,}", exact(account.bytes, unit)) for label, account in shown if account.count or label == "stored"]
-    return Table(unit.caption("Weights"), ("", "tensors", "size"), tuple(rows))
+    return TextTable(unit.caption("Weights"), ("", "tensors", "size"), tuple(rows))
 
 
-def _training(analysis: Analysis, wanted: str | None) -> Table:
+def _training(analysis: Analysis, wanted: str | None) -> TextTable:
     training = analysis.training
     assert training is not None
     tensors = analysis.chosen.peak_bytes - training.kept_activation_bytes_at_peak - training.gradient_bytes_at_peak
@@ -141,17 +141,17 @@ def _training(analysis: Analysis, wanted: str | None) -> Table:
     lines.append(("all together", sum(bytes for _, bytes, _ in lines), None))
     unit = unit_of([bytes for _, *both in lines for bytes in both if bytes is not None], wanted)
     rows = tuple((label, *("" if bytes is None else exact(bytes, unit) for bytes in both)) for label, *both in lines)
-    return Table(unit.caption(f"Training in {order_name(analysis.chosen)}"), ("", "at the peak", "in the whole step"), rows)
+    return TextTable(unit.caption(f"Training in {order_name(analysis.chosen)}"), ("", "at the peak", "in the whole step"), rows)
 
 
-def _peak(order: Ordered, wanted: str | None) -> Table:
+def _peak(order: Ordered, wanted: str | None) -> TextTable:
     unit = unit_of([tensor.bytes for tensor in order.alive], wanted)
     named_tensors, others = order.alive[:_MOST_NAMES], order.alive[_MOST_NAMES:]
     names = _shortened(tensor.name for tensor in named_tensors)
     rows: list[tuple[str, str, str]] = [(names[tensor.name], tensor.use, exact(tensor.bytes, unit)) for tensor in named_tensors]
     if others:
         rows.append((f"{len(others)} more", "", exact(sum(tensor.bytes for tensor in others), unit)))
-    return Table(
+    return TextTable(
         unit.caption(f"In memory at {shortened(order.operator, LONGEST_NAME)}, the peak of {order_name(order)}"),
         ("tensor", "use", "size"),
         tuple(rows),
@@ -159,7 +159,7 @@ def _peak(order: Ordered, wanted: str | None) -> Table:
     )
 
 
-def _steps(order: Ordered, rows: Sequence[Row], wanted: str | None) -> Table:
+def _steps(order: Ordered, rows: Sequence[StepRow], wanted: str | None) -> TextTable:
     unit = unit_of([row.peak_bytes for row in rows], wanted)
     operators = _shortened(row.operator for row in rows)
     tensors = _shortened((name for row in rows for name in (*row.in_use, *row.to_keep)), LONGEST_NAME // 2)
@@ -174,7 +174,7 @@ def _steps(order: Ordered, rows: Sequence[Row], wanted: str | None) -> Table:
         for row in rows
     ]
     header = ("node", "tensors in use", "tensors to keep", "memory of the step", "peak so far")
-    return Table(unit.caption(f"Steps in {order_name(order)}"), header, tuple(lines), 3)
+    return TextTable(unit.caption(f"Steps in {order_name(order)}"), header, tuple(lines), 3)
 
 
 def sentence(words: str) -> str:
@@ -244,4 +244,6 @@ def packed(result: Packed, *, format: str = "markdown") -> str:
         words = {"met": "met", "impossible": "cannot be met, proven", "undecided": "not met, not proven impossible"}
         rows.append(("capacity", f"{result.capacity_bytes:,}: {words[str(result.verdict)]}"))
     title = f"{Path(result.file).name}: {counted(result.buffers, 'buffer')}"
-    return grid.markdown(Section(title, (Table("Arena (B)", ("", "bytes"), tuple(rows)),), (f"How: {result.how}.",) if result.how else ()))
+    return grid.markdown(
+        Section(title, (TextTable("Arena (B)", ("", "bytes"), tuple(rows)),), (f"How: {result.how}.",) if result.how else ())
+    )

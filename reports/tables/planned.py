@@ -13,7 +13,7 @@ from memprof.records.types import EXECUTE, MODEL_LOAD, PREPARE, STARTUP, WARMUP,
 
 from ..rows import named
 from . import grid
-from .grid import Section, Table, Unit
+from .grid import Section, TextTable, Unit
 from .plan import SCRATCH, sentence
 
 
@@ -42,7 +42,7 @@ def beside(runs: Sequence[Run], plans: Sequence[Measured]) -> Section | None:
     return Section("", tuple(tables), tuple(dict.fromkeys(notes)))
 
 
-def _table(analysis: Analysis, shapes: Shapes, rows: Sequence[tuple[str, tuple[float | None, ...]]], unit: Unit) -> Table:
+def _table(analysis: Analysis, shapes: Shapes, rows: Sequence[tuple[str, tuple[float | None, ...]]], unit: Unit) -> TextTable:
     peak, weights = analysis.chosen.peak_bytes, analysis.weights.held.bytes
     least = "at least " if analysis.unsized else ""
     lines = [
@@ -56,7 +56,7 @@ def _table(analysis: Analysis, shapes: Shapes, rows: Sequence[tuple[str, tuple[f
         for name, values in rows
     ]
     header = ("variant", "weights, planned", "tensors, planned", "together", "after MODEL_LOAD", "after PREPARE", "peak of EXECUTE")
-    return Table(f"Sizes in {unit.name}{f', {shapes_text(shapes)}' if shapes else ''}", header, tuple(lines))
+    return TextTable(f"Sizes in {unit.name}{f', {shapes_text(shapes)}' if shapes else ''}", header, tuple(lines))
 
 
 def _notes(analysis: Analysis) -> list[str]:

@@ -12,7 +12,7 @@ from memprof.records.types import RELEASE, Run
 
 from ..rows import label_names, labels
 from . import grid
-from .grid import Table
+from .grid import TextTable
 
 TITLE = "Kept after release"
 # The table's columns. The last two are parts of anonymous memory, where the allocator tells.
@@ -26,7 +26,7 @@ COLUMNS = {
 Groups = Mapping[Key, Sequence[Run]]
 
 
-def tables(groups: Groups, unit: str | None) -> list[Table]:
+def tables(groups: Groups, unit: str | None) -> list[TextTable]:
     """The table, none if no runtime was deleted."""
     asked = {key: group for key, group in groups.items() if any(run.mark(RELEASE) or _failed(run) for run in group)}
     cells = {key: {name: _kept(group, metric) for name, metric in COLUMNS.items()} for key, group in asked.items()}
@@ -36,7 +36,7 @@ def tables(groups: Groups, unit: str | None) -> list[Table]:
     size = grid.choose_unit(BYTES, [value for figures in cells.values() for values in figures.values() for value in values], unit)
     names = label_names(groups)
     rows = tuple((*labels(key, names), *(_cell(asked[key], figures[name], size) for name in shown)) for key, figures in cells.items())
-    return [Table(size.caption(f"{TITLE}, above the baseline"), (*names, *shown), rows, len(names))]
+    return [TextTable(size.caption(f"{TITLE}, above the baseline"), (*names, *shown), rows, len(names))]
 
 
 def kept_bytes(run: Run, metric: str) -> float | None:

@@ -16,7 +16,7 @@ from memprof.records.types import EXECUTE, Run
 from ..rows import named
 from ..short_names import shortened
 from . import grid, swap
-from .grid import Section, Table
+from .grid import Section, TextTable
 from .plan import LONGEST_NAME, SCRATCH, exact, unit_of
 
 
@@ -47,13 +47,13 @@ def show(
     ]
     size = unit_of([value for _, values in lines for value in values if value is not None], unit)
     rows = [(label, *("-" if value is None else exact(round(value), size) for value in values)) for label, values in lines]
-    resident = Table(size.caption("Resident"), tuple(header), tuple(rows))
+    resident = TextTable(size.caption("Resident"), tuple(header), tuple(rows))
     tables = (resident, _moved(planned, unit), *_times(planned, bandwidth, run_ns))
     notes = _notes(planned, measured, timed, run_ns) + [f"Assumed: {assumption}." for assumption in assumptions]
     return grid.markdown(Section(f"{Path(model).name}: what must be resident", tables, tuple(notes)))
 
 
-def _moved(planned: Residency, wanted: str | None) -> Table:
+def _moved(planned: Residency, wanted: str | None) -> TextTable:
     lines = [
         ("moved in a run", planned.in_bytes + planned.out_bytes),
         ("of that in", planned.in_bytes),
@@ -61,10 +61,10 @@ def _moved(planned: Residency, wanted: str | None) -> Table:
         ("before the first operator", planned.before_bytes),
     ]
     unit = unit_of([bytes for _, bytes in lines], wanted)
-    return Table(unit.caption("Moved"), ("", "size"), tuple((label, exact(bytes, unit)) for label, bytes in lines))
+    return TextTable(unit.caption("Moved"), ("", "size"), tuple((label, exact(bytes, unit)) for label, bytes in lines))
 
 
-def _times(planned: Residency, bandwidth: float | None, run_ns: float | None) -> list[Table]:
+def _times(planned: Residency, bandwidth: float | None, run_ns: float | None) -> list[TextTable]:
     """Times of a run and its transfers, if a run was measured or a bandwidth given."""
     lines = [] if run_ns is None else [("a run, measured with all resident", run_ns)]
     if bandwidth:
@@ -75,7 +75,11 @@ def _times(planned: Residency, bandwidth: float | None, run_ns: float | None) ->
         elif planned.speed is not None:
             lines.append((f"a run that {_rate(bandwidth)} do not slow down takes at least", planned.speed / bandwidth * 1e9))
     unit = grid.choose_unit(metrics.NS, [ns for _, ns in lines])
-    return [Table(unit.caption("Times"), ("", "time"), tuple((label, grid.number(ns / unit.size)) for label, ns in lines))] if lines else []
+    return (
+        [TextTable(unit.caption("Times"), ("", "time"), tuple((label, grid.number(ns / unit.size)) for label, ns in lines))]
+        if lines
+        else []
+    )
 
 
 def _rate(bytes: float) -> str:

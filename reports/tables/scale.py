@@ -10,12 +10,12 @@ from typing import Any
 from memprof.base.terminal_text import plain
 from memprof.base.units import BYTE_UNITS, counted, format_bytes, format_number
 from memprof.laws.laws import FARTHEST, Coefficient, Law, bounds
-from memprof.laws.terms import Point as LawPoint
+from memprof.laws.terms import SizePoint
 from memprof.records.metrics import BYTES
-from memprof.scale.answer import Change, Measured, Scaled, Within, words_of
+from memprof.scale.answer import PeakChange, PlaceRun, Scaled, Within, words_of
 
 from . import grid
-from .grid import Say, Section, Table, Unit
+from .grid import Say, Section, TextTable, Unit
 
 _MOST_LETTERS = 60  # of a remark in a table; --json has all of it
 
@@ -35,7 +35,7 @@ def section(scaled: Scaled, unit: str | None = None) -> Section:
     return Section("", tuple(table for table in tables if table.rows), tuple(notes(scaled)))
 
 
-def answers(scaled: Scaled, unit: str | None = None) -> list[Table]:
+def answers(scaled: Scaled, unit: str | None = None) -> list[TextTable]:
     """Tables of the predictions and of the largest values that fit, of those that were asked for, and of the terms beside the planner's."""
     size = grid.choose_unit(BYTES, [value for point in scaled.points for value in point.sizes.values()], unit)
     tables = [_predictions(scaled, size)] if scaled.predictions else []
@@ -110,7 +110,7 @@ def _interval(coefficient: Coefficient) -> str:
     return f"{per(coefficient.low_bytes)} to {per(coefficient.high_bytes)}"
 
 
-def _coefficients(scaled: Scaled) -> Table:
+def _coefficients(scaled: Scaled) -> TextTable:
     rows = []
     for named in scaled.laws:
         phases = _of_changes(scaled) if named.name == scaled.main else []
@@ -122,10 +122,10 @@ def _coefficients(scaled: Scaled) -> Table:
             error = "" if place else ("-" if named.law.error is None else f"{named.law.error:.1%}")
             rows.append(("" if place else named.name, words, per(coefficient.bytes), _interval(coefficient), error))
     header = ("law of", "term", "coefficient", "with 95%", "error at unseen points")
-    return Table("Laws", header, tuple(rows), labels=2)
+    return TextTable("Laws", header, tuple(rows), labels=2)
 
 
-def _points(scaled: Scaled, size: Unit) -> Table:
+def _points(scaled: Scaled, size: Unit) -> TextTable:
     names = [named.name for named in scaled.laws]
     labels = list(scaled.points[0].at)
     points = sorted(scaled.points, key=lambda point: tuple(point.at.values()))
@@ -147,10 +147,10 @@ def _points(scaled: Scaled, size: Unit) -> Table:
         header, rows = [*header, "between"], [(*row, _between(scaled, point, size)) for row, point in zip(rows, points, strict=True)]
     if remarks:
         header.insert(len(header) - (scaled.law is None), "remark")
-    return Table(size.caption("Measured"), tuple(header), tuple(rows), labels=len(labels))
+    return TextTable(size.caption("Measured"), tuple(header), tuple(rows), labels=len(labels))
 
 
-def _held_out(point: Measured) -> str:
+def _held_out(point: PlaceRun) -> str:
     return f"not fitted; median of {len(point.again)} runs" if point.again else "not fitted"
 
 
@@ -158,16 +158,16 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _MOST_LETTERS else text[: _MOST_LETTERS - 1] + "…"
 
 
-def _sized(point: Measured, name: str, main: str, size: Unit) -> str:
+def _sized(point: PlaceRun, name: str, main: str, size: Unit) -> str:
     if name not in point.sizes:
         return "-"
     text = grid.number(point.sizes[name] / size.size)
     return f"at least {text}" if point.least and name == main else text
 
 
-def _between(scaled: Scaled, point: Measured, size: Unit) -> str:
+def _between(scaled: Scaled, point: PlaceRun, size: Unit) -> str:
     others = [
-        LawPoint(other.at, other.sizes[scaled.main], other.least)
+        SizePoint(other.at, other.sizes[scaled.main], other.least)
         for other in scaled.points
         if other is not point and scaled.main in other.sizes
     ]
@@ -175,7 +175,7 @@ def _between(scaled: Scaled, point: Measured, size: Unit) -> str:
     return f"{'-' if low is None else grid.number(low / size.size)} to {'-' if high is None else grid.number(high / size.size)}"
 
 
-def _predictions(scaled: Scaled, size: Unit) -> Table:
+def _predictions(scaled: Scaled, size: Unit) -> TextTable:
     rows = []
     for prediction in scaled.predictions:
         seen = next((point for point in scaled.points if point.held_out and dict(point.at) == dict(prediction.at)), None)
@@ -189,16 +189,16 @@ def _predictions(scaled: Scaled, size: Unit) -> Table:
             )
         )
     header = ("at", scaled.main, "with 95%", "range", "measured")
-    return Table(size.caption("Predictions"), header, tuple(rows))
+    return TextTable(size.caption("Predictions"), header, tuple(rows))
 
 
-def _within(scaled: Scaled) -> Table:
+def _within(scaled: Scaled) -> TextTable:
     rows = []
     for row in scaled.within:
         others = ", ".join(f"{name}={value}" for name, value in row.others.items())
         rows.append((row.dimension, others or "-", _value(row.value), _value(row.surely), _possibly(row), _confirmed(row, scaled)))
     header = ("dimension", "with", "largest that fits", "surely", "possibly", "measured there")
-    return Table(f"Within {format_bytes(scaled.within_bytes or 0)}", header, tuple(rows), labels=2)
+    return TextTable(f"Within {format_bytes(scaled.within_bytes or 0)}", header, tuple(rows), labels=2)
 
 
 def _confirmed(row: Within, scaled: Scaled) -> str:
@@ -216,7 +216,7 @@ def _possibly(row: Within) -> str:
     return _value(row.possibly) if row.bounded else "not bounded"
 
 
-def _against(scaled: Scaled) -> Table:
+def _against(scaled: Scaled) -> TextTable:
     rows = []
     for row in scaled.against:
         both = row.measured_bytes is not None and row.planned_bytes
@@ -228,10 +228,10 @@ def _against(scaled: Scaled) -> Table:
                 f"{(row.measured_bytes or 0) / (row.planned_bytes or 1):.2f}x" if both else "-",
             )
         )
-    return Table("Peak of EXECUTE beside the planner's own peak", ("term", "measured", "planned", "measured of planned"), tuple(rows))
+    return TextTable("Peak of EXECUTE beside the planner's own peak", ("term", "measured", "planned", "measured of planned"), tuple(rows))
 
 
-def passing(change: Change) -> str:
+def passing(change: PeakChange) -> str:
     """Where the peak passes from one phase to another, as a sentence."""
     others = f" (with {words_of(change.others).replace(',', ', ')})" if change.others else ""
     return f"Up to about {change.dimension}={change.value} {change.before} makes the peak, beyond it {change.after}{others}."

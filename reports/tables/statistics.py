@@ -9,7 +9,7 @@ from memprof.records.summary import Row
 
 from .. import rows
 from . import grid
-from .grid import Section, Table
+from .grid import Section, TextTable
 
 
 def render(summary: Sequence[Row], *, format: str = "markdown") -> str:
@@ -18,7 +18,7 @@ def render(summary: Sequence[Row], *, format: str = "markdown") -> str:
     return grid.html([section]) if format == "html" else grid.markdown(section)
 
 
-def _table(metric: str, summary: Sequence[Row]) -> Table:
+def _table(metric: str, summary: Sequence[Row]) -> TextTable:
     of_metric = [row for row in summary if row.metric == metric]
     names = rows.label_names({row.key for row in summary})
     several = len({row.key.model for row in summary}) > 1
@@ -30,7 +30,7 @@ def _table(metric: str, summary: Sequence[Row]) -> Table:
         called = (*([row.key.model] if several else []), *rows.labels(row.key, names), row.phase)
         lines.append((*called, *(text if row.exact else f"~{text}" for text in figures[:4]), figures[4], str(len(row.values))))
     header = (*labels, "median", "mean", "min", "max", "stdev", "repeats")
-    return Table(unit.caption(METRICS[metric].title), header, tuple(lines), len(labels))
+    return TextTable(unit.caption(METRICS[metric].title), header, tuple(lines), len(labels))
 
 
 def _notes(summary: Sequence[Row]) -> list[str]:

@@ -27,7 +27,7 @@ from memprof.records.types import RELEASE, STARTUP, Run
 
 from ..rows import key_fields
 from . import grid
-from .grid import Table
+from .grid import TextTable
 
 KINDS = ("RSS", "anonymous", "file-backed")
 ROWS = ("MIN", "AVR", "MAX")
@@ -86,7 +86,7 @@ def _is_time(text: str) -> bool:
 # -- tables
 
 
-def tables(groups: Groups, names: Mapping[Key, str], over: Window, unit: str | None) -> list[Table]:
+def tables(groups: Groups, names: Mapping[Key, str], over: Window, unit: str | None) -> list[TextTable]:
     """A table for each kind of memory. names: of columns, by key. Raises UsageError where no run has the window."""
     _check(groups, over)
     tables = []
@@ -104,7 +104,7 @@ def tables(groups: Groups, names: Mapping[Key, str], over: Window, unit: str | N
                 header.append(title)
                 for place, row in enumerate(rows):
                     row.append(cells[place] if place < len(cells) else "")
-        tables.append(Table(size.caption(f"{kind} {over.title}"), tuple(header), tuple(tuple(row) for row in rows)))
+        tables.append(TextTable(size.caption(f"{kind} {over.title}"), tuple(header), tuple(tuple(row) for row in rows)))
     return tables
 
 

@@ -33,7 +33,7 @@ from .. import ran
 from ..rows import BASELINE, by_model, columns, label_names, labels, named, phases
 from ..soundness import sound
 from . import commands, grid, load, missing, native, release, swap, tokens
-from .grid import Section, Table, Unit
+from .grid import Section, TextTable, Unit
 
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
     "min": min,
@@ -133,14 +133,14 @@ def sections(
     return [tables.swap(runs, swap.window(window))]
 
 
-def of_each_metric(runs: Sequence[Run], above_baseline: bool = False) -> dict[str, Table]:
+def of_each_metric(runs: Sequence[Run], above_baseline: bool = False) -> dict[str, TextTable]:
     """The table of the style phases for each metric that these runs of a model have a value of, by the metric's name."""
     tables = _Tables("median", None, above_baseline)
     groups = summary.groups(runs)
     return {metric.name: table for metric in metrics.METRICS.values() for table in tables.of_metric(metric, groups)}
 
 
-def of_iterations(runs: Sequence[Run]) -> list[Table]:
+def of_iterations(runs: Sequence[Run]) -> list[TextTable]:
     """The tables of iterations of these runs of a model, one a phase that has any."""
     return _Tables("median", None, False).of_iterations(summary.groups(runs))
 
@@ -173,7 +173,7 @@ class _Tables:
             tables += commands.tables(groups, self.unit)
         return Section(_title(runs), tuple(tables), tuple(self.notes(groups, shown)))
 
-    def of_metric(self, metric: Metric, groups: Groups) -> list[Table]:
+    def of_metric(self, metric: Metric, groups: Groups) -> list[TextTable]:
         """A row for each group, a column for each phase; none where no run has a value."""
         heads = columns(metric, phases([run for group in groups.values() for run in group]))
         names = label_names(groups)
@@ -247,7 +247,7 @@ class _Tables:
         columns: Sequence[str],
         rows: dict[tuple[str, ...], list[tuple[list[Run], str]]],
         phase: str | None = None,
-    ) -> list[Table]:
+    ) -> list[TextTable]:
         """A table of a metric, a cell for each (repeats, phase); none where no cell has a value."""
         values = [value for cells in rows.values() for group, where in cells for value in self._values(group, where, metric)]
         if not values:
@@ -257,7 +257,7 @@ class _Tables:
         above = " above the baseline" if self.above and metric.baseline else ""
         stat = f", {self.stat}" if self.stat != "median" else ""
         place = "" if phase is None or phase == PEAK else f" in {phase}"
-        return [Table(unit.caption(f"{metric.title}{place}{above}{stat}"), (*names, *columns), texts, len(names))]
+        return [TextTable(unit.caption(f"{metric.title}{place}{above}{stat}"), (*names, *columns), texts, len(names))]
 
     def _values(self, group: Sequence[Run], column: str, metric: Metric) -> list[float]:
         values = [self._value(run, column, metric) for run in group]
@@ -290,12 +290,12 @@ class _Tables:
             return "≥" + text
         return text if all(metrics.exact(run, column, metric) for run in having) else "~" + text
 
-    def of_iterations(self, groups: Groups) -> list[Table]:
+    def of_iterations(self, groups: Groups) -> list[TextTable]:
         runs = [run for group in groups.values() for run in group]
         phases = summary.order(mark.phase for run in runs for mark in run.marks if len(mark.times_ns) > 1 or mark.phase == EXECUTE)
         return [table for phase in phases if phase != WARMUP for table in self._iterations_of(phase, groups)]
 
-    def _iterations_of(self, phase: str, groups: Groups) -> list[Table]:
+    def _iterations_of(self, phase: str, groups: Groups) -> list[TextTable]:
         wanted = [metrics.METRICS[name] for name in metrics.ITERATION_METRICS]
         cells = {key: [self._values(group, phase, metric) for metric in wanted] for key, group in groups.items()}
         times = [value for row in cells.values() for values in row for value in values]
@@ -306,7 +306,7 @@ class _Tables:
         rows = tuple(
             (*labels(key, names), *(self._spread([value / unit.size for value in values]) for values in row)) for key, row in cells.items()
         )
-        return [Table(unit.caption(f"{phase}, one iteration"), (*names, "min", "mean", "max", "median", "geomean"), rows, len(names))]
+        return [TextTable(unit.caption(f"{phase}, one iteration"), (*names, "min", "mean", "max", "median", "geomean"), rows, len(names))]
 
     def _spread(self, values: Sequence[float]) -> str:
         return grid.spread(STATISTICS[self.stat](values), values) if values else "-"

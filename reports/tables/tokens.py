@@ -11,13 +11,13 @@ from memprof.records.types import GENERATE, PROMPT, REQUEST, Mark, Run
 
 from ..rows import label_names, labels
 from . import grid
-from .grid import Table, Unit
+from .grid import TextTable, Unit
 
 _PHASES = (PROMPT, GENERATE, REQUEST)
 _UNIT = "token"
 
 
-def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[Table]:
+def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[TextTable]:
     """The table, if any of these runs counted tokens. Medians over the repeats.
 
     Faults and bytes read are of these phases together: pages of a mapped model that had been dropped and were read from disk again.
@@ -54,7 +54,7 @@ def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[Table]
         *(["refaults"] if counted else []),
         size.caption("read from disk"),
     )
-    return [Table("Tokens, and the pages that were not in memory meanwhile", header, rows, len(names))]
+    return [TextTable("Tokens, and the pages that were not in memory meanwhile", header, rows, len(names))]
 
 
 def _speed(mark: Mark | None) -> float | None:

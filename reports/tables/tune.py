@@ -8,11 +8,11 @@ from typing import Any
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
 from memprof.records.metrics import BYTES, NS
-from memprof.tune.answer import ITERATION, Proposal, Tuned, shown
+from memprof.tune.answer import ITERATION, Recommendation, Tuned, shown
 
 from ..shapes import shaped
 from . import grid
-from .grid import Say, Section, Table, Unit
+from .grid import Say, Section, TextTable, Unit
 
 
 def render(tuned: Tuned, *, unit: str | None = None, format: str = "markdown") -> str:
@@ -44,7 +44,7 @@ def section(tuned: Tuned, unit: str | None = None, bold: bool = True) -> Section
     )
     if not tuned.compares:
         header, rows = header[:-1], tuple(row[:-1] for row in rows)
-    return Section("", (Table("", header, rows, 2),), tuple(_notes(tuned, bold)))
+    return Section("", (TextTable("", header, rows, 2),), tuple(_notes(tuned, bold)))
 
 
 def _unit(tuned: Tuned, unit: str | None) -> Unit:
@@ -52,14 +52,14 @@ def _unit(tuned: Tuned, unit: str | None) -> Unit:
     return grid.choose_unit(BYTES, [proposal.peak for _, proposal in _named(tuned)], unit)
 
 
-def _named(tuned: Tuned) -> list[tuple[str, Proposal]]:
+def _named(tuned: Tuned) -> list[tuple[str, Recommendation]]:
     """The default and every proposal, with the name of its row."""
     return [
         (f"#{proposal.number}{' (best)' if proposal is tuned.best else ''}", proposal) for proposal in (tuned.default, *tuned.proposals)
     ]
 
 
-def _outputs(proposal: Proposal, bold: bool) -> str:
+def _outputs(proposal: Recommendation, bold: bool) -> str:
     if proposal.output_error is None:
         return "-"
     if proposal.output_error == 0:
@@ -137,7 +137,7 @@ def _plain(tuned: Tuned) -> dict[str, Any]:
     }
 
 
-def _plain_proposal(proposal: Proposal) -> dict[str, Any]:
+def _plain_proposal(proposal: Recommendation) -> dict[str, Any]:
     return {
         "settings": dict(sorted(proposal.settings)),
         "rss_peak_bytes": proposal.peak,

@@ -35,6 +35,7 @@ class Phase:
         self.count = 0
         self.times_ns = []
         self.shares_ns = self.shared_ns = 0
+        self.ended = False  # whether a call of it has ended
 
     def open(self, process):
         self.begin_ns, self.peak, self.times_ns = 0, 0, []
@@ -212,7 +213,7 @@ class Tracer:
         zero = {"hwm_reset": True, "hwm_begin_bytes": 0, "rss_begin_bytes": 0}
         line.update(zero, **figures(process.status, process.status.get("hwm"), self.highest, counters(pid), (0, 0, 0, 0)))
         line.update(shares(pid, process.status))
-        self.marks.write(line)
+        self.marks.write_end(dict(line, first=True))
         self.say_about()
 
     def _close(self, phase, process):
@@ -226,7 +227,11 @@ class Tracer:
         hwm = max(phase.peak, process.status.get("hwm", 0))
         line.update(figures(process.status, hwm, self.highest, counters(pid), phase.counters))
         line.update(self._shares(phase, process))
-        self.marks.write(line)
+        if phase.ended:
+            self.marks.write(line)
+        else:  # memprof looks once at a phase, however often it comes
+            self.marks.write_end(dict(line, first=True))
+        phase.ended = True
 
     @staticmethod
     def _shares(phase, process):
@@ -246,6 +251,8 @@ class Tracer:
 
     def held(self, began_ns):
         """The program stood still since then and goes on now. The cost so far is announced while there is still time to ask for less."""
+        if self.marks.holds:
+            return  # memprof looked at it, which takes longer
         now_ns = time.monotonic_ns()
         self.stopped_ns += (now_ns - began_ns + self.handling_ns) if self.first_ns else 0
         again_ns = max(_COST_NS, _COST_AGAIN * self.announced_ns)

@@ -8,6 +8,9 @@ Lines go where MEMPROF_MARKS says, in the words of memprof_marks.py, each with t
     {"mark": "program", "pid"}      this is the program that gdb has started; samples from before are of gdb itself
     {"mark": "say", "pid", "text"}  a sentence for the user to read now
 
+The first "end" of a phase has "first": true. With MEMPROF_HOLD=1 gdb stops itself after that line (SIGSTOP), with the program at its breakpoint, and
+both go on when gdb is sent SIGCONT.
+
 A phase is a call; a further call of the function is the same phase again. If calls overlap (several threads, recursion) the phase lasts from the
 first entry to the last return, and the durations of the outermost calls are its iterations. The first process that enters any of the functions
 is measured; before that it is in STARTUP.

@@ -16,7 +16,7 @@ from memprof.base.errors import InputError
 from memprof.places.machine import this_machine
 from memprof.programs import recorder_build
 from memprof.recording.bounds import peak_bound
-from memprof.recording.order import Command, Hold, Message, Start, lines
+from memprof.recording.order import CommandStart, Hold, Message, Start, lines
 from memprof.records import store
 from memprof.records.types import COMMAND, Job, Model, Run
 
@@ -57,7 +57,7 @@ def measured(board: Board, program: bytes) -> Measured:
             argv = (it, *argv)
         board.put(program, "/tmp/recorder")
         job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
-        begin = Start(argv=argv, command=Command(), **start)  # type: ignore[arg-type]
+        begin = Start(argv=argv, command=CommandStart(), **start)  # type: ignore[arg-type]
         message = Message(job, begin, 60 * 10**9, {"": 10**6})
         return folded(message, board.answer("/tmp/recorder", lines(message, BOARD)), BOARD)
 
@@ -111,7 +111,7 @@ def test_run_pinned_to_cpu(measured: Measured) -> None:
 def looked_at(there: Board, recorder: str, held: bool) -> bool:
     """Whether a process that this recorder there measures may be looked at by one of the same user that is not above it, where Yama is strict."""
     look = "at=$(sed -n 's/-.*//; 1p' /proc/$$/maps); dd if=/proc/$$/mem of=/dev/null bs=1 count=1 skip=$((0x$at)); exit $?"  # one below it
-    start = Start(argv=("/bin/sh", "-c", look), command=Command())
+    start = Start(argv=("/bin/sh", "-c", look), command=CommandStart())
     job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
     message = Message(job, start, 60 * 10**9, {"": 10**6}, hold=Hold(10**9, {}, {}) if held else None)
     with there.memory():  # one test at a time has this setting

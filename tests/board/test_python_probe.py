@@ -8,7 +8,7 @@ from support.native_programs import folded
 
 from memprof.places.recorder_bundle import recorder_zip
 from memprof.recording.bounds import peak_bound
-from memprof.recording.order import Command, Message, Start, lines
+from memprof.recording.order import CommandStart, Message, Start, lines
 from memprof.records.types import COMMAND, Job, Model
 
 from .booting import Board
@@ -18,7 +18,7 @@ from .test_probe import BOARD, looked_at
 def test_python_recorder_answers_on_board(wide_board: Board) -> None:
     wide_board.put(recorder_zip().read_bytes(), "/tmp/recorder.zip", "644")
     job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
-    start = Start(argv=("/bin/sh", "-c", "test $(nproc) = 1 && sleep 1"), command=Command(), cpus=(0,))
+    start = Start(argv=("/bin/sh", "-c", "test $(nproc) = 1 && sleep 1"), command=CommandStart(), cpus=(0,))
 
     message, machine = Message(job, start, 60 * 10**9, {"": 10**6}), replace(BOARD, cpus=8)
 

@@ -8,7 +8,7 @@ import pytest
 from support.atlas import atlas  # noqa: F401  (the fixtures)
 from support.sample_runs import runs
 
-from memprof.fleet.search_client import Answer
+from memprof.fleet.search_client import ComparisonResult
 from memprof.versions import history_folder as folder
 from memprof.versions.pip import Listed
 
@@ -34,7 +34,10 @@ class Fleet:
             self.asked.append((each.suite.name, names, each.suite.repeats))
             assert each.sought.makes
             if names[0][1] == self.lacking or (len(names) > 1 and each.suite.name == self.given_up):
-                yield number, Answer(why="net failed 3 times, on 3 machines and is given up: x: /env/lib/site-packages/there is no wheel")
+                yield (
+                    number,
+                    ComparisonResult(why="net failed 3 times, on 3 machines and is given up: x: /env/lib/site-packages/there is no wheel"),
+                )
                 continue
             if len(self.asked) > self.ends:
                 raise KeyboardInterrupt
@@ -43,7 +46,7 @@ class Fleet:
                 for name, _ in names
                 for run in runs(name, model=each.suite.name, extra_mib=[0.01 * n for n in range(each.suite.repeats)])
             ]
-            yield number, Answer(tuple(made), True)
+            yield number, ComparisonResult(tuple(made), True)
 
 
 @pytest.fixture

@@ -10,16 +10,22 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support import model_inputs
 from support.checkout import ENGINE, RUNTIME, SUITE, Checkout
 from support.sample_runs import MIB
 from support.session_cache import own_cache
 
 from memprof.base.errors import InputError, UsageError
-from memprof.bisect import version_range
+from memprof.bisect import bisect, version_range
+from memprof.bisect.bisect_request import BisectRequest
+from memprof.campaign.progress import Silent
+from memprof.programs.commands import of_words
 from memprof.programs.environments import Environment
-from memprof.subjects.suite import Suite
+from memprof.records.types import COMMAND
+from memprof.subjects.suite import Suite, Variant
 from memprof.versions import installation, packages, worktrees
 from memprof.versions.pip import Listed
 
@@ -62,7 +68,7 @@ def test_releases_in_pip_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages.pip, "versions", lambda python, name, pre: Listed(("1.11.0rc1", *known) if pre else tuple(known)))
     opened = []
 
-    def ensure(package: installation.Package, version: str, say: object, **words: object) -> Environment:
+    def ensure(package: installation.PipPackage, version: str, say: object, **words: object) -> Environment:
         opened.append((package.name, version))
         return Environment(package.name, version, "3.11.7", "/env/bin/python", 0, False, {})
 
@@ -108,6 +114,39 @@ def test_yanked_release_skipped_or_refused(monkeypatch: pytest.MonkeyPatch, tmp_
         version_range.of_releases(_suite(), "onnxruntime", "1.8", "1.11.0", False, pytest.fail)
 
 
+@pytest.mark.parametrize(
+    ("suite_words", "words", "says"),
+    [
+        ({"set": {"mem_patern": "off"}}, {}, "onnxruntime has no knob 'mem_patern'; did you mean mem_pattern"),
+        ({"set": {"arena": "sometimes"}}, {}, "arena"),
+        ({"shapes": {"nothing": (1, 3)}}, {}, "has no input 'nothing'"),
+        ({"variants": (Variant("tflite"),)}, {}, "open.onnx: none of the named runtimes takes it (they take .tflite)"),
+        ({}, {"variant": "onnx"}, "--variant onnx: there is no such variant; there is onnxruntime"),
+        ({}, {"model": "net.onnx"}, "--model net.onnx: there is no such model"),
+        ({}, {"metric": "law_bytes", "vary": ("batch=1-8",)}, "--vary 'batch=1-8': write NAME=LOW..HIGH"),
+        ({}, {"metric": "law_bytes", "vary": ("batch=8",)}, "nothing varies"),
+        ({}, {"metric": "growth_bytes", "per": "token"}, "--per token: growth is by iteration or by reload"),
+        (
+            {"variants": (Variant(COMMAND, "app", command=of_words(["true"])),), "models": ()},
+            {"metric": "growth_bytes", "per": "x"},
+            "--per x",
+        ),
+    ],
+)
+def test_wrong_word_refused_before_environments(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, suite_words: dict[str, Any], words: dict[str, Any], says: str
+) -> None:
+    monkeypatch.setattr(packages.pip, "versions", lambda python, name, pre: Listed(("1.9.0", "1.8.0")))
+    monkeypatch.setattr(packages.installation, "ensure", lambda *words, **others: pytest.fail("an environment was made"))
+    suite = replace(_suite(), models=(str(model_inputs.model(tmp_path, (None, 3))),))
+    asked = version_range.of_releases(replace(suite, **suite_words), "onnxruntime", "1.8", "1.9", False, pytest.fail)
+
+    with pytest.raises(UsageError) as refused:
+        bisect.bisect_versions(BisectRequest(asked, **words), Silent(), None, pytest.fail)
+
+    assert says in str(refused.value)
+
+
 def test_refusing_index_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for version in ("1.8.0", "1.10.0"):
         (tmp_path / f"onnxruntime-{version}-py3-none-any.whl").touch()
@@ -142,8 +181,6 @@ def _pip_sees(monkeypatch: pytest.MonkeyPatch, **words: str) -> None:
 
 
 def _suite() -> Suite:
-    from memprof.subjects.suite import Variant
-
     return Suite(models=(str(Path(__file__).parents[1] / "data" / "net.pt2"),), variants=(Variant("onnxruntime", "onnxruntime"),))
 
 

@@ -27,7 +27,7 @@ from support.recorder_runs import (
 
 from memprof.base import control_groups
 from memprof.recorder import kills, procfs
-from memprof.recording.kills import Kills
+from memprof.recording.kills import KillCounts
 
 pytestmark = pytest.mark.usefixtures("nothing_left", "recorder")
 
@@ -181,8 +181,8 @@ class Told:
     """The kills that the recorder tells of, as the fold has them."""
 
     def __init__(self):
-        self._fold = Kills()
-        self._recorder = kills.Kills(self)
+        self._fold = KillCounts()
+        self._recorder = kills.KillCounter(self)
 
     def tell(self, kind, *fields):
         """As the recorder's Writer."""

@@ -18,7 +18,7 @@ from support.manual import ROOT
 from support.recorder_runs import sentence
 
 from memprof.programs import environments
-from memprof.recording.order import Group
+from memprof.recording.order import GroupOrder
 from memprof.records.types import COMMAND
 from memprof.subjects.settings import SETTINGS
 
@@ -121,7 +121,7 @@ def page(answers: dict[str, Answers]) -> str:
 
 # -- settings
 
-NO_SWAP = Group("/memprof", (("memory.swap.max", "0"),))
+NO_SWAP = GroupOrder("/memprof", (("memory.swap.max", "0"),))
 
 
 def _has_python(end: Reached) -> bool:

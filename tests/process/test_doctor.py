@@ -17,7 +17,7 @@ from memprof.cli.doctor import command
 from memprof.doctor import process
 from memprof.doctor import report as doctor
 from memprof.doctor.machine import emulation
-from memprof.doctor.report import Report
+from memprof.doctor.report import DoctorReport
 from memprof.places.machine import this_machine
 from memprof.places.place import HERE
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.xdist_group("doctor")  # one worker makes what its test
 Memprof = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_checks_have_state_and_meaning(report: Report) -> None:
+def test_checks_have_state_and_meaning(report: DoctorReport) -> None:
     names = {check.name for check in report.checks}
     assert len(names) == len(report.checks)
     assert names >= {
@@ -131,13 +131,13 @@ MIB = 1 << 20
 MS = 1_000_000
 
 
-def test_transients_of_every_length(report: Report) -> None:
+def test_transients_of_every_length(report: DoctorReport) -> None:
     kinds = [(seen.threads, seen.held_ns) for seen in report.transients]
     assert kinds == [(1, 0), (1, MS // 10), (1, MS), (1, 10 * MS), (1, 100 * MS), (8, 0), (8, MS), (8, 100 * MS)]
     assert all(seen.repeats >= 1 and seen.took_ns > seen.held_ns for seen in report.transients)
 
 
-def test_peak_error_within_bound(report: Report) -> None:
+def test_peak_error_within_bound(report: DoctorReport) -> None:
     if not report.peak_exact:
         pytest.skip("the high-water mark cannot be reset here")
     bound = max(0.4 * MIB, report.machine.peak_bound_bytes)
@@ -149,14 +149,14 @@ def test_peak_error_within_bound(report: Report) -> None:
             assert abs(seen.peak_error_bytes) <= bound, seen
 
 
-def test_unreset_hwm_reports_earlier_peak(report: Report) -> None:
+def test_unreset_hwm_reports_earlier_peak(report: DoctorReport) -> None:
     for seen in report.transients:
         if seen.threads == 1:
             assert seen.hwm_error_bytes is not None
             assert 0.15 * seen.bytes < seen.hwm_error_bytes < 0.25 * seen.bytes
 
 
-def test_polling_error_never_above_peak(report: Report) -> None:
+def test_polling_error_never_above_peak(report: DoctorReport) -> None:
     """How much less it shows is up to the machine: a busy one lets nobody poll for as long as a transient is there."""
     bound = max(0.4 * MIB, report.machine.peak_bound_bytes)
     for seen in report.transients:
@@ -166,20 +166,20 @@ def test_polling_error_never_above_peak(report: Report) -> None:
         assert seen.polled_50ms_median_error_bytes is not None
 
 
-def test_polling_interval(report: Report) -> None:
+def test_polling_interval(report: DoctorReport) -> None:
     assert report.polling is not None
     assert report.polling.polls > 10
     assert 0.9 * MS < report.polling.median_ns <= report.polling.p99_ns
 
 
-def test_verdict_never_finer_than_bound(report: Report) -> None:
+def test_verdict_never_finer_than_bound(report: DoctorReport) -> None:
     if report.peak_exact:
         assert report.verdict.startswith("peaks are exact to ")
         assert float(report.verdict.split()[4]) * MIB >= max(report.machine.peak_bound_bytes, abs(report.peak_error_bytes or 0))
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_printed_report_fits_width(report: Report, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+def test_printed_report_fits_width(report: DoctorReport, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setattr(doctor, "examine", lambda *_: report)
     done = CliRunner().invoke(command, [], env={"COLUMNS": str(width), "NO_COLOR": "1", "TERM": "dumb"}, standalone_mode=False)
     lines = done.stdout.splitlines()

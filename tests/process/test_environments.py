@@ -152,7 +152,7 @@ def test_install_reuses_environment(installed):
     environment = installation.install(installation.Wish("onnxruntime", "1.17.3"), said.append, pytest.fail)
 
     assert environment.version == "1.17.3"
-    package = installation.Package.of(installation.known("onnxruntime"))
+    package = installation.PipPackage.of(installation.known("onnxruntime"))
     assert installation.ensure(package, "1.31.0", said.append).interpreter.startswith(str(installed / "cache"))
     assert left(installed / "cache") == before
     assert set(said) <= {"another memprof installs onnxruntime: waiting until it is done"}  # other tests have the same cache
@@ -188,7 +188,7 @@ def test_install_without_matching_wheel(fresh):
 
 
 def test_install_without_disk_space(fresh, monkeypatch):
-    monkeypatch.setattr(pip, "files_for", lambda *_: [pip.File("onnxruntime", "1.31.0", 2000, 8000)])
+    monkeypatch.setattr(pip, "files_for", lambda *_: [pip.Download("onnxruntime", "1.31.0", 2000, 8000)])
     monkeypatch.setattr(installation.shutil, "disk_usage", lambda path: SimpleNamespace(free=100))
 
     with pytest.raises(InputError, match=r"onnxruntime 1\.31\.0 needs about .* in .*, where 100 B are free; nothing was installed"):
@@ -216,7 +216,7 @@ def test_install_removes_unimportable_runtime(fresh):
 
 def test_install_large_download_needs_consent(installed, memprof, monkeypatch):
     monkeypatch.setattr("memprof.cli.runtimes._LARGE", 10)
-    monkeypatch.setattr(pip, "files_for", lambda *_: [pip.File("onnxruntime", "1.16.1", 2000, 8000)])
+    monkeypatch.setattr(pip, "files_for", lambda *_: [pip.Download("onnxruntime", "1.16.1", 2000, 8000)])
     before = left(installed / "cache")
 
     done = memprof("runtimes", "install", "onnxruntime==1.16")

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import need_tool
 from support import native_programs, recorder_runs, sample_runs
 from support.compiler import once_compiled
 
@@ -210,6 +211,9 @@ int main(void) {
     memprof_begin("MODEL_LOAD"); more(0, 30); memprof_end();
     memprof_begin("EXECUTE"); more(1, 10); memprof_end();
     return 0; }"""
+FUNCTIONS = """__attribute__((noinline)) void load(void) { more(0, 30); }
+__attribute__((noinline)) void infer(int size) { more(1, size); }
+int main(void) { load(); infer(10); free(blocks[1]); infer(5); return 0; }"""
 READS = """#include "memprof.h"
 #include <sys/stat.h>
 int main(int count, char **words) {
@@ -242,9 +246,19 @@ def in_use(answer: dict, phase: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("body", "words"), [(MARKED, ()), (LINES, ("--phase-regex", "load=^loaded", "--phase-regex", "execute=^ran"))], ids=["marks", "lines"]
+    ("body", "words"),
+    [
+        (MARKED, ()),
+        (LINES, ("--phase-regex", "load=^loaded", "--phase-regex", "execute=^ran")),
+        (FUNCTIONS, ("--phase", "load=load", "--phase", "execute=infer")),
+        (FUNCTIONS, ("--phase", "load=load", "--phase", "execute=infer", "--recorder", "c")),
+    ],
+    ids=["marks", "lines", "functions", "functions with the C recorder"],
 )
 def test_program_explained_at_phases(memprof, tmp_path: Path, nothing_left, body: str, words: tuple[str, ...]) -> None:
+    if body == FUNCTIONS:
+        need_tool("gdb")
+
     answer = explained(memprof, tmp_path, *words, "--", engine(tmp_path, body))
 
     sizes = [in_use(answer, phase) / MIB for phase in ("MODEL_LOAD", "EXECUTE")]
@@ -281,7 +295,6 @@ def test_copies_counted_in_program(memprof, tmp_path: Path, nothing_left, words:
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        (("--phase", "load=main", "--", "{engine}"), 2, "a program that gdb follows cannot be held for a look"),
         (("--verify", "--", "{engine}"), 2, "--verify measures the knobs of a runtime"),
         (("--", "true"), 4, "true: it was over before it could be stopped and looked at; mark its phases"),
     ],

@@ -97,7 +97,7 @@ def test_last_line_without_newline(some_runs):
     some_runs.write_bytes(some_runs.read_bytes()[:-1])
 
     loaded = store.load([some_runs])
-    writer = store.Writer(some_runs, append=True)
+    writer = store.RunsWriter(some_runs, append=True)
     writer.write(store.encode(loaded.runs[0]))
 
     assert (len(loaded.runs), loaded.warnings) == (1, ())
@@ -111,7 +111,7 @@ def test_interrupted_write_undone(some_runs, monkeypatch):
         os.write(descriptor, data[:100])
         raise KeyboardInterrupt
 
-    writer = store.Writer(some_runs, append=True)
+    writer = store.RunsWriter(some_runs, append=True)
     monkeypatch.setattr(store, "_write_all", interrupted)
     with pytest.raises(KeyboardInterrupt):
         writer.write(store.encode(run()))
@@ -122,11 +122,11 @@ def test_interrupted_write_undone(some_runs, monkeypatch):
 def test_empty_file_kept_if_preexisting(folder):
     path = folder / "runs.jsonl"
     path.touch()
-    store.Writer(path, append=True).discard_if_empty()
+    store.RunsWriter(path, append=True).discard_if_empty()
     assert path.exists()
 
     path.unlink()
-    store.Writer(path, append=True).discard_if_empty()
+    store.RunsWriter(path, append=True).discard_if_empty()
     assert not path.exists()
 
 

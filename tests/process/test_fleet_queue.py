@@ -21,7 +21,7 @@ if importlib.util.find_spec("distributed") is None:  # it takes half a second to
 from memprof.campaign.progress import Silent
 from memprof.fleet import scheduler
 from memprof.fleet.message import Task
-from memprof.fleet.payload import Comparison
+from memprof.fleet.payload import ComparisonTask
 from memprof.fleet.scheduler_client import SchedulerClient
 from memprof.records import store
 
@@ -58,7 +58,9 @@ class Heard(Silent):
 def comparisons(count, runs, name="m"):
     model = sample_runs.run().job.model
     return [
-        Comparison(Task(f"{name}{number}", f"{name}{number}", "me", {}, (), replace(model, name=f"{name}{number}")), frozenset(), 1.0, runs)
+        ComparisonTask(
+            Task(f"{name}{number}", f"{name}{number}", "me", {}, (), replace(model, name=f"{name}{number}")), frozenset(), 1.0, runs
+        )
         for number in range(count)
     ]
 

@@ -22,7 +22,7 @@ from memprof.campaign import campaign
 from memprof.gate import interleaving
 from memprof.gate.confirmation import orders_again
 from memprof.records import store
-from memprof.records.summary import Place
+from memprof.records.summary import VariantKey
 from memprof.subjects.order import Order
 from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite as Wanted
@@ -164,7 +164,7 @@ def test_orders_again_equal_original_orders(tmp_path, scenario):
     orders = plan(wanted).orders
     runs = [replace(run_of(order), job=order.job) for order in orders]
 
-    again = orders_again(runs, Place("net", "a", 2))
+    again = orders_again(runs, VariantKey("net", "a", 2))
 
     assert again == orders
 

@@ -108,9 +108,9 @@ def test_thinned_tree_keeps_every_byte(share):
 def test_thinned_tree_with_inconsistent_sizes():
     from array import array
 
-    from memprof.heap.trees import Tree
+    from memprof.heap.trees import CallTree
 
-    lying = Tree(array("i", [0, 1, 2]), array("i", [-1, 0, 1]), array("q", [100, 5, 90]))
+    lying = CallTree(array("i", [0, 1, 2]), array("i", [-1, 0, 1]), array("q", [100, 5, 90]))
 
     frame, parent, _, _ = drawn._thin(lying, 0.1, numpy.zeros(3, bool), numpy.zeros(3))
 

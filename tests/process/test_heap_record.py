@@ -115,7 +115,7 @@ def test_memray_records_model(memprof: Memprof, scenario: Scenario, tmp_path: Pa
 def test_memray_converted_model_interpreter(scenario: Scenario, tmp_path: Path) -> None:
     (order,) = plan(Suite(models=(str(scenario()),), variants=(Variant(runtime="synthetic", name="it"),), repeats=1)).orders
 
-    under = record._under(order, "memray", record.Request(tmp_path), ("python", "-m", "memray"), lambda text: None)
+    under = record._under(order, "memray", record.HeapRequest(tmp_path), ("python", "-m", "memray"), lambda text: None)
 
     assert under.python == order.python
     (program,) = recorder_client._program(under)

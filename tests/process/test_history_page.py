@@ -24,7 +24,9 @@ return arguments[0].map((place) => {
 """
 
 
-def shown(browser: Browser, loaded: history_folder.Loaded, run_url: str = "", with_run: set[str] | None = None, width: int = 1200) -> None:
+def shown(
+    browser: Browser, loaded: history_folder.FolderPoints, run_url: str = "", with_run: set[str] | None = None, width: int = 1200
+) -> None:
     browser.show(page.render(history_file.read(loaded, None), "a project", ADDRESS, run_url, with_run=with_run), width=width)
     # What a click opens is noted: another page would ask the network.
     browser.js("window.opened = []; window.open = (...words) => { window.opened.push(words[0]); }")

@@ -21,7 +21,7 @@ from memprof.models.identity import identify
 from memprof.models.tensors import Files, Unparsed, tensors
 from memprof.plan import executed
 from memprof.plan.graphs import graph as graphs
-from memprof.plan.graphs.isolated_onnx import Apart, Bounded, Refused
+from memprof.plan.graphs.isolated_onnx import Apart, Bounded, ModelRefusal
 from memprof.plan.graphs.read import read
 from memprof.plan.graphs.rewrite import reorder
 from memprof.plan.graphs.weights import account
@@ -72,7 +72,7 @@ def test_onnx_process_memory_limit(tmp_path: Path) -> None:
 def test_onnx_error_text_passed_on(tmp_path: Path) -> None:
     model = onnx.load(save(tmp_path / "m.onnx", [node("Relu", ["x"], ["y"])], [value("x", [2])], [value("y", [2])]))
     model.ClearField("opset_import")
-    with Apart(model.ByteSize()) as apart, pytest.raises(Refused, match="No opset import"):
+    with Apart(model.ByteSize()) as apart, pytest.raises(ModelRefusal, match="No opset import"):
         apart.run("values", model)
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
 

@@ -17,7 +17,7 @@ from support.recorder_runs import Silent, wait_for
 from memprof.base import processes
 from memprof.base.errors import MeasurementError
 from memprof.campaign import attach
-from memprof.places.place import Running
+from memprof.places.place import RunningProcess
 from memprof.records.types import Run
 
 _CLONE3 = 435  # on every architecture (linux/sched.h: struct clone_args, whose set_tid says the number)
@@ -78,7 +78,7 @@ def numbered() -> Iterator[Numbered]:
     made.end()
 
 
-def looked(process: Running, seconds: float = 0.2, began: Callable[[], None] = lambda: None) -> Run:
+def looked(process: RunningProcess, seconds: float = 0.2, began: Callable[[], None] = lambda: None) -> Run:
     """The Run of looking at a process that was found; began: called when it has been seen."""
 
     class Seen(Silent):

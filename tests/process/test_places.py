@@ -161,7 +161,10 @@ def test_connection_lost_socket_reconnects(place):
 
 
 def test_remote_program_timeout_ends_tree(place, monkeypatch):
-    sleep, within = f"sleep {10**6 + secrets.randbelow(10**8)}", channel.Program.communicate  # of this test alone, on the whole machine
+    sleep, within = (
+        f"sleep {10**6 + secrets.randbelow(10**8)}",
+        channel.ChannelProgram.communicate,
+    )  # of this test alone, on the whole machine
 
     def outrun(program, timeout_s):
         if timeout_s == 0.5:
@@ -169,7 +172,7 @@ def test_remote_program_timeout_ends_tree(place, monkeypatch):
             raise subprocess.TimeoutExpired("", timeout_s)
         return within(program, timeout_s)
 
-    monkeypatch.setattr(channel.Program, "communicate", outrun)
+    monkeypatch.setattr(channel.ChannelProgram, "communicate", outrun)
     with pytest.raises(subprocess.TimeoutExpired):
         place.run(["sh", "-c", f"{sleep}; true"], timeout_s=0.5)
     recorder_runs.wait_for(lambda: sleep not in commands())

@@ -27,7 +27,7 @@ from memprof.places import limits, remote_groups
 from memprof.places.place import HERE
 from memprof.programs import runtimes
 from memprof.records import store
-from memprof.records.types import MODEL_LOAD, PEAK, ArenaRequests, Outcome, Requests, Search
+from memprof.records.types import MODEL_LOAD, PEAK, ArenaRequests, LawSearch, Outcome, RequestTrace
 from memprof.reports import page
 from memprof.reports.pictures import scale as pictures
 from memprof.reports.tables import scale as tables
@@ -602,7 +602,7 @@ def test_picture_of_one_search():
 
 
 def wanting(runs, **asked):
-    return [replace(each, search=Search(**asked)) for each in runs]
+    return [replace(each, search=LawSearch(**asked)) for each in runs]
 
 
 def drawn(answer):
@@ -661,12 +661,14 @@ def test_picture_long_law_below():
 @pytest.mark.parametrize(
     "search",
     [
-        Search(predictions=({"b": 3}, {"a": -1}, {"a": 10**400}), within_bytes=-5),
-        Search(requests=Requests((7, ~9), (), (0,), (ArenaRequests({"a": 1}, (10,), ()),))),
-        Search(requests=Requests((0, ~0), (0,), (0,), (ArenaRequests({"b": 1}, (10,), ()),))),
-        Search(requests=Requests((0, ~0), (0,), (0,), (ArenaRequests({"a": 1}, (10**400,), ()), ArenaRequests({"a": 2}, (20, 30), (4,))))),
-        Search(requests=Requests((), (), (), ())),
-        Search(sums={"no such": 1}),
+        LawSearch(predictions=({"b": 3}, {"a": -1}, {"a": 10**400}), within_bytes=-5),
+        LawSearch(requests=RequestTrace((7, ~9), (), (0,), (ArenaRequests({"a": 1}, (10,), ()),))),
+        LawSearch(requests=RequestTrace((0, ~0), (0,), (0,), (ArenaRequests({"b": 1}, (10,), ()),))),
+        LawSearch(
+            requests=RequestTrace((0, ~0), (0,), (0,), (ArenaRequests({"a": 1}, (10**400,), ()), ArenaRequests({"a": 2}, (20, 30), (4,))))
+        ),
+        LawSearch(requests=RequestTrace((), (), (), ())),
+        LawSearch(sums={"no such": 1}),
     ],
 )
 def test_law_unchanged_by_odd_search(search):

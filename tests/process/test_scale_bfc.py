@@ -15,11 +15,11 @@ from memprof import zoo
 from memprof.campaign.progress import Silent
 from memprof.programs import native
 from memprof.records import store
-from memprof.records.types import Search
+from memprof.records.types import LawSearch
 from memprof.reports.tables import scale as tables
 from memprof.scale import arena_requests, predictions, requests, runs, scale
 from memprof.scale.answer import ScaleRequest
-from memprof.scale.bfc import Arena
+from memprof.scale.bfc import BfcArena
 from memprof.scale.heap import Heap
 from memprof.subjects.dimensions import parse
 
@@ -47,7 +47,7 @@ def test_arena_regions_match_onnxruntime_log():
     recording = arena_requests.record(places._order(at), (0,))
     assert recording is not None and recording.first and recording.second
 
-    arena = Arena(Heap())
+    arena = BfcArena(Heap())
     for turn, steps in enumerate((recording.first, recording.second)):
         requests._run(arena, turn, steps, recording.sizes)
     words = [sys.executable, "-c", LOGGED, str(folder / "net.onnx"), "7", "100"]
@@ -99,7 +99,7 @@ def test_unsimulated_request_not_recorded(words, reason, monkeypatch):
     settings, others = apart({"dimensions": (parse("batch=1..8"), parse("sequence=16..128")), **words})
     request = ScaleRequest(one(folder / "net.onnx", "onnxruntime", **settings), **others)
     places = runs.Places(request, Silent(), lambda line: None)
-    assert (places.simulate(), places.unsimulated) == ((Search(), None), reason)
+    assert (places.simulate(), places.unsimulated) == ((LawSearch(), None), reason)
 
 
 def test_missing_onnx_package_said_first(monkeypatch):
@@ -133,5 +133,5 @@ def test_simulation_needs_recorded_requests(monkeypatch, tmp_path):
     progress.say = said.append
     request = ScaleRequest(one(folder / "net.onnx", "onnxruntime"), (parse("batch=1..8"), parse("sequence=16..128")))
     places = runs.Places(request, progress, lambda line: None)
-    assert places.simulate() == (Search(), None) and "there is no C compiler here" in places.unsimulated
+    assert places.simulate() == (LawSearch(), None) and "there is no C compiler here" in places.unsimulated
     assert said == ["net.onnx: recording what is asked of the arena, in 5 runs without it"]

@@ -19,7 +19,7 @@ from memprof.base.errors import InputError, UsageError
 from memprof.campaign import campaign
 from memprof.programs import elf, symbols
 from memprof.programs.runtimes import Runtime, runners_path
-from memprof.recording.order import Command
+from memprof.recording.order import CommandStart
 from memprof.records import store
 from memprof.records.types import Job, Mark, Model, Run
 from memprof.subjects.order import Order
@@ -672,7 +672,7 @@ def test_function_called_often_reported_during_run(build, tmp_path: Path) -> Non
     )
     job = Job(Model("program", str(program), (), 0, ""), "command", "a", 1, 0, 0, timeout_ns=240_000 * MS, cache="asis")
     order = Order(
-        job, Runtime("command"), "", {}, None, argv=symbols.wrap([str(program)], [("EXECUTE", "tiny")]), command=Command(alone=True)
+        job, Runtime("command"), "", {}, None, argv=symbols.wrap([str(program)], [("EXECUTE", "tiny")]), command=CommandStart(alone=True)
     )
     listening = Listening(heard)
     (run,) = campaign.measure([order], listening, lambda line: None)

@@ -20,7 +20,7 @@ from support.recorder_runs import MIB, NEAR_MIB, WITHOUT_PROBE, sentence, wait_f
 
 from memprof.places import recorder_bundle
 from memprof.places.machine import this_machine
-from memprof.recording.order import Command, Message, Start, lines
+from memprof.recording.order import CommandStart, Message, Start, lines
 from memprof.records import store
 from memprof.records.types import COMMAND, Job, Model
 from memprof.reports.tables import table
@@ -289,7 +289,7 @@ def test_setuid_program_does_not_block():
             ) as process:
                 assert process.stdin is not None and process.stdout is not None
                 job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
-                message = Message(job, Start((str(mine),), command=Command()), limit_ns // 2, {"": 10**6})
+                message = Message(job, Start((str(mine),), command=CommandStart()), limit_ns // 2, {"": 10**6})
                 process.stdin.write(lines(message, this_machine()))
                 process.stdin.flush()
                 recording = process.stdout.read()  # comes to its end though the program still runs

@@ -222,7 +222,7 @@ def test_tune_keeps_time_limit(folder, monkeypatch, limit_s):
 
 def proposal(number, peak):
     settings = frozenset({("copies", str(number))}) if number else DEFAULT
-    return tuner.Proposal(number, settings, peak, 1e6, (peak,), (1e6,), None, False, "memprof run", {})
+    return tuner.Recommendation(number, settings, peak, 1e6, (peak,), (1e6,), None, False, "memprof run", {})
 
 
 def test_max_latency_kept(tuned, imagined):

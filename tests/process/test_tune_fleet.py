@@ -17,7 +17,7 @@ from support.tune_runtime import COMMON, RUNTIME
 from memprof.base.errors import InputError, MeasurementError
 from memprof.campaign.progress import Silent
 from memprof.fleet import worker_loop
-from memprof.fleet.search_client import Answer
+from memprof.fleet.search_client import ComparisonResult
 from memprof.models.identity import identify
 from memprof.records import store
 from memprof.records.types import About, Attempt
@@ -38,7 +38,7 @@ class Fleet:
     """Machines that answer at once: a PEAK by `copies` and an EXECUTE by `slow`. spoil: an answer in place of that, by the number of the question.
     width: how many can be asked at once. asked: what was."""
 
-    spoil: Callable[[int, object, Answer], Answer] = lambda number, asked, answer: answer
+    spoil: Callable[[int, object, ComparisonResult], ComparisonResult] = lambda number, asked, answer: answer
     width: int = 3
     are_hosts: bool = True
     name: str = "kind=x"
@@ -52,7 +52,7 @@ class Fleet:
         for number, each in enumerate(asked):
             runs = tuple(self._run(each, variant, repeat) for repeat, variant in self._all(each))
             outputs = outputs_of("exact") if each.sought.outputs == "sent" else b""
-            answer = self.spoil(next(self._numbers), each, Answer(runs, True, "", outputs, self.seconds))
+            answer = self.spoil(next(self._numbers), each, ComparisonResult(runs, True, "", outputs, self.seconds))
             for run in answer.runs:
                 keep(store.encode(run))
             yield number, answer
@@ -130,7 +130,7 @@ def test_tune_parallel_trials_single_proof(folder, said):
 def test_tune_continues_after_abandoned_setting(folder, said):
     def spoil(number, asked, answer):
         if asked.suite.variants[0].name == "copies=1" and not asked.sought.verifies:
-            return Answer(why="model.bin failed 3 times, on 2 machines and is given up: x: it vanished")
+            return ComparisonResult(why="model.bin failed 3 times, on 2 machines and is given up: x: it vanished")
         return answer
 
     answer, _ = tuned(Fleet(spoil), said)
@@ -142,12 +142,12 @@ def test_tune_continues_after_abandoned_setting(folder, said):
 
 def test_tune_ends_after_abandoned_default(folder, said):
     with pytest.raises(MeasurementError, match=r"mine\.py: the default settings fail: model\.bin failed once"):
-        tuned(Fleet(lambda number, asked, answer: Answer(why="model.bin failed once")), said)
+        tuned(Fleet(lambda number, asked, answer: ComparisonResult(why="model.bin failed once")), said)
 
 
 def test_tune_reports_abandoned_proof(folder, said):
     def spoil(number, asked, answer):
-        return Answer(why="model.bin failed 3 times") if asked.sought.verifies else answer
+        return ComparisonResult(why="model.bin failed 3 times") if asked.sought.verifies else answer
 
     answer, _ = tuned(Fleet(spoil), said)
 
@@ -157,7 +157,7 @@ def test_tune_reports_abandoned_proof(folder, said):
 
 def test_tune_unanswered_setting_not_failed(folder, said):
     def spoil(number, asked, answer):
-        return Answer() if asked.suite.variants[0].name == "copies=1" and not asked.sought.verifies else answer
+        return ComparisonResult() if asked.suite.variants[0].name == "copies=1" and not asked.sought.verifies else answer
 
     answer, _ = tuned(Fleet(spoil), said)
 

@@ -10,7 +10,7 @@ import pytest
 from support.recorder_runs import KNOB, MIB, NEAR_MIB, Silent
 
 from memprof.bisect import bisect, undo_search
-from memprof.bisect.search import Question, Searched, Step
+from memprof.bisect.search import FigureQuestion, Searched, VersionStep
 from memprof.bisect.undo_search import Undoing
 from memprof.bisect.version_range import Versions
 from memprof.campaign import campaign
@@ -66,7 +66,7 @@ def row_of(suite: Suite) -> tuple[Row, Run]:
 def undone(old: Suite, new: Suite, kept: list[bytes] | None = None) -> tuple[Undoing | None, Row, Row]:
     """The search between these two."""
     (before, run), (after, _) = row_of(old), row_of(new)
-    question = Question(after.key, PEAK, "rss_peak_bytes", run.machine.peak_bound_bytes)
+    question = FigureQuestion(after.key, PEAK, "rss_peak_bytes", run.machine.peak_bound_bytes)
     keep = (kept if kept is not None else []).append
     return undo_search.undo(new, new.variants[0], before, after, question, Silent(), keep), before, after
 
@@ -117,7 +117,9 @@ def test_undo_without_matching_setting(runtime, nothing_left) -> None:
 
 def test_undo_keeps_setting_within_noise(monkeypatch) -> None:
     """Among 20 MiB a hundredth is less than what an interpreter itself moves from run to run."""
-    lab = undo_search._Lab(Suite(), Variant(COMMAND, "new"), Question(KEY, PEAK, "rss_peak_bytes", 0), Silent(), lambda line: None)
+    lab = undo_search._UndoLab(
+        Suite(), Variant(COMMAND, "new"), FigureQuestion(KEY, PEAK, "rss_peak_bytes", 0), Silent(), lambda line: None
+    )
     monkeypatch.setattr(lab, "measured", lambda each, repeats: [undo_search._Trial(each[0], (20.0 * MIB,) * repeats, 1.0)])
     before = summary.row(KEY, PEAK, "rss_peak_bytes", (20.0 * MIB,) * 5, True)
 
@@ -130,7 +132,8 @@ def test_undo_of_program_without_settings(tmp_path) -> None:
     suite = Suite(models=(str(tmp_path),), variants=(Variant(COMMAND, "program"),))
     row = summary.row(KEY, PEAK, "rss_peak_bytes", (1.0,) * 5, True)
     assert (
-        undo_search.undo(suite, suite.variants[0], row, row, Question(KEY, PEAK, "rss_peak_bytes", 0), Silent(), lambda line: None) is None
+        undo_search.undo(suite, suite.variants[0], row, row, FigureQuestion(KEY, PEAK, "rss_peak_bytes", 0), Silent(), lambda line: None)
+        is None
     )
 
 
@@ -138,9 +141,9 @@ def told(answer: Undoing | None) -> str:
     """The report's words on a step with this answer."""
     before, after = (summary.row(KEY, PEAK, "rss_peak_bytes", (mib * MIB,) * 12, True) for mib in (20.0, 36.0))
     judged = judge_row(before, after, 0)
-    step = Step(0, 1, judged)
+    step = VersionStep(0, 1, judged)
     versions = Versions("release", "engine", ("1.0", "1.1"), None, lambda number: f"1.{number}", "")  # type: ignore[arg-type]
-    question = Question(KEY, PEAK, "rss_peak_bytes", 0)
+    question = FigureQuestion(KEY, PEAK, "rss_peak_bytes", 0)
     searched = Searched(judged, (step,), {0: before.values, 1: after.values}, {})
     return report.render(bisect.Bisected(versions, question, searched, ("MODEL_LOAD",), ((),), (), (answer,), 1.0))
 

@@ -14,7 +14,7 @@ from support.checkout import ENGINE, RUNTIME, SUITE, Checkout
 from memprof.base.errors import InputError, UsageError
 from memprof.bisect import version_range
 from memprof.fleet import message, payload, remote_builds
-from memprof.fleet.payload import Comparison, SearchTrial
+from memprof.fleet.payload import ComparisonTask, SearchTrial
 from memprof.fleet.remote_builds import Unmade
 from memprof.subjects.order import Order
 from memprof.versions import builds, worktrees
@@ -62,7 +62,7 @@ class Search:
     def asked(self, *numbers: int) -> SearchTrial:
         return self.packed.asked(lambda machine: dict.fromkeys(numbers, (1, 2)), None)  # type: ignore[attr-defined, no-any-return]
 
-    def task(self, *numbers: int) -> Comparison:
+    def task(self, *numbers: int) -> ComparisonTask:
         return payload.sought(self.asked(*numbers), frozenset({("kind", "x")}))
 
     @contextmanager

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from memprof.scale.bfc import Arena, planned_block
+from memprof.scale.bfc import BfcArena, planned_block
 from memprof.scale.heap import Heap
 from memprof.scale.requests import Recording
 
 
 def asked(*sizes, heap=None):
-    arena = Arena(heap or Heap())
+    arena = BfcArena(heap or Heap())
     for key, size in enumerate(sizes):
         arena.allocate(key, size)
     return arena

@@ -28,7 +28,7 @@ from memprof.campaign import attach, campaign, conversion, side_by_side
 from memprof.cli.progress import Plain
 from memprof.fleet import scheduler, scheduler_client, search_client, worker_loop
 from memprof.fleet.message import PROTOCOL, Doing, Offered, folder_of
-from memprof.fleet.payload import Comparison
+from memprof.fleet.payload import ComparisonTask
 from memprof.fleet.scheduler import FleetPlace
 from memprof.places import parse, remote_groups
 from memprof.places.place import HERE, Here, MachineState, Place
@@ -36,7 +36,7 @@ from memprof.places.remote import Remote
 from memprof.programs import environments, recorder_build, runtimes, symbols
 from memprof.programs.environments import Environment
 from memprof.programs.runtimes import Knob, Runtime
-from memprof.recording.order import Group, Message
+from memprof.recording.order import GroupOrder, Message
 from memprof.records.types import Job
 from memprof.subjects import command_orders, orders
 from memprof.subjects.order import Order
@@ -235,7 +235,7 @@ def _instead_of_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     for place in (Here, Remote):
         monkeypatch.setattr(place, "busy", lambda self: (0.0, 1 << 40))
         monkeypatch.setattr(place, "weather", lambda self: MachineState(20.0, None))
-    monkeypatch.setattr(remote_groups, "without_swap", lambda place: lambda: {"group": Group("/memprof", (("memory.swap.max", "0"),))})
+    monkeypatch.setattr(remote_groups, "without_swap", lambda place: lambda: {"group": GroupOrder("/memprof", (("memory.swap.max", "0"),))})
     monkeypatch.setattr(symbols, "wrap", lambda argv, phases, cwd, env: ("gdb", *argv))
     monkeypatch.setattr(recorder_build, "is_built", lambda arch: True)
     monkeypatch.setattr(orders, "recorder_command", lambda kind, place: ())
@@ -245,7 +245,7 @@ def _instead_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     """An index of packages that has a few releases of each, and installs nothing."""
     made: dict[tuple[str, str], Environment] = {}
 
-    def ensure(package: installation.Package, version: str, say: object, python: str | None = None, **rest: object) -> Environment:
+    def ensure(package: installation.PipPackage, version: str, say: object, python: str | None = None, **rest: object) -> Environment:
         key = package.name, f"{version}-by-{Path(python).name}" if python else version
         if key not in made:
             made[key] = _environment(*key)
@@ -293,7 +293,7 @@ def _instead_of_fleet(monkeypatch: pytest.MonkeyPatch, said: list[str]) -> dict[
     class Desk:
         aside = 0
 
-        def __init__(self, client: object, comparisons: Sequence[Comparison], *words: object, **rest: object) -> None:
+        def __init__(self, client: object, comparisons: Sequence[ComparisonTask], *words: object, **rest: object) -> None:
             self.comparisons = comparisons
             self.failed: dict[str, str] = {}
             self.outputs: dict[str, bytes] = {}

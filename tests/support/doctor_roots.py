@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from memprof.cli.doctor import command
 from memprof.doctor import known_allocations
-from memprof.doctor.report import Report
+from memprof.doctor.report import DoctorReport
 
 Root = Callable[[dict[str, str]], Path]
 
@@ -44,5 +44,5 @@ def printed() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def report(printed: dict[str, Any]) -> Report:
-    return msgspec.convert(printed, Report)
+def report(printed: dict[str, Any]) -> DoctorReport:
+    return msgspec.convert(printed, DoctorReport)

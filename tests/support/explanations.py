@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from memprof.explain.records import KEPT, LIBRARIES, ONCE, REST, Explanation, Finding, Held, Measured, Phase, Proposal, Slice, Verified
+from memprof.explain.records import (
+    KEPT,
+    LIBRARIES,
+    ONCE,
+    REST,
+    Advice,
+    Explanation,
+    Finding,
+    Held,
+    PhaseFigures,
+    PhaseLook,
+    Slice,
+    Verified,
+)
 from support import sample_runs
 
 MIB = 1 << 20
@@ -16,9 +29,9 @@ def explanation(**changes: object) -> Explanation:
         Slice(REST, MIB, "how four"),
     )
     phases = (
-        Phase("STARTUP", 40 * MIB, slices[:1]),
-        Phase("MODEL_LOAD/peak", 220 * MIB, slices, (Held("as stored", "", "private anonymous", 3, 3, 90 * MIB),), 30 * MIB),
-        Phase("EXECUTE", 191 * MIB, slices, (Held("transposed", "", "private anonymous", 3, 3, 90 * MIB),), 0),
+        PhaseLook("STARTUP", 40 * MIB, slices[:1]),
+        PhaseLook("MODEL_LOAD/peak", 220 * MIB, slices, (Held("as stored", "", "private anonymous", 3, 3, 90 * MIB),), 30 * MIB),
+        PhaseLook("EXECUTE", 191 * MIB, slices, (Held("transposed", "", "private anonymous", 3, 3, 90 * MIB),), 0),
     )
     done = Verified(5, (2e8, 1e8), (2e8, 1e8), (1e8, 5e7), (2e8, 1e8), (1e6, 2e6), (1e9, 1e9), True)
     finding = Finding(
@@ -27,7 +40,7 @@ def explanation(**changes: object) -> Explanation:
         60 * MIB,
         "EXECUTE",
         ("because of `this`",),
-        (Proposal("do that", {"malloc_trim": "on"}, done),),
+        (Advice("do that", {"malloc_trim": "on"}, done),),
     )
     facts = {
         "memprof_explain": 1,
@@ -37,7 +50,7 @@ def explanation(**changes: object) -> Explanation:
         "knobs": {},
         "threads": 1,
         "machine": "here",
-        "measured": (Measured("MODEL_LOAD", 225 * MIB, 150 * MIB, 10), Measured("EXECUTE", 191 * MIB, 191 * MIB, 10, 5)),
+        "measured": (PhaseFigures("MODEL_LOAD", 225 * MIB, 150 * MIB, 10), PhaseFigures("EXECUTE", 191 * MIB, 191 * MIB, 10, 5)),
         "phases": phases,
         "weight_bytes": 91 * MIB,
         "counted_bytes": 90 * MIB,

@@ -36,7 +36,7 @@ def commit(project: Path, number: int) -> str:
     return git(project, "rev-parse", "HEAD")
 
 
-def made(levels: list[float], where: list[Machine] | None = None, variant: str = "a") -> history_folder.Loaded:
+def made(levels: list[float], where: list[Machine] | None = None, variant: str = "a") -> history_folder.FolderPoints:
     """A history that was never on a disk."""
     loaded = {}
     for number, level in enumerate(levels):
@@ -44,4 +44,4 @@ def made(levels: list[float], where: list[Machine] | None = None, variant: str =
         repeats = runs(variant, extra_mib=extra, where=where[number] if where else None)
         point = series.of(Commit(f"{number:040x}", number, (), f"change {number}"), baseline.entries(repeats))
         loaded[Path(series.encoded(point)[0])] = point
-    return history_folder.Loaded(loaded)
+    return history_folder.FolderPoints(loaded)

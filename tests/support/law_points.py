@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
-from memprof.laws.terms import Point
+from memprof.laws.terms import SizePoint
 
 MIB = 1 << 20
 QUIET = (1000.0, 1e-5)
@@ -14,7 +14,7 @@ QUIET = (1000.0, 1e-5)
 def measured(law, places, noise=0.0, seed=1):
     """Points of a law, a function of a place to MiB, with noise in MiB."""
     generator = random.Random(seed)
-    return [Point(place, law(**place) * MIB + generator.gauss(0, noise) * MIB) for place in places]
+    return [SizePoint(place, law(**place) * MIB + generator.gauss(0, noise) * MIB) for place in places]
 
 
 def line(name, *values):

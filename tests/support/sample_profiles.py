@@ -10,7 +10,7 @@ from pathlib import Path
 
 from memprof.heap.frames import Frame
 from memprof.heap.profile import HeapProfile, PhaseSpan, Snapshot
-from memprof.heap.trees import Tree, Trie
+from memprof.heap.trees import CallTree, Trie
 
 MIB = 1 << 20
 ROOT = Frame("(heap allocation functions) malloc/new/new[], --alloc-fns, etc.", kind="root")
@@ -34,7 +34,7 @@ def frame(name: str, module: str | None = LIB, line: int | None = None) -> Frame
     return Frame(name, file="net.cc" if line else None, line=line, module=None if line else module, address=0x400000 + hash(name) % 4096)
 
 
-def tree(stacks: Mapping[tuple[str, ...], float], frames: list[Frame], scale: int = MIB, module: str | None = LIB) -> Tree:
+def tree(stacks: Mapping[tuple[str, ...], float], frames: list[Frame], scale: int = MIB, module: str | None = LIB) -> CallTree:
     trie = Trie(0)
     known = {site: number for number, site in enumerate(frames)}
     for stack, size in stacks.items():
@@ -84,7 +84,7 @@ def chain(depth: int, module: str = LIB) -> HeapProfile:
     """One stack of this depth."""
     frames = [ROOT, *(Frame(f"f{place}", module=module, address=place) for place in range(depth))]
     count = depth + 1
-    made = Tree(array("i", range(count)), array("i", range(-1, depth)), array("q", [MIB] * count))
+    made = CallTree(array("i", range(count)), array("i", range(-1, depth)), array("q", [MIB] * count))
     return HeapProfile("massif", "deep", "", "i", COUNTS, (Snapshot(0, 5, MIB, 0, 0, made, "peak"),), tuple(frames), "deep.massif")
 
 
@@ -99,7 +99,7 @@ def comb(depth: int) -> HeapProfile:
         parent += [at, here]
         size += [2 * (depth - place), 1]
         at = here
-    made = Tree(array("i", number), array("i", parent), array("q", size))
+    made = CallTree(array("i", number), array("i", parent), array("q", size))
     return HeapProfile("massif", "comb", "", "i", COUNTS, (Snapshot(0, 5, size[0], 0, 0, made, "peak"),), tuple(frames), "comb.massif")
 
 

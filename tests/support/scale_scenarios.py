@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from memprof.laws import laws
 from memprof.records.types import PEAK
-from memprof.scale.answer import ANONYMOUS, Measured, Named, Scaled
+from memprof.scale.answer import ANONYMOUS, Named, PlaceRun, Scaled
 from memprof.subjects.dimensions import parse
 from support.law_points import SIX, measured
 from support.sample_runs import MIB
@@ -20,7 +20,7 @@ def made(truth=lambda a, s: 80 + 0.02 * a * s + 0.0001 * a * s * s, **changes):
         runtime="onnxruntime",
         settings="arena=off",
         dimensions=(parse("a=1..16"), parse("s=16..512")),
-        points=tuple(Measured(point.at, {PEAK: int(point.bytes), ANONYMOUS: 40 * MIB}) for point in points),
+        points=tuple(PlaceRun(point.at, {PEAK: int(point.bytes), ANONYMOUS: 40 * MIB}) for point in points),
         main=PEAK,
         laws=(Named(PEAK, law),),
         threads=2,

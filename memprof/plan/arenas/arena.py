@@ -252,7 +252,7 @@ class _Packer:
             assert capacity is not None
             self.attempt(capacity, partial(skyline.fit, capacity=capacity, max_steps=steps, expired=expired, seed=seed), "exact search")
 
-    def attempt(self, capacity: int, fit: Callable[[Sequence[Buffer]], skyline.Fit], how: str) -> None:
+    def attempt(self, capacity: int, fit: Callable[[Sequence[Buffer]], skyline.SkylinePacking], how: str) -> None:
         """Try every part that is above the capacity, and keep the offsets and bounds that come of it."""
         offsets = list(self.offsets)
         for number, part in enumerate(self.parts):

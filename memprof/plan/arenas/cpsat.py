@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..orders.problem import Buffer
-from .skyline import Fit, sections
+from .skyline import SkylinePacking, sections
 
 
 @dataclass(frozen=True)
@@ -22,18 +22,18 @@ class Smallest:
     bound: int
 
 
-def fit(buffers: Sequence[Buffer], capacity: int, seconds: float) -> Fit:
+def fit(buffers: Sequence[Buffer], capacity: int, seconds: float) -> SkylinePacking:
     """Offsets within a capacity, in the unit of the sizes."""
     from ortools.sat.python import cp_model
 
     if any(buffer.size > capacity for buffer in buffers):
-        return Fit(None, True)
+        return SkylinePacking(None, True)
     model, offsets = _model(cp_model, buffers, capacity)
     solver = _solver(cp_model, seconds)
     status = solver.solve(model)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Fit(tuple(solver.value(offset) for offset in offsets), False)
-    return Fit(None, status == cp_model.INFEASIBLE)
+        return SkylinePacking(tuple(solver.value(offset) for offset in offsets), False)
+    return SkylinePacking(None, status == cp_model.INFEASIBLE)
 
 
 def smallest(buffers: Sequence[Buffer], hints: Sequence[int], low: int, high: int, seconds: float) -> Smallest:

@@ -20,7 +20,7 @@ _RESTART = 5000
 
 
 @dataclass(frozen=True)
-class Fit:
+class SkylinePacking:
     """offsets: in the unit of the sizes, by position in the given buffers, or None. impossible: it is proven that there are none."""
 
     offsets: tuple[int, ...] | None
@@ -44,19 +44,19 @@ def sections(buffers: Sequence[Buffer]) -> tuple[tuple[int, int], ...]:
     return tuple(zip(first, last, strict=True))
 
 
-def fit(buffers: Sequence[Buffer], capacity: int, max_steps: int, expired: Callable[[], bool], seed: int = 0) -> Fit:
+def fit(buffers: Sequence[Buffer], capacity: int, max_steps: int, expired: Callable[[], bool], seed: int = 0) -> SkylinePacking:
     """Look for offsets of all buffers within `capacity`, in the unit of the sizes, for at most `max_steps` steps; deterministic but for
     `expired`. seed: which orders of preference to try; 0 begins with the plain order, the largest first."""
     search = _Search(buffers, capacity)
     if search.hopeless:
-        return Fit(None, True)
+        return SkylinePacking(None, True)
     restart = 0
     while search.steps < max_steps and not expired():
         placed = search.attempt(min(_RESTART * _luby(restart + 1), max_steps - search.steps), seed + restart, expired)
         if placed is not None:
-            return Fit(tuple(search.offsets) if placed else None, not placed)
+            return SkylinePacking(tuple(search.offsets) if placed else None, not placed)
         restart += 1
-    return Fit(None, False)
+    return SkylinePacking(None, False)
 
 
 def _luby(index: int) -> int:

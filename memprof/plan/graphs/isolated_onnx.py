@@ -58,7 +58,7 @@ while line := sys.stdin.buffer.readline():
 """
 
 
-class Refused(Exception):
+class ModelRefusal(Exception):
     """onnx refuses the model; its words are the message."""
 
 
@@ -83,7 +83,7 @@ class Apart:
         self._end()
 
     def run(self, task: Task, model: Any) -> Any:
-        """The ModelProto that onnx makes of a ModelProto. Raises Refused and Bounded."""
+        """The ModelProto that onnx makes of a ModelProto. Raises ModelRefusal and Bounded."""
         try:
             process = self._started()
         except OSError as error:
@@ -97,7 +97,7 @@ class Apart:
             over.cancel()
             self._spent_s += time.monotonic() - begin
         if answer == "refused":
-            raise Refused(result.decode("utf-8", "replace"))
+            raise ModelRefusal(result.decode("utf-8", "replace"))
         return type(model).FromString(result)
 
     def _started(self) -> subprocess.Popen[bytes]:

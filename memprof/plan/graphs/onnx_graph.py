@@ -45,7 +45,7 @@ def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = 
     Raises InputError for a torn or impossible model, UsageError for a shape that does not fit it.
     """
     model = load(path)
-    reader = _Reader(path)
+    reader = _OnnxReader(path)
     small_external(model, path, reader.remarks)
     with Apart(model.ByteSize()) as apart:
         if inline and model.functions:
@@ -56,7 +56,7 @@ def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = 
     return reader.graph(model)
 
 
-class _Reader:
+class _OnnxReader:
     """A model while it is read: its weights over all its graphs, and the remarks on it."""
 
     def __init__(self, path: Path) -> None:
@@ -153,7 +153,7 @@ class _Reader:
 class _Scope:
     """A graph while it is read."""
 
-    def __init__(self, reader: _Reader, proto: Any, constants: ChainMap[str, int], depth: int) -> None:
+    def __init__(self, reader: _OnnxReader, proto: Any, constants: ChainMap[str, int], depth: int) -> None:
         self._reader = reader
         self._proto = proto
         self._constants = constants

@@ -11,7 +11,7 @@ from ...models.onnx_file import external_file
 from ...models.skeleton import PLACE, SMALL, skeleton
 from ..orders.topological import topological
 from .graph import Remarks, Span, Unknown, check_count, shown, size
-from .isolated_onnx import Apart, Bounded, Refused
+from .isolated_onnx import Apart, Bounded, ModelRefusal
 
 OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "ai.onnx.preview")
 RANDOM = frozenset(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"))
@@ -66,7 +66,7 @@ def inlined(model: Any, path: Path, apart: Apart) -> Any:
     """The model with the bodies of its local functions in place of their calls. Raises InputError."""
     try:
         return apart.run("inline", model)
-    except (Refused, Bounded) as error:
+    except (ModelRefusal, Bounded) as error:
         raise InputError(f"model {path}: its local functions cannot be put in place: {first_line(error)}") from None
 
 

@@ -16,7 +16,7 @@ from ...base.units import counted
 from ...models import MOST_DIMENSIONS
 from ...models.skeleton import SMALL
 from .graph import Remarks, Unknown, check_names, shown, words
-from .isolated_onnx import Apart, Bounded, Refused
+from .isolated_onnx import Apart, Bounded, ModelRefusal
 from .onnx_proto import OWN_DOMAINS, RANDOM, first_line, inner_graphs, shortened
 
 # Operators that shapes are computed with. Their results are about as large as their inputs, but for those that `_bounded` checks first.
@@ -309,7 +309,7 @@ def _infer(model: Any, remarks: Remarks, apart: Apart) -> Any:
             return apart.run("values", model)
         except Bounded:
             return apart.run("shapes", model)
-    except (Refused, Bounded) as error:
+    except (ModelRefusal, Bounded) as error:
         why = Unknown(f"shape inference gave up, so only shapes that the file states are known ({first_line(error)})", ())
         if why not in remarks.unknown:
             remarks.unknown.append(why)

@@ -80,7 +80,7 @@ def read(path: Path, shapes: Mapping[str, tuple[int, ...]], batch: int | None = 
     """
     try:
         with mapped(path) as data:
-            return _Reader(path, Flat(data), shapes, batch).graph()
+            return _TfliteReader(path, Flat(data), shapes, batch).graph()
     except OSError as error:
         raise InputError(f"model {path}: {os_reason(error)}") from None
     except (Torn, struct.error, LookupError, ArithmeticError, ValueError):
@@ -95,7 +95,7 @@ class _Rebatch:
     new: int
 
 
-class _Reader:
+class _TfliteReader:
     def __init__(self, path: Path, flat: Flat, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> None:
         self._path, self._flat, self._shapes, self._batch = path, flat, shapes, batch
         self._weights: list[Constant] = []
@@ -278,7 +278,7 @@ class _Reader:
 class _Subgraph:
     """A subgraph while it is read."""
 
-    def __init__(self, reader: _Reader, index: int, around: tuple[int, ...]) -> None:
+    def __init__(self, reader: _TfliteReader, index: int, around: tuple[int, ...]) -> None:
         self._reader, self._flat, self._around = reader, reader._flat, around
         self._table = reader._subgraphs[index]
         self._index = index

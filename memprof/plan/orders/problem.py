@@ -122,7 +122,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Step:
+class OrderStep:
     """An operator of an order and its needs while it runs.
 
     in_use_bytes: its inputs and outputs (an output written over an input counts once); keep_bytes: other tensors that are still
@@ -148,7 +148,7 @@ class Buffer:
     size: int
 
 
-def steps(problem: Problem, order: Sequence[int]) -> tuple[Step, ...]:
+def steps(problem: Problem, order: Sequence[int]) -> tuple[OrderStep, ...]:
     """The needs of each step of an order. Raises ValueError where it is no order of this graph. Linear in the size of the graph."""
     last = _last_uses(problem, order)
     sizes = problem.sizes
@@ -157,7 +157,7 @@ def steps(problem: Problem, order: Sequence[int]) -> tuple[Step, ...]:
         if 0 <= position < len(order):
             ending[position].append(tensor)
     alive = sum(sizes[tensor] for tensor in problem.given)
-    costs: list[Step] = []
+    costs: list[OrderStep] = []
     highest = 0
     for position, op in enumerate(order):
         in_use = tuple(dict.fromkeys((*problem.reads[op], *problem.writes[op])))
@@ -167,7 +167,7 @@ def steps(problem: Problem, order: Sequence[int]) -> tuple[Step, ...]:
         memory = alive + written - shared
         used = sum(sizes[tensor] for tensor in in_use) - shared
         highest = max(highest, memory)
-        costs.append(Step(op, in_use, used, memory - used, memory, highest))
+        costs.append(OrderStep(op, in_use, used, memory - used, memory, highest))
         alive += written - sum(sizes[tensor] for tensor in ending[position])
     return tuple(costs)
 

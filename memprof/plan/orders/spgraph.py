@@ -76,18 +76,18 @@ def _jobs(problem: Problem, graph: Bits) -> list[Segment] | None:
 
 
 @dataclass
-class _Part:
+class _OperatorSet:
     """A set of operators, and the parts that it consists of: one after the other, or free of one another."""
 
     ops: int
     series: bool
-    branches: list[_Part]
+    branches: list[_OperatorSet]
 
 
-def _decompose(graph: Bits) -> list[_Part] | None:
+def _decompose(graph: Bits) -> list[_OperatorSet] | None:
     """All parts that the graph consists of, each before its branches; None where one of them is neither series nor parallel."""
     related = [above | below for above, below in zip(graph.above, graph.below, strict=True)]
-    parts = [_Part(graph.all, False, [])]
+    parts = [_OperatorSet(graph.all, False, [])]
     for part in parts:  # grows while it is walked
         if not part.ops & (part.ops - 1):
             continue
@@ -98,12 +98,12 @@ def _decompose(graph: Bits) -> list[_Part] | None:
             branches.sort(key=lambda ops: (graph.above[(ops & -ops).bit_length() - 1] & part.ops & ~ops).bit_count())
             if len(branches) == 1:
                 return None
-        part.branches = [_Part(ops, False, []) for ops in branches]
+        part.branches = [_OperatorSet(ops, False, []) for ops in branches]
         parts += part.branches
     return parts
 
 
-def _merge(part: _Part, solved: list[list[Segment]]) -> list[Segment]:
+def _merge(part: _OperatorSet, solved: list[list[Segment]]) -> list[Segment]:
     """The segments of a part from those of its branches."""
     if not part.series:
         # Each branch is in ascending order and sorting is stable, so that branches keep theirs.

@@ -5,7 +5,8 @@
 
 #define STOP_WITHIN_NS 2000000000 /* the first process of a PID namespace cannot stop itself */
 
-struct held { int pid, stands; const char *why; i64 since_ns; };
+/* stopped: the process itself, or the debugger that holds it; 0 while it still runs. */
+struct held { int pid, stopped; const char *why; i64 since_ns; };
 
 static struct { struct held *items; size_t count, room; } hold;
 
@@ -18,8 +19,8 @@ static struct held *of(int pid) {
 static void forget(struct held *held) { *held = hold.items[--hold.count]; }
 
 static void let_go(struct held *held) {
-    kill(held->pid, SIGCONT);
-    if (held->stands) line("continued %l %d\n", now_ns(), held->pid);
+    kill(held->stopped ? held->stopped : held->pid, SIGCONT);
+    if (held->stopped) line("continued %l %d\n", now_ns(), held->pid);
     forget(held);
 }
 
@@ -34,23 +35,30 @@ void hold_stop(int pid, const char *why) {
 
 void hold_let_go(int pid) {
     struct held *held = of(pid);
-    if (held != NULL && held->stands) let_go(held);
+    if (held != NULL && held->stopped) let_go(held);
 }
 
 int hold_is_active(void) { return hold.count > 0; }
 
+/* The process that was stopped, 0 if none was. A debugger stops a process for moments too. */
+static int stopped_for(int pid, char state) {
+    struct stat_reading tracer;
+    int number = state == 't' ? (int)figure_of(pid, "status", "\nTracerPid:") : 0;
+    if (state == 'T') return pid;
+    return number > 0 && stat_read(number, &tracer) && tracer.state == 'T' ? number : 0;
+}
+
 static void step(struct held *held, i64 now, i64 limit_ns) {
     struct stat_reading stat;
-    int over = now - held->since_ns > (held->stands ? limit_ns : STOP_WITHIN_NS) && (!held->stands || limit_ns);
+    int over = now - held->since_ns > (held->stopped ? limit_ns : STOP_WITHIN_NS) && (!held->stopped || limit_ns);
     if (!stat_read(held->pid, &stat) || stat.state == 'Z' || stat.state == 'X') {
         forget(held); /* it was ended meanwhile */
-    } else if (!held->stands && stat.state == 'T') {
-        held->stands = 1;
+    } else if (!held->stopped && (held->stopped = stopped_for(held->pid, stat.state)) != 0) {
         held->since_ns = now;
         line("stopped %l %d %s\n", now, held->pid, held->why);
         recording_flush();
     } else if (over) {
-        line("fault %l %s %d\n", now, held->stands ? "held" : "free", held->pid);
+        line("fault %l %s %d\n", now, held->stopped ? "held" : "free", held->pid);
         let_go(held);
     }
 }

@@ -19,7 +19,7 @@ from memprof.heap.profile import HeapProfile
 
 from ... import standalone
 from ...standalone import check
-from ...tables.grid import Table
+from ...tables.grid import TextTable
 from .. import labels, show
 from . import drawn
 
@@ -88,7 +88,7 @@ def _words(profile: HeapProfile, name: str, several: bool) -> dict[str, Any]:
             rows = show.top(profile, best[0], by)[:_TOP]
             caption = f"{f'{name}: ' if several else ''}snapshot {best[0].index}, by {word}"
             texts = tuple((row.label.text, format_bytes(row.own_bytes), format_bytes(row.total_bytes)) for row in rows)
-            tables.append(Table(caption, ("site", "self", "total"), texts))
+            tables.append(TextTable(caption, ("site", "self", "total"), texts))
         sentences += _largest(profile)
     conditions = [f"Command: {plain(profile.command)}"] if profile.command else []
     conditions.append(plain(phrases.counting(profile)))

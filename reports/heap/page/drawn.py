@@ -20,7 +20,7 @@ from memprof.heap import phrases
 from memprof.heap.frames import By
 from memprof.heap.names import is_allocator, module_name, short
 from memprof.heap.profile import HeapProfile, Snapshot, TimeUnit
-from memprof.heap.trees import Tree
+from memprof.heap.trees import CallTree
 from memprof.records.metrics import BYTES
 
 from ...tables.grid import choose_unit
@@ -60,7 +60,7 @@ class Stack:
 
 
 @dataclass(frozen=True)
-class File:
+class ProfileDrawing:
     """A profile. A point is a snapshot that is drawn. axis: the unit of time in words, and its size; moment: a point in words; known: whether the
     areas are a tree's figures, or nothing; tree: its place in trees, or -1."""
 
@@ -82,10 +82,10 @@ class File:
 
 
 @dataclass(frozen=True)
-class Page:
+class ProfilePage:
     """frames: (name, module, source line, whether it is an allocator's); names: (short, full)."""
 
-    files: list[File]
+    files: list[ProfileDrawing]
     names: list[tuple[str, str]]
     modules: list[str]
     frames: list[tuple[int, int, str, int]]
@@ -113,7 +113,7 @@ class _Frames:
         return numbers
 
 
-def page(profiles: Sequence[HeapProfile], names: Sequence[str]) -> Page:
+def page(profiles: Sequence[HeapProfile], names: Sequence[str]) -> ProfilePage:
     """The figures of these profiles."""
     frames = _Frames()
     points = [_points(profile) for profile in profiles]
@@ -123,7 +123,7 @@ def page(profiles: Sequence[HeapProfile], names: Sequence[str]) -> Page:
         _file(profile, name, shown, with_trees, share, frames)
         for profile, name, shown, with_trees in zip(profiles, names, points, trees, strict=True)
     ]
-    return Page(
+    return ProfilePage(
         files,
         [(_cut(plain(short(name))), _cut(name)) for name in frames.names],
         [_cut(name) for name in frames.modules],
@@ -150,7 +150,7 @@ def _without_tree(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, tree=None, kind="empty")
 
 
-def _share(trees: Sequence[Tree]) -> float:
+def _share(trees: Sequence[CallTree]) -> float:
     """The smallest share of a snapshot below which nodes are gathered so that all nodes have room."""
     for share in _SHARES:
         if sum(int((numpy.asarray(tree.bytes) >= share * tree.bytes[0]).sum()) for tree in trees) <= _MOST_NODES:
@@ -160,7 +160,7 @@ def _share(trees: Sequence[Tree]) -> float:
 
 def _file(
     profile: HeapProfile, name: str, points: Sequence[Snapshot], with_trees: Sequence[Snapshot], share: float, frames: _Frames
-) -> File:
+) -> ProfileDrawing:
     below = numpy.array([frame.kind == "below" for frame in profile.frames], bool)
     places = numpy.array([frame.places or 0 for frame in profile.frames], "i8")
     thin = [_thin(snapshot.tree, share, below, places) for snapshot in with_trees if snapshot.tree is not None]
@@ -173,7 +173,7 @@ def _file(
         key=lambda place: points[place].total_bytes,
         default=peak,
     )
-    return File(
+    return ProfileDrawing(
         name=name,
         axis=_axis(profile.time_unit, max((snapshot.time for snapshot in points), default=0)),
         index=[snapshot.index for snapshot in points],
@@ -217,7 +217,7 @@ def _stack(profile: HeapProfile, by: By, points: Sequence[Snapshot]) -> Stack:
 _Columns = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
 
 
-def _thin(tree: Tree | None, share: float, below: NDArray[Any], places: NDArray[Any]) -> _Columns:
+def _thin(tree: CallTree | None, share: float, below: NDArray[Any], places: NDArray[Any]) -> _Columns:
     """A tree's frame, parent, bytes and places without nodes below the share. Nodes of frame -1, behind the others, hold their bytes."""
     assert tree is not None
     frame, parent, size = (numpy.asarray(column) for column in (tree.frame, tree.parent, tree.bytes))
@@ -244,7 +244,7 @@ def _thin(tree: Tree | None, share: float, below: NDArray[Any], places: NDArray[
     )
 
 
-def _node(columns: _Columns, numbers: NDArray[Any], tree: Tree | None) -> Node:
+def _node(columns: _Columns, numbers: NDArray[Any], tree: CallTree | None) -> Node:
     frame, parent, size, places = columns
     mapped = numpy.where(frame >= 0, numbers[frame], BELOW)
     return Node(
@@ -260,12 +260,12 @@ def _packed(values: NDArray[Any], kind: str) -> str:
     return base64.b64encode(values.astype(kind).tobytes()).decode()
 
 
-def estimated(data: Page) -> bool:
+def estimated(data: ProfilePage) -> bool:
     """Whether any chart has estimated areas."""
     return any(file.trees and not all(file.known) for file in data.files)
 
 
-def gathering(data: Page, profiles: Sequence[HeapProfile]) -> list[str]:
+def gathering(data: ProfilePage, profiles: Sequence[HeapProfile]) -> list[str]:
     """The sentences that say which nodes and snapshots the page leaves out."""
     sentences = []
     share = max((file.share for file in data.files), default=0.0)

@@ -25,7 +25,7 @@ from memprof.places.machine import this_machine
 from memprof.places.recorder_bundle import recorder_command
 from memprof.programs import recorder_build
 from memprof.recording import order
-from memprof.recording.order import Command, Message, Start
+from memprof.recording.order import CommandStart, Message, Start
 from memprof.records import store
 from memprof.records.types import COMMAND, Job, Model, Run
 from memprof.reports.tables import table
@@ -52,7 +52,7 @@ def unseen(kind: str, path: str, folder: Path) -> Run:
     A lease on its file (fcntl(2), F_SETLEASE) holds it at its exec, where the recorder waits for it; a signal then stops the recorder.
     """
     copy = str(shutil.copy(path, folder / "program"))  # nobody else may have the file open
-    message = Message(job(), Start((copy,), command=Command()), 600 * 10**9, {"": 10**6})
+    message = Message(job(), Start((copy,), command=CommandStart()), 600 * 10**9, {"": 10**6})
     words = recorder_command(kind)
     with (
         open(copy, "rb") as file,
@@ -140,7 +140,7 @@ def test_small_program_has_a_bound(tmp_path):
 @pytest.mark.parametrize(("timeout_ns", "limit"), [(10**9, "1 s"), (25 * 10**7, "0.25 s"), (100_400_000, "0.1 s")])
 @pytest.mark.parametrize("kind", KINDS)
 def test_time_limit_in_words(kind, timeout_ns, limit):
-    run = asked(kind, Message(job(), Start(("sleep", "60"), command=Command()), timeout_ns, {"": 10**6}))
+    run = asked(kind, Message(job(), Start(("sleep", "60"), command=CommandStart()), timeout_ns, {"": 10**6}))
 
     assert run.outcome.message == f"did not end in time (timeout {limit})"
 
@@ -172,7 +172,7 @@ def test_attach_leaves_a_process_alone(kind):
 @contextmanager
 def waiting(kind: str) -> Iterator[tuple[subprocess.Popen[bytes], list[psutil.Process]]]:
     """A recorder whose child, a shell, has started another process; and these two."""
-    message = Message(job(), Start(("sh", "-c", "sleep 600 & sleep 600"), command=Command()), 600 * 10**9, {"": 10**6})
+    message = Message(job(), Start(("sh", "-c", "sleep 600 & sleep 600"), command=CommandStart()), 600 * 10**9, {"": 10**6})
     with subprocess.Popen(recorder_command(kind), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as recorder:
         assert recorder.stdin is not None
         recorder.stdin.write(order.lines(message, this_machine()))
@@ -211,7 +211,7 @@ def test_recorder_on_each_architecture(architecture):
 
     def attempt(limit_ns: int) -> Run:
         script = f"echo load took 12 ms; sleep {limit_ns / 4e9}; echo end; exit 3"
-        start = Start(("sh", "-c", script), command=Command((("LOAD", r"took \d+"), ("REST", "^end$"))))
+        start = Start(("sh", "-c", script), command=CommandStart((("LOAD", r"took \d+"), ("REST", "^end$"))))
         message = Message(job(), start, 600 * 10**9, {"": 10**6})
         with subprocess.Popen([*([emulator] if emulator else []), str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as recorder:
             assert recorder.stdin is not None and recorder.stdout is not None

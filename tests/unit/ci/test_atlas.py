@@ -16,7 +16,7 @@ from memprof.versions import history_file, history_folder
 from memprof.versions import series as points
 
 
-def loaded(atlas: Any, levels: dict[tuple[str, str], float], failing: tuple[str, str] | None = None) -> history_folder.Loaded:
+def loaded(atlas: Any, levels: dict[tuple[str, str], float], failing: tuple[str, str] | None = None) -> history_folder.FolderPoints:
     """A history of releases, each with its runtime's peak above that of `made`, in MiB."""
     order = list(dict.fromkeys(runtime for runtime, _ in levels))
     held = {}
@@ -27,7 +27,7 @@ def loaded(atlas: Any, levels: dict[tuple[str, str], float], failing: tuple[str,
             measured += runs(runtime, model="other", extra_mib=extra, outcome=Outcome("failed", "MODEL_LOAD", message="no such op"))
         point = points.of(atlas("releases").commit(order.index(runtime), runtime, version), baseline.entries(measured))
         held[Path(points.encoded(point)[0])] = point
-    return history_folder.Loaded(held)
+    return history_folder.FolderPoints(held)
 
 
 @pytest.mark.parametrize(

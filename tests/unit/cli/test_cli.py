@@ -12,7 +12,7 @@ from support import sample_runs
 import memprof as package
 from memprof import cli
 from memprof.cli import group, progress
-from memprof.cli.subject import Shared
+from memprof.cli.subject import SharedOption
 from memprof.subjects.settings import OF_A_SUITE
 
 
@@ -118,7 +118,7 @@ def test_shared_options_declared_once():
     meanings = collections.defaultdict(set)
     for _, command in commands():
         for option in command.params:
-            if isinstance(option, Shared):
+            if isinstance(option, SharedOption):
                 meanings[option.opts[-1]].add(option.help)
     of_settings = {f"--{setting.name}" for setting in OF_A_SUITE}
 

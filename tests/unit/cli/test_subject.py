@@ -13,7 +13,7 @@ import pytest
 from support.configurations import configure, folder  # noqa: F401  (the fixture)
 
 from memprof.base.errors import InputError, UsageError
-from memprof.cli.subject import Question, Words, subject
+from memprof.cli.subject import QuestionCommand, Words, subject
 from memprof.places.place import HERE
 from memprof.records.types import COMMAND
 from memprof.subjects.settings import SETTINGS
@@ -27,7 +27,7 @@ def test_question_takes_every_setting(name: str) -> None:
     command = import_module(f"memprof.cli.{name}").command
     options = {option for parameter in command.params for option in parameter.opts}
 
-    assert isinstance(command, Question)
+    assert isinstance(command, QuestionCommand)
     assert {f"--{setting.name}" for setting in SETTINGS} <= options
     assert {"-r", "models"} <= options
 
@@ -42,7 +42,7 @@ def test_every_setting_is_a_suite_field() -> None:
 def parsed(*arguments: str) -> Words:
     seen: list[Words] = []
 
-    @click.command(cls=Question)
+    @click.command(cls=QuestionCommand)
     @subject
     def command(subject: Words) -> None:
         seen.append(subject)

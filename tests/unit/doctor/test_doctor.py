@@ -21,7 +21,7 @@ from memprof.doctor.known_allocations import KnownAllocations, Transient
 from memprof.doctor.machine import emulation, huge_pages, load, memory, processors, swap
 from memprof.doctor.report import mirror
 from memprof.places import cgroups
-from memprof.records.store import Columns
+from memprof.records.store import TimelineColumns
 
 MIB = 1 << 20
 MS = 1_000_000
@@ -71,7 +71,7 @@ def test_comparison_reports_worst_repeat() -> None:
 
 def test_polled_peaks_depend_on_start() -> None:
     # 10 ms at 100, within 100 ms at 1.
-    columns = Columns(t_ns=[0, 40 * MS, 50 * MS, 100 * MS], rss=[1, 100, 1, 1], file=[], vms=[])
+    columns = TimelineColumns(t_ns=[0, 40 * MS, 50 * MS, 100 * MS], rss=[1, 100, 1, 1], file=[], vms=[])
     peaks = known_allocations.polled_peaks(columns, 0, 100 * MS, 50 * MS)
     assert sorted(set(peaks)) == [1, 100]
     assert peaks.count(100) == 10
@@ -79,7 +79,7 @@ def test_polled_peaks_depend_on_start() -> None:
 
 
 def test_polled_peaks_of_short_phase() -> None:
-    columns = Columns(t_ns=[0, 2 * MS, 3 * MS], rss=[7, 100, 7], file=[], vms=[])
+    columns = TimelineColumns(t_ns=[0, 2 * MS, 3 * MS], rss=[7, 100, 7], file=[], vms=[])
     peaks = known_allocations.polled_peaks(columns, 1 * MS, 4 * MS, 50 * MS)
     assert set(peaks) == {7, 100}
     assert peaks.count(100) == 1
@@ -87,7 +87,7 @@ def test_polled_peaks_of_short_phase() -> None:
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=50), st.integers(1, 100))
 def test_polled_peaks_never_above_maximum(rss: list[int], period: int) -> None:
-    columns = Columns(t_ns=list(range(len(rss))), rss=rss, file=[], vms=[])
+    columns = TimelineColumns(t_ns=list(range(len(rss))), rss=rss, file=[], vms=[])
     assert max(known_allocations.polled_peaks(columns, 0, len(rss) - 1, period)) <= max(rss)
     assert known_allocations.polled_peaks(columns, 0, len(rss) - 1, 1)[0] == max(rss)
 

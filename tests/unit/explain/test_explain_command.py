@@ -11,7 +11,7 @@ from support.explanations import MIB, explanation
 
 from memprof.base.errors import InputError
 from memprof.explain import records, verify
-from memprof.explain.records import Measured, Proposal, Verified
+from memprof.explain.records import Advice, PhaseFigures, Verified
 from memprof.reports import page
 from memprof.reports.pictures import waterfall
 from memprof.subjects.orders import Plan
@@ -26,7 +26,7 @@ def report():
 
 def test_verification_interrupted_keeps_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     (finding,) = explanation().findings
-    first, second = Proposal("do that", {"malloc_trim": "on"}), Proposal("or that", {"malloc_mmap_threshold": "64KiB"})
+    first, second = Advice("do that", {"malloc_trim": "on"}), Advice("or that", {"malloc_mmap_threshold": "64KiB"})
     before = explanation(findings=(replace(finding, proposals=(first, second)),))
 
     def measure(orders, progress, keep):
@@ -49,7 +49,7 @@ def test_verification_interrupted_keeps_findings(monkeypatch: pytest.MonkeyPatch
 def test_proposals_ranked_with_latency_spread(monkeypatch: pytest.MonkeyPatch) -> None:
     (finding,) = explanation().findings
     wanted = ({"arena": "off"}, {"prepacking": "off"}, {"threads": "2"})
-    before = explanation(findings=(replace(finding, proposals=tuple(Proposal("do that", setting) for setting in wanted)),))
+    before = explanation(findings=(replace(finding, proposals=tuple(Advice("do that", setting) for setting in wanted)),))
     peaks = {"as it is": 100, "arena=off": 120, "prepacking=off": 60, "threads=2": 80}
     planned = []
 
@@ -147,7 +147,7 @@ def test_waterfall_is_drawn(tmp_path: Path, ending: str) -> None:
 @pytest.mark.parametrize("peak", [191, 200, 215, 225, 400])
 def test_waterfall_total_clear_of_bars(peak: int) -> None:
     """The total of a bar whose peak is near the picture's edge is the widest, and once lay over the bar."""
-    figure = waterfall.draw(explanation(measured=(Measured("EXECUTE", peak * MIB, 191 * MIB, 10, 5),)))
+    figure = waterfall.draw(explanation(measured=(PhaseFigures("EXECUTE", peak * MIB, 191 * MIB, 10, 5),)))
     figure.canvas.draw()
     (axes,) = figure.axes
     bars = [patch.get_window_extent() for patch in axes.patches]

@@ -8,7 +8,7 @@ import pytest
 from support import sample_runs
 
 from memprof.explain import engine, findings
-from memprof.explain.records import AGAIN, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, Held, Measured, Phase, Slice
+from memprof.explain.records import AGAIN, IN_USE, KEPT, LIBRARIES, MODEL_FILE, ONCE, REPACKED, REST, Held, PhaseFigures, PhaseLook, Slice
 from memprof.explain.rule_inputs import Facts
 from memprof.programs.runtimes import Knob, Runtime
 
@@ -46,17 +46,17 @@ def held(layout: str, where: str, mib: int, freed: bool = False) -> Held:
     return Held(layout, "", where, 1, 1, mib * MIB, freed)
 
 
-def phase(name: str, *copies: Held, beyond: int = 0, **sizes: int) -> Phase:
+def phase(name: str, *copies: Held, beyond: int = 0, **sizes: int) -> PhaseLook:
     names = {"kept": KEPT, "use": IN_USE, "file": MODEL_FILE, "once": ONCE, "again": AGAIN, "repacked": REPACKED, "rest": REST}
     slices = [Slice(LIBRARIES, 40 * MIB, "")] + [Slice(names[key], size * MIB, "") for key, size in sizes.items() if key in names]
-    return Phase(name, sum(part.bytes for part in slices), tuple(slices), copies, beyond * MIB)
+    return PhaseLook(name, sum(part.bytes for part in slices), tuple(slices), copies, beyond * MIB)
 
 
 def facts(
-    runtime: Runtime, *phases: Phase, knobs: dict[str, str] | None = None, peaks: dict[str, tuple[int, int]] | None = None, **rest
+    runtime: Runtime, *phases: PhaseLook, knobs: dict[str, str] | None = None, peaks: dict[str, tuple[int, int]] | None = None, **rest
 ) -> Facts:
     defaults = {knob.name: knob.default for knob in runtime.knobs if knob.default is not None}
-    measured = [Measured(name, peak * MIB, end * MIB, 10) for name, (peak, end) in (peaks or {"EXECUTE": (150, 150)}).items()]
+    measured = [PhaseFigures(name, peak * MIB, end * MIB, 10) for name, (peak, end) in (peaks or {"EXECUTE": (150, 150)}).items()]
     words = {"plan_bytes": None, "iterations": (), **rest}
     return Facts(runtime, {**defaults, **(knobs or {})}, measured, (phase("STARTUP"), *phases), **words)
 

@@ -14,9 +14,9 @@ from support.examples import examples
 from support.suites import one
 
 from memprof.explain import growth as grown
-from memprof.explain.glibc import Heap, ranges
+from memprof.explain.glibc import GlibcHeap, ranges
 from memprof.explain.memory_map import PAGE, Mapping, Pages
-from memprof.explain.waterfall import Look
+from memprof.explain.waterfall import ProcessSnapshot
 
 MIB = 1 << 20
 HEAP, MMAP = 0x10000000, 0x7F0000000000
@@ -27,17 +27,17 @@ def mapping(start: int, pages: int, path: str = "", perms: str = "rw-p", residen
     return Mapping(start, start + pages * PAGE, perms, 0, "00:00", 1 if path.startswith("/") else 0, path, rss=rss, anonymous=rss, **rest)
 
 
-def look(phase: str, *mappings: Mapping, used=(), free=(), mapped=(), arenas: int = 0, stacks: tuple[int, ...] = ()) -> Look:
+def look(phase: str, *mappings: Mapping, used=(), free=(), mapped=(), arenas: int = 0, stacks: tuple[int, ...] = ()) -> ProcessSnapshot:
     """A look at these mappings, all of their resident pages at their beginnings; used, free and mapped are glibc's, as (start, end)."""
     address = [begin for each in mappings for begin in range(each.start, each.start + each.rss, PAGE)]
     owner = [number for number, each in enumerate(mappings) for _ in range(each.rss // PAGE)]
     filed = [mappings[number].is_file for number in owner]
     pages = Pages(np.array(address, np.uint64), np.array(owner, np.int32), np.array(filed, bool))
-    blocks = Heap(ranges(used), ranges(free), ranges(mapped), arenas, ranges([]), True)
-    return Look(phase, mappings, pages, blocks, stacks, None, 0, 0)
+    blocks = GlibcHeap(ranges(used), ranges(free), ranges(mapped), arenas, ranges([]), True)
+    return ProcessSnapshot(phase, mappings, pages, blocks, stacks, None, 0, 0)
 
 
-def heap(phase: str, pages: int, used, free=(), **rest) -> Look:
+def heap(phase: str, pages: int, used, free=(), **rest) -> ProcessSnapshot:
     return look(phase, mapping(HEAP, pages, "[heap]"), used=used, free=free, **rest)
 
 
@@ -174,7 +174,7 @@ LIBC += "def block(size):\n    place = libc.malloc(size)\n    libc.memset(place,
 def test_growth_lines_from_plain_rows(tmp_path) -> None:
     path = tmp_path / "lines.json"
     path.write_text(json.dumps([["a.py", 3, 100, 2]]))
-    assert grown._read(path) == (grown.Line("a.py", 3, 100, 2),)
+    assert grown._read(path) == (grown.GrowthLine("a.py", 3, 100, 2),)
 
 
 def test_why_skipped_when_steady() -> None:

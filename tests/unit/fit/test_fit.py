@@ -10,7 +10,7 @@ from memprof.base import control_groups, processes
 from memprof.base.errors import InputError
 from memprof.base.processes import boot
 from memprof.cli import answers
-from memprof.fit.fit import LimitPoint, Part
+from memprof.fit.fit import LimitPoint, PartLimit
 from memprof.places import cgroups
 from memprof.records.types import MODEL_LOAD, Outcome
 from memprof.reports.pictures import fit as report
@@ -80,7 +80,7 @@ def test_report_absent_figures_and_endings():
     ],
 )
 def test_sentence_and_table_agree(bytes_, unit, said, cells):
-    parts = (Part("whole run", int(bytes_), int(bytes_ + 100 * MIB), None, 12),)
+    parts = (PartLimit("whole run", int(bytes_), int(bytes_ + 100 * MIB), None, 12),)
     text = render(made(parts=parts, threads=1, shapes={"x": (1, 8)}, assumed={"x": (1, 8)}), unit=unit)
 
     assert text.startswith("a\\|b.onnx, x, 1 thread, x 1x8 (open dimensions taken as 1: --shape): ")
@@ -111,7 +111,7 @@ def test_partly_failed_runs_told_apart():
 
 
 def test_nothing_found_without_picture():
-    nothing = made(parts=(Part("whole run", None, 60 * MIB, None, 5),), curve=(LimitPoint(None, 1e7, 0.0, 0.0),))
+    nothing = made(parts=(PartLimit("whole run", None, 60 * MIB, None, 5),), curve=(LimitPoint(None, 1e7, 0.0, 0.0),))
 
     assert "no limit was found under which it runs" in render(nothing)
     with pytest.raises(InputError, match="nothing to draw"):
@@ -136,7 +136,7 @@ def test_answer_format_by_terminal(terminal, said, monkeypatch, capsys):
 
 
 def test_report_single_phase_and_allocation_limit():
-    load = made(parts=(Part(MODEL_LOAD, 30 * MIB, 50 * MIB, 20 * MIB, 9),), curve=(LimitPoint(None, 1e7, 0.0, 0.0),))
+    load = made(parts=(PartLimit(MODEL_LOAD, 30 * MIB, 50 * MIB, 20 * MIB, 9),), curve=(LimitPoint(None, 1e7, 0.0, 0.0),))
 
     assert "x: MODEL_LOAD works in 30.0 MiB." in render(load)
     assert "Under a limit" not in render(load), "there is no curve"

@@ -14,7 +14,7 @@ from support.sample_runs import run
 from memprof.base.errors import InputError
 from memprof.fleet import scheduler_client
 from memprof.fleet.message import FACTS, PROTOCOL, Event, Offered, Result, SearchRequest, Task, encode, resources
-from memprof.fleet.payload import Comparison
+from memprof.fleet.payload import ComparisonTask
 from memprof.fleet.scheduler import as_before, places_among
 from memprof.records import store
 
@@ -68,7 +68,7 @@ class Campaign:
 
 
 def asked(title, cost=1.0, needs=frozenset(), **words):
-    return Comparison(Task(f"key of {title}", title, "me", {}, (), None), frozenset(needs), cost, 2, **words)
+    return ComparisonTask(Task(f"key of {title}", title, "me", {}, (), None), frozenset(needs), cost, 2, **words)
 
 
 PI = ("kind", "pi5")

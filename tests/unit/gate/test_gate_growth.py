@@ -16,7 +16,7 @@ from memprof.records.summary import Key
 from memprof.reports.pictures import growth as pictures
 from memprof.subjects import suite
 from memprof.verdicts import budgets, growth, growth_limits
-from memprof.verdicts.growth_limits import Limit, Measured
+from memprof.verdicts.growth_limits import Limit, VariantGrowth
 
 KEY = Key("net.onnx", "a", None, "here")
 GROWS = growth.Verdict("grows", "iteration", 65536.0, 65400.0, 65600.0, tail=2000)
@@ -46,14 +46,14 @@ KIB = 1024
     ],
 )
 def test_limit_against_growth_interval(verdict, limit, word, reason) -> None:
-    row = growth_limits.judged(Measured(KEY, "iteration", verdict), Limit("iteration", limit))
+    row = growth_limits.judged(VariantGrowth(KEY, "iteration", verdict), Limit("iteration", limit))
 
     assert (row.verdict, row.phase, row.metric, row.budget) == (word, "per iteration", "growth_bytes", limit)
     assert reason in row.reason
 
 
 def test_growth_without_verdict_failing() -> None:
-    (row,) = growth_limits.judge([Measured(KEY, "reload", None, Limit("reload", 0), "it crashed")])
+    (row,) = growth_limits.judge([VariantGrowth(KEY, "reload", None, Limit("reload", 0), "it crashed")])
 
     assert (row.verdict, row.phase, row.reason) == ("failing", "per reload", "it crashed")
 
@@ -64,7 +64,7 @@ def limits(folder: Path, text: str) -> tuple[budgets.Budget, ...]:
 
 
 def test_growth_budget_by_unit(tmp_path) -> None:
-    known = [Measured(KEY, "iteration", GROWS), Measured(replace(KEY, variant="b"), "reload", STEADY)]
+    known = [VariantGrowth(KEY, "iteration", GROWS), VariantGrowth(replace(KEY, variant="b"), "reload", STEADY)]
     text = '[[budget]]\ngrowth_bytes = "1 KiB"\n[[budget]]\nvariant = "a"\nper = "iteration"\ngrowth_bytes = "1 MiB"\n'
 
     rows = growth_limits.judge(known, limits(tmp_path, text))
@@ -86,7 +86,7 @@ def test_growth_budget_by_unit(tmp_path) -> None:
 )
 def test_growth_budget_refusals(tmp_path, text, said) -> None:
     with pytest.raises(UsageError, match="budgets") as refused:
-        growth_limits.judge([Measured(KEY, "iteration", GROWS)], limits(tmp_path, text))
+        growth_limits.judge([VariantGrowth(KEY, "iteration", GROWS)], limits(tmp_path, text))
     assert said in str(refused.value)
 
 

@@ -7,8 +7,8 @@ import pytest
 from memprof.base.errors import InputError, UsageError
 from memprof.base.units import parse_bytes
 from memprof.laws import coefficients, laws
-from memprof.laws.coefficients import Measured
-from memprof.laws.terms import Point
+from memprof.laws.coefficients import LawAtLimit
+from memprof.laws.terms import SizePoint
 from memprof.records.summary import Key
 from memprof.subjects import suite
 
@@ -20,7 +20,7 @@ NOISE = (4096.0, 1e-4)
 def law_of(size):
     """The law of memory by batch and length, 1 to 64 each."""
     places = [{"batch": batch, "length": length} for batch in (1, 8, 24, 64) for length in (1, 16, 64)]
-    law = laws.law([Point(place, size(**place)) for place in places], noise=NOISE)
+    law = laws.law([SizePoint(place, size(**place)) for place in places], noise=NOISE)
     assert law is not None
     return law
 
@@ -42,20 +42,20 @@ PRODUCT = law_of(lambda batch, length: 100 * MIB + 64 * KIB * batch * length)
     ],
 )
 def test_coefficient_interval_against_limit(law, per, limit, word, reason) -> None:
-    (row,) = coefficients.judge([Measured(KEY, per, parse_bytes(limit), "PEAK", "batch=1..64", law)])
+    (row,) = coefficients.judge([LawAtLimit(KEY, per, parse_bytes(limit), "PEAK", "batch=1..64", law)])
 
     assert (row.verdict, row.phase, row.metric, row.budget) == (word, f"per {per}", "law_bytes", parse_bytes(limit))
     assert reason in row.reason
 
 
 def test_undecided_law_stays_undecided() -> None:
-    (row,) = coefficients.judge([Measured(KEY, "batch", 1 << 30, "PEAK", "batch=1..2", LINEAR, undecided="widen the range")])
+    (row,) = coefficients.judge([LawAtLimit(KEY, "batch", 1 << 30, "PEAK", "batch=1..2", LINEAR, undecided="widen the range")])
 
     assert (row.verdict, row.reason) == ("undecided", "widen the range; the limit is 1.00 GiB per batch")
 
 
 def test_runtime_failed_everywhere() -> None:
-    (row,) = coefficients.judge([Measured(KEY, "batch", 0, failure="no place could be measured: it crashed")])
+    (row,) = coefficients.judge([LawAtLimit(KEY, "batch", 0, failure="no place could be measured: it crashed")])
 
     assert (row.verdict, row.reason) == ("failing", "no place could be measured: it crashed")
 

@@ -79,7 +79,7 @@ def test_sides_keep_names_of_variants(tmp_path: Path) -> None:
 
 def checks(tmp_path: Path) -> tuple[Checks, Sequence[Run]]:
     measured = measure_sides(both_sides(), {BASE: tmp_path / "base.jsonl", HEAD: tmp_path / "head.jsonl"}, Silent())
-    sides = {side: baseline.Side(baseline.entries(some), from_runs=tuple(some)) for side, some in measured.items()}
+    sides = {side: baseline.GateSide(baseline.entries(some), from_runs=tuple(some)) for side, some in measured.items()}
     known = GateSides("", sides[BASE], sides[HEAD], lambda side, place: orders_at(both_sides()[side], place))
     kept: list[Run] = []
     return Checks(GateRequest(), known, Silent(), lambda line: kept.append(store.decode(line, "a run"))), kept
@@ -132,6 +132,6 @@ def test_baseline_keeps_version_and_side(tmp_path: Path) -> None:
 
 
 def test_other_names_found_by_heading() -> None:
-    sides = [baseline.Side(baseline.entries(runs("a", version=label))) for label in ("1.0", "1.1")]
+    sides = [baseline.GateSide(baseline.entries(runs("a", version=label))) for label in ("1.0", "1.1")]
     remarks = decide._other_names(SimpleNamespace(base=sides[0], head=sides[1], gone=()))  # type: ignore[arg-type]
     assert remarks == ["net.onnx: variant a @ 1.0 is gone and variant a @ 1.1 is new: this may be one variant under another name"]

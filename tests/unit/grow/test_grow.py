@@ -15,7 +15,7 @@ from support.suites import one, program
 
 from memprof.base.errors import MeasurementError, UsageError
 from memprof.grow import grow
-from memprof.grow.grow import Budget, GrowRequest, parse_budget, parse_shapes
+from memprof.grow.grow import GrowRequest, UnitBudget, parse_budget, parse_shapes
 from memprof.grow.kinds import kind_of, kinds_of
 from memprof.records import store
 from memprof.records.types import Outcome, Run
@@ -84,7 +84,7 @@ def test_growth_confirmed_by_longer_round(tmp_path, monkeypatch):
 def test_sawtooth_is_no_growth(tmp_path, monkeypatch):
     simulated = Simulated(lambda unit: unit % 2600 * 4096, monkeypatch)
 
-    grown = answered(asked(tmp_path, budget=Budget(units=8000)))
+    grown = answered(asked(tmp_path, budget=UnitBudget(units=8000)))
 
     assert simulated.rounds == [2000, 8000] and grown.verdict.word != "grows"
 
@@ -101,7 +101,7 @@ def test_late_step_lengthens_rounds(tmp_path, monkeypatch):
 def test_budget_of_units_leaves_undecided(tmp_path, monkeypatch):
     simulated = Simulated(lambda unit: 20 * MIB * (unit > 1500), monkeypatch)
 
-    grown = answered(asked(tmp_path, budget=Budget(units=3000)))
+    grown = answered(asked(tmp_path, budget=UnitBudget(units=3000)))
 
     assert (grown.verdict.word, simulated.rounds) == ("undecided", [3000])
     assert "undecided after 3,000: it rose late, in few steps; 12,000 would decide it" in words(grown.verdict)
@@ -110,10 +110,10 @@ def test_budget_of_units_leaves_undecided(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("budget", "rounds", "word"),
     [
-        (Budget(), [2000, 8000], "grows"),
-        (Budget(units=8000), [2000, 8000], "grows"),
-        (Budget(units=15_000), [2000, 15_000], "undecided"),
-        (Budget(units=20_000), [2000, 8000, 20_000], "bounded"),
+        (UnitBudget(), [2000, 8000], "grows"),
+        (UnitBudget(units=8000), [2000, 8000], "grows"),
+        (UnitBudget(units=15_000), [2000, 15_000], "undecided"),
+        (UnitBudget(units=20_000), [2000, 8000, 20_000], "bounded"),
     ],
 )
 def test_budget_of_units_used_for_cache(tmp_path, monkeypatch, budget, rounds, word):
@@ -130,18 +130,18 @@ def test_budget_of_units_used_for_cache(tmp_path, monkeypatch, budget, rounds, w
 def test_budget_of_units_outlasts_default_time(tmp_path, monkeypatch):
     simulated = Simulated(lambda unit: min(unit, 10_000) * 4096, monkeypatch, seconds=90)
 
-    grown = answered(asked(tmp_path, budget=Budget(units=20_000)))
+    grown = answered(asked(tmp_path, budget=UnitBudget(units=20_000)))
     assert (grown.verdict.word, simulated.rounds) == ("bounded", [2000, 8000, 20_000])
 
     simulated.rounds.clear()
-    grown = answered(asked(tmp_path, budget=Budget(units=20_000, time_ns=300 * 10**9)))
+    grown = answered(asked(tmp_path, budget=UnitBudget(units=20_000, time_ns=300 * 10**9)))
     assert (grown.verdict.word, simulated.rounds) == ("grows", [2000])
 
 
 def test_slow_iterations_leave_undecided(tmp_path, monkeypatch):
     simulated = Simulated(lambda unit: 20 * MIB * (unit > 1500), monkeypatch, seconds=50)
 
-    grown = answered(asked(tmp_path, budget=Budget(time_ns=200 * 10**9)))
+    grown = answered(asked(tmp_path, budget=UnitBudget(time_ns=200 * 10**9)))
 
     assert (grown.verdict.word, simulated.rounds) == ("undecided", [2000])
     assert grown.verdict.needed == 8000
@@ -277,8 +277,8 @@ def test_shapes_beside_reload_refused():
 
 
 def test_budget_in_units_or_time():
-    assert parse_budget("20000") == Budget(units=20000)
-    assert parse_budget("10min") == Budget(time_ns=600 * 10**9)
+    assert parse_budget("20000") == UnitBudget(units=20000)
+    assert parse_budget("10min") == UnitBudget(time_ns=600 * 10**9)
     with pytest.raises(UsageError, match="32 units are the least"):
         parse_budget("5")
     with pytest.raises(UsageError, match="not a duration"):
@@ -373,7 +373,7 @@ def test_kinds_take_turns_until_each_is_decided(monkeypatch):
 def test_sentence_of_two_kinds(monkeypatch, same, varied, sentence):
     TwoKinds(same, varied, monkeypatch)
 
-    grown = answered(GrowRequest(one("m.json"), wish="both", budget=Budget(units=400)))
+    grown = answered(GrowRequest(one("m.json"), wish="both", budget=UnitBudget(units=400)))
 
     assert sentence in growth_table.sentence(grown, str)
 
@@ -381,11 +381,11 @@ def test_sentence_of_two_kinds(monkeypatch, same, varied, sentence):
 def test_budget_too_short_for_two_kinds(monkeypatch):
     simulated = TwoKinds(flat, lambda unit: 20 * MIB * (unit > 1500), monkeypatch, seconds=30)
 
-    grown = answered(GrowRequest(one("m.json"), wish="both", budget=Budget(time_ns=200 * 10**9)))
+    grown = answered(GrowRequest(one("m.json"), wish="both", budget=UnitBudget(time_ns=200 * 10**9)))
 
     assert grown.verdict.word == "undecided" and len(simulated.measured) == 6
     assert grown.remarks == (grow.TWO_KINDS,)
-    alone = answered(GrowRequest(one("m.json"), wish="fresh", budget=Budget(time_ns=200 * 10**9)))
+    alone = answered(GrowRequest(one("m.json"), wish="fresh", budget=UnitBudget(time_ns=200 * 10**9)))
     assert alone.remarks == () and alone.kinds == ()
 
 

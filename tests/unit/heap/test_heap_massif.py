@@ -369,7 +369,7 @@ def test_module_names(module: str, name: str) -> None:
     ],
 )
 def test_memray_frame_modules(function: str, file: str | None, module: str | None, name: str, grouped: str) -> None:
-    frame = memray._frame(memray._Frame(function, file, 3, module))
+    frame = memray._frame(memray._MemrayFrame(function, file, 3, module))
     assert (module_name(frame), group_name(frame, "function")) == (name, grouped)
 
 

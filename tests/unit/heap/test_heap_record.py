@@ -59,7 +59,7 @@ def test_massif_illegal_instruction_reason(
     monkeypatch.setattr(record, "_missing", lambda tool, python: None)
     monkeypatch.setattr(record.campaign, "measure", lambda *_: [run])
     monkeypatch.setattr(record, "_kept", lambda tool, scratch, folder: [folder / "massif.out.1"] if leaves else [])
-    request = record.Request(tmp_path / "out", suite(("true",)), tool=tool)
+    request = record.HeapRequest(tmp_path / "out", suite(("true",)), tool=tool)
     if leaves:
         assert record.record(request, Silent()).partial == said
         assert json.loads((tmp_path / "out/phases.json").read_text())["partial"] == said
@@ -78,20 +78,20 @@ def test_uninstalled_tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setattr(shutil, "which", lambda name: None)
     for tool, words in (("massif", "valgrind is not installed"), ("heaptrack", "heaptrack is not installed")):
         with pytest.raises(InputError, match=words):
-            record.choose(record.Request(tmp_path, tool=tool), None)  # type: ignore[arg-type]
+            record.choose(record.HeapRequest(tmp_path, tool=tool), None)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"memray records programs of Python only; heaptrack is not .*; valgrind is not"):
-        record.choose(record.Request(tmp_path), None)
+        record.choose(record.HeapRequest(tmp_path), None)
 
 
 def test_fastest_usable_tool_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(record, "_missing", lambda tool, python: "no" if tool == "memray" and python is None else None)
-    request = record.Request(tmp_path)
+    request = record.HeapRequest(tmp_path)
     assert record.choose(request, "/usr/bin/python3")[0] == "memray"
     assert record.choose(request, None)[0] == "heaptrack"
-    tool, sentence = record.choose(record.Request(tmp_path, pages_as_heap=True), "/usr/bin/python3")
+    tool, sentence = record.choose(record.HeapRequest(tmp_path, pages_as_heap=True), "/usr/bin/python3")
     assert tool == "massif" and "--pages-as-heap" in sentence
     with pytest.raises(UsageError, match=r"--threshold needs --tool massif"):
-        record.choose(record.Request(tmp_path, tool="heaptrack", threshold=1.0), None)
+        record.choose(record.HeapRequest(tmp_path, tool="heaptrack", threshold=1.0), None)
 
 
 @pytest.mark.parametrize(("text", "last"), [("load", "MODEL_LOAD"), ("load,prepare", "PREPARE"), ("load, prepare,execute", None)])

@@ -19,7 +19,7 @@ from memprof.heap.phrases import format_time, share
 from memprof.heap.profile import PhaseSpan
 from memprof.reports.heap import diff as report
 from memprof.reports.heap import page, plot, series, show
-from memprof.reports.heap.show import Look
+from memprof.reports.heap.show import ProfileView
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_show_peak_tree_and_sites():
 @pytest.mark.parametrize("made", [usual(), hostile(), chain(60), comb(60)], ids=["usual", "hostile", "deep", "comb"])
 @pytest.mark.parametrize("unicode", [True, False])
 def test_lines_fit_terminal(made, width, unicode):
-    text = show.render(made, Look(least=0.001), width=width, unicode=unicode)
+    text = show.render(made, ProfileView(least=0.001), width=width, unicode=unicode)
 
     assert max(cell_len(line) for line in text.split("\n")) <= width
     assert "\x1b" not in text
@@ -63,7 +63,7 @@ def test_colour_changes_no_text():
 
 
 def test_hostile_names_shown_as_text():
-    text = show.render(hostile(), Look(full_names=True), width=120)
+    text = show.render(hostile(), ProfileView(full_names=True), width=120)
 
     assert "<script>alert(1)</script>" in text
     assert "[bold red]markup[/bold red]" in text
@@ -72,7 +72,7 @@ def test_hostile_names_shown_as_text():
 
 
 def test_full_names_uncut():
-    long = show.render(hostile(), Look(full_names=True), width=80)
+    long = show.render(hostile(), ProfileView(full_names=True), width=80)
 
     assert "x" * 5000 in long
     assert HOSTILE[6] in long
@@ -82,26 +82,26 @@ def test_cut_tree_reported():
     text = show.render(chain(10_000), width=80)
 
     assert "… 9,990 more frames (--depth)" in text
-    assert len(show.render(chain(3000), Look(depth=0), width=80).split("\n")) > 3000
-    assert "deeper than fits" in show.render(comb(300), Look(least=0.0, depth=0), width=60)
+    assert len(show.render(chain(3000), ProfileView(depth=0), width=80).split("\n")) > 3000
+    assert "deeper than fits" in show.render(comb(300), ProfileView(least=0.0, depth=0), width=60)
 
 
 def test_threshold_reported():
-    text = show.render(usual(), Look(least=0.05), width=100)
+    text = show.render(usual(), ProfileView(least=0.05), width=100)
 
     assert "2.0 MiB   2.0% └─(8 smaller places)" in text
     assert "Nodes below 5% are gathered (--min); the tool had left out the smallest places before" in text
 
 
 def test_tree_of_another_snapshot_named():
-    text = show.render(usual(), Look(snapshot=6), width=100)
+    text = show.render(usual(), ProfileView(snapshot=6), width=100)
 
     assert "Shown is snapshot 6, at 0.09 s, in EXECUTE, with 61.0 MiB." in text
     assert "net::pack" not in text
 
 
 def test_inverted_tree_begins_at_entry():
-    lines = show.render(usual(), Look(invert=True), width=100).split("\n")
+    lines = show.render(usual(), ProfileView(invert=True), width=100).split("\n")
 
     (first,) = [place for place, line in enumerate(lines) if "all of the heap" in line]
     assert "99.5%" in lines[first + 1] and "main" in lines[first + 1]
@@ -205,7 +205,7 @@ def test_share_rounding_at_extremes(part, whole, digits, text):
 
 
 def test_facts_match_text():
-    facts = json.loads(json.dumps(show.facts(usual(), Look(least=0.05))))
+    facts = json.loads(json.dumps(show.facts(usual(), ProfileView(least=0.05))))
 
     assert facts["peak"]["total_bytes"] == 100 * MIB and facts["peak_tree_is_peak"] is True
     assert facts["shown"]["index"] == 4 and facts["shown"]["phase"] == "PREPARE"
@@ -409,7 +409,7 @@ def test_difference_of_same_profile():
 def test_difference_shows_cancelling_changes():
     before, after = {("a", "p"): 5, ("b", "p"): 7}, {("a", "p"): 7, ("b", "p"): 5}
 
-    text = report.render(judging.diff(profile((0, before)), profile((0, after)), invert=True), report.Look(invert=True), width=100)
+    text = report.render(judging.diff(profile((0, before)), profile((0, after)), invert=True), report.DiffView(invert=True), width=100)
 
     assert re.search(r"0 B +12\.0 MiB +12\.0 MiB +p ", text)
     assert re.search(r"\+2\.0 MiB +5\.0 MiB +7\.0 MiB +.*a ", text)

@@ -1,4 +1,5 @@
-"""The house: a room of memprof imports only rooms on floors below its own, so no circle of imports can come back unseen."""
+"""The house: a room of memprof imports only rooms on floors below its own, so no circle of imports can come back unseen. A class's name stands once
+in the whole tree."""
 
 from __future__ import annotations
 
@@ -36,6 +37,18 @@ FLOORS = (
     ("pytest_plugin",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+
+# Class names that stand in several modules, since a contract says so: where, and why.
+CONTRACTS = {
+    "Runtime": (
+        ("memprof/programs/runtimes.py", "runners/runtimes/", "runners/function.py"),
+        "the runner looks for this name in the module of each runtime, a user's own too; memprof's is what the runner tells of it",
+    ),
+    "Knob": (
+        ("memprof/programs/runtimes.py", "runners/runtimes/__init__.py"),
+        "a runtime's module declares its knobs with it, a user's own too; memprof's is what the runner tells of it",
+    ),
+}
 
 
 def modules() -> dict[str, Path]:
@@ -124,3 +137,19 @@ def test_folders_all_packaged(folder: str) -> None:
         package = ".".join(path.parent.relative_to(ROOT).parts)
         name = package if folder == "memprof" else f"memprof.{package}"
         assert f'    "{name}",\n' in text, f"{name} is not listed in pyproject.toml"
+
+
+def test_class_names_once_in_tree() -> None:
+    places: dict[str, list[str]] = {}
+    for folder in ("memprof", "runners", "reports"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+    several = {name: found for name, found in places.items() if len(found) > 1}
+    print(f"{len(places)} class names, {len(several)} of them in several modules")
+    for name, (allowed, _) in CONTRACTS.items():
+        assert name in several, f"{name} needs no exception"
+        several[name] = [path for path in several[name] if not path.startswith(allowed)]
+    again = [f"{name}: {', '.join(found)}" for name, found in sorted(several.items()) if found]
+    assert not again, "\n".join(again)

@@ -11,8 +11,8 @@ import pytest
 from support.law_points import MIB, QUIET, SIX, grid, line, measured
 
 from memprof.laws import design, laws
-from memprof.laws.arena import Arena
-from memprof.laws.terms import Point, Term
+from memprof.laws.arena import ArenaLaw
+from memprof.laws.terms import SizePoint, Term
 
 
 def designed(ranges, count=6):
@@ -94,7 +94,7 @@ def test_interval_wider_beyond_range():
 
 def test_law_resists_outlier():
     points = measured(lambda a: 80 + 0.5 * a, line("a", 1, 8, 16, 24, 32, 40, 48, 56, 64), 0.05)
-    points[4] = Point(points[4].at, points[4].bytes + 9 * MIB)
+    points[4] = SizePoint(points[4].at, points[4].bytes + 9 * MIB)
     law = laws.law(points, noise=(0.1 * MIB, 0.001))
     assert words(law) == ["", "a"]
     assert law.coefficient("a").bytes == pytest.approx(0.5 * MIB, rel=0.02)
@@ -109,26 +109,26 @@ def test_no_coefficient_below_zero():
 def test_rounding_needs_two_values_that_it_changes():
     places = [*grid(a=(1, 8), s=(16, 256)), {"a": 8, "s": 100}, {"a": 4, "s": 256}]
     points = measured(lambda a, s: 160 + a * s / 128, places)
-    points[4] = Point(points[4].at, points[4].bytes + 1.3 * MIB)  # a power of two would have it: 128 for 100
+    points[4] = SizePoint(points[4].at, points[4].bytes + 1.3 * MIB)  # a power of two would have it: 128 for 100
     assert words(laws.law(points, noise=(MIB / 8, 0.001))) == ["", "a x s"]
 
 
 def test_law_bounded_by_dead_run():
     points = measured(lambda a: 80 + 0.5 * a + 0.01 * a * a, line("a", 1, 5, 10, 20, 30))
     without = laws.law(points, noise=QUIET).predict({"a": 200})
-    held = laws.law([*points, Point({"a": 64}, 140 * MIB, least=True)], noise=QUIET)
+    held = laws.law([*points, SizePoint({"a": 64}, 140 * MIB, least=True)], noise=QUIET)
     assert held.predict({"a": 64}).bytes >= 140 * MIB
     assert held.predict({"a": 200}).bytes == pytest.approx(without.bytes, rel=0.01)
     # Where the points alone would have said less, it pulls the law up.
     straight = measured(lambda a: 80 + 0.5 * a, line("a", 1, 10, 20))
-    assert laws.law([*straight, Point({"a": 64}, 200 * MIB, least=True)], noise=QUIET).predict({"a": 64}).bytes > 150 * MIB
+    assert laws.law([*straight, SizePoint({"a": 64}, 200 * MIB, least=True)], noise=QUIET).predict({"a": 64}).bytes > 150 * MIB
 
 
 def test_bounds_without_law():
     points = measured(lambda a: 80 + 60 * (a > 3) - 50 * (a > 9) + 70 * (a > 30), line("a", 1, 5, 12, 20, 40, 64), 3)
     assert laws.law(points, noise=QUIET) is None
     assert laws.law(points[:1], noise=QUIET) is None
-    table = [Point({"a": 1}, 10), Point({"a": 9}, 30), Point({"a": 20}, 50, least=True)]
+    table = [SizePoint({"a": 1}, 10), SizePoint({"a": 9}, 30), SizePoint({"a": 20}, 50, least=True)]
     assert laws.bounds(table, {"a": 5}) == (10, 30)
     assert laws.bounds(table, {"a": 15}) == (30, None)
     assert laws.bounds(table, {"a": 25}) == (50, None)
@@ -179,7 +179,7 @@ def test_largest_between_sure_and_possible():
 def test_largest_stops_at_first_crossing():
     # Rounded up to a power of two, a step lies beyond each measured value, and intervals are wider between measured values than at them.
     offs = zip((1, 2, 3, 4, 6, 8), (-4.4, 4.2, 3.2, -2.9, -0.1, -0.6), strict=True)
-    points = [Point({"a": a}, (20 + 15 * 2 ** math.ceil(math.log2(a)) + off) * MIB) for a, off in offs]
+    points = [SizePoint({"a": a}, (20 + 15 * 2 ** math.ceil(math.log2(a)) + off) * MIB) for a, off in offs]
     law = laws.law(points, noise=(MIB / 8, 0.001))
     assert "(a rounded up to a power of two)" in words(law)
     ends = {a: law.predict({"a": a}).high_bytes for a in range(4, 9)}
@@ -228,7 +228,7 @@ def in_interval(law, points):
 
 
 def test_arena_steps_within_interval():
-    law, held = arena_law(stepping, Arena())
+    law, held = arena_law(stepping, ArenaLaw())
     assert law.steps and words(law) == ["", "batch x sequence"]
     assert in_interval(law, held) >= 0.9
     errors = sorted(abs(law.predict(point.at).bytes / point.bytes - 1) for point in held)
@@ -244,12 +244,12 @@ def test_arena_grows_with_plan():
     places = [(1, 8), (32, 8), (1, 128), (32, 128), (26, 128), (22, 128)]  # which the square of the batch would fit as well
     points = measured(stepping, [{"batch": batch, "sequence": sequence} for batch, sequence in places])
     plan = Term((("batch", 1), ("sequence", 1)))
-    law = laws.law(points, noise=(MIB / 8, 0.001), arena=Arena(terms=(plan,)))
+    law = laws.law(points, noise=(MIB / 8, 0.001), arena=ArenaLaw(terms=(plan,)))
     assert law.steps and words(law) == ["", "batch x sequence"]
 
 
 def test_arena_without_steps():
-    law, held = arena_law(lambda batch, sequence: 75 + batch * sequence / 64, Arena())
+    law, held = arena_law(lambda batch, sequence: 75 + batch * sequence / 64, ArenaLaw())
     assert not law.steps and words(law) == ["", "batch x sequence"]
     for point in held:
         assert law.predict(point.at).bytes == pytest.approx(point.bytes, rel=0.001)
@@ -261,7 +261,7 @@ def simulated(at):
 
 
 def test_arena_simulated_predictions():
-    law, held = arena_law(stepping, Arena(size=simulated))
+    law, held = arena_law(stepping, ArenaLaw(size=simulated))
     assert law.simulated and words(law) == ["", "batch x sequence"]
     for point in held:
         assert law.predict(point.at).bytes == pytest.approx(point.bytes, rel=0.003)
@@ -274,21 +274,21 @@ def test_arena_simulated_predictions():
 def test_simulation_ignores_chance_outlier(chance):
     points = measured(stepping, [{"batch": batch, "sequence": 64} for batch in (1, 5, 9, 14, 23, 32)])
     points[2] = replace(points[2], bytes=points[2].bytes + chance * MIB)
-    law = laws.law(points, noise=(MIB / 8, 0.001), arena=Arena(size=simulated))
+    law = laws.law(points, noise=(MIB / 8, 0.001), arena=ArenaLaw(size=simulated))
     (truth,) = measured(stepping, [{"batch": 50, "sequence": 200}])
     assert law.simulated and law.predict(truth.at).bytes == pytest.approx(truth.bytes, rel=0.005)
 
 
 @pytest.mark.parametrize("wrong", [lambda at: simulated({**at, "batch": 4}), lambda at: 0.0, lambda at: 3 * simulated(at)])
 def test_simulation_far_from_points_ignored(wrong):
-    law, held = arena_law(stepping, Arena(size=wrong))
+    law, held = arena_law(stepping, ArenaLaw(size=wrong))
     assert not law.simulated and in_interval(law, held) >= 0.9
 
 
 def test_simulation_below_dead_run_ignored():
     points = measured(stepping, [{"batch": batch, "sequence": 64} for batch in (1, 5, 9, 14, 23)])
-    died = Point({"batch": 32, "sequence": 64}, 400 * MIB, least=True)
-    answers = [laws.law(every, noise=QUIET, arena=Arena(size=simulated)) for every in (points, [*points, died])]
+    died = SizePoint({"batch": 32, "sequence": 64}, 400 * MIB, least=True)
+    answers = [laws.law(every, noise=QUIET, arena=ArenaLaw(size=simulated)) for every in (points, [*points, died])]
     assert [law.simulated for law in answers] == [True, False]
 
 
@@ -313,7 +313,9 @@ BEYOND = [{"batch": 8, "sequence": 512}, {"batch": 16, "sequence": 400}]
 def test_simulation_follows_peak_beyond_range():
     points = measured(lambda **at: 88 + worst(**at), [*grid(batch=(1, 8), sequence=(16, 256)), *grid(batch=(5,), sequence=(100, 200))])
     noise = (MIB / 8, 0.001)
-    law, without = (laws.law(points, noise=noise, arena=arena) for arena in (Arena(doubles=False, size=lambda at: worst(**at) * MIB), None))
+    law, without = (
+        laws.law(points, noise=noise, arena=arena) for arena in (ArenaLaw(doubles=False, size=lambda at: worst(**at) * MIB), None)
+    )
     assert law.simulated and not without.simulated and words(law) == words(without) == ["", "batch x sequence"]
     for truth in measured(lambda **at: 88 + worst(**at), BEYOND):
         assert law.predict(truth.at).bytes == pytest.approx(truth.bytes, rel=0.001)
@@ -325,7 +327,7 @@ def test_simulation_yields_to_simple_law():
         lambda batch, sequence: 88 + batch * sequence / 50,
         [*grid(batch=(1, 8), sequence=(16, 256)), *grid(batch=(5,), sequence=(100, 200))],
     )
-    law = laws.law(points, noise=(MIB / 8, 0.001), arena=Arena(doubles=False, size=lambda at: worst(**at) * MIB))
+    law = laws.law(points, noise=(MIB / 8, 0.001), arena=ArenaLaw(doubles=False, size=lambda at: worst(**at) * MIB))
     assert not law.simulated and words(law) == ["", "batch x sequence"]
 
 
@@ -335,7 +337,7 @@ def test_session_weights_beside_arenas():
         return 49 + 14.3 * sessions + worst(batch, sequence, sessions) + kept
 
     places = [*grid(batch=(1, 8), sequence=(16, 256), sessions=(1, 3)), *grid(batch=(8,), sequence=(100,), sessions=(1, 2, 3))]
-    arena = Arena(doubles=False, size=lambda at: worst(**at) * MIB, beside=(Term((("sessions", 1),)),))
+    arena = ArenaLaw(doubles=False, size=lambda at: worst(**at) * MIB, beside=(Term((("sessions", 1),)),))
     law = laws.law(measured(truth, places), noise=(MIB / 8, 0.001), arena=arena)
     held = measured(truth, grid(batch=(3, 15), sequence=(90, 300, 500), sessions=(1, 2, 5)))
     assert law.simulated and in_interval(law, held) >= 0.9
@@ -345,6 +347,8 @@ def test_session_weights_beside_arenas():
 
 def test_stepped_law_raised_by_dead_run():
     points = measured(lambda a: 90 + a * (7 if math.log2(a) % 1 < 0.4 else 5), line("a", 1, 8, 11, 13, 15))
-    free, bound = (laws.law(every, noise=QUIET, arena=Arena()) for every in (points, [*points, Point({"a": 16}, 400 * MIB, least=True)]))
+    free, bound = (
+        laws.law(every, noise=QUIET, arena=ArenaLaw()) for every in (points, [*points, SizePoint({"a": 16}, 400 * MIB, least=True)])
+    )
     assert free.steps and bound is not None
     assert bound.predict({"a": 16}).high_bytes > free.predict({"a": 16}).high_bytes

@@ -11,7 +11,7 @@ import pytest
 from support.configurations import configure, folder  # noqa: F401  (the fixture)
 
 from memprof.base.errors import InputError, UsageError
-from memprof.cli.fleet import Fleet
+from memprof.cli.fleet import FleetOptions
 from memprof.places import parse
 from memprof.places.names import NamedPlace, known, meant
 from memprof.places.place import HERE
@@ -91,10 +91,10 @@ def test_name_of_this_machine(folder: Path) -> None:
 def test_name_of_fleet(folder: Path) -> None:
     configure(folder, PLACES)
 
-    assert Fleet.given("lab", None, "kind=pi5") == Fleet("tls://lab:8786", "kind=pi5")
-    assert Fleet.given("board", None, None) is None
+    assert FleetOptions.given("lab", None, "kind=pi5") == FleetOptions("tls://lab:8786", "kind=pi5")
+    assert FleetOptions.given("board", None, None) is None
     with pytest.raises(UsageError, match="go with --on dask:ADDRESS"):
-        Fleet.given("board", None, "kind=pi5")
+        FleetOptions.given("board", None, "kind=pi5")
 
 
 def test_unknown_name_suggests_near_name(folder: Path) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from memprof.recording.order import Command
+from memprof.recording.order import CommandStart
 from memprof.records import work
 
 from .written import MIB, MS, ROOT, Recording, bounds, mark, phases
 
 
-def attached(command: Command | None = None, *, rss: float = 20, hwm: float = 64) -> Recording:
+def attached(command: CommandStart | None = None, *, rss: float = 20, hwm: float = 64) -> Recording:
     """A process of this size, whose mark was higher before."""
     recording = Recording(command, rss=None, attach=ROOT)
     recording.spawn(ROOT, (rss, 2), parent=0)
@@ -72,7 +72,7 @@ def test_process_that_ends_at_once_has_its_first_size() -> None:
 
 
 def test_lines_of_its_log_are_units() -> None:
-    recording = attached(Command((("request", "served"),), log="/log"))
+    recording = attached(CommandStart((("request", "served"),), log="/log"))
     for number in range(3):
         recording.poll({ROOT: 20 + number})
         recording.output("served\n")

@@ -13,7 +13,7 @@ from support.examples import examples
 
 from memprof.base.errors import InputError
 from memprof.recording.fold import Fold, fold
-from memprof.recording.order import Command, Hold
+from memprof.recording.order import CommandStart, Hold
 from memprof.records import store, work
 from memprof.records.types import Run
 
@@ -22,7 +22,9 @@ from .written import ROOT, Recording, bounds, phases
 
 def rich() -> Recording:
     """A recording with every kind of line."""
-    recording = Recording(Command((("LOAD", "loaded"),)), rss=(30, 10), env={"MEMPROF_WORK": "1"}, hold=Hold(9, units={"EXECUTE": (1,)}))
+    recording = Recording(
+        CommandStart((("LOAD", "loaded"),)), rss=(30, 10), env={"MEMPROF_WORK": "1"}, hold=Hold(9, units={"EXECUTE": (1,)})
+    )
     recording.lines.insert(3, b"kills 1 5 -\n")
     recording.tell("layout %d 0")
     recording.stat()
@@ -76,7 +78,7 @@ def rich() -> Recording:
 
 
 def driven() -> Recording:
-    recording = Recording(Command(driven=True))
+    recording = Recording(CommandStart(driven=True))
     word = {"word": "ended", "phase": "MODEL_LOAD", "times_ns": [1], "units": {"token": 4}, "first_token_ns": [1], "remark": "odd"}
     recording.look(json.dumps(word), rss=20, hwm=30)
     recording.look('{"word": "failed", "phase": "A", "message": "m"}')

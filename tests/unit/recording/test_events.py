@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memprof.recording import events
-from memprof.recording.events import Shares, Stat
+from memprof.recording.events import Shares, StatFields
 
 
 @given(st.binary(max_size=40) | st.text("\\n\n", max_size=12).map(str.encode))
@@ -18,13 +18,13 @@ def test_text_survives_its_escapes(text: bytes) -> None:
 
 
 def test_stat_is_read_from_its_place() -> None:
-    assert events.stat_at([b"x", b"S", b"1", b"2", b"3", b"4", b"5", b"6", b"y"], 1) == (Stat("S", 1, 2, 3, 4, 5, 6), 8)
+    assert events.stat_at([b"x", b"S", b"1", b"2", b"3", b"4", b"5", b"6", b"y"], 1) == (StatFields("S", 1, 2, 3, 4, 5, 6), 8)
     assert events.stat_at([b"-", b"y"], 0) == (None, 1)
 
 
 @pytest.mark.parametrize(("state", "threads", "over"), [("S", 1, False), ("Z", 1, True), ("Z", 2, False), ("X", 1, True), ("Z", 0, True)])
 def test_first_thread_may_end_alone(state: str, threads: int, over: bool) -> None:
-    assert Stat(state, 0, 0, 0, 0, threads, 0).over is over
+    assert StatFields(state, 0, 0, 0, 0, threads, 0).over is over
 
 
 def test_status_is_in_bytes() -> None:

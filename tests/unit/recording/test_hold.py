@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memprof.recording.fold import Notice
-from memprof.recording.order import Command, Hold
+from memprof.recording.order import CommandStart, Hold
 
 from .written import MIB, MS, ROOT, Recording, phases
 
@@ -55,7 +55,7 @@ def test_process_that_does_not_stop_yet_is_not_told_again() -> None:
 
 
 def test_lines_are_units_too() -> None:
-    command = Command((("request", "^served"),))
+    command = CommandStart((("request", "^served"),))
     recording = Recording(command, hold=Hold(10**9, units={"RUN": (2,)}), env={"MEMPROF_WORK": "1"})
     for number in range(3):
         recording.output(f"served {number}\n")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from memprof.recording.order import Command
+from memprof.recording.order import CommandStart
 from memprof.records.types import Run
 
 from .written import BEGIN_NS, MIB, MS, ROOT, Recording, bounds, mark, ns, phases
@@ -15,7 +15,7 @@ APPROXIMATE = "phases end where a line arrived: their times and peaks are approx
 
 
 def lines(*regexes: tuple[str, str]) -> Recording:
-    return Recording(Command(regexes or (("LOAD", "^loaded"), ("PREPARE", "ready$"), ("EPOCH", r"^epoch \d"))))
+    return Recording(CommandStart(regexes or (("LOAD", "^loaded"), ("PREPARE", "ready$"), ("EPOCH", r"^epoch \d"))))
 
 
 def test_lines_end_phases_as_they_arrive() -> None:
@@ -218,7 +218,7 @@ def ended(recording: Recording, phase: str, hwm: float = 64, **fields: object) -
 
 
 def driven() -> Recording:
-    return Recording(Command(driven=True))
+    return Recording(CommandStart(driven=True))
 
 
 def asked(recording: Recording) -> Run:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memprof.recording.mappings import Mappings, union_bytes
+from memprof.recording.mappings import FileOverlap, union_bytes
 
 
 def test_overlapping_parts_count_once() -> None:
@@ -15,14 +15,14 @@ def test_part_within_another_counts_nothing() -> None:
 
 
 def test_first_reading_tells_nothing() -> None:
-    mappings = Mappings()
+    mappings = FileOverlap()
     mappings.take(7, [(1, 0, 30)])
     assert mappings.complete([7], 5) is None
     assert mappings.moved == 5
 
 
 def test_two_readings_cover_what_was_between() -> None:
-    mappings = Mappings()
+    mappings = FileOverlap()
     mappings.take(7, [(1, 0, 30)])
     mappings.take(8, [(1, 0, 30)])
     mappings.complete([7, 8], 0)
@@ -32,7 +32,7 @@ def test_two_readings_cover_what_was_between() -> None:
 
 
 def test_process_that_may_not_be_read_is_left_out() -> None:
-    mappings = Mappings()
+    mappings = FileOverlap()
     mappings.take(7, [(1, 0, 30)])
     mappings.complete([7, 8], 0)
     mappings.take(8, [(1, 0, 30)])
@@ -40,7 +40,7 @@ def test_process_that_may_not_be_read_is_left_out() -> None:
 
 
 def test_process_that_comes_spoils_the_first() -> None:
-    mappings = Mappings()
+    mappings = FileOverlap()
     mappings.take(7, [(1, 0, 30)])
     mappings.complete([7], 0)
     mappings.drop()

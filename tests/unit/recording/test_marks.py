@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memprof.recording.order import Command
+from memprof.recording.order import CommandStart
 from memprof.records import store
 
 from .written import BEGIN_NS, MIB, RECORDER, ROOT, Recording, bounds, mark, phases
@@ -218,7 +218,7 @@ def test_figures_of_any_process_are_values() -> None:
 
 
 def test_debugger_names_its_program() -> None:
-    recording = Recording(Command(alone=True), rss=90)
+    recording = Recording(CommandStart(alone=True), rss=90)
     recording.spawn(101, 5)
     recording.poll()
     recording.mark("program", 101)

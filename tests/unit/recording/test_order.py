@@ -8,7 +8,7 @@ import pytest
 from support.sample_runs import job, machine
 
 from memprof.recording import events, order
-from memprof.recording.order import Command, Group, Header, Hold, Message, Start
+from memprof.recording.order import CommandStart, GroupOrder, Header, Hold, Message, Start
 
 MS = 1_000_000
 
@@ -25,9 +25,19 @@ def facts(asked: Message, kernel: str = "6.18", swap: int = 0) -> list[str]:
 
 
 def test_header_survives_its_line() -> None:
-    command = Command((("LOAD", r"^a\n"),), driven=True)
+    command = CommandStart((("LOAD", r"^a\n"),), driven=True)
     start = Start(
-        ("a", "b c\n"), {"X": "1", "Y": None}, "/tmp", "text\\n", 3, True, 5, Group("/g", (("f", "1"),)), {"RLIMIT_AS": 9}, ("w",), command
+        ("a", "b c\n"),
+        {"X": "1", "Y": None},
+        "/tmp",
+        "text\\n",
+        3,
+        True,
+        5,
+        GroupOrder("/g", (("f", "1"),)),
+        {"RLIMIT_AS": 9},
+        ("w",),
+        command,
     )
     hold = Hold(4, {"EXECUTE": 10}, {"RUN": (1, 2)})
     header = Header(message(start, files=("f",), cache="cold", cache_drop=True, hold=hold, silence_ns=3), machine(), 5)
@@ -59,13 +69,13 @@ def test_plain_order_has_what_it_needs() -> None:
 @pytest.mark.parametrize(
     ("asked", "lines"),
     [
-        (message(Start(("a",), command=Command())), {"tree 1"}),
-        (message(Start(("a",), command=Command((("A", "b"),)))), {"tree 1", "output 1", "reset 1", "terminal 1", "env TERM=dumb"}),
+        (message(Start(("a",), command=CommandStart())), {"tree 1"}),
+        (message(Start(("a",), command=CommandStart((("A", "b"),)))), {"tree 1", "output 1", "reset 1", "terminal 1", "env TERM=dumb"}),
         (message(Start(("a",), {"TERM": "x", "GONE": None})), {"env TERM=x", "unset GONE"}),
         (message(Start(("a",), cwd="/tmp", input=5)), {"cwd /tmp", "input 5"}),
         (message(Start(("a",), stdin="x\ny")), {r"stdin x\ny"}),
         (message(Start(("a",), deterministic=True, cpus=(3, 1))), {"personality 1", "cpus 3,1"}),
-        (message(Start(("a",), group=Group("/g", (("memory.max", "1 2"),)))), {"group /g", "setting memory.max 1 2"}),
+        (message(Start(("a",), group=GroupOrder("/g", (("memory.max", "1 2"),)))), {"group /g", "setting memory.max 1 2"}),
         (message(Start(("a",), rlimits={"RLIMIT_DATA": 9})), {"rlimit RLIMIT_DATA 9"}),
         (message(Start(("a",), grace_ns=5, writers=("w",))), {"grace 5", "writer w"}),
         (message(files=("/m",), cache="warm", cache_drop=True), {"file /m", "cache warm", "drop 1"}),
@@ -92,7 +102,7 @@ def test_phases_have_periods_of_their_own() -> None:
 
 
 def test_attached_process_is_only_looked_at() -> None:
-    start = Start(attach=42, attach_started=7, command=Command((("request", "served"),), log="/l og"))
+    start = Start(attach=42, attach_started=7, command=CommandStart((("request", "served"),), log="/l og"))
     lines = facts(message(start))
     assert {"attach 42 7", "log /l og", "tree 1", "output 1"} <= set(lines)
     assert not [line for line in lines if line.startswith(("argv", "env", "reset", "terminal", "rule", "stdin", "cache"))]

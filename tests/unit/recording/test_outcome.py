@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from memprof.recording.order import Command, Start
+from memprof.recording.order import CommandStart, Start
 from memprof.records.types import Run
 
 from .written import MIB, ROOT, Recording, phases
@@ -14,7 +14,7 @@ from .written import MIB, ROOT, Recording, phases
 OWN = None  # memprof's own side, which says "done"
 
 
-def ended(command: Command | None, *, done: bool = False, phase: str = "", error: dict[str, str] | None = None, **end: int) -> Run:
+def ended(command: CommandStart | None, *, done: bool = False, phase: str = "", error: dict[str, str] | None = None, **end: int) -> Run:
     """The Run of a program that was through STARTUP, and in this phase when it ended so."""
     recording = Recording(command)
     recording.startup()
@@ -31,12 +31,12 @@ def ended(command: Command | None, *, done: bool = False, phase: str = "", error
     ("run", "word", "sentence"),
     [
         (ended(OWN, done=True), "ok", ""),
-        (ended(Command()), "ok", ""),
+        (ended(CommandStart()), "ok", ""),
         (ended(OWN), "lost", "ended after STARTUP without saying that it was done: the rest is not known"),
         (ended(OWN, phase="A"), "lost", "ended in A without saying that it was done: the rest is not known"),
         (ended(OWN, done=True, code=3), "exit code 3", "ended with exit code 3 after STARTUP"),
-        (ended(Command(), code=3, phase="A"), "exit code 3", "ended with exit code 3 in A"),
-        (ended(Command(), signal=11, phase="A"), "SIGSEGV", "ended by SIGSEGV in A, its RSS last 10.0 MiB"),
+        (ended(CommandStart(), code=3, phase="A"), "exit code 3", "ended with exit code 3 in A"),
+        (ended(CommandStart(), signal=11, phase="A"), "SIGSEGV", "ended by SIGSEGV in A, its RSS last 10.0 MiB"),
         (ended(OWN, signal=64 + 40, phase="A"), "SIG104", "ended by SIG104 in A, its RSS last 10.0 MiB"),
         (
             ended(OWN, code=1, error={"phase": "LOAD", "kind": "error", "message": "ValueError: no."}),
@@ -62,8 +62,8 @@ def test_end_is_told_in_words(run: Run, word: str, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("timeout_ms", "limit"), [(1000, "1 s"), (250, "0.25 s"), (100.4, "0.1 s"), (0.001, "0 s"), (8000, "8 s"), (90_061.5, "90.061 s")]
 )
-@pytest.mark.parametrize("command", [OWN, Command()])
-def test_time_limit_is_told(timeout_ms: float, limit: str, command: Command | None) -> None:
+@pytest.mark.parametrize("command", [OWN, CommandStart()])
+def test_time_limit_is_told(timeout_ms: float, limit: str, command: CommandStart | None) -> None:
     recording = Recording(command, timeout_ms=timeout_ms)
     recording.startup()
     recording.begin("PREPARE")

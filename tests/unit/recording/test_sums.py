@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from memprof.recording.sums import History, Sum
+from memprof.recording.sums import SumHistory, TreeSum
 
 
 @dataclass
@@ -17,11 +17,11 @@ class One:
 
 
 class Sums:
-    """A Sum, and what it has settled: (time, low, high)."""
+    """A TreeSum, and what it has settled: (time, low, high)."""
 
     def __init__(self) -> None:
         self.settled: list[tuple[int, int, int]] = []
-        self.sum = Sum(lambda begin_ns, end_ns, low, high, file, vms: self.settled.append((begin_ns, low, high)))
+        self.sum = TreeSum(lambda begin_ns, end_ns, low, high, file, vms: self.settled.append((begin_ns, low, high)))
 
     def sample(self, t_ns: int, *members: One) -> None:
         self.sum.sample(t_ns, t_ns, members)
@@ -167,7 +167,7 @@ def test_extension_repeats_a_settled_sample() -> None:
 
 
 def test_history_has_bounds_of_each_window() -> None:
-    history = History()
+    history = SumHistory()
     history.sum.gain(50, 100, 0)
     history.sum.sample(1, 2, [One(100), One(100)])
     history.sum.sample(3, 4, [One(100), One(120)])

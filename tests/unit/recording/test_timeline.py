@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 
-from memprof.recording.timeline import FILE, Timeline
+from memprof.recording.timeline import FILE, TimelineBuilder
 from memprof.records import store
-from memprof.records.types import Timeline as Record
+from memprof.records.types import Timeline
 
 PAGES = st.integers(0, 1 << 40)
 SAMPLES = st.lists(st.tuples(st.integers(2, 10**9), PAGES, PAGES, PAGES), min_size=1, max_size=300)
 Row = tuple[int, int, int, int]
 
 
-def filled(samples: list[Row], capacity: int = 20) -> tuple[Timeline, list[Row]]:
+def filled(samples: list[Row], capacity: int = 20) -> tuple[TimelineBuilder, list[Row]]:
     """A timeline of samples that came so long after one another, and what was seen when."""
-    timeline, seen, now = Timeline(capacity), [], 0
+    timeline, seen, now = TimelineBuilder(capacity), [], 0
     for step, rss, file, vms in samples:
         now += step
         timeline.add(now, now + 1, rss, file, vms)
@@ -29,9 +29,9 @@ def filled(samples: list[Row], capacity: int = 20) -> tuple[Timeline, list[Row]]
     return timeline, seen
 
 
-def unpacked(timeline: Timeline, samples: int = 300) -> store.Columns:
+def unpacked(timeline: TimelineBuilder, samples: int = 300) -> store.TimelineColumns:
     facts = {"samples": samples, "rss_min_bytes": 0, "rss_mean_bytes": 0, "rss_max_bytes": 0}
-    return store.unpack(msgspec.convert({**timeline.encoded(), **facts}, Record))
+    return store.unpack(msgspec.convert({**timeline.encoded(), **facts}, Timeline))
 
 
 @given(SAMPLES)
@@ -106,7 +106,7 @@ READINGS = [(100, 110, 5), (200, 210, 7), (300, 310, 7), (400, 410, 6)]
     ],
 )
 def test_highest_leaves_out_straddling_readings(begin_ns: int, end_ns: int, highest: int) -> None:
-    timeline = Timeline()
+    timeline = TimelineBuilder()
     for reading in READINGS:
         timeline.add(*reading)
     assert timeline.highest(begin_ns, end_ns) == highest
@@ -114,7 +114,7 @@ def test_highest_leaves_out_straddling_readings(begin_ns: int, end_ns: int, high
 
 @pytest.mark.parametrize(("begin_ns", "end_ns", "highest"), [(0, 109, 0), (0, 110, 5), (150, 160, 5), (200, 300, 5), (201, 300, 0)])
 def test_highest_knows_the_newest_level(begin_ns: int, end_ns: int, highest: int) -> None:
-    timeline = Timeline()
+    timeline = TimelineBuilder()
     timeline.add(100, 110, 5)
     timeline.add(200, 210, 5)
     assert timeline.highest(begin_ns, end_ns) == highest
@@ -122,14 +122,14 @@ def test_highest_knows_the_newest_level(begin_ns: int, end_ns: int, highest: int
 
 def test_thinned_rows_are_no_level() -> None:
     """Two rows of the same value, between which others were dropped, tell nothing of the time between."""
-    timeline = Timeline(10)
+    timeline = TimelineBuilder(10)
     for t_ns, rss, vms in zip(range(10, 120, 10), (9, 3, 4, 5, 9, 9, 1, 2, 3, 4, 5), (0, 1, 2, 3, 99, 4, 5, 6, 7, 8, 9), strict=True):
         timeline.add(t_ns, t_ns + 1, rss, 0, vms)
     assert timeline.highest(15, 48) < 9
 
 
 def test_highest_of_another_column() -> None:
-    timeline = Timeline()
+    timeline = TimelineBuilder()
     timeline.add(10, 11, 100, 7)
     timeline.add(20, 21, 90, 9)
     timeline.add(30, 31, 90, 9)
@@ -147,4 +147,4 @@ def test_level_is_two_rows_however_long() -> None:
 
 
 def test_empty_timeline_has_no_rows() -> None:
-    assert len(unpacked(Timeline(), 0).t_ns) == 0
+    assert len(unpacked(TimelineBuilder(), 0).t_ns) == 0

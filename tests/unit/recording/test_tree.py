@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memprof.recording.order import Command
+from memprof.recording.order import CommandStart
 from memprof.records import store
 from memprof.records.types import Run
 
@@ -602,7 +602,7 @@ def test_shares_bound_a_part_of_the_tree() -> None:
 
 
 def test_debugger_is_no_part_of_the_tree() -> None:
-    recording = Recording(Command(alone=True), rss=90)
+    recording = Recording(CommandStart(alone=True), rss=90)
     recording.spawn(101, 5)
     recording.poll()
     recording.mark("program", 101)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from memprof.recording.order import Command
+from memprof.recording.order import CommandStart
 from memprof.records import work
 from memprof.records.types import Run
 
@@ -155,7 +155,7 @@ def test_what_came_before_a_kill_is_kept() -> None:
 
 
 def served() -> Recording:
-    return Recording(Command((("request", "^served"), ("hit", "^cached"))), env=FOLLOWED)
+    return Recording(CommandStart((("request", "^served"), ("hit", "^cached"))), env=FOLLOWED)
 
 
 def test_printed_lines_are_units() -> None:
@@ -183,7 +183,7 @@ def test_lines_without_a_look_are_units() -> None:
 
 
 def test_units_by_lines_are_bounded() -> None:
-    recording = Recording(Command(tuple((f"u{number}", f"^{number}$") for number in range(9))), env=FOLLOWED)
+    recording = Recording(CommandStart(tuple((f"u{number}", f"^{number}$") for number in range(9))), env=FOLLOWED)
     for _ in range(2):
         for number in range(9):
             recording.output(f"{number}\n")

@@ -15,7 +15,7 @@ from support.sample_runs import job, machine
 
 from memprof.recording.events import escaped
 from memprof.recording.fold import Fold, Notice, fold
-from memprof.recording.order import Command, Header, Hold, Message, Start, encode
+from memprof.recording.order import CommandStart, Header, Hold, Message, Start, encode
 from memprof.records.types import Mark, Run
 
 MIB = 1 << 20
@@ -64,7 +64,7 @@ class Recording:
 
     def __init__(
         self,
-        command: Command | None = Command(),  # noqa: B008  (frozen)
+        command: CommandStart | None = CommandStart(),  # noqa: B008  (frozen)
         *,
         rss: Size | None = 10,
         attach: int | None = None,

@@ -23,7 +23,7 @@ from memprof.reports.columns import columns
 
 
 def written(path, made):
-    writer = store.Writer(path, append=False)
+    writer = store.RunsWriter(path, append=False)
     for kept in made:
         writer.write(store.encode(kept))
     return path
@@ -70,7 +70,7 @@ def test_append_to_file_made_by_other(tmp_path, monkeypatch):
     monkeypatch.setattr(type(path), "exists", lambda self, **_: self != path and exists(self))  # the other one makes it a moment later
     written(path, runs())
 
-    store.Writer(path, append=True).write(store.encode(run("b")))
+    store.RunsWriter(path, append=True).write(store.encode(run("b")))
 
     assert [kept.job.variant for kept in store.load([path]).runs] == ["a"] * 5 + ["b"]
 
@@ -86,7 +86,7 @@ def test_append_recreates_file_removed_meanwhile(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(type(path), "is_file", removed)
-        writer = store.Writer(path, append=True)
+        writer = store.RunsWriter(path, append=True)
     writer.write(store.encode(run("b")))
 
     assert [kept.job.variant for kept in store.load([path]).runs] == ["b"]
@@ -96,7 +96,7 @@ def test_append_cuts_torn_end(tmp_path):
     path = written(tmp_path / "runs.jsonl", runs())
     path.write_bytes(path.read_bytes()[:-50])
 
-    writer = store.Writer(path, append=True)
+    writer = store.RunsWriter(path, append=True)
     writer.write(store.encode(run("b")))
 
     assert writer.mended
@@ -108,7 +108,7 @@ def test_writer_never_overwrites(tmp_path):
     before = path.read_bytes()
 
     with pytest.raises(InputError, match=r"exists; append to it, or name another file$"):
-        store.Writer(path, append=False)
+        store.RunsWriter(path, append=False)
 
     assert path.read_bytes() == before
 
@@ -118,7 +118,7 @@ def test_append_refuses_foreign_file(tmp_path):
     path.write_text("my notes\nmore of them")
 
     with pytest.raises(InputError, match="not a memprof runs file"):
-        store.Writer(path, append=True)
+        store.RunsWriter(path, append=True)
 
     assert path.read_text() == "my notes\nmore of them"
 

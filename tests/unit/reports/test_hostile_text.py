@@ -14,7 +14,7 @@ from support.sample_runs import run, timeline
 
 from memprof.base.errors import InputError
 from memprof.base.terminal_text import plain
-from memprof.explain.records import SLICES, Phase, Slice
+from memprof.explain.records import SLICES, PhaseLook, Slice
 from memprof.records import store
 from memprof.records.types import Outcome, Run
 from memprof.reports import frame, page, trace
@@ -99,7 +99,7 @@ def test_impossible_explanation_refused(value):
 
 
 def test_oversized_slice_is_full_bar():
-    text = explain.render(explanation(phases=(Phase("EXECUTE", 1, (Slice(SLICES[0], 2**60, "how"),)),)))
+    text = explain.render(explanation(phases=(PhaseLook("EXECUTE", 1, (Slice(SLICES[0], 2**60, "how"),)),)))
 
     assert len(text) < 10_000
 

@@ -471,7 +471,7 @@ points = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1,
 
 @given(points)
 def test_tradeoff_front_unbeaten(places):
-    everyone = [tradeoff.Point(str(index), (float(x),), (float(y),)) for index, (x, y) in enumerate(places)]
+    everyone = [tradeoff.TradeoffPoint(str(index), (float(x),), (float(y),)) for index, (x, y) in enumerate(places)]
 
     unbeaten = [
         point

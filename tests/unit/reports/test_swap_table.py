@@ -167,7 +167,7 @@ def test_json_figures():
 
 
 def test_table_command_with_window(memprof, tmp_path):
-    store.Writer(tmp_path / "r.jsonl", append=False).write(store.encode(levels()))
+    store.RunsWriter(tmp_path / "r.jsonl", append=False).write(store.encode(levels()))
     done = memprof("table", "r.jsonl", "--style", "swap", "--window", "load..prepare")
     assert done.returncode == 0, done.stderr
     assert "RSS from MODEL_LOAD to PREPARE (MiB)" in done.stdout

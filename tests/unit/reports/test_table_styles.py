@@ -177,7 +177,7 @@ def test_html_escapes_hostile_names():
 def test_parquet_holds_frame(memprof, tmp_path):
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    store.Writer(tmp_path / "runs.jsonl", append=False).write(store.encode(run()))
+    store.RunsWriter(tmp_path / "runs.jsonl", append=False).write(store.encode(run()))
 
     done = memprof("table", "runs.jsonl", "--format", "parquet", "-o", "runs.parquet")
 
@@ -197,7 +197,7 @@ def test_parquet_holds_frame(memprof, tmp_path):
     ],
 )
 def test_table_command_refusals(memprof, tmp_path, words, code, reason):
-    store.Writer(tmp_path / "runs.jsonl", append=False).write(store.encode(run()))
+    store.RunsWriter(tmp_path / "runs.jsonl", append=False).write(store.encode(run()))
 
     done = memprof("table", "runs.jsonl", *words)
 

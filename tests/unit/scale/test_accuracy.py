@@ -16,9 +16,9 @@ import pytest
 from support.sample_runs import job
 
 from memprof.laws import design
-from memprof.records.types import PEAK, Arenas, Requests
+from memprof.records.types import PEAK, Arenas, RequestTrace
 from memprof.scale import predictions
-from memprof.scale.answer import Measured, Scaled
+from memprof.scale.answer import PlaceRun, Scaled
 from memprof.scale.arena_requests import planned_again, replayed
 from memprof.subjects.dimensions import parse
 
@@ -29,11 +29,11 @@ CASES = {case["name"]: case for case in map(json.loads, (Path(__file__).parents[
 def answered(case: dict) -> Scaled:
     """The laws of a case, as `memprof scale` makes them of these points."""
     dimensions = [parse(text) for text in case["vary"]]
-    points = [Measured(**point) for point in case["points"]]
+    points = [PlaceRun(**point) for point in case["points"]]
     of_run = job(runtime=case["runtime"], knobs=case["knobs"], runs=2)
     labels = [dimension.label for dimension in dimensions if dimension.varies]
     doubles = case["runtime"] == "onnxruntime"
-    requests, arenas = msgspec.convert(case["requests"], Requests | None), msgspec.convert(case["arenas"], Arenas | None)
+    requests, arenas = msgspec.convert(case["requests"], RequestTrace | None), msgspec.convert(case["arenas"], Arenas | None)
     simulation = replayed(requests, of_run.runs) if doubles else planned_again(arenas, labels)
     arena = predictions.arena(doubles, of_run, dimensions, points, simulation)
     return predictions.answer(of_run, dimensions, points, PEAK, NOISE, arena, simulation)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from support.bfc_arena import asked, recorded
 from support.sample_runs import MIB
 
-from memprof.laws.arena import Arena as Doubling
+from memprof.laws.arena import ArenaLaw
 from memprof.records.types import MODEL_LOAD, PEAK
 from memprof.scale import arena_requests, predictions, requests
-from memprof.scale.bfc import Arena, planned_block
+from memprof.scale.bfc import BfcArena, planned_block
 from memprof.scale.heap import Heap
 from memprof.scale.requests import Recording
 from memprof.subjects.dimensions import parse
@@ -95,7 +95,7 @@ def written_again(size):
 
 @given(st.lists(st.tuples(st.integers(1, 40 * MIB), st.booleans()), max_size=20))
 def test_resident_between_used_and_regions(steps):
-    arena, used = Arena(Heap()), {}
+    arena, used = BfcArena(Heap()), {}
     for number, (size, release) in enumerate(steps):
         arena.allocate(number, size)
         used[number] = size
@@ -226,5 +226,5 @@ def test_simulated_size_beyond_memory():
     def endless(at):
         return 1 << 70, 1 << 70
 
-    assert predictions.simulated(Doubling(), MODEL_LOAD, endless) is None
-    assert isinstance(predictions.simulated(Doubling(), PEAK, endless).size({"a": 1e12}), float)
+    assert predictions.simulated(ArenaLaw(), MODEL_LOAD, endless) is None
+    assert isinstance(predictions.simulated(ArenaLaw(), PEAK, endless).size({"a": 1e12}), float)

@@ -16,14 +16,14 @@ from support.suites import one
 
 from memprof.base.errors import InputError, UsageError
 from memprof.laws import laws
-from memprof.laws.terms import Point, Term
+from memprof.laws.terms import SizePoint, Term
 from memprof.programs import runtimes
 from memprof.records.types import MODEL_LOAD, PEAK, Outcome
 from memprof.reports.pictures import scale as pictures
 from memprof.reports.tables import scale as tables
 from memprof.scale import answer as scaled
 from memprof.scale import findings, predictions, scale
-from memprof.scale.answer import ANONYMOUS, Against, Change, Measured, Named, Within
+from memprof.scale.answer import ANONYMOUS, Against, Named, PeakChange, PlaceRun, Within
 from memprof.scale.runs import ran_out
 from memprof.subjects.dimensions import Dimension, parse, parse_place
 
@@ -35,7 +35,7 @@ def test_law_depends_on_dividing_dimension():
     assert term.names == {"context", "slots"}
     law = laws.law(
         [
-            Point({"context": c, "slots": s}, MIB * (80 + s * 256 * -(-c // (256 * s)) / 128))
+            SizePoint({"context": c, "slots": s}, MIB * (80 + s * 256 * -(-c // (256 * s)) / 128))
             for c, s in itertools.product((512, 1100, 2100, 4096), (1, 3))
         ],
         noise=(1000.0, 1e-5),
@@ -96,8 +96,8 @@ def test_law_shown_as_sum_with_intervals():
 
 def test_report_with_all_parts():
     answer = made()
-    held_out = Measured({"a": 32, "s": 512}, {PEAK: 1000 * MIB}, held_out=True)
-    dead = Measured({"a": 16, "s": 500}, {PEAK: 900 * MIB}, ended="out of memory in EXECUTE", least=True)
+    held_out = PlaceRun({"a": 32, "s": 512}, {PEAK: 1000 * MIB}, held_out=True)
+    dead = PlaceRun({"a": 16, "s": 500}, {PEAK: 900 * MIB}, ended="out of memory in EXECUTE", least=True)
     answer = replace(
         answer,
         points=(*answer.points, held_out, dead),
@@ -105,7 +105,7 @@ def test_report_with_all_parts():
         within_bytes=500 * MIB,
         within=(Within("a", {"s": 512}, 9, 8, 10, 499 * MIB), Within("s", {"a": 99}, None, None, None)),
         against=(Against("a x s", 30 * KIB, 20 * KIB), Against("a", None, 5.0)),
-        changes=(Change("a", 5, "PREPARE", "EXECUTE", {"s": 16}),),
+        changes=(PeakChange("a", 5, "PREPARE", "EXECUTE", {"s": 16}),),
         undecided="add more",
         remarks=("A remark.",),
     )
@@ -143,7 +143,7 @@ def test_limit_far_beyond_not_bounded():
 
 
 def test_report_without_law():
-    points = [Measured({"a": value}, {PEAK: size * MIB}) for value, size in ((1, 80), (8, 300), (20, 90))]
+    points = [PlaceRun({"a": value}, {PEAK: size * MIB}) for value, size in ((1, 80), (8, 300), (20, 90))]
     answer = made(points=tuple(points), laws=(Named(PEAK, None),))
     text = tables.render(answer, format="text")
     assert "no simple law holds for PEAK" in text
@@ -161,7 +161,7 @@ def test_peak_phase_changes_with_size():
     (change,) = scaled.changes(PEAK, named, {"a": (1, 64)})
     assert (change.before, change.after) == (MODEL_LOAD, "EXECUTE")
     assert change.value == pytest.approx(30, abs=2)
-    answer = made(laws=named, changes=(change,), points=(Measured({"a": 1}, {PEAK: 120 * MIB}),))
+    answer = made(laws=named, changes=(change,), points=(PlaceRun({"a": 1}, {PEAK: 120 * MIB}),))
     assert "PEAK is the larger of MODEL_LOAD = " in pictures._drawn_as(answer)
     text = tables.render(answer)
     assert "PEAK is the larger of MODEL_LOAD = 120.0 MiB and EXECUTE = 60.0 MiB + 2.00 MiB x a\n" in text

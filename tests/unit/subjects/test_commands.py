@@ -10,7 +10,7 @@ from support.sample_runs import run as made_run
 
 from memprof.base.errors import InputError, UsageError
 from memprof.programs import commands, symbols
-from memprof.recording.order import Command
+from memprof.recording.order import CommandStart
 from memprof.records import store
 from memprof.subjects import orders, suite
 
@@ -168,7 +168,7 @@ def test_suite_file_with_commands(tmp_path):
     assert (first.job.variant, first.argv, first.cwd) == ("one", (str(app), "--runs", "3"), str(tmp_path / "build"))
     assert (dict(first.env), first.job.runs) == ({"A": "1", "B": "2"}, 3)
     assert second.argv == (str(app), "a b")
-    assert first.command == Command((("MODEL_LOAD", "loaded"),))
+    assert first.command == CommandStart((("MODEL_LOAD", "loaded"),))
 
 
 @pytest.mark.parametrize(

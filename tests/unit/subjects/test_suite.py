@@ -9,7 +9,7 @@ import pytest
 from memprof.base import toml
 from memprof.base.errors import InputError, UsageError
 from memprof.subjects import suite, values
-from memprof.subjects.settings import OF_A_SUITE, fields
+from memprof.subjects.settings import OF_A_SUITE, OF_A_VARIANT, fields
 from memprof.subjects.suite import Suite, Variant
 
 
@@ -162,3 +162,30 @@ def test_setting_same_in_file(tmp_path, setting):
 
     assert getattr(of_file, setting.field) == fields({setting.parameter: word}, "")[setting.field]
     assert getattr(of_file, setting.field) != getattr(Suite(), setting.field)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("env/bin/python", "{folder}/env/bin/python"), ("/opt/python", "/opt/python"), ("python3.11", "python3.11")]
+)
+def test_interpreter_relative_to_file(tmp_path, written, meant):
+    path = tmp_path / "suite.toml"
+    path.write_text(
+        f'python = "{written}"\n[[variant]]\nname = "v"\nruntime = "synthetic"\npython = "{written}"\n[build]\npython = "{written}"\n'
+    )
+
+    read = suite.read(path)
+
+    assert {read.python, read.variants[0].python, read.build.python} == {meant.format(folder=tmp_path)}
+
+
+def test_variant_same_settings_as_suite(tmp_path):
+    path = tmp_path / "suite.toml"
+    settings = (
+        'set = { arena = false, level = 3 }\nthreads = [1, 2]\nenv = { A = 1 }\nshape = { x = [1, 3], y = [] }\npython = "./python"\n'
+    )
+    path.write_text(f'{settings}[[variant]]\nruntime = "synthetic"\n{settings}')
+
+    read = suite.read(path)
+
+    for setting in OF_A_VARIANT:
+        assert getattr(read.variants[0], setting.field) == getattr(read, setting.field) != getattr(Suite(), setting.field)

@@ -37,7 +37,7 @@ def test_sentence_agrees_with_table():
 
 def proposal(number, peak):
     settings = frozenset({("copies", str(number))}) if number else DEFAULT
-    return tuner.Proposal(number, settings, peak, 1e6, (peak,), (1e6,), None, False, "memprof run", {})
+    return tuner.Recommendation(number, settings, peak, 1e6, (peak,), (1e6,), None, False, "memprof run", {})
 
 
 def test_output_error(tmp_path):

@@ -99,7 +99,7 @@ def test_braces_of_program_kept():
 
 
 def test_program_answer_without_outputs():
-    proposal = tuner.Proposal(0, DEFAULT, 2e6, 1e9, (2e6,), (1e9,), None, False, "memprof exec -- engine", {})
+    proposal = tuner.Recommendation(0, DEFAULT, 2e6, 1e9, (2e6,), (1e9,), None, False, "memprof exec -- engine", {})
     answer = tuner.Tuned("engine", "engine", search.Goal(), proposal, (), None, (), (), 9, True, True, 1e-3)
     text = render(replace(answer, timed="RUN", compares=False, given={"batch": "8"}))
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from memprof.tune.search import DEFAULT, Goal, Point, Search, Trial, front
+from memprof.tune.search import DEFAULT, Goal, Search, Trial, TrialPoint, front
 
 KNOBS = {f"k{index}": tuple(f"v{value}" for value in range(1 + index % 3)) for index in range(12)}
 FEW_KNOBS = {name: KNOBS[name] for name in list(KNOBS)[:6]}  # for a search that goes to its end
@@ -211,7 +211,12 @@ def test_search_without_knobs_ends():
 
 def test_front_without_beaten_points():
     a, b = frozenset({("k", "a")}), frozenset({("k", "a"), ("l", "b")})
-    points = [Point(DEFAULT, 100, 10, 1), Point(a, 60, 12, 1), Point(b, 59.95, 12.1, 1), Point(frozenset({("l", "b")}), 80, 13, 1)]
+    points = [
+        TrialPoint(DEFAULT, 100, 10, 1),
+        TrialPoint(a, 60, 12, 1),
+        TrialPoint(b, 59.95, 12.1, 1),
+        TrialPoint(frozenset({("l", "b")}), 80, 13, 1),
+    ]
 
     assert [point.settings for point in front(points)] == [a, DEFAULT]
 

@@ -205,7 +205,7 @@ def test_json_every_row_with_values():
 
 
 def written(path, made):
-    writer = store.Writer(path, append=False)
+    writer = store.RunsWriter(path, append=False)
     for kept in made:
         writer.write(store.encode(kept))
     return path

@@ -16,8 +16,8 @@ from support.sample_runs import MIB, job, run
 from memprof.base.errors import InputError, UndecidedError, UsageError
 from memprof.bisect import bisect as bisecting
 from memprof.bisect import search
-from memprof.bisect.bisect_request import Request, State
-from memprof.bisect.search import Look, Question, Unable, Unanswered
+from memprof.bisect.bisect_request import BisectRequest, SearchState
+from memprof.bisect.search import FigureQuestion, Look, Unable, Unanswered
 from memprof.bisect.version_range import Versions
 from memprof.campaign.progress import Silent
 from memprof.places.place import HERE
@@ -30,7 +30,7 @@ from memprof.verdicts import compare, sample_distance
 from memprof.verdicts.verdicts import Limits
 from memprof.versions import measurement
 
-QUESTION = Question(Key("net.onnx", "a", None, "here"), "PEAK", "rss_peak_bytes", 512 << 10)
+QUESTION = FigureQuestion(Key("net.onnx", "a", None, "here"), "PEAK", "rss_peak_bytes", 512 << 10)
 
 
 def levels(*figures: float, seed: int = 0, modes: float = 0.0, noise: float = 0.0003) -> Look:
@@ -73,7 +73,7 @@ def test_search_finds_step_between_modes(seed: int) -> None:
 def test_search_respects_threshold() -> None:
     figures = stepped(16, 5, 0.006)
     assert not search.search(16, levels(*figures), QUESTION).steps
-    fine = Question(QUESTION.key, "PEAK", "rss_peak_bytes", 512 << 10, Limits(share=0.003))
+    fine = FigureQuestion(QUESTION.key, "PEAK", "rss_peak_bytes", 512 << 10, Limits(share=0.003))
     assert search.search(16, levels(*figures), fine).steps[0].at == 5
 
 
@@ -217,7 +217,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answered(asked: Versions, said: list[str] | None = None, **rest: object) -> bisecting.Bisected:
-    request = Request(asked, explain=False, **rest)  # type: ignore[arg-type]
+    request = BisectRequest(asked, explain=False, **rest)  # type: ignore[arg-type]
     return bisecting.bisect_versions(request, Silent(), None, (said if said is not None else []).append)
 
 
@@ -338,7 +338,7 @@ def test_bisect_retries_failures_after_error(monkeypatch: pytest.MonkeyPatch) ->
 def test_bisect_keeps_names_of_variants(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     names = ("fp16 @ cpu", "x (head)")
     asked, _ = fake(monkeypatch, [200] * 4 + [220] * 5, variants=names)
-    answer = bisecting.bisect_versions(Request(asked, explain=False), Silent(), tmp_path / "runs.jsonl", [].append)
+    answer = bisecting.bisect_versions(BisectRequest(asked, explain=False), Silent(), tmp_path / "runs.jsonl", [].append)
     assert (answer.question.key.variant, answer.searched.steps[0].at) == ("x (head)", 4)
     assert answered(asked, variant="fp16 @ cpu").searched.steps == ()
 
@@ -352,7 +352,7 @@ def test_bisect_keeps_names_of_variants(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_bisect_forgets_runs_without_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a memprof before the field kept them, with the version in the variant's name."""
     asked, noted = fake(monkeypatch, [200] * 4 + [220] * 5)
-    state = State(Request(asked, explain=False), [].append)
+    state = SearchState(BisectRequest(asked, explain=False), [].append)
     state.keep(store.encode(run("a @ 1.0")))
     said: list[str] = []
     assert answered(asked, said).searched.steps[0].at == 4 and said == []
@@ -393,7 +393,7 @@ def several(monkeypatch: pytest.MonkeyPatch, levels: list[float], broken: dict[i
     from types import SimpleNamespace
 
     from memprof.laws import laws
-    from memprof.laws.terms import Point
+    from memprof.laws.terms import SizePoint
     from memprof.subjects.dimensions import parse
 
     versions, noted = fake(monkeypatch, [200.0] * len(levels), broken)
@@ -404,7 +404,7 @@ def several(monkeypatch: pytest.MonkeyPatch, levels: list[float], broken: dict[i
         number = int(variant.env["level"])
         noted.append(f"law of {variant.name} at {request.suite.version}")  # type: ignore[attr-defined]
         power, size = (2, 1 << 20) if levels[number] < 0 else (1, levels[number])
-        points = [Point({"batch": batch}, 1e8 + size * batch**power + rng.uniform(-2000, 2000)) for batch in (1, 8, 16, 24, 32, 64)]
+        points = [SizePoint({"batch": batch}, 1e8 + size * batch**power + rng.uniform(-2000, 2000)) for batch in (1, 8, 16, 24, 32, 64)]
         law = laws.law(points, noise=(2000.0, 1e-5))
         return SimpleNamespace(interrupted=False, main="PEAK", law=law, unbelievable="it is narrow" if levels[number] > 1e6 else "")
 
@@ -501,18 +501,18 @@ def test_bisect_growth_needs_one_variant(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_report_names_slices_at_first_change() -> None:
     from types import SimpleNamespace
 
-    from memprof.bisect.bisect_request import Side
-    from memprof.explain.records import KEPT, LIBRARIES, Phase, Proposal, Slice
+    from memprof.bisect.bisect_request import StepSide
+    from memprof.explain.records import KEPT, LIBRARIES, Advice, PhaseLook, Slice
     from memprof.reports.tables import bisect as report
 
-    def side(kept: int, later: int, *settings: dict[str, str]) -> Side:
+    def side(kept: int, later: int, *settings: dict[str, str]) -> StepSide:
         phases = (
-            Phase("PREPARE", (100 + kept) * MIB, (Slice(LIBRARIES, 100 * MIB, ""), Slice(KEPT, kept * MIB, ""))),
-            Phase("EXECUTE", (100 + later) * MIB, (Slice(LIBRARIES, 100 * MIB, ""), Slice(KEPT, later * MIB, ""))),
+            PhaseLook("PREPARE", (100 + kept) * MIB, (Slice(LIBRARIES, 100 * MIB, ""), Slice(KEPT, kept * MIB, ""))),
+            PhaseLook("EXECUTE", (100 + later) * MIB, (Slice(LIBRARIES, 100 * MIB, ""), Slice(KEPT, later * MIB, ""))),
         )
-        finding = SimpleNamespace(proposals=tuple(Proposal("", setting) for setting in settings))
+        finding = SimpleNamespace(proposals=tuple(Advice("", setting) for setting in settings))
         by_name = {phase.name: phase for phase in phases}
-        return Side(SimpleNamespace(phases=phases, phase=by_name.get, findings=(finding,)))  # type: ignore[arg-type]
+        return StepSide(SimpleNamespace(phases=phases, phase=by_name.get, findings=(finding,)))  # type: ignore[arg-type]
 
     before, after = side(5, 5, {"arena": "off"}), side(25, 65, {"arena": "off"}, {"malloc_trim": "on"}, {})
     assert list(report._changes(before, after, "PREPARE")) == [
@@ -521,4 +521,4 @@ def test_report_names_slices_at_first_change() -> None:
     ]
     assert next(report._changes(before, after, "STARTUP")) == "What changed at the end of EXECUTE: kept by the allocator +60.0 MiB."
     assert "no slice of memory" in next(report._changes(before, before, "PREPARE"))
-    assert list(report._changes(before, Side(None, "the model is gone"), "PEAK")) == ["What changed is not known: the model is gone."]
+    assert list(report._changes(before, StepSide(None, "the model is gone"), "PEAK")) == ["What changed is not known: the model is gone."]

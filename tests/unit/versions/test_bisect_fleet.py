@@ -18,10 +18,10 @@ from memprof.bisect import search
 from memprof.bisect.version_range import Versions
 from memprof.campaign.progress import Silent
 from memprof.fleet.message import Commits
-from memprof.fleet.search_client import Answer
-from memprof.fleet.version_transfer import Packed, Releases
+from memprof.fleet.search_client import ComparisonResult
+from memprof.fleet.version_transfer import CommitPayload, Releases
 from memprof.records import store
-from memprof.records.summary import Key, Place
+from memprof.records.summary import Key, VariantKey
 from memprof.records.types import About, Attempt, Outcome, Run
 from memprof.subjects.suite import Build, Suite, Variant
 from memprof.versions.measurement import Selection
@@ -70,14 +70,14 @@ class Fleet:
 
     def measure(
         self, asked: Sequence[object], progress: object, keep: Callable[[bytes], None], stop: object = None
-    ) -> Iterator[tuple[int, Answer]]:
+    ) -> Iterator[tuple[int, ComparisonResult]]:
         for number, (each, machine) in enumerate(self._turn(asked)):
             sought = each.there(f"m{machine}")
             assert sought.makes and each.suite.repeats == max(max(repeats, default=0) for repeats in each.sought.repeats.values())
             assert sought.package == "engine"
             numbers = {variant.name: int(variant.name.removeprefix("1.")) for variant in each.suite.variants}
             if any(version in self.lacking for version in numbers.values()):
-                yield number, Answer(why="net.onnx failed 3 times, on 3 machines and is given up: m1: there is no wheel")
+                yield number, ComparisonResult(why="net.onnx failed 3 times, on 3 machines and is given up: m1: there is no wheel")
                 continue
             key, runs = str(next(self._keys)), []
             count = sum(map(len, sought.repeats.values()))
@@ -90,7 +90,7 @@ class Fleet:
                         if self._kept == self.stop_after:
                             raise KeyboardInterrupt
             self.asked.append((f"m{machine}", {str(numbers[name]): len(some) for name, some in sought.repeats.items() if some}))
-            yield number, Answer(tuple(runs), bool(runs))
+            yield number, ComparisonResult(tuple(runs), bool(runs))
 
     def _run(self, name: str, version: int, repeat: int, machine: int, attempt: Attempt) -> Run:
         outcome = Outcome("signal", "PREPARE", signal="SIGILL") if version in self.crash else None
@@ -111,7 +111,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answered(fleet: Fleet, said: list[str] | None = None, of: Versions | None = None, **words: object) -> bisecting.Bisected:
-    request = asked.Request(of or versions(len(fleet.levels)), fleet=fleet, **words)  # type: ignore[arg-type]
+    request = asked.BisectRequest(of or versions(len(fleet.levels)), fleet=fleet, **words)  # type: ignore[arg-type]
     return bisecting.bisect_versions(request, Silent(), None, (said if said is not None else []).append)
 
 
@@ -138,8 +138,8 @@ def commits(count: int, several: bool = False) -> Versions:
     labels = tuple(f"c{number:02}" for number in range(count))
     told = Commits({}, "r", "sha1", "commits.pack", (), {}, "checkout", "suite.toml", Build(), Selection())
 
-    def travels(which: Selection, say: object) -> AbstractContextManager[Packed]:
-        return nullcontext(Packed(labels, labels, replace(told, which=which), (), several))
+    def travels(which: Selection, say: object) -> AbstractContextManager[CommitPayload]:
+        return nullcontext(CommitPayload(labels, labels, replace(told, which=which), (), several))
 
     return replace(versions(count), noun="commit", labels=labels, travels=travels)
 
@@ -153,7 +153,7 @@ class Builders(Fleet):
 
     def measure(
         self, asked: Sequence[object], progress: object, keep: Callable[[bytes], None], stop: object = None
-    ) -> Iterator[tuple[int, Answer]]:
+    ) -> Iterator[tuple[int, ComparisonResult]]:
         for number, (each, machine) in enumerate(self._turn(asked)):
             sought = each.there(f"m{machine}")
             self.followed.append(sought.commits.which.place)
@@ -161,7 +161,7 @@ class Builders(Fleet):
             wanted = {label: some for label, some in sought.repeats.items() if some}
             unmade = {label: f"m{machine}: {label} cannot be built" for label in wanted if int(label[1:]) in self.broken}
             if unmade:
-                yield number, Answer(why="; ".join(unmade.values()), unmade=unmade)
+                yield number, ComparisonResult(why="; ".join(unmade.values()), unmade=unmade)
                 continue
             places = ["a", "b"] if sought.commits.which.place is None else [sought.commits.which.place.variant]
             key, count = str(next(self._keys)), sum(map(len, wanted.values())) * len(places)
@@ -178,7 +178,7 @@ class Builders(Fleet):
                 if self._kept == self.stop_after:
                     raise KeyboardInterrupt
             self.asked.append((f"m{machine}", {label: len(some) for label, some in wanted.items()}))
-            yield number, Answer(tuple(runs), bool(runs))
+            yield number, ComparisonResult(tuple(runs), bool(runs))
 
     def _of(self, label: str, name: str, repeat: int, machine: int, attempt: Attempt) -> Run:
         level = self.levels[int(label[1:])] if name == "b" else 0.0
@@ -192,7 +192,7 @@ def test_commits_follow_most_different_variant() -> None:
     (step,) = answer.searched.steps
     assert (step.before, step.at, answer.question.key.variant) == (11, 12, "b")
     # Both variants are measured a few times, on one machine; then only the one that is followed, as often as it takes.
-    assert fleet.followed[0] is None and set(fleet.followed[1:]) == {Place("net.onnx", "b", None)}
+    assert fleet.followed[0] is None and set(fleet.followed[1:]) == {VariantKey("net.onnx", "b", None)}
     assert fleet.asked[0] == ("m0", {"c00": 5, "c29": 5})
     assert dict(fleet.asked)["m0"] is not None and ("m0", {"c00": 7, "c29": 7}) in fleet.asked
     assert answer.sides[0][0].why.endswith("bisect of the two commits on one of its machines, without --on, explains it")
@@ -251,10 +251,10 @@ def test_search_without_usable_end() -> None:
 
 def test_fleet_giving_up_ends_search() -> None:
     class Fails(Fleet):
-        def measure(self, asked: Sequence[object], *rest: object) -> Iterator[tuple[int, Answer]]:  # type: ignore[override]
+        def measure(self, asked: Sequence[object], *rest: object) -> Iterator[tuple[int, ComparisonResult]]:  # type: ignore[override]
             names = {variant.name for variant in asked[0].suite.variants}  # type: ignore[attr-defined]
             if names == {"1.1", "1.2"}:  # each of them was measured, but on another machine
-                return iter([(0, Answer(why="net.onnx failed 3 times: x: full"))])
+                return iter([(0, ComparisonResult(why="net.onnx failed 3 times: x: full"))])
             return super().measure(asked, *rest)  # type: ignore[arg-type]
 
     with pytest.raises(InputError, match=r"^net\.onnx failed 3 times: x: full$"):
@@ -292,7 +292,9 @@ def test_fleet_search_refusals(fleet: Fleet, words: dict[str, object], refusal: 
 
 
 def test_turn_versions_divide_range() -> None:
-    parts = search._Search(30, lambda wants: [], 3, search.Question(Key("net.onnx", "a", None, "here"), "PEAK", "rss_peak_bytes", 1), print)
+    parts = search._StepSearch(
+        30, lambda wants: [], 3, search.FigureQuestion(Key("net.onnx", "a", None, "here"), "PEAK", "rss_peak_bytes", 1), print
+    )
     assert parts._inside(0, 28) == [7, 14, 21]
     assert parts._inside(0, 3) == [1, 2]
     assert parts._inside(3, 4) == []

@@ -13,13 +13,13 @@ from support.sample_runs import job
 
 from memprof.base.errors import UsageError
 from memprof.bisect import bisect as bisecting
-from memprof.bisect.bisect_request import Request, State
-from memprof.bisect.search import Step
+from memprof.bisect.bisect_request import BisectRequest, SearchState
+from memprof.bisect.search import VersionStep
 from memprof.bisect.step_sides import also
 from memprof.bisect.version_range import Versions
 from memprof.campaign.progress import Silent
 from memprof.laws import laws
-from memprof.laws.terms import Point
+from memprof.laws.terms import SizePoint
 from memprof.programs.commands import RUNTIME, of_words
 from memprof.records.types import COMMAND
 from memprof.subjects import drive
@@ -60,7 +60,7 @@ def versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Versions:
 
 
 def answered(versions: Versions, **words: object) -> bisecting.Bisected:
-    return bisecting.bisect_versions(Request(versions, explain=False, **words), Silent(), None, lambda line: None)
+    return bisecting.bisect_versions(BisectRequest(versions, explain=False, **words), Silent(), None, lambda line: None)
 
 
 def test_bisect_by_growth_of_program(versions: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_unit_of_driven_program_is_request(versions: Versions, monkeypatch: pyte
 def test_bisect_by_law_of_program(versions: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
     def scaled(request: object, progress: object, keep: object) -> object:
         size = (1 << 20) * (2 if int(request.suite.only.command.argv[1]) >= 3 else 1)  # type: ignore[attr-defined]
-        points = [Point({"minutes": minutes}, 1e8 + size * minutes) for minutes in (1, 8, 16, 24, 32, 64)]
+        points = [SizePoint({"minutes": minutes}, 1e8 + size * minutes) for minutes in (1, 8, 16, 24, 32, 64)]
         return SimpleNamespace(interrupted=False, main="PEAK", law=laws.law(points, noise=(2000.0, 1e-5)), unbelievable="")
 
     monkeypatch.setattr(bisecting.scale, "scale", scaled)
@@ -109,12 +109,12 @@ def test_bisect_by_law_of_program(versions: Versions, monkeypatch: pytest.Monkey
 
 
 def test_search_known_by_words(versions: Versions) -> None:
-    State(Request(versions), print).failed("1.1", "it cannot be installed")
+    SearchState(BisectRequest(versions), print).failed("1.1", "it cannot be installed")
 
-    assert State(Request(versions), print).failures == {"1.1": "it cannot be installed"}
-    assert not State(Request(replace(versions, suite=Suite(warmup=3))), print).failures
+    assert SearchState(BisectRequest(versions), print).failures == {"1.1": "it cannot be installed"}
+    assert not SearchState(BisectRequest(replace(versions, suite=Suite(warmup=3))), print).failures
 
 
 def test_packages_around_program_told(versions: Versions) -> None:
-    step = Step(1, 2, None)
+    step = VersionStep(1, 2, None)
     assert also(versions, step, [], []) == ("numpy 2.1 → 2.2",)

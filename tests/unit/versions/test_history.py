@@ -23,7 +23,7 @@ def test_step_told_once_across_machine_kinds():
 
 def test_steps_at_one_commit_share_change():
     both = {**made([0] * 6 + [9] * 6).points, **made([0] * 6 + [20] * 4 + [0] * 2, variant="b").points}
-    changes = history_file.read(history_folder.Loaded(both), None).changes
+    changes = history_file.read(history_folder.FolderPoints(both), None).changes
     assert [(change.head.after, change.head.at, change.variants) for change in changes] == [
         (5, 6, ("net.onnx, b", "net.onnx, a")),
         (9, 10, ("net.onnx, b",)),
@@ -49,7 +49,7 @@ def test_change_names_other_differences():
         repeats = runs(extra_mib=[9 + 0.01 * repeat for repeat in range(5)], warmup=7)
         point = series.of(Commit(f"{number:040x}", number), baseline.entries(repeats))
         loaded[Path(series.encoded(point)[0])] = point
-    (change,) = history_file.read(history_folder.Loaded(loaded), None).changes
+    (change,) = history_file.read(history_folder.FolderPoints(loaded), None).changes
     assert change.also == ("warm-up 5 → 7",)
 
 
@@ -65,7 +65,7 @@ def test_point_round_trip():
 
 def test_variants_keep_their_names():
     both = {**made([0] * 6 + [9] * 6, variant="fp16 @ cpu").points, **made([0] * 6 + [20] * 6, variant="x (head)").points}
-    history = history_file.read(history_folder.Loaded(both), None)
+    history = history_file.read(history_folder.FolderPoints(both), None)
     assert {line.key.variant for line in history.lines} == {"fp16 @ cpu", "x (head)"}
     assert history.changes[0].variants == ("net.onnx, x (head)", "net.onnx, fp16 @ cpu")
 
@@ -75,7 +75,7 @@ def test_point_keeps_version_and_side():
     point = series.of(Commit("ab" * 20, 7), entries)
     name, content = series.encoded(point)
     assert series.decoded(content, Path(name)) == point
-    history = history_file.read(history_folder.Loaded({Path(name): point}), None)
+    history = history_file.read(history_folder.FolderPoints({Path(name): point}), None)
     assert {line.key.heading for line in history.lines} == {"a @ 1.0", "a (base)"}
     assert b'"version"' not in series.encoded(series.of(Commit("ab" * 20, 7), baseline.entries(runs())))[1]
 
@@ -85,5 +85,5 @@ def test_tag_does_not_steer_terminal():
     point = series.of(Commit("ab" * 20, 7, (), "subject", (odd,)), baseline.entries(runs()))
     for count in (1, 3):
         others = {Path(f"{number}"): replace(point, commit=Commit(f"{number:040x}", number)) for number in range(count - 1)}
-        told = history_table.render_check(history_file.check(history_folder.Loaded({**others, Path("x"): point}), None))
+        told = history_table.render_check(history_file.check(history_folder.FolderPoints({**others, Path("x"): point}), None))
         assert "v1" in told and not set("\x1b\x07\u202e") & set(told), told
