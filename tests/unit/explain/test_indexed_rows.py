@@ -12,9 +12,9 @@ import pytest
 from support import sample_runs
 
 from memprof.explain import indexed_rows
-from memprof.explain.glibc import Heap, ranges
+from memprof.explain.glibc import GlibcHeap, ranges
 from memprof.explain.memory_map import PAGE, Mapping, Pages
-from memprof.explain.snapshot import Look
+from memprof.explain.snapshot import ProcessSnapshot
 from memprof.models.tensors import tensors
 from memprof.records.types import Job
 
@@ -40,21 +40,21 @@ def job(path: Path, **changes: Any) -> Job:
     return replace(plain, model=replace(plain.model, path=str(path)), runtime="onnxruntime", **changes)
 
 
-def look(path: Path, present: Sequence[int], name: str | None = None, length: int | None = None) -> Look:
+def look(path: Path, present: Sequence[int], name: str | None = None, length: int | None = None) -> ProcessSnapshot:
     """The file mapped from its begin on, with these pages of it present."""
     size = -(-(length or path.stat().st_size) // PAGE) * PAGE
     mapping = Mapping(START, START + size, "r--p", 0, "08:01", 7, str(path.parent / (name or path.name)))
     address = np.array([START + page * PAGE for page in present], np.uint64)
     pages = Pages(address, np.zeros(len(present), np.int32), np.ones(len(present), bool))
     none = ranges([])
-    heap = Heap(used=none, free=none, mapped=none, arenas=0, arenas_free=none, complete=True)
-    return Look("EXECUTE", (mapping,), pages, heap, (), None, 0, 0)
+    heap = GlibcHeap(used=none, free=none, mapped=none, arenas=0, arenas_free=none, complete=True)
+    return ProcessSnapshot("EXECUTE", (mapping,), pages, heap, (), None, 0, 0)
 
 
 FILES = {(0x801, 7)}
 
 
-def told(job: Job, seen: Look) -> list[str]:
+def told(job: Job, seen: ProcessSnapshot) -> list[str]:
     return [use.sentence for use in indexed_rows.partly_read(job, seen, FILES)]
 
 
