@@ -22,17 +22,11 @@ def depth_first(problem: Problem) -> tuple[int, ...]:
     method", ACM TOMS 1986).
     """
     need, left = _tree_needs(problem)
-    return _post_order(problem, lambda op: _by_gain(problem.producers[op], need, left))
+    return post_order(problem, lambda op: _by_gain(problem.producers[op], need, left))
 
 
-def plain_depth_first(problem: Problem) -> tuple[int, ...]:
-    """Post-order from the operators whose results nobody reads, producers in the order of the inputs, as most converters write it."""
-    writer = problem.writer
-    inputs = [tuple(dict.fromkeys(source for tensor in tensors if (source := writer[tensor]) is not None)) for tensors in problem.reads]
-    return _post_order(problem, lambda op: inputs[op])
-
-
-def _post_order(problem: Problem, producers: Callable[[int], Iterable[int]]) -> tuple[int, ...]:
+def post_order(problem: Problem, producers: Callable[[int], Iterable[int]]) -> tuple[int, ...]:
+    """Each operator behind its producers, from the operators whose results nobody reads. producers: of an operator, in the order to take them."""
     order: dict[int, None] = {}
     for last in range(problem.count):
         if problem.consumers[last]:

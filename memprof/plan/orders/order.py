@@ -117,7 +117,6 @@ class _Part:
             self.lower, self.proven_by = self.peak, "the algorithm for series-parallel graphs"
             return
         self.take(heuristics.depth_first(problem), "depth first")
-        self.take(heuristics.plain_depth_first(problem), "depth first")
         self.take(heuristics.greedy(self.graph, expired), "greedy choice")
         self.take(heuristics.greedy_backwards(self.graph, expired), "greedy choice from the end")
 

@@ -199,8 +199,7 @@ def test_heuristics_give_valid_orders(seed, inplace):
     problem = graph(rng, rng.randint(1, 14), inplace)
     masks = bits(problem)
     model = problem.model_order
-    orders = [model, heuristics.depth_first(problem), heuristics.plain_depth_first(problem)]
-    orders += [heuristics.greedy(masks), heuristics.greedy_backwards(masks)]
+    orders = [model, heuristics.depth_first(problem), heuristics.greedy(masks), heuristics.greedy_backwards(masks)]
     for order in orders:
         peak(problem, order)  # raises where it is none
     for forward in (True, False):
