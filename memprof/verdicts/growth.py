@@ -228,7 +228,7 @@ def _judged(process: Series, unit: str) -> Growth:
     for share in _STARTS:  # a tail takes milliseconds to look at, and mostly one of the first decides
         tails.append(tail := Tail(done, size, share * total, floor))
         if tail.flat:
-            return _bounded(unit, done, size, tails[0], floor) or _flat(unit, done, size, tail, floor)
+            return _bounded(unit, done, size, tails[0], floor, tail) or _flat(unit, done, size, tail, floor)
         if tail.rises:
             return _grows(process, unit, tail)
     bound = _bounded(unit, done, size, tails[0], floor)
@@ -263,18 +263,20 @@ def _flat(unit: str, done: NDArray[Any], size: NDArray[Any], tail: Tail, floor: 
     return Growth(word, unit, **facts, warmup=warmup, rise_bytes=max(rise, 0))
 
 
-def _bounded(unit: str, done: NDArray[Any], size: NDArray[Any], whole: Tail, floor: float) -> Growth | None:
-    """What filled evenly until its bound, None if it is no such thing. What is emptied and fills again is as large as at its fullest."""
+def _bounded(unit: str, done: NDArray[Any], size: NDArray[Any], whole: Tail, floor: float, flat: Tail | None = None) -> Growth | None:
+    """What filled evenly until its bound, None if it is no such thing. What is emptied and fills again is as large as at its fullest.
+
+    flat: a part that is flat in any case. Else memory must keep its height.
+    """
     if whole.bound_at is None:
         return None
     tail = Tail(done, size, whole.bound_at, floor)
-    if not tail.keeps_height:
+    if flat is None and not tail.keeps_height:
         return None
-    rise = float(np.median(tail.peaks)) - float(size[0])
-    reached = int(np.argmax(size - size[0] >= rise - max(4 * floor, _NEARLY * rise)))
-    warmup = int(done[reached])
-    facts: dict[str, Any] = {"low": 0.0, "high": tail.most_of_bound, "tail": int(done[-1]) - warmup}
-    return Growth("bounded", unit, **facts, warmup=warmup, rise_bytes=round(rise))
+    most = tail.most_of_bound if flat is None or tail.keeps_height else flat.most
+    rise = float(size[done <= whole.bound_at].max() - size[0])
+    warmup = int(done[np.argmax(size - size[0] >= rise - max(4 * floor, _NEARLY * rise))])
+    return Growth("bounded", unit, high=most, warmup=warmup, rise_bytes=round(rise), tail=int(done[-1]) - warmup)
 
 
 def _grows(process: Series, unit: str, tail: Tail, rate: float | None = None) -> Growth:
