@@ -218,7 +218,7 @@ def _by_rounds(truth: growth_curves.Truth, most: int, random: np.random.Generato
     units = within_budget(FIRST_UNITS, most)
     while True:
         verdict = judge(growth_curves.processes(truth, units, random))
-        if verdict.word in ("steady", "bounded") or units == most:
+        if units == most or (verdict.word in ("steady", "bounded") and not verdict.late):
             return verdict
         units = within_budget(FACTOR * units, most)
 

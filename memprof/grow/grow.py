@@ -241,10 +241,10 @@ class _Grower:
         return self._request.soak_ns is None and (self._request.command is None or self._request.sized)
 
     def _goes_on(self, answer: GrowthAnswer, before: GrowthAnswer | None) -> bool:
-        """Whether a longer round is wanted: to decide, or to confirm growth that was seen once."""
+        """Whether a longer round is wanted: to decide, or to confirm growth that was seen once or a bound that was reached late."""
         if not self._lengthens:
             return False
-        if answer.verdict.word == "undecided":
+        if answer.verdict.word == "undecided" or answer.verdict.late:
             return True
         confirmed = before is not None and before.verdict.word == "grows"
         return answer.verdict.word == "grows" and (not confirmed or self._request.budget.units is not None)

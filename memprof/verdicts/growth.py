@@ -29,6 +29,7 @@ LEAST_PROCESSES = 3
 LEAST_UNITS = 32  # of the unit that counts the rows
 _GRID = 1000  # points of a curve by time
 _STARTS = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4)  # of the tail, as shares of the run; a longer warm-up needs a longer run
+_LATE = 1 / 3  # of the run, from where on a bound was reached so late that a leak may have paused since
 _ALIKE = 2.0  # rates of processes that agree
 _NEARLY = 0.01  # of a bound: who is so near to it has reached it
 _TOLD_APART = 0.7  # the scatter about one unit's line over that about another's
@@ -75,6 +76,11 @@ class Growth:
     rivals: tuple[str, ...] = ()
     reason: str | None = None
     needed: int | None = None
+
+    @property
+    def late(self) -> bool:
+        """Whether it is bounded, but reached its bound so late that a longer run is worth its time."""
+        return self.word == "bounded" and self.warmup > _LATE * (self.warmup + self.tail)
 
 
 @dataclass(frozen=True)
@@ -271,10 +277,13 @@ def _bounded(unit: str, done: NDArray[Any], size: NDArray[Any], whole: Tail, flo
     if whole.bound_at is None:
         return None
     tail = Tail(done, size, whole.bound_at, floor)
-    if flat is None and not tail.keeps_height:
+    if tail.keeps_height:
+        most, level = tail.most_of_bound, float(np.median(tail.peaks))
+    elif flat is not None:  # it is not as full in each quarter: its last height is the best that is known
+        most, level = flat.most, float(size[done <= whole.bound_at].max())
+    else:
         return None
-    most = tail.most_of_bound if flat is None or tail.keeps_height else flat.most
-    rise = float(size[done <= whole.bound_at].max() - size[0])
+    rise = level - float(size[0])
     warmup = int(done[np.argmax(size - size[0] >= rise - max(4 * floor, _NEARLY * rise))])
     return Growth("bounded", unit, high=most, warmup=warmup, rise_bytes=round(rise), tail=int(done[-1]) - warmup)
 
