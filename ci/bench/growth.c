@@ -2,7 +2,10 @@
 #include "memprof.h"
 #include <sys/mman.h>
 
+enum { ENTRIES = 3000, RING = 16384 }; /* of a cache that drops some at once, and room for one that is bounded by bytes */
+
 static unsigned long long state;
+static char *held[RING];
 
 static unsigned drawn(unsigned below) {
     state = state * 6364136223846793005ULL + 1442695040888963407ULL;
@@ -17,13 +20,17 @@ int main(int count, char **words) {
     unsigned limit, period, size;
     char *cache[512] = {0}, *pool = NULL, *garbage[512];
     char shape[16];
-    int file = -1;
+    int file = -1, first = 0, entries = 0, bound, drop;
+    size_t sizes[RING], total = 0, most;
     (void)count;
     state = strtoull(words[3], NULL, 10) * 2654435761ULL + (unsigned)getpid();
     drawn(1);
     limit = 1 + drawn(500);
     period = 5 + drawn(200);
     size = 2000 + drawn(60000);
+    bound = strncmp(kind, "bounded-", 8) == 0 ? atoi(kind + 8) : 0;
+    most = (size_t)(16 + atoi(words[3]) % 64) << 20; /* the same for all processes of a case, as is what bursts drop */
+    drop = 250 + atoi(words[3]) * 97 % 2500;
     if (strcmp(kind, "file") == 0) {
         char path[] = "/tmp/memprof-growth-XXXXXX";
         file = mkstemp(path);
@@ -47,6 +54,22 @@ int main(int count, char **words) {
             key = (int)drawn(256);
             free(cache[key]);
             cache[key] = touched(100 + drawn(size));
+        }
+        if (unit < bound) touched(4096);
+        if (strcmp(kind, "bounded-bytes") == 0) { /* the oldest entries go first */
+            size_t bytes = 1000 + drawn(60000);
+            held[(first + entries) % RING] = touched(bytes);
+            sizes[(first + entries++) % RING] = bytes;
+            for (total += bytes; total > most; --entries) {
+                total -= sizes[first];
+                free(held[first]);
+                first = (first + 1) % RING;
+            }
+        }
+        if (strcmp(kind, "bursts") == 0) {
+            held[entries++] = touched(4096);
+            if (entries == ENTRIES)
+                while (entries > ENTRIES - drop) free(held[--entries]);
         }
         if (strncmp(kind, "leak-", 5) == 0) touched((size_t)atoi(kind + 5));
         if (strcmp(kind, "each-100th") == 0 && unit % 100 == 99) touched(409600);

@@ -1,7 +1,9 @@
-"""How good `memprof grow` is: `python ci/bench/growth.py [real] [meter]`, both by default.
+"""How good `memprof grow` is: `python ci/bench/growth.py [real] [series] [meter]`, all by default.
 
     real       processes of known growth (growth.c and growth_runtime.py), --cases of each kind: false alarms, misses, the unit and the memory
                that are named, and what three usual tests say of the same curves
+    series     curves of known growth without a process (growth_curves.py), --cases of each kind: the verdict, and the size and rate that it names;
+               they take no time of their own, so that a busy machine does not change them
     meter      what following memory adds to a process in 100,000 iterations, in C and in Python, and its CPU time beside an iteration of 1 ms
 
 Tables go to standard output, progress to standard error. `--docs` writes them into docs/growth.md.
@@ -16,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,11 +26,11 @@ import numpy as np
 # bench is a package of scripts beside this one's folder; it is never installed.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import docs
+from bench import docs, growth_curves
 from memprof import zoo
 from memprof.campaign import campaign
 from memprof.campaign.progress import Silent
-from memprof.grow.grow import GrowRequest, GrowthAnswer, UnitBudget, grow, longest
+from memprof.grow.grow import FACTOR, FIRST_UNITS, GrowRequest, GrowthAnswer, UnitBudget, grow, longest, within_budget
 from memprof.programs import commands
 from memprof.programs.runtimes import runners_path
 from memprof.records import work
@@ -36,6 +38,7 @@ from memprof.records.types import COMMAND, Run
 from memprof.reports.tables import growth as tables
 from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite, Variant
+from memprof.verdicts.growth import Verdict, judge
 from memprof.verdicts.growth_limits import RELOAD
 
 # kind: (units a process, what it grows with, which memory rises); no unit: it does not grow
@@ -44,6 +47,10 @@ _KINDS: dict[str, tuple[int, str | None, str | None]] = {
     "warm-up": (2000, None, None),
     "cache": (2000, None, None),
     "saw-tooth": (2000, None, None),
+    "bounded-3000": (8000, None, None),
+    "bounded-10000": (20000, None, None),
+    "bounded-bytes": (32000, None, None),
+    "bursts": (20000, None, None),
     "fragments": (32000, None, None),
     "leak-4096": (2000, "iteration", "in use"),
     "leak-65536": (2000, "iteration", "in use"),
@@ -64,15 +71,18 @@ _KINDS: dict[str, tuple[int, str | None, str | None]] = {
 }
 _IN_PYTHON = ("python-cache", "python", "reload-freed", "reload", "wrapped", "wrapper")  # of growth_runtime.py
 _SURE = 0.95
+_CLOSE = 0.1  # how far a size, a unit or a rate may be from the truth, as a share
 
 
 def main() -> None:
     """Measure the parts that are named, and print their tables."""
-    parts = {"real": _real, "meter": _meter}
+    parts = {"real": _real, "series": _series, "meter": _meter}
     parser = argparse.ArgumentParser()
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
     parser.add_argument("--cases", type=int, default=300)
-    parser.add_argument("--kinds", nargs="*", default=list(_KINDS))
+    parser.add_argument(
+        "--kinds", nargs="*", choices=[*_KINDS, *growth_curves.CURVES], metavar="KIND", help="those of the parts that have kinds"
+    )
     parser.add_argument("--docs", action="store_true")
     words = parser.parse_args()
     for name in words.parts or parts:
@@ -112,7 +122,7 @@ def _kinds(words: argparse.Namespace) -> Iterator[tuple[str, ...]]:
     with tempfile.TemporaryDirectory() as folder:
         program = _program(Path(folder))
         zoo.make("mnist", Path(folder) / "mnist.onnx", format="onnx")
-        for kind in words.kinds:
+        for kind in _chosen(words, _KINDS):
             units, cause, where = _KINDS[kind]
             seen: Counter[str] = Counter()
             rivals: Counter[str] = Counter()
@@ -128,6 +138,10 @@ def _kinds(words: argparse.Namespace) -> Iterator[tuple[str, ...]]:
             named = [f"{seen[name] / seen['grows']:.1%}" if cause and seen["grows"] else "-" for name in ("unit", "where")]
             counts = (str(units), str(words.cases), str(seen["grows"]), str(calm), str(seen["undecided"]))
             yield (kind, *counts, f"{wrong} ({_most(wrong, words.cases):.1%})", *named, *(str(rivals[name]) for name in _RIVALS))
+
+
+def _chosen(words: argparse.Namespace, kinds: Iterable[str]) -> list[str]:
+    return [kind for kind in kinds if words.kinds is None or kind in words.kinds]
 
 
 def _grown(program: Path, kind: str, units: int, seed: int) -> GrowthAnswer:
@@ -167,6 +181,51 @@ def _rivals(run: Run) -> dict[str, int]:
         _RIVALS[1]: int(line.slope > 0 and line.pvalue < 0.05),
         _RIVALS[2]: int(tau.statistic > 0 and tau.pvalue < 0.05),
     }
+
+
+# -- curves of known growth
+
+
+def _series(words: argparse.Namespace) -> tuple[list[tuple[str, ...]], str]:
+    header = ("kind", "units", "cases", "grows", "bounded", "steady", "undecided", "verdict right", "wrong (95%: at most)", "figures right")
+    lines = [header, ("---", *["---:"] * (len(header) - 1))]
+    for kind in _chosen(words, growth_curves.CURVES):
+        units, case = growth_curves.CURVES[kind]
+        seen: Counter[str] = Counter()
+        for seed in range(words.cases):
+            random = np.random.default_rng(seed)
+            truth = case(random)
+            verdict = _by_rounds(truth, units, random)
+            seen[verdict.word] += 1
+            right = verdict.word == truth.word
+            seen["right"] += right
+            seen["wrong"] += not right and verdict.word in (("steady", "bounded") if truth.word == "grows" else ("grows",))
+            seen["figures"] += right and _figures_right(verdict, truth)
+            print(f"{kind} {seed + 1}: {tables.words(verdict)}", file=sys.stderr)
+        counts = (str(seen[word]) for word in ("grows", "bounded", "steady", "undecided"))
+        wrong = f"{seen['wrong']} ({_most(seen['wrong'], words.cases):.1%})"
+        figures = f"{seen['figures'] / seen['right']:.1%}" if seen["right"] else "-"
+        lines.append((kind, str(units), str(words.cases), *counts, f"{seen['right'] / words.cases:.1%}", wrong, figures))
+    note = (
+        "Rounds of three curves a case, up to so many units. Wrong: a bounded cache that was called a leak, or a leak that was called steady or "
+        f"bounded. Figures right: within {_CLOSE:.0%}, the size of a cache and the unit at which it was full, or the rate of a leak."
+    )
+    return lines, note
+
+
+def _by_rounds(truth: growth_curves.Truth, most: int, random: np.random.Generator) -> Verdict:
+    """The verdict on the last round, as memprof grow makes them for a budget in units."""
+    units = within_budget(FIRST_UNITS, most)
+    while True:
+        verdict = judge(growth_curves.processes(truth, units, random))
+        if units == most or (verdict.word in ("steady", "bounded") and not verdict.late):
+            return verdict
+        units = within_budget(FACTOR * units, most)
+
+
+def _figures_right(verdict: Verdict, truth: growth_curves.Truth) -> bool:
+    pairs = [(verdict.slope, truth.rate)] if truth.word == "grows" else [(verdict.rise_bytes, truth.size), (verdict.warmup, truth.reached)]
+    return all(abs(found - true) <= _CLOSE * true for found, true in pairs)
 
 
 # -- the meter

@@ -37,7 +37,8 @@ from ..verdicts.growth_limits import RELOAD
 from ..verdicts.growth_outlook import CacheBound, Outlook, outlook
 from .kinds import Kind, Wish, kinds_of
 
-_FIRST, _FIRST_CYCLES, _FACTOR = 2000, 50, 4
+FIRST_UNITS, FACTOR = 2000, 4  # of the first round, and from one round to the next
+_FIRST_CYCLES = 50
 _MOST_SHAPES = 64
 _BUDGET_NS = 300 * 1000 * MS
 _ENDLESS = (1 << 31) - 1  # units of a run that ends by time
@@ -144,11 +145,16 @@ def request_of(suite: Suite, per: str, shapes: str | None = None, budget: str | 
     return GrowRequest(suite, varied, seed, cycles, parse_budget(budget) if budget is not None else UnitBudget())
 
 
+def within_budget(units: int, most: int | None) -> int:
+    """The units of a round that would have so many, at most so many: the whole budget where the rest of it would be no round that tells more."""
+    return units if most is None or most >= 2 * units else most
+
+
 class _Grower:
     def __init__(self, request: GrowRequest, progress: Progress, keep: Keep, so_far: Callable[[bytes], None]) -> None:
         self._request, self._progress, self._keep, self._so_far = request, progress, keep, so_far
         self._remarks: list[str] = []
-        self._order = _command_order(request, _FIRST, Kind()) if request.command is not None else order_of(request)
+        self._order = _command_order(request, FIRST_UNITS, Kind()) if request.command is not None else order_of(request)
         self._end_ns = time.monotonic_ns() + (request.budget.time_ns or _BUDGET_NS)
         self._kinds = kinds_of(request.wish, bool(request.varied), self._fixed())
 
@@ -156,7 +162,7 @@ class _Grower:
         request, job = self._request, self._order.job
         if job.assumed:
             self._progress.say(f"{job.model.name}: {inputs.remark(job.assumed, Path(job.model.path))}")
-        units = self._within_budget(_FIRST_CYCLES if request.cycles else _FIRST)
+        units = within_budget(_FIRST_CYCLES if request.cycles else FIRST_UNITS, request.budget.units)
         if request.soak_ns is not None:
             units = request.budget.units or _ENDLESS
         answers: dict[Kind, GrowthAnswer] = {}
@@ -321,10 +327,10 @@ class _Grower:
         return all(run.outcome.ok for run in answer.runs) and self._goes_on(answer, before)
 
     def _goes_on(self, answer: GrowthAnswer, before: GrowthAnswer | None) -> bool:
-        """Whether a longer round is wanted: to decide, or to confirm growth that was seen once."""
+        """Whether a longer round is wanted: to decide, or to confirm growth that was seen once or a bound that was reached late."""
         if not self._lengthens:
             return False
-        if answer.verdict.word == "undecided":
+        if answer.verdict.word == "undecided" or answer.verdict.late:
             return True
         confirmed = before is not None and before.verdict.word == "grows"
         return answer.verdict.word == "grows" and (not confirmed or self._request.budget.units is not None)
@@ -332,18 +338,13 @@ class _Grower:
     def _next(self, done: int, spent_ns: int, answer: GrowthAnswer) -> int:
         """How many units the next round has, 0 for no more round."""
         budget, now_ns = self._request.budget, time.monotonic_ns()
-        units = self._within_budget(_FACTOR * done)
+        units = within_budget(FACTOR * done, budget.units)
         if budget.units is not None and budget.time_ns is None:  # as long as they take, but not for ever
             self._end_ns = max(self._end_ns, now_ns + _PATIENCE * spent_ns * units // max(done, 1))
         units = min(units, int(done * (self._end_ns - now_ns) / max(spent_ns, 1)))
         if answer.verdict.word == "grows":
             units = min(units, int(self._free_bytes() / max(answer.verdict.slope * answer.verdict.tail / max(done, 1), 1)))
         return units if units >= 2 * done else 0
-
-    def _within_budget(self, units: int) -> int:
-        """So many units, or the whole budget where the rest would be no round that tells more."""
-        most = self._request.budget.units
-        return units if most is None or most >= 2 * units else most
 
     def _free_bytes(self) -> float:
         """How much memory a round that grows may take."""

@@ -29,6 +29,7 @@ LEAST_PROCESSES = 3
 LEAST_UNITS = 32  # of the unit that counts the rows
 _GRID = 1000  # points of a curve by time
 _STARTS = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4)  # of the tail, as shares of the run; a longer warm-up needs a longer run
+_LATE = 1 / 3  # of the run, from where on a bound was reached so late that a leak may have paused since
 _ALIKE = 2.0  # rates of processes that agree
 _NEARLY = 0.01  # of a bound: who is so near to it has reached it
 _TOLD_APART = 0.7  # the scatter about one unit's line over that about another's
@@ -75,6 +76,11 @@ class Growth:
     rivals: tuple[str, ...] = ()
     reason: str | None = None
     needed: int | None = None
+
+    @property
+    def late(self) -> bool:
+        """Whether it is bounded, but reached its bound so late that a longer run is worth its time."""
+        return self.word == "bounded" and self.warmup > _LATE * (self.warmup + self.tail)
 
 
 @dataclass(frozen=True)
@@ -228,7 +234,7 @@ def _judged(process: Series, unit: str) -> Growth:
     for share in _STARTS:  # a tail takes milliseconds to look at, and mostly one of the first decides
         tails.append(tail := Tail(done, size, share * total, floor))
         if tail.flat:
-            return _bounded(unit, done, size, tails[0], floor) or _flat(unit, done, size, tail, floor)
+            return _bounded(unit, done, size, tails[0], floor, tail) or _flat(unit, done, size, tail, floor)
         if tail.rises:
             return _grows(process, unit, tail)
     bound = _bounded(unit, done, size, tails[0], floor)
@@ -263,18 +269,23 @@ def _flat(unit: str, done: NDArray[Any], size: NDArray[Any], tail: Tail, floor: 
     return Growth(word, unit, **facts, warmup=warmup, rise_bytes=max(rise, 0))
 
 
-def _bounded(unit: str, done: NDArray[Any], size: NDArray[Any], whole: Tail, floor: float) -> Growth | None:
-    """What filled evenly until its bound, None if it is no such thing. What is emptied and fills again is as large as at its fullest."""
+def _bounded(unit: str, done: NDArray[Any], size: NDArray[Any], whole: Tail, floor: float, flat: Tail | None = None) -> Growth | None:
+    """What filled evenly until its bound, None if it is no such thing. What is emptied and fills again is as large as at its fullest.
+
+    flat: a part that is flat in any case. Else memory must keep its height.
+    """
     if whole.bound_at is None:
         return None
     tail = Tail(done, size, whole.bound_at, floor)
-    if not tail.keeps_height:
+    if tail.keeps_height:
+        most, level = tail.most_of_bound, float(np.median(tail.peaks))
+    elif flat is not None:  # it is not as full in each quarter: its last height is the best that is known
+        most, level = flat.most, float(size[done <= whole.bound_at].max())
+    else:
         return None
-    rise = float(np.median(tail.peaks)) - float(size[0])
-    reached = int(np.argmax(size - size[0] >= rise - max(4 * floor, _NEARLY * rise)))
-    warmup = int(done[reached])
-    facts: dict[str, Any] = {"low": 0.0, "high": tail.most_of_bound, "tail": int(done[-1]) - warmup}
-    return Growth("bounded", unit, **facts, warmup=warmup, rise_bytes=round(rise))
+    rise = level - float(size[0])
+    warmup = int(done[np.argmax(size - size[0] >= rise - max(4 * floor, _NEARLY * rise))])
+    return Growth("bounded", unit, high=most, warmup=warmup, rise_bytes=round(rise), tail=int(done[-1]) - warmup)
 
 
 def _grows(process: Series, unit: str, tail: Tail, rate: float | None = None) -> Growth:

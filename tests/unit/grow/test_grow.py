@@ -127,6 +127,24 @@ def test_budget_of_units_used_for_cache(tmp_path, monkeypatch, budget, rounds, w
         assert grown.verdict.warmup == pytest.approx(10_000, rel=0.02)
 
 
+@pytest.mark.parametrize(("full", "rounds"), [(400, [2000]), (1000, [2000, 8000]), (1700, [2000, 8000])])
+def test_late_bound_confirmed_by_longer_round(tmp_path, monkeypatch, full, rounds):
+    simulated = Simulated(lambda unit: min(unit, full) * 65536, monkeypatch)
+
+    grown = answered(asked(tmp_path))
+
+    assert (grown.verdict.word, simulated.rounds) == ("bounded", rounds)
+    assert grown.verdict.warmup == pytest.approx(full, rel=0.02)
+
+
+def test_leak_with_pause_grows(tmp_path, monkeypatch):
+    simulated = Simulated(lambda unit: (unit // 2000 * 1000 + min(unit % 2000, 1000)) * 65536, monkeypatch)
+
+    grown = answered(asked(tmp_path, budget=Budget(units=16_000)))
+
+    assert (grown.verdict.word, simulated.rounds) == ("grows", [2000, 8000, 16_000])
+
+
 def test_budget_of_units_outlasts_default_time(tmp_path, monkeypatch):
     simulated = Simulated(lambda unit: min(unit, 10_000) * 4096, monkeypatch, seconds=90)
 
