@@ -36,6 +36,7 @@ class FreshInputs:
             if way is not None:
                 self._ways.append((flat, way))
                 self.contents_log2 += way.contents_log2
+        self.renew()  # all memory that this takes is touched before the first unit
 
     def renew(self):
         """Overwrite all arrays with the content of the next turn."""
