@@ -18,7 +18,8 @@ class FreshInputs:
     """Arrays by input name, of which `renew` overwrites all content. Nothing that it takes grows with the number of turns.
 
     given: the names of the arrays whose content is a user's: floats stay in the span of theirs, integers too, strings have their lengths. Other
-    floats are in [0, 1), other strings have 16 letters. ranges: by input name, the exclusive upper limit of other integers, 2 without one.
+    floats are in [0, 1), other strings have 16 letters. ranges: by input name, the exclusive upper limit of other integers, 2 without one, and of floats that
+    are whole numbers.
     contents_log2: the logarithm of how many different contents there can be.
     """
 
@@ -32,7 +33,7 @@ class FreshInputs:
         self.contents_log2 = 0.0
         for name, array in self.arrays.items():
             flat = array.reshape(-1)
-            way = _way(flat, name in given, (ranges or {}).get(name, 2))
+            way = _way(flat, name in given, (ranges or {}).get(name))
             if way is not None:
                 self._ways.append((flat, way))
                 self.contents_log2 += way.contents_log2
@@ -59,20 +60,27 @@ class FreshInputs:
 
 
 def _way(array, is_given, limit):
-    """How a flat array is overwritten, None for one whose content cannot vary."""
+    """How a flat array is overwritten, None for one whose content cannot vary. limit: that of its whole numbers, None where nothing limits them."""
     kind = array.dtype.kind
     if array.size == 0:
         return None
     if kind in "OUS":
         return _Strings(array, is_given)
-    if kind in "biu":
-        low, high = (int(array.min()), int(array.max())) if is_given else (0, 1 if kind == "b" else limit - 1)
-        return _Integers(array.size, low, high) if high > low else None
-    if kind == "f":
+    if kind == "f" and (is_given or limit is None):
         finite = array[numpy.isfinite(array)] if is_given else array[:0]
         least, most = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
         return _Floats(array, least, most) if most > least else None
-    return None
+    if kind not in "biuf":
+        return None
+    low, high = (int(array.min()), int(array.max())) if is_given else (0, min(limit or 2, _numbers_of(array.dtype)) - 1)
+    return _Integers(array.size, low, high) if high > low else None
+
+
+def _numbers_of(dtype):
+    """How many whole numbers from 0 on a type holds."""
+    if dtype.kind == "b":
+        return 2
+    return 1 << numpy.finfo(dtype).nmant if dtype.kind == "f" else int(numpy.iinfo(dtype).max) + 1
 
 
 class _Floats:

@@ -76,6 +76,14 @@ def test_integers_fill_their_range(fresh, limit):
     assert (content.min(), content.max()) == (0, limit - 1)
 
 
+def test_limits_fit_the_type(fresh):
+    (small,) = contents(fresh, numpy.zeros(10_000, "int8"), 1, ranges={"x": 30_000})
+    (whole,) = contents(fresh, numpy.zeros(10_000, "float32"), 1, ranges={"x": 9})
+
+    assert (small.min(), small.max()) == (0, 127)
+    assert set(whole.tolist()) == set(map(float, range(9)))
+
+
 def test_user_spans_and_lengths_kept(fresh):
     def one(array: Any) -> Any:
         return contents(fresh, array, 1, given=("x",))[0]
