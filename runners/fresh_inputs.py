@@ -18,8 +18,8 @@ class FreshInputs:
     """Arrays by input name, of which `renew` overwrites all content. Nothing that it takes grows with the number of turns.
 
     given: the names of the arrays whose content is a user's: floats stay in the span of theirs, integers too, strings have their lengths. Other
-    floats are in [0, 1), other strings have 16 letters. ranges: by input name, the exclusive upper limit of other integers, 2 without one, and of floats that
-    are whole numbers.
+    floats are in [0, 1), other strings have 16 letters. ranges: by input name, the exclusive upper limit of other integers, 2 without one, and of
+    floats that are whole numbers.
     contents_log2: the logarithm of how many different contents there can be.
     """
 
