@@ -4,8 +4,6 @@ Every kind hands it over anew before each iteration, as a program does that serv
 the content. Inputs are made before the first iteration, or overwritten in place.
 """
 
-import itertools
-
 import inputs
 import streams
 from fresh_inputs import FreshInputs
@@ -42,7 +40,7 @@ def _of_stream(signature, options, use, entries):
     missing = [each for each in signature if each[0] not in first]
     made = inputs.make(missing, {name: shape for name, shape in options.shapes.items() if name not in first}, None)
     if use["fresh"]:
-        return streams.Stream(itertools.chain([first], entries), made, entries.close)
+        return streams.Stream(first, entries, made, entries.close)
     entries.close()
     return Feed([(None, Made(dict(made, **first)))], order(1, None))
 

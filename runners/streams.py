@@ -4,7 +4,9 @@ A program prints a line for each iteration: JSON, {INPUT: nested lists}, or the 
 iteration is due, and copied into the same arrays as long as they have the same shapes.
 """
 
+import itertools
 import json
+import mmap
 import os
 import subprocess
 import zlib
@@ -28,13 +30,18 @@ def entries_of(signature, options, use):
 
 
 class Stream:
-    """What iterations are handed, in the order of the stream: see Feed in feeds.py. made: arrays for the inputs that no entry has. close: ends
-    what the stream comes from."""
+    """What iterations are handed, in the order of the stream: see Feed in feeds.py. first, rest: its entries. made: arrays for the inputs that no
+    entry has. close: ends what the stream comes from."""
 
-    def __init__(self, entries, made, close):
-        self._entries, self._made, self._buffers = entries, made, {}
+    def __init__(self, first, rest, made, close):
+        self._entries, self._made, self._buffers = itertools.chain([first], rest), made, {}
         self.close = close
         self._seen = bytearray(_SEEN_BITS // 8)
+        # All memory that this takes is touched before the first unit.
+        for place in range(0, len(self._seen), mmap.PAGESIZE):
+            self._seen[place] = 0
+        for name, array in first.items():
+            self._kept(name, array)
         self._repeated = self._count = 0
 
     @property

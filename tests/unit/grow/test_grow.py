@@ -140,7 +140,7 @@ def test_late_bound_confirmed_by_longer_round(tmp_path, monkeypatch, full, round
 def test_leak_with_pause_grows(tmp_path, monkeypatch):
     simulated = Simulated(lambda unit: (unit // 2000 * 1000 + min(unit % 2000, 1000)) * 65536, monkeypatch)
 
-    grown = answered(asked(tmp_path, budget=Budget(units=16_000)))
+    grown = answered(asked(tmp_path, budget=UnitBudget(units=16_000)))
 
     assert (grown.verdict.word, simulated.rounds) == ("grows", [2000, 8000, 16_000])
 
