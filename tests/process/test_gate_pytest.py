@@ -281,7 +281,7 @@ def test_fixture_measures_models_and_functions(pytester, lean, mode):
     done.assert_outcomes(**({"passed": 1, "failed": 3} if words else {"passed": 2, "failed": 7, "skipped": 1}))
     done.stdout.re_match_lines_random([r"hold's peak RSS is (39|40)\.\d MiB above .*; the limit is 30\.0 MiB"])
     done.stdout.fnmatch_lines_random(["fail: in EXECUTE: ValueError: of its own"])
-    done.stdout.re_match_lines_random([r"E .*where \d+ = Measured\(peak_bytes=\d+, grown_bytes=\d+\)\.grown_bytes"])
+    done.stdout.re_match_lines_random([r"E .*where \d+ = MeasureResult\(peak_bytes=\d+, grown_bytes=\d+\)\.grown_bytes"])
     cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
     peaks = {name: [int(figure.get("value")) for figure in case.iter("property")] for name, case in cases.items()}
     assert [len(peaks[name]) for name in ("test_function", "test_function_over", "test_function_fails")] == [1, 1, 0]
