@@ -40,7 +40,7 @@ def _of_stream(signature, options, use, entries):
     missing = [each for each in signature if each[0] not in first]
     made = inputs.make(missing, {name: shape for name, shape in options.shapes.items() if name not in first}, None)
     if use["fresh"]:
-        return streams.Stream(first, entries, made, entries.close)
+        return streams.InputStream(first, entries, made, entries.close)
     entries.close()
     return Feed([(None, Made(dict(made, **first)))], order(1, None))
 

@@ -29,7 +29,7 @@ def entries_of(signature, options, use):
     return None
 
 
-class Stream:
+class InputStream:
     """What iterations are handed, in the order of the stream: see Feed in feeds.py. first, rest: its entries. made: arrays for the inputs that no
     entry has. close: ends what the stream comes from."""
 

@@ -104,7 +104,7 @@ _SAME_SHAPE = frozenset(("Identity", "Cast", "DequantizeLinear"))
 _SCALES = ("Mul", "Sub", "Add")
 
 
-class Walk:
+class IndexWalk:
     """What each value comes from: inputs, with whether its elements are the input's own, or a stored tensor, with its shape."""
 
     def __init__(self, names: Iterable[str], stored: Iterable[tuple[str, str, tuple[int, ...]]], widths: Mapping[str, int]) -> None:

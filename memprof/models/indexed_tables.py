@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ..base.errors import InputError
 from ..base.files import mapped
 from . import MOST_DIMENSIONS, Torn, companion_files, ctranslate2_file, flatbuffer, inputs, protobuf, tflite_file
-from .index_walk import IndexedTable, Indexing, Operation, Walk
+from .index_walk import IndexedTable, Indexing, Operation, IndexWalk
 from .nnpackage import first_model
 from .protobuf import Field
 
@@ -76,7 +76,7 @@ _AXES = ("axis", "gather_axis")
 def _onnx(data: mmap.mmap, path: Path) -> Indexing:
     graphs = list(protobuf.parts(data, protobuf.root(data), (7,)))
     stored = [(name, name, shape) for graph in graphs for name, shape in _initializers(data, graph)]
-    walk = Walk(inputs.names(path), stored, _widths(path))
+    walk = IndexWalk(inputs.names(path), stored, _widths(path))
     for graph in graphs:
         _follow_graph(data, graph, walk, 0)
     return walk.found({})
@@ -105,7 +105,7 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-def _follow_graph(data: mmap.mmap, graph: Field, walk: Walk, depth: int) -> None:
+def _follow_graph(data: mmap.mmap, graph: Field, walk: IndexWalk, depth: int) -> None:
     """Follow the nodes in the file's order, which is the order in which they can run, and graphs inside them, which see the values around them."""
     if depth > protobuf.DEEPEST:
         raise Torn
@@ -214,7 +214,7 @@ def _flatbuffer(data: mmap.mmap, path: Path) -> Indexing:
         if buffers[flat.scalar(table, tflite_file.TENSOR_BUFFER, "<I")]
     ]
     widths = _widths(path)
-    walk = Walk(map(str, given), stored, {str(number): widths[names[number]] for number in given if names[number] in widths})
+    walk = IndexWalk(map(str, given), stored, {str(number): widths[names[number]] for number in given if names[number] in widths})
     codes = [_code(flat, table) for table in flat.tables(model, tflite_file.MODEL_CODES)]
     for table in flat.tables(graph, tflite_file.GRAPH_OPERATORS):
         kind = _TFLITE_KINDS.get(codes[flat.scalar(table, tflite_file.OPERATOR_CODE, "<I")], "")
@@ -292,7 +292,7 @@ def _openvino(path: Path) -> Indexing:
     constants = {results[0]: layer for layer, results in layers if layer.get("type") == "Const" and results}
     stored = [(value, layer.get("name") or "", _shape(layer)) for value, layer in constants.items()]
     widths = _widths(path)
-    walk = Walk(given, stored, {value: widths[name] for value, name in given.items() if name in widths})
+    walk = IndexWalk(given, stored, {value: widths[name] for value, name in given.items() if name in widths})
     for layer, results in layers:
         data = layer.find("data")
         words = data.attrib if data is not None else {}

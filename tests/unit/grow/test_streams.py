@@ -29,7 +29,7 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 
 def stream(streams: Any, entries: list[dict[str, Any]], **made: Any) -> Any:
-    return streams.Stream(entries[0], iter(entries[1:]), made, lambda: None)
+    return streams.InputStream(entries[0], iter(entries[1:]), made, lambda: None)
 
 
 def test_entries_share_memory(streams):
@@ -71,7 +71,7 @@ def test_repeated_contents_counted(streams, contents, repeated):
 
 def test_stream_holds_no_more_with_time(streams):
     stack = numpy.arange(3000 * 50, dtype="float32").reshape(3000, 50)
-    fed = streams.Stream({"x": stack[0]}, ({"x": row} for row in stack[1:]), {}, lambda: None)
+    fed = streams.InputStream({"x": stack[0]}, ({"x": row} for row in stack[1:]), {}, lambda: None)
     next(fed)
     tracemalloc.start()
     next(fed)
