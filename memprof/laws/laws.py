@@ -204,7 +204,9 @@ def largest(
         predictions += predict([{**others, name: value} for value in values[begin : begin + _AT_ONCE]])
         # A simulated arena takes milliseconds a place: what lies beyond is not asked for where it decides nothing.
         newest = predictions[begin:]
-        if any(each.low_bytes > within_bytes for each in newest) or all(each.bytes > within_bytes and not each.low_bytes for each in newest):
+        if any(each.low_bytes > within_bytes for each in newest) or all(
+            each.bytes > within_bytes and not each.low_bytes for each in newest
+        ):
             break
 
     def most(end: str) -> int | None:
