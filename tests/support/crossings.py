@@ -26,6 +26,7 @@ from memprof.base import leftovers
 from memprof.base.errors import MemprofError
 from memprof.campaign import attach, campaign, conversion, side_by_side
 from memprof.cli.progress import Plain
+from memprof.explain import remote
 from memprof.fleet import scheduler, scheduler_client, search_client, worker_loop
 from memprof.fleet.message import PROTOCOL, Doing, Offered, folder_of
 from memprof.fleet.payload import ComparisonTask
@@ -188,6 +189,7 @@ def world(tmp_path: Path, memprof: Memprof, monkeypatch: pytest.MonkeyPatch) -> 
     made = {name: _environment(name, version) for name, version in _SEPARATE.items()}
     _instead_of_runtimes(monkeypatch)
     _instead_of_machines(monkeypatch)
+    _instead_of_looks(monkeypatch)
     _instead_of_packages(monkeypatch)
     said: list[str] = []
     fleet = _instead_of_fleet(monkeypatch, said)
@@ -239,6 +241,19 @@ def _instead_of_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(symbols, "wrap", lambda argv, phases, cwd, env: ("gdb", *argv))
     monkeypatch.setattr(recorder_build, "is_built", lambda arch: True)
     monkeypatch.setattr(orders, "recorder_command", lambda kind, place: ())
+
+
+def _instead_of_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another machine's program that looks at processes says to the same words, which it is asked once: each time it would import numpy."""
+    run, known = remote._There._run, {}
+
+    def run_once(self: remote._There, timeout_s: int, *words: str) -> subprocess.CompletedProcess[bytes]:
+        key = (*self._start, *words)
+        if key not in known:
+            known[key] = run(self, timeout_s, *words)
+        return known[key]
+
+    monkeypatch.setattr(remote._There, "_run", run_once)
 
 
 def _instead_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,6 +194,18 @@ def test_largest_stops_at_first_crossing():
     assert value < 1 << 10 and surely <= value and possibly is None
 
 
+def test_largest_asks_nothing_beyond_doubt():
+    """Where the interval holds 0 over a stretch, what lies beyond decides nothing, and a place may take milliseconds to predict."""
+    asked = []
+
+    def predict(places):
+        asked.extend(place["a"] for place in places)
+        return [laws.Prediction(place, place["a"] * MIB, max(100 - place["a"], 0) * MIB, 3 * place["a"] * MIB) for place in places]
+
+    assert laws.largest(predict, "a", {}, 300 * MIB, 1) == (300, 100, None)
+    assert max(asked) < 1000
+
+
 @pytest.mark.parametrize(
     ("term", "words"),
     [
