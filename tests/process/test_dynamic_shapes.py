@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
@@ -15,10 +16,13 @@ from support.session_cache import once
 from memprof import zoo
 from memprof.campaign import campaign
 from memprof.grow.grow import GrowRequest, work_order
+from memprof.programs import runtimes
 from memprof.records import work
 from memprof.subjects import orders
 from memprof.subjects.order import Order
 from memprof.subjects.suite import Suite
+from memprof.tune import candidates
+from memprof.tune.answer import TuneRequest
 
 np = pytest.importorskip("numpy")
 onnx = pytest.importorskip("onnx")
@@ -127,6 +131,16 @@ def test_openvino_keeps_kernels_of_shapes(nets: Path) -> None:
     # Arenas of malloc and activations of the largest shape come with either; 16 shapes of kernels take some 25 MiB.
     kept, without, without_both = rise(), rise(cpu_runtime_cache="0"), rise(cpu_runtime_cache="0", primitive_cache="0")
     assert kept > without + 5 * MIB and without > without_both + 2 * MIB
+
+
+def test_shape_caches_tried_by_tune(nets: Path) -> None:
+    _need("openvino")
+    openvino = runtimes.find("openvino", sys.executable)
+
+    searched = candidates.candidates_of(openvino, TuneRequest(Suite(models=(str(nets / "open.onnx"),), runtimes=("openvino",))))
+
+    assert searched["cpu_runtime_cache"] == searched["primitive_cache"] == ("0",)
+    assert candidates.needs_of(openvino, searched)["primitive_cache", "0"] == {"cpu_runtime_cache": "0"}
 
 
 def test_primitive_cache_beside_runtime_cache_refused(memprof, nets: Path) -> None:
