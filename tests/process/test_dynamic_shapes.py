@@ -133,6 +133,23 @@ def test_openvino_keeps_kernels_of_shapes(nets: Path) -> None:
     assert kept > without + 5 * MIB and without > without_both + 2 * MIB
 
 
+@pytest.mark.long
+def test_ncnn_keeps_blocks_of_shapes(nets: Path, tmp_path: Path) -> None:
+    _need("ncnn")
+    sizes = range(96, 224, 16)
+    shapes: tuple[Shapes, ...] = tuple({"input": (1, 3, height, width)} for height in sizes for width in sizes)
+
+    def resident(**knobs: str) -> tuple[int, Any]:
+        suite = Suite(models=(str(nets / "net.param"),), runtimes=("ncnn",), set=knobs, threads=(1,), **ONE)
+        run, written = outputs(work_order(GrowRequest(suite, shapes), len(shapes)), tmp_path)
+        return int(work.unpack(run.work[0]).rss[-1]), written
+
+    (kept, expected), (given_back, written) = resident(), resident(pool_clear="on")
+
+    assert kept > given_back + 20 * MIB  # 70 MiB with ncnn 1.0.20261020
+    np.testing.assert_allclose(written, expected, rtol=1e-4, atol=1e-6)
+
+
 def test_shape_caches_tried_by_tune(nets: Path) -> None:
     _need("openvino")
     openvino = runtimes.find("openvino", sys.executable)
