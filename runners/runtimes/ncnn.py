@@ -32,6 +32,13 @@ class Runtime:
         Knob("winograd", ON_OFF, "on", "load", "transform the weights of 3x3 convolutions for Winograd's algorithm, which enlarges them"),
         Knob("sgemm", ON_OFF, "on", "load", "compute other convolutions as a product of matrices"),
         Knob("light", ON_OFF, "on", "load", "free weights once they are packed, and each activation after its last use"),
+        Knob(
+            "pool_clear",
+            ON_OFF,
+            "off",
+            "load",
+            "give the blocks of activations back after every run, rather than keep those of every shape",
+        ),
     )
 
     def __init__(self):
@@ -41,12 +48,18 @@ class Runtime:
         self._ncnn, self._numpy = ncnn, numpy
         self.version = ncnn.__version__
         self.notes = ["ncnn reads and packs weights in one step: MODEL_LOAD includes PREPARE"]
+        # An object's attributes go in the order in which they came: outputs and the net before the pools whose blocks they hold.
+        self._results = []
         self._net = ncnn.Net()
+        self._pools = ()
 
     def load(self, model, options):
         knobs, settings = options.knobs, self._net.opt
         if options.threads:
             settings.num_threads = options.threads
+        if knobs["pool_clear"]:  # the pools that a net makes itself cannot be reached
+            self._pools = (self._ncnn.UnlockedPoolAllocator(), self._ncnn.PoolAllocator())
+            settings.blob_allocator, settings.workspace_allocator = self._pools
         settings.lightmode = knobs["light"]
         settings.use_winograd_convolution = knobs["winograd"]
         settings.use_sgemm_convolution = knobs["sgemm"]
@@ -89,6 +102,10 @@ class Runtime:
             if code != 0:
                 raise RuntimeError(f"ncnn could not compute {name}: code {code}")
             self._results.append(mat)
+        if self._pools:
+            del extractor  # it holds blocks
+            for pool in self._pools:
+                pool.clear()
 
     def outputs(self):
         return [self._numpy.array(mat)[None] for mat in self._results]

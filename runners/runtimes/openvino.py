@@ -2,7 +2,7 @@
 
 import os
 
-from . import ON_OFF, Knob, Refused, in_words
+from . import ON_OFF, Knob, Refused, in_words, primitive_cache
 
 
 class Runtime:
@@ -27,6 +27,15 @@ class Runtime:
         ),
         Knob("performance", ("latency", "throughput"), "latency", "load", "one stream on all threads, or several side by side"),
         Knob("streams", "int", None, "load", "how many inferences can run at once, each with separate activations"),
+        Knob(
+            "cpu_runtime_cache",
+            "int",
+            None,
+            "load",
+            "how many kernels made for dynamic shapes are kept for when such a shape comes again; 0 keeps none (its own: 5000 on x86-64)",
+            tries=("0",),
+        ),
+        primitive_cache(needs={"cpu_runtime_cache": "0"}),  # the CPU plugin's cache holds the same primitives (2026.4)
         Knob("model_cache", "path", None, "load", "a folder where compiled models are kept; the first run fills it, later ones read it"),
     )
 
@@ -120,4 +129,6 @@ def _settings(options):
         settings["INFERENCE_PRECISION_HINT"] = knobs["precision"]
     if knobs["streams"]:
         settings["NUM_STREAMS"] = knobs["streams"]
+    if knobs["cpu_runtime_cache"] is not None:
+        settings["CPU_RUNTIME_CACHE_CAPACITY"] = knobs["cpu_runtime_cache"]
     return settings

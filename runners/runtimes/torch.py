@@ -13,7 +13,7 @@ import shutil
 import sys
 import zipfile
 
-from . import ON_OFF, Knob, Refused
+from . import ON_OFF, Knob, Refused, primitive_cache
 
 _COMPILERS = ("g++", "clang++", "c++")
 _ABOUT = "memprof_inputs"  # in the metadata of packages that memprof builds
@@ -29,6 +29,7 @@ class Runtime:
         Knob("compile", ("off", "inductor"), "off", "load", "eager, or compiled by inductor in PREPARE; that takes a C++ compiler"),
         Knob("package", ("aoti",), None, "build", "compile the .pt2 into a package of AOTInductor first; that takes a C++ compiler"),
         Knob("grad", ON_OFF, "off", "load", "keep what a backward step would need, as a model that trains does"),
+        primitive_cache(),
         Knob("mkldnn", ON_OFF, "on", "load", "oneDNN's kernels; without them torch's own, slower ones, and fewer pages of its libraries"),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
@@ -15,19 +16,25 @@ from support.session_cache import once
 from memprof import zoo
 from memprof.campaign import campaign
 from memprof.grow.grow import GrowRequest, work_order
+from memprof.programs import runtimes
 from memprof.records import work
 from memprof.subjects import orders
 from memprof.subjects.order import Order
 from memprof.subjects.suite import Suite
+from memprof.tune import candidates
+from memprof.tune.answer import TuneRequest
 
 np = pytest.importorskip("numpy")
 onnx = pytest.importorskip("onnx")
 
 from support import plan_models as models
+from support.exported_models import DATA, interpreter
 
 Shapes = Mapping[str, tuple[int, ...]]
 IMAGES: tuple[Shapes, ...] = tuple({"input": (1, 3, *size)} for size in ((64, 64), (96, 64), (64, 96)))
 CHANNELS_LAST: tuple[Shapes, ...] = tuple({"input": (1, *size, 3)} for size in ((64, 64), (96, 64), (64, 96)))
+ONE: Any = {"repeats": 1, "warmup": 0, "runs": 1, "release": False}
+MIB = 1 << 20
 SMALL: tuple[Shapes, ...] = tuple({"x": (1, 3, *size)} for size in ((8, 8), (12, 8), (8, 10), (12, 10)))
 PACKAGES = {
     "openvino": "openvino",
@@ -99,6 +106,69 @@ def test_model_of_one_shape_refused(memprof, nets: Path, runtime: str, sentence:
     assert sentence in done.stderr
 
 
+def test_torch_outputs_of_each_shape(tmp_path: Path) -> None:
+    suite = Suite(models=(str(DATA / "net.py"),), runtimes=("torch",), python=interpreter("torch"), threads=(1,), **ONE)
+    shapes: tuple[Shapes, ...] = tuple({"input_0": (1, 3, *size)} for size in ((32, 32), (48, 32), (32, 48)))
+
+    _, written = outputs(work_order(GrowRequest(suite, shapes), 2 * len(shapes)), tmp_path)
+    _, expected = outputs(orders.of_one(replace(suite, shapes=shapes[-1])), tmp_path)
+
+    np.testing.assert_allclose(written, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.long
+def test_openvino_keeps_kernels_of_shapes(nets: Path) -> None:
+    _need("openvino")
+    shapes: tuple[Shapes, ...] = tuple({"input": (1, 3, height, 64)} for height in range(64, 192, 8))
+
+    def rise(**knobs: str) -> int:
+        suite = Suite(models=(str(nets / "open.onnx"),), runtimes=("openvino",), set=knobs, threads=(1,), **ONE)
+        (run,) = campaign.measure([work_order(GrowRequest(suite, shapes), len(shapes))], Silent(), lambda line: None)
+        assert run.outcome.ok, run.outcome.sentence
+        resident = work.unpack(run.work[0]).rss
+        return int(resident[-1] - resident[1])
+
+    # Arenas of malloc and activations of the largest shape come with either; 16 shapes of kernels take some 25 MiB.
+    kept, without, without_both = rise(), rise(cpu_runtime_cache="0"), rise(cpu_runtime_cache="0", primitive_cache="0")
+    assert kept > without + 5 * MIB and without > without_both + 2 * MIB
+
+
+@pytest.mark.long
+def test_ncnn_keeps_blocks_of_shapes(nets: Path, tmp_path: Path) -> None:
+    _need("ncnn")
+    sizes = range(96, 224, 16)
+    shapes: tuple[Shapes, ...] = tuple({"input": (1, 3, height, width)} for height in sizes for width in sizes)
+
+    def resident(**knobs: str) -> tuple[int, Any]:
+        suite = Suite(models=(str(nets / "net.param"),), runtimes=("ncnn",), set=knobs, threads=(1,), **ONE)
+        run, written = outputs(work_order(GrowRequest(suite, shapes), len(shapes)), tmp_path)
+        return int(work.unpack(run.work[0]).rss[-1]), written
+
+    (kept, expected), (given_back, written) = resident(), resident(pool_clear="on")
+
+    assert kept > given_back + 20 * MIB  # 70 MiB with ncnn 1.0.20261020
+    np.testing.assert_allclose(written, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_shape_caches_tried_by_tune(nets: Path) -> None:
+    _need("openvino")
+    openvino = runtimes.find("openvino", sys.executable)
+
+    searched = candidates.candidates_of(openvino, TuneRequest(Suite(models=(str(nets / "open.onnx"),), runtimes=("openvino",))))
+
+    assert searched["cpu_runtime_cache"] == searched["primitive_cache"] == ("0",)
+    assert candidates.needs_of(openvino, searched)["primitive_cache", "0"] == {"cpu_runtime_cache": "0"}
+
+
+def test_primitive_cache_beside_runtime_cache_refused(memprof, nets: Path) -> None:
+    _need("openvino")
+
+    done = memprof("run", nets / "open.onnx", "-r", "openvino", "--set", "primitive_cache=0")
+
+    assert done.returncode == 2
+    assert "primitive_cache=0 needs cpu_runtime_cache=0" in done.stderr
+
+
 def _need(runtime: str) -> None:
     if find_spec(PACKAGES[runtime]) is None or (runtime == "ncnn" and find_spec("pnnx") is None):
         pytest.skip(f"{runtime} or its converter is not installed")
@@ -129,7 +199,7 @@ def test_outputs_of_each_shape(
     nets: Path, tmp_path: Path, runtime: str, knobs: dict[str, str], model: str, shapes: tuple[Shapes, ...]
 ) -> None:
     _need(runtime)
-    suite = Suite(models=(str(nets / model),), runtimes=(runtime,), set=knobs, threads=(1,), repeats=1, warmup=0, runs=1, release=False)
+    suite = Suite(models=(str(nets / model),), runtimes=(runtime,), set=knobs, threads=(1,), **ONE)
 
     varied, written = outputs(work_order(GrowRequest(suite, shapes), 2 * len(shapes)), tmp_path)
     _, expected = outputs(orders.of_one(replace(suite, shapes=shapes[-1])), tmp_path)

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
+from memprof.programs import environments
 from memprof.programs.runtimes import runners_path
 
+from .session_cache import USERS_CACHE
+
 DATA = Path(__file__).parents[1] / "data"
+
+
+def interpreter(name: str) -> str:
+    """The interpreter of the user's environment of a runtime; without one the test is skipped."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", os.environ[USERS_CACHE])
+        made = environments.of(name)
+    if not made:
+        pytest.skip(f"{name} is not installed: memprof runtimes install {name}")
+    return made[0].interpreter
 
 
 def planned(model: str) -> int:

@@ -7,7 +7,6 @@ one net with the same weights, so that their outputs must agree.
 from __future__ import annotations
 
 import importlib
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -17,15 +16,14 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 from support import genai_model
-from support.exported_models import DATA, planned
+from support.exported_models import DATA, interpreter, planned
 from support.recorder_runs import NEAR
-from support.session_cache import USERS_CACHE, once
+from support.session_cache import once
 
 import memprof
 from memprof.campaign import campaign
 from memprof.campaign.outputs import output_error
 from memprof.campaign.progress import Silent
-from memprof.programs import environments
 from memprof.programs.runtimes import runners_path
 from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite, Variant
@@ -33,16 +31,6 @@ from memprof.subjects.suite import Suite, Variant
 NETS = {"torch": ("net.py", "net.pt2"), "executorch": ("net.pte", "net_xnnpack.pte")}
 EXECUTING, GENERATING = ["WARMUP", "EXECUTE"], ["WARMUP", "PROMPT", "GENERATE"]
 CASES = [*((name, net) for name, nets in NETS.items() for net in nets), ("genai", "llama")]
-
-
-def interpreter(name: str) -> str:
-    """The interpreter of the user's environment of a runtime; without one the test is skipped."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", os.environ[USERS_CACHE])
-        made = environments.of(name)
-    if not made:
-        pytest.skip(f"{name} is not installed: memprof runtimes install {name}")
-    return made[0].interpreter
 
 
 def net(name: str) -> Path:
