@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ..base.errors import InputError
 from ..base.files import mapped
 from . import MOST_DIMENSIONS, Torn, companion_files, ctranslate2_file, flatbuffer, inputs, protobuf, tflite_file
-from .index_walk import IndexedTable, Indexing, Operation, IndexWalk
+from .index_walk import IndexedTable, Indexing, IndexWalk, Operation
 from .nnpackage import first_model
 from .protobuf import Field
 
