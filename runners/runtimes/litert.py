@@ -69,11 +69,11 @@ class Runtime(InterpreterRuntime):
             return
         for name, shape in self._shapes.items():
             self._compiled.resize_input_tensor_by_name(self._key, name, shape, strict=False)
-        self._make_buffers()
+        self._make_buffers(self._compiled)
 
-    def _make_buffers(self):
-        self._inputs = self._compiled.create_input_buffers(0)
-        self._outputs = self._compiled.create_output_buffers(0)
+    def _make_buffers(self, compiled):
+        self._inputs = compiled.create_input_buffers(0)
+        self._outputs = compiled.create_output_buffers(0)
 
     def signature(self):
         if self._compiled is None:
@@ -93,7 +93,7 @@ class Runtime(InterpreterRuntime):
         for name in resized:
             self._compiled.resize_input_tensor_by_name(self._key, name, arrays[name].shape, strict=False)
         if resized:  # buffers have the size that the tensors had when they were made
-            self._make_buffers()
+            self._make_buffers(self._compiled)
         for buffer, name in zip(self._inputs, self._compiled.get_signature_by_index(0)["inputs"]):
             buffer.write(arrays[name])
 

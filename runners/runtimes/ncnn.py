@@ -51,14 +51,14 @@ class Runtime:
         # An object's attributes go in the order in which they came: outputs and the net before the pools whose blocks they hold.
         self._results = []
         self._net = ncnn.Net()
-        self._pools = ()
+        self._pools = []
 
     def load(self, model, options):
         knobs, settings = options.knobs, self._net.opt
         if options.threads:
             settings.num_threads = options.threads
         if knobs["pool_clear"]:  # the pools that a net makes itself cannot be reached
-            self._pools = (self._ncnn.UnlockedPoolAllocator(), self._ncnn.PoolAllocator())
+            self._pools = [self._ncnn.UnlockedPoolAllocator(), self._ncnn.PoolAllocator()]
             settings.blob_allocator, settings.workspace_allocator = self._pools
         settings.lightmode = knobs["light"]
         settings.use_winograd_convolution = knobs["winograd"]
