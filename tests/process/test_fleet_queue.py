@@ -66,7 +66,7 @@ def comparisons(count, runs, name="m"):
 
 
 def test_queued_comparisons_survive_worker_death(lab):
-    asked, kept, heard = comparisons(500, 1), [], Heard()
+    asked, kept, heard = comparisons(1000, 1), [], Heard()
     with scheduler.connected(lab.address, pytest.fail) as client, places(lab, 10, 1, 0.02) as first, places(lab, 10, 1, 0.02) as second:
         desk, seen = SchedulerClient(client, asked, heard, kept.append), set()
         for run in desk.runs():
@@ -80,7 +80,7 @@ def test_queued_comparisons_survive_worker_death(lab):
     standing = Counter(run.job.model.name for run in runs if not run.attempt.number > 1)
     again = {run.job.model.name for run in runs if run.attempt.number > 1}
     assert standing.keys() | again == {one.task.title for one in asked}
-    assert set(standing.values()) == {1} and len(runs) == 500 + desk.aside
+    assert set(standing.values()) == {1} and len(runs) == 1000 + desk.aside
     assert len(seen) == 20, (heard.sentences, ended)
 
 

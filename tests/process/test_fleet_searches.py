@@ -161,7 +161,7 @@ def test_bisect_of_program_on_worker(memprof, twins, tmp_path, monkeypatch):
     assert [(step["before"], step["at"]) for step in json.loads(done.stdout)["steps"]] == [("1.20.0", "1.22.0")]
     runs = store.load([tmp_path / "runs.jsonl"]).runs
     assert [run.job.version for run in runs] == ["1.20.0", "1.22.0"] * 5
-    assert {(run.job.variant, run.job.argv) for run in runs} == {("python", ("python", "look.py"))}
+    assert {(run.job.variant, run.job.argv) for run in runs} == {("look.py", ("python", "look.py"))}
     assert not (tmp_path / "cache/memprof/environments").exists()
 
 

@@ -100,7 +100,7 @@ def test_bisect_of_program(index, memprof, tmp_path: Path) -> None:
 @pytest.mark.long
 def test_bisect_of_growing_program(index, memprof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With as few units and as few processes as tell growth: that the search asks for enough of them is shown where nothing is measured."""
-    monkeypatch.setattr(grow, "_FIRST", 300)
+    monkeypatch.setattr(grow, "FIRST_UNITS", 300)
     monkeypatch.setattr(search, "ENDS", 6)
     (index / "Ballast_Box-1.1.1-py3-none-any.whl").unlink()  # of two releases none lies between
     # It waits, at first and after each unit: on a busy machine the recorder may come to its looks late.
