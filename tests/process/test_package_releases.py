@@ -145,8 +145,11 @@ def test_environment_found_by_all_words(index) -> None:
     alone, accompanied = releases("python x"), releases("python x", beside=("beside==1",))
 
     def made(of: Versions) -> str:
-        with of.open(0, lambda words: None):
-            return max((each.last_used, str(each.folder)) for each in environments.every())[1]
+        with of.open(0, lambda words: None) as suite:
+            (variant,) = suite.variants
+        assert variant.command is not None
+        path = variant.command.surroundings["PATH"]
+        return next(str(each.folder) for each in environments.every() if str(each.folder) in path)
 
     first = made(alone)
     assert made(alone) == first
