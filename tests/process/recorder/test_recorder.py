@@ -634,6 +634,7 @@ def test_output_after_a_due_poll(recorder: Recorder) -> None:
         recording.wait_mark("ready")
         program = psutil.Process(recording.wait_pid())
         recording.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: psutil.Process(recording.process.pid).status() == psutil.STATUS_STOPPED)
         recording.go()
         wait_until(lambda: program.memory_info().rss > 64 * MIB and program.status() == psutil.STATUS_SLEEPING)
         recording.process.send_signal(signal.SIGCONT)
