@@ -6,7 +6,7 @@ the content. Inputs are made before the first iteration, or overwritten in place
 
 import inputs
 import streams
-from fresh_inputs import FreshInputs
+from fresh_inputs import FreshInputs, following
 from runtimes import Refused, in_words
 
 _LEAST = 32  # contents: as many as a verdict needs units
@@ -19,7 +19,7 @@ def feed_of(runtime, options, use):
     entries = streams.entries_of(signature, options, use)
     if entries is not None:
         return _of_stream(signature, options, use, entries)
-    given = inputs.arrays(options.inputs) if options.inputs else {}
+    given = inputs.names_in(options.inputs)
     items = []
     for shapes in use["shapes"] or [{}]:
         arrays = inputs.make(signature, dict(options.shapes, **shapes), options.inputs, options.ranges)
@@ -38,7 +38,7 @@ def _of_stream(signature, options, use, entries):
     if first is None:
         raise Refused("the stream of inputs is empty")
     missing = [each for each in signature if each[0] not in first]
-    made = inputs.make(missing, {name: shape for name, shape in options.shapes.items() if name not in first}, None)
+    made = inputs.make(missing, {name: shape for name, shape in options.shapes.items() if name not in first}, None, options.ranges)
     if use["fresh"]:
         return streams.InputStream(first, entries, made, entries.close)
     entries.close()
@@ -85,12 +85,12 @@ class Feed:
 
 
 def order(count, seed):
-    """Places below `count`, without end: one after another, or by a generator of Lehmer's kind (Knuth's MMIX numbers)."""
+    """Places below `count`, without end: one after another, or as by chance."""
     place, state = 0, seed
     while True:
         if seed is None:
             yield place
             place = (place + 1) % max(count, 1)
         else:
-            state = (state * 6364136223846793005 + 1442695040888963407) % (1 << 64)
+            state = following(state)
             yield (state >> 33) % max(count, 1)

@@ -119,9 +119,14 @@ class _Strings:
 
 
 def _letters(number, length):
-    """A word of so many letters: the digits of numbers, each of them made of the one before (Knuth's MMIX generator)."""
+    """A word of so many letters: the digits of numbers, each of them made of the one before."""
     letters = []
     for _ in range(length):
         letters.append(_LETTERS[(number >> 33) % len(_LETTERS)])
-        number = (number * 6364136223846793005 + 1442695040888963407) & _WORD
+        number = following(number)
     return "".join(letters)
+
+
+def following(number):
+    """The number after this one in Knuth's MMIX generator, a linear congruence modulo 2^64 whose upper bits are those to take."""
+    return (number * 6364136223846793005 + 1442695040888963407) & _WORD

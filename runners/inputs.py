@@ -4,6 +4,7 @@ Needs numpy, which every runtime with a signature brings along; it is imported o
 """
 
 import os
+from contextlib import contextmanager
 
 from runtimes import Refused
 
@@ -23,11 +24,8 @@ def make(signature, shapes, path, ranges=None):
     """
     import numpy
 
-    names = [name for name, _, _ in signature]
     given = arrays(path) if path else {}
-    for name in list(shapes) + list(given):
-        if name not in names:
-            raise Refused("the model has no input %r; it has %s" % (name, ", ".join(names) or "none"))
+    check_names(signature, list(shapes) + list(given))
     limits = {name: rows_of(dtype, (ranges or {}).get(name)) for name, _, dtype in signature}
     return {
         name: given[name] if name in given else _filled(numpy, shapes.get(name, shape), dtype, seed, limits[name])
@@ -38,12 +36,7 @@ def make(signature, shapes, path, ranges=None):
 def remark(signature, path, ranges):
     """What the whole numbers in made inputs are, in a sentence; empty if there are none. Small integers that no table has are content, such as an
     image's, and get no word."""
-    import numpy
-
-    given = ()
-    if path:
-        with numpy.load(path) as file:
-            given = file.files
+    given = names_in(path)
     words = []
     for name, _, dtype in signature:
         rows = rows_of(dtype, ranges.get(name))
@@ -56,8 +49,31 @@ def remark(signature, path, ranges):
     return "made inputs: " + "; ".join(words[:_TOLD]) + more if words else ""
 
 
+def check_names(signature, names, where=""):
+    """Raises Refused for a name that is no input of the model. where: what has it, with a colon."""
+    known = [name for name, _, _ in signature]
+    for name in names:
+        if name not in known:
+            raise Refused("%sthe model has no input %r; it has %s" % (where, name, ", ".join(known) or "none"))
+
+
 def arrays(path):
     """The arrays of an .npz file by name. Raises Refused."""
+    with _opened(path) as file:
+        return {name: file[name] for name in file.files}
+
+
+def names_in(path):
+    """The names of the arrays in an .npz file, none for no file. Raises Refused."""
+    if not path:
+        return ()
+    with _opened(path) as file:
+        return tuple(file.files)
+
+
+@contextmanager
+def _opened(path):
+    """An .npz file. What is read of it raises Refused where the file is damaged."""
     import zipfile  # numpy imports it here too
 
     import numpy
@@ -69,7 +85,7 @@ def arrays(path):
         if unpacked > 1100 * os.path.getsize(path):
             raise ValueError("its arrays are larger than what such a file can hold")
         with numpy.load(path) as file:
-            return {name: file[name] for name in file.files}
+            yield file
     except Exception as error:  # numpy's, zipfile's and zlib's own
         raise Refused("%s cannot be read as .npz: %s" % (path, error)) from None
 

@@ -143,8 +143,5 @@ def _of_line(signature, line, where):
 
 
 def _checked(signature, arrays, where):
-    names = [name for name, _, _ in signature]
-    for name in arrays:
-        if name not in names:
-            raise Refused("%s: the model has no input %r; it has %s" % (where, name, ", ".join(names) or "none"))
+    inputs.check_names(signature, arrays, where + ": ")
     return arrays

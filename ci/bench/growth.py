@@ -30,7 +30,7 @@ from bench import docs, growth_curves
 from memprof import zoo
 from memprof.campaign import campaign
 from memprof.campaign.progress import Silent
-from memprof.grow.grow import FACTOR, FIRST_UNITS, GrowRequest, GrowthAnswer, UnitBudget, grow, longest, within_budget
+from memprof.grow.grow import FACTOR, FIRST_UNITS, GrowRequest, GrowthAnswer, UnitBudget, grow, within_budget
 from memprof.programs import commands
 from memprof.programs.runtimes import runners_path
 from memprof.records import work
@@ -173,7 +173,7 @@ def _rivals(run: Run) -> dict[str, int]:
     """Whether usual tests call a curve growth: its last value 1% above its first, a line's slope, and Kendall's rank correlation."""
     from scipy.stats import kendalltau, linregress
 
-    rss = np.asarray(work.unpack(longest(run)).rss, dtype=float)
+    rss = np.asarray(work.curve_of(run).rss, dtype=float)
     rss = rss[:: max(1, len(rss) // 500)]
     line, tau = linregress(range(len(rss)), rss), kendalltau(range(len(rss)), rss)
     return {
@@ -241,7 +241,7 @@ def _meter(words: argparse.Namespace) -> tuple[list[tuple[str, ...]], str]:
         shutil.copy(runners_path() / "memprof_marks.py", folder)
         (Path(folder) / "script.py").write_text(script)
         for name, argv in (("C", [program, "none", "100000", "1"]), ("Python", [sys.executable, f"{folder}/script.py"])):
-            rss = work.unpack(longest(_run(argv, followed=True))).rss
+            rss = work.curve_of(_run(argv, followed=True)).rss
             lines.append((f"growth of the meter in {name}, 100,000 iterations", "0 B", f"{rss[-1] - rss[1]} B"))
         costs = []
         for _ in range(5):

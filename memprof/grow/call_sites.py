@@ -21,7 +21,7 @@ from ..records import work
 from ..records.types import Run
 from ..records.work import Curve
 from ..verdicts.growth import Verdict
-from .grow import GrowRequest, GrowthAnswer, longest, work_order
+from .grow import GrowRequest, GrowthAnswer, work_order
 
 _ENOUGH_BYTES, _ENOUGH_NS = 16 << 20, 4 * 10**9  # what the tools see well: their clocks differ from memprof's by up to 0.3 s
 _MOST_BYTES = 256 << 20
@@ -45,7 +45,7 @@ def explained(request: GrowRequest, answer: GrowthAnswer, progress: Progress) ->
         recorded = record.record(_recording(request, _units(answer), place.folder / "recording", answer.fresh), progress)
         if not recorded.run.work:
             raise MeasurementError(f"--who: no unit of work was recorded: {recorded.partial or 'the program counted none'}")
-        curve = work.unpack(longest(recorded.run))
+        curve = work.curve_of(recorded.run)
         profile = files.read(recorded.files[0], (curve.phase, MOMENTS))
         risen = rises(profile, curve.phase, _done(recorded.run, profile, curve, verdict.unit))
     return replace(answer, who=risen, remarks=(*answer.remarks, *_sentences(risen, recorded.tool, verdict)))
@@ -63,7 +63,7 @@ def _recording(request: GrowRequest, units: int, folder: Path, fresh: bool = Fal
 
 def _units(answer: GrowthAnswer) -> int:
     """As many units as show the rise well: enough bytes, and enough time for the tools' moments."""
-    curve = work.unpack(longest(answer.runs[0]))
+    curve = work.curve_of(answer.runs[0])
     units = next(iter(curve.counts.values()))[-1]
     each_ns = (curve.t_ns[-1] - curve.t_ns[0]) / max(units, 1)
     each_bytes = (curve.rss[-1] - curve.rss[0]) / max(units, 1)

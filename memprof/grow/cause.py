@@ -19,7 +19,7 @@ from ..records import work
 from ..records.types import EXECUTE, Use
 from ..verdicts.curve_tail import LEAST_RISE
 from ..verdicts.growth import Verdict
-from .grow import GrowRequest, GrowthAnswer, longest, order_of, work_order
+from .grow import GrowRequest, GrowthAnswer, order_of, work_order
 
 RELOADS = "RELOAD"  # the phase of reloads, as the runner calls it
 _ENOUGH_BYTES, _LEAST_UNITS = 16 << 20, 100  # so much more, and so many iterations, show the parts well
@@ -79,13 +79,13 @@ def _each(verdict: Verdict, answer: GrowthAnswer) -> float:
     """How many bytes came with each unit of those that are repeated."""
     if verdict.unit in ("iteration", "reload"):
         return verdict.slope
-    counts = work.unpack(longest(answer.runs[0])).counts
+    counts = work.curve_of(answer.runs[0]).counts
     return verdict.slope * counts[verdict.unit][-1] / max(next(iter(counts.values()))[-1], 1)
 
 
 def _of_program(request: GrowRequest, answer: GrowthAnswer, units: tuple[int, int], progress: Progress) -> two_looks.GrowthParts:
     """The two looks at a program. One that can be asked for more units does more than are needed, so that it has not ended by then."""
-    curve = work.unpack(longest(answer.runs[0]))
+    curve = work.curve_of(answer.runs[0])
     first, last = units
     if not request.sized:
         last = max(first + 1, first + int(_SHARE * (last - first)))

@@ -26,7 +26,7 @@ from ..models import check_extents, inputs
 from ..programs.commands import Command
 from ..records import work
 from ..records.settings import in_a_line
-from ..records.types import COMMAND, Run, Use, Work
+from ..records.types import COMMAND, Run, Use
 from ..subjects import orders
 from ..subjects.drive import Drive
 from ..subjects.order import Order
@@ -272,7 +272,7 @@ class _Grower:
     # -- deciding
 
     def _judged(self, kind: Kind, runs: Sequence[Run]) -> GrowthAnswer:
-        curves = [work.unpack(longest(run)) for run in runs]
+        curves = [work.curve_of(run) for run in runs]
         series = [growth.series(curve, run.machine.page_bytes) for curve, run in zip(curves, runs, strict=True)]
         verdict = growth.judge(series)
         if not all(map(self._went_well, runs)):
@@ -360,8 +360,10 @@ def _cache_bounds(order: Order) -> tuple[CacheBound, ...]:
     """The settings of the order's runtime that bound a cache, with their values; a cache that is off, or whose bound is unknown, has none."""
     bounds = []
     for knob in order.runtime.knobs:
-        value = int(order.job.knobs.get(knob.name, knob.default) or 0) if knob.bounds is not None else 0
-        if knob.bounds is not None and value:
+        if knob.bounds is None:
+            continue
+        value = int(order.job.knobs.get(knob.name, knob.default) or 0)
+        if value:
             bounds.append(CacheBound(knob.name, value, knob.bounds))
     return tuple(bounds)
 
@@ -376,7 +378,7 @@ def _inputs_ended(run: Run) -> bool:
     use = run.job.use
     if use is None or not use.fresh or run.job.drive or not run.outcome.ok or _done(run) >= use.iterations:
         return False
-    t_ns = work.unpack(longest(run)).t_ns
+    t_ns = work.curve_of(run).t_ns
     return not use.time_ns or t_ns[-1] - t_ns[0] < _IN_TIME * use.time_ns
 
 
@@ -396,28 +398,17 @@ def _of_one(verdict: growth.Verdict) -> growth.Verdict:
 
 def _by_shapes(run: Run) -> str:
     """How much had come when the last new shape had come, in the first process of the last round."""
-    curve = work.unpack(longest(run))
+    curve = work.curve_of(run)
     shapes = curve.counts["shape"]
     place = next(place for place, count in enumerate(shapes) if count == shapes[-1])
     rise = format_bytes(max(0, curve.rss[place] - curve.rss[0]))
     return f"{rise} came with {counted(shapes[-1], 'shape')}, the last of them new in iteration {curve.counts['iteration'][place]:,}."
 
 
-def longest(run: Run) -> Work:
-    """The curve of a run's work: of the phase with most rows."""
-    return max(run.work, key=lambda record: record.rows)
-
-
-def last_round(runs: Sequence[Run]) -> Sequence[Run]:
-    """The runs of the last round, from runs of one variant in their order."""
-    firsts = [place for place, run in enumerate(runs) if run.job.repeat == 1]
-    return runs[firsts[-1] :] if firsts else runs
-
-
 def _done(run: Run) -> int:
     if not run.work:
         return 0
-    counts = work.unpack(longest(run)).counts
+    counts = work.curve_of(run).counts
     return int(next(iter(counts.values()))[-1])
 
 

@@ -111,7 +111,7 @@ def _growth_reports(item: pytest.Item) -> list[pytest.TestReport]:
                     run, reports = _measured_reports(item, space.folder, **{CALLS: str(calls), "MEMPROF_WORK": "1"})
                     if any(report.outcome != "passed" for report in reports) or not run.work:
                         return reports
-                    series.append(growth.series(work.unpack(max(run.work, key=lambda record: record.rows)), run.machine.page_bytes))
+                    series.append(growth.series(work.curve_of(run), run.machine.page_bytes))
                 verdict = growth.judge(series)
                 if verdict.word != "undecided" or verdict.tail < calls - 1:  # its time ended before its calls
                     break

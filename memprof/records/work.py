@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..base.errors import InputError
 from .store import numbers, unpacked_columns
-from .types import Anchors, Work
+from .types import Anchors, Run, Work
 
 _MOST_ROWS = 1 << 16
 _CALLED = "a curve of memory by units"
@@ -36,6 +36,17 @@ class Curve:
     swap: Sequence[int]
     counts: Mapping[str, Sequence[int]]
     looks: WorkAnchors | None
+
+
+def curve_of(run: Run) -> Curve:
+    """The curve of a run that has work: of the phase with most rows. Raises what `unpack` does."""
+    return unpack(max(run.work, key=lambda record: record.rows))
+
+
+def last_round(runs: Sequence[Run]) -> Sequence[Run]:
+    """The runs of the last round, from runs of one variant in their order: a round begins with repeat 1."""
+    begin = max((place for place, run in enumerate(runs) if run.job.repeat == 1), default=0)
+    return runs[begin:]
 
 
 def unpack(work: Work) -> Curve:

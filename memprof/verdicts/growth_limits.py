@@ -83,16 +83,10 @@ def _verdict(runs: Sequence[Run]) -> tuple[str, Growth]:
     """The unit that is repeated, and the verdict on the last round of processes that did the same work."""
     from . import growth
 
-    last_round = _last_round(runs)
-    curves = [work.unpack(max(run.work, key=lambda record: record.rows)) for run in last_round]
+    last_round = work.last_round(runs)
+    curves = [work.curve_of(run) for run in last_round]
     series = [growth.series(curve, run.machine.page_bytes) for curve, run in zip(curves, last_round, strict=True)]
     return next(iter(series[0].counts)), growth.judge(series)
-
-
-def _last_round(runs: Sequence[Run]) -> Sequence[Run]:
-    """A round begins with repeat 1."""
-    begin = max((place for place, run in enumerate(runs) if run.job.repeat == 1), default=0)
-    return runs[begin:]
 
 
 def judge(measured: Iterable[VariantGrowth], budgets: Sequence[Budget] = ()) -> list[Judged]:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from memprof.base.errors import InputError
-from memprof.grow.grow import GrowthAnswer, last_round, longest
+from memprof.grow.grow import GrowthAnswer
 from memprof.grow.kinds import Kind, kind_of
 from memprof.records import store, work
 from memprof.records.metrics import BYTES
@@ -50,7 +50,7 @@ def panels(runs: Sequence[Run]) -> list[Panel]:
         raise InputError("there is nothing to draw: no run followed its memory by units (memprof grow -o RUNS.jsonl keeps such runs)")
     variants = Counter((model, heading) for model, heading, _ in groups)
     return [
-        Panel((model, heading), last_round(group), kind.words if variants[model, heading] > 1 else "")
+        Panel((model, heading), work.last_round(group), kind.words if variants[model, heading] > 1 else "")
         for (model, heading, kind), group in groups.items()
     ]
 
@@ -62,7 +62,7 @@ class Panel:
         self.model, self.variant = name
         self.inputs = inputs
         self.command = runs[0].job.runtime == COMMAND
-        self.processes = [growth.series(work.unpack(longest(run)), run.machine.page_bytes) for run in runs]
+        self.processes = [growth.series(work.curve_of(run), run.machine.page_bytes) for run in runs]
         self.verdict: Verdict = growth.judge(self.processes)
         self.unit = next(iter(self.processes[0].counts))
 

@@ -20,7 +20,7 @@ from support.recorder_runs import Silent, wait_for
 
 from memprof.base.errors import MeasurementError
 from memprof.grow import cause, grow
-from memprof.grow.grow import GrowRequest, longest
+from memprof.grow.grow import GrowRequest
 from memprof.records import store, work
 from memprof.reports.pictures import growth as pictures
 from memprof.verdicts.growth import Verdict
@@ -267,7 +267,7 @@ def test_attach_grow_follows_rotated_log(tmp_path, rotate):
         attached.wait(60)
 
     (run,) = store.load([tmp_path / "runs.jsonl"]).runs
-    assert work.unpack(longest(run)).counts["request"][-1] == 50
+    assert work.curve_of(run).counts["request"][-1] == 50
 
 
 @pytest.mark.parametrize(

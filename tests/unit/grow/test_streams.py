@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tracemalloc
 from collections.abc import Iterator
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy
@@ -18,7 +18,7 @@ from memprof.programs.runtimes import runners_path
 def streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The runner's module, which runs without memprof."""
     monkeypatch.syspath_prepend(str(runners_path()))
-    names = ("streams", "inputs", "runtimes")
+    names = ("feeds", "fresh_inputs", "streams", "inputs", "runtimes")
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
     import streams  # type: ignore[import-not-found]
@@ -91,3 +91,16 @@ def test_stack_needs_one_axis_more(streams):
 
     assert [entry["x"].shape for entry in entries] == [(1, 3)] * 4 and entries[3]["y"] is arrays["y"]
     assert streams._of_stacks(signature, {"x": numpy.zeros((1, 3))}, "in.npz") is None
+
+
+def test_inputs_beside_stream_stay_in_their_ranges(streams, tmp_path):
+    import feeds  # type: ignore[import-not-found]
+
+    path = tmp_path / "stack.npz"
+    numpy.savez(path, x=numpy.zeros((3, 2), "float32"))
+    options = SimpleNamespace(inputs=str(path), shapes={}, ranges={"ids": 50})
+    runtime = SimpleNamespace(signature=lambda: [("x", (2,), "float32"), ("ids", (400,), "int64")])
+    feed = feeds.feed_of(runtime, options, {"folder": None, "feeder": [], "fresh": True, "shapes": [], "seed": None})
+
+    _, arrays = next(feed)
+    assert (arrays["ids"].min(), arrays["ids"].max()) == (0, 49)
