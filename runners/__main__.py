@@ -388,6 +388,7 @@ def _described(name):
         "doubling": getattr(runtime_class, "doubling", None),
         "reshapes": getattr(runtime_class, "reshapes", True),
         "one_shape": getattr(runtime_class, "one_shape", None),
+        "signature": hasattr(runtime_class, "signature"),
         "library": _as_text(_installed_file(distribution, getattr(runtime_class, "library", None))),
     }
 

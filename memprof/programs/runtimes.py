@@ -111,8 +111,8 @@ class Runtime:
     native: the C program that is started in place of the interpreter. library: the shared library that it opens. See memprof.programs.native.
     always_builds: any model is converted first; converts: the endings of the model files that are. no_converter: why
     that cannot be done here, None if it can.
-    bytes: the size of its package's files. prefix: the environment it is in. needs, without_wheels, doubling, reshapes, one_shape,
-    env: see runners/runtimes/__init__.py.
+    bytes: the size of its package's files. prefix: the environment it is in. signature: whether it takes inputs that
+    memprof makes. needs, without_wheels, doubling, reshapes, one_shape, env: see runners/runtimes/__init__.py.
     """
 
     name: str
@@ -138,6 +138,7 @@ class Runtime:
     doubling: str | None = None
     reshapes: bool = True
     one_shape: str | None = None
+    signature: bool = True
 
     @property
     def installed(self) -> bool:

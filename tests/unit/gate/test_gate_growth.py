@@ -52,6 +52,16 @@ def test_limit_against_growth_interval(verdict, limit, word, reason) -> None:
     assert reason in row.reason
 
 
+@pytest.mark.parametrize(
+    ("by", "start"),
+    [("new input", "it grows with new inputs only by 64.0 KiB"), ("iteration", "it grows by 64.0 KiB"), (None, "it grows by 64.0 KiB")],
+)
+def test_limit_names_growing_inputs(by, start) -> None:
+    row = growth_limits.judged(VariantGrowth(KEY, "iteration", GROWS, by=by), Limit("iteration", 0))
+
+    assert row.reason.startswith(f"{start} per iteration")
+
+
 def test_growth_without_verdict_failing() -> None:
     (row,) = growth_limits.judge([VariantGrowth(KEY, "reload", None, Limit("reload", 0), "it crashed")])
 
@@ -113,7 +123,7 @@ def test_growth_of_fresh_inputs_decides() -> None:
 
     (known,) = growth_limits.of_runs(in_turn)
 
-    assert (known.per, known.growth.word, len(known.growth.processes)) == ("iteration", "grows", 3)
+    assert (known.per, known.growth.word, known.by, len(known.growth.processes)) == ("iteration", "grows", "new input", 3)
     first, second = pictures.panels(in_turn)
     assert first.title.startswith("net.onnx in a with the same input: steady. ")
     assert second.title.startswith("net.onnx in a with fresh inputs: grows. ")
