@@ -479,7 +479,7 @@ def _command_order(request: GrowRequest, units: int, kind: Kind) -> Order:
 
 def _fixed_load(drive: Drive) -> str:
     """Why a load has requests of one kind only, empty where memprof can ask the same and new ones."""
-    if drive.kind == "http":
+    if not drive.varies:
         return "each request to this server has the same content"
     return "distinct= says which prompts differ" if drive.distinct is not None else ""
 
