@@ -28,6 +28,13 @@ def written(knobs: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def inputs_in_words(varied: bool, fresh: bool) -> str:
+    """What iterations get, as a sentence has it after `with`. varied: inputs of several shapes; fresh: new content each time."""
+    if varied:
+        return "several shapes and fresh inputs" if fresh else "several shapes"
+    return "fresh inputs" if fresh else "the same input"
+
+
 def in_a_line(knobs: Mapping[str, str]) -> str:
     """The knobs of a job as `a=1,b=4MiB`, by name; empty for none."""
     return ",".join(f"{name}={value}" for name, value in sorted(written(knobs).items()))

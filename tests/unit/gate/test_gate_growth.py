@@ -129,6 +129,18 @@ def test_growth_of_fresh_inputs_decides() -> None:
     assert second.title.startswith("net.onnx in a with fresh inputs: grows. ")
 
 
+def test_growth_rows_by_inputs(tmp_path) -> None:
+    runs = [followed(1, 0, 200), followed(1, 65536, 200, fresh=True), followed(1, 0, 400)]
+    (tmp_path / "grow.jsonl").write_bytes(b"".join(map(store.encode, runs)))
+
+    loaded = store.load([tmp_path / "grow.jsonl"])
+
+    names = [run.job.variant for run in loaded.runs]
+    assert names == ["a (the same input, runs 200)", "a (fresh inputs, runs 200)", "a (the same input, runs 400)"]
+    assert loaded.warnings == (), "processes of one question differ by design"
+    assert {run.job.variant for run in store.rounds_together(loaded.runs)} == {"a"}
+
+
 def test_growth_of_one_shape_stands_apart() -> None:
     varied = {"shapes": ({"x": (1,)}, {"x": (2,)})}
     runs = [followed(repeat, slope, **rest) for repeat in (1, 2, 3) for slope, rest in ((0, {}), (65536, varied))]
