@@ -427,7 +427,7 @@ def _no_units(run: Run, request: GrowRequest) -> str:
         pattern = next(iter(request.suite.phase_regexes.values()))
         return f"{run.job.heading}: no line that it printed matches '{pattern}', so that no unit was counted"
     return (
-        f"{run.job.heading}: it counted no unit. Mark its iterations with memprof_iteration() or iteration() (see memprof marks), "
+        f"{run.job.heading}: it counted no unit. Mark its iterations inside a phase with memprof_iteration() or iteration() (see memprof marks), "
         "or name the line that it prints after each: --phase-regex request='^served'"
     )
 
