@@ -18,12 +18,13 @@ from memprof.base.errors import InputError, UsageError
 from memprof.laws import laws
 from memprof.laws.terms import SizePoint, Term
 from memprof.programs import runtimes
-from memprof.records.types import MODEL_LOAD, PEAK, Outcome
+from memprof.records.types import MODEL_LOAD, PEAK, Outcome, Process
 from memprof.reports.pictures import scale as pictures
 from memprof.reports.tables import scale as tables
 from memprof.scale import answer as scaled
 from memprof.scale import findings, predictions, scale
 from memprof.scale.answer import ANONYMOUS, Against, Named, PeakChange, PlaceRun, Within
+from memprof.scale.runs import measured as of_one_run
 from memprof.scale.runs import ran_out
 from memprof.subjects.dimensions import Dimension, parse, parse_place
 
@@ -221,3 +222,11 @@ def test_law_of_too_many_places_refused():
         predictions.of_runs([run(f"a={a}", at={"a": a}) for a in range(1, 502)])
     with pytest.raises(InputError, match="here are 4 and 2"):
         predictions.of_runs([run(f"{a}", at=dict.fromkeys("abcd", a)) for a in (1, 2)])
+
+
+def test_anonymous_memory_of_several_processes_left_out():
+    alone = run("a", at={"workers": 1})
+    workers = replace(alone, processes=(Process(1, "server", 0, 1, MIB), Process(2, "worker", 0, 1, MIB)))
+
+    assert ANONYMOUS in of_one_run(alone).sizes
+    assert ANONYMOUS not in of_one_run(workers).sizes and PEAK in of_one_run(workers).sizes
