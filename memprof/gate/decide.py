@@ -20,7 +20,7 @@ from ..records.summary import VariantKey
 from ..verdicts import acknowledgements, baseline, budgets, growth_limits, input_files, verdicts
 from ..verdicts.baseline import DEFAULT_METRICS, BaselineEntry, GateSide
 from ..verdicts.budgets import Budget
-from ..verdicts.verdicts import Judged, Report
+from ..verdicts.verdicts import Judged, Proof, Report
 from .request import HEAD, GateRequest, GateSides
 
 if TYPE_CHECKING:
@@ -68,8 +68,9 @@ def judge(request: GateRequest, progress: Progress) -> Report:
             if request.confirm:
                 judged, rows = rows, [checks.confirmed(row) for row in rows]
                 remarks += _unconfirmed(judged, rows)
-            proof = checks.proof() if request.prove else None
-            rows += [_no_proof(known.head.entries)] if request.prove and proof is None else []
+            made = checks.proof() if request.prove else None
+            proof = made if isinstance(made, Proof) else None
+            rows += [_no_proof(known.head.entries, made)] if isinstance(made, str) else []
     rows, about = acknowledgements.apply(accepted, rows, datetime.date.today())
     remarks += about
     rows = verdicts.with_causes(rows)
@@ -124,9 +125,8 @@ def _unconfirmed(judged: Sequence[Judged], checked: Sequence[Judged]) -> list[st
     return [f"{place}: not confirmed by a fresh measurement: {', '.join(names)}" for place, names in places.items()]
 
 
-def _no_proof(head: Sequence[BaselineEntry]) -> Judged:
-    reason = "the positive control could not be made: no variant has five runs that ended well, and a peak among what is compared"
-    return Judged(head[0].key, "", verdicts.OUTCOME, "undecided", reason)
+def _no_proof(head: Sequence[BaselineEntry], why: str) -> Judged:
+    return Judged(head[0].key, "", verdicts.OUTCOME, "undecided", f"the positive control could not be made: {why}")
 
 
 def _failures(rows: Sequence[Judged], head: Sequence[BaselineEntry]) -> list[Judged]:
