@@ -160,6 +160,11 @@ class Suite:
         return replace(self, **changes)  # type: ignore[arg-type]
 
     @property
+    def has_runtimes(self) -> bool:
+        """Whether anything but programs is measured."""
+        return bool(self.runtimes) or any(variant.command is None for variant in self.variants)
+
+    @property
     def only(self) -> Variant:
         """The variant of a suite that measures one thing. Raises UsageError for none, and for several."""
         variants, named = variants_of(self), "name a runtime, -r NAME, or a program, -- PROGRAM WORD..."

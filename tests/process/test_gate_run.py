@@ -633,3 +633,18 @@ def test_prove_refuses_server_under_load(memprof, tmp_path):
 def commands_suite(folder: Path, engine: str) -> None:
     (folder / "suite.toml").write_text(f'repeats = 5\n[[variant]]\nname = "engine"\ncmd = "{engine}"\n')
     (folder / "budgets.toml").write_text('[[budget]]\npeak = "1 GiB"\n')
+
+
+def test_project_without_build(memprof, checkout):
+    suite = 'repeats = 1\n[[variant]]\nname = "app"\ncmd = "true"\n'
+    checkout.commit(bench__suite_dot_toml=suite)
+    words = ("gate", "--run", "bench/suite.toml", "--base-ref", "HEAD", "-o", "o.jsonl")
+
+    refused = memprof(*words, cwd=checkout.folder)
+    checkout.write(bench__suite_dot_toml=f'{suite}[build]\ncommand = "true"\npython = "../quick-python"\n')
+    judged = memprof(*words, cwd=checkout.folder)
+
+    assert refused.returncode == 5
+    assert "base (HEAD, " in refused.stderr and ") has no pyproject.toml that `pip install .` could install: " in refused.stderr
+    assert "head (this checkout) against base (HEAD, " in judged.stdout
+    assert "has no effect" not in judged.stderr
