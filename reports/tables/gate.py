@@ -56,6 +56,13 @@ def render(report: Report, format: str = "markdown") -> str:
     return {"markdown": _markdown, "json": _json, "junit": _junit, "github": _github}[format](report)
 
 
+def outcome(report: Report) -> str:
+    """The outcome in a word: `measured` where nothing was there to judge by."""
+    if all(row.verdict == "new" for row in report.rows):
+        return "measured"
+    return {0: "fine", 1: "worse", 3: "undecided", 4: "not measured"}[report.exit_code]
+
+
 def headline(report: Report) -> str:
     """The outcome in a line: how many rows have each verdict."""
     counts = [
@@ -98,8 +105,7 @@ def _unit(metric: str) -> str | None:
 
 
 def _markdown(report: Report) -> str:
-    word = {0: "fine", 1: "worse", 3: "undecided", 4: "not measured"}[report.exit_code]
-    parts = [f"### memprof gate: {word}", f"{grid.escaped(report.title)}: {headline(report)}."]
+    parts = [f"### memprof gate: {outcome(report)}", f"{grid.escaped(report.title)}: {headline(report)}."]
     parts += [grid.escaped(" ".join(notes))] if (notes := inputs.notes(report.ran)) else []
     rows = worst_first(report.rows)
     lines = [line for verdict in WORST_FIRST if verdict not in ("ok", "new") for line in _lines(verdict, rows)]
