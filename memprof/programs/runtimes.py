@@ -22,6 +22,7 @@ import msgspec
 
 from ..base.errors import InputError, UsageError, near, near_or_all, os_reason
 from ..base.units import parse_bytes
+from ..models.identity import check_kind
 from . import environments
 
 # The extras of pyproject.toml, and the last Python (3.x) for which a runtime has a package; None if it has packages for all.
@@ -167,6 +168,11 @@ class Runtime:
         if os.path.isdir(path):
             return not self.formats or any(form[0] == "/" and os.path.exists(path + form) for form in self.formats)
         return not self.formats or _ending(path) in self.formats
+
+    def check_file(self, path: str) -> None:
+        """Raises InputError for a file that is something else than its ending says. A user's own runtime may read what it likes."""
+        if self.distribution is not None:
+            check_kind(path)
 
     def builds(self, path: str) -> bool:
         """Whether this model is converted with any settings before it can be loaded."""

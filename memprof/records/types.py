@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..base.terminal_text import shortened
 from ..base.units import counted, format_bytes
 
 # The version of a line of a runs file, in its first field, "memprof".
@@ -475,7 +476,7 @@ class Outcome:
     def _how(self) -> str:
         where = self.where
         last = f", its RSS last {format_bytes(self.rss_last_bytes)}" if self.rss_last_bytes else ""
-        message = _shortened(self.message) if self.message else ""
+        message = shortened(self.message or "", _MESSAGE_LETTERS)
         if self.status == "signal":
             return f"ended by {self.signal} {where}{last}{_WANT_OF_MEMORY[self.out_of_memory]}"
         if self.status == "timeout":
@@ -498,8 +499,7 @@ def _unstopped(text: str) -> str:
     return text if text.endswith("..") else text.removesuffix(".")
 
 
-def _shortened(message: str, most: int = 300) -> str:
-    return message if len(message) <= most else message[: most - 1] + "…"
+_MESSAGE_LETTERS = 300
 
 
 @dataclass(frozen=True)

@@ -213,6 +213,7 @@ def _not_taken(model: Model, variants: Sequence[tuple[Variant, Runtime]]) -> Usa
 
 
 def _orders(suite: Suite, model: Model, variant: Variant, runtime: Runtime) -> list[Order]:
+    runtime.check_file(model.path)
     if runtime.native is not None:
         suite.place.only_here(f"{runtime.name}, which is compiled,")
     native.check(runtime, suite.inputs)
