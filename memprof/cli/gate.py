@@ -32,7 +32,7 @@ Exit codes: 0 fine; 1 a regression, a run that fails now or a row over its budge
 2 wrong usage; 5 a file or an environment that cannot be used.
 """
 
-_FORMATS = ("markdown", "json", "junit", "github")
+_FORMATS = ("markdown", "json", "junit", "github", "bencher", "github-benchmark", "openmetrics")
 
 
 @click.command(cls=QuestionCommand, epilog=_EPILOG)

@@ -95,6 +95,7 @@ def judge(request: GateRequest, progress: Progress) -> Report:
         _commands(request, known, rows),
         request.allow_gone,
         _ran(known),
+        tuple(row for entry in known.head.entries for row in entry.rows),
     )
     return _only_said(report) if request.report_only else report
 
