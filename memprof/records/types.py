@@ -100,6 +100,7 @@ class Job:
     # What a model is given.
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of inputs, as the user asked
     inputs: str | None = None  # the file of inputs
+    values: Mapping[str, str] = field(default_factory=dict)  # of inputs, as text: of a scalar, or of each of its elements
     given: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the shapes of the arrays in it
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # shapes that nobody gave, each open dimension as 1
     ranges: Mapping[str, int] = field(default_factory=dict)  # of inputs that are made: the rows that the graph indexes by them
