@@ -240,8 +240,11 @@ class Fake(BaseHTTPRequestHandler):
         number = int(self.path.removeprefix("/repos/o/r/issues/comments/"))
         self.change(lambda body: self.comments[number].update(body=body))
 
+    def is_known(self):
+        return self.headers["Authorization"] == "Bearer secret"
+
     def change(self, write):
-        assert self.headers["Authorization"] == "Bearer secret"
+        assert self.is_known()
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["body"]
         if self.denied:
             return self.say({}, 403)
@@ -319,6 +322,57 @@ def test_comment_with_read_only_token(github):
     done, _ = github("report", denied=True, MEMPROF_PR="7")
 
     assert (done.returncode, "may not comment" in done.stdout) == (0, True)
+
+
+class FakeGitLab(Fake):
+    """What the comment needs of GitLab's API: a project, its merge request 7, and its notes."""
+
+    def do_GET(self):
+        if self.path == "/user":
+            return self.say({"id": 9})
+        assert self.path.startswith("/projects/12/merge_requests/7/notes?per_page=100&page=1")
+        return self.say(self.comments)
+
+    def do_POST(self):
+        assert self.path == "/projects/12/merge_requests/7/notes"
+        self.change(lambda body: self.comments.append({"id": len(self.comments), "body": body, "author": {"id": 9}}))
+
+    def do_PUT(self):
+        number = int(self.path.removeprefix("/projects/12/merge_requests/7/notes/"))
+        self.change(lambda body: self.comments[number].update(body=body))
+
+    def is_known(self):
+        return self.headers["PRIVATE-TOKEN"] == "secret"
+
+
+def test_comment_on_gitlab_written_once_then_updated(tmp_path):
+    (tmp_path / "out").mkdir()
+    notes = [{"id": 0, "body": "<!-- memprof-gate -->\nmine!", "author": {"id": 1}}]
+    handler = type("Handler", (FakeGitLab,), {"comments": notes})
+    said = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        words = {"CI_API_V4_URL": f"http://127.0.0.1:{server.server_port}", "CI_PROJECT_ID": "12", "MEMPROF_OUT": "out"}
+        words["MEMPROF_COMMENT_TOKEN"] = "secret"
+        for word, number in (("fine", "7"), ("worse", ""), ("worse", "7"), ("fine", "7")):
+            (tmp_path / "out/gate.md").write_text(f"### memprof gate: {word}\n")
+            said.append(script("gate/comment", tmp_path, **words, CI_MERGE_REQUEST_IID=number))
+        handler.denied = True
+        said.append(script("gate/comment", tmp_path, **{**words, "CI_MERGE_REQUEST_IID": "7", "MEMPROF_NAME": "other"}))
+        (tmp_path / "out/gate.md").write_text("### memprof gate: worse\n")
+        said.append(script("gate/comment", tmp_path, **words, CI_MERGE_REQUEST_IID="7"))
+        server.shutdown()
+
+    assert [done.returncode for done in said] == [0] * 6, [done.stderr for done in said]
+    assert [done.stdout.split(":")[0].strip() for done in said] == [
+        "the verdict is fine, as before",
+        "no open merge request has this commit",
+        "wrote the comment on merge request 7",
+        "updated the comment on merge request 7",
+        "the verdict is fine, as before",
+        "this token may not comment (a fork's may not)",
+    ]
+    assert [note["body"] for note in notes[1:]] == ["<!-- memprof-gate -->\n### memprof gate: fine\n"]
 
 
 EVIL = """@everyone <!-- memprof-gate --> ![x](http://e/x.png) [y](http://e) <img src=x> <details><summary>s</summary>kept</details>
