@@ -120,7 +120,8 @@ def test_install_makes_environment(tmp_path):
     done = script("gate/install", tmp_path, **words, GITHUB_PATH=tmp_path / "path.txt")
 
     assert (done.returncode, done.stdout) == (0, "memprof 9.9\n"), done.stderr
-    assert Path((tmp_path / "path.txt").read_text().strip()) == tmp_path / ".memprof-venv/bin"
+    assert Path((tmp_path / "path.txt").read_text().strip()) == tmp_path / ".memprof-venv/command"
+    assert [path.name for path in (tmp_path / ".memprof-venv/command").iterdir()] == ["memprof"]  # and no python
     assert (tmp_path / ".memprof-venv/.gitignore").read_text() == "*\n"
 
 
@@ -161,6 +162,45 @@ def test_recipe_fetches_base_in_shallow_clone(folder, repository):
     assert status == ""  # what the recipe makes in the checkout is no new file of it
     assert re.search(r"\+(5\.9|6\.[01]) MiB", done.stdout), done.stdout
     assert {path.name for path in (clone / "out").iterdir()} >= {"head.jsonl", "head.base.jsonl", "page.html"}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "title", "row"),
+    [
+        ({"MEMPROF_RUN": "env sleep 0.1", "MEMPROF_BUDGET": "900MiB"}, 0, "fine", "env"),
+        ({"MEMPROF_RUN": "sleep 0.1 | cat", "MEMPROF_BUDGET": "1KiB"}, 1, "worse", "bash"),
+        ({"MEMPROF_RUN": "sleep 0.1", "MEMPROF_BUDGET": "1KiB", "MEMPROF_REPORT_ONLY": "true"}, 0, "worse", "sleep"),
+        ({"MEMPROF_RUN": "sleep 0.1", "MEMPROF_REPORT_ONLY": "false", "MEMPROF_BASE_REF": "none"}, 0, "measured", "sleep"),
+        ({"MEMPROF_RUN": "false | cat", "MEMPROF_BUDGET": "1GiB"}, 4, "not measured", "bash"),
+    ],
+)
+def test_recipe_runs_command_without_file(folder, words, code, title, row):
+    """In a runner's surroundings, in a folder that is no repository."""
+    runner = {"GITHUB_ACTIONS": "true", "CI": "true", "GITHUB_STEP_SUMMARY": folder / "summary.md", "MEMPROF_ARGS": "--repeats 1"}
+    done = script("gate/recipe", folder, **words, **runner)
+
+    assert done.returncode == code, done.stderr
+    assert (folder / "summary.md").read_text().startswith(f"### memprof gate: {title}\n\n{row}, measured now")
+
+
+def test_recipe_fetches_ref_of_command_in_shallow_clone(folder, repository):
+    clone = folder / "clone"
+    subprocess.run(["git", "clone", "-q", "--depth", "1", repository.as_uri(), str(clone)], check=True)
+    older = subprocess.run(["git", "-C", str(repository), "rev-parse", "HEAD~1"], capture_output=True, text=True, check=True).stdout.strip()
+
+    words = {"MEMPROF_RUN": "sleep 0.2", "MEMPROF_AGAINST": older, "MEMPROF_ARGS": "--repeats 1"}
+    done = subprocess.run(
+        [CI / "gate/measure"],
+        cwd=clone,
+        env={**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", **words},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert (clone / "memprof-gate/exit-code").read_text() == "3\n"  # one repeat never decides
+    assert f"head (this checkout) against base ({older[:9]})" in (clone / "memprof-gate/gate.md").read_text()
 
 
 def test_shell_recipe_example_complete(repository, tmp_path):
@@ -249,6 +289,17 @@ def test_comment_written_once_then_updated(github):
     assert done.stdout == "updated the comment on pull request 7\n"
     assert (len(comments), comments[-1]["body"]) == (121, "<!-- memprof-gate -->\nsecond")
     assert comments[0]["body"].endswith("mine!")  # a person's, with the same marker
+
+
+def test_comment_only_for_bad_or_changed_verdict(github):
+    said = []
+    for word in ("fine", "measured", "worse", "worse", "fine", "fine", "undecided"):
+        report = f"### memprof gate: {word}\n\nfigures {len(said)}"
+        done, comments = github(report, MEMPROF_PR="7")
+        assert done.returncode == 0, done.stderr
+        said.append((len(comments) - 120, comments[-1]["body"].endswith(report)))
+
+    assert said == [(0, False), (0, False), (1, True), (1, True), (1, True), (1, False), (1, True)]
 
 
 def test_comment_finds_fork_pull_request(github):
