@@ -11,7 +11,11 @@ from memprof.base.terminal_text import shortened
     ("text", "most", "short"),
     [
         ("no such file", 20, "no such file"),
-        ("Fail: node A: " + "status 1 at node B: " * 9 + "index 3 is out of bounds", 60, "Fail: node A: … 1 at node B: index 3 is out of bounds"),
+        (
+            "Fail: node A: " + "status 1 at node B: " * 9 + "index 3 is out of bounds",
+            60,
+            "Fail: node A: … 1 at node B: index 3 is out of bounds",
+        ),
         ("a" * 50 + "b" * 50, 33, "a" * 10 + " … " + "b" * 20),
     ],
 )
