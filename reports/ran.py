@@ -14,13 +14,10 @@ _MOST = 4  # different shapes in a heading
 
 
 def shapes(run: Run) -> str:
-    """`x 1x3x640x640` for each input whose shape was given or taken as 1, `sr = 0` for each value that was given or that memprof chose, and the file
-    of inputs whose shapes are not known."""
+    """`x 1x3x640x640` for each input whose shape was given or taken as 1, and the file of inputs whose shapes are not known."""
     job = run.job
     file = f", inputs from {Path(job.inputs).name}" if job.inputs and not job.given else ""
-    values = [f", {name} = {value}" for name, value in job.input_values.items()]
-    values += [f", {name} = {words} (made: --input)" for name, words in list(job.made.items())[:_MOST]]
-    return (shaped({**job.shapes, **job.given}, job.assumed) + "".join(values) + file).removeprefix(", ")
+    return (shaped({**job.shapes, **job.given}, job.assumed) + file).removeprefix(", ")
 
 
 def heading(runs: Sequence[Run]) -> list[str]:

@@ -3,9 +3,8 @@
 The contract:
 
     run              one line of JSON on standard input, the job: {"runtime", "model", "threads", "warmup", "runs", "knobs", "shapes",
-                     "inputs", "values", "ranges", "outputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (memprof_marks.py).
-                     Exit code 0 when the job is done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the
-                     job is done.
+                     "inputs", "ranges", "outputs"}. Loads, prepares and executes; marks go where MEMPROF_MARKS says (memprof_marks.py). Exit code
+                     0 when the job is done, 1 when it failed, with the reason as an "error" mark. "until": the phase after which the job is done.
                      "use": see repeated.py; it takes the place of "warmup" and "runs". "sessions": how many sessions there are (see sessions.py).
                      "release": end with a phase RELEASE, in which the runtime is deleted. "traced": the file for what tracing.py writes.
                      "teardown": leave as any program does, for a profiler that writes its file only then.
@@ -312,10 +311,10 @@ def give_inputs(runtime, options):
         import inputs
 
         signature = runtime.signature()
-        runtime.set_inputs(inputs.make(signature, options.shapes, options.inputs, options.ranges, options.values))
-        return inputs.remark(signature, options.inputs, options.ranges, options.values)
+        runtime.set_inputs(inputs.make(signature, options.shapes, options.inputs, options.ranges))
+        return inputs.remark(signature, options.inputs, options.ranges)
     if options.unread() and type(runtime).__module__.startswith("runtimes."):
-        raise Refused("this runtime makes its own inputs: --shape, --inputs and --input have no effect on it")
+        raise Refused("this runtime makes its own inputs: --shape and --inputs have no effect on it")
     return ""
 
 

@@ -14,41 +14,33 @@ _TEXT = "sixteen-letters-"  # more than fits into a std::string itself
 _TOLD = 6  # inputs, in a remark
 
 
-def make(signature, shapes, path, ranges=None, values=None):
+def make(signature, shapes, path, ranges=None):
     """Arrays by input name.
 
     signature: (name, shape, dtype name) triples, a dimension None where unknown. shapes: by input name, replaces the model's own. path: an
     .npz file whose arrays are taken by name, or None; inputs that it lacks are made. ranges: by input name, how many rows the graph indexes by it:
     its integers, or its floats as whole numbers, are spread over 0 to one less. Unknown dimensions are 1, other integers and booleans 0, strings 16
-    letters. values: by input name, the text of the value that fills it. Raises Refused if a name is not an input of the model, or a value is none of
-    its type.
+    letters. Raises Refused if a name is not an input of the model.
     """
     import numpy
 
-    given, values = arrays(path) if path else {}, values or {}
-    check_names(signature, list(shapes) + list(given) + list(values))
+    given = arrays(path) if path else {}
+    check_names(signature, list(shapes) + list(given))
     limits = {name: rows_of(dtype, (ranges or {}).get(name)) for name, _, dtype in signature}
-    made = {}
-    for seed, (name, shape, dtype) in enumerate(signature):
-        if name in given:
-            made[name] = given[name]
-        elif name in values:
-            made[name] = numpy.full(_sizes(shapes.get(name, shape)), _value(numpy, name, dtype, values[name]))
-        else:
-            made[name] = _filled(numpy, shapes.get(name, shape), dtype, seed, limits[name])
-    return made
+    return {
+        name: given[name] if name in given else _filled(numpy, shapes.get(name, shape), dtype, seed, limits[name])
+        for seed, (name, shape, dtype) in enumerate(signature)
+    }
 
 
-def remark(signature, path, ranges, values=None):
-    """What the whole numbers and the scalars in made inputs are, in a sentence; empty if there are none. Small integers that no table has are
-    content, such as an image's, and get no word."""
-    given = (*names_in(path), *(values or {}))
+def remark(signature, path, ranges):
+    """What the whole numbers in made inputs are, in a sentence; empty if there are none. Small integers that no table has are content, such as an
+    image's, and get no word."""
+    given = names_in(path)
     words = []
-    for seed, (name, shape, dtype) in enumerate(signature):
+    for name, _, dtype in signature:
         rows = rows_of(dtype, ranges.get(name))
-        if name not in given and not shape and dtype != "str":
-            words.append("%s is %s" % (name, _scalar(dtype, seed, rows)))
-        elif name not in given and rows is not None:
+        if name not in given and rows is not None:
             numbers = format(rows - 1, ","), format(ranges[name], ",")
             words.append("%s is integers from 0 to %s, as the graph indexes %s rows by it" % (name, *numbers))
         elif name not in given and dtype in _WIDE:
@@ -117,32 +109,8 @@ def rows_of(dtype, rows):
     return min(rows, 1 << numpy.finfo(kind).nmant if kind.kind == "f" else int(numpy.iinfo(kind).max) + 1)
 
 
-def _sizes(shape):
-    return tuple(1 if size is None else size for size in shape)
-
-
-def _scalar(dtype, seed, rows):
-    import numpy
-
-    return "%.4g" % _filled(numpy, (), dtype, seed, rows)
-
-
-def _value(numpy, name, dtype, text):
-    """The value of a text as an array of the type, without a dimension. Raises Refused."""
-    kind = numpy.dtype(object if dtype == "str" else dtype)
-    if dtype == "str":
-        return numpy.array(text, dtype=object)
-    try:
-        value = {"on": True, "off": False}[text] if kind.kind == "b" else int(text) if kind.kind in "iu" else float(text)
-        if kind.kind in "iu" and not numpy.iinfo(kind).min <= value <= numpy.iinfo(kind).max:
-            raise ValueError
-    except (KeyError, ValueError):
-        raise Refused("--input %s=%s: the model's input is %s" % (name, text, dtype)) from None
-    return numpy.array(value, dtype=kind)
-
-
 def _filled(numpy, shape, dtype, seed, rows):
-    shape = _sizes(shape)
+    shape = tuple(1 if size is None else size for size in shape)
     if dtype == "str":
         return numpy.full(shape, _TEXT, dtype=object)
     array = numpy.zeros(shape, dtype=dtype)

@@ -15,12 +15,12 @@ from typing import Any
 from ..base.errors import InputError
 from ..base.leftovers import end_leftovers, new_token
 from ..base.units import format_bytes
-from ..models import input_values
+from ..models import indexed_tables, inputs
 from ..places import remote_groups
 from ..places.place import HERE, MachineState, Place
 from ..records import failures, store
 from ..records.summary import VariantKey, place_of
-from ..records.types import MODEL_LOAD, RELEASE, STARTUP, Conditions, Job, JobSide, Run
+from ..records.types import EXECUTE, MODEL_LOAD, RELEASE, STARTUP, WARMUP, Conditions, Job, JobSide, Run
 from ..subjects.order import Order
 from ..subjects.orders import offset
 from .conversion import converted
@@ -162,13 +162,13 @@ def _conditions(before: MachineState, order: Order, run: Run) -> Conditions | No
 
 
 def _hints(run: Run) -> tuple[str, ...]:
-    """What may help to see why a run failed: the child's own words, and the inputs that memprof chose, which are no cause until one is shown."""
+    """Hints at why a run failed."""
     if run.outcome.ok:
         return ()
     reason = failures.reason(run)
-    fed = run.outcome.phase not in (STARTUP, MODEL_LOAD, RELEASE)
-    invented = input_values.invented(run.job, run.outcome.message or "") if fed else ""
-    return tuple(hint for hint in (f"it printed: {reason}" if reason else "", invented) if hint)
+    shapes = inputs.remark(run.job.assumed, Path(run.job.model.path)) if run.outcome.phase not in (STARTUP, MODEL_LOAD, RELEASE) else ""
+    fed = indexed_tables.remark(run.job.ranges, Path(run.job.model.path)) if run.outcome.phase in (WARMUP, EXECUTE) else ""
+    return tuple(hint for hint in (f"it printed: {reason}" if reason else "", shapes, fed) if hint)
 
 
 def surroundings(total_model_bytes: int, place: Place = HERE) -> list[str]:

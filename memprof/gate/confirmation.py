@@ -55,7 +55,6 @@ def orders_again(runs: Sequence[Run], place: VariantKey) -> tuple[Order, ...]:
         release=job.release,
         shapes=job.shapes,
         inputs=job.inputs,
-        input_values=job.input_values,
         name=job.model.name,
     )
     orders = plan(wanted).orders

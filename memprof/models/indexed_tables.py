@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 
+def remark(ranges: Mapping[str, int], path: Path) -> str:
+    """That the integers of these inputs were made, as a piece of a sentence; empty for none. ranges: `limits`, or a part of them. path: the model."""
+    own = {declared.name for declared in inputs.inputs(path)}
+    made = [f"{name} 0 to {rows - 1:,}" for name, rows in ranges.items() if not own or name in own]
+    return f"memprof made these integers: {', '.join(made)} (--inputs FILE.npz gives your own)" if made else ""
+
+
 def indexing(path: Path) -> Indexing:
     """The tables that a model's inputs index; none where its file cannot be read, which its runtime will say, or its format has no graph here."""
     try:

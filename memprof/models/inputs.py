@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..base.errors import InputError
 from ..base.files import mapped
-from . import MOST_DIMENSIONS, Torn, flatbuffer, onnx_file, protobuf, tflite_file
+from . import MOST_DIMENSIONS, Torn, flatbuffer, protobuf, tflite_file
 from .nnpackage import first_model
 
 if TYPE_CHECKING:
@@ -29,13 +29,11 @@ _MOST_WORDS = 4  # in a hint
 
 @dataclass(frozen=True)
 class Input:
-    """An input: its name and its shape, a dimension None where the file leaves it open. dimensions: their names, empty where they have none.
-    dtype: its type in numpy's spelling, empty where that is not read."""
+    """An input: its name and its shape, a dimension None where the file leaves it open. dimensions: their names, empty where they have none."""
 
     name: str
     shape: tuple[int | None, ...]
     dimensions: tuple[str, ...] = ()
-    dtype: str = ""
 
 
 def inputs(path: Path) -> tuple[Input, ...]:
@@ -131,10 +129,7 @@ def _onnx(path: Path) -> Iterator[Input]:
             shape = _inside(data, part, 2, 1, 2)
             if shape is not None:
                 dims = _all(data, shape, 1)
-                kinds = _all(data, tensor_type, 1) if (tensor_type := _inside(data, part, 2, 1)) is not None else []
-                number = protobuf.varint(data, kinds[-1].begin, tensor_type.end)[0] if kinds and tensor_type is not None else 0
-                dtype = "str" if number == onnx_file.STRING else onnx_file.TYPES.get(number, "")
-                yield Input(name, tuple(_dimension(data, dim) for dim in dims), tuple(_name(data, dim, 2) for dim in dims), dtype)
+                yield Input(name, tuple(_dimension(data, dim) for dim in dims), tuple(_name(data, dim, 2) for dim in dims))
 
 
 def _onnx_names(path: Path) -> Iterator[str]:
@@ -187,8 +182,7 @@ def _flatbuffer(path: Path) -> Iterator[Input]:
         for number in flat.integers(graph, tflite_file.GRAPH_INPUTS):
             table = tensors[number]
             shape = flat.integers(table, tflite_file.TENSOR_SIGNATURE) or flat.integers(table, tflite_file.TENSOR_SHAPE)
-            sizes, dtype = tuple(None if size < 0 else size for size in shape), tflite_file.type_name(flat, table)
-            yield Input(flat.text(table, tflite_file.TENSOR_NAME), sizes, dtype="str" if dtype == "string" else dtype)
+            yield Input(flat.text(table, tflite_file.TENSOR_NAME), tuple(None if size < 0 else size for size in shape))
 
 
 def _flatbuffer_names(path: Path) -> Iterator[str]:

@@ -102,8 +102,6 @@ class Job:
     inputs: str | None = None  # the file of inputs
     given: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the shapes of the arrays in it
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # shapes that nobody gave, each open dimension as 1
-    input_values: Mapping[str, str] = field(default_factory=dict)  # the text of the value that fills an input, as the user asked
-    made: Mapping[str, str] = field(default_factory=dict)  # scalars and whole numbers that memprof chose, in words
     ranges: Mapping[str, int] = field(default_factory=dict)  # of inputs that are made: the rows that the graph indexes by them
     built: str | None = None  # the path of the file that is loaded in place of the model, if a knob converts it
 

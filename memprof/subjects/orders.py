@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..base.errors import InputError, UsageError, near_or_all
 from ..base.units import counted
-from ..models import check_extents, input_values, inputs
+from ..models import check_extents, inputs
 from ..models.identity import identify
 from ..models.indexed_tables import indexing
 from ..places.recorder_bundle import recorder_command
@@ -142,7 +142,7 @@ def check_words(suite: Suite) -> None:
             if not taking and len(chosen) == len(variants_of(suite)):
                 raise _not_taken(model, chosen)
             for variant, runtime in taking:
-                _check_names(model, runtime, (*suite.of_model(path).shapes, *variant.shapes, *suite.input_values))
+                _check_names(model, runtime, (*suite.of_model(path).shapes, *variant.shapes))
 
 
 def of_one(suite: Suite) -> Order:
@@ -236,11 +236,7 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, knobs
         env[runtime.threads_env] = str(threads)
     shapes = {**suite.shapes, **variant.shapes}
     given = (inputs.array_shapes(suite.inputs) or {}) if suite.inputs else {}
-    _check_names(model, runtime, (*shapes, *given, *suite.input_values))
-    input_values.check(Path(model.path), suite.input_values, given)
-    if suite.input_values and runtime.native is not None:
-        raise UsageError(f"{runtime.name} takes no --input: give its value in a file, --inputs FILE.npz")
-    ranges = {name: rows for name, rows in indexing(Path(model.path)).limits().items() if name not in (*given, *suite.input_values)}
+    _check_names(model, runtime, (*shapes, *given))
     for name, shape in shapes.items():
         at_least(min(shape, default=0), 0, f"a size of {name}")
     for name, shape in (*shapes.items(), *given.items()):
@@ -268,9 +264,7 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, knobs
         shapes=shapes,
         inputs=_inputs(suite.inputs),
         assumed=_assumed(model, runtime, shapes, suite.inputs),
-        input_values=suite.input_values,
-        made=_made(model, runtime, (*given, *suite.input_values, *ranges)),
-        ranges=ranges,
+        ranges={name: rows for name, rows in indexing(Path(model.path)).limits().items() if name not in given},
         release=bool(suite.release),
     )
     subject = replace(suite, models=(model.path,), runtimes=(), variants=(variant,), threads=(threads,) if threads else ())
@@ -313,11 +307,6 @@ def _assumed(model: Model, runtime: Runtime, shapes: Mapping[str, tuple[int, ...
     if runtime.name.endswith(".py"):
         return {}
     return inputs.taken_as_one(Path(model.path), shapes, arrays)
-
-
-def _made(model: Model, runtime: Runtime, given: Sequence[str]) -> dict[str, str]:
-    """The scalars and whole numbers that memprof chooses. given: the inputs that have others. A user's own runtime may make its inputs itself."""
-    return {} if runtime.name.endswith(".py") else input_values.made(Path(model.path), given)
 
 
 def _taken_as_one(model: Model, orders: Sequence[Order]) -> list[str]:

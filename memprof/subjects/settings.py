@@ -111,16 +111,6 @@ SETTINGS = (
         in_file=list[int],
     ),
     Setting("inputs", "inputs", "Inputs by name. memprof makes those that it lacks.", "FILE.npz", only="runtime", path=relative),
-    Setting(
-        "input",
-        "input_values",
-        "The value of a scalar input, or of each element of a tensor (repeatable).",
-        "INPUT=VALUE",
-        values.parse_input,
-        many=True,
-        only="runtime",
-        in_file=str | int | float | bool,
-    ),
     Setting("name", "name", "The model's name in tables.  [default: its file's, or the program's]", "NAME"),
     Setting("cwd", "cwd", "The folder that a program runs in.  [default: this one]", "FOLDER", only="program", path=relative),
     Setting(

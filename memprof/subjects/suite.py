@@ -131,7 +131,6 @@ class Suite:
     env: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: str | None = None
-    input_values: Mapping[str, str] = field(default_factory=dict)
     name: str | None = None
     cwd: str | None = None
     phases: Mapping[str, str] = field(default_factory=dict)
@@ -153,7 +152,7 @@ class Suite:
     def over(self, other: Suite) -> Suite:
         """This suite's words, and the other's for those that it lacks; settings by key are merged."""
         changes: dict[str, object] = {}
-        for key in ("set", "env", "shapes", "input_values", "phases", "phase_regexes", "model_shapes"):
+        for key in ("set", "env", "shapes", "phases", "phase_regexes", "model_shapes"):
             changes[key] = {**getattr(other, key), **getattr(self, key)}
         for key in self.__dataclass_fields__:
             if key not in changes and getattr(self, key) in (None, (), ""):

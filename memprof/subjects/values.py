@@ -50,14 +50,6 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, parse_sizes(sizes, refusal)
 
 
-def parse_input(text: str) -> tuple[str, str]:
-    """INPUT and VALUE of `INPUT=VALUE`. Raises UsageError."""
-    name, equals, value = text.rpartition("=")
-    if not equals or not name or not value:
-        raise UsageError(f"--input {text!r}: write INPUT=VALUE, such as sr=16000")
-    return name, value
-
-
 def parse_sizes(text: str, refusal: str) -> tuple[int, ...]:
     """The sizes in `1,3,224,224` or `1x3x224x224`. Raises UsageError with the refusal."""
     try:

@@ -194,8 +194,6 @@ def command_of(request: TuneRequest, settings: Settings, order: Order) -> str:
         words += ["--env", f"{name}={value}"]
     for name, shape in {**suite.shapes, **own.shapes}.items():
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]
-    for name, value in suite.input_values.items():
-        words += ["--input", f"{name}={value}"]
     if suite.inputs:
         words += ["--inputs", suite.inputs]
     return " ".join(map(quote, [*words, *_conditions(suite)]))

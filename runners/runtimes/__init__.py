@@ -140,8 +140,7 @@ def primitive_cache(needs=None):
 
 
 class Options:
-    """A job's settings for a runtime, with types: threads (int or None), knobs by name, shapes by input name, inputs (a .npz path or None),
-    values (by input name, the text of the value that fills it).
+    """A job's settings for a runtime, with types: threads (int or None), knobs by name, shapes by input name, inputs (a .npz path or None).
 
     ranges: by input name, the number of rows that the model's graph indexes by the input, for those who make it.
     declared: for `build`, the shape of each input that the model's file declares, by name and in its order, open dimensions as 1. release:
@@ -160,7 +159,6 @@ class Options:
         self.varied = (job.get("use") or {}).get("shapes") or ()
         self.dynamic = _dynamic(self.varied)
         self._inputs = job.get("inputs")
-        self._values = dict(job.get("values", {}))
         self.ranges = dict(job.get("ranges", {}))
         self.release = bool(job.get("release"))
         self._looked_at = set()
@@ -177,15 +175,9 @@ class Options:
         self._looked_at.add("inputs")
         return self._inputs
 
-    @property
-    def values(self):
-        """The values that fill inputs, as text by input name."""
-        self._looked_at.add("values")
-        return self._values
-
     def unread(self):
-        """Which of `shapes`, `inputs` and `values` were given and were not looked at."""
-        given = {"shapes": self._shapes, "inputs": self._inputs, "values": self._values}
+        """Which of `shapes` and `inputs` were given and were not looked at."""
+        given = {"shapes": self._shapes, "inputs": self._inputs}
         return [name for name in given if given[name] and name not in self._looked_at]
 
 

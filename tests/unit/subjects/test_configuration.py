@@ -29,7 +29,6 @@ env = { A = "1", B = 2 }
 python = "venv/bin/python"
 shape = { x = [1, 3], y = [] }
 inputs = "inputs.npz"
-input = { sr = 16000, loud = true }
 name = "net"
 cwd = "build"
 phase = { load = "load_model" }
@@ -69,7 +68,6 @@ def test_every_setting_has_default(folder: Path) -> None:
     assert suite.set == {"malloc_arenas": "1", "mmap": "on", "prepacking": "off"} and suite.env == {"A": "1", "B": "2"}
     assert suite.shapes == {"x": (1, 3), "y": ()} and suite.threads == (1, 2) and suite.name == "net"
     assert suite.phases == {"MODEL_LOAD": "load_model"} and suite.phase_regexes == {"EXECUTE": "^done"}
-    assert suite.input_values == {"sr": "16000", "loud": "on"}
     assert (suite.python, suite.inputs, suite.cwd) == tuple(str(folder / path) for path in ("venv/bin/python", "inputs.npz", "build"))
     assert (suite.warmup, suite.runs, suite.cache, suite.deterministic, suite.cpus, suite.no_swap) == (1, 7, "cold", True, "0-1,3", True)
     assert (suite.recorder, suite.timeout_ns, suite.interval_ns, suite.max_celsius) == ("c", 120 * 10**9, 5 * 10**6, 45.0)
@@ -111,7 +109,7 @@ def used(suite: Suite, **words: Any) -> set[str]:
 
 
 ALL = {setting.parameter for setting in SETTINGS} - {"drive"}
-FOR_RUNTIMES = {"python", "shape", "inputs", "input"}
+FOR_RUNTIMES = {"python", "shape", "inputs"}
 FOR_PROGRAMS = {"cwd", "phase", "phase_regex"}
 
 

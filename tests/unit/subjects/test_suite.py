@@ -128,7 +128,6 @@ BOTH = {
     "python": ("/opt/python", "/opt/python"),
     "shape": ({"x": [1, 3]}, ("x=1,3",)),
     "inputs": ("in.npz", "{folder}/in.npz"),
-    "input": ({"sr": 16000, "gain": 0.5, "loud": True}, ("sr=16000", "gain=0.5", "loud=on")),
     "name": ("net", "net"),
     "cwd": ("build", "{folder}/build"),
     "phase": ({"load": "open_model"}, ("load=open_model",)),
