@@ -311,10 +311,10 @@ def give_inputs(runtime, options):
         import inputs
 
         signature = runtime.signature()
-        runtime.set_inputs(inputs.make(signature, options.shapes, options.inputs, options.ranges))
-        return inputs.remark(signature, options.inputs, options.ranges)
+        runtime.set_inputs(inputs.make(signature, options))
+        return inputs.remark(signature, options)
     if options.unread() and type(runtime).__module__.startswith("runtimes."):
-        raise Refused("this runtime makes its own inputs: --shape and --inputs have no effect on it")
+        raise Refused("this runtime makes its own inputs: --shape, --inputs and --input have no effect on it")
     return ""
 
 

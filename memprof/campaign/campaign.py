@@ -15,14 +15,14 @@ from typing import Any
 from ..base.errors import InputError
 from ..base.leftovers import end_leftovers, new_token
 from ..base.units import format_bytes
-from ..models import indexed_tables, inputs
 from ..places import remote_groups
 from ..places.place import HERE, MachineState, Place
-from ..records import failures, store
+from ..records import store
 from ..records.summary import VariantKey, place_of
-from ..records.types import EXECUTE, MODEL_LOAD, RELEASE, STARTUP, WARMUP, Conditions, Job, JobSide, Run
+from ..records.types import MODEL_LOAD, STARTUP, Conditions, Job, JobSide, Run
 from ..subjects.order import Order
 from ..subjects.orders import offset
+from . import failure_hints
 from .conversion import converted
 from .load_generator import Driving, check_free
 from .progress import Keep, Progress
@@ -97,7 +97,7 @@ def measure(
                 )
             if order.outputs and run.complete:
                 order.place.bring(order.outputs)
-            hints, conditions = _hints(run), _conditions(before, order, run)
+            hints, conditions = failure_hints.of(run), _conditions(before, order, run)
             if hints or conditions:
                 run = replace(run, outcome=replace(run.outcome, hints=hints), conditions=conditions)
                 line = store.encode(run)
@@ -159,16 +159,6 @@ def _conditions(before: MachineState, order: Order, run: Run) -> Conditions | No
         return None  # the kernel does not tell, or the machine may be gone
     after = order.place.weather()
     return Conditions(before.celsius, after.celsius, before.hertz, after.hertz)
-
-
-def _hints(run: Run) -> tuple[str, ...]:
-    """Hints at why a run failed."""
-    if run.outcome.ok:
-        return ()
-    reason = failures.reason(run)
-    shapes = inputs.remark(run.job.assumed, Path(run.job.model.path)) if run.outcome.phase not in (STARTUP, MODEL_LOAD, RELEASE) else ""
-    fed = indexed_tables.remark(run.job.ranges, Path(run.job.model.path)) if run.outcome.phase in (WARMUP, EXECUTE) else ""
-    return tuple(hint for hint in (f"it printed: {reason}" if reason else "", shapes, fed) if hint)
 
 
 def surroundings(total_model_bytes: int, place: Place = HERE) -> list[str]:

@@ -55,6 +55,7 @@ def orders_again(runs: Sequence[Run], place: VariantKey) -> tuple[Order, ...]:
         release=job.release,
         shapes=job.shapes,
         inputs=job.inputs,
+        values=job.values,
         name=job.model.name,
     )
     orders = plan(wanted).orders

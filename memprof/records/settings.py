@@ -68,6 +68,7 @@ def of_repeats(runs: Sequence[Run]) -> dict[str, str]:
     }
     facts.update(written(job.knobs))
     facts.update({f"shape of {name}": "x".join(map(str, shape)) for name, shape in job.shapes.items()})
+    facts.update({f"value of {name}": value for name, value in job.values.items()})
     facts.update({f"integers of {name}": f"0 to {rows - 1:,}" for name, rows in job.ranges.items()})
     facts.update({f"variable {name}": "unset" if value is None else value for name, value in job.env.items()})
     facts.update({f"{PACKAGE}{name}": version for name, version in (about.packages if about else {}).items()})

@@ -157,7 +157,7 @@ def _words(name: str, value: str) -> str:
         return value
     if name in _NAMED:
         return f"{name} {value}"
-    return f"{subject.removeprefix('of ') if kind in ('shape', 'integers', 'variable') else name}={value}"
+    return f"{subject.removeprefix('of ') if kind in ('shape', 'value', 'integers', 'variable') else name}={value}"
 
 
 _NAMED = ("Python", "warm-up", "runs", "page cache", "deterministic", "inputs", "program", "command", "folder", "limit", "CPUs", "swap")

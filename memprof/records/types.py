@@ -32,6 +32,7 @@ RUN = "RUN"  # a program without phases, from its start to its end
 OUTSIDE = "between phases"  # of a program that has more memory outside of its phases than in any of them
 RESERVED = (STARTUP, PEAK, RUN, OUTSIDE, "BASELINE")  # no user's phase has such a name
 COMMAND = "command"  # the runtime of a program
+RELOAD = "reload"  # a unit of work: a load, a prepare, a few iterations and a delete
 
 Cache = Literal["warm", "cold", "asis"]
 # A side of a gate; a side that was measured again to confirm a regression; the three that prove that a regression would be seen.
@@ -100,6 +101,7 @@ class Job:
     # What a model is given.
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of inputs, as the user asked
     inputs: str | None = None  # the file of inputs
+    values: Mapping[str, str] = field(default_factory=dict)  # of inputs, as text: of a scalar, or of each of its elements
     given: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the shapes of the arrays in it
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # shapes that nobody gave, each open dimension as 1
     ranges: Mapping[str, int] = field(default_factory=dict)  # of inputs that are made: the rows that the graph indexes by them

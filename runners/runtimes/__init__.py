@@ -140,7 +140,8 @@ def primitive_cache(needs=None):
 
 
 class Options:
-    """A job's settings for a runtime, with types: threads (int or None), knobs by name, shapes by input name, inputs (a .npz path or None).
+    """A job's settings for a runtime, with types: threads (int or None), knobs by name, shapes by input name, inputs (a .npz path or None), values
+    (texts that fill inputs, by name).
 
     ranges: by input name, the number of rows that the model's graph indexes by the input, for those who make it.
     declared: for `build`, the shape of each input that the model's file declares, by name and in its order, open dimensions as 1. release:
@@ -159,6 +160,7 @@ class Options:
         self.varied = (job.get("use") or {}).get("shapes") or ()
         self.dynamic = _dynamic(self.varied)
         self._inputs = job.get("inputs")
+        self._values = dict(job.get("values", {}))
         self.ranges = dict(job.get("ranges", {}))
         self.release = bool(job.get("release"))
         self._looked_at = set()
@@ -175,9 +177,15 @@ class Options:
         self._looked_at.add("inputs")
         return self._inputs
 
+    @property
+    def values(self):
+        """What fills an input, as text by its name."""
+        self._looked_at.add("values")
+        return self._values
+
     def unread(self):
-        """Which of `shapes` and `inputs` were given and were not looked at."""
-        given = {"shapes": self._shapes, "inputs": self._inputs}
+        """Which of `shapes`, `inputs` and `values` were given and were not looked at."""
+        given = {"shapes": self._shapes, "inputs": self._inputs, "values": self._values}
         return [name for name in given if given[name] and name not in self._looked_at]
 
 
