@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..base.errors import UsageError
-from ..base.files import check_new
+from ..base.files import check_new, check_target
 from ..laws import coefficients
 from ..places import place as places
 from ..places.place import HERE
@@ -85,6 +85,8 @@ class GateRequest:
             raise UsageError("--on goes with what is measured, and without --base-ref and --against: their trees are on this machine")
         for name in self.metrics:
             metrics.metric(name)
+        if self.base is not None and self.begins_baseline:
+            check_target(self.base)
         for path in self._outputs():  # now, and not when two builds have been made
             check_new(path, instead="-o names another")
 

@@ -167,11 +167,13 @@ def test_recipe_fetches_base_in_shallow_clone(folder, repository):
 @pytest.mark.parametrize(
     ("words", "code", "title", "row"),
     [
-        ({"MEMPROF_RUN": "env sleep 0.1", "MEMPROF_BUDGET": "900MiB"}, 0, "fine", "env"),
-        ({"MEMPROF_RUN": "sleep 0.1 | cat", "MEMPROF_BUDGET": "1KiB"}, 1, "worse", "bash"),
-        ({"MEMPROF_RUN": "sleep 0.1", "MEMPROF_BUDGET": "1KiB", "MEMPROF_REPORT_ONLY": "true"}, 0, "worse", "sleep"),
-        ({"MEMPROF_RUN": "sleep 0.1", "MEMPROF_REPORT_ONLY": "false", "MEMPROF_BASE_REF": "none"}, 0, "measured", "sleep"),
         ({"MEMPROF_RUN": "false | cat", "MEMPROF_BUDGET": "1GiB"}, 4, "not measured", "bash"),
+        (
+            {"MEMPROF_RUN": "sleep 0.1", "MEMPROF_BUDGET": "1KiB", "MEMPROF_REPORT_ONLY": "true", "MEMPROF_BASE_REF": "x"},
+            0,
+            "worse",
+            "sleep",
+        ),
     ],
 )
 def test_recipe_runs_command_without_file(folder, words, code, title, row):
@@ -296,13 +298,13 @@ def test_comment_written_once_then_updated(github):
 
 def test_comment_only_for_bad_or_changed_verdict(github):
     said = []
-    for word in ("fine", "measured", "worse", "worse", "fine", "fine", "undecided"):
+    for word in ("measured", "worse", "worse", "fine", "fine"):
         report = f"### memprof gate: {word}\n\nfigures {len(said)}"
         done, comments = github(report, MEMPROF_PR="7")
         assert done.returncode == 0, done.stderr
         said.append((len(comments) - 120, comments[-1]["body"].endswith(report)))
 
-    assert said == [(0, False), (0, False), (1, True), (1, True), (1, True), (1, False), (1, True)]
+    assert said == [(0, False), (1, True), (1, True), (1, True), (1, False)]
 
 
 def test_comment_finds_fork_pull_request(github):

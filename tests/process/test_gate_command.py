@@ -61,6 +61,7 @@ def test_gate_against_ref_killed_leaves_nothing(memprof, checkout, nothing_left)
         (("--budget", "900", "--", "true"), 2, "--budget '900' has no unit: write 900MiB"),
         (("--budget", "9MiB", "--", "no-such-program"), 5, "there is no command no-such-program"),
         (("--budget", "9MiB", "--report-only", "--", "no-such-program"), 0, "without --report-only the exit code would be 5"),
+        (("--baseline", "missing/memprof.json", "--", "true"), 5, "missing"),
         (("--budget", "9MiB", "--", "4711"), 2, "memprof attach 4711"),
     ],
 )

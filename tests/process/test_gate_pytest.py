@@ -373,15 +373,11 @@ import pytest
 def test_large():
     bytearray(b"x" * (64 << 20))
 
-@pytest.mark.memprof("1 GiB")
-def test_own_limit():
-    bytearray(b"x" * (64 << 20))
-
-@pytest.mark.memprof("1 GiB", repeats=3)
+@pytest.mark.memprof("1 GiB", repeats=2)
 def test_repeats():
     with open("calls", "a") as file:
         file.write("x")
-    if os.path.getsize("calls") == 2:
+    if os.path.getsize("calls") == 1:
         held = bytes(bytearray(b"x" * (64 << 20)))
 
 def test_fixture_without_measurement(memprof):
@@ -395,12 +391,12 @@ def test_ini_limit_and_repeats(pytester, lean):
 
     done = pytester.runpytest_subprocess("--junitxml=out.xml", "-v")
 
-    done.assert_outcomes(passed=3, failed=1)
+    done.assert_outcomes(passed=2, failed=1)
     done.stdout.re_match_lines_random([r".*test_large FAILED.*", r"the test's peak RSS is [\d.]+ MiB; the limit is 100\.0 MiB"])
-    assert (pytester.path / "calls").read_text() == "xxx"
+    assert (pytester.path / "calls").read_text() == "xx"
     cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
     figures = {figure.get("name"): int(figure.get("value")) for figure in cases["test_repeats"].iter("property")}
-    assert figures["peak_rss_bytes"] - figures["rss_before_bytes"] > 100 << 20  # the highest of the three
+    assert figures["peak_rss_bytes"] - figures["rss_before_bytes"] > 100 << 20  # the higher of the two
 
 
 def test_ini_limit_without_unit_is_sentence(pytester, lean):
