@@ -241,7 +241,10 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, knobs
     shapes = {**suite.shapes, **variant.shapes}
     given = (inputs.array_shapes(suite.inputs) or {}) if suite.inputs else {}
     _check_names(model, runtime, (*shapes, *given, *suite.values))
+    types = {declared.name: declared.dtype for declared in inputs.inputs(Path(model.path))}
     for name in suite.values:
+        if expected := inputs.expected(types.get(name, ""), suite.values[name]):
+            raise UsageError(f"--input {name}={suite.values[name]}: {name} is {types[name]}, which takes {expected}")
         if name in given:
             raise UsageError(f"--input {name}={suite.values[name]}: {suite.inputs} has {name} too; leave one of the two out")
     for name, shape in shapes.items():
