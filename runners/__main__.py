@@ -104,10 +104,11 @@ class Running:
         self._class = find(job["runtime"])
         if job["runtime"] in NAMES:  # a user's own may hand the path to other processes, or keep it
             job["model"] = constant(job["model"])
-        count = job.get("sessions", 1)
-        self._runtime = several(self._class, count, job["model"]) if count > 1 else created(self._class, job["model"])
-        self.kind = "error"
         self._options = Options(job, all_knobs(self._class))
+        self._runtime = (
+            several(self._class, job, self._options) if job.get("sessions", 1) > 1 else created(self._class, job["model"], self._options)
+        )
+        self.kind = "error"
         say_about(self._marks, self._runtime)
         self._marks.end()
 
@@ -224,11 +225,11 @@ def can_be_deleted(runtime):
     return getattr(runtime, "release", True) is not None
 
 
-def several(runtime_class, count, model):
-    """That many sessions as one runtime. The file is read only for such jobs, so that others pay nothing for it."""
+def several(runtime_class, job, options):
+    """The job's sessions as one runtime. The file is read only for such jobs, so that others pay nothing for it."""
     from sessions import Sessions
 
-    return Sessions(runtime_class, count, model)
+    return Sessions(runtime_class, job["sessions"], job["model"], options)
 
 
 def _left(job):
@@ -397,7 +398,7 @@ def check(name):
     try:
         runtime_class = find(name)
         os.environ.update(getattr(runtime_class, "env", {}))
-        answer = {"version": str(runtime_class().version)}
+        answer = {"version": str(created(runtime_class, "", Options({}, all_knobs(runtime_class))).version)}
     except Exception as error:
         answer = {"error": words(error)}
     sys.stdout.write(json.dumps(answer) + "\n")

@@ -23,22 +23,25 @@ PREPARE and WARMUP, outside any phase, and `set_inputs` also before each iterati
 last `execute`, as arrays that numpy can read: it is called after the last phase that executes, if the results of different settings are
 compared. `figures()` returns numbers by name, such as an arena's bytes: it is asked at the end of each phase from MODEL_LOAD on, outside its
 timed part. `release()` frees, in the phase RELEASE, whatever would outlive this object; the object itself is deleted after it, which is enough
-for most. `release = None` says that the runtime cannot be deleted:
-there is no RELEASE then. `build(model, folder, options)`, a static method, converts
-the model file in a separate process that is not measured, and returns the path to load instead; `build_uses` names the knobs of other
-kinds that it heeds, and with `always_builds` it is called with any settings, or with `converts` for the model files of these endings;
-`converter` is then the module that it needs and a sentence for when that is missing. `imports(model)` imports what this kind of model needs
-beyond `__init__`, and belongs to the baseline too. `default_threads` is how many threads the runtime uses unasked (None: every CPU), and
-`threads_env` the variable that carries the number if no argument does. `env` are variables that its processes are started with, such as one that
-turns off what it sends to its makers. `notes` and `version` are shown with the results. `needs` names
-packages, as pip takes them, that an environment made for this runtime gets beside the distribution; `without_wheels` those among all it
-brings along that have no wheel, so that pip may build them. `doubling` names the knob whose `off` ends it, if the runtime takes its memory as
-an arena whose regions double: then a law of its memory has steps. `reshapes = False` says that it runs a model in no other shapes than those that
-its file fixes. `one_shape` is a sentence that says why a loaded model cannot be fed one shape after another; a runtime without it can.
+for most. `release = None` says that the runtime cannot be deleted: there is no RELEASE then. `build(model, folder, options)`, a static method,
+converts the model file in a separate process that is not measured, and returns the path to load instead; `build_uses` names the knobs of other
+kinds that it heeds, and with `always_builds` it is called with any settings, or with `converts` for the model files of these endings; `converter`
+is then the module that it needs and a sentence for when that is missing. `imports(model, options)` imports what this kind of model and these
+settings need beyond `__init__`, and belongs to the baseline too. `default_threads` is how many threads the runtime uses unasked (None: every CPU),
+and `threads_env` the variable that carries the number if no argument does. `env` are variables that its processes are started with, such as one
+that turns off what it sends to its makers. `notes` and `version` are shown with the results. `needs` names packages, as pip takes them, that an
+environment made for this runtime gets beside the distribution; `without_wheels` those among all it brings along that have no wheel, so that pip may
+build them. `doubling` names the knob whose `off` ends it, if the runtime takes its memory as an arena whose regions double: then a law of its
+memory has steps. `reshapes = False` says that it runs a model in no other shapes than those that its file fixes. `one_shape` is a sentence that
+says why a loaded model cannot be fed one shape after another; a runtime without it can.
 
 The runtime itself must be imported inside the methods, never at the top of a file in this folder: the files are also read
-where no runtime is installed. Stdlib only, Python 3.8 and later.
+where no runtime is installed. The measured process imports what its settings need and nothing else: a module that only `build` or a failure
+needs is imported there, and `installed_version` takes the place of importlib.metadata. Stdlib only, Python 3.8 and later.
 """
+
+import os
+import sys
 
 NAMES = (
     "onnxruntime",
@@ -196,9 +199,23 @@ def all_knobs(runtime):
     return tuple(getattr(runtime, "knobs", ())) + COMMON_KNOBS
 
 
-def created(runtime_class, model):
-    """A runtime, with all imported that this model needs."""
+def created(runtime_class, model, options):
+    """A runtime, with all imported that this model and these settings need."""
     runtime = runtime_class()
     if hasattr(runtime, "imports"):
-        runtime.imports(model)
+        runtime.imports(model, options)
     return runtime
+
+
+def installed_version(distribution):
+    """The version of an installed wheel by the name of its .dist-info folder, empty if there is none.
+
+    importlib.metadata says it too, but its imports take 2 MiB (Python 3.11), which a program that uses the runtime has not.
+    """
+    wanted = distribution.replace("-", "_").lower()
+    for folder in sys.path:
+        for entry in os.listdir(folder) if os.path.isdir(folder) else ():
+            name, _, version = entry[: -len(".dist-info")].partition("-") if entry.endswith(".dist-info") else ("", "", "")
+            if name.lower() == wanted:
+                return version
+    return ""

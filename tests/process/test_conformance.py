@@ -1,6 +1,7 @@
 """Every runtime that is installed goes through the same contract: all phases marked, figures there, the same line format.
 
-The nets are made by the zoo; a runtime or the zoo's packages that are missing skip their cases.
+Its baseline is that of a program that uses it by its documented interface. The nets are made by the zoo; a runtime or the zoo's packages that are
+missing skip their cases.
 """
 
 from __future__ import annotations
@@ -74,6 +75,55 @@ def test_runtime_contract(nets, recorder, name):
         assert mark.vms_peak_bytes >= mark.vms_end_bytes > mark.rss_end_bytes
     assert [mark.hwm_bytes for mark in run.marks] == sorted(mark.hwm_bytes for mark in run.marks)
     assert [mark.begin_ns for mark in run.marks] == sorted(mark.begin_ns for mark in run.marks)
+
+
+# A program by the runtime's documented interface: what it imports, and how it loads the model.
+PROGRAMS = {
+    "onnxruntime": ("import onnxruntime", "onnxruntime.InferenceSession(model)"),
+    "tflite": ("from tflite_runtime.interpreter import Interpreter", "Interpreter(model)"),
+    "litert": ("from ai_edge_litert.interpreter import Interpreter", "Interpreter(model)"),
+    "litert,api=compiled_model": ("from ai_edge_litert.compiled_model import CompiledModel", "CompiledModel.from_file(model)"),
+    "onert": ("from onert import infer", "infer.session(model)"),
+    "tvm": ("import tvm", "tvm.runtime.vm.VirtualMachine"),
+    "openvino": ("import openvino; core = openvino.Core()", "core.read_model(model)"),
+    "llamacpp": ("import xllamacpp", "xllamacpp.CommonParams().model.path = model"),
+    "ncnn": ("import ncnn, numpy", "ncnn.Net().load_param(model)"),
+    "mnn": ("import MNN", "MNN.Interpreter(model)"),
+    "tflite_micro": ("from tflite_micro import runtime", "runtime.Interpreter.from_file(model)"),
+    "ctranslate2": ("import ctranslate2", "ctranslate2.Generator(model)"),
+}
+# Differences that are meant, as in the footnotes of the table in docs/runtimes.md: what a user's program does beside its imports to have them too.
+MEANT = {
+    "onnxruntime": "import os; os.environ['ORT_DISABLE_TELEMETRY'] = '1'",  # telemetry is off
+    "ctranslate2": "import numpy",  # the tokens are made with numpy, which CTranslate2 does not import
+}
+ALLOWED = 1 << 20
+
+
+def test_programs_cover_runtimes():
+    assert {*PROGRAMS} == {name for name in CASES if not name.endswith("-native")} | {"litert,api=compiled_model"}
+
+
+@pytest.mark.parametrize("case", PROGRAMS)
+def test_baseline_is_that_of_a_program(nets, tmp_path, case):
+    name, _, setting = case.partition(",")
+    imports, work = PROGRAMS[case]
+    program, model = tmp_path / "program.py", nets / f"mnist.{CASES[name]}"
+    marks = f"import sys; sys.path.append({str(runtimes.runners_path())!r}); from memprof_marks import phase"
+    program.write_text(f"{MEANT.get(name, '')}\n{imports}\n{marks}\nmodel = {str(model)!r}\nwith phase('MODEL_LOAD'):\n    {work}\n")
+    try:
+        runtimes.find(name, sys.executable)
+    except InputError as error:
+        pytest.skip(str(error))
+
+    knobs = dict([setting.split("=")] if setting else [])
+    (measured,) = memprof.measure([model], [name], set=knobs, warmup=0, runs=1, repeats=1, threads=[1])
+    (own,) = memprof.measure(cmds=f"own={sys.executable} {program}", repeats=1)
+
+    assert (measured.outcome.ok, own.outcome.ok) == (True, True), (measured.outcome.sentence, own.outcome.sentence)
+    more = measured.marks[0].rss_end_bytes - own.marks[0].rss_end_bytes
+    assert (measured.marks[0].phase, own.marks[0].phase) == ("STARTUP", "STARTUP")
+    assert abs(more) <= ALLOWED, f"{more / 2**20:+.2f} MiB"
 
 
 def test_interpreter_asked_once_for_runtimes(tmp_path, monkeypatch):
