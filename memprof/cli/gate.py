@@ -91,6 +91,7 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], on: str | 
     """Decide for every model, variant, phase and metric whether it got worse. The exit code says the result.
 
     A regression must lie beyond a threshold, and a one-sided rank test at 0.01 must agree. That takes at least five repeats a side.
+    If the runs of a side have several modes and the gate cannot decide, write deterministic = true into the suite.
     """
     from ..base import files
     from ..base.errors import UsageError

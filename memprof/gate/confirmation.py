@@ -8,13 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from ..base.errors import InputError, MemprofError, UsageError
+from ..base.units import format_bytes
 from ..campaign import campaign
 from ..campaign.progress import Keep, Progress
 from ..campaign.runs_writer import keeping
 from ..places.place import HERE
+from ..programs.commands import Command
 from ..records import metrics, summary
 from ..records.summary import Row, VariantKey
-from ..records.types import PEAK, Job, JobSide, Run
+from ..records.types import COMMAND, PEAK, Job, JobSide, Run
 from ..subjects.order import Order
 from ..subjects.orders import plan
 from ..subjects.suite import Suite, Variant
@@ -22,6 +24,7 @@ from ..verdicts import baseline, verdicts
 from ..verdicts.baseline import DEFAULT_METRICS, BaselineEntry
 from ..verdicts.ranks import LEAST_REPEATS
 from ..verdicts.verdicts import Judged, Proof
+from .ballast import heavier
 from .interleaving import by_side, interleaved
 from .request import BASE, HEAD, GateRequest, GateSides
 
@@ -32,15 +35,19 @@ def orders_again(runs: Sequence[Run], place: VariantKey) -> tuple[Order, ...]:
     """Orders that repeat the measurement of this place's Runs, as often. Raises InputError if the model is not here any more."""
     repeats = _runs_of(runs, place)
     job, machine = repeats[0].job, repeats[0].machine
+    if job.drive is not None:
+        raise InputError(f"{job.heading} was measured under a load: runs from a file do not say all of it, so it cannot be measured again")
     if machine.arch != HERE.machine().arch:
         raise InputError(f"{job.model.name} was measured on {machine.name} ({machine.arch}): this machine cannot measure it again")
+    is_program = job.runtime == COMMAND
     variant = Variant(
-        runtime=job.runtime,
+        runtime="" if is_program else job.runtime,
         name=job.variant,
         set=job.knobs,
-        threads=(job.threads,) if job.threads else (),
+        threads=(job.threads,) if job.threads and not is_program else (),
         python=job.python,
         env=job.variables,
+        command=Command(job.variant, job.argv, job.variables, job.cwd) if is_program else None,
     )
     wanted = Suite(
         models=(job.model.path,),
@@ -56,12 +63,14 @@ def orders_again(runs: Sequence[Run], place: VariantKey) -> tuple[Order, ...]:
         release=job.release,
         shapes=job.shapes,
         inputs=job.inputs,
+        phases=job.phases,
+        phase_regexes=job.phase_regexes,
         name=job.model.name,
     )
     orders = plan(wanted).orders
     if orders[0].job.model.sha256 != job.model.sha256:
         raise InputError(f"{job.model.path} is not the file any more that was measured: it cannot be measured again")
-    same = {name: getattr(job, name) for name in ("interval_ns", "iterations_interval_ns", "version")}
+    same = {name: getattr(job, name) for name in ("interval_ns", "iterations_interval_ns", "version", "threads", "warmup", "runs")}
     return tuple(replace(order, job=replace(order.job, **same)) for order in orders)
 
 
@@ -138,24 +147,25 @@ class Checks:
                 return f"a fresh measurement is of something else ({'; '.join(foreign)})"
         return entries.get("base, measured again"), fresh
 
-    def proof(self) -> Proof | None:
-        """The positive control, on the first variant with enough runs; None if there is no such variant."""
+    def proof(self) -> Proof | str:
+        """The positive control, on the first variant with enough runs, or why it could not be made."""
         able = (entry for entry in self.known.head.entries if not entry.failed and entry.runs >= LEAST_REPEATS and _peak(entry))
         entry = next(able, None)
         if entry is None:
-            return None
+            return "no variant has five runs that ended well, and a peak among what is compared"
         more = int(PROVEN_SHARE * _peak(entry))
         self._announce(entry.place, f"measured with {more >> 10} KiB more, to prove that it would be seen")
         try:
             orders = self.known.again(HEAD, entry.place)
         except MemprofError as error:
-            self.progress.say(f"no positive control: {error}")
-            return None
+            return str(error)
         orders = [replace(order, job=replace(order.job, release=False)) for order in orders]  # which nobody judges
-        heavier = [_heavier(order, more) for order in orders]
-        entries = self._measure({"as it is": orders, "measured again": orders, "5% more": heavier})
-        first = entries["as it is"]
-        raised = verdicts.judge([first], [_as(entries["5% more"], first)], self.request.limits)
+        increased = [heavier(order, more) for order in orders]
+        entries = self._measure({"as it is": orders, "measured again": orders, "5% more": increased})
+        first, raised_entry = entries["as it is"], entries["5% more"]
+        if without := _without_effect(first, raised_entry, more):
+            return f"{entry.key.model}, {entry.key.heading}: {without}"
+        raised = verdicts.judge([first], [_as(raised_entry, first)], self.request.limits)
         quiet = verdicts.judge([first], [_as(entries["measured again"], first)], self.request.limits)
         alarms = ("failed", "regressed", "improved", "failing")
         return Proof(
@@ -181,13 +191,21 @@ class Checks:
         return {side: baseline.entries(some, self.request.metrics or DEFAULT_METRICS)[0] for side, some in runs.items()}
 
 
+def _without_effect(before: BaselineEntry, after: BaselineEntry, more: int) -> str:
+    """Why a control of so many bytes more proves nothing: it did not run, or the memory is not in its peak. Empty if it is."""
+    if after.failed:
+        return f"the runs with {format_bytes(more)} more failed: {after.failure}"
+    risen = _peak(after) - _peak(before)
+    if risen >= more / 2:
+        return ""
+    change = metrics.signed("rss_peak_bytes", risen, _peak(before))
+    return (
+        f"{format_bytes(more)} more were held, and the largest figure that is compared changed by {change}: the control does not act on it"
+    )
+
+
 def _as(entry: BaselineEntry, other: BaselineEntry) -> BaselineEntry:
     return replace(entry, **other.place._asdict())
-
-
-def _heavier(order: Order, more: int) -> Order:
-    held = int(order.job.knobs.get("ballast", 0))
-    return replace(order, job=replace(order.job, knobs={**order.job.knobs, "ballast": str(held + more)}))
 
 
 def _row(entry: BaselineEntry, row: Judged) -> Row | None:

@@ -68,8 +68,11 @@ def judge(request: GateRequest, progress: Progress) -> Report:
             if request.confirm:
                 judged, rows = rows, [checks.confirmed(row) for row in rows]
                 remarks += _unconfirmed(judged, rows)
-            proof = checks.proof() if request.prove else None
-            rows += [_no_proof(known.head.entries)] if request.prove and proof is None else []
+            made = checks.proof() if request.prove else None
+            if isinstance(made, str):
+                rows.append(_no_proof(known.head.entries, made))
+            else:
+                proof = made
     rows, about = acknowledgements.apply(accepted, rows, datetime.date.today())
     remarks += about
     rows = verdicts.with_causes(rows)
@@ -124,9 +127,8 @@ def _unconfirmed(judged: Sequence[Judged], checked: Sequence[Judged]) -> list[st
     return [f"{place}: not confirmed by a fresh measurement: {', '.join(names)}" for place, names in places.items()]
 
 
-def _no_proof(head: Sequence[BaselineEntry]) -> Judged:
-    reason = "the positive control could not be made: no variant has five runs that ended well, and a peak among what is compared"
-    return Judged(head[0].key, "", verdicts.OUTCOME, "undecided", reason)
+def _no_proof(head: Sequence[BaselineEntry], reason: str) -> Judged:
+    return Judged(head[0].key, "", verdicts.OUTCOME, "undecided", f"the positive control could not be made: {reason}")
 
 
 def _failures(rows: Sequence[Judged], head: Sequence[BaselineEntry]) -> list[Judged]:

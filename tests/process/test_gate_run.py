@@ -19,10 +19,14 @@ from support.sample_runs import MIB, job
 from memprof.base import leftovers
 from memprof.base.cache import cache_folder
 from memprof.campaign import campaign
+from memprof.campaign.progress import Silent
 from memprof.gate import interleaving
+from memprof.gate.ballast import heavier
 from memprof.gate.confirmation import orders_again
+from memprof.programs.runtimes import runners_path
 from memprof.records import store
 from memprof.records.summary import VariantKey
+from memprof.subjects import suite as suites
 from memprof.subjects.order import Order
 from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite as Wanted
@@ -132,6 +136,48 @@ def test_ballast_weight(memprof, suite, tmp_path):
     plain, heavy = (store.load([tmp_path / name]).runs[0] for name in ("plain.jsonl", "heavy.jsonl"))
     for phase, more in (("STARTUP", 0), ("MODEL_LOAD", 7), ("EXECUTE", 7)):
         assert heavy.mark(phase).rss_peak_bytes - plain.mark(phase).rss_peak_bytes == pytest.approx(more * MIB, abs=2 * NEAR)
+
+
+MARKED = """\
+import time
+from memprof_marks import phase
+with phase("MODEL_LOAD"):
+    held = bytearray(30 << 20)
+    held[::4096] = b"x" * len(held[::4096])
+    time.sleep(0.1)  # the recorder reads which pages the processes share
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    """A suite with a program that marks a phase, in which it holds 30 MiB."""
+    (tmp_path / "app.py").write_text(f"import sys; sys.path.append({str(runners_path())!r})\n{MARKED}")
+    text = f'repeats = 5\n[[variant]]\nname = "app"\ncmd = "{sys.executable} -I -S app.py"\n'
+    (tmp_path / "program.toml").write_text(text)
+    return tmp_path / "program.toml"
+
+
+@pytest.mark.parametrize("recorder", ["python", "c"], indirect=True)
+def test_program_held_heavier(program, recorder, monkeypatch):
+    monkeypatch.chdir(program.parent)
+    (plain,) = plan(replace(suites.read(program), repeats=1)).orders
+
+    before, after = campaign.measure([plain, heavier(plain, 7 * MIB)], Silent(), lambda line: None)
+
+    assert before.outcome.ok and after.outcome.ok, (before.outcome, after.outcome)
+    assert after.mark("MODEL_LOAD").rss_peak_bytes - before.mark("MODEL_LOAD").rss_peak_bytes == pytest.approx(7 * MIB, abs=2 * NEAR)
+    assert not [warning for warning in after.warnings if "left" in warning]
+
+
+@pytest.mark.long
+def test_prove_program(memprof, program, tmp_path):
+    memprof("run", "--suite", "program.toml", "-o", "base.jsonl")
+
+    done = memprof("gate", "base.jsonl", "--baseline", "base.jsonl", "--prove", "--trust-runs", "-o", "new.jsonl", "--json")
+
+    assert done.returncode == 0, done.stderr
+    proof = json.loads(done.stdout)["proof"]
+    assert (proof["seen"], proof["silent"]) == (True, True)
 
 
 def order(side, variant, repeat):
