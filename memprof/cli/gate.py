@@ -21,6 +21,9 @@ Examples:
   memprof gate --run suite.toml --base-ref origin/main --confirm --prove
   memprof gate --run suite.toml --baseline baseline.json --also junit=gate.xml --also json=gate.json
 \b
+Peaks of two or three modes can be undecided (3): deterministic = true in the
+suite, or more repeats, help.
+\b
 Exit codes: 0 fine; 1 a regression, a run that fails now or a row over its budget; 3 could not decide; 4 a measurement failed;
 2 wrong usage; 5 a file or an environment that cannot be used.
 """

@@ -315,7 +315,8 @@ def measure_suite(
         for remark in (*planned.remarks, *state):
             progress.say(remark)
         yield from there  # the tables are those of the whole campaign
-        yield from campaign.measure(orders, progress, showing_output(keep, progress) if verbose else keep, recordings=recordings)
+        keep = showing_output(keep, progress) if verbose else keep
+        yield from campaign.measure(orders, progress, keep, recordings=recordings, gives_up=True)
 
     return keep_runs(measure, output, append, as_json, above_baseline, brief, wanted=len(planned.orders))
 

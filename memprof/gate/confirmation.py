@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,8 @@ from ..campaign import campaign
 from ..campaign.progress import Keep, Progress
 from ..campaign.runs_writer import keeping
 from ..places.place import HERE
-from ..programs.commands import Command
+from ..programs import commands, native
+from ..programs.runtimes import runners_path
 from ..records import metrics, summary
 from ..records.summary import Row, VariantKey
 from ..records.types import COMMAND, PEAK, Job, JobSide, Run
@@ -24,7 +26,6 @@ from ..verdicts import baseline, verdicts
 from ..verdicts.baseline import DEFAULT_METRICS, BaselineEntry
 from ..verdicts.ranks import LEAST_REPEATS
 from ..verdicts.verdicts import Judged, Proof
-from .ballast import heavier
 from .interleaving import by_side, interleaved
 from .request import BASE, HEAD, GateRequest, GateSides
 
@@ -35,23 +36,14 @@ def orders_again(runs: Sequence[Run], place: VariantKey) -> tuple[Order, ...]:
     """Orders that repeat the measurement of this place's Runs, as often. Raises InputError if the model is not here any more."""
     repeats = _runs_of(runs, place)
     job, machine = repeats[0].job, repeats[0].machine
-    if job.drive is not None:
-        raise InputError(f"{job.heading} was measured under a load: runs from a file do not say all of it, so it cannot be measured again")
     if machine.arch != HERE.machine().arch:
         raise InputError(f"{job.model.name} was measured on {machine.name} ({machine.arch}): this machine cannot measure it again")
-    is_program = job.runtime == COMMAND
-    variant = Variant(
-        runtime="" if is_program else job.runtime,
-        name=job.variant,
-        set=job.knobs,
-        threads=(job.threads,) if job.threads and not is_program else (),
-        python=job.python,
-        env=job.variables,
-        command=Command(job.variant, job.argv, job.variables, job.cwd) if is_program else None,
-    )
     wanted = Suite(
-        models=(job.model.path,),
-        variants=(variant,),
+        models=(job.model.path,) if job.model.files else (),
+        variants=(_variant_of(job),),
+        cwd=job.cwd,
+        phases=job.phases,
+        phase_regexes=job.phase_regexes,
         warmup=job.warmup,
         runs=job.runs,
         repeats=len(repeats),
@@ -63,15 +55,24 @@ def orders_again(runs: Sequence[Run], place: VariantKey) -> tuple[Order, ...]:
         release=job.release,
         shapes=job.shapes,
         inputs=job.inputs,
-        phases=job.phases,
-        phase_regexes=job.phase_regexes,
+        values=job.values,
         name=job.model.name,
     )
     orders = plan(wanted).orders
     if orders[0].job.model.sha256 != job.model.sha256:
         raise InputError(f"{job.model.path} is not the file any more that was measured: it cannot be measured again")
-    same = {name: getattr(job, name) for name in ("interval_ns", "iterations_interval_ns", "version", "threads", "warmup", "runs")}
+    same = {name: getattr(job, name) for name in ("interval_ns", "iterations_interval_ns", "version")}
     return tuple(replace(order, job=replace(order.job, **same)) for order in orders)
+
+
+def _variant_of(job: Job) -> Variant:
+    """Raises InputError for a server under a load, of which a Job has only words for people."""
+    common = Variant(runtime=job.runtime, name=job.variant, set=job.knobs, python=job.python, env=job.variables)
+    if job.runtime != COMMAND:
+        return replace(common, threads=(job.threads,) if job.threads else ())
+    if job.drive is not None:
+        raise InputError(f"{job.variant} ran under a load ({job.drive}), and its runs do not tell all of that load")
+    return replace(common, command=commands.of_words(job.argv, job.variant))
 
 
 def execution_words(job: Job) -> str:
@@ -148,7 +149,7 @@ class Checks:
         return entries.get("base, measured again"), fresh
 
     def proof(self) -> Proof | str:
-        """The positive control, on the first variant with enough runs, or why it could not be made."""
+        """The positive control, on the first variant with enough runs, or why there is none."""
         able = (entry for entry in self.known.head.entries if not entry.failed and entry.runs >= LEAST_REPEATS and _peak(entry))
         entry = next(able, None)
         if entry is None:
@@ -157,14 +158,17 @@ class Checks:
         self._announce(entry.place, f"measured with {more >> 10} KiB more, to prove that it would be seen")
         try:
             orders = self.known.again(HEAD, entry.place)
+            orders = [replace(order, job=replace(order.job, release=False)) for order in orders]  # which nobody judges
+            heavier = [_heavier(order, more) for order in orders]
         except MemprofError as error:
             return str(error)
-        orders = [replace(order, job=replace(order.job, release=False)) for order in orders]  # which nobody judges
-        increased = [heavier(order, more) for order in orders]
-        entries = self._measure({"as it is": orders, "measured again": orders, "5% more": increased})
+        entries = self._measure({"as it is": orders, "measured again": orders, "5% more": heavier})
         first, raised_entry = entries["as it is"], entries["5% more"]
-        if without := _without_effect(first, raised_entry, more):
-            return f"{entry.key.model}, {entry.key.heading}: {without}"
+        if raised_entry.failed:
+            return f"{entry.heading}: the runs with {format_bytes(more)} more failed: {raised_entry.failure}"
+        if _peak(raised_entry) < _peak(first) + more / 2:
+            cause = f": {_NOT_HELD}" if orders[0].command is not None else ""
+            return f"{entry.heading} does not hold the {format_bytes(more)} more{cause}"
         raised = verdicts.judge([first], [_as(raised_entry, first)], self.request.limits)
         quiet = verdicts.judge([first], [_as(entries["measured again"], first)], self.request.limits)
         alarms = ("failed", "regressed", "improved", "failing")
@@ -191,21 +195,23 @@ class Checks:
         return {side: baseline.entries(some, self.request.metrics or DEFAULT_METRICS)[0] for side, some in runs.items()}
 
 
-def _without_effect(before: BaselineEntry, after: BaselineEntry, more: int) -> str:
-    """Why a control of so many bytes more proves nothing: it did not run, or the memory is not in its peak. Empty if it is."""
-    if after.failed:
-        return f"the runs with {format_bytes(more)} more failed: {after.failure}"
-    risen = _peak(after) - _peak(before)
-    if risen >= more / 2:
-        return ""
-    change = metrics.signed("rss_peak_bytes", risen, _peak(before))
-    return (
-        f"{format_bytes(more)} more were held, and the largest figure that is compared changed by {change}: the control does not act on it"
-    )
-
-
 def _as(entry: BaselineEntry, other: BaselineEntry) -> BaselineEntry:
     return replace(entry, **other.place._asdict())
+
+
+# Why a program's peak does not rise by what is preloaded into it.
+_NOT_HELD = "it is linked statically, or its phases are those of a process that it starts"
+
+
+def _heavier(order: Order, more: int) -> Order:
+    """The order of a job that holds so many bytes more. Raises UsageError and InputError for a program that nothing can be preloaded into."""
+    if order.command is not None:
+        order.place.only_here("--prove of a program")
+        library = native.compiled(runners_path() / "native" / "ballast.c", library=True)
+        preloaded = " ".join(filter(None, [str(library), order.env.get("LD_PRELOAD", os.environ.get("LD_PRELOAD"))]))
+        return replace(order, env={**order.env, "LD_PRELOAD": preloaded, "MEMPROF_BALLAST": str(more)})
+    held = int(order.job.knobs.get("ballast", 0))
+    return replace(order, job=replace(order.job, knobs={**order.job.knobs, "ballast": str(held + more)}))
 
 
 def _row(entry: BaselineEntry, row: Judged) -> Row | None:

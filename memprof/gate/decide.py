@@ -20,7 +20,7 @@ from ..records.summary import VariantKey
 from ..verdicts import acknowledgements, baseline, budgets, growth_limits, input_files, verdicts
 from ..verdicts.baseline import DEFAULT_METRICS, BaselineEntry, GateSide
 from ..verdicts.budgets import Budget
-from ..verdicts.verdicts import Judged, Report
+from ..verdicts.verdicts import Judged, Proof, Report
 from .request import HEAD, GateRequest, GateSides
 
 if TYPE_CHECKING:
@@ -69,10 +69,8 @@ def judge(request: GateRequest, progress: Progress) -> Report:
                 judged, rows = rows, [checks.confirmed(row) for row in rows]
                 remarks += _unconfirmed(judged, rows)
             made = checks.proof() if request.prove else None
-            if isinstance(made, str):
-                rows.append(_no_proof(known.head.entries, made))
-            else:
-                proof = made
+            proof = made if isinstance(made, Proof) else None
+            rows += [_no_proof(known.head.entries, made)] if isinstance(made, str) else []
     rows, about = acknowledgements.apply(accepted, rows, datetime.date.today())
     remarks += about
     rows = verdicts.with_causes(rows)
@@ -127,8 +125,8 @@ def _unconfirmed(judged: Sequence[Judged], checked: Sequence[Judged]) -> list[st
     return [f"{place}: not confirmed by a fresh measurement: {', '.join(names)}" for place, names in places.items()]
 
 
-def _no_proof(head: Sequence[BaselineEntry], reason: str) -> Judged:
-    return Judged(head[0].key, "", verdicts.OUTCOME, "undecided", f"the positive control could not be made: {reason}")
+def _no_proof(head: Sequence[BaselineEntry], why: str) -> Judged:
+    return Judged(head[0].key, "", verdicts.OUTCOME, "undecided", f"the positive control could not be made: {why}")
 
 
 def _failures(rows: Sequence[Judged], head: Sequence[BaselineEntry]) -> list[Judged]:

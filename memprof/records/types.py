@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..base.terminal_text import shortened
 from ..base.units import counted, format_bytes
 
 # The version of a line of a runs file, in its first field, "memprof".
@@ -99,6 +100,7 @@ class Job:
     # What a model is given.
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of inputs, as the user asked
     inputs: str | None = None  # the file of inputs
+    values: Mapping[str, str] = field(default_factory=dict)  # of inputs, as text: of a scalar, or of each of its elements
     given: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the shapes of the arrays in it
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # shapes that nobody gave, each open dimension as 1
     ranges: Mapping[str, int] = field(default_factory=dict)  # of inputs that are made: the rows that the graph indexes by them
@@ -475,7 +477,7 @@ class Outcome:
     def _how(self) -> str:
         where = self.where
         last = f", its RSS last {format_bytes(self.rss_last_bytes)}" if self.rss_last_bytes else ""
-        message = _shortened(self.message) if self.message else ""
+        message = shortened(self.message or "", _MESSAGE_LETTERS)
         if self.status == "signal":
             return f"ended by {self.signal} {where}{last}{_WANT_OF_MEMORY[self.out_of_memory]}"
         if self.status == "timeout":
@@ -498,8 +500,7 @@ def _unstopped(text: str) -> str:
     return text if text.endswith("..") else text.removesuffix(".")
 
 
-def _shortened(message: str, most: int = 300) -> str:
-    return message if len(message) <= most else message[: most - 1] + "…"
+_MESSAGE_LETTERS = 300
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from . import machine_spread
 from .ranks import ALPHA, p_words, pooled_stdev, rank_p, split_modes, stratified_p
 
 _STDEVS = 3
-_ADVICE = "deterministic = true in the suite (memprof run --deterministic) or more repeats help"
-_ADVICE_DETERMINISTIC = "more repeats help"
+_REPEATS_ADVICE = "more repeats help"
+_ADVICE = f"deterministic runs (deterministic = true in a suite, or --deterministic) or {_REPEATS_ADVICE}"
 
 Decided = Literal["regressed", "improved", "ok", "undecided"]
 
@@ -47,8 +47,8 @@ def by_machines(base: Row, machines: machine_spread.Sides, floor: float) -> Deci
 
 @dataclass(frozen=True)
 class Pair:
-    """Both sides of a row, each as one group of samples or as several modes, the lowest first. outlier: a lone sample is in no group. deterministic:
-    both sides were measured so."""
+    """Both sides of a row, each as one group of samples or as several modes, the lowest first. outlier: a lone sample is in no group.
+    deterministic: the runs were, as far as they can be."""
 
     metric: str
     base: tuple[tuple[float, ...], ...]
@@ -57,10 +57,10 @@ class Pair:
     head_values: tuple[float, ...]
     floor: float
     outlier: bool
-    deterministic: bool
+    deterministic: bool = False
 
     @classmethod
-    def of(cls, base: Row, head: Row, floor: float, deterministic: bool) -> Pair:
+    def of(cls, base: Row, head: Row, floor: float, deterministic: bool = False) -> Pair:
         """A lone value is a mode if the other side has its like. A lone value without its like is an outlier, if there is only one."""
         sides = [split_modes(row.values, floor) for row in (base, head)]
         strange = [
@@ -75,8 +75,8 @@ class Pair:
 
     @property
     def advice(self) -> str:
-        """What may help where the samples do not decide."""
-        return _ADVICE_DETERMINISTIC if self.deterministic else _ADVICE
+        """What helps where modes or an outlier leave the row undecided."""
+        return _REPEATS_ADVICE if self.deterministic else _ADVICE
 
     @property
     def threshold(self) -> float:

@@ -244,12 +244,12 @@ def _judge_entry(base: BaselineEntry | None, head: BaselineEntry, limits: Limits
     before = {(row.phase, row.metric): row for row in base.rows} if base else {}
     after = {(row.phase, row.metric): row for row in head.rows}
     bound = max(entry.machine.peak_bound_bytes for entry in (base or head, head))
-    deterministic = all(entry.settings.get("deterministic") == "on" for entry in (base or head, head))
     for place, row in after.items():
         if place not in before:
             reason = f"base failed: {base.failure}" if base and base.failed else "not in the baseline"
             judged.append(Judged(head.key, row.phase, row.metric, "new", reason, head=row))
         elif not head.failed or len(row.values) >= LEAST_REPEATS:
+            deterministic = head.settings.get("deterministic") == "on"
             judged.append(_beside(judge_row(before[place], row, bound, limits, deterministic), base, head))
     if not head.failed:  # else the rows are missing because of that
         judged += [_gone(head.key, row) for place, row in before.items() if place not in after]
@@ -283,8 +283,7 @@ def _gone(key: Key, row: Row) -> Judged:
 
 
 def judge_row(base: Row, head: Row, bound_bytes: int, limits: Limits = Limits(), deterministic: bool = False) -> Judged:
-    """The verdict on a row that both sides have. bound_bytes: the peaks' error bound on the machines they come from. deterministic: both sides were
-    measured so, and it is no advice then.
+    """The verdict on a row that both sides have. bound_bytes: the peaks' error bound on the machines they come from. deterministic: head's runs were.
 
     Where pages were swapped out, resident memory alone says nothing: both sides are judged with the swapped-out pages added.
     """

@@ -114,7 +114,7 @@ def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], N
             git(repository.root, "worktree", "add", "--quiet", "--detach", str(folder), at, what=f"{label} cannot be checked out")
             if name == "head":
                 _lay_over(repository, folder)
-            side_build = build if name == "head" or not repository.has_suite(folder) else read(folder / repository.suite).build or Build()
+            side_build = build if name == "head" else _build_of_base(repository, folder, build)
             say(f"{label}: {side_build.command}")
             try:
                 sides.append(Worktree(folder, built(folder, work.variables, side_build, label), label))
@@ -175,11 +175,23 @@ def suite_in(repository: Repository, tree: Worktree, lent: bool = False) -> Suit
             replace(variant, runtime=runtime(variant.runtime), python=interpreter(variant.python)) for variant in suite.variants
         ),
         inputs=placed(suite.inputs),
-        python=interpreter(suite.python) or tree.python,
+        python=interpreter(suite.python) or (tree.python if suite.has_runtimes else None),
     )
 
 
 # -- trees
+
+
+def _build_of_base(repository: Repository, folder: Path, head: Build) -> Build:
+    """As base's suite says. A base without a suite is built as head is, and so is one that says nothing and has nothing to install."""
+    own = read(folder / repository.suite).build if repository.has_suite(folder) else None
+    if own is None and repository.has_suite(folder) and _is_installable(folder):
+        own = Build()
+    return own or head
+
+
+def _is_installable(folder: Path) -> bool:
+    return any((folder / name).exists() for name in ("pyproject.toml", "setup.py"))
 
 
 def _lay_over(repository: Repository, folder: Path) -> None:
@@ -239,8 +251,13 @@ def forget_leftovers(repository: Repository) -> None:
 def built(folder: Path, marks: Mapping[str, str], build: Build, label: str) -> str:
     """The interpreter of an environment in which the build command has run. marks: variables by which its processes are known.
 
-    Raises Unbuilt if the command fails, InputError if it cannot be started or had no room.
+    Raises Unbuilt if the command fails or there is nothing that it could install, InputError if it cannot be started or had no room.
     """
+    if build.command == Build.command and not _is_installable(folder):
+        raise Unbuilt(
+            f"{label} has no pyproject.toml that `{build.command}` could install: the suite's [build] says how it is built, "
+            'or command = "true" for nothing to build'
+        )
     environment = folder.with_name(f"{folder.name}-env")
     temporary = folder.with_name(f"{folder.name}-tmp")  # what a build that is killed leaves there goes with the rest
     temporary.mkdir(exist_ok=True)

@@ -116,11 +116,11 @@ def test_proof_sides_are_fields(tmp_path: Path) -> None:
     [
         (
             lambda run: replace(run, job=replace(run.job, knobs={})),
-            ".* MiB more were held, and the largest figure .* the control does not act on it",
+            " does not hold the .* MiB more",
         ),
         (
             lambda run: replace(run, outcome=Outcome("signal", phase="PREPARE", signal="SIGKILL")),
-            "the runs with .* more failed: ended by SIGKILL in PREPARE",
+            ": the runs with .* more failed: ended by SIGKILL in PREPARE",
         ),
     ],
 )
@@ -137,7 +137,7 @@ def test_control_without_effect_refused(tmp_path: Path, monkeypatch: pytest.Monk
 
     refusal = fresh.proof()
 
-    assert isinstance(refusal, str) and re.fullmatch(rf"net.onnx, fp16 @ cpu: {says}", refusal), refusal
+    assert isinstance(refusal, str) and re.fullmatch(rf"fp16 @ cpu{says}", refusal), refusal
 
 
 def test_checks_are_separate_rows(tmp_path: Path) -> None:
