@@ -86,7 +86,13 @@ _FORMATS = ("markdown", "json", "junit", "github")
 )
 @click.option("--trust-runs", is_flag=True, help="With --confirm or --prove: execute what the runs file names, to measure it again.")
 @place_options
-@click.option("-o", "--output", metavar="RUNS.jsonl", help="The file for runs that are measured now.  [default: memprof-DATE-TIME.jsonl]")
+@click.option(
+    "-o",
+    "--output",
+    metavar="NAME.jsonl",
+    help="The file for head's runs that are measured now. Beside NAME.jsonl, NAME.base.jsonl has base's runs, NAME.checks.jsonl those of "
+    "--confirm and --prove, NAME.growth.jsonl and NAME.law.jsonl those of the suite's limits.  [default: memprof-DATE-TIME.jsonl]",
+)
 @click.option("--format", "form", type=click.Choice(_FORMATS), help="The form of the report.  [default: markdown]")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--also", "others", multiple=True, metavar="FORMAT=FILE", help="Write the report in this format too (repeatable).")
@@ -94,7 +100,6 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], on: str | 
     """Decide for every model, variant, phase and metric whether it got worse. The exit code says the result.
 
     A regression must lie beyond a threshold, and a one-sided rank test at 0.01 must agree. That takes at least five repeats a side.
-    If the runs of a side have several modes and the gate cannot decide, write deterministic = true into the suite.
     """
     from ..base import files
     from ..base.errors import UsageError
