@@ -35,12 +35,11 @@ from memprof.grow.grow import FACTOR, FIRST_UNITS, GrowRequest, GrowthAnswer, Un
 from memprof.programs import commands
 from memprof.programs.runtimes import runners_path
 from memprof.records import work
-from memprof.records.types import COMMAND, Run
+from memprof.records.types import COMMAND, RELOAD, Run
 from memprof.reports.tables import growth as tables
 from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite, Variant
 from memprof.verdicts.growth import Verdict, judge
-from memprof.verdicts.growth_limits import RELOAD
 
 
 @dataclass(frozen=True)

@@ -27,14 +27,13 @@ from ..models import check_extents, inputs
 from ..programs.commands import Command
 from ..records import work
 from ..records.settings import in_a_line
-from ..records.types import COMMAND, Run, Use
+from ..records.types import COMMAND, RELOAD, Run, Use
 from ..subjects import orders
 from ..subjects.drive import Drive
 from ..subjects.order import Order
 from ..subjects.suite import MS, Suite
 from ..verdicts import growth, growth_inputs
 from ..verdicts.growth_inputs import InputsVerdict
-from ..verdicts.growth_limits import RELOAD
 from ..verdicts.growth_outlook import CacheBound, Outlook, outlook
 from .kinds import Kind, Wish, kinds_of
 

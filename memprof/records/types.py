@@ -32,6 +32,7 @@ RUN = "RUN"  # a program without phases, from its start to its end
 OUTSIDE = "between phases"  # of a program that has more memory outside of its phases than in any of them
 RESERVED = (STARTUP, PEAK, RUN, OUTSIDE, "BASELINE")  # no user's phase has such a name
 COMMAND = "command"  # the runtime of a program
+RELOAD = "reload"  # a unit of work: a load, a prepare, a few iterations and a delete
 
 Cache = Literal["warm", "cold", "asis"]
 # A side of a gate; a side that was measured again to confirm a regression; the three that prove that a regression would be seen.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .growth import Verdict as Growth
     from .growth_inputs import By
 
-RELOAD, SHAPE = "reload", "shape"
+SHAPE = "shape"
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,8 @@ def words(growth: Growth) -> str:
     if growth.word == "steady":
         return f"steady. {most}"
     first = f"in the first {counted(growth.warmup, growth.unit)}" if growth.warmup > 1 else f"in the first {growth.unit}"
-    return f"bounded. {format_bytes(growth.rise_bytes)} {first}, then {most}"
+    steep = f", nine tenths of it in the first {growth.steep:,}" if 0 < growth.steep < 0.75 * growth.warmup else ""
+    return f"bounded. {format_bytes(growth.rise_bytes)} {first}{steep}, then {most}"
 
 
 def prospect(growth: Growth, outlook: Outlook) -> str:
