@@ -25,6 +25,7 @@ class Runtime:
 
     def __init__(self):
         import torch  # first: the library beneath is linked to torch's
+
         try:
             from executorch.extension.pybindings import _C as core
         except ImportError:  # before 1.5
