@@ -148,6 +148,7 @@ SHOWN = {
     "python": Heeded(PYTHON, f"python = '{PYTHON}'", _has_python),
     "shape": Heeded("x=1,64", "shape = { x = [1, 64] }", lambda end: end.job.shapes == {"x": (1, 64)}),
     "inputs": Heeded("in.npz", "inputs = 'in.npz'", lambda end: Path(end.job.inputs or "").name.endswith("in.npz")),
+    "input": Heeded("x=1", "input = { x = 1 }", lambda end: end.job.values == {"x": "1"}),
     "name": Heeded("renamed", "name = 'renamed'", lambda end: end.job.model.name == "renamed"),
     "cwd": Heeded(
         "below", "cwd = 'below'", lambda end: end.job.program is not None and end.job.program.sha256 == sha256(BELOW.encode()).hexdigest()
