@@ -64,6 +64,11 @@ def _inputs(path: Path, _size: int, _changed_ns: int) -> tuple[Input, ...]:
     return tuple(declared for declared in reader(path) if len(declared.shape) <= MOST_DIMENSIONS) if reader is not None else ()
 
 
+def scalars(path: Path) -> tuple[str, ...]:
+    """The inputs that the model's file declares as one number."""
+    return tuple(declared.name for declared in inputs(path) if not declared.shape)
+
+
 def shapes_that_run(path: Path, shapes: Mapping[str, tuple[int, ...]], arrays: str | None) -> dict[str, tuple[int, ...]] | None:
     """The shape of every input as it runs: from the .npz file, else as asked for, else the model's own with its open dimensions as 1.
 

@@ -45,7 +45,7 @@ class Life:
     def _complete_run(self, state: FoldState, phases: Phases) -> None:
         (largest, after_exec), alone = self._largest(state), self._was_alone(state)
         peak = max(state.tree.whole.timeline.rss_max, state.tree.high_water(state.measured) if state.tree.most == 1 else 0)
-        if after_exec and self._is_root_measured(state):
+        if after_exec and state.measured == state.root:
             peak = max(peak, largest)  # of one process, so no more than the sum if there were others
         if not peak:
             bound = f", and had at most {largest / (1 << 20):.1f} MiB resident" if alone and largest else ""

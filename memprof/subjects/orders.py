@@ -213,6 +213,7 @@ def _not_taken(model: Model, variants: Sequence[tuple[Variant, Runtime]]) -> Usa
 
 
 def _orders(suite: Suite, model: Model, variant: Variant, runtime: Runtime) -> list[Order]:
+    runtime.check_file(model.path)
     if runtime.native is not None:
         suite.place.only_here(f"{runtime.name}, which is compiled,")
     native.check(runtime, suite.inputs)
@@ -235,7 +236,10 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, knobs
         env[runtime.threads_env] = str(threads)
     shapes = {**suite.shapes, **variant.shapes}
     given = (inputs.array_shapes(suite.inputs) or {}) if suite.inputs else {}
-    _check_names(model, runtime, (*shapes, *given))
+    _check_names(model, runtime, (*shapes, *given, *suite.values))
+    for name in suite.values:
+        if name in given:
+            raise UsageError(f"--input {name}={suite.values[name]}: {suite.inputs} has {name} too; leave one of the two out")
     for name, shape in shapes.items():
         at_least(min(shape, default=0), 0, f"a size of {name}")
     for name, shape in (*shapes.items(), *given.items()):
@@ -262,8 +266,9 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, knobs
         given=given,
         shapes=shapes,
         inputs=_inputs(suite.inputs),
+        values=suite.values,
         assumed=_assumed(model, runtime, shapes, suite.inputs),
-        ranges={name: rows for name, rows in indexing(Path(model.path)).limits().items() if name not in given},
+        ranges={name: rows for name, rows in indexing(Path(model.path)).limits().items() if name not in {*given, *suite.values}},
         release=bool(suite.release),
     )
     subject = replace(suite, models=(model.path,), runtimes=(), variants=(variant,), threads=(threads,) if threads else ())

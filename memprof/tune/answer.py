@@ -168,6 +168,8 @@ def command_of(request: TuneRequest, settings: Settings, order: Order) -> str:
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]
     if suite.inputs:
         words += ["--inputs", suite.inputs]
+    for name, value in suite.values.items():
+        words += ["--input", f"{name}={value}"]
     return " ".join(map(quote, [*words, *_conditions(suite)]))
 
 

@@ -40,13 +40,16 @@ class Runtime(InterpreterRuntime):
         from ai_edge_litert import interpreter
 
         self._use(interpreter, ai_edge_litert.__version__)
-        try:
-            from ai_edge_litert import compiled_model
+        self._compiled_model = self._compiled = None
 
-            self._compiled_model = compiled_model
-        except ImportError:  # before 2.0
-            self._compiled_model = None
-        self._compiled = None
+    def imports(self, model, options):
+        if options.knobs["api"] == "compiled_model":
+            try:
+                from ai_edge_litert import compiled_model
+
+                self._compiled_model = compiled_model
+            except ImportError:  # before 2.0: load refuses it
+                pass
 
     def load(self, model, options):
         if options.knobs["api"] == "interpreter":

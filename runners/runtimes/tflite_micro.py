@@ -9,7 +9,7 @@ import os
 import re
 import tempfile
 
-from . import ON_OFF, Knob, Refused
+from . import ON_OFF, Knob, Refused, installed_version
 from ._tflite_file import input_names
 
 _ARENA = {"total": "arena_bytes", "head": "arena_activations_bytes", "tail": "arena_persistent_bytes"}
@@ -35,12 +35,10 @@ class Runtime:
     )
 
     def __init__(self):
-        from importlib.metadata import version
-
         from tflite_micro.python.tflite_micro import runtime
 
         self._module = runtime
-        self.version = version("tflite-micro")
+        self.version = installed_version("tflite-micro")
         self.notes = []
 
     def load(self, model, options):

@@ -150,7 +150,7 @@ def _with(model: Path, variant: Variant, **words: object) -> list[Run]:
 def test_native_broken_model_runtime_error(tmp_path: Path, name: str) -> None:
     installed(name + "-native")
     model = tmp_path / f"broken.{PAIRS[name]}"
-    model.write_bytes(b"no model" * 100)
+    model.write_bytes(b"\0no model" * 100)
     (run,) = measured(model, Variant(name + "-native", "native"))
     assert run.outcome.phase == "MODEL_LOAD"
     assert run.outcome.status in ("error", "signal")  # onert 0.1.0 does not survive what is no model at all
