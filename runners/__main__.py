@@ -398,7 +398,7 @@ def check(name):
     try:
         runtime_class = find(name)
         os.environ.update(getattr(runtime_class, "env", {}))
-        answer = {"version": str(runtime_class().version)}
+        answer = {"version": str(created(runtime_class, "", Options({}, all_knobs(runtime_class))).version)}
     except Exception as error:
         answer = {"error": words(error)}
     sys.stdout.write(json.dumps(answer) + "\n")

@@ -102,7 +102,13 @@ _FORMATS = ("markdown", "json", "junit", "github", "bencher", "github-benchmark"
 @click.option("--report-only", is_flag=True, help="Always exit with 0, and say what the exit code would have been.")
 @click.option("--trust-runs", is_flag=True, help="With --confirm or --prove: execute what the runs file names, to measure it again.")
 @place_options
-@click.option("-o", "--output", metavar="RUNS.jsonl", help="The file for runs that are measured now.  [default: memprof-DATE-TIME.jsonl]")
+@click.option(
+    "-o",
+    "--output",
+    metavar="NAME.jsonl",
+    help="The file for head's runs that are measured now. Beside NAME.jsonl, NAME.base.jsonl has base's runs, NAME.checks.jsonl those of "
+    "--confirm and --prove, NAME.growth.jsonl and NAME.law.jsonl those of the suite's limits.  [default: memprof-DATE-TIME.jsonl]",
+)
 @click.option("--format", "form", type=click.Choice(_FORMATS), help="The form of the report.  [default: markdown]")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--also", "others", multiple=True, metavar="FORMAT=FILE", help="Write the report in this format too (repeatable).")

@@ -163,10 +163,13 @@ class Checks:
         except MemprofError as error:
             return str(error)
         entries = self._measure({"as it is": orders, "measured again": orders, "5% more": heavier})
-        first = entries["as it is"]
-        if _peak(entries["5% more"]) < _peak(first) + more / 2:
-            return f"{entry.heading} does not hold the {format_bytes(more)} more: {_NOT_HELD}"
-        raised = verdicts.judge([first], [_as(entries["5% more"], first)], self.request.limits)
+        first, raised_entry = entries["as it is"], entries["5% more"]
+        if raised_entry.failed:
+            return f"{entry.heading}: the runs with {format_bytes(more)} more failed: {raised_entry.failure}"
+        if _peak(raised_entry) < _peak(first) + more / 2:
+            cause = f": {_NOT_HELD}" if orders[0].command is not None else ""
+            return f"{entry.heading} does not hold the {format_bytes(more)} more{cause}"
+        raised = verdicts.judge([first], [_as(raised_entry, first)], self.request.limits)
         quiet = verdicts.judge([first], [_as(entries["measured again"], first)], self.request.limits)
         alarms = ("failed", "regressed", "improved", "failing")
         return Proof(

@@ -380,7 +380,9 @@ def located(name: str, python: str | None, machine: RuntimeHost = _THIS_MACHINE)
     if at and not version:
         raise UsageError(f"{name!r} names no version: write {runtime}@VERSION")
     if at and machine.name != _THIS_MACHINE.name:
-        raise UsageError(f"{name}: memprof keeps versions on this machine, not on {machine.name}: --python names an interpreter there")
+        raise UsageError(
+            f"{name}: memprof keeps versions on this machine, not on {machine.name}: python in a suite, or --python, names an interpreter there"
+        )
     if python is not None or machine.name != _THIS_MACHINE.name:
         chosen = machine.interpreter(python)
         described = find(runtime, chosen, machine)

@@ -127,7 +127,11 @@ def difference_remarks(pairs: Iterable[tuple[str, Mapping[str, str], Mapping[str
     surroundings: dict[str, dict[str, None]] = {}
     asked = []
     for label, before, after in pairs:
-        for name, was, now in differing(before, after):
+        differences = list(differing(before, after))
+        packages = {(was, now) for name, was, now in differences if name.startswith(PACKAGE)}
+        for name, was, now in differences:
+            if name == "runtime version" and (was, now) in packages:
+                continue  # the runtime's own package says it
             if name in (*_MACHINE, *VERSIONS) or name.startswith(PACKAGE):
                 surroundings.setdefault(name.removeprefix(PACKAGE), {})[f"{was} against {now}"] = None
             else:

@@ -102,21 +102,25 @@ def _with_all_spelled_out(suite: Suite) -> tuple[Suite, list[str]]:
         return suite, []
     named = {name for name in suite.runtimes if name != ALL}
     python = suite.place.interpreter(suite.python)
-    chosen, remarks = [], []
+    chosen, remarks, native, missing = [], [], [], []
     for runtime in runtimes.describe(python, None, suite.place):
         if runtime.name in named or runtime.distribution is None:
             continue  # a runtime without a package is memprof's own, for tests
         if runtime.native is not None:
-            if runtime.installed:
-                remarks.append(
-                    f"{runtime.name} is left out: it is the same runtime without an interpreter (-r {runtime.name} measures it too)"
-                )
+            native += [runtime.name] if runtime.installed else []
             continue
         try:
             runtimes.located(runtime.name, suite.python, suite.place)
             chosen.append(runtime.name)
         except InputError as error:
-            remarks.append(f"{runtime.name} is left out: {error}")
+            if runtime.installed:
+                remarks.append(f"{runtime.name} is left out: {error}")
+            else:
+                missing.append(runtime.name)
+    if native:
+        remarks.append(f"runtimes without an interpreter are measured by name only (-r NAME): {', '.join(native)}")
+    if missing:
+        remarks.append(f"runtimes that are not installed are left out (memprof runtimes install NAME): {', '.join(missing)}")
     if not chosen and not named:
         raise UsageError(f"no runtime is installed for {python}: memprof runtimes says how to install them")
     spelled = [name for given in suite.runtimes for name in (chosen if given == ALL else [given])]
@@ -237,7 +241,10 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, knobs
     shapes = {**suite.shapes, **variant.shapes}
     given = (inputs.array_shapes(suite.inputs) or {}) if suite.inputs else {}
     _check_names(model, runtime, (*shapes, *given, *suite.values))
+    types = {declared.name: declared.dtype for declared in inputs.inputs(Path(model.path))}
     for name in suite.values:
+        if expected := inputs.expected(types.get(name, ""), suite.values[name]):
+            raise UsageError(f"--input {name}={suite.values[name]}: {name} is {types[name]}, which takes {expected}")
         if name in given:
             raise UsageError(f"--input {name}={suite.values[name]}: {suite.inputs} has {name} too; leave one of the two out")
     for name, shape in shapes.items():

@@ -22,6 +22,7 @@
 #include <malloc.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <sys/mman.h>
 
 #include "memprof.h"
 
@@ -182,9 +183,21 @@ static void *runner_function(void *library, const char *name) {
     return function;
 }
 
+/* The knob ballast: so many bytes with every page touched, held until the job is done. */
+static void runner_hold(void) {
+    const char *text = runner_word("set.", "ballast");
+    size_t size = text != NULL ? (size_t)strtoull(text, NULL, 10) : 0, at, page = (size_t)sysconf(_SC_PAGESIZE);
+    char *memory;
+    if (size == 0) return;
+    memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) runner_fail("error", "ballast: no memory of %lu bytes", (unsigned long)size);
+    for (at = 0; at < size; at += page) memory[at] = 1;
+}
+
 static void runner_begin(const char *phase) {
     runner_phase = phase;
     memprof_begin(phase);
+    if (strcmp(phase, "MODEL_LOAD") == 0) runner_hold();
 }
 
 static void runner_end(void) {

@@ -1,4 +1,4 @@
-"""ExecuTorch, through its Python package, which brings torch along for its tensors. Seen with 1.4.
+"""ExecuTorch, through its Python package, which brings torch along for its tensors. Seen with 1.4 and 1.5.
 
 _load_program reads a .pte, load_method reserves the memory that was planned for the activations and hands each delegate its part, which XNNPACK then
 packs. Which operators run on XNNPACK and which on the portable kernels was decided when the .pte was made: a note says it.
@@ -25,9 +25,13 @@ class Runtime:
 
     def __init__(self):
         import torch  # first: the library beneath is linked to torch's
-        from executorch.extension.pybindings import _portable_lib
 
-        self.torch, self._core = torch, _portable_lib
+        try:
+            from executorch.extension.pybindings import _C as core
+        except ImportError:  # before 1.5
+            from executorch.extension.pybindings import _portable_lib as core
+
+        self.torch, self._core = torch, core
         self.version = installed_version("executorch")
         self.notes = ["the package needs torch for its tensors: the baseline holds torch, which a device does not have"]
 

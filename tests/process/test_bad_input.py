@@ -42,7 +42,7 @@ REFUSED = {
     ),
     "folder that is no package": (["plain", "-r", "synthetic"], INPUT, "this folder has no metadata/MANIFEST of an nnpackage"),
     "two models of one name": (["good.json", "./good.json", "-r", "synthetic"], USAGE, "two models are called good.json"),
-    "no runtime": (["good.json"], USAGE, "name a runtime"),
+    "no runtime that takes it": (["good.json"], USAGE, "good.json: none of the named runtimes takes it"),
     "runtime unknown": (["good.json", "-r", "syntetic"], USAGE, "there is no runtime 'syntetic'; did you mean synthetic?"),
     "runtime unlike any": (["good.json", "-r", "zzz"], USAGE, "there is no runtime 'zzz'; there are onnxruntime, "),
     "runtime's file missing": (["good.json", "-r", "./mine.py"], INPUT, "runtime ./mine.py: no such file"),

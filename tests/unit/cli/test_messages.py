@@ -67,6 +67,20 @@ def test_sentences_name_options_that_exist(folder: str) -> None:
     assert not wrong
 
 
+def test_advice_on_places_fits_every_command_that_reaches_one() -> None:
+    reaching = [name for name in group.list_commands(click.Context(group)) if {"--on", "--remote-dir"} <= options_of(name)]
+    lacking = {name: {option for option in ("--python", "--remote-dir") if option not in options_of(name)} for name in reaching}
+    assert "gate" in reaching and lacking["gate"] == {"--python"}
+    wrong = [
+        (place, option, name)
+        for place, text in sentences(ROOT / "memprof" / "places")
+        for option in OPTION.findall(text)
+        for name in reaching
+        if option in lacking[name] and name != "clean" and " in a suite, or " not in text  # clean starts no interpreter
+    ]
+    assert not wrong
+
+
 @pytest.mark.parametrize("room", SPEAKERS)
 def test_advice_names_options_of_its_command(room: str) -> None:
     known = options_of(*SPEAKERS[room]) | FOREIGN
