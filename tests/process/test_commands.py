@@ -41,6 +41,7 @@ def test_program_builds_in_separate_rows(tmp_path):
     assert "differ in model, program" in said[0]
 
 
+@WITHOUT_PROBE
 @pytest.mark.parametrize(
     ("texts", "settings", "error", "said"),
     [
@@ -63,6 +64,7 @@ def test_plan_refuses_bad_commands(texts, settings, error, said):
         words_of(*texts, **settings)
 
 
+@WITHOUT_PROBE
 def test_phase_function_missing_in_one_program(tmp_path):
     need_tool("gdb")
     ours = tmp_path / "app.c"
@@ -76,6 +78,7 @@ def test_phase_function_missing_in_one_program(tmp_path):
         words_of(*both, phases={"MODEL_LOAD": "laod"})
 
 
+@WITHOUT_PROBE
 def test_allocator_knob_as_command_variable():
     planned = order("echo", set={"malloc_arenas": "1"})
     assert planned.env["MALLOC_ARENA_MAX"] == "1"

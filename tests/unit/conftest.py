@@ -10,6 +10,7 @@ import pytest
 import scipy.special  # noqa: F401  (numpy.testing, which it imports, asks lscpu for the CPU)
 
 _STARTS = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.system")
+_OF_MATPLOTLIB = "fc-list"  # whichever test of a session draws first makes the list of fonts that all of them share
 
 
 class _Guard:
@@ -17,8 +18,8 @@ class _Guard:
 
     runs = False
 
-    def hear(self, event: str, words: object) -> None:
-        if self.runs and event in _STARTS:
+    def hear(self, event: str, words: tuple[object, ...]) -> None:
+        if self.runs and event in _STARTS and words[:1] != (_OF_MATPLOTLIB,):
             pytest.fail("a unit test starts a process: tests that do so are in tests/process")
 
 
