@@ -14,10 +14,12 @@ _MOST = 4  # different shapes in a heading
 
 
 def shapes(run: Run) -> str:
-    """`x 1x3x640x640` for each input whose shape was given or taken as 1, and the file of inputs whose shapes are not known."""
+    """`x 1x3x640x640` for each input whose shape was given or taken as 1, the inputs that were given a value, and the file of inputs whose shapes are
+    not known."""
     job = run.job
     file = f", inputs from {Path(job.inputs).name}" if job.inputs and not job.given else ""
-    return (shaped({**job.shapes, **job.given}, job.assumed) + file).removeprefix(", ")
+    values = "".join(f", {name}={value}" for name, value in job.values.items())
+    return (shaped({**job.shapes, **job.given}, job.assumed) + values + file).removeprefix(", ")
 
 
 def heading(runs: Sequence[Run]) -> list[str]:

@@ -104,10 +104,10 @@ class Running:
         self._class = find(job["runtime"])
         if job["runtime"] in NAMES:  # a user's own may hand the path to other processes, or keep it
             job["model"] = constant(job["model"])
-        count = job.get("sessions", 1)
-        self._runtime = several(self._class, count, job["model"]) if count > 1 else created(self._class, job["model"])
-        self.kind = "error"
         self._options = Options(job, all_knobs(self._class))
+        count, wanted = job.get("sessions", 1), (self._class, job["model"], self._options)
+        self._runtime = several(count, *wanted) if count > 1 else created(*wanted)
+        self.kind = "error"
         say_about(self._marks, self._runtime)
         self._marks.end()
 
@@ -224,11 +224,11 @@ def can_be_deleted(runtime):
     return getattr(runtime, "release", True) is not None
 
 
-def several(runtime_class, count, model):
+def several(count, runtime_class, model, options):
     """That many sessions as one runtime. The file is read only for such jobs, so that others pay nothing for it."""
     from sessions import Sessions
 
-    return Sessions(runtime_class, count, model)
+    return Sessions(runtime_class, count, model, options)
 
 
 def _left(job):
@@ -311,10 +311,10 @@ def give_inputs(runtime, options):
         import inputs
 
         signature = runtime.signature()
-        runtime.set_inputs(inputs.make(signature, options.shapes, options.inputs, options.ranges))
-        return inputs.remark(signature, options.inputs, options.ranges)
+        runtime.set_inputs(inputs.make(signature, options))
+        return inputs.remark(signature, options)
     if options.unread() and type(runtime).__module__.startswith("runtimes."):
-        raise Refused("this runtime makes its own inputs: --shape and --inputs have no effect on it")
+        raise Refused("this runtime makes its own inputs: --shape, --inputs and --input have no effect on it")
     return ""
 
 
@@ -388,6 +388,7 @@ def _described(name):
         "doubling": getattr(runtime_class, "doubling", None),
         "reshapes": getattr(runtime_class, "reshapes", True),
         "one_shape": getattr(runtime_class, "one_shape", None),
+        "signature": hasattr(runtime_class, "signature"),
         "library": _as_text(_installed_file(distribution, getattr(runtime_class, "library", None))),
     }
 
@@ -397,7 +398,7 @@ def check(name):
     try:
         runtime_class = find(name)
         os.environ.update(getattr(runtime_class, "env", {}))
-        answer = {"version": str(runtime_class().version)}
+        answer = {"version": str(created(runtime_class, "", Options({}, all_knobs(runtime_class))).version)}
     except Exception as error:
         answer = {"error": words(error)}
     sys.stdout.write(json.dumps(answer) + "\n")

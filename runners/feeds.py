@@ -19,13 +19,13 @@ def feed_of(runtime, options, use):
     entries = streams.entries_of(signature, options, use)
     if entries is not None:
         return _of_stream(signature, options, use, entries)
-    given = inputs.names_in(options.inputs)
+    given = inputs.given_names(options)
     items = []
     for shapes in use["shapes"] or [{}]:
-        arrays = inputs.make(signature, dict(options.shapes, **shapes), options.inputs, options.ranges)
+        arrays = inputs.make(signature, options, dict(options.shapes, **shapes))
         items.append((in_words(shapes) or None, FreshInputs(arrays, given, options.ranges) if use["fresh"] else Made(arrays)))
     feed = Feed(items, order(len(items), use["seed"]))
-    made = "" if use["fresh"] else inputs.remark(signature, options.inputs, options.ranges)
+    made = "" if use["fresh"] else inputs.remark(signature, options)
     feed.notes += [made] if made else []
     return feed
 
@@ -37,8 +37,7 @@ def _of_stream(signature, options, use, entries):
     first = next(entries, None)
     if first is None:
         raise Refused("the stream of inputs is empty")
-    missing = [each for each in signature if each[0] not in first]
-    made = inputs.make(missing, {name: shape for name, shape in options.shapes.items() if name not in first}, None, options.ranges)
+    made = inputs.make(signature, options, but=first)
     if use["fresh"]:
         return streams.InputStream(first, entries, made, entries.close)
     entries.close()

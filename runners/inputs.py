@@ -14,39 +14,66 @@ _TEXT = "sixteen-letters-"  # more than fits into a std::string itself
 _TOLD = 6  # inputs, in a remark
 
 
-def make(signature, shapes, path, ranges=None):
+def make(signature, options, shapes=None, but=()):
     """Arrays by input name.
 
-    signature: (name, shape, dtype name) triples, a dimension None where unknown. shapes: by input name, replaces the model's own. path: an
-    .npz file whose arrays are taken by name, or None; inputs that it lacks are made. ranges: by input name, how many rows the graph indexes by it:
-    its integers, or its floats as whole numbers, are spread over 0 to one less. Unknown dimensions are 1, other integers and booleans 0, strings 16
-    letters. Raises Refused if a name is not an input of the model.
+    signature: (name, shape, dtype name) triples, a dimension None where unknown. options: of the job (see runtimes.Options). Its shapes replace the
+    model's own; the arrays of its file of inputs are taken by name, and its values fill inputs. Other inputs are made: ranges say by name how many
+    rows the graph indexes by an input, whose integers, or floats as whole numbers, are spread over 0 to one less. Unknown dimensions are 1, other
+    floats in [0, 1), other integers and booleans 0, strings 16 letters. shapes: in place of the options'. but: names of inputs that have arrays
+    already. Raises Refused if a name is not an input of the model, or for a value that an input cannot have.
     """
     import numpy
 
-    given = arrays(path) if path else {}
-    check_names(signature, list(shapes) + list(given))
-    limits = {name: rows_of(dtype, (ranges or {}).get(name)) for name, _, dtype in signature}
-    return {
-        name: given[name] if name in given else _filled(numpy, shapes.get(name, shape), dtype, seed, limits[name])
-        for seed, (name, shape, dtype) in enumerate(signature)
-    }
+    shapes = options.shapes if shapes is None else shapes
+    values, given = options.values, arrays(options.inputs) if options.inputs and not but else {}
+    check_names(signature, [*shapes, *given, *values])
+    made = {}
+    for seed, (name, shape, dtype) in enumerate(signature):
+        if name in but:
+            continue
+        if name in given:
+            made[name] = given[name]
+        elif name in values:
+            made[name] = _of_value(numpy, name, values[name], shapes.get(name, shape), dtype)
+        else:
+            made[name] = _filled(numpy, shapes.get(name, shape), dtype, seed, rows_of(dtype, options.ranges.get(name)))
+    return made
 
 
-def remark(signature, path, ranges):
-    """What the whole numbers in made inputs are, in a sentence; empty if there are none. Small integers that no table has are content, such as an
-    image's, and get no word."""
-    given = names_in(path)
+def given_names(options):
+    """The names of the inputs that are not made: those in the file of inputs, and those that have a value. Raises Refused."""
+    return {*names_in(options.inputs), *options.values}
+
+
+def remark(signature, options):
+    """What the whole numbers and the scalars among made inputs are, in a sentence; empty if there are none. Small integers that no table has are
+    content, such as an image's, and get no word."""
+    given = given_names(options)
     words = []
-    for name, _, dtype in signature:
-        rows = rows_of(dtype, ranges.get(name))
-        if name not in given and rows is not None:
-            numbers = format(rows - 1, ","), format(ranges[name], ",")
+    for seed, (name, shape, dtype) in enumerate(signature):
+        rows = rows_of(dtype, options.ranges.get(name))
+        if name in given:
+            continue
+        if rows is not None:
+            numbers = format(rows - 1, ","), format(options.ranges[name], ",")
             words.append("%s is integers from 0 to %s, as the graph indexes %s rows by it" % (name, *numbers))
-        elif name not in given and dtype in _WIDE:
+        elif not len(options.shapes.get(name, shape)) and _scalar(dtype, seed):
+            words.append("%s is %s, a scalar (--input %s=VALUE sets it)" % (name, _scalar(dtype, seed), name))
+        elif dtype in _WIDE:
             words.append("%s is all 0" % name)
     more = "; and %d more" % (len(words) - _TOLD) if len(words) > _TOLD else ""
     return "made inputs: " + "; ".join(words[:_TOLD]) + more if words else ""
+
+
+def _scalar(dtype, seed):
+    """The value of a scalar that is made, as text; empty for a string, and for a type that numpy has not."""
+    import numpy
+
+    try:
+        return "" if dtype == "str" else "%.3g" % _filled(numpy, (), dtype, seed, None)
+    except TypeError:
+        return ""
 
 
 def check_names(signature, names, where=""):
@@ -107,6 +134,23 @@ def rows_of(dtype, rows):
     if kind.kind not in "iuf":
         return None
     return min(rows, 1 << numpy.finfo(kind).nmant if kind.kind == "f" else int(numpy.iinfo(kind).max) + 1)
+
+
+def _of_value(numpy, name, text, shape, dtype):
+    """An array of which each element has this value. Raises Refused for a text that is no value of the type."""
+    shape = tuple(1 if size is None else size for size in shape)
+    if dtype == "str":
+        return numpy.full(shape, text, dtype=object)
+    kind = numpy.dtype(dtype)
+    word = {"true": "1", "on": "1", "false": "0", "off": "0"}.get(text, text) if kind.kind == "b" else text
+    try:
+        value = float(word) if kind.kind == "f" else int(word)
+        limits = None if kind.kind in "fb" else numpy.iinfo(kind)
+        if (kind.kind == "b" and value not in (0, 1)) or (limits is not None and not limits.min <= value <= limits.max):
+            raise ValueError
+    except ValueError:
+        raise Refused("--input %s=%s: %s has the type %s, which has no such value" % (name, text, name, dtype)) from None
+    return numpy.full(shape, value, dtype=kind)
 
 
 def _filled(numpy, shape, dtype, seed, rows):

@@ -184,7 +184,7 @@ class Marks:
     def error(self, phase, kind, message):
         """Write why the job ends here."""
         for most in _TEXT_LENGTHS:
-            if self.write({"mark": "error", "phase": phase, "kind": kind, "message": message[:most]}):
+            if self.write({"mark": "error", "phase": phase, "kind": kind, "message": _shortened(message, most)}):
                 return
 
     def done(self):
@@ -230,6 +230,13 @@ def figures(status, hwm, highest, counters, before):
     for name in ("rss", "anon", "file", "shmem", "swap", "vms"):
         values[name + "_end_bytes"] = status.get(name)
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _shortened(message, most):
+    """An error's words in at most so many letters: its begin and, because an error that holds another has its root there, its end."""
+    if len(message) <= most:
+        return message
+    return message[: most // 3] + " ... " + message[len(message) - most // 3 :]
 
 
 def _packages():

@@ -36,7 +36,7 @@ def reloads(marks, runtime_class, model, options, give_inputs, work_of, use):
     """Load the model, prepare it, do its work a few times and drop it, again and again in this process."""
     begin_ns = time.monotonic_ns()
     for _ in range(use["iterations"]):
-        runtime = created(runtime_class, model)
+        runtime = created(runtime_class, model, options)
         runtime.load(model, options)
         runtime.prepare()
         give_inputs(runtime, options)

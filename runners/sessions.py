@@ -10,8 +10,8 @@ from runtimes import created
 class Sessions:
     """The sessions as one runtime. What is not a phase, such as its version, its notes and its outputs, is the first session's."""
 
-    def __init__(self, runtime_class, count, model):
-        self._sessions = [created(runtime_class, model) for _ in range(count)]
+    def __init__(self, runtime_class, count, model, options):
+        self._sessions = [created(runtime_class, model, options) for _ in range(count)]
 
     def __getattr__(self, name):
         if name in ("prompt", "generate"):  # of all of them, and there only if the runtime has it

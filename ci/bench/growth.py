@@ -1,7 +1,7 @@
 """How good `memprof grow` is: `python ci/bench/growth.py [real] [series] [meter]`, all by default.
 
-    real       processes of known growth (growth.c and growth_runtime.py), --cases of each kind: false alarms, misses, the unit and the memory
-               that are named, and what three usual tests say of the same curves
+    real       processes of known growth (growth.c, growth_runtime.py and growth_fed.py), --cases of each kind: false alarms, misses, the unit, the
+               memory and the rate that are named, and what three usual tests say of the same curves
     series     curves of known growth without a process (growth_curves.py), --cases of each kind: the verdict, and the size and rate that it names;
                they take no time of their own, so that a busy machine does not change them
     meter      what following memory adds to a process in 100,000 iterations, in C and in Python, and its CPU time beside an iteration of 1 ms
@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,50 +27,68 @@ import numpy as np
 # bench is a package of scripts beside this one's folder; it is never installed.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import docs, growth_curves
+from bench import docs, growth_curves, growth_runtime
 from memprof import zoo
 from memprof.campaign import campaign
 from memprof.campaign.progress import Silent
-from memprof.grow.grow import FACTOR, FIRST_UNITS, GrowRequest, GrowthAnswer, UnitBudget, grow, within_budget
+from memprof.grow.grow import FACTOR, FIRST_UNITS, GrowRequest, GrowthAnswer, UnitBudget, grow, parse_shapes, within_budget
 from memprof.programs import commands
 from memprof.programs.runtimes import runners_path
 from memprof.records import work
-from memprof.records.types import COMMAND, Run
+from memprof.records.types import COMMAND, RELOAD, Run
 from memprof.reports.tables import growth as tables
 from memprof.subjects.orders import plan
 from memprof.subjects.suite import Suite, Variant
 from memprof.verdicts.growth import Verdict, judge
-from memprof.verdicts.growth_limits import RELOAD
 
-# kind: (units a process, what it grows with, which memory rises); no unit: it does not grow
-_KINDS: dict[str, tuple[int, str | None, str | None]] = {
-    "steady": (2000, None, None),
-    "warm-up": (2000, None, None),
-    "cache": (2000, None, None),
-    "saw-tooth": (2000, None, None),
-    "bounded-3000": (8000, None, None),
-    "bounded-10000": (20000, None, None),
-    "bounded-bytes": (32000, None, None),
-    "bursts": (20000, None, None),
-    "fragments": (32000, None, None),
-    "leak-4096": (2000, "iteration", "in use"),
-    "leak-65536": (2000, "iteration", "in use"),
-    "leak-256": (20000, "iteration", "in use"),
-    "leak-16": (20000, "iteration", "in use"),
-    "each-100th": (2000, "iteration", "in use"),
-    "token": (2000, "token", "in use"),
-    "request": (2000, "request", "in use"),
-    "shape": (2000, "shape", "in use"),
-    "file": (2000, "iteration", "file-backed"),
-    "pool": (2000, "iteration", "in use"),
-    "python-cache": (2000, None, None),
-    "python": (2000, "iteration", "in use"),
-    "reload-freed": (200, None, None),
-    "reload": (200, "reload", "in use"),
-    "wrapped": (2000, None, None),
-    "wrapper": (2000, "iteration", "in use"),
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of case: units a process; what it grows with, which memory rises, and bytes a unit. No unit: it does not grow."""
+
+    units: int
+    unit: str | None = None
+    where: str | None = None
+    rate: float | None = None
+
+
+_KINDS = {
+    "steady": _Kind(2000),
+    "warm-up": _Kind(2000),
+    "cache": _Kind(2000),
+    "saw-tooth": _Kind(2000),
+    "bounded-3000": _Kind(8000),
+    "bounded-10000": _Kind(20000),
+    "bounded-bytes": _Kind(32000),
+    "bursts": _Kind(20000),
+    "fragments": _Kind(32000),
+    "leak-4096": _Kind(2000, "iteration", "in use", 4096),
+    "leak-65536": _Kind(2000, "iteration", "in use", 65536),
+    "leak-256": _Kind(20000, "iteration", "in use", 256),
+    "leak-16": _Kind(20000, "iteration", "in use", 32),  # glibc's least block
+    "each-100th": _Kind(2000, "iteration", "in use", 4096),
+    "token": _Kind(2000, "token", "in use", 80),
+    "request": _Kind(2000, "request", "in use", 12288),
+    "shape": _Kind(2000, "shape", "in use", 40960),
+    "file": _Kind(2000, "iteration", "file-backed", 4096),
+    "pool": _Kind(2000, "iteration", "in use", 4096),
+    "python-cache": _Kind(2000),
+    "python": _Kind(2000, "iteration", "in use", 4096),
+    "reload-freed": _Kind(200),
+    "reload": _Kind(200, "reload", "in use"),  # its rate is drawn for each case
+    "wrapped": _Kind(2000),
+    "wrapper": _Kind(2000, "iteration", "in use", 4096),
+}
+# The same input against inputs that vary: what they grow with is what the two kinds of processes tell together.
+_FED = {
+    "content": _Kind(2000, "new input", "in use", 8192),
+    "content-bounded": _Kind(8000),
+    "content-beside-leak": _Kind(2000, "iteration", "in use", 16384),
+    "shape-cache": _Kind(2000),
+    "shape-change": _Kind(2000, "new shape", "in use", 8192),
 }
 _IN_PYTHON = ("python-cache", "python", "reload-freed", "reload", "wrapped", "wrapper")  # of growth_runtime.py
+_SHAPES = "x=1,N; N in " + ",".join(map(str, range(20, 60)))
 _SURE = 0.95
 _CLOSE = 0.1  # how far a size, a unit or a rate may be from the truth, as a share
 
@@ -81,7 +100,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
     parser.add_argument("--cases", type=int, default=300)
     parser.add_argument(
-        "--kinds", nargs="*", choices=[*_KINDS, *growth_curves.CURVES], metavar="KIND", help="those of the parts that have kinds"
+        "--kinds", nargs="*", choices=[*_ALL, *growth_curves.CURVES], metavar="KIND", help="those of the parts that have kinds"
     )
     parser.add_argument("--docs", action="store_true")
     words = parser.parse_args()
@@ -104,17 +123,30 @@ def _program(folder: Path) -> Path:
 
 
 def _real(words: argparse.Namespace) -> tuple[list[tuple[str, ...]], str]:
-    header = ("kind", "units", "cases", "grows", "flat", "undecided", "wrong (95%: at most)", "unit right", "memory right", *_RIVALS)
+    header = (
+        "kind",
+        "units",
+        "cases",
+        "grows",
+        "flat",
+        "undecided",
+        "wrong (95%: at most)",
+        "unit right",
+        "memory right",
+        "rate right",
+        *_RIVALS,
+    )
     lines = [header, ("---", *["---:"] * (len(header) - 1)), *_kinds(words)]
     note = (
         "Rounds of three processes a case, as memprof grow makes them, up to so many units. Wrong: an alarm where nothing grows, or growth that "
-        "was not called so. Unit right: the sentence names it first. The last three columns: how "
+        "was not called so. Unit right: the sentence names it first. Rate right: within 10%, or in the interval. The last three columns: how "
         "often usual tests call the curve of the first process growth: its last value 1% above its first, the slope of a line, and Mann and "
         "Kendall's, both with p < 0.05."
     )
     return lines, note
 
 
+_ALL = {**_KINDS, **_FED}
 _RIVALS = ("last above first", "line", "Mann-Kendall")
 
 
@@ -122,22 +154,32 @@ def _kinds(words: argparse.Namespace) -> Iterator[tuple[str, ...]]:
     with tempfile.TemporaryDirectory() as folder:
         program = _program(Path(folder))
         zoo.make("mnist", Path(folder) / "mnist.onnx", format="onnx")
-        for kind in _chosen(words, _KINDS):
-            units, cause, where = _KINDS[kind]
+        for name in _chosen(words, _ALL):
+            kind = _ALL[name]
             seen: Counter[str] = Counter()
             rivals: Counter[str] = Counter()
             for case in range(words.cases):
-                grown = _grown(program, kind, units, case)
+                grown = _grown(program, name, kind.units, case)
                 seen[grown.verdict.word] += 1
-                seen["unit"] += grown.verdict.word == "grows" and grown.verdict.unit == cause
-                seen["where"] += grown.verdict.word == "grows" and grown.verdict.where == where
+                seen.update(_right(name, grown, case))
                 rivals.update(_rivals(grown.runs[0]))
-                print(f"{kind} {case + 1}: {tables.words(grown.verdict)}", file=sys.stderr)
-            wrong = words.cases - seen["grows"] if cause else seen["grows"]
+                print(f"{name} {case + 1}: {tables.words(grown.verdict)}", file=sys.stderr)
+            wrong = words.cases - seen["grows"] if kind.unit else seen["grows"]
             calm = seen["bounded"] + seen["steady"]
-            named = [f"{seen[name] / seen['grows']:.1%}" if cause and seen["grows"] else "-" for name in ("unit", "where")]
-            counts = (str(units), str(words.cases), str(seen["grows"]), str(calm), str(seen["undecided"]))
-            yield (kind, *counts, f"{wrong} ({_most(wrong, words.cases):.1%})", *named, *(str(rivals[name]) for name in _RIVALS))
+            named = [f"{seen[fact] / seen['grows']:.1%}" if kind.unit and seen["grows"] else "-" for fact in ("unit", "where", "rate")]
+            counts = (str(kind.units), str(words.cases), str(seen["grows"]), str(calm), str(seen["undecided"]))
+            yield (name, *counts, f"{wrong} ({_most(wrong, words.cases):.1%})", *named, *(str(rivals[rival]) for rival in _RIVALS))
+
+
+def _right(name: str, grown: GrowthAnswer, case: int) -> dict[str, int]:
+    """Which facts of a verdict of growth are those of this case."""
+    verdict, kind = grown.verdict, _ALL[name]
+    if verdict.word != "grows" or kind.unit is None:
+        return {}
+    unit = grown.inputs.by if grown.inputs is not None else verdict.unit
+    rate = kind.rate or growth_runtime.reload_bytes(case)
+    close = abs(verdict.slope - rate) <= _CLOSE * rate or verdict.low <= rate <= verdict.high
+    return {"unit": unit == kind.unit, "where": verdict.where == kind.where, "rate": close}
 
 
 def _chosen(words: argparse.Namespace, kinds: Iterable[str]) -> list[str]:
@@ -154,12 +196,23 @@ def _grown(program: Path, kind: str, units: int, seed: int) -> GrowthAnswer:
             Suite(models=(str(model),), variants=(Variant(runtime),), threads=(1,)), cycles=cycles, budget=UnitBudget(units=units)
         )
         return grow(request, Silent(), lambda line: None)
+    if kind in _FED:
+        return _fed(program.with_name(kind), kind, units, seed)
     command = commands.of_words([str(program), kind, "{runs}", str(seed)])
     return grow(
         GrowRequest(Suite(variants=(Variant(COMMAND, command.name, command=command),)), budget=UnitBudget(units=units)),
         Silent(),
         lambda line: None,
     )
+
+
+def _fed(model: Path, kind: str, units: int, seed: int) -> GrowthAnswer:
+    """The same input against fresh ones, or against several shapes."""
+    model.write_text(f"{kind} {seed}")
+    suite = Suite(models=(str(model),), variants=(Variant(str(Path(__file__).with_name("growth_fed.py"))),), threads=(1,))
+    shapes, order = parse_shapes(_SHAPES) if kind.startswith("shape") else ((), None)
+    request = GrowRequest(suite, shapes, order, budget=UnitBudget(units=units), wish="both")
+    return grow(request, Silent(), lambda line: None)
 
 
 def _most(wrong: int, cases: int) -> float:

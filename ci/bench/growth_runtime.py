@@ -11,6 +11,11 @@ def _nothing():
     pass
 
 
+def reload_bytes(seed):
+    """What each load of `reload` keeps."""
+    return random.Random(seed).randrange(8192, 65536)
+
+
 class Runtime:
     """A small runtime whose loads or iterations keep memory."""
 
@@ -22,7 +27,7 @@ class Runtime:
         self._random, self._cache = random.Random(int(seed)), {}
         self._step = _nothing
         if kind == "reload":
-            _KEPT.append(bytearray(self._random.randrange(8192, 65536)))
+            _KEPT.append(bytearray(reload_bytes(int(seed))))
         elif kind == "reload-freed":
             self._block = bytearray(self._random.randrange(1 << 20, 8 << 20))
         elif kind == "python":

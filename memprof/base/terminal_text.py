@@ -18,6 +18,18 @@ def plain(text: str) -> str:
     return "".join(map(_shown, " ".join(text.split())))
 
 
+def shortened(text: str, most: int) -> str:
+    """An error's words in at most so many letters. The middle goes: an error that holds another has its root at the end."""
+    if len(text) <= most:
+        return text
+    end = 2 * (most - 3) // 3
+    head, tail = text[: most - 3 - end], text[-end:]
+    # Whole words, where that costs no more than half.
+    head = head if " " not in head[len(head) // 2 :] else head[: head.rindex(" ")]
+    tail = tail if " " not in tail[: end // 2] else tail[tail.index(" ") + 1 :]
+    return f"{head} … {tail}"
+
+
 def harmless(text: str) -> str:
     """`plain` with lines and spaces kept, for a cell of a file that may be printed."""
     return "".join(mark if mark in "\n\t" else _shown(mark) for mark in text)

@@ -8,11 +8,11 @@ from pathlib import Path
 from ..base.errors import UsageError, near_or_all
 from ..laws import coefficients
 from ..records import metrics
+from ..records.types import RELOAD
 from ..scale import scale
 from ..subjects import dimensions
 from ..subjects.orders import check_words
 from ..subjects.suite import ALL, Suite, variants_of
-from ..verdicts import growth_limits
 from .bisect_request import BisectRequest
 
 ITERATION = "iteration"  # the unit of growth if none is named
@@ -36,8 +36,8 @@ def check_growth(request: BisectRequest) -> None:
     programs = [variant.command is not None for variant in variants_of(request.suite)]
     if programs and all(programs):
         check_growth_of_program(request)
-    elif request.per not in (None, ITERATION, growth_limits.RELOAD):
-        raise UsageError(f"--per {request.per}: growth is by {ITERATION} or by {growth_limits.RELOAD}")
+    elif request.per not in (None, ITERATION, RELOAD):
+        raise UsageError(f"--per {request.per}: growth is by {ITERATION} or by {RELOAD}")
 
 
 def check_growth_of_program(request: BisectRequest) -> None:

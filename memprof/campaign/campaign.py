@@ -15,19 +15,22 @@ from typing import Any
 from ..base.errors import InputError
 from ..base.leftovers import end_leftovers, new_token
 from ..base.units import format_bytes
-from ..models import indexed_tables, inputs
 from ..places import remote_groups
 from ..places.place import HERE, MachineState, Place
-from ..records import failures, store
-from ..records.types import EXECUTE, MODEL_LOAD, RELEASE, STARTUP, WARMUP, Conditions, Job, Run
+from ..records import store
+from ..records.summary import VariantKey, place_of
+from ..records.types import MODEL_LOAD, STARTUP, Conditions, Job, JobSide, Run
 from ..subjects.order import Order
 from ..subjects.orders import offset
+from . import failure_hints
 from .conversion import converted
 from .load_generator import Driving, check_free
 from .progress import Keep, Progress
 from .recorder_client import ask, input_copy, message
 
 _COOLING_S, _COOLING_STEP_S = 1800, 2
+
+_Variant = tuple[VariantKey, str | None, JobSide | None]
 
 
 def measure(
@@ -37,13 +40,15 @@ def measure(
     look: Callable[[Job, str, int], None] | None = None,
     so_far: Callable[[bytes], None] = lambda line: None,
     recordings: Path | None = None,
+    gives_up: bool = False,
 ) -> Iterator[Run]:
     """Convert what must be converted, then measure the orders one after another; each Run is given to `keep` as a line of a runs file.
 
     Raises InputError when the disk refuses, after yielding the Run that could not be kept, and OSError when no process can be started.
     KeyboardInterrupt passes through. In each case no child is left. An order with an error is a failed Run at once. look: called with (job,
     phase, pid) while the child of a job that holds stands still at the end of a phase, or inside it: near its peak (PHASE/peak), or at so many
-    units of work (PHASE/COUNT). Its errors end the child and pass through. so_far, recordings: see `ask`.
+    units of work (PHASE/COUNT). Its errors end the child and pass through. so_far, recordings: see `ask`. gives_up: a variant whose import or load
+    has failed twice in the same way has no further repeats.
     """
     without_swap = {place: remote_groups.without_swap(place) for place in {order.place for order in orders if order.job.no_swap}}
     # Where there is swap, a reading can miss what a control group knows.
@@ -56,7 +61,10 @@ def measure(
         dropped: set[str] = set()
         without_sensor: set[Place] = set()
         begin = offset(0)
+        failing = _EqualFailures(progress)
         for index, (order, failed) in enumerate(ready, 1):
+            if gives_up and failing.holds(order.job):
+                continue
             progress.started(order.job, index, len(ready))
             if order.job.no_swap:
                 kept: dict[str, Any] = without_swap[order.place]()
@@ -89,7 +97,7 @@ def measure(
                 )
             if order.outputs and run.complete:
                 order.place.bring(order.outputs)
-            hints, conditions = _hints(run), _conditions(before, order, run)
+            hints, conditions = failure_hints.of(run), _conditions(before, order, run)
             if hints or conditions:
                 run = replace(run, outcome=replace(run.outcome, hints=hints), conditions=conditions)
                 line = store.encode(run)
@@ -97,7 +105,36 @@ def measure(
                 keep(line)
             finally:
                 progress.finished(run)
+                failing.add(run)
                 yield run
+
+
+class _EqualFailures:
+    """Variants whose import or load has failed twice with the same error, so that a further repeat would tell nothing."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._sentences: dict[_Variant, list[str]] = {}
+        self._told: set[_Variant] = set()
+
+    def add(self, run: Run) -> None:
+        outcome = run.outcome
+        if outcome.status in ("import", "refused", "error") and outcome.phase in (STARTUP, MODEL_LOAD):
+            self._sentences.setdefault(_variant_of(run.job), []).append(outcome.sentence)
+
+    def holds(self, job: Job) -> bool:
+        """Whether this variant is one; said once."""
+        variant = _variant_of(job)
+        failed = self._sentences.get(variant, [])
+        found = len(failed) > 1 and failed[-1] == failed[-2]
+        if found and variant not in self._told:
+            self._told.add(variant)
+            self._progress.say(f"{job.model.name}, {job.heading}: it failed twice in the same way, so its other repeats are left out")
+        return found
+
+
+def _variant_of(job: Job) -> _Variant:
+    return place_of(job), job.version, job.side
 
 
 def cooled(order: Order, progress: Progress) -> MachineState:
@@ -122,16 +159,6 @@ def _conditions(before: MachineState, order: Order, run: Run) -> Conditions | No
         return None  # the kernel does not tell, or the machine may be gone
     after = order.place.weather()
     return Conditions(before.celsius, after.celsius, before.hertz, after.hertz)
-
-
-def _hints(run: Run) -> tuple[str, ...]:
-    """Hints at why a run failed."""
-    if run.outcome.ok:
-        return ()
-    reason = failures.reason(run)
-    shapes = inputs.remark(run.job.assumed, Path(run.job.model.path)) if run.outcome.phase not in (STARTUP, MODEL_LOAD, RELEASE) else ""
-    fed = indexed_tables.remark(run.job.ranges, Path(run.job.model.path)) if run.outcome.phase in (WARMUP, EXECUTE) else ""
-    return tuple(hint for hint in (f"it printed: {reason}" if reason else "", shapes, fed) if hint)
 
 
 def surroundings(total_model_bytes: int, place: Place = HERE) -> list[str]:

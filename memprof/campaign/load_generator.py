@@ -71,8 +71,8 @@ class Driving:
 
     def __init__(self, drive: Drive, job: Job) -> None:
         self._drive, self._job = drive, job
-        self._body = drive.content()
-        self._content_type = "application/json" if drive.body is None or drive.body.endswith(".json") else "application/octet-stream"
+        self._bodies = drive.bodies()
+        self._content_type = "application/json" if drive.is_json else "application/octet-stream"
         self._over, self._heard = threading.Event(), threading.Event()
         self._model: str | None = None
         self._streams = True  # as far as is known
@@ -169,8 +169,9 @@ class Driving:
 
     def _plain(self, number: int) -> _Answer:
         """A request for the path. Raises OSError and _NotHttp."""
+        body = self._bodies[number % len(self._bodies)] if self._bodies else None
         begin_ns = time.monotonic_ns()
-        status, answer, _ = self._http("GET" if self._body is None else "POST", self._drive.path, self._body)
+        status, answer, _ = self._http("GET" if body is None else "POST", self._drive.path, body)
         if status >= 400:
             raise _Failed(f"request {number + 1} was refused: HTTP {status}: {str(answer)[:200]}")
         return _Answer(time.monotonic_ns() - begin_ns)

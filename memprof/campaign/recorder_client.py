@@ -219,6 +219,7 @@ def message(order: Order, dropped: set[str], token: str, input_descriptor: int |
         "knobs": job.knobs,
         "shapes": job.shapes,
         "inputs": place.file(job.inputs) if job.inputs else None,
+        "values": job.values,
         "ranges": job.ranges,
         "outputs": place.result(order.outputs) if order.outputs else None,
         "release": job.release,

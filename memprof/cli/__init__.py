@@ -42,6 +42,7 @@ _COMMANDS = {
         "plot": ("plot", "Draw pictures from runs files."),
         "page": ("page", "Write a self-contained interactive page."),
         "view": ("view", "Open the page in a browser."),
+        "card": ("card", "Print what a model card shows of memory."),
         "trace": ("trace", "Write runs as a trace that Perfetto opens."),
     },
     "Judge": {

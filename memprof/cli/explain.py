@@ -30,7 +30,12 @@ Examples:
 
 
 @click.command(epilog=_EPILOG, cls=QuestionCommand)
-@click.option("--verify", "verified", is_flag=True, help="Measure each proposal that is a knob, interleaved with the settings as they are.")
+@click.option(
+    "--verify",
+    "verified",
+    is_flag=True,
+    help="Measure each proposal that is a knob, and the best three two by two, interleaved with the settings as they are; rank them.",
+)
 @click.option(
     "--repeats", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Fresh processes per proposal, for --verify."
 )

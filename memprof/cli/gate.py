@@ -8,29 +8,47 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import CliCommand
-from .subject import place_options, reaching, refuse_process
+from ..base.errors import EXIT_OK
+from .subject import QuestionCommand, place_options, reaching, refuse_process, words_of_program
 
 if TYPE_CHECKING:
     from ..gate.request import GateRequest
+    from ..subjects.suite import Suite
 
 _EPILOG = """\b
 Examples:
+  memprof gate --budget 900MiB -- pnpm test
+  memprof gate --against main -- python app.py
+  memprof gate --baseline memprof.json --report-only -- ./app --model m.tflite
   memprof gate head.jsonl --baseline baseline.json
   memprof gate head.jsonl --budgets budgets.toml
   memprof gate --run suite.toml --base-ref origin/main --confirm --prove
   memprof gate --run suite.toml --baseline baseline.json --also junit=gate.xml --also json=gate.json
 \b
+Peaks of two or three modes can be undecided (3): deterministic = true in the
+suite, or more repeats, help.
+\b
 Exit codes: 0 fine; 1 a regression, a run that fails now or a row over its budget; 3 could not decide; 4 a measurement failed;
 2 wrong usage; 5 a file or an environment that cannot be used.
 """
 
-_FORMATS = ("markdown", "json", "junit", "github")
+_FORMATS = ("markdown", "json", "junit", "github", "bencher", "github-benchmark", "openmetrics")
 
 
-@click.command(cls=CliCommand, epilog=_EPILOG)
-@click.argument("heads", nargs=-1, metavar="[HEAD.jsonl]...")
-@click.option("--baseline", "base", metavar="FILE", help="The file to compare with: a baseline, or a runs file.")
+@click.command(cls=QuestionCommand, epilog=_EPILOG)
+@click.argument("heads", nargs=-1, metavar="[HEAD.jsonl]... [-- PROGRAM WORD...]")
+@click.option("--budget", metavar="SIZE", help="No repeat's peak may exceed this, such as 900MiB.")
+@click.option(
+    "--baseline",
+    "base",
+    metavar="FILE",
+    help="The file to compare with: a baseline, or a runs file. The first gate of a program makes the baseline if it does not exist.",
+)
+@click.option(
+    "--against",
+    metavar="REF",
+    help="With a program: measure it also in a worktree of this git ref, in turn with this checkout. Nothing is built there.",
+)
 @click.option("--run", "suite", metavar="SUITE.toml", help="Measure this suite now instead of reading runs.")
 @click.option(
     "--base-ref",
@@ -58,7 +76,7 @@ _FORMATS = ("markdown", "json", "junit", "github")
     "--repeats",
     type=click.IntRange(1),
     metavar="N",
-    help="With --run: fresh processes per variant and side, instead of the suite's number.",
+    help="Fresh processes per variant and side, instead of the suite's number, or of 5 for a program.",
 )
 @click.option(
     "--strict",
@@ -81,21 +99,30 @@ _FORMATS = ("markdown", "json", "junit", "github")
     is_flag=True,
     help="Measure a variant with a known 5% more, and unchanged: the gate must see the first and stay silent on the second.",
 )
+@click.option("--report-only", is_flag=True, help="Always exit with 0, and say what the exit code would have been.")
 @click.option("--trust-runs", is_flag=True, help="With --confirm or --prove: execute what the runs file names, to measure it again.")
 @place_options
-@click.option("-o", "--output", metavar="RUNS.jsonl", help="The file for runs that are measured now.  [default: memprof-DATE-TIME.jsonl]")
+@click.option(
+    "-o",
+    "--output",
+    metavar="NAME.jsonl",
+    help="The file for head's runs that are measured now. Beside NAME.jsonl, NAME.base.jsonl has base's runs, NAME.checks.jsonl those of "
+    "--confirm and --prove, NAME.growth.jsonl and NAME.law.jsonl those of the suite's limits.  [default: memprof-DATE-TIME.jsonl]",
+)
 @click.option("--format", "form", type=click.Choice(_FORMATS), help="The form of the report.  [default: markdown]")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--also", "others", multiple=True, metavar="FORMAT=FILE", help="Write the report in this format too (repeatable).")
 def command(form: str | None, as_json: bool, others: tuple[str, ...], on: str | None, remote_dir: str | None, **words: Any) -> int:
     """Decide for every model, variant, phase and metric whether it got worse. The exit code says the result.
 
+    A program behind -- is measured five times. Without a budget, a baseline or a ref, the report says which budget would hold.
+
     A regression must lie beyond a threshold, and a one-sided rank test at 0.01 must agree. That takes at least five repeats a side.
     """
     from ..base import files
-    from ..base.errors import UsageError
+    from ..base.errors import MemprofError, UsageError
     from ..gate import decide
-    from . import report, write_text
+    from . import report, talk, write_text
     from .progress import chosen
 
     if as_json and form not in (None, "json"):
@@ -104,17 +131,27 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], on: str | 
     targets = [_target(text) for text in others]
     for _, path in targets:
         files.check_target(Path(path))
-    with reaching(on, remote_dir) as place, closing(chosen()) as progress:
-        decision = decide.judge(_request(on=place, **words), progress)
+    try:
+        with reaching(on, remote_dir) as place, closing(chosen()) as progress:
+            decision = decide.judge(_request(on=place, **words), progress)
+    except UsageError:
+        raise
+    except MemprofError as error:
+        if not words["report_only"]:
+            raise
+        talk(str(error))
+        talk(f"report only: without --report-only the exit code would be {error.exit_code}")
+        return EXIT_OK
     renderer = report("tables.gate")
     click.echo(renderer.render(decision, "json" if as_json else form or "markdown"))
     for name, path in targets:
         write_text(path, renderer.render(decision, name))
-    return decision.exit_code
+    return EXIT_OK if words["report_only"] else decision.exit_code
 
 
-def _request(heads: tuple[str, ...], output: str | None, thresholds: tuple[str, ...], **fields: Any) -> GateRequest:
+def _request(heads: tuple[str, ...], output: str | None, budget: str | None, thresholds: tuple[str, ...], **fields: Any) -> GateRequest:
     from ..gate.request import GateRequest
+    from ..verdicts.budgets import of_peak
     from ..verdicts.verdicts import parse_limits
     from .subject import unused_path
 
@@ -123,11 +160,23 @@ def _request(heads: tuple[str, ...], output: str | None, thresholds: tuple[str, 
     }
     return GateRequest(
         heads=tuple(map(Path, heads)),
+        command=_program(),
+        budget=of_peak(budget) if budget is not None else None,
         limits=parse_limits(thresholds),
         output=Path(output) if output else unused_path(),
         **files,
         **fields,
     )
+
+
+def _program() -> Suite | None:
+    """The suite of the program behind `--`, if there is one."""
+    from ..programs.commands import of_words
+    from ..subjects.suite import Suite, of_command
+
+    words = words_of_program()
+    refuse_process(words[:1])
+    return Suite(variants=(of_command(of_words(words)),)) if words else None
 
 
 def _target(text: str) -> tuple[str, str]:

@@ -44,7 +44,10 @@ def ended(run: Run) -> str:
 
 
 class Plain:
-    """A line a run, for logs."""
+    """A line a run, for logs. A run that fails as the one before it says no more than that."""
+
+    def __init__(self) -> None:
+        self._failure = ""
 
     def started(self, job: Job, index: int, total: int) -> None:
         self._place = f"[{index}/{total}]"
@@ -53,7 +56,10 @@ class Plain:
         pass
 
     def finished(self, run: Run) -> None:
-        self.say(f"{self._place} {described(run.job)}, repeat {run.job.repeat}: {ended(run)}")
+        words = ended(run)
+        again = not run.outcome.ok and words == self._failure
+        self._failure = "" if run.outcome.ok else words
+        self.say(f"{self._place} {described(run.job)}, repeat {run.job.repeat}: {'failed in the same way' if again else words}")
 
     def say(self, sentence: str) -> None:
         click.echo(plain(sentence), err=True)

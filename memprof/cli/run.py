@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
+  memprof run model.onnx
   memprof run model.onnx -r onnxruntime
-  memprof run model.onnx -r all
   memprof run model.tflite -r tflite -r litert --threads 1,2 > table.md
   memprof run model.tflite --variant copy=onert --variant mapped=onert,mmap=on
   memprof run --suite suite.toml -o runs.jsonl
@@ -52,7 +52,8 @@ Examples:
     "runtimes",
     multiple=True,
     metavar="NAME",
-    help="A runtime, the file of a runtime that you wrote, or all: every one that is installed and takes the model (repeatable).",
+    help="A runtime, the file of a runtime that you wrote, or all: every one that is installed and takes the model (repeatable).  "
+    "[default: all, where neither a variant nor a program is named]",
 )
 @click.option(
     "--variant",
@@ -145,8 +146,10 @@ def _suite(
 ) -> Suite:
     from ..places.place import HERE
     from ..subjects.settings import fields
-    from ..subjects.suite import Suite, parse_cmd, parse_variant, read
+    from ..subjects.suite import ALL, Suite, parse_cmd, parse_variant, read
 
+    if models and not (runtimes or variants or cmds or suite_file):
+        runtimes = (ALL,)
     kinds = {"runtime"} if runtimes or variants else set()
     kinds |= {"program"} if cmds else set()
     kind = kinds.pop() if len(kinds) == 1 and suite_file is None else ""

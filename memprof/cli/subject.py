@@ -84,6 +84,12 @@ class QuestionCommand(Measuring):
         return super().parse_args(ctx, args)
 
 
+def words_of_program() -> tuple[str, ...]:
+    """The words behind `--` of the present command."""
+    words: tuple[str, ...] = click.get_current_context().meta.get(_PROGRAM, ())
+    return words
+
+
 def command_line(without: Collection[str]) -> str:
     """The line that gives the present command again, without these parameters."""
     ctx = click.get_current_context()
@@ -158,8 +164,7 @@ def subject(function: Any) -> Any:
 
     @functools.wraps(function)
     def called(*others: Any, settings: Mapping[str, Any], **words: Any) -> Any:
-        program = click.get_current_context().meta.get(_PROGRAM, ())
-        return function(*others, subject=Words(words.pop("models"), words.pop("runtime"), program, settings), **words)
+        return function(*others, subject=Words(words.pop("models"), words.pop("runtime"), words_of_program(), settings), **words)
 
     called = settings_options(*SETTINGS)(called)
     called = click.option("-r", "--runtime", metavar="NAME", help="A runtime, or the file of a runtime that you wrote.")(called)
@@ -315,7 +320,8 @@ def measure_suite(
         for remark in (*planned.remarks, *state):
             progress.say(remark)
         yield from there  # the tables are those of the whole campaign
-        yield from campaign.measure(orders, progress, showing_output(keep, progress) if verbose else keep, recordings=recordings)
+        keep = showing_output(keep, progress) if verbose else keep
+        yield from campaign.measure(orders, progress, keep, recordings=recordings, gives_up=True)
 
     return keep_runs(measure, output, append, as_json, above_baseline, brief, wanted=len(planned.orders))
 

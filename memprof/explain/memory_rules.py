@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..base.units import counted, format_bytes
 from ..records.types import EXECUTE, MODEL_LOAD, PREPARE, STARTUP
-from .records import IN_USE, KEPT, Advice, Finding
+from .records import IN_USE, KEPT, REPACKED, Advice, Finding
 from .rule_inputs import LEAST_STEPS, Facts, at, when
 
 # An arena is called too large from twice the plan on, and this much more for the runtime's own structures.
@@ -180,6 +180,17 @@ def moved(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def _without_repacking(facts: Facts) -> Iterator[Advice]:
+    """Settings against a peak at which weights lie as stored and repacked side by side: both at once save more than the sum of each."""
+    both = facts.propose("neither a repacked copy nor the weights as stored lie in anonymous memory", prepacking="off", weights="separate")
+    yield from both if both and len(both[0].settings) > 1 else ()
+    yield from facts.propose("do not repack weights for the kernels: no second copy is made beside the first", prepacking="off")
+    yield from facts.propose(
+        "blocks from 64 KiB on get separate mappings: a copy goes back once it is freed", malloc_mmap_threshold="64KiB"
+    )
+    yield from facts.propose("weights as external data, which is mapped: the copy as stored is the file's", weights="separate")
+
+
 def transient(facts: Facts) -> Iterator[Finding]:
     """A phase that sets the run's PEAK for a moment, by something other than weights held twice."""
     worst = max(facts.measured, key=lambda phase: phase.rss_peak_bytes, default=None)
@@ -202,11 +213,14 @@ def transient(facts: Facts) -> Iterator[Finding]:
             if parts
             else "near its peak it has the same slices as at its end"
         )
+    repacked = look is not None and look.size(REPACKED) >= facts.least
     proposals = (
+        *(_without_repacking(facts) if worst.name == PREPARE and repacked else ()),
         *(facts.propose("do not compute constant subgraphs at load", constant_folding="off") if worst.name == PREPARE else ()),
+        # ONNX Runtime 1.32 reads an .ort file into one more buffer as large as the weights, while it repacks them.
         *(
             facts.propose("convert the model beforehand, so that nothing is parsed and rewritten at load", format="ort")
-            if worst.name in (MODEL_LOAD, PREPARE)
+            if worst.name in (MODEL_LOAD, PREPARE) and not repacked
             else ()
         ),
         Advice("free each intermediate result as soon as the next is made"),

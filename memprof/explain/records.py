@@ -165,6 +165,22 @@ class Advice:
     verified: Verified | None = None
 
 
+def worth(proposal: Advice, bound_bytes: int) -> tuple[int, float]:
+    """A key that sorts proposals by what was measured: less PEAK, less at the end or not measured, no effect, more PEAK, no run. Of those with less
+    PEAK that with the least comes first. bound_bytes: see Explanation."""
+    done = proposal.verified
+    if done is None:
+        return 1, 0.0
+    if done.error is not None:
+        return 4, 0.0
+    change, at_end = (pair[1] - pair[0] if pair is not None else 0.0 for pair in (done.peak_bytes, done.end_bytes))
+    if change < -bound_bytes:
+        return 0, change
+    if done.peak_raised:
+        return 3, change
+    return (1, at_end) if at_end < -bound_bytes else (2, change)
+
+
 @dataclass(frozen=True)
 class Finding:
     """Something that makes the memory larger than it must be. bytes: how much of it, in `phase`."""
@@ -218,6 +234,17 @@ class Explanation:
     def peak_bytes(self) -> int:
         """The run's PEAK."""
         return max((phase.rss_peak_bytes for phase in self.measured), default=0)
+
+    @property
+    def ranked(self) -> tuple[Advice, ...]:
+        """The proposals that were measured, each settings once, the one that saves the most PEAK first."""
+        measured = {
+            frozenset(proposal.settings.items()): proposal
+            for finding in self.findings
+            for proposal in finding.proposals
+            if proposal.verified is not None
+        }
+        return tuple(sorted(measured.values(), key=lambda proposal: worth(proposal, self.peak_bound_bytes)))
 
     def phase(self, name: str) -> PhaseLook | None:
         """The look of that name."""

@@ -5,6 +5,7 @@ A change is beyond noise if the rank test of compare says so and it is larger th
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,24 +20,48 @@ from ..records.types import PEAK, PREPARE, Run
 from ..subjects.orders import plan
 from ..subjects.suite import Suite, Variant
 from ..verdicts import ranks
-from .records import Advice, Explanation, Finding, Verified
+from .records import Advice, Explanation, Finding, Verified, worth
 
 _ADDED = " + "
+_BEST = 3  # settings that are measured two by two
 
 
 def verify(explanation: Explanation, suite: Suite, variant: Variant, progress: Progress, keep: Keep) -> Explanation:
-    """The explanation with every proposal that is a knob measured. suite: as explained, with the repeats and iterations wanted.
+    """The explanation with every proposal that is a knob measured, and with every two of the best together. suite: as explained, with the repeats and
+    iterations wanted.
 
     keep: takes each Run as a line of a runs file. Raises what campaign.measure raises; a proposal that cannot run is a result, and an
     interruption leaves the results until then.
     """
+    done, complete = _measured(explanation, suite, variant, progress, keep)
+    paired = _with_pairs(done)
+    return _measured(paired, suite, variant, progress, keep)[0] if complete and paired is not done else done
+
+
+def _with_pairs(explanation: Explanation) -> Explanation:
+    """The explanation with a proposal for each two of the best settings that nobody measured together, in the finding of the better one."""
+    known = {frozenset(proposal.settings.items()) for finding in explanation.findings for proposal in finding.proposals}
+    singles = [proposal for proposal in explanation.ranked if len(proposal.settings) == 1]
+    best = [proposal for proposal in singles if worth(proposal, explanation.peak_bound_bytes)[0] == 0][:_BEST]
+    findings = list(explanation.findings)
+    for first, second in itertools.combinations(best, 2):
+        both = {**first.settings, **second.settings}
+        if len(both) == 2 and frozenset(both.items()) not in known:
+            place = next(number for number, finding in enumerate(findings) if first in finding.proposals)
+            proposals = (*findings[place].proposals, Advice("both: each saves PEAK by itself", both))
+            findings[place] = replace(findings[place], proposals=proposals)
+    return replace(explanation, findings=tuple(findings)) if tuple(findings) != explanation.findings else explanation
+
+
+def _measured(explanation: Explanation, suite: Suite, variant: Variant, progress: Progress, keep: Keep) -> tuple[Explanation, bool]:
+    """The explanation with those proposals measured that were not, and whether nothing interrupted that."""
     proposals: dict[str, Mapping[str, str]] = {}
     for finding in explanation.findings:
         for proposal in finding.proposals:
-            if proposal.settings:
+            if proposal.settings and proposal.verified is None:
                 proposals[_name(proposal.settings)] = proposal.settings
     if not proposals:
-        return explanation
+        return explanation, True
     base = replace(variant, name="as it is")
     variants, refused = [base], {}
     names: list[str | None] = [None]
@@ -52,26 +77,28 @@ def verify(explanation: Explanation, suite: Suite, variant: Variant, progress: P
             refused[name] = str(error)
     orders = plan(replace(suite, variants=tuple(variants), runtimes=())).orders
     runs: dict[str | None, list[Run]] = {}  # by proposal, None for the settings as they are
-    remarks = explanation.remarks
+    remarks, complete = explanation.remarks, True
     try:
         for index, run in enumerate(campaign.measure(orders, progress, keep)):
             runs.setdefault(names[index % len(names)], []).append(run)
     except KeyboardInterrupt:
         remarks = (*remarks, f"interrupted after {sum(map(len, runs.values()))} of {len(orders)} runs of --verify")
         progress.say(remarks[-1])
-    findings = tuple(_with_results(finding, runs, refused) for finding in explanation.findings)
-    return replace(explanation, findings=findings, remarks=remarks)
+        complete = False
+    bound = explanation.peak_bound_bytes
+    findings = tuple(_with_results(finding, runs, refused, bound) for finding in explanation.findings)
+    return replace(explanation, findings=findings, remarks=remarks), complete
 
 
 def _name(settings: Mapping[str, str]) -> str:
     return _ADDED.join(f"{key}={value}" for key, value in settings.items())
 
 
-def _with_results(finding: Finding, runs: Mapping[str | None, Sequence[Run]], refused: Mapping[str, str]) -> Finding:
+def _with_results(finding: Finding, runs: Mapping[str | None, Sequence[Run]], refused: Mapping[str, str], bound_bytes: int) -> Finding:
     proposals = []
     for proposal in finding.proposals:
         name = _name(proposal.settings)
-        if not proposal.settings:
+        if not proposal.settings or proposal.verified is not None:
             proposals.append(proposal)
         elif name in refused:
             proposals.append(replace(proposal, verified=Verified(0, error=refused[name])))
@@ -79,12 +106,7 @@ def _with_results(finding: Finding, runs: Mapping[str | None, Sequence[Run]], re
             proposals.append(proposal)
         else:
             proposals.append(replace(proposal, verified=_result(finding, runs[None], runs[name])))
-    return replace(finding, proposals=tuple(sorted(proposals, key=_harm)))  # harmless proposals first, in the order of the rule
-
-
-def _harm(proposal: Advice) -> int:
-    result = proposal.verified
-    return 0 if result is None else 2 if result.error is not None else int(result.peak_raised)
+    return replace(finding, proposals=tuple(sorted(proposals, key=lambda proposal: worth(proposal, bound_bytes))))
 
 
 def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Verified:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from ..base.errors import InputError, MemprofError, UsageError
+from ..base.units import format_bytes
 from ..campaign import campaign
 from ..campaign.progress import Keep, Progress
 from ..campaign.runs_writer import keeping
 from ..places.place import HERE
+from ..programs import commands, native
+from ..programs.runtimes import runners_path
 from ..records import metrics, summary
 from ..records.summary import Row, VariantKey
-from ..records.types import PEAK, Job, JobSide, Run
+from ..records.types import COMMAND, PEAK, Job, JobSide, Run
 from ..subjects.order import Order
 from ..subjects.orders import plan
 from ..subjects.suite import Suite, Variant
@@ -34,17 +38,12 @@ def orders_again(runs: Sequence[Run], place: VariantKey) -> tuple[Order, ...]:
     job, machine = repeats[0].job, repeats[0].machine
     if machine.arch != HERE.machine().arch:
         raise InputError(f"{job.model.name} was measured on {machine.name} ({machine.arch}): this machine cannot measure it again")
-    variant = Variant(
-        runtime=job.runtime,
-        name=job.variant,
-        set=job.knobs,
-        threads=(job.threads,) if job.threads else (),
-        python=job.python,
-        env=job.variables,
-    )
     wanted = Suite(
-        models=(job.model.path,),
-        variants=(variant,),
+        models=(job.model.path,) if job.model.files else (),
+        variants=(_variant_of(job),),
+        cwd=job.cwd,
+        phases=job.phases,
+        phase_regexes=job.phase_regexes,
         warmup=job.warmup,
         runs=job.runs,
         repeats=len(repeats),
@@ -56,6 +55,7 @@ def orders_again(runs: Sequence[Run], place: VariantKey) -> tuple[Order, ...]:
         release=job.release,
         shapes=job.shapes,
         inputs=job.inputs,
+        values=job.values,
         name=job.model.name,
     )
     orders = plan(wanted).orders
@@ -63,6 +63,16 @@ def orders_again(runs: Sequence[Run], place: VariantKey) -> tuple[Order, ...]:
         raise InputError(f"{job.model.path} is not the file any more that was measured: it cannot be measured again")
     same = {name: getattr(job, name) for name in ("interval_ns", "iterations_interval_ns", "version")}
     return tuple(replace(order, job=replace(order.job, **same)) for order in orders)
+
+
+def _variant_of(job: Job) -> Variant:
+    """Raises InputError for a server under a load, of which a Job has only words for people."""
+    common = Variant(runtime=job.runtime, name=job.variant, set=job.knobs, python=job.python, env=job.variables)
+    if job.runtime != COMMAND:
+        return replace(common, threads=(job.threads,) if job.threads else ())
+    if job.drive is not None:
+        raise InputError(f"{job.variant} ran under a load ({job.drive}), and its runs do not tell all of that load")
+    return replace(common, command=commands.of_words(job.argv, job.variant))
 
 
 def execution_words(job: Job) -> str:
@@ -138,24 +148,28 @@ class Checks:
                 return f"a fresh measurement is of something else ({'; '.join(foreign)})"
         return entries.get("base, measured again"), fresh
 
-    def proof(self) -> Proof | None:
-        """The positive control, on the first variant with enough runs; None if there is no such variant."""
+    def proof(self) -> Proof | str:
+        """The positive control, on the first variant with enough runs, or why there is none."""
         able = (entry for entry in self.known.head.entries if not entry.failed and entry.runs >= LEAST_REPEATS and _peak(entry))
         entry = next(able, None)
         if entry is None:
-            return None
+            return "no variant has five runs that ended well, and a peak among what is compared"
         more = int(PROVEN_SHARE * _peak(entry))
         self._announce(entry.place, f"measured with {more >> 10} KiB more, to prove that it would be seen")
         try:
             orders = self.known.again(HEAD, entry.place)
+            orders = [replace(order, job=replace(order.job, release=False)) for order in orders]  # which nobody judges
+            heavier = [_heavier(order, more) for order in orders]
         except MemprofError as error:
-            self.progress.say(f"no positive control: {error}")
-            return None
-        orders = [replace(order, job=replace(order.job, release=False)) for order in orders]  # which nobody judges
-        heavier = [_heavier(order, more) for order in orders]
+            return str(error)
         entries = self._measure({"as it is": orders, "measured again": orders, "5% more": heavier})
-        first = entries["as it is"]
-        raised = verdicts.judge([first], [_as(entries["5% more"], first)], self.request.limits)
+        first, raised_entry = entries["as it is"], entries["5% more"]
+        if raised_entry.failed:
+            return f"{entry.heading}: the runs with {format_bytes(more)} more failed: {raised_entry.failure}"
+        if _peak(raised_entry) < _peak(first) + more / 2:
+            cause = f": {_NOT_HELD}" if orders[0].command is not None else ""
+            return f"{entry.heading} does not hold the {format_bytes(more)} more{cause}"
+        raised = verdicts.judge([first], [_as(raised_entry, first)], self.request.limits)
         quiet = verdicts.judge([first], [_as(entries["measured again"], first)], self.request.limits)
         alarms = ("failed", "regressed", "improved", "failing")
         return Proof(
@@ -185,7 +199,17 @@ def _as(entry: BaselineEntry, other: BaselineEntry) -> BaselineEntry:
     return replace(entry, **other.place._asdict())
 
 
+# Why a program's peak does not rise by what is preloaded into it.
+_NOT_HELD = "it is linked statically, or its phases are those of a process that it starts"
+
+
 def _heavier(order: Order, more: int) -> Order:
+    """The order of a job that holds so many bytes more. Raises UsageError and InputError for a program that nothing can be preloaded into."""
+    if order.command is not None:
+        order.place.only_here("--prove of a program")
+        library = native.compiled(runners_path() / "native" / "ballast.c", library=True)
+        preloaded = " ".join(filter(None, [str(library), order.env.get("LD_PRELOAD", os.environ.get("LD_PRELOAD"))]))
+        return replace(order, env={**order.env, "LD_PRELOAD": preloaded, "MEMPROF_BALLAST": str(more)})
     held = int(order.job.knobs.get("ballast", 0))
     return replace(order, job=replace(order.job, knobs={**order.job.knobs, "ballast": str(held + more)}))
 

@@ -17,29 +17,36 @@ from ..base.units import counted
 from ..laws import coefficients
 from ..records import store, summary
 from ..records.summary import VariantKey
-from ..verdicts import acknowledgements, baseline, budgets, growth_limits, input_files, verdicts
+from ..verdicts import acknowledgements, baseline, budget_proposal, budgets, growth_limits, input_files, verdicts
 from ..verdicts.baseline import DEFAULT_METRICS, BaselineEntry, GateSide
 from ..verdicts.budgets import Budget
-from ..verdicts.verdicts import Judged, Report
+from ..verdicts.verdicts import Judged, Proof, Report
 from .request import HEAD, GateRequest, GateSides
 
 if TYPE_CHECKING:
     from ..campaign.progress import Progress
+    from ..programs.commands import Command
     from ..records.types import JobSide, Run
     from ..subjects.order import Order
+    from ..subjects.suite import Suite
+
+# What programs say that find no terminal: of Python's input(), of isatty and of ioctl.
+_NO_TERMINAL = ("EOF when reading", "not a tty", "not a TTY", "not a terminal", "Inappropriate ioctl for device")
 
 
 def judge(request: GateRequest, progress: Progress) -> Report:
     """Run a gate. Raises UsageError and InputError as its parts do; runs that were measured until then are in the output files."""
     request.check()
     limits = budgets.read(request.budgets) if request.budgets else ()
+    limits += (replace(request.budget, number=len(limits) + 1),) if request.budget is not None else ()
+    begins_baseline = request.begins_baseline
     accepted = acknowledgements.read(request.acknowledged) if request.acknowledged else ()
     names = tuple(dict.fromkeys((*(request.metrics or DEFAULT_METRICS), *budgets.metric_names(limits))))
     with ExitStack() as stack:
         known = stack.enter_context(_known(request, names, limits, progress))
         remarks = [*known.remarks, *known.base.warnings, *known.head.warnings]
         rows: list[Judged] = []
-        if request.base is not None or request.base_ref is not None:
+        if (request.base is not None and not begins_baseline) or request.of_two_trees:
             base_entries, renamings = baseline.renamed(known.base.entries, known.head.entries)
             known = replace(known, base=replace(known.base, entries=base_entries))
             remarks += [*renamings, *_other_names(known), *_surroundings(request, known)]
@@ -54,6 +61,12 @@ def judge(request: GateRequest, progress: Progress) -> Report:
         rows += growth_limits.judge(known.growth, limits)
         rows += coefficients.judge(known.laws)
         rows += _failures(rows, known.head.entries)
+        if request.command is not None and not limits and not request.of_two_trees:
+            rows += _unjudged(request, known.head.entries, rows) if begins_baseline or request.base is None else []
+        if begins_baseline:
+            remarks.append(_begun_baseline(request, known.head))
+        if request.command is not None:
+            remarks += _behaviour(request.command, known.head)
         if not rows:
             raise InputError("there is no row to judge")
         proof = None
@@ -68,20 +81,63 @@ def judge(request: GateRequest, progress: Progress) -> Report:
             if request.confirm:
                 judged, rows = rows, [checks.confirmed(row) for row in rows]
                 remarks += _unconfirmed(judged, rows)
-            proof = checks.proof() if request.prove else None
-            rows += [_no_proof(known.head.entries)] if request.prove and proof is None else []
+            made = checks.proof() if request.prove else None
+            proof = made if isinstance(made, Proof) else None
+            rows += [_no_proof(known.head.entries, made)] if isinstance(made, str) else []
     rows, about = acknowledgements.apply(accepted, rows, datetime.date.today())
     remarks += about
     rows = verdicts.with_causes(rows)
-    return Report(
+    report = Report(
         known.title,
         verdicts.worst_first(rows),
         tuple(dict.fromkeys(remarks)),
         proof,
-        _commands(request, rows),
+        _commands(request, known, rows),
         request.allow_gone,
         _ran(known),
+        tuple(row for entry in known.head.entries for row in entry.rows),
     )
+    return _only_said(report) if request.report_only else report
+
+
+def _only_said(report: Report) -> Report:
+    """The report with a remark on the exit code that it would have had."""
+    return replace(report, remarks=(f"report only: without --report-only the exit code would be {report.exit_code}", *report.remarks))
+
+
+def _unjudged(request: GateRequest, head: Sequence[BaselineEntry], rows: Sequence[Judged]) -> list[Judged]:
+    """A row for each figure of a command that nothing judges yet."""
+    reason = f"the first run, which {request.base} keeps" if request.base is not None else "measured, and no budget or baseline judges it"
+    failing = {row.key for row in rows}
+    return [
+        Judged(row.key, row.phase, row.metric, "new", reason, head=row) for entry in head if entry.key not in failing for row in entry.rows
+    ]
+
+
+def _behaviour(subject: Suite, head: GateSide) -> list[str]:
+    """Remarks on what a command does that a gate cannot give it, or that it leaves behind."""
+    command = subject.only.command
+    assert command is not None
+    warnings = next((run.warnings for run in head.from_runs if run.warnings), ())  # their figures differ from repeat to repeat
+    remarks = [f"{command.name}: {warning}" for warning in warnings]
+    if any(sign in (entry.failure or "") for entry in head.entries for sign in _NO_TERMINAL):
+        with_one = f"script -qec {shlex.quote(_words(command))} /dev/null"
+        remarks.append(f"{command.name} may need a terminal, and memprof gives a program none: {with_one} gives it one")
+    return remarks
+
+
+def _words(command: Command) -> str:
+    return shlex.join((*(f"{name}={value}" for name, value in command.env.items()), *command.argv))
+
+
+def _begun_baseline(request: GateRequest, head: GateSide) -> str:
+    """Make the baseline of a command's first run; what became of it."""
+    assert request.base is not None
+    failed = next((entry for entry in head.entries if entry.failed), None)
+    if failed is not None:
+        return f"{request.base} is not made: {summary.failures(failed.failed, failed.runs, failed.failure)}"
+    baseline.update(request.base, head.entries)
+    return f"{request.base} is made from this run: commit it, and later runs are compared with it"
 
 
 def _ran(known: GateSides) -> dict[str, tuple[Run, ...]]:
@@ -124,9 +180,8 @@ def _unconfirmed(judged: Sequence[Judged], checked: Sequence[Judged]) -> list[st
     return [f"{place}: not confirmed by a fresh measurement: {', '.join(names)}" for place, names in places.items()]
 
 
-def _no_proof(head: Sequence[BaselineEntry]) -> Judged:
-    reason = "the positive control could not be made: no variant has five runs that ended well, and a peak among what is compared"
-    return Judged(head[0].key, "", verdicts.OUTCOME, "undecided", reason)
+def _no_proof(head: Sequence[BaselineEntry], why: str) -> Judged:
+    return Judged(head[0].key, "", verdicts.OUTCOME, "undecided", f"the positive control could not be made: {why}")
 
 
 def _failures(rows: Sequence[Judged], head: Sequence[BaselineEntry]) -> list[Judged]:
@@ -157,15 +212,17 @@ def _judged_metrics(request: GateRequest, known: GateSides) -> tuple[tuple[Basel
 def _surroundings(request: GateRequest, known: GateSides) -> list[str]:
     """Remarks on other differences between the sides. Raises InputError if --strict forbids them."""
     foreign, other = baseline.differing(known.base.entries, known.head.entries)
-    if request.base_ref is not None:
+    if request.of_two_trees:
         return [*foreign, *other]
     if foreign and request.strict:
         raise InputError(f"--strict: the baseline does not come from here: {'; '.join(foreign)}")
     return [*(f"{fact}: the baseline comes from elsewhere, so a difference may too" for fact in foreign), *other]
 
 
-def _commands(request: GateRequest, rows: Sequence[Judged]) -> dict[str, str]:
-    """The command that tightens the baseline, if something improved."""
+def _commands(request: GateRequest, known: GateSides, rows: Sequence[Judged]) -> dict[str, str]:
+    """The command that tightens the baseline, if something improved; for a command that nothing judges, the budget that would hold."""
+    if request.command is not None and not (request.base or request.budget or request.budgets or request.of_two_trees):
+        return _proposed(request.command, known.head.entries)
     improved = sum(row.verdict == "improved" for row in rows)
     if not improved or request.base is None:
         return {}
@@ -175,12 +232,22 @@ def _commands(request: GateRequest, rows: Sequence[Judged]) -> dict[str, str]:
     return {"To keep what was gained, tighten the baseline:": f"memprof baseline update {heads} -o {shlex.quote(str(target))}{asked}"}
 
 
+def _proposed(subject: Suite, head: Sequence[BaselineEntry]) -> dict[str, str]:
+    """The gate of a command with the budget that its peak would keep to, by the reason."""
+    proposed = budget_proposal.proposal(head[0])
+    command = subject.only.command
+    if proposed is None or head[0].failed or command is None:
+        return {}
+    return {f"{proposed.sentence}:": f"memprof gate --budget {proposed.word} -- {_words(command)}"}
+
+
 @contextmanager
 def _known(request: GateRequest, names: Sequence[str], limits: Sequence[Budget], progress: Progress) -> Iterator[GateSides]:
-    if request.base and not request.base.exists():
+    if request.base and not request.base.exists() and request.command is None:
         raise InputError(f"{request.base}: No such file or directory; memprof baseline update RUNS.jsonl -o {request.base} makes one")
-    base = baseline.load([request.base], names) if request.base else GateSide(())  # before anything is measured
-    if request.suite is not None:
+    known_base = request.base if not request.begins_baseline else None
+    base = baseline.load([known_base], names) if known_base else GateSide(())  # before anything is measured
+    if request.measures:
         from . import two_builds
 
         with two_builds.measured(request, base, names, limits, progress) as known:
@@ -195,7 +262,7 @@ def _known(request: GateRequest, names: Sequence[str], limits: Sequence[Budget],
     head = baseline.load(request.heads, names)
     if (request.confirm or request.prove) and not request.trust_runs and head.from_runs:
         raise InputError(_untrusted(head.from_runs[0], "--confirm" if request.confirm else "--prove"))
-    title = f"{', '.join(map(str, request.heads))} against {request.base or request.budgets}"
+    title = f"{', '.join(map(str, request.heads))} against {request.judge_words}"
     yield GateSides(title, base, head, again, growth=growth_limits.of_runs(head.from_runs))
 
 

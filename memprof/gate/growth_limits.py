@@ -54,6 +54,13 @@ def measured(wishes: Sequence[GrowthMeasurement], request: GateRequest, progress
 
     holds = "the processes whose growth was measured"
     return tuple(
-        VariantGrowth(wish.key, wish.limit.per, answer.verdict if answer is not None else None, wish.limit, failure)
+        _of_answer(wish, answer, failure)
         for wish, answer, failure in suite_limits.answers(wishes, seek, request.growth_output, holds, progress)
     )
+
+
+def _of_answer(wish: GrowthMeasurement, answer: GrowthAnswer | None, failure: str) -> VariantGrowth:
+    if answer is None:
+        return VariantGrowth(wish.key, wish.limit.per, None, wish.limit, failure)
+    by = answer.inputs.by if answer.inputs is not None else None
+    return VariantGrowth(wish.key, wish.limit.per, answer.verdict, wish.limit, by=by)

@@ -41,15 +41,15 @@ def measured(
 
     Raises UsageError, before anything is measured, for a limit that guards nothing in the suite.
     """
-    assert request.suite is not None
-    if request.base_ref is None:
-        wanted = _with_request(suite.read(request.suite), request, progress.say)
+    if not request.of_two_trees:
+        wanted = _with_request(request.command or suite.read(_file(request)), request, progress.say)
         planned = plan(wanted)
         _say(planned.remarks, progress)
         budgets.check(limits, _spots(planned.orders))
         growths, fits = growth_limits.wished(wanted, planned.orders), law_limits.wished(wanted, planned.orders)
         runs = measure_sides({HEAD: planned.orders}, {HEAD: request.output}, progress)[HEAD]
-        title = f"{request.suite}, measured now, against {request.base or request.budgets}"
+        title = f"{request.suite or wanted.only.name}, measured now"
+        title += f", against {request.judge_words}" if request.judge_words else ""
         yield GateSides(
             title,
             base,
@@ -59,7 +59,8 @@ def measured(
             laws=law_limits.measured(fits, request, progress),
         )
         return
-    with _both_sides(request, progress) as (title, base_side, head_orders, remarks, wanted):
+    both_sides = _both_trees if request.against is not None else _both_sides
+    with both_sides(request, progress) as (title, base_side, head_orders, remarks, wanted):
         budgets.check(limits, _spots(head_orders))
         growths, fits = growth_limits.wished(wanted, head_orders), law_limits.wished(wanted, head_orders)
         orders: dict[JobSide, Sequence[Order]] = {BASE: _alone(base_side.orders), HEAD: _alone(head_orders)}
@@ -116,9 +117,10 @@ class _Base:
 @contextmanager
 def _both_sides(request: GateRequest, progress: Progress) -> Iterator[tuple[str, _Base, Sequence[Order], list[str], Suite]]:
     """The gate's title, base, head's orders, remarks, and head's suite; the trees of both live as long as the block."""
-    assert request.suite is not None and request.base_ref is not None
-    repository = worktrees.Repository.of(request.suite)
-    build = suite.read(request.suite).build or Build()
+    assert request.base_ref is not None
+    file = _file(request)
+    repository = worktrees.Repository.of(file)
+    build = suite.read(file).build or Build()
     with worktrees.trees(repository, request.base_ref, build, progress.say) as (base, head):
         wanted = _with_request(worktrees.suite_in(repository, head), request, progress.say)
         planned = plan(wanted)
@@ -135,6 +137,29 @@ def _both_sides(request: GateRequest, progress: Progress) -> Iterator[tuple[str,
             yield f"{head.label} against {base.label}", base_side, planned.orders, remarks, wanted
         finally:
             conversion_cache.forget_made_below(head.folder.parent)
+
+
+@contextmanager
+def _both_trees(request: GateRequest, progress: Progress) -> Iterator[tuple[str, _Base, Sequence[Order], list[str], Suite]]:
+    """The same for a command: head in this checkout, base in a worktree of the ref, in which nothing is built."""
+    assert request.command is not None and request.against is not None
+    here = Path.cwd()
+    repository = worktrees.Repository.around(here)
+    wanted = _with_request(request.command, request, progress.say)
+    planned = plan(wanted)
+    _say(planned.remarks, progress)
+    with worktrees.tree(repository, request.against, "--against") as base:
+        command = wanted.only.command
+        assert command is not None
+        command = worktrees.command_in(repository, base, command, here)
+        alone = replace(wanted, name=planned.orders[0].job.model.name, variants=(suite.of_command(command),))
+        progress.say(f"{base.label} is measured as git has it: nothing is built there, and files that git ignores are not in it")
+        yield f"head (this checkout) against {base.label}", _base_side(alone, planned.orders), planned.orders, [], wanted
+
+
+def _file(request: GateRequest) -> Path:
+    assert request.suite is not None
+    return request.suite
 
 
 def _base_side(wanted: Suite, head: Sequence[Order]) -> _Base:

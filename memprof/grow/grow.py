@@ -9,6 +9,7 @@ followed to the end of the budget: a cache looks like growth until it is full.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,14 +27,13 @@ from ..models import check_extents, inputs
 from ..programs.commands import Command
 from ..records import work
 from ..records.settings import in_a_line
-from ..records.types import COMMAND, Run, Use
+from ..records.types import COMMAND, RELOAD, Run, Use
 from ..subjects import orders
 from ..subjects.drive import Drive
 from ..subjects.order import Order
 from ..subjects.suite import MS, Suite
 from ..verdicts import growth, growth_inputs
 from ..verdicts.growth_inputs import InputsVerdict
-from ..verdicts.growth_limits import RELOAD
 from ..verdicts.growth_outlook import CacheBound, Outlook, outlook
 from .kinds import Kind, Wish, kinds_of
 
@@ -139,10 +139,12 @@ def grow(request: GrowRequest, progress: Progress, keep: Keep, so_far: Callable[
 
 
 def request_of(suite: Suite, per: str, shapes: str | None = None, budget: str | None = None) -> GrowRequest:
-    """The question by this unit: iteration, reload or shape. shapes, budget: the words of `memprof grow`. Raises UsageError."""
+    """The question by this unit: iteration, reload or shape. shapes, budget: the words of `memprof grow`. Iterations of one shape get the same input
+    and fresh ones, as there. Raises UsageError."""
     varied, seed = parse_shapes(shapes) if shapes is not None else ((), None)
     cycles = RELOAD if per == RELOAD else None
-    return GrowRequest(suite, varied, seed, cycles, parse_budget(budget) if budget is not None else UnitBudget())
+    limits = parse_budget(budget) if budget is not None else UnitBudget()
+    return GrowRequest(suite, varied, seed, cycles, limits, wish=None if varied else "both")
 
 
 def within_budget(units: int, most: int | None) -> int:
@@ -156,7 +158,10 @@ class _Grower:
         self._remarks: list[str] = []
         self._order = _command_order(request, FIRST_UNITS, Kind()) if request.command is not None else order_of(request)
         self._end_ns = time.monotonic_ns() + (request.budget.time_ns or _BUDGET_NS)
-        self._kinds = kinds_of(request.wish, bool(request.varied), self._fixed())
+        fixed = self._fixed()
+        self._kinds = kinds_of(request.wish, bool(request.varied), fixed)
+        if fixed and request.wish == "both" and request.command is None and request.cycles is None:
+            self._remark(f"Fresh inputs were not fed: {fixed}.")
 
     def run(self) -> GrowthAnswer:
         request, job = self._request, self._order.job
@@ -194,8 +199,12 @@ class _Grower:
             return "a program makes its own inputs"
         if self._request.cycles:
             return "a reload takes the same inputs"
-        native = self._order.runtime.native is not None
-        return f"{self._order.runtime.name} is a C program that only iterates" if native else ""
+        runtime = self._order.runtime
+        if runtime.native is not None:
+            return f"{runtime.name} is a C program that only iterates"
+        if runtime.signature:
+            return ""
+        return f"{os.path.basename(runtime.name)} makes its own inputs"
 
     def _round(self, wanted: Mapping[Kind, int]) -> tuple[dict[Kind, list[Run]], dict[Kind, int]]:
         """One round: processes of each kind that do the same, in turn, and the nanoseconds that each kind took.
@@ -417,7 +426,7 @@ def _no_units(run: Run, request: GrowRequest) -> str:
         pattern = next(iter(request.suite.phase_regexes.values()))
         return f"{run.job.heading}: no line that it printed matches '{pattern}', so that no unit was counted"
     return (
-        f"{run.job.heading}: it counted no unit. Mark its iterations with memprof_iteration() or iteration() (see memprof marks), "
+        f"{run.job.heading}: it counted no unit. Mark its iterations inside a phase with memprof_iteration() or iteration() (see memprof marks), "
         "or name the line that it prints after each: --phase-regex request='^served'"
     )
 
@@ -469,7 +478,7 @@ def _command_order(request: GrowRequest, units: int, kind: Kind) -> Order:
 
 def _fixed_load(drive: Drive) -> str:
     """Why a load has requests of one kind only, empty where memprof can ask the same and new ones."""
-    if drive.kind == "http":
+    if not drive.varies:
         return "each request to this server has the same content"
     return "distinct= says which prompts differ" if drive.distinct is not None else ""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..base.errors import InputError, UsageError
+from ..records.settings import inputs_in_words
 from ..records.types import Use
 from ..subjects.suite import Suite
 
@@ -26,9 +27,7 @@ class Kind:
     @property
     def words(self) -> str:
         """What the inputs are, as a sentence has it after `with`."""
-        if self.varied:
-            return "several shapes and fresh inputs" if self.fresh else "several shapes"
-        return "fresh inputs" if self.fresh else "the same input"
+        return inputs_in_words(self.varied, self.fresh)
 
 
 def kind_of(use: Use | None) -> Kind:

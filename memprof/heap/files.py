@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from ..base import file_kinds
 from ..base.errors import InputError, os_reason
 from . import heaptrack, massif
 from .phases import spans, with_phases
@@ -46,6 +47,15 @@ def _read(file: BinaryIO, path: Path, split: tuple[str, int] | None) -> HeapProf
         return _compressed(cast(BinaryIO, gzip.open(file) if head.startswith(heaptrack.GZIP) else lzma.open(file)), path, split)
     if _is_heaptrack(head):
         return _heaptrack(path, split)
+    return _massif(file, path)
+
+
+def _massif(file: BinaryIO, path: Path) -> HeapProfile:
+    head = file.read(file_kinds.HEAD_BYTES)
+    if not head.startswith(b"desc:"):
+        kind = file_kinds.kind_of_head(head)
+        raise InputError(f"{path} is {f'{kind}, and not' if kind else 'not'} a profile of massif, heaptrack or memray")
+    file.seek(0)
     return massif.read(cast(massif.Stream, file), str(path))
 
 
@@ -59,7 +69,7 @@ def _compressed(file: BinaryIO, path: Path, split: tuple[str, int] | None) -> He
         if _is_heaptrack(head):
             return _heaptrack(path, split)
         file.seek(0)
-        return massif.read(cast(massif.Stream, file), str(path))
+        return _massif(file, path)
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error):
         raise InputError(f"{path}: the compressed file is damaged") from None
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..base import file_kinds
 from ..base.errors import InputError, UsageError, os_reason
 from ..base.files import mapped, sha256_of
 from ..records.types import Model, ModelFile
@@ -59,6 +60,33 @@ def identify(path: str | Path, name: str | None = None) -> Model:
         sha256=files[0].sha256 if len(files) == 1 else together,
         weight_bytes=weight_bytes,
     )
+
+
+# The endings of models' files that are not text, and what such a file is in the words of memprof.base.file_kinds if it tells.
+_KINDS = {
+    ".onnx": None,
+    ".ort": "a model in ONNX Runtime's own format",
+    ".tflite": "a TFLite model",
+    ".circle": "a circle model",
+    ".gguf": "a GGUF model",
+    ".mnn": None,
+    ".pt2": "a zip archive",
+    ".pte": None,
+}
+
+
+def check_kind(path: str | Path) -> None:
+    """Raises InputError for a file that is something else than its ending says, as far as its first bytes tell."""
+    path = Path(path)
+    ending = path.suffix.lower()
+    if ending not in _KINDS or path.is_dir():
+        return
+    try:
+        kind = file_kinds.kind_of(path)
+    except OSError as error:
+        raise InputError(f"model {path}: {os_reason(error)}") from None
+    if kind not in (None, _KINDS[ending]):
+        raise InputError(f"model {path} is no {ending.removeprefix('.')} file: it is {kind}")
 
 
 def files_of(path: Path) -> list[Path]:

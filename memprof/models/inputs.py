@@ -17,23 +17,26 @@ from typing import TYPE_CHECKING
 
 from ..base.errors import InputError
 from ..base.files import mapped
-from . import MOST_DIMENSIONS, Torn, flatbuffer, protobuf, tflite_file
+from . import MOST_DIMENSIONS, Torn, flatbuffer, onnx_file, protobuf, tflite_file
 from .nnpackage import first_model
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
+_WHOLE = re.compile(r"(u?)int(\d+)")
 _MOST_XML = 64 << 20
 _MOST_WORDS = 4  # in a hint
 
 
 @dataclass(frozen=True)
 class Input:
-    """An input: its name and its shape, a dimension None where the file leaves it open. dimensions: their names, empty where they have none."""
+    """An input: its name and its shape, a dimension None where the file leaves it open. dimensions: their names, empty where they have none.
+    dtype: its type in numpy's spelling if it is a type of numbers that is read, else empty."""
 
     name: str
     shape: tuple[int | None, ...]
     dimensions: tuple[str, ...] = ()
+    dtype: str = ""
 
 
 def inputs(path: Path) -> tuple[Input, ...]:
@@ -62,6 +65,28 @@ def _inputs(path: Path, _size: int, _changed_ns: int) -> tuple[Input, ...]:
         path = first_model(path)
     reader = {".onnx": _onnx, ".tflite": _flatbuffer, ".circle": _flatbuffer, ".xml": _openvino}.get(path.suffix.lower())
     return tuple(declared for declared in reader(path) if len(declared.shape) <= MOST_DIMENSIONS) if reader is not None else ()
+
+
+def scalars(path: Path) -> tuple[str, ...]:
+    """The inputs that the model's file declares as one number."""
+    return tuple(declared.name for declared in inputs(path) if not declared.shape)
+
+
+def expected(dtype: str, value: str) -> str:
+    """What an input of a type of numbers takes, if it does not take the text of a value; else, and for other types, empty."""
+    whole = _WHOLE.fullmatch(dtype)
+    try:
+        if whole is not None:
+            bits = int(whole[2])
+            least, most = (0, (1 << bits) - 1) if whole[1] else (-(1 << bits - 1), (1 << bits - 1) - 1)
+            words = f"a whole number from {least} to {most}"
+            return "" if least <= int(value) <= most else words
+        if dtype.startswith("float"):
+            words = "a number"
+            float(value)
+    except ValueError:
+        return words
+    return ""
 
 
 def shapes_that_run(path: Path, shapes: Mapping[str, tuple[int, ...]], arrays: str | None) -> dict[str, tuple[int, ...]] | None:
@@ -129,7 +154,11 @@ def _onnx(path: Path) -> Iterator[Input]:
             shape = _inside(data, part, 2, 1, 2)
             if shape is not None:
                 dims = _all(data, shape, 1)
-                yield Input(name, tuple(_dimension(data, dim) for dim in dims), tuple(_name(data, dim, 2) for dim in dims))
+                tensor_type = _inside(data, part, 2, 1)
+                kinds = _all(data, tensor_type, 1) if tensor_type is not None else []
+                number = protobuf.varint(data, kinds[-1].begin, kinds[-1].end)[0] if kinds else 0
+                names = tuple(_name(data, dim, 2) for dim in dims)
+                yield Input(name, tuple(_dimension(data, dim) for dim in dims), names, onnx_file.TYPES.get(number, ""))
 
 
 def _onnx_names(path: Path) -> Iterator[str]:
@@ -182,7 +211,8 @@ def _flatbuffer(path: Path) -> Iterator[Input]:
         for number in flat.integers(graph, tflite_file.GRAPH_INPUTS):
             table = tensors[number]
             shape = flat.integers(table, tflite_file.TENSOR_SIGNATURE) or flat.integers(table, tflite_file.TENSOR_SHAPE)
-            yield Input(flat.text(table, tflite_file.TENSOR_NAME), tuple(None if size < 0 else size for size in shape))
+            sizes, dtype = tuple(None if size < 0 else size for size in shape), tflite_file.type_name(flat, table)
+            yield Input(flat.text(table, tflite_file.TENSOR_NAME), sizes, dtype=dtype)
 
 
 def _flatbuffer_names(path: Path) -> Iterator[str]:

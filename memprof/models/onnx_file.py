@@ -21,6 +21,24 @@ INSIDE: Mapping[str, Mapping[int, str]] = {
     "Attribute": {5: "Tensor", 6: "Graph", 10: "Tensor", 11: "Graph", 22: "Sparse", 23: "Sparse"},
     "Sparse": {1: "Tensor", 2: "Tensor"},
 }
+# TensorProto.DataType of numbers, in numpy's spelling.
+TYPES = {
+    1: "float32",
+    2: "uint8",
+    3: "int8",
+    4: "uint16",
+    5: "int16",
+    6: "int32",
+    7: "int64",
+    9: "bool",
+    10: "float16",
+    11: "float64",
+    12: "uint32",
+    13: "uint64",
+    14: "complex64",
+    15: "complex128",
+    16: "bfloat16",
+}
 # TensorProto: float_data, int32_data, string_data, int64_data, raw_data, double_data, uint64_data; and external_data.
 VALUES = frozenset((4, 5, 6, 7, 9, 10, 11))
 EXTERNAL = 13

@@ -154,23 +154,6 @@ class Files:
 # -- ONNX: TensorProto 1 dims, 2 data_type, 4 float_data, 5 int32_data, 7 int64_data, 8 name, 9 raw_data, 10 double_data, 11 uint64_data,
 #   13 external_data
 
-_ONNX_TYPES = {
-    1: "float32",
-    2: "uint8",
-    3: "int8",
-    4: "uint16",
-    5: "int16",
-    6: "int32",
-    7: "int64",
-    9: "bool",
-    10: "float16",
-    11: "float64",
-    12: "uint32",
-    13: "uint64",
-    14: "complex64",
-    15: "complex128",
-    16: "bfloat16",
-}
 _LITTLE = {4: "<f4", 10: "<f8"}  # typed data whose packed form is the bytes themselves
 
 
@@ -206,7 +189,7 @@ def _tensor(data: mmap.mmap, tensor: Field, path: Path) -> Iterator[StoredTensor
         elif part.number == onnx_file.EXTERNAL:
             key, word = onnx_file.external_entry(data, part)
             outside[key] = word
-    dtype = _ONNX_TYPES.get(kind)
+    dtype = onnx_file.TYPES.get(kind)
     if dtype is None:  # strings, and types of less than a byte
         return
     shape = tuple(dims)
@@ -233,7 +216,7 @@ def _carrier(dtype: str) -> str:
 # -- TFLite and circle
 
 # The types of weights that are read: those of whole bytes whose values numpy can read.
-_NUMPY = frozenset(_ONNX_TYPES.values())
+_NUMPY = frozenset(onnx_file.TYPES.values())
 
 
 def _flatbuffer(path: Path) -> Iterator[StoredTensor]:

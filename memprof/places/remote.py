@@ -173,13 +173,16 @@ class Remote(Connection):
     def _usable_python(self) -> str:
         """The place's own interpreter. Raises InputError if it has none that will do."""
         if self.python is None:
-            raise InputError(f"{self.name} has no {self.wanted_python or 'python3'} on its PATH; --python names an interpreter there")
+            raise InputError(
+                f"{self.name} has no {self.wanted_python or 'python3'} on its PATH; python in a suite, or --python, names an interpreter there"
+            )
         numbers = self._python_version()
         if not numbers:
             raise InputError(f"{self.name}: {self.python} does not start: {self._facts.get('version', '')}")
         if numbers < _LEAST_PYTHON:
             raise InputError(
-                f"{self.name}: {self.python} is Python {numbers[0]}.{numbers[1]}; 3.8 is the oldest that will do (--python names another)"
+                f"{self.name}: {self.python} is Python {numbers[0]}.{numbers[1]}; 3.8 is the oldest that will do "
+                "(python in a suite, or --python, names another)"
             )
         return self.python
 

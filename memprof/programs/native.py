@@ -44,6 +44,7 @@ def argv(runtime: Runtime, job: Job) -> list[str] | None:
     words += [f"set.{name}={value}" for name, value in job.knobs.items()]
     words += [f"shape.{name}={','.join(map(str, shape))}" for name, shape in job.shapes.items()]
     words += [f"rows.{name}={rows}" for name, rows in job.ranges.items()]
+    words += [f"value.{name}={value}" for name, value in job.values.items()]
     words += [f"input.{name}={path}" for name, path in _arrays(job.inputs).items()] if job.inputs else []
     return words
 

@@ -22,6 +22,7 @@ import msgspec
 
 from ..base.errors import InputError, UsageError, near, near_or_all, os_reason
 from ..base.units import parse_bytes
+from ..models.identity import check_kind
 from . import environments
 
 # The extras of pyproject.toml, and the last Python (3.x) for which a runtime has a package; None if it has packages for all.
@@ -111,8 +112,8 @@ class Runtime:
     native: the C program that is started in place of the interpreter. library: the shared library that it opens. See memprof.programs.native.
     always_builds: any model is converted first; converts: the endings of the model files that are. no_converter: why
     that cannot be done here, None if it can.
-    bytes: the size of its package's files. prefix: the environment it is in. needs, without_wheels, doubling, reshapes, one_shape,
-    env: see runners/runtimes/__init__.py.
+    bytes: the size of its package's files. prefix: the environment it is in. signature: whether it takes inputs that
+    memprof makes. needs, without_wheels, doubling, reshapes, one_shape, env: see runners/runtimes/__init__.py.
     """
 
     name: str
@@ -138,6 +139,7 @@ class Runtime:
     doubling: str | None = None
     reshapes: bool = True
     one_shape: str | None = None
+    signature: bool = True
 
     @property
     def installed(self) -> bool:
@@ -166,6 +168,11 @@ class Runtime:
         if os.path.isdir(path):
             return not self.formats or any(form[0] == "/" and os.path.exists(path + form) for form in self.formats)
         return not self.formats or _ending(path) in self.formats
+
+    def check_file(self, path: str) -> None:
+        """Raises InputError for a file that is something else than its ending says. A user's own runtime may read what it likes."""
+        if self.distribution is not None:
+            check_kind(path)
 
     def builds(self, path: str) -> bool:
         """Whether this model is converted with any settings before it can be loaded."""
@@ -373,7 +380,9 @@ def located(name: str, python: str | None, machine: RuntimeHost = _THIS_MACHINE)
     if at and not version:
         raise UsageError(f"{name!r} names no version: write {runtime}@VERSION")
     if at and machine.name != _THIS_MACHINE.name:
-        raise UsageError(f"{name}: memprof keeps versions on this machine, not on {machine.name}: --python names an interpreter there")
+        raise UsageError(
+            f"{name}: memprof keeps versions on this machine, not on {machine.name}: python in a suite, or --python, names an interpreter there"
+        )
     if python is not None or machine.name != _THIS_MACHINE.name:
         chosen = machine.interpreter(python)
         described = find(runtime, chosen, machine)

@@ -1,9 +1,13 @@
-"""The pytest plugin: a limit on a test's peak RSS, and a fixture that measures a model or a function in a separate process.
+"""The pytest plugin: a mark for a test's memory, and a fixture that measures a model or a function in a separate process.
 
-    @pytest.mark.peak_rss("120 MiB")
+    @pytest.mark.memprof("120 MiB")
     def test_loading(): ...                    # the test runs in a separate process, whose peak meanwhile must not exceed the limit
 
-    @pytest.mark.peak_rss("120 MiB")
+    @pytest.mark.memprof(repeats=5, leaks=0)
+    def test_request(): ...                    # its peak is measured in five processes; and it is called again and again in three others, whose
+                                               # memory must not rise with the calls
+
+    @pytest.mark.memprof("120 MiB")
     def test_model(memprof):                   # with the fixture, the limit is on the fixture's measurements; there must be at least one
         memprof.model("net.onnx", "onnxruntime")
 
@@ -11,8 +15,8 @@
         assert memprof.function(build_index, 10_000).grown_bytes < memprof.size("20 MiB")
         assert not memprof.grows(build_index, 10_000)
 
-    @pytest.mark.no_growth(per_call="0 B")
-    def test_request(): ...                    # called again and again in three processes, whose memory must not rise with the calls
+`memprof_limit = "500MiB"` in pytest's ini file is the limit of every test that names none. `pytest --memprof` measures the tests of pytest-benchmark
+also in a separate process, and shows their peaks beside their times.
 
 A marked test's process is a pytest that runs this one test: fixtures are set up anew there, session fixtures too. Processes that the test
 starts count: the limit is on the sum. Options of the command line and of addopts reach it, except those that choose among tests, spread them over
@@ -23,22 +27,35 @@ from __future__ import annotations
 
 import pytest
 
+from .benchmarks import pytest_terminal_summary
 from .fixture import memprof
 from .isolation import pytest_runtest_protocol
-from .limit import NO_GROWTH, PEAK_RSS
+from .limit import INI, MARK
 from .worker import pytest_runtest_call, pytest_runtest_logreport, pytest_sessionstart
 
-__all__ = ["memprof", "pytest_runtest_call", "pytest_runtest_logreport", "pytest_runtest_protocol", "pytest_sessionstart"]
+__all__ = [
+    "memprof",
+    "pytest_runtest_call",
+    "pytest_runtest_logreport",
+    "pytest_runtest_protocol",
+    "pytest_sessionstart",
+    "pytest_terminal_summary",
+]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("memprof")
+    group.addoption("--memprof", action="store_true", help="Show the peak RSS of tests that use pytest-benchmark's fixture.")
+    parser.addini(
+        INI, "The limit on the peak RSS of every test that names none, such as 500MiB: each test runs in a separate process.", default=""
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        f"{PEAK_RSS}(limit, above_baseline=False): the test's peak RSS must not exceed the limit, such as '120 MiB'; it runs in a separate "
-        "process, or, with the memprof fixture, the limit is on the fixture's measurements. above_baseline: memory from before does not count.",
-    )
-    config.addinivalue_line(
-        "markers",
-        f"{NO_GROWTH}(per_call='0 B'): the test is called again and again in three separate processes, and their memory must not rise by more with "
-        "each call. Its fixtures are set up once a process.",
+        f"{MARK}(limit=None, above_baseline=False, repeats=1, leaks=None): the test's peak RSS must not exceed the limit, such as '120 MiB', in any "
+        "of its repeats; each runs in a separate process, or, with the memprof fixture, the limit is on the fixture's measurements. above_baseline: "
+        "memory from before does not count. leaks: the test is also called again and again in three processes, and their memory must not rise by "
+        "more with each call; its fixtures are set up once a process.",
     )

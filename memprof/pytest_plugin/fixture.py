@@ -16,7 +16,7 @@ import pytest
 
 from ..base.errors import MeasurementError, UsageError
 from ..base.units import parse_bytes
-from .limit import ONLY_LINUX, PEAK_RSS, MemoryLimit
+from .limit import MARK, ONLY_LINUX, MemoryLimit
 
 if TYPE_CHECKING:
     from ..api import Runs
@@ -71,8 +71,8 @@ class Memprof:
             result = yield
         finally:
             item.user_properties += [("peak_rss_bytes", max(self._peaks_bytes))] if self._peaks_bytes else []
-        if self._limit is not None and not self._peaks_bytes:
-            pytest.fail(f"@pytest.mark.{PEAK_RSS} guards nothing: the test measures nothing with its memprof fixture", pytrace=False)
+        if self._limit is not None and self._limit.own and not self._peaks_bytes:
+            pytest.fail(f"@pytest.mark.{MARK} guards nothing: the test measures nothing with its memprof fixture", pytrace=False)
         return result
 
     @staticmethod

@@ -6,15 +6,15 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ..base.errors import MemprofError, UsageError
-from ..base.units import parse_bytes
-from .limit import NO_GROWTH, ONLY_LINUX, PEAK_RSS, MemoryLimit
+from . import benchmarks
+from .limit import INI, ONLY_LINUX, MemoryLimit, words_of
 from .worker import CALLS, MARKS, PHASE, REPORTS
 
 if TYPE_CHECKING:
@@ -41,38 +41,82 @@ _VALUED = {
     *("-k", "-m", "-n", "--numprocesses", "--maxprocesses", "--dist", "--tx", "--lfnf", "--last-failed-no-failures", "--deselect"),
     *("--ignore", "--ignore-glob", "--junitxml", "--junit-xml", "--report-log", "--html", "--log-file", "--cov", "--cov-report"),
 }
+# Options of pytest-benchmark without a value; all others have one. None of them is for a process that calls the function once.
+_BENCHMARK_FLAGS = {
+    f"--benchmark-{word}" for word in ("only", "skip", "enable", "disable", "disable-gc", "autosave", "save-data", "verbose", "quiet")
+}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Run a marked test in a separate process, and pass on its reports."""
-    grows = item.get_closest_marker(NO_GROWTH) is not None
-    alone = item.get_closest_marker(PEAK_RSS) is not None and "memprof" not in getattr(item, "fixturenames", ())
-    if os.environ.get(REPORTS) or not (grows or alone):
+    """Run a limited test in separate processes, and pass on their reports; of a benchmark, have its peak before pytest runs it here."""
+    if os.environ.get(REPORTS):
+        return None
+    if _is_isolated(item):
+        reports = _reports(item, _limited_reports)
+    elif benchmarks.is_measured(item):
+        reports = _reports(item, _benchmark_reports)
+    else:
+        return None
+    if benchmarks.measured in item.stash:
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for report in _growth_reports(item) if grows else _reports(item):
+    for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
 
 
-def _reports(item: pytest.Item) -> list[pytest.TestReport]:
+def _is_isolated(item: pytest.Item) -> bool:
+    """Whether the test runs in processes of its own: it has a limit, and does not measure by the fixture."""
+    given = words_of(item)
+    if given is None and not (item.config.getini(INI) and isinstance(item, pytest.Function)):
+        return False
+    return "memprof" not in getattr(item, "fixturenames", ()) or (given is not None and not {"repeats", "leaks"}.isdisjoint(given[1]))
+
+
+def _reports(item: pytest.Item, measure: Callable[[pytest.Item, Path], list[pytest.TestReport]]) -> list[pytest.TestReport]:
     if not sys.platform.startswith("linux"):
         return [_report(item, "setup", "skipped", (str(item.path), 0, f"Skipped: {ONLY_LINUX}"))]
-    try:
-        MemoryLimit.of(item)
-    except UsageError as error:
-        return [_report(item, "setup", "failed", str(error))]
     from ..base.leftovers import scratch
 
     try:
         with scratch("pytest") as work:
-            run, reports = _measured_reports(item, work.folder)
+            return measure(item, work.folder)
     except MemprofError as error:
         return [_report(item, "setup", "failed", str(error))]
+
+
+def _limited_reports(item: pytest.Item, folder: Path) -> list[pytest.TestReport]:
+    """The reports of the process in which a test's peak was highest, or of the first in which it did not pass. Raises UsageError."""
+    limit = MemoryLimit.of(item)
+    assert limit is not None
+    if "memprof" in getattr(item, "fixturenames", ()):
+        raise UsageError(f"{item.nodeid}: with the memprof fixture write memprof.function(FUNCTION, repeats=N) and memprof.grows(FUNCTION)")
+    reports: list[pytest.TestReport] = []
+    if limit.bytes is not None or limit.leaks_bytes is None or limit.repeats > 1:
+        for _ in range(limit.repeats):
+            run, fresh = _measured_reports(item, folder)
+            for report in fresh:
+                _judge_all_processes(item, report, run)
+            if any(report.outcome != "passed" for report in fresh):
+                return fresh
+            reports = max(reports, fresh, key=_peak)
+    return reports if limit.leaks_bytes is None else _growth_reports(item, folder, limit.leaks_bytes, reports)
+
+
+def _peak(reports: Sequence[pytest.TestReport]) -> int:
+    return max((int(str(value)) for report in reports for name, value in report.user_properties if name == benchmarks.PEAK), default=-1)
+
+
+def _benchmark_reports(item: pytest.Item, folder: Path) -> list[pytest.TestReport]:
+    """Keep the figures of a benchmark that another process has run once; its reports there are passed on only if it did not pass."""
+    run, reports = _measured_reports(item, folder)
     for report in reports:
         _judge_all_processes(item, report, run)
+    if all(report.outcome == "passed" for report in reports):
+        properties = dict(reports[-1].user_properties)
+        item.stash[benchmarks.measured] = {name: int(str(properties[name])) for name in (benchmarks.PEAK, benchmarks.BEFORE)}
     return reports
 
 
@@ -92,52 +136,30 @@ def _measured_reports(item: pytest.Item, folder: Path, **environment: str) -> tu
     return run, reports
 
 
-def _growth_reports(item: pytest.Item) -> list[pytest.TestReport]:
-    """The reports of a test that must not grow: those of its last process, or of the first in which it did not pass."""
-    if not sys.platform.startswith("linux"):
-        return [_report(item, "setup", "skipped", (str(item.path), 0, f"Skipped: {ONLY_LINUX}"))]
-    from ..base.leftovers import scratch
+def _growth_reports(item: pytest.Item, folder: Path, most_bytes: int, earlier: Sequence[pytest.TestReport]) -> list[pytest.TestReport]:
+    """The reports of a test that must not grow: those of its last process, or of the first in which it did not pass. earlier: those of its peak."""
     from ..records import work
     from ..records.summary import key
     from ..verdicts import growth, growth_limits
     from ..verdicts.growth_limits import VariantGrowth
 
-    try:
-        limit = growth_limits.Limit("call", _per_call(item))
-        with scratch("pytest") as space:
-            for calls in _ROUNDS:
-                series = []
-                for _ in range(growth.LEAST_PROCESSES):
-                    run, reports = _measured_reports(item, space.folder, **{CALLS: str(calls), "MEMPROF_WORK": "1"})
-                    if any(report.outcome != "passed" for report in reports) or not run.work:
-                        return reports
-                    series.append(growth.series(work.curve_of(run), run.machine.page_bytes))
-                verdict = growth.judge(series)
-                if verdict.word != "undecided" or verdict.tail < calls - 1:  # its time ended before its calls
-                    break
-    except MemprofError as error:
-        return [_report(item, "setup", "failed", str(error))]
-    row = growth_limits.judged(VariantGrowth(key(run), "call", verdict), limit)
+    for calls in _ROUNDS:
+        series = []
+        for _ in range(growth.LEAST_PROCESSES):
+            run, reports = _measured_reports(item, folder, **{CALLS: str(calls), "MEMPROF_WORK": "1"})
+            if any(report.outcome != "passed" for report in reports) or not run.work:
+                return reports
+            series.append(growth.series(work.curve_of(run), run.machine.page_bytes))
+        verdict = growth.judge(series)
+        if verdict.word != "undecided" or verdict.tail < calls - 1:  # its time ended before its calls
+            break
+    row = growth_limits.judged(VariantGrowth(key(run), "call", verdict), growth_limits.Limit("call", most_bytes))
+    peaks = earlier[-1].user_properties if earlier else []
     for report in reports:
-        report.user_properties = [*report.user_properties, ("growth_bytes_per_call", verdict.slope)]
+        report.user_properties = [*peaks, *report.user_properties, ("growth_bytes_per_call", verdict.slope)]
         if report.when == "call" and row.verdict != "ok" and not hasattr(report, "wasxfail"):
             report.outcome, report.longrepr = "failed", f"the test's memory: {row.reason}"
     return reports
-
-
-def _per_call(item: pytest.Item) -> int:
-    """The limit of a test that must not grow. Raises UsageError for a mark with other arguments, and beside another way of measuring."""
-    mark = item.get_closest_marker(NO_GROWTH)
-    assert mark is not None
-    words = dict(mark.kwargs)
-    size = words.pop("per_call", "0 B")
-    if mark.args or words or not isinstance(size, str | int):
-        raise UsageError(f'{item.nodeid}: write @pytest.mark.{NO_GROWTH}(per_call="0 B")')
-    if item.get_closest_marker(PEAK_RSS) is not None:
-        raise UsageError(f"{item.nodeid}: {PEAK_RSS} and {NO_GROWTH} are for a test each: the second calls it again and again")
-    if "memprof" in getattr(item, "fixturenames", ()):
-        raise UsageError(f"{item.nodeid}: with the memprof fixture write memprof.grows(FUNCTION), without the mark {NO_GROWTH}")
-    return parse_bytes(str(size))
 
 
 def _measured_test(item: pytest.Item, folder: Path, reports: Path, more: Mapping[str, str]) -> Run:
@@ -151,7 +173,7 @@ def _measured_test(item: pytest.Item, folder: Path, reports: Path, more: Mapping
     from ..subjects.suite import Suite, Variant
 
     words = folder / "words.json"
-    words.write_text(json.dumps({"path": sys.path, "args": _arguments(item)}), encoding="utf-8")
+    words.write_text(json.dumps({"path": sys.path, "args": _arguments(item, grows=CALLS in more)}), encoding="utf-8")
     environment = {REPORTS: str(reports), MARKS: str(runners_path() / "memprof_marks.py"), **more}
     command = Command("test", (sys.executable, "-c", _CHILD, str(words)), environment, str(item.config.invocation_params.dir))
     suite = Suite(variants=(Variant(COMMAND, "test", command=command),), repeats=1, cache="asis", timeout_ns=_MONTH_NS)
@@ -174,7 +196,7 @@ def _judge_all_processes(item: pytest.Item, report: pytest.TestReport, run: Run)
             report.outcome, report.longrepr = "failed", str(error)
 
 
-def _arguments(item: pytest.Item) -> list[str]:
+def _arguments(item: pytest.Item, grows: bool) -> list[str]:
     """The words of the pytest that runs this one test: the words of this pytest, as far as they concern a test, and the test's place."""
     config = item.config
     name = item.nodeid.partition("::")[2]
@@ -184,7 +206,9 @@ def _arguments(item: pytest.Item) -> list[str]:
             del given_words[len(given_words) - 1 - given_words[::-1].index(positional)]
     words = [*_heeded(given_words), f"{item.path}::{name}", "--rootdir", str(config.rootpath), "-p", "no:cacheprovider", "-o", "addopts="]
     words += ["-c", str(config.inipath)] if config.inipath else []
-    if item.get_closest_marker(NO_GROWTH) is not None:  # these keep what each call says, which would be growth of theirs
+    if config.pluginmanager.hasplugin("benchmark"):  # pytest-benchmark's name; called once, its function needs what it needs
+        words += ["--benchmark-disable"]
+    if grows:  # these keep what each call says, which would be growth of theirs
         words += ["-p", "no:warnings", *([] if "caplog" in getattr(item, "fixturenames", ()) else ["-p", "no:logging"])]
     return [*words, f"--import-mode={config.getoption('importmode')}"]
 
@@ -194,10 +218,10 @@ def _heeded(given_words: Sequence[str]) -> Iterator[str]:
     words = iter(given_words)
     for word in words:
         option, equals, _ = word.partition("=")
-        if option in _VALUED:
+        if option in _VALUED or (option.startswith("--benchmark-") and option not in _BENCHMARK_FLAGS):
             if not equals:
                 next(words, None)
-        elif option not in _FLAGS and not (word[:2] in ("-k", "-m", "-n") and not word.startswith("--")):
+        elif option not in _FLAGS and option not in _BENCHMARK_FLAGS and not (word[:2] in ("-k", "-m", "-n") and not word.startswith("--")):
             yield word
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from . import benchmarks
 from .fixture import Memprof
 from .limit import MemoryLimit
 
@@ -49,17 +50,18 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     fixture = getattr(item, "funcargs", {}).get("memprof")
     if isinstance(fixture, Memprof):
         return (yield from fixture.around(item))
+    benchmarks.tell(item)
     if os.environ.get(CALLS):
         return (yield from _called_again(item, int(os.environ[CALLS])))
-    limit = MemoryLimit.of(item) if os.environ.get(REPORTS) else None
-    if limit is None:
+    if not os.environ.get(REPORTS):
         return (yield)
+    limit = MemoryLimit.of(item) or MemoryLimit()
     with _phase():
         exact = _forget_peak()
         before = _status("VmRSS")
         result = yield
         peak = max(_status("VmHWM"), _status("VmRSS"))
-    item.user_properties += [("peak_rss_bytes", peak), ("rss_before_bytes", before)]
+    item.user_properties += [(benchmarks.PEAK, peak), (benchmarks.BEFORE, before)]
     what = "the test" if exact else "since its process began (the kernel does not let it be reset), the test"
     limit.check(peak, before, what)
     return result

@@ -44,14 +44,16 @@ class Life:
 
     def _complete_run(self, state: FoldState, phases: Phases) -> None:
         (largest, after_exec), alone = self._largest(state), self._was_alone(state)
-        peak = max(state.tree.whole.timeline.rss_max, state.tree.high_water(state.measured) if state.tree.most == 1 else 0)
-        if after_exec and self._is_root_measured(state):
+        seen = peak = max(state.tree.whole.timeline.rss_max, state.tree.high_water(state.measured) if state.tree.most == 1 else 0)
+        if after_exec and state.measured == state.root:
             peak = max(peak, largest)  # of one process, so no more than the sum if there were others
         if not peak:
             bound = f", and had at most {largest / (1 << 20):.1f} MiB resident" if alone and largest else ""
             state.warnings.append("it ended before it could be looked at" + bound)
             return
         record = read_record("RUN", state.begin_ns, state.end_ns, peak)
+        if state.tree.most > 1 and peak > seen:  # no poll saw it, and all others may have been there
+            record["rss_peak_high_bytes"] = peak + seen
         if self.usage is not None:  # including the children that it waited for
             record["minor_faults"], record["major_faults"] = self.usage.minor_faults, self.usage.major_faults
             record["cpu_ns"] = self.usage.cpu_ns

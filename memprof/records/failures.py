@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ..base.terminal_text import shortened
 from .types import Run
 
 _TELLING = re.compile(
@@ -26,4 +27,4 @@ def reason(run: Run) -> str:
     logged = line.rpartition("] ")[2]  # without a time and a place in the source, as onnxruntime writes in front
     if not line or line in message or (message or "\0") in line or (len(logged) >= _TELLS_ENOUGH and logged in message):
         return ""
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+    return shortened(line, _LONGEST)

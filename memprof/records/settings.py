@@ -28,6 +28,13 @@ def written(knobs: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def inputs_in_words(varied: bool, fresh: bool) -> str:
+    """What iterations get, as a sentence has it after `with`. varied: inputs of several shapes; fresh: new content each time."""
+    if varied:
+        return "several shapes and fresh inputs" if fresh else "several shapes"
+    return "fresh inputs" if fresh else "the same input"
+
+
 def in_a_line(knobs: Mapping[str, str]) -> str:
     """The knobs of a job as `a=1,b=4MiB`, by name; empty for none."""
     return ",".join(f"{name}={value}" for name, value in sorted(written(knobs).items()))
@@ -61,6 +68,7 @@ def of_repeats(runs: Sequence[Run]) -> dict[str, str]:
     }
     facts.update(written(job.knobs))
     facts.update({f"shape of {name}": "x".join(map(str, shape)) for name, shape in job.shapes.items()})
+    facts.update({f"value of {name}": value for name, value in job.values.items()})
     facts.update({f"integers of {name}": f"0 to {rows - 1:,}" for name, rows in job.ranges.items()})
     facts.update({f"variable {name}": "unset" if value is None else value for name, value in job.env.items()})
     facts.update({f"{PACKAGE}{name}": version for name, version in (about.packages if about else {}).items()})
@@ -119,7 +127,11 @@ def difference_remarks(pairs: Iterable[tuple[str, Mapping[str, str], Mapping[str
     surroundings: dict[str, dict[str, None]] = {}
     asked = []
     for label, before, after in pairs:
-        for name, was, now in differing(before, after):
+        differences = list(differing(before, after))
+        packages = {(was, now) for name, was, now in differences if name.startswith(PACKAGE)}
+        for name, was, now in differences:
+            if name == "runtime version" and (was, now) in packages:
+                continue  # the runtime's own package says it
             if name in (*_MACHINE, *VERSIONS) or name.startswith(PACKAGE):
                 surroundings.setdefault(name.removeprefix(PACKAGE), {})[f"{was} against {now}"] = None
             else:

@@ -79,18 +79,28 @@ def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
             run = runs[index]
             words = ", ".join(ways[index].get(name, f"{name} {'unknown' if name in _REPORTED else 'default'}") for name in differing)
             apart[index] = replace(run, job=replace(run.job, variant=run.job.variant + _completion(words)))
-        # Rounds of `memprof grow` differ in their number of units by design; reports on growth take the last: rounds_together.
-        if differing and not alike and not (differing == ["runs"] and all(runs[index].job.use is not None for index in places)):
+        # Processes of `memprof grow` differ in their units and inputs by design; reports on growth set them together again: rounds_together.
+        if differing and not alike and not (set(differing) <= set(_OF_ROUNDS) and all(runs[index].job.use for index in places)):
             job = runs[places[0]].job
             remarks.append(f"{job.model.name}, {job.heading}: runs that differ in {', '.join(differing)} are separate rows")
     return tuple(apart), remarks
 
 
 def rounds_together(runs: Iterable[Run]) -> list[Run]:
-    """Runs of `memprof grow` under the name of their variant, without what told_apart added to it because rounds differ in their units."""
-    return [
-        replace(run, job=replace(run.job, variant=run.job.variant.removesuffix(_completion(_way(run).get("runs", ""))))) for run in runs
-    ]
+    """Runs of `memprof grow` under the name of their variant, without what told_apart added to it because rounds differ in units and inputs."""
+    return [replace(run, job=replace(run.job, variant=_without_round(run))) for run in runs]
+
+
+_OF_ROUNDS = ("inputs of iterations", "runs")  # settings in which processes of one `memprof grow` may differ, sorted as told_apart has them
+
+
+def _without_round(run: Run) -> str:
+    way, name = _way(run), run.job.variant
+    for settings_of_round in (_OF_ROUNDS, *((each,) for each in _OF_ROUNDS)):
+        words = ", ".join(way[each] for each in settings_of_round if each in way)
+        if words and name.endswith(_completion(words)):
+            return name.removesuffix(_completion(words))
+    return name
 
 
 def _completion(words: str) -> str:
@@ -134,6 +144,8 @@ def _way(run: Run) -> dict[str, str]:
     packages = [name for name in facts if name.startswith(settings.PACKAGE)]
     words = {name: _words(name, value) for name, value in facts.items() if name not in packages}
     words["model"] = f"model {run.job.model.sha256[:8]}"
+    if run.job.use is not None:
+        words["inputs of iterations"] = settings.inputs_in_words(bool(run.job.use.shapes), run.job.use.fresh)
     if packages:
         words[_PACKAGES] = ", ".join(f"{name.removeprefix(settings.PACKAGE)} {facts[name]}" for name in packages)
     return words
@@ -145,7 +157,7 @@ def _words(name: str, value: str) -> str:
         return value
     if name in _NAMED:
         return f"{name} {value}"
-    return f"{subject.removeprefix('of ') if kind in ('shape', 'integers', 'variable') else name}={value}"
+    return f"{subject.removeprefix('of ') if kind in ('shape', 'value', 'integers', 'variable') else name}={value}"
 
 
 _NAMED = ("Python", "warm-up", "runs", "page cache", "deterministic", "inputs", "program", "command", "folder", "limit", "CPUs", "swap")

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..base.terminal_text import shortened
 from ..base.units import counted, format_bytes
 
 # The version of a line of a runs file, in its first field, "memprof".
@@ -31,6 +32,7 @@ RUN = "RUN"  # a program without phases, from its start to its end
 OUTSIDE = "between phases"  # of a program that has more memory outside of its phases than in any of them
 RESERVED = (STARTUP, PEAK, RUN, OUTSIDE, "BASELINE")  # no user's phase has such a name
 COMMAND = "command"  # the runtime of a program
+RELOAD = "reload"  # a unit of work: a load, a prepare, a few iterations and a delete
 
 Cache = Literal["warm", "cold", "asis"]
 # A side of a gate; a side that was measured again to confirm a regression; the three that prove that a regression would be seen.
@@ -99,6 +101,7 @@ class Job:
     # What a model is given.
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of inputs, as the user asked
     inputs: str | None = None  # the file of inputs
+    values: Mapping[str, str] = field(default_factory=dict)  # of inputs, as text: of a scalar, or of each of its elements
     given: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the shapes of the arrays in it
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # shapes that nobody gave, each open dimension as 1
     ranges: Mapping[str, int] = field(default_factory=dict)  # of inputs that are made: the rows that the graph indexes by them
@@ -475,7 +478,7 @@ class Outcome:
     def _how(self) -> str:
         where = self.where
         last = f", its RSS last {format_bytes(self.rss_last_bytes)}" if self.rss_last_bytes else ""
-        message = _shortened(self.message) if self.message else ""
+        message = shortened(self.message or "", _MESSAGE_LETTERS)
         if self.status == "signal":
             return f"ended by {self.signal} {where}{last}{_WANT_OF_MEMORY[self.out_of_memory]}"
         if self.status == "timeout":
@@ -498,8 +501,7 @@ def _unstopped(text: str) -> str:
     return text if text.endswith("..") else text.removesuffix(".")
 
 
-def _shortened(message: str, most: int = 300) -> str:
-    return message if len(message) <= most else message[: most - 1] + "…"
+_MESSAGE_LETTERS = 300
 
 
 @dataclass(frozen=True)

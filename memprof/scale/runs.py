@@ -323,7 +323,7 @@ def measured(run: Run) -> PlaceRun:
         return PlaceRun(run.job.at, {}, "no phase has a peak")
     sizes[PEAK] = max(sizes.values())
     last = next(mark for mark in reversed(run.marks) if mark.phase in sizes)
-    if last.anon_end_bytes is not None:
+    if last.anon_end_bytes is not None and len(run.processes) < 2:  # else it is of one process, beside peaks of their sum
         sizes[ANONYMOUS] = last.anon_end_bytes
     elsewhere = last.rss_end_bytes - last.pss_end_bytes if last.rss_end_bytes and last.pss_end_bytes else None
     return PlaceRun(run.job.at, sizes, elsewhere_bytes=elsewhere)

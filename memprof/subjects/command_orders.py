@@ -52,7 +52,7 @@ def check_drive(suite: Suite, programs: Sequence[Variant]) -> None:
         raise UsageError("--drive says where the server's phases end: give neither --phase nor --phase-regex")
     suite.place.only_here("--drive, whose requests memprof makes from here,")
     if suite.drive is not None:
-        suite.drive.content()
+        suite.drive.bodies()
 
 
 def _sweep(suite: Suite, variant: Variant, command: Command) -> tuple[int | None, ...]:

@@ -70,10 +70,9 @@ def parse(text: str) -> Dimension:
 
 
 def parse_place(text: str, dimensions: Sequence[Dimension]) -> dict[str, int]:
-    """`batch=4,sequence=512` as values by label, of every dimension that varies. Raises UsageError."""
+    """`batch=4,sequence=512` as values by label, of every dimension that varies; `height,width=640` gives both the value. Raises UsageError."""
     given: dict[str, int] = {}
-    for setting in text.split(","):
-        name, equals, value = setting.partition("=")
+    for name, equals, value in _named_values(text):
         dimension = next((dimension for dimension in dimensions if name in (dimension.label, *dimension.names)), None)
         if not equals or dimension is None:
             known = [name for dimension in dimensions for name in dimension.names]
@@ -89,6 +88,15 @@ def parse_place(text: str, dimensions: Sequence[Dimension]) -> dict[str, int]:
     if missing:
         raise UsageError(f"--predict {text!r}: {' and '.join(missing)} {'need' if len(missing) > 1 else 'needs'} a value too")
     return {dimension.label: given[dimension.label] for dimension in dimensions if dimension.label in given}
+
+
+def _named_values(text: str) -> list[tuple[str, str, str]]:
+    """Each name with the `=` and the value that follow it, or that follow the names after it."""
+    settings: list[tuple[str, str, str]] = []
+    for setting in reversed(text.split(",")):
+        name, equals, value = setting.partition("=")
+        settings.append((name, equals, value) if equals or not settings else (name, *settings[-1][1:]))
+    return settings[::-1]
 
 
 def check_given_once(dimensions: Sequence[Dimension], knobs: Mapping[str, str], threads: int | None) -> None:
@@ -188,7 +196,8 @@ def space_of_program(dimensions: Sequence[Dimension], command: Command) -> Space
 
 def space(dimensions: Sequence[Dimension], model: Path, runtime: Runtime) -> Space:
     """The dimensions, each found in the model or the runtime. Raises UsageError for a name that neither has, for one that is there twice, and for one
-    that the file fixes, if the runtime does not change that."""
+    that the file fixes, if the runtime does not change that; InputError for a file that is no model."""
+    runtime.check_file(str(model))
     declared = inputs.inputs(model)
     symbols: dict[str, list[tuple[str, int]]] = {}
     for tensor in declared:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,8 +20,9 @@ _OF_OPENAI = ("prompts", "generate", "distinct")
 class Drive:
     """A load: where the server listens, and how many requests are open at once.
 
-    kind: openai, for a server of its completions API, or http for any other. Of openai: tokens of a prompt, tokens generated, and how many prompts
-    differ (None: all). Of http: the path that is asked for, and the file that each request posts as its body (None: a GET).
+    kind: openai, for a server of its completions API, or http for any other. Of openai: tokens of a prompt, tokens generated. Of http: the path that
+    is asked for, and the file that each request posts as its body (None: a GET); a folder, or a file of JSON lines, has bodies that requests post in
+    turn. distinct: how many prompts or bodies differ (None: all).
     """
 
     host: str
@@ -37,16 +39,44 @@ class Drive:
     def words(self) -> str:
         """The load as a table's title has it."""
         if self.kind == "http":
-            return f"{'POST' if self.body is not None else 'GET'} {self.path}, {self.parallel} at once"
+            in_turn = ", bodies in turn" if self.varies and self.distinct != 1 else ""
+            return f"{'POST' if self.body is not None else 'GET'} {self.path}{in_turn}, {self.parallel} at once"
         differing = "all different" if self.distinct is None else f"{self.distinct} different"
         return f"prompts of {counted(self.prompts, 'token')}, {differing}, {self.generate} generated, {self.parallel} at once"
 
-    def content(self) -> bytes | None:
-        """What each request posts, None for nothing. Raises InputError if its file cannot be read."""
+    @property
+    def varies(self) -> bool:
+        """Whether requests differ unless `distinct` says otherwise."""
+        return self.kind == "openai" or (self.body is not None and (_is_lines(self.body) or os.path.isdir(self.body)))
+
+    @property
+    def is_json(self) -> bool:
+        """Whether a body is JSON; requests without a body say that it is."""
+        if self.body is not None and os.path.isdir(self.body):
+            return all(name.endswith(".json") for name in os.listdir(self.body))
+        return self.body is None or self.body.endswith(".json") or _is_lines(self.body)
+
+    def bodies(self) -> tuple[bytes, ...]:
+        """What requests post in turn, none for nothing. Raises InputError if it cannot be read, or is empty where bodies differ."""
+        if self.body is None:
+            return ()
+        path = Path(self.body)
         try:
-            return Path(self.body).read_bytes() if self.body is not None else None
+            if path.is_dir():
+                bodies = tuple(file.read_bytes() for file in sorted(path.iterdir()) if file.is_file())
+            elif _is_lines(self.body):
+                bodies = tuple(line for line in path.read_bytes().splitlines() if line.strip())
+            else:
+                return (path.read_bytes(),)
         except OSError as error:
             raise InputError(f"--drive: {self.body}: {os_reason(error)}") from None
+        if not bodies:
+            raise InputError(f"--drive: {self.body} has no bodies for requests")
+        return bodies[: self.distinct]
+
+
+def _is_lines(body: str) -> bool:
+    return body.endswith(".jsonl")
 
 
 def parse(text: str) -> Drive:

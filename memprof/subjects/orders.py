@@ -102,21 +102,25 @@ def _with_all_spelled_out(suite: Suite) -> tuple[Suite, list[str]]:
         return suite, []
     named = {name for name in suite.runtimes if name != ALL}
     python = suite.place.interpreter(suite.python)
-    chosen, remarks = [], []
+    chosen, remarks, native, missing = [], [], [], []
     for runtime in runtimes.describe(python, None, suite.place):
         if runtime.name in named or runtime.distribution is None:
             continue  # a runtime without a package is memprof's own, for tests
         if runtime.native is not None:
-            if runtime.installed:
-                remarks.append(
-                    f"{runtime.name} is left out: it is the same runtime without an interpreter (-r {runtime.name} measures it too)"
-                )
+            native += [runtime.name] if runtime.installed else []
             continue
         try:
             runtimes.located(runtime.name, suite.python, suite.place)
             chosen.append(runtime.name)
         except InputError as error:
-            remarks.append(f"{runtime.name} is left out: {error}")
+            if runtime.installed:
+                remarks.append(f"{runtime.name} is left out: {error}")
+            else:
+                missing.append(runtime.name)
+    if native:
+        remarks.append(f"runtimes without an interpreter are measured by name only (-r NAME): {', '.join(native)}")
+    if missing:
+        remarks.append(f"runtimes that are not installed are left out (memprof runtimes install NAME): {', '.join(missing)}")
     if not chosen and not named:
         raise UsageError(f"no runtime is installed for {python}: memprof runtimes says how to install them")
     spelled = [name for given in suite.runtimes for name in (chosen if given == ALL else [given])]
@@ -213,6 +217,7 @@ def _not_taken(model: Model, variants: Sequence[tuple[Variant, Runtime]]) -> Usa
 
 
 def _orders(suite: Suite, model: Model, variant: Variant, runtime: Runtime) -> list[Order]:
+    runtime.check_file(model.path)
     if runtime.native is not None:
         suite.place.only_here(f"{runtime.name}, which is compiled,")
     native.check(runtime, suite.inputs)
@@ -235,7 +240,13 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, knobs
         env[runtime.threads_env] = str(threads)
     shapes = {**suite.shapes, **variant.shapes}
     given = (inputs.array_shapes(suite.inputs) or {}) if suite.inputs else {}
-    _check_names(model, runtime, (*shapes, *given))
+    _check_names(model, runtime, (*shapes, *given, *suite.values))
+    types = {declared.name: declared.dtype for declared in inputs.inputs(Path(model.path))}
+    for name in suite.values:
+        if expected := inputs.expected(types.get(name, ""), suite.values[name]):
+            raise UsageError(f"--input {name}={suite.values[name]}: {name} is {types[name]}, which takes {expected}")
+        if name in given:
+            raise UsageError(f"--input {name}={suite.values[name]}: {suite.inputs} has {name} too; leave one of the two out")
     for name, shape in shapes.items():
         at_least(min(shape, default=0), 0, f"a size of {name}")
     for name, shape in (*shapes.items(), *given.items()):
@@ -262,8 +273,9 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, knobs
         given=given,
         shapes=shapes,
         inputs=_inputs(suite.inputs),
+        values=suite.values,
         assumed=_assumed(model, runtime, shapes, suite.inputs),
-        ranges={name: rows for name, rows in indexing(Path(model.path)).limits().items() if name not in given},
+        ranges={name: rows for name, rows in indexing(Path(model.path)).limits().items() if name not in {*given, *suite.values}},
         release=bool(suite.release),
     )
     subject = replace(suite, models=(model.path,), runtimes=(), variants=(variant,), threads=(threads,) if threads else ())

@@ -111,6 +111,16 @@ SETTINGS = (
         in_file=list[int],
     ),
     Setting("inputs", "inputs", "Inputs by name. memprof makes those that it lacks.", "FILE.npz", only="runtime", path=relative),
+    Setting(
+        "input",
+        "values",
+        "The value of an input: of a scalar, or of each of its elements (repeatable).",
+        "NAME=VALUE",
+        values.parse_value,
+        many=True,
+        only="runtime",
+        in_file=str | int | float | bool,
+    ),
     Setting("name", "name", "The model's name in tables.  [default: its file's, or the program's]", "NAME"),
     Setting("cwd", "cwd", "The folder that a program runs in.  [default: this one]", "FOLDER", only="program", path=relative),
     Setting(

@@ -107,7 +107,7 @@ class Suite:
     """Everything that flags or a file say. A field that is None gets its default from DEFAULTS.
 
     shapes: of inputs, for every model and variant; model_shapes: those of one model, by its path among `models`. A model's shape of an input wins
-    over that for all, and a variant's over both.
+    over that for all, and a variant's over both. values: of inputs, as text by name.
     cwd, phases (function by phase) and phase_regexes are for commands: the folder they run in, and their phases if they do not mark them.
     stdin: whether they read memprof's standard input. cpus: the CPUs that a run may use, as `canonical_cpus` writes them. no_swap: keep its
     pages out of swap. recorder: which recorder measures, the place's own if None. place: where all is measured.
@@ -131,6 +131,7 @@ class Suite:
     env: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: str | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
     name: str | None = None
     cwd: str | None = None
     phases: Mapping[str, str] = field(default_factory=dict)
@@ -152,12 +153,17 @@ class Suite:
     def over(self, other: Suite) -> Suite:
         """This suite's words, and the other's for those that it lacks; settings by key are merged."""
         changes: dict[str, object] = {}
-        for key in ("set", "env", "shapes", "phases", "phase_regexes", "model_shapes"):
+        for key in ("set", "env", "shapes", "values", "phases", "phase_regexes", "model_shapes"):
             changes[key] = {**getattr(other, key), **getattr(self, key)}
         for key in self.__dataclass_fields__:
             if key not in changes and getattr(self, key) in (None, (), ""):
                 changes[key] = getattr(other, key)
         return replace(self, **changes)  # type: ignore[arg-type]
+
+    @property
+    def has_runtimes(self) -> bool:
+        """Whether anything but programs is measured."""
+        return bool(self.runtimes) or any(variant.command is None for variant in self.variants)
 
     @property
     def only(self) -> Variant:

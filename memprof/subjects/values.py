@@ -61,6 +61,14 @@ def parse_sizes(text: str, refusal: str) -> tuple[int, ...]:
     return sizes
 
 
+def parse_value(text: str) -> tuple[str, str]:
+    """`INPUT=VALUE`, where VALUE is the rest of the text. Raises UsageError."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"--input {text!r}: write NAME=VALUE, such as sr=16000")
+    return name, value
+
+
 def parse_pair(text: str) -> tuple[str, str]:
     """KEY and VALUE of `KEY=VALUE`. Raises UsageError for anything else."""
     key, equals, value = text.partition("=")

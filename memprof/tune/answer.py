@@ -77,6 +77,19 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """Settings that were measured again and are no proposal. number: see Recommendation.
+
+    rival: the number of the row that beats it in those runs, None if it failed with `error`.
+    """
+
+    number: int
+    settings: Settings
+    rival: int | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
 class Tuned:
     """The answer: the default, the proposals of the front with the least peak first, and the search's further results.
 
@@ -84,7 +97,8 @@ class Tuned:
     of a program, or all of it. compares: whether outputs could be compared. given: see TuneRequest.defaults.
     best: the proposal that reaches the goal, None if none does; it never changes the outputs. repeats: how many fresh runs of each the verified
     figures stand on. shapes, assumed: see explain's records. idle: values that change nothing by themselves. failed: the smallest combinations
-    that failed, each with its sentence. complete: False if the time was up or the search was interrupted before it had nothing left to gain.
+    that failed, each with its sentence. left_out: the numbers that the proposals lack. complete: False if the time was up or the search was
+    interrupted before it had nothing left to gain.
     verified: False if its proposals were not measured again. runs: those behind the figures, which are the trials if nothing was verified;
     settings that differ only in values that change nothing are one variant. interrupted: by Ctrl-C or SIGTERM.
     """
@@ -110,6 +124,7 @@ class Tuned:
     timed: str = ITERATION
     compares: bool = True
     given: Mapping[str, str] = field(default_factory=dict)
+    left_out: tuple[LeftOut, ...] = ()
 
 
 def shown(settings: Settings) -> str:
@@ -140,6 +155,19 @@ def beats(proposal: Recommendation, other: Recommendation) -> bool:
     return proposal.peak <= other.peak and proposal.time <= other.time and (proposal.peak < other.peak or proposal.time < other.time)
 
 
+def rivals(measured: Sequence[Recommendation]) -> dict[int, int]:
+    """By the number of each recommendation that another beats, the number of that other; of several that of the least peak.
+
+    One that changes the outputs does not push out one that keeps them.
+    """
+    beaten = {}
+    for proposal in measured:
+        better = [other for other in measured if beats(other, proposal) and other.changes_outputs <= proposal.changes_outputs]
+        if better:
+            beaten[proposal.number] = min(better, key=lambda other: (other.peak, other.time)).number
+    return beaten
+
+
 def best_of(goal: Goal, default: Recommendation, proposals: Sequence[Recommendation]) -> Recommendation | None:
     if goal.budget is not None:
         within = [proposal for proposal in (default, *proposals) if proposal.peak <= goal.budget and not proposal.changes_outputs]
@@ -168,6 +196,8 @@ def command_of(request: TuneRequest, settings: Settings, order: Order) -> str:
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]
     if suite.inputs:
         words += ["--inputs", suite.inputs]
+    for name, value in suite.values.items():
+        words += ["--input", f"{name}={value}"]
     return " ".join(map(quote, [*words, *_conditions(suite)]))
 
 

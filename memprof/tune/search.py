@@ -151,6 +151,14 @@ class Search:
                 trials.setdefault(plain[trial.settings], []).append(trial)
         return [_point(settings, group) for settings, group in trials.items()]
 
+    def proposals(self) -> list[TrialPoint]:
+        """All plain points of the front that peak below the default, least peak first. Points that keep the outputs have a front among themselves."""
+        known = self.plain_points()
+        safe = front(point for point in known if not point.changes)
+        points = [*safe, *(point for point in front(known) if point.changes)]
+        lower = [point for point in points if point.peak < self.base.peak * (1 - _CLIMB)]
+        return sorted(lower, key=lambda point: point.peak)
+
     @property
     def base(self) -> TrialPoint:
         """The default."""

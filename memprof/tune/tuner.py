@@ -28,11 +28,10 @@ from ..records.summary import timed_phase
 from ..records.types import COMMAND, EXECUTE, PEAK, RUN, Run
 from ..subjects.order import Order
 from ..subjects.suite import DEFAULTS, MS
-from .answer import ITERATION, VERIFYING_REPEATS, Recommendation, Tuned, TuneRequest, beats, best_of, command_of, shown
-from .search import DEFAULT, Search, Settings, Trial, TrialPoint, front
+from .answer import ITERATION, VERIFYING_REPEATS, LeftOut, Recommendation, Tuned, TuneRequest, best_of, command_of, rivals, shown
+from .search import DEFAULT, Search, Settings, Trial
 from .subject import Subject, subject_of
 
-_MOST_PROPOSALS = 5
 _SEARCH_RUNS, _VERIFYING_RUNS, _WARMUP = 5, 10, 2
 # A setting that takes this many times as long as the default (but half a minute at least) is taken to hang.
 _PATIENCE, _LEAST_PATIENCE_NS = 20, 30 * 1000 * MS
@@ -251,7 +250,9 @@ class _Tuner:
 
     def _verifying_ns(self) -> float:
         """How long it will take to verify the proposals of this moment."""
-        return VERIFYING_REPEATS * self._round_ns([DEFAULT, *(point.settings for point in self._chosen())]) if self._took_ns else 0
+        return (
+            VERIFYING_REPEATS * self._round_ns([DEFAULT, *(point.settings for point in self._search.proposals())]) if self._took_ns else 0
+        )
 
     def _round_ns(self, wanted: Sequence[Settings]) -> float:
         """The time of a fresh run of each: as long as its trial took, and its further iterations, and a little more."""
@@ -262,23 +263,9 @@ class _Tuner:
 
     # -- verifying
 
-    def _chosen(self) -> list[TrialPoint]:
-        """The points to verify: the best by the goal, and others along the front. Points that keep the outputs have a front among themselves."""
-        base, known = self._search.base, self._search.plain_points()
-        safe = front(point for point in known if not point.changes)
-        points = [
-            point
-            for point in (*safe, *(point for point in front(known) if point.changes))
-            if point.settings != DEFAULT and point.peak < base.peak * 0.995
-        ]
-        points.sort(key=self._search.value)
-        best, others = points[:2], sorted(points[2:], key=lambda point: point.peak)
-        step = max(1, -(-len(others) // (_MOST_PROPOSALS - len(best)))) if others else 1
-        return sorted(best + others[::step], key=lambda point: point.peak)
-
     def _verify(self) -> dict[Settings, list[Run]]:
         """Fresh runs of the default and of each point, interleaved, in as many rounds as there is time for."""
-        wanted = [DEFAULT, *(point.settings for point in self._chosen())]
+        wanted = [DEFAULT, *(point.settings for point in self._search.proposals())]
         rounds = VERIFYING_REPEATS
         if self._took_ns:  # empty if all trials are those of an earlier search, which do not tell how long they took
             rounds = max(1, min(rounds, int(self._left_ns() // max(self._round_ns(wanted), 1))))
@@ -324,17 +311,16 @@ class _Tuner:
             ]
         else:
             plain = self._search.plain()
-            wanted = [DEFAULT, *(point.settings for point in self._chosen())]
+            wanted = [DEFAULT, *(point.settings for point in self._search.proposals())]
             tried = {settings: [run for full, run in self._tried if plain.get(full) == settings] for settings in wanted}
             measured = [self._proposal(number, settings, runs) for number, (settings, runs) in enumerate(tried.items())]
         default, *others = measured
-        # A proposal that changes the outputs does not push out a proposal that keeps them.
-        kept = [
-            proposal
-            for proposal in others
-            if not any(beats(other, proposal) and other.changes_outputs <= proposal.changes_outputs for other in measured)
-        ]
-        kept.sort(key=lambda proposal: proposal.peak)
+        beaten = rivals(measured)
+        kept = sorted((proposal for proposal in others if proposal.number not in beaten), key=lambda proposal: proposal.peak)
+        left_out = [LeftOut(each.number, each.settings, rival=beaten[each.number]) for each in others if each.number in beaten]
+        if sure:
+            numbered = enumerate(verified)
+            left_out += [LeftOut(number, each, error=failures[each]) for number, each in numbered if each in failures]
         return Tuned(
             model=self._model.name,
             runtime=self._subject.name,
@@ -343,7 +329,8 @@ class _Tuner:
             proposals=tuple(kept),
             best=best_of(self._request.goal, default, kept),
             idle=tuple(self._search.idle()),
-            failed=tuple((settings, self._sentences.get(settings, "")) for settings in self._search.failed()) + tuple(failures.items()),
+            failed=tuple((settings, self._sentences.get(settings, "")) for settings in self._search.failed()),
+            left_out=tuple(sorted(left_out, key=lambda each: each.number)),
             trials=len(self._search.trials),
             complete=complete,
             verified=sure,

@@ -22,6 +22,7 @@ more closely, then the variant, the phase, the metric; of equals the last. A lim
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -101,6 +102,13 @@ def read(path: Path) -> tuple[Budget, ...]:
     if not limits:
         raise UsageError(f"budgets {path}: there is no limit in it")
     return tuple(Budget(*facts, path, number) for number, facts in enumerate(limits, 1))
+
+
+def of_peak(text: str) -> Budget:
+    """The budget for the peak of everything, from `900MiB`. Raises UsageError."""
+    if re.fullmatch(r"[0-9.]*[1-9][0-9.]*", text.strip()):  # 900 bytes are what nobody means
+        raise UsageError(f"--budget {text!r} has no unit: write {text.strip()}MiB")
+    return Budget("*", "*", PEAK, "rss_peak_bytes", parse_bytes(text), text)
 
 
 def _budgets(table: Mapping[str, Any], path: Path) -> Iterable[tuple[str, str, str, str, float, str]]:

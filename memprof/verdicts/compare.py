@@ -46,7 +46,8 @@ class Difference:
 class Comparison:
     """All differences, the variants that only one side has, and sentences for the user.
 
-    ran: a run of each variant that both sides have, for the shapes of its inputs, by side (see memprof.verdicts.input_files).
+    ran: a run of each variant that both sides have, for the shapes of its inputs, by side (see memprof.verdicts.input_files). measured: a run of
+    each variant and side, for its versions and machine.
     """
 
     differences: tuple[Difference, ...]
@@ -54,6 +55,7 @@ class Comparison:
     only_head: tuple[Key, ...]
     remarks: tuple[str, ...]
     ran: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)
+    measured: tuple[Run, ...] = ()
 
     def geometric_means(self) -> dict[tuple[str, str], float]:
         """The geometric mean of the ratios over models, variants and threads, by metric and phase."""
@@ -117,6 +119,7 @@ def _compare(
             *_remarks([run for group in base.values() for run in group], [run for group in head.values() for run in group]),
         ),
         input_files.of_sides(base, {place: head[place] for place in common}),
+        tuple(next((run for run in side[place] if run.about), side[place][0]) for side in (base, head) for place in common),
     )
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..records.store import TimelineColumns
+from ..records.types import RELOAD
 from ..records.work import Curve
 from .curve_tail import LEAST_RISE, Tail, by_doublings, points_of, slope_of, spread
 
@@ -32,6 +33,7 @@ _STARTS = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4)  # of the tail, as shares 
 _LATE = 1 / 3  # of the run, from where on a bound was reached so late that a leak may have paused since
 _ALIKE = 2.0  # rates of processes that agree
 _NEARLY = 0.01  # of a bound: who is so near to it has reached it
+_STEEP = 0.9  # of the rise to a bound, that the steep part has
 _TOLD_APART = 0.7  # the scatter about one unit's line over that about another's
 
 
@@ -60,8 +62,9 @@ class Growth:
 
     slope, low, high: bytes a unit of the tail, and its interval of 95%; for a flat tail high is the most that it can be. unit: what it grows
     with; rivals: units that explain it as well. warmup: after how much of the first unit the tail begins, and rise_bytes: how much memory rose until
-    then. tail: how much of the first unit the tail has. where: which memory rose, None if that is not known. reason: why it is undecided, and
-    needed: how much of the first unit would decide it, None if that cannot be told.
+    then; steep: after how much of it nine tenths of that had come, 0 where there is no bound. tail: how much of the first unit the tail has. where:
+    which memory rose, None if that is not known. reason: why it is undecided, and needed: how much of the first unit would decide it, None if that
+    cannot be told.
     """
 
     word: Word
@@ -71,6 +74,7 @@ class Growth:
     high: float = 0.0
     warmup: int = 0
     rise_bytes: int = 0
+    steep: int = 0
     tail: int = 0
     where: Where | None = None
     rivals: tuple[str, ...] = ()
@@ -93,20 +97,23 @@ class Verdict(Growth):
 def series(curve: Curve, page_bytes: int) -> Series:
     """The curve of a process as a series: swapped pages are counted as resident, because they are still there.
 
-    A unit that comes once an iteration takes the iteration's place, because its name says more.
+    A unit that comes once an iteration takes the iteration's place, because its name says more. The first load is no growth with reloads: their
+    series begins after it.
     """
-    counts = dict(curve.counts)
+    first = next((row for row, count in enumerate(curve.counts[RELOAD]) if count), 0) if RELOAD in curve.counts else 0
+    counts = {name: count[first:] for name, count in curve.counts.items()}
     iterations = counts.get("iteration")
     if any(name != "iteration" and list(count) == list(iterations or ()) for name, count in counts.items()):
         del counts["iteration"]
         counts = dict(sorted(counts.items(), key=lambda item: list(item[1]) != list(iterations or ())))
-    both = [rss + swap for rss, swap in zip(curve.rss, curve.swap, strict=True)]
+    both = [rss + swap for rss, swap in zip(curve.rss[first:], curve.swap[first:], strict=True)]
+    file = curve.file[first:]
     looks = curve.looks
     if looks is None:
-        return Series(counts, both, curve.file, page_bytes=page_bytes)
+        return Series(counts, both, file, page_bytes=page_bytes)
     doubt = max((abs(exact - seen) for exact, seen in zip(looks.rss, looks.seen, strict=True)), default=0)
     heap = (looks.iteration, looks.heap_used, looks.heap_free) if looks.heap_used else ((), (), ())
-    return Series(counts, both, curve.file, *heap, doubt_bytes=doubt, page_bytes=page_bytes)
+    return Series(counts, both, file, *heap, doubt_bytes=doubt, page_bytes=page_bytes)
 
 
 def by_time(timeline: TimelineColumns, page_bytes: int) -> Growth:
@@ -118,7 +125,7 @@ def by_time(timeline: TimelineColumns, page_bytes: int) -> Growth:
     rss, file = (np.asarray(column)[rows].tolist() for column in (timeline.rss, timeline.file))
     growth = judge_one(Series({"second": ms}, rss, file, page_bytes=page_bytes))
     scaled: dict[str, Any] = {name: 1000 * getattr(growth, name) for name in ("slope", "low", "high")}
-    scaled.update((name, getattr(growth, name) // 1000) for name in ("warmup", "tail"))
+    scaled.update((name, getattr(growth, name) // 1000) for name in ("warmup", "steep", "tail"))
     needed = growth.needed // 1000 if growth.needed is not None else None
     return replace(growth, **scaled, needed=needed)
 
@@ -182,6 +189,7 @@ def combined(each: Sequence[Growth]) -> Verdict:
         "high": max(growth.high for growth in each),
         "warmup": max(growth.warmup for growth in each),
         "rise_bytes": max(growth.rise_bytes for growth in each),
+        "steep": max(growth.steep for growth in each),
         "tail": min(growth.tail for growth in each),
     }
     longer = 4 * max(growth.warmup + growth.tail for growth in each)  # as the next round would be: only more work can make them agree
@@ -266,7 +274,7 @@ def _flat(unit: str, done: NDArray[Any], size: NDArray[Any], tail: Tail, floor: 
     rise = round(level - float(size[0]))
     word: Word = "bounded" if rise > max(LEAST_RISE, 4 * scatter) else "steady"
     facts: dict[str, Any] = {"slope": 0.0, "low": min(tail.low, 0.0), "high": tail.most, "tail": int(done[-1]) - warmup}
-    return Growth(word, unit, **facts, warmup=warmup, rise_bytes=max(rise, 0))
+    return Growth(word, unit, **facts, warmup=warmup, rise_bytes=max(rise, 0), steep=_steep(done, size, rise))
 
 
 def _bounded(unit: str, done: NDArray[Any], size: NDArray[Any], whole: Tail, floor: float, flat: Tail | None = None) -> Growth | None:
@@ -285,7 +293,13 @@ def _bounded(unit: str, done: NDArray[Any], size: NDArray[Any], whole: Tail, flo
         return None
     rise = level - float(size[0])
     warmup = int(done[np.argmax(size - size[0] >= rise - max(4 * floor, _NEARLY * rise))])
-    return Growth("bounded", unit, high=most, warmup=warmup, rise_bytes=round(rise), tail=int(done[-1]) - warmup)
+    steep = _steep(done, size, rise)
+    return Growth("bounded", unit, high=most, warmup=warmup, rise_bytes=round(rise), steep=steep, tail=int(done[-1]) - warmup)
+
+
+def _steep(done: NDArray[Any], size: NDArray[Any], rise: float) -> int:
+    """After how many units memory had first risen by nine tenths of this: a cache of keys that come by chance fills ever more slowly."""
+    return int(done[np.argmax(size - size[0] >= _STEEP * rise)])
 
 
 def _grows(process: Series, unit: str, tail: Tail, rate: float | None = None) -> Growth:

@@ -13,6 +13,13 @@ from .growth import Verdict
 
 Varies = Literal["input", "shape"]
 By = Literal["iteration", "new input", "new shape", "same input", "same shape"]
+# What inputs are like where memory grows with them only, in words.
+ONLY_WITH: dict[By, str] = {
+    "new input": "new inputs",
+    "new shape": "new shapes",
+    "same input": "the same input",
+    "same shape": "one shape",
+}
 
 _MORE = 1.5  # times the rate with the same input: what lies below is no rate of its own
 

@@ -29,8 +29,9 @@ from .verdicts import Judged, Verdict
 
 if TYPE_CHECKING:
     from .growth import Verdict as Growth
+    from .growth_inputs import By
 
-RELOAD, SHAPE = "reload", "shape"
+SHAPE = "shape"
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,15 @@ class Limit:
 
 @dataclass(frozen=True)
 class VariantGrowth:
-    """What is known of a variant's growth by a unit: the verdict, or why there is none. limit: that of the suite which asked, if there is one."""
+    """What is known of a variant's growth by a unit: the verdict, or why there is none. limit: that of the suite which asked, if there is one.
+    by: what memory grows with (InputsVerdict.by), None if iterations had inputs of one kind."""
 
     key: Key
     per: str
     growth: Growth | None
     limit: Limit | None = None
     failure: str = ""
+    by: By | None = None
 
 
 def of_runs(runs: Sequence[Run]) -> tuple[VariantGrowth, ...]:
@@ -70,9 +73,9 @@ def _of_variant(key: Key, runs: Sequence[Run]) -> Iterator[VariantGrowth]:
     same, fresh = ([run for run, use in alike if not use.shapes and use.fresh == wanted] for wanted in (False, True))
     verdicts = [_verdict(kind) for kind in (same, fresh) if kind]
     if verdicts:
-        both = len(verdicts) > 1 and growth_inputs.judge(verdicts[0][1], verdicts[1][1], "input")
-        unit, verdict = verdicts[0] if both and both.decides == "same" else verdicts[-1]
-        yield VariantGrowth(key, unit, verdict)
+        both = growth_inputs.judge(verdicts[0][1], verdicts[1][1], "input") if len(verdicts) > 1 else None
+        unit, verdict = verdicts[0] if both is not None and both.decides == "same" else verdicts[-1]
+        yield VariantGrowth(key, unit, verdict, by=both.by if both is not None else None)
     varied = [use for _, use in alike if use.shapes]
     if varied:
         _, verdict = _verdict([run for run, use in alike if (use.shapes, use.fresh) == (varied[-1].shapes, varied[-1].fresh)])
@@ -123,11 +126,13 @@ def judged(measured: VariantGrowth, limit: Limit) -> Judged:
     """The row of a limit: over if the growth is certainly above it."""
     if measured.growth is None:
         return Judged(measured.key, phase(measured.per), GROWTH, "failing", measured.failure, budget=limit.bytes)
-    verdict, reason = _decided(measured.growth, limit)
+    verdict, reason = _decided(measured.growth, limit, measured.by)
     return Judged(measured.key, phase(measured.per), GROWTH, verdict, reason, budget=limit.bytes)
 
 
-def _decided(grown: Growth, limit: Limit) -> tuple[Verdict, str]:
+def _decided(grown: Growth, limit: Limit, by: By | None) -> tuple[Verdict, str]:
+    from .growth_inputs import ONLY_WITH
+
     allowed = f"the limit is {format_bytes(limit.bytes)} per {limit.per}"
     if grown.word == "undecided":
         needed = f"; {grown.needed:,} would decide it" if grown.needed else ""
@@ -136,7 +141,8 @@ def _decided(grown: Growth, limit: Limit) -> tuple[Verdict, str]:
         rose = f"{format_bytes(grown.rise_bytes)} more in the first {grown.warmup:,}, then " if grown.word == "bounded" else ""
         return "ok", f"{grown.word}: {rose}0 B (95%: at most {format_bytes(grown.high)}) per {grown.unit} over {grown.tail:,}"
     span = f"{format_bytes(grown.low)} to {format_bytes(grown.high)}"
-    rate = f"it grows by {format_bytes(grown.slope)} per {grown.unit} (95%: {span})"
+    only = f" with {ONLY_WITH[by]} only" if by in ONLY_WITH else ""
+    rate = f"it grows{only} by {format_bytes(grown.slope)} per {grown.unit} (95%: {span})"
     if limit.bytes and limit.per not in (grown.unit, *grown.rivals):
         return "undecided", f"{rate}, and {allowed}: the two units cannot be compared"
     if grown.low > limit.bytes:

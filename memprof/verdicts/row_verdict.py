@@ -14,7 +14,8 @@ from . import machine_spread
 from .ranks import ALPHA, p_words, pooled_stdev, rank_p, split_modes, stratified_p
 
 _STDEVS = 3
-_ADVICE = "--deterministic or more repeats help"
+_REPEATS_ADVICE = "more repeats help"
+_ADVICE = f"deterministic runs (deterministic = true in a suite, or --deterministic) or {_REPEATS_ADVICE}"
 
 Decided = Literal["regressed", "improved", "ok", "undecided"]
 
@@ -46,7 +47,8 @@ def by_machines(base: Row, machines: machine_spread.Sides, floor: float) -> Deci
 
 @dataclass(frozen=True)
 class Pair:
-    """Both sides of a row, each as one group of samples or as several modes, the lowest first. outlier: a lone sample is in no group."""
+    """Both sides of a row, each as one group of samples or as several modes, the lowest first. outlier: a lone sample is in no group.
+    deterministic: the runs were, as far as they can be."""
 
     metric: str
     base: tuple[tuple[float, ...], ...]
@@ -55,9 +57,10 @@ class Pair:
     head_values: tuple[float, ...]
     floor: float
     outlier: bool
+    deterministic: bool = False
 
     @classmethod
-    def of(cls, base: Row, head: Row, floor: float) -> Pair:
+    def of(cls, base: Row, head: Row, floor: float, deterministic: bool = False) -> Pair:
         """A lone value is a mode if the other side has its like. A lone value without its like is an outlier, if there is only one."""
         sides = [split_modes(row.values, floor) for row in (base, head)]
         strange = [
@@ -68,7 +71,12 @@ class Pair:
         ]
         outlier = len(strange) == 1
         modes = [tuple(group for group in groups if not outlier or group is not strange[0]) for groups in sides]
-        return cls(base.metric, modes[0], modes[1], base.values, head.values, floor, outlier)
+        return cls(base.metric, modes[0], modes[1], base.values, head.values, floor, outlier, deterministic)
+
+    @property
+    def advice(self) -> str:
+        """What helps where modes or an outlier leave the row undecided."""
+        return _REPEATS_ADVICE if self.deterministic else _ADVICE
 
     @property
     def threshold(self) -> float:
@@ -88,7 +96,7 @@ class Pair:
             reason = f"{self._signed(difference, before)} (threshold {self._amount(self.threshold)}, {p_words(p)})"
             return self._decision("regressed" if difference > 0 else "improved", reason, p)
         if self.outlier:
-            return self._decision("undecided", f"{self._signed(difference, before)}, but a repeat lies far from its like: {_ADVICE}", p)
+            return self._decision("undecided", f"{self._signed(difference, before)}, but a repeat lies far from its like: {self.advice}", p)
         return self._decision("ok", f"{self._signed(difference, before)}, but not beyond noise ({p_words(p)})", p)
 
     def _by_modes(self) -> Decision:
@@ -105,7 +113,7 @@ class Pair:
             return self._decision("ok", "head has a mode that base lacks, below all of base's")
         if len(self.base) == len(self.head):
             return self._moved()
-        return self._decision("undecided", f"{_modes(self.head)} in head, {len(self.base)} in base, {len(known)} alike: {_ADVICE}")
+        return self._decision("undecided", f"{_modes(self.head)} in head, {len(self.base)} in base, {len(known)} alike: {self.advice}")
 
     def _apart(self) -> Decision | None:
         """A verdict if all of one side lies beyond all of the other, whatever their modes."""
@@ -141,12 +149,12 @@ class Pair:
         gap = min(high - low for side in (before, after) for low, high in pairwise(side))
         same_way = all(shift > self.threshold for shift in shifts) or all(shift < -self.threshold for shift in shifts)
         if not same_way or max(map(abs, shifts)) >= gap / 2 or max(shifts) - min(shifts) > self.threshold:
-            return self._decision("undecided", f"{_modes(self.base)} on both sides that cannot be told apart: {_ADVICE}")
+            return self._decision("undecided", f"{_modes(self.base)} on both sides that cannot be told apart: {self.advice}")
         strata = list(zip(self.base, self.head, strict=True))
         p = stratified_p(strata if shifts[0] > 0 else [(head, base) for base, head in strata])
         moves = " and ".join(self._signed(shift, here) for shift, here in zip(shifts, before, strict=True))
         if p > ALPHA:
-            reason = f"{_modes(self.base)}, which moved by {moves}, in too few repeats to decide ({p_words(p)}): {_ADVICE}"
+            reason = f"{_modes(self.base)}, which moved by {moves}, in too few repeats to decide ({p_words(p)}): {self.advice}"
             return self._decision("undecided", reason, p)
         return self._decision(
             "regressed" if shifts[0] > 0 else "improved", f"{_modes(self.base)}, all of which moved: {moves} ({p_words(p)})", p

@@ -109,7 +109,7 @@ class Report:
     """A gate's result: its title, all rows, worst first, and remarks for the reader.
 
     commands: what the user may want to run next, by why. allow_gone: rows that base alone has are meant to be gone. ran: a run of each variant,
-    for the shapes of its inputs, by side (see memprof.verdicts.input_files).
+    for the shapes of its inputs, by side (see memprof.verdicts.input_files). figures: all that is known of head, judged or not.
     """
 
     title: str
@@ -119,6 +119,7 @@ class Report:
     commands: Mapping[str, str] = field(default_factory=dict)
     allow_gone: bool = False
     ran: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)
+    figures: tuple[Row, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -249,7 +250,8 @@ def _judge_entry(base: BaselineEntry | None, head: BaselineEntry, limits: Limits
             reason = f"base failed: {base.failure}" if base and base.failed else "not in the baseline"
             judged.append(Judged(head.key, row.phase, row.metric, "new", reason, head=row))
         elif not head.failed or len(row.values) >= LEAST_REPEATS:
-            judged.append(_beside(judge_row(before[place], row, bound, limits), base, head))
+            deterministic = head.settings.get("deterministic") == "on"
+            judged.append(_beside(judge_row(before[place], row, bound, limits, deterministic), base, head))
     if not head.failed:  # else the rows are missing because of that
         judged += [_gone(head.key, row) for place, row in before.items() if place not in after]
     return judged
@@ -281,13 +283,13 @@ def _gone(key: Key, row: Row) -> Judged:
 # -- a row
 
 
-def judge_row(base: Row, head: Row, bound_bytes: int, limits: Limits = Limits()) -> Judged:
-    """The verdict on a row that both sides have. bound_bytes: the peaks' error bound on the machines they come from.
+def judge_row(base: Row, head: Row, bound_bytes: int, limits: Limits = Limits(), deterministic: bool = False) -> Judged:
+    """The verdict on a row that both sides have. bound_bytes: the peaks' error bound on the machines they come from. deterministic: head's runs were.
 
     Where pages were swapped out, resident memory alone says nothing: both sides are judged with the swapped-out pages added.
     """
     base, head = summary.whole(base), summary.whole(head)
-    judged = _judge_whole_row(base, head, bound_bytes, limits)
+    judged = _judge_whole_row(base, head, bound_bytes, limits, deterministic)
     return replace(judged, reason=judged.reason + swap_words(base, head))
 
 
@@ -297,7 +299,7 @@ def swap_words(*rows: Row) -> str:
     return f"; with swapped-out pages, {format_bytes(most)} at most, which RSS lacks" if most else ""
 
 
-def _judge_whole_row(base: Row, head: Row, bound_bytes: int, limits: Limits) -> Judged:
+def _judge_whole_row(base: Row, head: Row, bound_bytes: int, limits: Limits, deterministic: bool) -> Judged:
     machines = machine_spread.sides(base, head)
     if machines is not None:
         decision = by_machines(base, machines, floor(base.metric, base.median, bound_bytes, limits))
@@ -306,7 +308,7 @@ def _judge_whole_row(base: Row, head: Row, bound_bytes: int, limits: Limits) -> 
     if count < LEAST_REPEATS:
         many = f"{counted(count, 'repeat')} can never decide"
         return Judged(head.key, head.phase, head.metric, "undecided", f"{many}: {LEAST_REPEATS} a side are the least", base, head)
-    decision = Pair.of(base, head, floor(base.metric, base.median, bound_bytes, limits)).decide()
+    decision = Pair.of(base, head, floor(base.metric, base.median, bound_bytes, limits), deterministic).decide()
     return Judged(head.key, head.phase, head.metric, decision.verdict, decision.reason, base, head, decision.threshold, decision.p)
 
 

@@ -24,6 +24,7 @@ from ..base import cache_folders
 from ..base.cache import cache_folder
 from ..base.errors import InputError, UsageError, os_reason
 from ..base.leftovers import end_leftovers, scratch
+from ..programs.commands import Command
 from ..records.store import is_runs_file
 from ..subjects.suite import Build, Suite, read
 
@@ -75,15 +76,21 @@ class Repository:
         root = Path(git(path.parent, "rev-parse", "--show-toplevel", what=f"{suite} lies in no git repository"))
         return cls(root, path.relative_to(root))
 
-    def commit(self, ref: str) -> str:
-        """The full hash of the commit that a ref names. Raises UsageError."""
+    @classmethod
+    def around(cls, folder: Path) -> Repository:
+        """The repository that a folder lies in, of which no suite is asked for. Raises InputError if there is none."""
+        root = Path(git(folder, "rev-parse", "--show-toplevel", what=f"{folder} lies in no git repository"))
+        return cls(root, Path())
+
+    def commit(self, ref: str, option: str = "--base-ref") -> str:
+        """The full hash of the commit that a ref names. option: which named it. Raises UsageError."""
         with suppress(InputError):
             return git(self.root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}", what="")
         hint = ""
         with suppress(InputError):
             if git(self.root, "rev-parse", "--is-shallow-repository", what="") == "true":
                 hint = "; this clone is shallow: fetch the ref first (git fetch --depth=1 origin REF)"
-        raise UsageError(f"--base-ref {ref}: git knows no such commit{hint}")
+        raise UsageError(f"{option} {ref}: git knows no such commit{hint}")
 
     def has_suite(self, tree: Path) -> bool:
         """Whether a tree of the repository has the suite: base may be older than the suite."""
@@ -97,6 +104,39 @@ class Repository:
 
 
 @contextmanager
+def tree(repository: Repository, ref: str, option: str) -> Iterator[Worktree]:
+    """A ref's tree, in which nothing is built. option: which named the ref. Raises UsageError for an unknown ref; leaves nothing behind."""
+    commit = repository.commit(ref, option)
+    end_leftovers()
+    forget_leftovers(repository)
+    with scratch(_PURPOSE) as work, _worktrees(repository, work.folder):
+        label = _base_label(ref, commit)
+        folder = work.folder / "base"
+        git(repository.root, "worktree", "add", "--quiet", "--detach", str(folder), commit, what=f"{label} cannot be checked out")
+        yield Worktree(folder, "", label)
+
+
+def command_in(repository: Repository, tree: Worktree, command: Command, here: Path) -> Command:
+    """A command for the place in a tree that the folder `here` is in the checkout.
+
+    A program that git does not track is not in the tree: that of a virtual environment is taken from the checkout. Raises UsageError for any
+    other, because what is built in the checkout would be measured on both sides.
+    """
+    folder = tree.folder / here.resolve().relative_to(repository.root.resolve())
+    program = Path(os.path.expanduser(command.argv[0]))
+    argv = command.argv
+    if os.sep in command.argv[0] and not (folder / program).exists():
+        if not (here / program).parent.with_name("pyvenv.cfg").exists():
+            raise UsageError(
+                f"{command.argv[0]} is not in {tree.label}, and nothing is built there: --run SUITE.toml --base-ref builds both sides"
+            )
+        argv = (str((here / program).absolute()), *argv[1:])
+    elif program.is_absolute() and program.is_relative_to(repository.root) and not (program.parent.with_name("pyvenv.cfg")).exists():
+        raise UsageError(f"{program} is this checkout's on both sides: name it by its path from {here}")
+    return replace(command, argv=argv, cwd=str(folder))
+
+
+@contextmanager
 def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], None]) -> Iterator[tuple[Worktree, Worktree]]:
     """Base and head, built. Raises UsageError for an unknown ref, InputError for a side that cannot be built; leaves nothing behind.
 
@@ -107,14 +147,12 @@ def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], N
     forget_leftovers(repository)
     with scratch(_PURPOSE) as work, _worktrees(repository, work.folder):
         sides = []
-        # CI services name base by its commit: the label has it once.
-        short = commit[:9] if commit.startswith(ref) else f"{ref}, {commit[:9]}"
-        for name, at, label in (("base", commit, f"base ({short})"), ("head", "HEAD", "head (this checkout)")):
+        for name, at, label in (("base", commit, _base_label(ref, commit)), ("head", "HEAD", "head (this checkout)")):
             folder = work.folder / name
             git(repository.root, "worktree", "add", "--quiet", "--detach", str(folder), at, what=f"{label} cannot be checked out")
             if name == "head":
                 _lay_over(repository, folder)
-            side_build = build if name == "head" or not repository.has_suite(folder) else read(folder / repository.suite).build or Build()
+            side_build = build if name == "head" else _build_of_base(repository, folder, build)
             say(f"{label}: {side_build.command}")
             try:
                 sides.append(Worktree(folder, built(folder, work.variables, side_build, label), label))
@@ -175,11 +213,28 @@ def suite_in(repository: Repository, tree: Worktree, lent: bool = False) -> Suit
             replace(variant, runtime=runtime(variant.runtime), python=interpreter(variant.python)) for variant in suite.variants
         ),
         inputs=placed(suite.inputs),
-        python=interpreter(suite.python) or tree.python,
+        python=interpreter(suite.python) or (tree.python if suite.has_runtimes else None),
     )
 
 
 # -- trees
+
+
+def _base_label(ref: str, commit: str) -> str:
+    # CI services name base by its commit: the label has it once.
+    return f"base ({commit[:9]})" if commit.startswith(ref) else f"base ({ref}, {commit[:9]})"
+
+
+def _build_of_base(repository: Repository, folder: Path, head: Build) -> Build:
+    """As base's suite says. A base without a suite is built as head is, and so is one that says nothing and has nothing to install."""
+    own = read(folder / repository.suite).build if repository.has_suite(folder) else None
+    if own is None and repository.has_suite(folder) and _is_installable(folder):
+        own = Build()
+    return own or head
+
+
+def _is_installable(folder: Path) -> bool:
+    return any((folder / name).exists() for name in ("pyproject.toml", "setup.py"))
 
 
 def _lay_over(repository: Repository, folder: Path) -> None:
@@ -239,8 +294,13 @@ def forget_leftovers(repository: Repository) -> None:
 def built(folder: Path, marks: Mapping[str, str], build: Build, label: str) -> str:
     """The interpreter of an environment in which the build command has run. marks: variables by which its processes are known.
 
-    Raises Unbuilt if the command fails, InputError if it cannot be started or had no room.
+    Raises Unbuilt if the command fails or there is nothing that it could install, InputError if it cannot be started or had no room.
     """
+    if build.command == Build.command and not _is_installable(folder):
+        raise Unbuilt(
+            f"{label} has no pyproject.toml that `{build.command}` could install: the suite's [build] says how it is built, "
+            'or command = "true" for nothing to build'
+        )
     environment = folder.with_name(f"{folder.name}-env")
     temporary = folder.with_name(f"{folder.name}-tmp")  # what a build that is killed leaves there goes with the rest
     temporary.mkdir(exist_ok=True)

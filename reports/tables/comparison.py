@@ -10,17 +10,18 @@ from memprof.records import metrics
 from memprof.verdicts.compare import Comparison, Difference
 
 from ..rows import key_fields, place
-from . import grid, inputs
+from . import grid, headline, inputs
 from .grid import Section, TextTable, Unit
 
 _WORDS = {"more": "more", "less": "less", "noise": "within noise", "too few": "too few repeats"}
 
 
 def render(comparison: Comparison, *, all_rows: bool = False, unit: str | None = None, format: str = "markdown") -> str:
-    """The comparison as Markdown, or the same content as JSON. all_rows: those within noise too."""
+    """The comparison as Markdown, a sentence first, or the same content as JSON. all_rows: those within noise too."""
     if format == "json":
         return _json(comparison)
-    return grid.markdown(section(comparison, all_rows=all_rows, unit=unit))
+    first = headline.of_comparison(comparison)
+    return "\n\n".join([*([grid.escaped(first)] if first else []), grid.markdown(section(comparison, all_rows=all_rows, unit=unit))])
 
 
 def section(comparison: Comparison, *, all_rows: bool = False, unit: str | None = None) -> Section:
@@ -38,7 +39,8 @@ def section(comparison: Comparison, *, all_rows: bool = False, unit: str | None 
     )
     for side, keys in (("base", comparison.only_base), ("head", comparison.only_head)):
         notes += [f"only in the {side}: {place(key)}" for key in keys]
-    return Section("", tuple(tables), (*notes, *comparison.remarks))
+    origin = headline.origin(comparison.measured)
+    return Section("", tuple(tables), (*notes, *comparison.remarks, *([origin] if origin else [])))
 
 
 def _table(rows: Sequence[Difference], wanted: str | None) -> TextTable:
@@ -114,5 +116,12 @@ def _json(comparison: Comparison) -> str:
         for row in comparison.differences
     ]
     means = [{"metric": metric, "phase": phase, "ratio": ratio} for (metric, phase), ratio in comparison.geometric_means().items()]
-    content = {"differences": rows, "geometric_means": means, "remarks": list(comparison.remarks), "inputs": inputs.fields(comparison.ran)}
+    content = {
+        "sentence": headline.of_comparison(comparison),
+        "differences": rows,
+        "geometric_means": means,
+        "remarks": list(comparison.remarks),
+        "inputs": inputs.fields(comparison.ran),
+        "origin": headline.origin(comparison.measured),
+    }
     return json.dumps(content, indent=1)

@@ -36,6 +36,8 @@ from .grid import Section, TextTable, choose_unit, escaped, laid_out, markdown, 
 _BAR = 46
 _MOST_TENSORS = 12
 NOTHING = "Nothing was found that makes it larger than it must be."
+RANKED = "Proposals as measured, the best first"
+NOT_MEASURED = "The proposals follow from rules, and none was measured: --verify measures and ranks them."
 # The parts of a resident set. Weights are blue, orange or red; parts that could go are hatched.
 FILLS = {
     LIBRARIES: Fill("#B8BEC6"),
@@ -125,6 +127,20 @@ def verdict(proposal: Advice, finding: Finding) -> list[str]:
         f"latency: {', '.join(cost)}" if cost else "",
     ]
     return [line for line in lines if line]
+
+
+def ranked(explanation: Explanation) -> list[str]:
+    """The measured proposals, the best first, a line each; that none was measured where there are some."""
+    if explanation.ranked:
+        return [f"{settings(proposal)}: {_effect(proposal)}" for proposal in explanation.ranked]
+    proposed = any(proposal.settings for finding in explanation.findings for proposal in finding.proposals)
+    return [NOT_MEASURED] if proposed else []
+
+
+def _effect(proposal: Advice) -> str:
+    done = proposal.verified
+    assert done is not None
+    return "it does not run" if done.error is not None else _saved(done)
 
 
 def _latency(ns: float, spread_ns: float | None) -> str:
@@ -291,6 +307,10 @@ def _markdown(explanation: Explanation) -> str:
     say = escaped
     lines = [f"### {say(title(explanation))}", "", f"{say(lead(explanation))}.", ""]
     lines += [f"**{say(text)}**\n" for text in warned(explanation)]
+    if explanation.ranked:
+        lines += [f"{RANKED}:", "", *(f"{place}. {say(text)}" for place, text in enumerate(ranked(explanation), 1)), ""]
+    else:
+        lines += [f"{say(text)}\n" for text in ranked(explanation)]
     if not explanation.findings:
         lines += [NOTHING, ""]
     for place, finding in enumerate(explanation.findings, 1):
@@ -308,7 +328,11 @@ def _markdown(explanation: Explanation) -> str:
 def _text(explanation: Explanation) -> str:
     say = plain
     lines = [say(title(explanation)), say(lead(explanation)), *(say(text) for text in warned(explanation)), ""]
+    if explanation.ranked:
+        lines += [RANKED, *(f"{place:>4}. {say(text)}" for place, text in enumerate(ranked(explanation), 1)), ""]
     lines += ["Findings, the worst first" if explanation.findings else NOTHING]
+    if not explanation.ranked:
+        lines += map(say, ranked(explanation))
     for place, finding in enumerate(explanation.findings, 1):
         lines += ["", f"{place}. {say(headline(finding))}"]
         lines += [f"     {say(text)}" for text in finding.evidence]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,11 @@ from memprof.verdicts.baseline import Updated
 from memprof.verdicts.verdicts import OUTCOME, WORST_FIRST, Judged, Report, Verdict, worst_first
 
 from ..rows import key_fields, place
-from . import grid, inputs
+from . import gate_data, grid, inputs
 from .grid import TextTable
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
-
-FORMATS = ("markdown", "json", "junit", "github")
 
 # The version of the JSON, its first field.
 #   1   2026-11   the first
@@ -53,7 +51,14 @@ _MOST_ANNOTATIONS = 10
 
 def render(report: Report, format: str = "markdown") -> str:
     """The report as text, without a line's end at its end."""
-    return {"markdown": _markdown, "json": _json, "junit": _junit, "github": _github}[format](report)
+    return _RENDERERS[format](report)
+
+
+def outcome(report: Report) -> str:
+    """The outcome in a word: `measured` where nothing was there to judge by."""
+    if all(row.verdict == "new" for row in report.rows):
+        return "measured"
+    return {0: "fine", 1: "worse", 3: "undecided", 4: "not measured"}[report.exit_code]
 
 
 def headline(report: Report) -> str:
@@ -98,8 +103,7 @@ def _unit(metric: str) -> str | None:
 
 
 def _markdown(report: Report) -> str:
-    word = {0: "fine", 1: "worse", 3: "undecided", 4: "not measured"}[report.exit_code]
-    parts = [f"### memprof gate: {word}", f"{grid.escaped(report.title)}: {headline(report)}."]
+    parts = [f"### memprof gate: {outcome(report)}", f"{grid.escaped(report.title)}: {headline(report)}."]
     parts += [grid.escaped(" ".join(notes))] if (notes := inputs.notes(report.ran)) else []
     rows = worst_first(report.rows)
     lines = [line for verdict in WORST_FIRST if verdict not in ("ok", "new") for line in _lines(verdict, rows)]
@@ -364,3 +368,14 @@ def _annotation(kind: str, title: str, text: str) -> str:
 
 def _command_data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+_RENDERERS: Mapping[str, Callable[[Report], str]] = {
+    "markdown": _markdown,
+    "json": _json,
+    "junit": _junit,
+    "github": _github,
+    "bencher": gate_data.bencher,
+    "github-benchmark": gate_data.github_benchmark,
+    "openmetrics": gate_data.openmetrics,
+}

@@ -12,7 +12,7 @@ from memprof.grow.grow import GrowthAnswer, KindGrowth
 from memprof.records.metrics import BYTES
 from memprof.records.types import Run
 from memprof.verdicts.growth import Growth, Where
-from memprof.verdicts.growth_inputs import By
+from memprof.verdicts.growth_inputs import ONLY_WITH
 from memprof.verdicts.growth_outlook import CacheBound, Outlook
 
 from . import grid
@@ -24,13 +24,6 @@ _WHERE: dict[Where, str] = {
     "kept free": "freed and kept by the allocator",
     "file-backed": "in file-backed memory",
     "other mappings": "in mappings outside of the C library's heap",
-}
-
-_BY: dict[By, str] = {
-    "new input": "new inputs",
-    "new shape": "new shapes",
-    "same input": "the same input",
-    "same shape": "one shape",
 }
 
 
@@ -84,7 +77,7 @@ def _inputs(grown: GrowthAnswer) -> str:
             return f" It grows with each iteration, and a new input adds {added}. With {rest.inputs}: {words(rest.verdict)}"
         return f" It grows with each iteration, with {same.inputs} and with {varied.inputs}."
     keyed = " This is a cache or a leak keyed by content." if grown.inputs.by == "new input" else ""
-    return f" It grows with {_BY[grown.inputs.by]} only.{keyed} With {rest.inputs}: {words(rest.verdict)}"
+    return f" It grows with {ONLY_WITH[grown.inputs.by]} only.{keyed} With {rest.inputs}: {words(rest.verdict)}"
 
 
 def words(growth: Growth) -> str:
@@ -105,7 +98,8 @@ def words(growth: Growth) -> str:
     if growth.word == "steady":
         return f"steady. {most}"
     first = f"in the first {counted(growth.warmup, growth.unit)}" if growth.warmup > 1 else f"in the first {growth.unit}"
-    return f"bounded. {format_bytes(growth.rise_bytes)} {first}, then {most}"
+    steep = f", nine tenths of it in the first {growth.steep:,}" if 0 < growth.steep < 0.75 * growth.warmup else ""
+    return f"bounded. {format_bytes(growth.rise_bytes)} {first}{steep}, then {most}"
 
 
 def prospect(growth: Growth, outlook: Outlook) -> str:

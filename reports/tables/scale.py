@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from memprof.base.terminal_text import plain
+from memprof.base.terminal_text import plain, shortened
 from memprof.base.units import BYTE_UNITS, counted, format_bytes, format_number
 from memprof.laws.laws import FARTHEST, Coefficient, Law, bounds
 from memprof.laws.terms import SizePoint
@@ -141,7 +141,7 @@ def _points(scaled: Scaled, size: Unit) -> TextTable:
         if scaled.planned:
             row.append("-" if point.planned_bytes is None else grid.number(point.planned_bytes / size.size))
         if remarks:
-            row.append(_shortened(point.ended) if point.ended else _held_out(point) if point.held_out else "")
+            row.append(shortened(point.ended, _MOST_LETTERS) if point.ended else _held_out(point) if point.held_out else "")
         rows.append(tuple(row))
     if scaled.law is None:
         header, rows = [*header, "between"], [(*row, _between(scaled, point, size)) for row, point in zip(rows, points, strict=True)]
@@ -152,10 +152,6 @@ def _points(scaled: Scaled, size: Unit) -> TextTable:
 
 def _held_out(point: PlaceRun) -> str:
     return f"not fitted; median of {len(point.again)} runs" if point.again else "not fitted"
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _MOST_LETTERS else text[: _MOST_LETTERS - 1] + "…"
 
 
 def _sized(point: PlaceRun, name: str, main: str, size: Unit) -> str:
@@ -204,7 +200,7 @@ def _within(scaled: Scaled) -> TextTable:
 def _confirmed(row: Within, scaled: Scaled) -> str:
     size = "-" if row.confirmed_bytes is None else format_bytes(row.confirmed_bytes)
     if row.ended:
-        return f"{'' if row.confirmed_bytes is None else f'at least {size}, '}{_shortened(row.ended)}"
+        return f"{'' if row.confirmed_bytes is None else f'at least {size}, '}{shortened(row.ended, _MOST_LETTERS)}"
     return f"{size}: too much" if (row.confirmed_bytes or 0) > (scaled.within_bytes or 0) else size
 
 

@@ -32,7 +32,7 @@ from memprof.verdicts.machine_spread import deviating
 from .. import ran
 from ..rows import BASELINE, by_model, columns, label_names, labels, named, phases
 from ..soundness import sound
-from . import commands, grid, load, missing, native, release, swap, tokens
+from . import commands, grid, headline, load, missing, native, release, swap, tokens
 from .grid import Section, TextTable, Unit
 
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
@@ -78,7 +78,10 @@ def render(
     parts = sections(
         runs, names, style=style, stat=stat, unit=unit, phase=phase, above_baseline=above_baseline, window=window, iterations=brief
     )
-    return grid.html(parts) if format == "html" else "\n\n".join(grid.markdown(section) for section in parts)
+    if format == "html":
+        return grid.html(parts)
+    origin = grid.escaped(headline.origin(runs))
+    return "\n\n".join([*(grid.markdown(section) for section in parts), *([origin] if origin else [])])
 
 
 def _plain(runs: Sequence[Run], names: Sequence[str], format: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
 from memprof.records.metrics import BYTES, NS
-from memprof.tune.answer import ITERATION, Recommendation, Tuned, shown
+from memprof.tune.answer import ITERATION, LeftOut, Recommendation, Tuned, shown
 
 from ..shapes import shaped
 from . import grid
@@ -110,7 +110,15 @@ def _notes(tuned: Tuned, bold: bool) -> list[str]:
     if tuned.idle:
         notes.append(f"These change neither PEAK nor time, and are left out: {', '.join(f'{name}={value}' for name, value in tuned.idle)}.")
     notes += [f"{shown(settings)} fails: {message}" for settings, message in tuned.failed]
-    return notes
+    return notes + [_left_out(each, tuned.verified) for each in tuned.left_out]
+
+
+def _left_out(each: LeftOut, verified: bool) -> str:
+    name = f"#{each.number} ({shown(each.settings)})"
+    if each.rival is None:
+        return f"{name} failed when it was measured again: {each.error}"
+    rival = "the default" if each.rival == 0 else f"#{each.rival}"
+    return f"{name} is left out: {'measured again' if verified else 'by the medians'}, it has no less PEAK and takes no less time than {rival}."
 
 
 def _plain(tuned: Tuned) -> dict[str, Any]:
@@ -123,6 +131,10 @@ def _plain(tuned: Tuned) -> dict[str, Any]:
         "proposals": [_plain_proposal(proposal) for proposal in tuned.proposals],
         "best": None if tuned.best is None else dict(sorted(tuned.best.settings)),
         "idle": [f"{name}={value}" for name, value in tuned.idle],
+        "left_out": [
+            {"number": each.number, "settings": dict(sorted(each.settings)), "rival": each.rival, "error": each.error or None}
+            for each in tuned.left_out
+        ],
         "failed": [{"settings": dict(sorted(settings)), "message": message} for settings, message in tuned.failed],
         "trials": tuned.trials,
         "complete": tuned.complete,

@@ -7,6 +7,7 @@
  *     release=1                     end with a phase RELEASE
  *     set.KNOB=VALUE                a knob that acts when the model is loaded
  *     shape.INPUT=1,3,224,224       an input's shape in place of the model's own (an empty value is a scalar)
+ *     value.INPUT=TEXT              the value of each of its elements
  *     rows.INPUT=N                  how many rows the graph indexes by an input's values
  *     input.INPUT=PATH              an input's content, a .npy file; the others are made as runners/inputs.py makes them
  *
@@ -21,6 +22,7 @@
 #include <malloc.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <sys/mman.h>
 
 #include "memprof.h"
 
@@ -181,9 +183,21 @@ static void *runner_function(void *library, const char *name) {
     return function;
 }
 
+/* The knob ballast: so many bytes with every page touched, held until the job is done. */
+static void runner_hold(void) {
+    const char *text = runner_word("set.", "ballast");
+    size_t size = text != NULL ? (size_t)strtoull(text, NULL, 10) : 0, at, page = (size_t)sysconf(_SC_PAGESIZE);
+    char *memory;
+    if (size == 0) return;
+    memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) runner_fail("error", "ballast: no memory of %lu bytes", (unsigned long)size);
+    for (at = 0; at < size; at += page) memory[at] = 1;
+}
+
 static void runner_begin(const char *phase) {
     runner_phase = phase;
     memprof_begin(phase);
+    if (strcmp(phase, "MODEL_LOAD") == 0) runner_hold();
 }
 
 static void runner_end(void) {
@@ -331,17 +345,19 @@ static int64_t runner_rows(const char *name, char kind, size_t element) {
 static char runner_made[RUNNER_TEXT];
 static int runner_made_count;
 
-/* Note what the whole numbers of a made input are, as runners/inputs.py does. */
-static void runner_note_made(const char *name, char kind, size_t element, int64_t rows) {
+/* Note what the whole numbers of a made input are, or the scalar that it is, as runners/inputs.py does. */
+static void runner_note_made(const char *name, char kind, size_t element, int64_t rows, const struct runner_shape *shape, double first) {
     char last[40], all[40];
     size_t at = strlen(runner_made);
     const char *before = at ? "; " : "made inputs: ";
-    if (rows == 0 && ((kind != 'i' && kind != 'u') || element < 4)) return;
+    if (rows == 0 && shape->rank > 0 && ((kind != 'i' && kind != 'u') || element < 4)) return;
     if (++runner_made_count > RUNNER_TOLD) return;
     if (rows > 0) {
         runner_grouped(last, sizeof last, rows - 1);
         runner_grouped(all, sizeof all, strtoll(runner_word("rows.", name), NULL, 10));
         snprintf(runner_made + at, sizeof runner_made - at, "%s%s is integers from 0 to %s, as the graph indexes %s rows by it", before, name, last, all);
+    } else if (shape->rank == 0) {
+        snprintf(runner_made + at, sizeof runner_made - at, "%s%s is %.3g, a scalar (--input %s=VALUE sets it)", before, name, first, name);
     } else {
         snprintf(runner_made + at, sizeof runner_made - at, "%s%s is all 0", before, name);
     }
@@ -368,29 +384,64 @@ static void runner_element(unsigned char *to, char kind, size_t element, double 
         memcpy(to, element == 8 ? (void *)&value : element == 4 ? (void *)&single : (void *)&half, element);
 }
 
-/* An input's content: from its file, or as runners/inputs.py makes it. kind: 'f' for a float of `element` bytes, 'i' and 'u' for integers, 'b' for a
- * boolean. */
+/* Refuse a value that the input's type has not. */
+static void runner_refuse_value(const char *name, char kind, size_t element, const char *text) {
+    const char *type = kind == 'f' ? "float" : kind == 'b' ? "bool" : kind == 'u' ? "uint" : "int";
+    char bits[8] = "";
+    if (kind != 'b') snprintf(bits, sizeof bits, "%d", (int)(8 * element));
+    runner_fail("refused", "--input %s=%s: %s has the type %s%s, which has no such value", name, text, name, type, bits);
+}
+
+/* Fill an input with the value that the user gave. */
+static void runner_fill(unsigned char *data, int64_t count, const char *name, char kind, size_t element, const char *text) {
+    long long most = kind == 'b' ? 2 : element < 8 ? 1LL << (8 * element - (kind == 'i')) : INT64_MAX, least = kind == 'i' ? -most : 0, whole = 0;
+    double value = 0;
+    char *end;
+    int64_t index;
+    errno = 0;
+    if (kind == 'b' && (strcmp(text, "true") == 0 || strcmp(text, "on") == 0)) {
+        whole = 1;
+    } else if (kind == 'b' && (strcmp(text, "false") == 0 || strcmp(text, "off") == 0)) {
+        whole = 0;
+    } else if (kind == 'f') {
+        value = strtod(text, &end);
+        if (*text == 0 || *end != 0) runner_refuse_value(name, kind, element, text);
+    } else {
+        whole = strtoll(text, &end, 10);
+        if (*text == 0 || *end != 0 || errno != 0 || whole < least || whole >= most) runner_refuse_value(name, kind, element, text);
+    }
+    for (index = 0; index < count; ++index) runner_element(data + (size_t)index * element, kind, element, value, (uint64_t)whole);
+}
+
+/* An input's content: from its file or its value, or as runners/inputs.py makes it. kind: 'f' for a float of `element` bytes, 'i' and 'u' for
+ * integers, 'b' for a boolean. */
 static void *runner_input(const char *name, int seed, char kind, size_t element, const struct runner_shape *shape) {
     int64_t count = runner_elements(shape), rows = runner_rows(name, kind, element), index;
     size_t bytes = (size_t)count * element;
-    const char *path = runner_word("input.", name);
+    const char *path = runner_word("input.", name), *given = runner_word("value.", name);
+    double first = 0;
     unsigned char *data = calloc(bytes ? bytes : 1, 1);
     if (data == NULL) runner_fail("error", "no memory for input '%s'", name);
     if (path != NULL) {
         runner_read_npy(path, name, data, bytes, element);
         return data;
     }
-    runner_note_made(name, kind, element, rows);
+    if (given != NULL) {
+        runner_fill(data, count, name, kind, element, given);
+        return data;
+    }
     if (kind == 'f' || rows > 0) {
         for (index = 0; index < count; ++index) {
             uint64_t step = (uint64_t)(index + 1) * 2654435769u + (uint64_t)seed * 97u;
             uint64_t row = (step & 0xffffffu) * (uint64_t)rows >> 24;
             double value = rows > 0 ? (double)row : (double)(step & 0xffffffu) / 16777216.0;
+            if (index == 0) first = value;
             runner_element(data + (size_t)index * element, kind, element, value, row);
         }
     } else {
         memset(data, 0, bytes); /* touched, as numpy's zeros are by the copy that follows there */
     }
+    runner_note_made(name, kind, element, rows, shape, first);
     return data;
 }
 

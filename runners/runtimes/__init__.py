@@ -27,10 +27,10 @@ for most. `release = None` says that the runtime cannot be deleted:
 there is no RELEASE then. `build(model, folder, options)`, a static method, converts
 the model file in a separate process that is not measured, and returns the path to load instead; `build_uses` names the knobs of other
 kinds that it heeds, and with `always_builds` it is called with any settings, or with `converts` for the model files of these endings;
-`converter` is then the module that it needs and a sentence for when that is missing. `imports(model)` imports what this kind of model needs
-beyond `__init__`, and belongs to the baseline too. `default_threads` is how many threads the runtime uses unasked (None: every CPU), and
-`threads_env` the variable that carries the number if no argument does. `env` are variables that its processes are started with, such as one that
-turns off what it sends to its makers. `notes` and `version` are shown with the results. `needs` names
+`converter` is then the module that it needs and a sentence for when that is missing. `imports(model, options)` imports what this kind of
+model or these settings need beyond `__init__`, and belongs to the baseline too. `default_threads` is how many threads the runtime uses unasked
+(None: every CPU), and `threads_env` the variable that carries the number if no argument does. `env` are variables that its processes are started
+with, such as one that turns off what it sends to its makers. `notes` and `version` are shown with the results. `needs` names
 packages, as pip takes them, that an environment made for this runtime gets beside the distribution; `without_wheels` those among all it
 brings along that have no wheel, so that pip may build them. `doubling` names the knob whose `off` ends it, if the runtime takes its memory as
 an arena whose regions double: then a law of its memory has steps. `reshapes = False` says that it runs a model in no other shapes than those that
@@ -39,6 +39,9 @@ its file fixes. `one_shape` is a sentence that says why a loaded model cannot be
 The runtime itself must be imported inside the methods, never at the top of a file in this folder: the files are also read
 where no runtime is installed. Stdlib only, Python 3.8 and later.
 """
+
+import os
+import sys
 
 NAMES = (
     "onnxruntime",
@@ -133,11 +136,12 @@ COMMON_KNOBS = (
 def primitive_cache(needs=None):
     """The knob of a runtime that has oneDNN's primitives made for each shape anew. The library reads the variable when it is loaded."""
     meaning = "how many of oneDNN's kernels made for shapes are kept for when such a shape comes again; 0 keeps none (its own: 1024)"
-    return Knob("primitive_cache", "int", None, "env", meaning, "ONEDNN_PRIMITIVE_CACHE_CAPACITY", ("0",), needs)
+    return Knob("primitive_cache", "int", None, "env", meaning, "ONEDNN_PRIMITIVE_CACHE_CAPACITY", ("0",), needs, "entries")
 
 
 class Options:
-    """A job's settings for a runtime, with types: threads (int or None), knobs by name, shapes by input name, inputs (a .npz path or None).
+    """A job's settings for a runtime, with types: threads (int or None), knobs by name, shapes by input name, inputs (a .npz path or None), values
+    (texts that fill inputs, by name).
 
     ranges: by input name, the number of rows that the model's graph indexes by the input, for those who make it.
     declared: for `build`, the shape of each input that the model's file declares, by name and in its order, open dimensions as 1. release:
@@ -156,6 +160,7 @@ class Options:
         self.varied = (job.get("use") or {}).get("shapes") or ()
         self.dynamic = _dynamic(self.varied)
         self._inputs = job.get("inputs")
+        self._values = dict(job.get("values", {}))
         self.ranges = dict(job.get("ranges", {}))
         self.release = bool(job.get("release"))
         self._looked_at = set()
@@ -172,9 +177,15 @@ class Options:
         self._looked_at.add("inputs")
         return self._inputs
 
+    @property
+    def values(self):
+        """What fills an input, as text by its name."""
+        self._looked_at.add("values")
+        return self._values
+
     def unread(self):
-        """Which of `shapes` and `inputs` were given and were not looked at."""
-        given = {"shapes": self._shapes, "inputs": self._inputs}
+        """Which of `shapes`, `inputs` and `values` were given and were not looked at."""
+        given = {"shapes": self._shapes, "inputs": self._inputs, "values": self._values}
         return [name for name in given if given[name] and name not in self._looked_at]
 
 
@@ -196,9 +207,26 @@ def all_knobs(runtime):
     return tuple(getattr(runtime, "knobs", ())) + COMMON_KNOBS
 
 
-def created(runtime_class, model):
-    """A runtime, with all imported that this model needs."""
+def created(runtime_class, model, options):
+    """A runtime, with all imported that this model and these settings need."""
     runtime = runtime_class()
     if hasattr(runtime, "imports"):
-        runtime.imports(model)
+        runtime.imports(model, options)
     return runtime
+
+
+def installed_version(distribution):
+    """The version of an installed package, by the name of its metadata's folder; empty if there is none.
+
+    importlib.metadata would import email: 2 MiB that a program with this runtime does not have.
+    """
+    begin, end = distribution.replace("-", "_").lower() + "-", ".dist-info"
+    for folder in sys.path:
+        try:
+            names = os.listdir(folder or os.curdir)
+        except OSError:
+            continue
+        for name in names:
+            if name.lower().startswith(begin) and name.endswith(end):
+                return name[len(begin) : -len(end)]
+    return ""

@@ -36,7 +36,10 @@ class Runtime:
 
         self._ct2, self._numpy = ctranslate2, numpy
         self.version = ctranslate2.__version__
-        self.notes = ["CTranslate2 reads and converts weights in one step: MODEL_LOAD includes PREPARE"]
+        self.notes = [
+            "CTranslate2 reads and converts weights in one step: MODEL_LOAD includes PREPARE",
+            "memprof makes the tokens with numpy, which the baseline holds: a program that has lists of tokens needs none",
+        ]
 
     def load(self, model, options):
         kind = _kind(os.path.join(model, "model.bin"))

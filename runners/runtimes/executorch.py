@@ -1,4 +1,4 @@
-"""ExecuTorch, through its Python package, which brings torch along for its tensors. Seen with 1.4.
+"""ExecuTorch, through its Python package, which brings torch along for its tensors. Seen with 1.4 and 1.5.
 
 _load_program reads a .pte, load_method reserves the memory that was planned for the activations and hands each delegate its part, which XNNPACK then
 packs. Which operators run on XNNPACK and which on the portable kernels was decided when the .pte was made: a note says it.
@@ -8,7 +8,7 @@ import mmap
 import os
 import struct
 
-from . import ON_OFF, Knob, Refused
+from . import ON_OFF, Knob, Refused, installed_version
 
 # c10::ScalarType (c10/core/ScalarType.h)
 _TYPES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 11: "bool"}
@@ -24,13 +24,15 @@ class Runtime:
     knobs = (Knob("mmap", ON_OFF, "on", "load", "map the .pte, or read it into memory"),)
 
     def __init__(self):
-        from importlib import metadata
-
         import torch  # first: the library beneath is linked to torch's
-        from executorch.extension.pybindings import _portable_lib
 
-        self.torch, self._core = torch, _portable_lib
-        self.version = metadata.version("executorch")
+        try:
+            from executorch.extension.pybindings import _C as core
+        except ImportError:  # before 1.5
+            from executorch.extension.pybindings import _portable_lib as core
+
+        self.torch, self._core = torch, core
+        self.version = installed_version("executorch")
         self.notes = ["the package needs torch for its tensors: the baseline holds torch, which a device does not have"]
 
     def load(self, model, options):

@@ -5,7 +5,6 @@ repacked weights in a file. Seen with 2.3.
 """
 
 import os
-import shutil
 
 from . import ON_OFF, Knob, Refused
 from ._interpreter import KNOBS, InterpreterRuntime, source
@@ -37,16 +36,21 @@ class Runtime(InterpreterRuntime):
 
     def __init__(self):
         import ai_edge_litert
-        from ai_edge_litert import interpreter
 
-        self._use(interpreter, ai_edge_litert.__version__)
+        self.version = ai_edge_litert.__version__
+        self._compiled = None
+
+    def imports(self, model, options):
+        if options.knobs["api"] == "interpreter":
+            from ai_edge_litert import interpreter
+
+            self._use(interpreter, self.version)
+            return
         try:
             from ai_edge_litert import compiled_model
-
-            self._compiled_model = compiled_model
-        except ImportError:  # before 2.0
-            self._compiled_model = None
-        self._compiled = None
+        except ImportError:
+            raise Refused(f"ai-edge-litert {self.version} has no CompiledModel") from None  # before 2.0
+        self._use(compiled_model, self.version)
 
     def load(self, model, options):
         if options.knobs["api"] == "interpreter":
@@ -54,13 +58,11 @@ class Runtime(InterpreterRuntime):
                 raise Refused("weight_cache=on needs api=compiled_model: LiteRT's Interpreter has no weight cache")
             super().load(model, options)
             return
-        if self._compiled_model is None:
-            raise Refused(f"ai-edge-litert {self.version} has no CompiledModel")
         if options.knobs["preserve_all_tensors"] or not options.knobs["node_fusion"]:
             raise Refused("preserve_all_tensors=on and node_fusion=off need api=interpreter")
         self.notes.append("CompiledModel loads and prepares in one step: MODEL_LOAD includes PREPARE, except for inputs and outputs")
         self._shapes = options.shapes
-        self._compiled = _compile(self._compiled_model, model, options)
+        self._compiled = _compile(self._module, model, options)
         self._key = next(iter(self._compiled.get_signature_list()))
 
     def prepare(self):
@@ -126,6 +128,8 @@ class Runtime(InterpreterRuntime):
         """Copy the model into the folder and have XNNPACK write its cache beside it; return the copy's path."""
         if not options.knobs["weight_cache"]:
             return model
+        import shutil
+
         from ai_edge_litert import compiled_model
 
         copy = os.path.join(folder, os.path.basename(model))

@@ -7,8 +7,6 @@ and reports each conversion to its makers. Seen with 3.6.1.
 
 import os
 import re
-import signal
-import subprocess
 import sys
 
 from . import Knob, Refused
@@ -133,6 +131,8 @@ class Runtime:
         words += ["--bizCode", "memprof"]
         words += {"f32": [], "f16": ["--fp16"], "int8": ["--weightQuantBits", "8"]}[options.knobs["weights"]]
         words += ["--saveExternalData"] if options.knobs["placed"] == "separate" else []
+        import subprocess
+
         # In a process of its own: only its output names an operator that it lacks, and a model that it cannot read may end it.
         code = "import sys, _tools; _tools.mnnconvert(sys.argv[1:])"
         done = subprocess.run(
@@ -150,6 +150,8 @@ class Runtime:
 
 def _reason(text, code):
     """The converter's own words for why it stopped."""
+    import signal
+
     missing = re.search(r"These Op Not Support: (.*)", text)
     if missing:
         operators = sorted({name.partition("::")[2] or name for name in re.split(r"[\s|,]+", missing[1]) if name})

@@ -8,8 +8,6 @@ the .bin file. Formats: ncnn's wiki, param-and-model-file-structure. Seen with 1
 
 import os
 import re
-import signal
-import subprocess
 
 from . import ON_OFF, Knob, Refused
 
@@ -181,6 +179,8 @@ def _pnnx():
 
 def _converted(link, words):
     """Run pnnx on a model; (shape, type) of each input, a dimension None where it is open."""
+    import subprocess
+
     stem = os.path.splitext(link)[0]
     targets = {"pnnxparam": ".pnnx.param", "pnnxbin": ".pnnx.bin", "pnnxpy": "_pnnx.py", "pnnxonnx": ".pnnx.onnx"}
     targets.update(ncnnparam=".param", ncnnbin=".bin", ncnnpy="_ncnn.py")
@@ -207,6 +207,8 @@ def _typed(line):
 
 def _reason(text, code):
     """pnnx's own words for why it stopped; it often ends by a crash after it has said them."""
+    import signal
+
     if "External file" in text:
         return "it reads no external data, so the weights must lie inside the .onnx file"
     operators = sorted(set(re.findall(r"unexpected op_type (\S+)", text)))

@@ -8,7 +8,7 @@ import json
 import os
 import struct
 
-from . import ON_OFF, Knob
+from . import ON_OFF, Knob, installed_version
 from ._tflite_file import input_names
 
 
@@ -53,12 +53,10 @@ class Runtime:
     )
 
     def __init__(self):
-        from importlib.metadata import version
-
         import numpy
         from onert.native.libnnfw_api_pybind import infer, prepare_config
 
-        self.version = version("onert")
+        self.version = installed_version("onert")
         self.notes = []
         self._numpy = numpy
         self._session_class = infer.nnfw_session

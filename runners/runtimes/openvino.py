@@ -34,6 +34,7 @@ class Runtime:
             "load",
             "how many kernels made for dynamic shapes are kept for when such a shape comes again; 0 keeps none (its own: 5000 on x86-64)",
             tries=("0",),
+            bounds="entries",
         ),
         primitive_cache(needs={"cpu_runtime_cache": "0"}),  # the CPU plugin's cache holds the same primitives (2026.4)
         Knob("model_cache", "path", None, "load", "a folder where compiled models are kept; the first run fills it, later ones read it"),

@@ -7,9 +7,8 @@ on one thread. Seen with 0.dev20261023.
 
 import os
 import re
-import tempfile
 
-from . import ON_OFF, Knob, Refused
+from . import ON_OFF, Knob, Refused, installed_version
 from ._tflite_file import input_names
 
 _ARENA = {"total": "arena_bytes", "head": "arena_activations_bytes", "tail": "arena_persistent_bytes"}
@@ -35,12 +34,10 @@ class Runtime:
     )
 
     def __init__(self):
-        from importlib.metadata import version
-
         from tflite_micro.python.tflite_micro import runtime
 
         self._module = runtime
-        self.version = version("tflite-micro")
+        self.version = installed_version("tflite-micro")
         self.notes = []
 
     def load(self, model, options):
@@ -114,7 +111,7 @@ class _Said:
     """What C code prints to standard error while the block lasts."""
 
     def __enter__(self):
-        self._file = tempfile.TemporaryFile()
+        self._file = open(os.memfd_create("said"), "w+b")  # of memory: the module tempfile would take 1 MiB more
         self._before = os.dup(2)
         os.dup2(self._file.fileno(), 2)
         return self

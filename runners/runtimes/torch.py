@@ -40,7 +40,7 @@ class Runtime:
         self.version = torch.__version__
         self.notes = []
 
-    def imports(self, model):
+    def imports(self, model, options):
         if model.endswith(".pt2") and not _is_package(model):
             import torch._export.serde.serialize  # noqa: F401  (70 MiB in 2.13, which torch.export.load would import)
 

@@ -121,7 +121,10 @@ def test_doctor_without_python(memprof: Memprof, on: Words) -> None:
 def test_model_needs_interpreter_on_board(memprof: Memprof, scenario: Scenario, on: Words) -> None:
     for words in (("runtimes",), ("run", scenario(load=[]), "-r", "synthetic")):
         done = memprof(*words, *on)
-        assert done.returncode == 5 and "has no python3 on its PATH; --python names an interpreter there" in recorder_runs.sentence(done)
+        assert (
+            done.returncode == 5
+            and "has no python3 on its PATH; python in a suite, or --python, names an interpreter there" in recorder_runs.sentence(done)
+        )
 
 
 @pytest.mark.long

@@ -42,7 +42,7 @@ REFUSED = {
     ),
     "folder that is no package": (["plain", "-r", "synthetic"], INPUT, "this folder has no metadata/MANIFEST of an nnpackage"),
     "two models of one name": (["good.json", "./good.json", "-r", "synthetic"], USAGE, "two models are called good.json"),
-    "no runtime": (["good.json"], USAGE, "name a runtime"),
+    "no runtime that takes it": (["good.json"], USAGE, "good.json: none of the named runtimes takes it"),
     "runtime unknown": (["good.json", "-r", "syntetic"], USAGE, "there is no runtime 'syntetic'; did you mean synthetic?"),
     "runtime unlike any": (["good.json", "-r", "zzz"], USAGE, "there is no runtime 'zzz'; there are onnxruntime, "),
     "runtime's file missing": (["good.json", "-r", "./mine.py"], INPUT, "runtime ./mine.py: no such file"),
@@ -123,7 +123,7 @@ def called(folder, monkeypatch, capfd):
 
 
 def test_uninstalled_runtime_names_pip_command(called, folder):
-    (folder / "model.onnx").write_bytes(b"any")
+    (folder / "model.onnx").write_bytes(b"\0any")
     bare = script(folder / "bare", f'#!/bin/sh\nexec {PYTHON} -S "$@"\n')
 
     done = called("run", "model.onnx", "-r", "onnxruntime", "--python", str(bare))
@@ -138,7 +138,7 @@ def test_runtime_import_failure_in_startup(tmp_path):
     (packages / "onnxruntime-9.9.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: onnxruntime\nVersion: 9.9\n")
     (packages / "onnxruntime.py").write_text("raise ImportError('libmissing.so.1: cannot open shared object file')\n")
     python = script(tmp_path / "python", f'#!/bin/sh\nPYTHONPATH={packages} exec {PYTHON} "$@"\n')
-    (tmp_path / "model.onnx").write_bytes(b"any")
+    (tmp_path / "model.onnx").write_bytes(b"\0any")
 
     run = measured(tmp_path / "model.onnx", "onnxruntime", python=str(python))
 

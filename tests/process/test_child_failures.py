@@ -544,10 +544,10 @@ def test_runtime_refusal_quoted(onnx_model, monkeypatch, words, status, phase, s
 
 
 @WITHOUT_PROBE
-@pytest.mark.parametrize("damage", ["truncated", "text"])
+@pytest.mark.parametrize("damage", ["truncated", "noise"])
 def test_damaged_model_error_quoted(onnx_model, tmp_path, damage):
     path = tmp_path / "model.onnx"
-    path.write_bytes(onnx_model.read_bytes()[:-40] if damage == "truncated" else b"this is no model\n" * 50)
+    path.write_bytes(onnx_model.read_bytes()[:-40] if damage == "truncated" else b"\0\xff no model" * 50)
 
     run = measured(path, "onnxruntime")
 
@@ -629,3 +629,27 @@ def test_conversion_failures_precede_measurements(memprof, scenario, tmp_path):
     assert "- bad: failed: in BUILD: ValueError: not convertible" in done.stdout
     assert "- crash: failed: ended by SIGSEGV in BUILD" in done.stdout
     assert not list((Path(os.environ["XDG_CACHE_HOME"]) / "memprof" / "built").glob("*.*"))
+
+
+@pytest.mark.parametrize(
+    ("bodies", "kept"),
+    [
+        ({"load": "raise ValueError('no such operator')"}, 2),
+        ({"load": "raise ValueError(time.monotonic_ns())"}, 4),  # another error each time
+        ({"execute": "raise ValueError('no such operator')"}, 4),  # beyond the load a run has figures
+        ({"load": "os.kill(os.getpid(), signal.SIGKILL)"}, 4),  # memory may have been scarce
+    ],
+    ids=["equal", "different", "later", "killed"],
+)
+def test_equal_failures_end_repeats(memprof, tmp_path, bodies, kept):
+    runtime_file(tmp_path, **bodies)
+    (tmp_path / "m.json").write_text("{}")
+
+    done = memprof("run", "m.json", "-r", "./mine.py", "--repeats", "4", "-o", "runs.jsonl")
+
+    assert done.returncode == 4
+    assert len((tmp_path / "runs.jsonl").read_text().splitlines()) == kept
+    told = [line for line in done.stderr.splitlines() if "it failed twice in the same way, so its other repeats are left out" in line]
+    assert len(told) == (kept < 4)
+    if kept == 2:
+        assert done.stderr.count("no such operator") == 1

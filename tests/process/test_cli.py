@@ -79,7 +79,9 @@ def test_run_all_prints_readme_tables(memprof, scenario):
         "USS at the end",
         "EXECUTE, one iteration",
         "Kept after release, above the baseline",
+        titles[-1].rsplit(" (", 1)[0],
     ]
+    assert titles[-1].startswith("Measured with synthetic 1, Python ")
     assert "| variant   |  baseline | MODEL_LOAD | PREPARE | WARMUP | EXECUTE | PEAK |".replace(" ", "") in out.replace(" ", "")
 
 

@@ -11,19 +11,37 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from support import ct2_model
+from support import ct2_model, suites
+from support.recorder_runs import Silent
 from support.session_cache import once
 
 import memprof
 from memprof.base.errors import InputError
+from memprof.campaign import campaign
 from memprof.places.place import HERE
 from memprof.programs import runtimes
+from memprof.programs.runtimes import runners_path
+from memprof.subjects.orders import plan
 
 CASES = {"onnxruntime": "onnx", "tflite": "tflite", "litert": "tflite", "onert": "tflite", "tvm": "onnx", "openvino": "onnx"}
 CASES.update({"onnxruntime-native": "onnx", "onert-native": "tflite", "llamacpp": "gguf"})
 CASES.update({"ncnn": "param", "mnn": "mnn", "tflite_micro": "tflite", "ctranslate2": "folder"})
 # One for each kind of lines that a recorder reads: of a runtime in Python, with figures of its own, of a model that generates, and of programs in C.
 RUNNERS = ("onnxruntime", "tflite_micro", "llamacpp", "onnxruntime-native", "onert-native")
+# What a program writes that uses a runtime by its documented interface, before it loads a model.
+PUBLIC_IMPORTS = {
+    "onnxruntime": "import onnxruntime",
+    "tflite": "from tflite_runtime.interpreter import Interpreter",
+    "litert": "from ai_edge_litert.interpreter import Interpreter",
+    "onert": "import onert, numpy",
+    "tvm": "import tvm",
+    "openvino": "import openvino; core = openvino.Core()",
+    "llamacpp": "import xllamacpp",
+    "ncnn": "import ncnn, numpy",
+    "mnn": "import MNN, numpy",
+    "tflite_micro": "from tflite_micro.python.tflite_micro import runtime",
+    "ctranslate2": "import ctranslate2, numpy",
+}
 # The phases after PREPARE: of a model that generates, and of all others.
 GENERATING, EXECUTING = ["WARMUP", "PROMPT", "GENERATE"], ["WARMUP", "EXECUTE"]
 
@@ -51,7 +69,7 @@ def make_nets(folder):
 @pytest.mark.parametrize(
     ("recorder", "name"), [*(("python", name) for name in CASES), *(("c", name) for name in RUNNERS)], indirect=["recorder"]
 )
-def test_runtime_contract(nets, recorder, name):
+def test_runtime_contract(nets, recorder, name, tmp_path):
     try:
         runtimes.find(name, sys.executable)
     except InputError as error:
@@ -74,6 +92,30 @@ def test_runtime_contract(nets, recorder, name):
         assert mark.vms_peak_bytes >= mark.vms_end_bytes > mark.rss_end_bytes
     assert [mark.hwm_bytes for mark in run.marks] == sorted(mark.hwm_bytes for mark in run.marks)
     assert [mark.begin_ns for mark in run.marks] == sorted(mark.begin_ns for mark in run.marks)
+    if recorder == "python" and name in PUBLIC_IMPORTS:
+        alone = imported(PUBLIC_IMPORTS[name], tmp_path, env={**runtimes.find(name, sys.executable).env})
+        assert abs(run.marks[0].rss_end_bytes - alone) < 1 << 20, "the baseline is that of a program with this runtime"
+
+
+def test_setting_imports_its_own_interface(nets, tmp_path):
+    pytest.importorskip("ai_edge_litert.compiled_model")
+    (run,) = memprof.measure([nets / "mnist.tflite"], ["litert"], set={"api": "compiled_model"}, warmup=0, runs=1, repeats=1)
+
+    alone = imported("from ai_edge_litert.compiled_model import CompiledModel\nimport numpy", tmp_path, env={})
+
+    assert run.outcome.ok, run.outcome.sentence
+    assert abs(run.marks[0].rss_end_bytes - alone) < 1 << 20
+
+
+def imported(words: str, folder: Path, env: dict[str, str]) -> int:
+    """The resident set, in bytes, of a program that has imported this, at the begin of its first phase."""
+    # Where the marks lie compiled: to compile them takes a megabyte, which would hide as much.
+    marks = f"import sys; sys.path.append({str(runners_path())!r}); import memprof_marks"
+    (folder / "app.py").write_text(f"{marks}\n{words}\nwith memprof_marks.phase('LOAD'):\n    pass\n")
+    suite = suites.program(f"app={sys.executable} {folder / 'app.py'}", env=env, repeats=1)
+    (run,) = campaign.measure(plan(suite).orders, Silent(), lambda line: None)
+    assert run.outcome.ok, run.outcome.sentence
+    return int(run.marks[0].rss_end_bytes)
 
 
 def test_interpreter_asked_once_for_runtimes(tmp_path, monkeypatch):

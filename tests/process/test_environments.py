@@ -102,7 +102,7 @@ def test_install_downgrades_numpy(two, installed):
 
 
 def test_run_compares_installed_versions(installed, memprof, tmp_path):
-    (tmp_path / "net.onnx").write_bytes(b"x")
+    (tmp_path / "net.onnx").write_bytes(b"\0")
     words = ["-r", "onnxruntime@1.17", "-r", "onnxruntime@1.31.0", "--repeats", "1", "--warmup", "0", "-o", "runs.jsonl"]
 
     done = memprof("run", "net.onnx", *words)
@@ -125,7 +125,7 @@ def test_runtimes_list_environments(installed, memprof):
 
 
 def test_missing_version_names_install_command(installed, memprof, tmp_path):
-    (tmp_path / "net.onnx").write_bytes(b"x")
+    (tmp_path / "net.onnx").write_bytes(b"\0")
 
     done = memprof("run", "net.onnx", "-r", "onnxruntime@1.16")
     nameless = memprof("run", "net.onnx", "-r", "onnxruntime@")
@@ -137,7 +137,7 @@ def test_missing_version_names_install_command(installed, memprof, tmp_path):
 
 
 def test_interpreter_with_other_version_refused(installed, memprof, tmp_path):
-    (tmp_path / "net.onnx").write_bytes(b"x")
+    (tmp_path / "net.onnx").write_bytes(b"\0")
     python = environments.of("onnxruntime", "1.31.0")[0].interpreter
 
     done = memprof("run", "net.onnx", "-r", "onnxruntime@1.17", "--python", python)

@@ -133,7 +133,7 @@ def test_scale_of_program_across_machines(memprof, twins, tmp_path):
 def test_bisect_releases_on_worker(memprof, twins, tmp_path, monkeypatch):
     wheels.only(monkeypatch, twins.folder / "wheels", tmp_path / "cache")
     monkeypatch.setattr(search, "ENDS", 5)  # as few as the gate decides with
-    (tmp_path / "net.onnx").write_bytes(b"x")
+    (tmp_path / "net.onnx").write_bytes(b"\0")
     words = ("bisect", "net.onnx", "--package", "onnxruntime", "--from", "1.20", "--to", "1.22", "--on", f"dask:{twins.address}")
 
     done = memprof(*words, "--json", "-o", "runs.jsonl")

@@ -120,7 +120,8 @@ def test_install_makes_environment(tmp_path):
     done = script("gate/install", tmp_path, **words, GITHUB_PATH=tmp_path / "path.txt")
 
     assert (done.returncode, done.stdout) == (0, "memprof 9.9\n"), done.stderr
-    assert Path((tmp_path / "path.txt").read_text().strip()) == tmp_path / ".memprof-venv/bin"
+    assert Path((tmp_path / "path.txt").read_text().strip()) == tmp_path / ".memprof-venv/command"
+    assert [path.name for path in (tmp_path / ".memprof-venv/command").iterdir()] == ["memprof"]  # and no python
     assert (tmp_path / ".memprof-venv/.gitignore").read_text() == "*\n"
 
 
@@ -163,6 +164,47 @@ def test_recipe_fetches_base_in_shallow_clone(folder, repository):
     assert {path.name for path in (clone / "out").iterdir()} >= {"head.jsonl", "head.base.jsonl", "page.html"}
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "title", "row"),
+    [
+        ({"MEMPROF_RUN": "false | cat", "MEMPROF_BUDGET": "1GiB"}, 4, "not measured", "bash"),
+        (
+            {"MEMPROF_RUN": "sleep 0.1", "MEMPROF_BUDGET": "1KiB", "MEMPROF_REPORT_ONLY": "true", "MEMPROF_BASE_REF": "x"},
+            0,
+            "worse",
+            "sleep",
+        ),
+    ],
+)
+def test_recipe_runs_command_without_file(folder, words, code, title, row):
+    """In a runner's surroundings, in a folder that is no repository."""
+    runner = {"GITHUB_ACTIONS": "true", "CI": "true", "GITHUB_STEP_SUMMARY": folder / "summary.md", "MEMPROF_ARGS": "--repeats 1"}
+    done = script("gate/recipe", folder, **words, **runner)
+
+    assert done.returncode == code, done.stderr
+    assert (folder / "summary.md").read_text().startswith(f"### memprof gate: {title}\n\n{row}, measured now")
+
+
+def test_recipe_fetches_ref_of_command_in_shallow_clone(folder, repository):
+    clone = folder / "clone"
+    subprocess.run(["git", "clone", "-q", "--depth", "1", repository.as_uri(), str(clone)], check=True)
+    older = subprocess.run(["git", "-C", str(repository), "rev-parse", "HEAD~1"], capture_output=True, text=True, check=True).stdout.strip()
+
+    words = {"MEMPROF_RUN": "sleep 0.2", "MEMPROF_AGAINST": older, "MEMPROF_ARGS": "--repeats 1"}
+    done = subprocess.run(
+        [CI / "gate/measure"],
+        cwd=clone,
+        env={**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", **words},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert (clone / "memprof-gate/exit-code").read_text() == "3\n"  # one repeat never decides
+    assert f"head (this checkout) against base ({older[:9]})" in (clone / "memprof-gate/gate.md").read_text()
+
+
 def test_shell_recipe_example_complete(repository, tmp_path):
     (tmp_path / "venv/bin").mkdir(parents=True)
     (tmp_path / "venv/bin/memprof").write_text(f'#!/bin/sh\nexec {sys.executable!r} -m memprof "$@"\n')
@@ -200,8 +242,11 @@ class Fake(BaseHTTPRequestHandler):
         number = int(self.path.removeprefix("/repos/o/r/issues/comments/"))
         self.change(lambda body: self.comments[number].update(body=body))
 
+    def is_known(self):
+        return self.headers["Authorization"] == "Bearer secret"
+
     def change(self, write):
-        assert self.headers["Authorization"] == "Bearer secret"
+        assert self.is_known()
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["body"]
         if self.denied:
             return self.say({}, 403)
@@ -251,6 +296,17 @@ def test_comment_written_once_then_updated(github):
     assert comments[0]["body"].endswith("mine!")  # a person's, with the same marker
 
 
+def test_comment_only_for_bad_or_changed_verdict(github):
+    said = []
+    for word in ("measured", "worse", "worse", "fine", "fine"):
+        report = f"### memprof gate: {word}\n\nfigures {len(said)}"
+        done, comments = github(report, MEMPROF_PR="7")
+        assert done.returncode == 0, done.stderr
+        said.append((len(comments) - 120, comments[-1]["body"].endswith(report)))
+
+    assert said == [(0, False), (1, True), (1, True), (1, True), (1, False)]
+
+
 def test_comment_finds_fork_pull_request(github):
     of_a_fork = {"MEMPROF_HEAD_OWNER": "stranger", "MEMPROF_HEAD_BRANCH": "fix", "MEMPROF_HEAD_SHA": "abc"}
     done, comments = github("report", **of_a_fork)
@@ -268,6 +324,57 @@ def test_comment_with_read_only_token(github):
     done, _ = github("report", denied=True, MEMPROF_PR="7")
 
     assert (done.returncode, "may not comment" in done.stdout) == (0, True)
+
+
+class FakeGitLab(Fake):
+    """What the comment needs of GitLab's API: a project, its merge request 7, and its notes."""
+
+    def do_GET(self):
+        if self.path == "/user":
+            return self.say({"id": 9})
+        assert self.path.startswith("/projects/12/merge_requests/7/notes?per_page=100&page=1")
+        return self.say(self.comments)
+
+    def do_POST(self):
+        assert self.path == "/projects/12/merge_requests/7/notes"
+        self.change(lambda body: self.comments.append({"id": len(self.comments), "body": body, "author": {"id": 9}}))
+
+    def do_PUT(self):
+        number = int(self.path.removeprefix("/projects/12/merge_requests/7/notes/"))
+        self.change(lambda body: self.comments[number].update(body=body))
+
+    def is_known(self):
+        return self.headers["PRIVATE-TOKEN"] == "secret"
+
+
+def test_comment_on_gitlab_written_once_then_updated(tmp_path):
+    (tmp_path / "out").mkdir()
+    notes = [{"id": 0, "body": "<!-- memprof-gate -->\nmine!", "author": {"id": 1}}]
+    handler = type("Handler", (FakeGitLab,), {"comments": notes})
+    said = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        words = {"CI_API_V4_URL": f"http://127.0.0.1:{server.server_port}", "CI_PROJECT_ID": "12", "MEMPROF_OUT": "out"}
+        words["MEMPROF_COMMENT_TOKEN"] = "secret"
+        for word, number in (("fine", "7"), ("worse", ""), ("worse", "7"), ("fine", "7")):
+            (tmp_path / "out/gate.md").write_text(f"### memprof gate: {word}\n")
+            said.append(script("gate/comment", tmp_path, **words, CI_MERGE_REQUEST_IID=number))
+        handler.denied = True
+        said.append(script("gate/comment", tmp_path, **{**words, "CI_MERGE_REQUEST_IID": "7", "MEMPROF_NAME": "other"}))
+        (tmp_path / "out/gate.md").write_text("### memprof gate: worse\n")
+        said.append(script("gate/comment", tmp_path, **words, CI_MERGE_REQUEST_IID="7"))
+        server.shutdown()
+
+    assert [done.returncode for done in said] == [0] * 6, [done.stderr for done in said]
+    assert [done.stdout.split(":")[0].strip() for done in said] == [
+        "the verdict is fine, as before",
+        "no open merge request has this commit",
+        "wrote the comment on merge request 7",
+        "updated the comment on merge request 7",
+        "the verdict is fine, as before",
+        "this token may not comment (a fork's may not)",
+    ]
+    assert [note["body"] for note in notes[1:]] == ["<!-- memprof-gate -->\n### memprof gate: fine\n"]
 
 
 EVIL = """@everyone <!-- memprof-gate --> ![x](http://e/x.png) [y](http://e) <img src=x> <details><summary>s</summary>kept</details>

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.native_programs import program
-from support.recorder_runs import runtime_file
+from support.recorder_runs import FLOATS, KEEPER, runtime_file
 
 from memprof.records import store
 from memprof.verdicts import budgets
@@ -86,3 +86,18 @@ def test_suite_growth_finds_leak(memprof, scenario, tmp_path, nothing_left) -> N
     assert done.returncode == 1
     kept = store.load([tmp_path / "out.growth.jsonl"]).runs
     assert {run.job.variant for run in kept} == {"leaks", "fine"} and len(kept) >= 6
+
+
+def test_suite_growth_with_new_inputs(memprof, tmp_path) -> None:
+    (tmp_path / "user.py").write_text(KEEPER.replace("SIGNATURE", FLOATS).replace("KEY", "self.array.tobytes()"))
+    (tmp_path / "m.json").write_text("{}")
+    (tmp_path / "suite.toml").write_text(
+        'models = ["m.json"]\nruntimes = ["./user.py"]\nrepeats = 1\nwarmup = 0\nruns = 1\n[[growth]]\nlimit = "0 B"\nbudget = "400"\n'
+    )
+    limits(tmp_path, 'peak = "1 GiB"\n')
+
+    done = memprof("gate", "--run", "suite.toml", "--budgets", "budgets.toml", "-o", "out.jsonl", "--format", "json")
+
+    (row,) = [row for row in json.loads(done.stdout)["rows"] if row["metric"] == "growth_bytes"]
+    assert (done.returncode, row["verdict"]) == (1, "over"), done.stdout + done.stderr
+    assert row["reason"].startswith("it grows with new inputs only by ")

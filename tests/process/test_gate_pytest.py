@@ -27,42 +27,42 @@ HELD = b"x" * (64 << 20)   # of the module: it is there before any test runs
 def made():
     return {"pid": os.getpid()}
 
-@pytest.mark.peak_rss("40 MiB", above_baseline=True)
+@pytest.mark.memprof("40 MiB", above_baseline=True)
 def test_small(made):
     assert made["pid"] == os.getpid() != int(os.environ["PARENT"])
     bytearray(b"x" * (10 << 20))
 
-@pytest.mark.peak_rss("40 MiB", above_baseline=True)
+@pytest.mark.memprof("40 MiB", above_baseline=True)
 def test_large_and_freed():
     len(b"x" * (50 << 20))
 
-@pytest.mark.peak_rss("60 MiB")
+@pytest.mark.memprof("60 MiB")
 def test_absolute():
     pass
 
-@pytest.mark.peak_rss("1 GiB")
+@pytest.mark.memprof("1 GiB")
 @pytest.mark.parametrize("name", ["[c]", "d::e f"])
 def test_many(name):
     assert name != "[c]", "not c"
 
-@pytest.mark.peak_rss("1 GiB")
+@pytest.mark.memprof("1 GiB")
 def test_crash():
     os.kill(os.getpid(), signal.SIGSEGV)
 
-@pytest.mark.peak_rss("1 GiB")
+@pytest.mark.memprof("1 GiB")
 def test_skipped():
     pytest.skip("not today")
 
-@pytest.mark.peak_rss("1 GiB")
+@pytest.mark.memprof("1 GiB")
 @pytest.mark.xfail(strict=True)
 def test_expected():
     raise ValueError
 
-@pytest.mark.peak_rss("lots")
+@pytest.mark.memprof("lots")
 def test_unit():
     pass
 
-@pytest.mark.peak_rss
+@pytest.mark.memprof
 def test_nothing_said():
     pass
 
@@ -78,7 +78,7 @@ def test_marked_test_limited_in_own_process(pytester, lean):
 
     done = pytester.runpytest_subprocess("--junitxml=out.xml", "-v", "-rA")
 
-    done.assert_outcomes(passed=3, failed=4, errors=2, skipped=1, xfailed=1)  # a mark that says nothing is an error
+    done.assert_outcomes(passed=4, failed=4, errors=1, skipped=1, xfailed=1)
     done.stdout.fnmatch_lines_random(
         [
             "*test_small PASSED*",
@@ -89,7 +89,6 @@ def test_marked_test_limited_in_own_process(pytester, lean):
             "*the test's own process was ended by SIGSEGV before the test was done*",
             "*AssertionError: not c*",
             "*'lots' is not a size*",
-            '*write @pytest.mark.peak_rss("120 MiB")*',
         ]
     )
     done.stdout.re_match_lines_random(
@@ -121,15 +120,15 @@ while unseen.exists():
     time.sleep(0.01)
 '''
 
-@pytest.mark.peak_rss("40 MiB", above_baseline=True)
+@pytest.mark.memprof("40 MiB", above_baseline=True)
 def test_program():
     subprocess.run([sys.executable, "-c", HOLD], check=True)
 
-@pytest.mark.peak_rss("300 MiB")
+@pytest.mark.memprof("300 MiB")
 def test_few():
     subprocess.run([sys.executable, "-c", HOLD], check=True)
 
-@pytest.mark.peak_rss("40 MiB", above_baseline=True)
+@pytest.mark.memprof("40 MiB", above_baseline=True)
 @pytest.mark.xfail
 def test_expected():
     subprocess.run([sys.executable, "-c", HOLD], check=True)
@@ -175,7 +174,7 @@ def test_marked_test_includes_child_processes(pytester, lean):
 OPTIONS = """
 import pytest, sys
 
-@pytest.mark.peak_rss("1 GiB")
+@pytest.mark.memprof("1 GiB")
 def test_options(request):
     assert request.config.getoption("mode") == "fast"
     assert request.config.getoption("level") == "3"
@@ -240,20 +239,20 @@ def test_model(memprof, tmp_path):
 def test_function(memprof):
     assert memprof.function(hold, 7, times=3).grown_bytes == pytest.approx(21 << 20, abs=1 << 20)
 
-@pytest.mark.peak_rss("30 MiB")
+@pytest.mark.memprof("30 MiB")
 def test_model_over(memprof, tmp_path):
     memprof.model(write(tmp_path), "synthetic")
 
-@pytest.mark.peak_rss("30 MiB", above_baseline=True)
+@pytest.mark.memprof("30 MiB", above_baseline=True)
 def test_function_over(memprof):
     memprof.function(hold, 10)
     memprof.function(hold, 40)
 
-@pytest.mark.peak_rss("1 GiB")
+@pytest.mark.memprof("1 GiB")
 def test_limit_without_a_measurement(memprof):
     pass
 
-@pytest.mark.peak_rss("1 GiB")
+@pytest.mark.memprof("1 GiB")
 def test_skipped_before_it_measures(memprof):
     pytest.skip("not today")
 
@@ -289,7 +288,7 @@ def test_fixture_measures_models_and_functions(pytester, lean, mode):
     if not words:
         done.stdout.re_match_lines_random([r"net\.json's peak RSS is [56]\d\.\d MiB; the limit is 30\.0 MiB"])
         done.stdout.fnmatch_lines_random(["*cannot be imported by another process*", "*its arguments cannot be handed to another process*"])
-        done.stdout.fnmatch_lines_random(["*peak_rss guards nothing: the test measures nothing with its memprof fixture"])
+        done.stdout.fnmatch_lines_random(["*memprof guards nothing: the test measures nothing with its memprof fixture"])
 
 
 def test_plugin_unused_imports_nothing(pytester):
@@ -310,32 +309,32 @@ KEPT = []
 def once():
     return []
 
-@pytest.mark.no_growth(per_call="0 B")
+@pytest.mark.memprof(leaks="0 B")
 def test_steady(once):
     once.append(1)   # set up once a process, and not kept beyond it
     bytearray(b"x" * 65536)
 
-@pytest.mark.no_growth
+@pytest.mark.memprof(leaks=0)
 def test_leaks():
     KEPT.append(bytearray(b"x" * 65536))
 
-@pytest.mark.no_growth(per_call="1 MiB")
+@pytest.mark.memprof(leaks="1 MiB")
 def test_leaks_less_than_it_may():
     KEPT.append(bytearray(b"x" * 65536))
 
-@pytest.mark.no_growth
+@pytest.mark.memprof(leaks=0)
 def test_fails_later():
     KEPT.append(1)
     assert len(KEPT) < 5, "the fifth call"
 
-@pytest.mark.no_growth("0 B")
+@pytest.mark.memprof(per_call="0 B")
 def test_wrong_words(): ...
 
-@pytest.mark.no_growth
-@pytest.mark.peak_rss("1 GiB")
+@pytest.mark.memprof(leaks=0)
+@pytest.mark.memprof("1 GiB")
 def test_both_marks(): ...
 
-@pytest.mark.no_growth
+@pytest.mark.memprof(leaks=0)
 def test_with_the_fixture(memprof): ...
 """
 
@@ -349,7 +348,7 @@ def test_no_growth_test_called_repeatedly(pytester, lean, monkeypatch):
 
     done = pytester.runpytest_subprocess("--junitxml=out.xml", "-v", "-rA", timeout=300)
 
-    done.assert_outcomes(passed=2, failed=2, errors=3)
+    done.assert_outcomes(passed=3, failed=2, errors=2)
     done.stdout.fnmatch_lines_random(
         [
             "*test_steady PASSED*",
@@ -357,14 +356,104 @@ def test_no_growth_test_called_repeatedly(pytester, lean, monkeypatch):
             "*test_leaks_less_than_it_may PASSED*",
             "*the test's memory: it grows by 6?.? KiB per call*; the limit is 0 B per call*",
             "*AssertionError: the fifth call*",
-            '*test_wrong_words: write @pytest.mark.no_growth(per_call="0 B")*',
-            "*test_both_marks: peak_rss and no_growth are for a test each*",
-            "*test_with_the_fixture: with the memprof fixture write memprof.grows(FUNCTION)*",
+            "*test_both_marks PASSED*",
+            '*test_wrong_words: write @pytest.mark.memprof("120 MiB", above_baseline=False, repeats=1, leaks="0 B"), each of them if *',
+            "*test_with_the_fixture: with the memprof fixture write memprof.function(FUNCTION, repeats=N) and memprof.grows(FUNCTION)*",
         ]
     )
     cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
     rates = {figure.get("name"): float(figure.get("value")) for figure in cases["test_leaks"].iter("property")}
     assert rates["growth_bytes_per_call"] == pytest.approx(65536, rel=0.1)
+
+
+LIMITED = """
+import os
+import pytest
+
+def test_large():
+    bytearray(b"x" * (64 << 20))
+
+@pytest.mark.memprof("1 GiB", repeats=2)
+def test_repeats():
+    with open("calls", "a") as file:
+        file.write("x")
+    if os.path.getsize("calls") == 1:
+        held = bytes(bytearray(b"x" * (64 << 20)))
+
+def test_fixture_without_measurement(memprof):
+    assert memprof.size("1 KiB") == 1024
+"""
+
+
+def test_ini_limit_and_repeats(pytester, lean):
+    pytester.makepyfile(LIMITED)
+    pytester.makeini('[pytest]\nmemprof_limit = "100MiB"\n')
+
+    done = pytester.runpytest_subprocess("--junitxml=out.xml", "-v")
+
+    done.assert_outcomes(passed=2, failed=1)
+    done.stdout.re_match_lines_random([r".*test_large FAILED.*", r"the test's peak RSS is [\d.]+ MiB; the limit is 100\.0 MiB"])
+    assert (pytester.path / "calls").read_text() == "xx"
+    cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
+    figures = {figure.get("name"): int(figure.get("value")) for figure in cases["test_repeats"].iter("property")}
+    assert figures["peak_rss_bytes"] - figures["rss_before_bytes"] > 100 << 20  # the higher of the two
+
+
+def test_ini_limit_without_unit_is_sentence(pytester, lean):
+    pytester.makepyfile("def test_any(): ...")
+    pytester.makeini("[pytest]\nmemprof_limit = lots\n")
+
+    done = pytester.runpytest_subprocess()
+
+    done.assert_outcomes(errors=1)
+    done.stdout.fnmatch_lines_random(["*memprof_limit: 'lots' is not a size*"])
+
+
+# What pytest-benchmark's fixture has that memprof uses: its name, a call, extra_info; and its plug-in's name and option.
+BENCHMARK = """
+import pytest
+
+class Plugin:
+    def pytest_addoption(self, parser):
+        parser.addoption("--benchmark-disable", action="store_true")
+        parser.addoption("--benchmark-json")
+
+    def pytest_configure(self, config):
+        config.addinivalue_line("markers", "x: y")
+
+    @pytest.fixture
+    def benchmark(self, request):
+        once = request.config.getoption("--benchmark-disable")
+        def call(function):
+            for _ in range(1 if once else 3):
+                function()
+        call.extra_info = {}
+        yield call
+        if not once:
+            with open("figures", "w") as file:
+                file.write(str(sorted(call.extra_info)))
+
+def pytest_addoption(parser, pluginmanager):
+    plugin = Plugin()
+    pluginmanager.register(plugin, "benchmark")
+"""
+
+
+def test_benchmark_peak_beside_times(pytester, lean):
+    pytester.makeconftest(BENCHMARK)
+    pytester.makepyfile(
+        "def hold():\n    open('calls', 'a').write('x')\n    bytearray(b'x' * (32 << 20))\n"
+        "def test_it(benchmark):\n    benchmark(hold)\n"
+        "def test_other(): ...\n"
+    )
+
+    done = pytester.runpytest_subprocess("--memprof", "--benchmark-json", "times.json")
+
+    done.assert_outcomes(passed=2)
+    done.stdout.re_match_lines([r"=+ memprof: peak RSS, and its growth in the test =+", r" +[\d.]+ MiB +\+6[345]\.\d MiB  .*::test_it$"])
+    assert (pytester.path / "calls").read_text() == "xxxx"  # once for its peak, three times for its times
+    assert (pytester.path / "figures").read_text() == "['peak_rss_bytes', 'rss_before_bytes']"
+    assert "::test_other" not in done.stdout.str()
 
 
 def test_fixture_grows_of_functions(pytester, lean):

@@ -12,7 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support import sample_runs
 from support.checkout import ENGINE, QUICK, RUNTIME, SUITE, Checkout
+from support.native_programs import program
 from support.recorder_runs import NEAR, processes, wait_for
 from support.sample_runs import MIB, job
 
@@ -581,3 +583,68 @@ def test_worktree_without_folder_forgotten(checkout, tmp_path):
     worktrees.forget_leftovers(worktrees.Repository.of(checkout.folder / "bench" / "suite.toml"))
 
     assert checkout.is_clean()
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["suite", "runs"])
+def test_prove_of_program(memprof, tmp_path, again, nothing_left):
+    commands_suite(tmp_path, str(program("hold(20 * MIB); usleep(20000);")))
+    words = ["--run", "suite.toml"]
+    if again:
+        memprof("run", "--suite", "suite.toml", "-o", "head.jsonl")
+        words = ["head.jsonl", "--trust-runs"]
+
+    done = memprof("gate", *words, "--budgets", "budgets.toml", "--prove", "-o", "new.jsonl", "--json")
+
+    proof = json.loads(done.stdout)["proof"]
+    assert (done.returncode, proof["seen"], proof["silent"]) == (0, True, True), done.stderr
+    assert proof["added_bytes"] == pytest.approx(1 << 20, rel=0.2)
+
+
+def test_prove_needs_program_that_preloads(memprof, tmp_path, nothing_left):
+    static = tmp_path / "static"
+    body = "memset(malloc(20 << 20), 1, 20 << 20); usleep(20000); return 0;"
+    includes = "".join(f"#include <{name}.h>\n" for name in ("stdlib", "string", "unistd"))
+    (tmp_path / "static.c").write_text(f"{includes}int main(void) {{ {body} }}\n")
+    subprocess.run(["cc", "-O0", "-static", "-o", static, tmp_path / "static.c"], check=True)
+    commands_suite(tmp_path, str(static))
+
+    done = memprof("gate", "--run", "suite.toml", "--budgets", "budgets.toml", "--prove", "-o", "new.jsonl", "--json")
+
+    content = json.loads(done.stdout)
+    assert (done.returncode, content["proof"]) == (3, None), done.stderr
+    (reason,) = [row["reason"] for row in content["rows"] if row["verdict"] == "undecided"]
+    assert re.fullmatch(
+        r"the positive control could not be made: engine does not hold the 1\.0 MiB more: it is linked statically, or its .*", reason
+    )
+
+
+def test_prove_refuses_server_under_load(memprof, tmp_path):
+    runs = [
+        replace(run, job=replace(run.job, runtime="command", argv=("./server",), drive="GET /, 1 at once")) for run in sample_runs.runs()
+    ]
+    (tmp_path / "head.jsonl").write_bytes(b"".join(map(store.encode, runs)))
+    (tmp_path / "budgets.toml").write_text('[[budget]]\npeak = "1 GiB"\n')
+
+    done = memprof("gate", "head.jsonl", "--trust-runs", "--budgets", "budgets.toml", "--prove", "-o", "new.jsonl")
+
+    assert done.returncode == 3 and "its runs do not tell all of that load" in done.stdout, done.stderr
+
+
+def commands_suite(folder: Path, engine: str) -> None:
+    (folder / "suite.toml").write_text(f'repeats = 5\n[[variant]]\nname = "engine"\ncmd = "{engine}"\n')
+    (folder / "budgets.toml").write_text('[[budget]]\npeak = "1 GiB"\n')
+
+
+def test_project_without_build(memprof, checkout):
+    suite = 'repeats = 1\n[[variant]]\nname = "app"\ncmd = "true"\n'
+    checkout.commit(bench__suite_dot_toml=suite)
+    words = ("gate", "--run", "bench/suite.toml", "--base-ref", "HEAD", "-o", "o.jsonl")
+
+    refused = memprof(*words, cwd=checkout.folder)
+    checkout.write(bench__suite_dot_toml=f'{suite}[build]\ncommand = "true"\npython = "../quick-python"\n')
+    judged = memprof(*words, cwd=checkout.folder)
+
+    assert refused.returncode == 5
+    assert "base (HEAD, " in refused.stderr and ") has no pyproject.toml that `pip install .` could install: " in refused.stderr
+    assert "head (this checkout) against base (HEAD, " in judged.stdout
+    assert "has no effect" not in judged.stderr

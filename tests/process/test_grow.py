@@ -16,7 +16,7 @@ import pytest
 from support import sample_runs, suites
 from support.leaks import LEAK
 from support.native_programs import program
-from support.recorder_runs import Silent, wait_for
+from support.recorder_runs import FLOATS, KEEPER, Silent, wait_for
 
 from memprof.base.errors import MeasurementError
 from memprof.grow import cause, grow
@@ -414,32 +414,6 @@ def test_grow_why_program_ended_too_early(nothing_left):
         cause.explained(request, grew("iteration", "EXECUTE"), Silent())
 
 
-# It keeps 8 KiB of whatever its code below says.
-KEEPER = """
-class Runtime:
-    formats = (".json",)
-    version = "1"
-    default_threads = 1
-
-    def load(self, model, options):
-        self.kept = {}
-        self.done = 0
-
-    def prepare(self): ...
-
-    def signature(self):
-        return SIGNATURE
-
-    def set_inputs(self, arrays):
-        self.array = arrays["x"]
-
-    def execute(self):
-        self.done += 1
-        self.kept.setdefault(KEY, b"1" * 8192)
-"""
-FLOATS = '[("x", (1, 30), "float32")]'
-
-
 @pytest.mark.parametrize(
     ("signature", "key", "words", "code", "sentence"),
     [
@@ -606,8 +580,8 @@ def test_grow_runtime_without_signature_has_one_kind(memprof, tmp_path):
     both = memprof("grow", "m.json", "-r", "./user.py", "--budget", "200")
     fresh = memprof("grow", "m.json", "-r", "./user.py", "--budget", "200", "--fresh")
 
-    assert "because fresh ones failed: this runtime makes its own inputs: fresh ones cannot take their place." in both.stdout
-    assert fresh.returncode == 4 and "this runtime makes its own inputs: fresh ones cannot take their place" in fresh.stderr
+    assert "Fresh inputs were not fed: user.py makes its own inputs." in both.stdout
+    assert fresh.returncode == 2 and "--fresh: user.py makes its own inputs: memprof cannot make its inputs anew" in fresh.stderr
 
 
 def test_grow_tells_shapes_from_iterations(memprof, tmp_path):

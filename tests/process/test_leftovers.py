@@ -175,7 +175,7 @@ def test_killed_pytest_folder_removed(tmp_path, monkeypatch, nothing_left):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     (tmp_path / "test_slow.py").write_text(
-        'import time, pytest\n@pytest.mark.peak_rss("1 GiB")\ndef test_slow():\n    open("reached", "w").close()\n    time.sleep(600)\n'
+        'import time, pytest\n@pytest.mark.memprof("1 GiB")\ndef test_slow():\n    open("reached", "w").close()\n    time.sleep(600)\n'
     )
     process = subprocess.Popen([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=tmp_path, stdout=subprocess.DEVNULL)
     wait_for((tmp_path / "reached").exists)

@@ -205,6 +205,31 @@ def test_grow_asks_same_and_new_prompts(memprof, tmp_path, port, nothing_left, w
     assert sentence in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_grow_posts_same_and_new_bodies(memprof, tmp_path, port, nothing_left, is_folder):
+    bodies = [json.dumps({"prompt": [number], "max_tokens": 1, "model": "the-model"}) for number in range(100)]
+    if is_folder:
+        (tmp_path / "bodies").mkdir()
+        for number, body in enumerate(bodies):
+            (tmp_path / "bodies" / f"{number:03}.json").write_text(body)
+    else:
+        (tmp_path / "bodies.jsonl").write_text("\n".join(bodies) + "\n")
+    load = f"http:{port}/v1/completions,body=bodies{'' if is_folder else '.jsonl'}"
+
+    done = memprof("grow", "--drive", load, "--budget", "100", "--", sys.executable, str(SERVER), str(port), "caching")
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "It grows with new inputs only. This is a cache or a leak keyed by content. With the same input: " in done.stdout
+
+
+def test_empty_bodies_refused(memprof, tmp_path, port):
+    (tmp_path / "bodies.jsonl").write_text("\n")
+
+    done = memprof("exec", "--drive", f"http:{port}/x,body=bodies.jsonl", "--", "true")
+
+    assert done.returncode == 5 and done.stderr.endswith("--drive: bodies.jsonl has no bodies for requests\n"), done.stderr
+
+
 def test_grow_refuses_fresh_http_requests(memprof, port):
     done = memprof("grow", "--drive", f"http:{port}/work", "--fresh", "--", "true")
 

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy
@@ -53,11 +53,45 @@ CASES = [
 ]
 
 
+def options(**words: Any) -> SimpleNamespace:
+    """What a job says of inputs."""
+    return SimpleNamespace(**{"shapes": {}, "inputs": None, "values": {}, "ranges": {}, **words})
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "text", "array"),
+    [
+        ((), "int64", "16000", 16000),
+        ((2, None), "int32", "-3", [[-3], [-3]]),
+        ((), "float32", "1e-3", numpy.float32(0.001)),
+        ((1,), "float16", "nan", [numpy.nan]),
+        ((2,), "bool", "true", [True, True]),
+        ((), "bool", "0", False),
+        ((2,), "str", "a=b", ["a=b", "a=b"]),
+    ],
+)
+def test_value_fills_input(made: ModuleType, shape: tuple[Any, ...], dtype: str, text: str, array: Any) -> None:
+    given = options(values={"sr": text})
+
+    filled = made.make([("sr", shape, dtype)], given)["sr"]
+
+    assert numpy.array_equal(filled, array, equal_nan=dtype == "float16") and (dtype == "str" or filled.dtype == dtype)
+    assert made.remark([("sr", shape, dtype)], given) == "" and made.given_names(given) == {"sr"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "text"), [("int64", "much"), ("int64", "1.5"), ("int8", "128"), ("uint8", "-1"), ("bool", "2"), ("float32", "")]
+)
+def test_value_of_another_type_refused(made: ModuleType, dtype: str, text: str) -> None:
+    with pytest.raises(Exception, match=f"^--input sr={text}: sr has the type {dtype}, which has no such value$"):
+        made.make([("sr", (), dtype)], options(values={"sr": text}))
+
+
 @pytest.mark.parametrize(("dtype", "rows", "reached"), CASES)
 def test_integers_spread_over_rows(made: ModuleType, dtype: str, rows: int | None, reached: int | None) -> None:
     shape = (1 << 8, 1 << 10)  # in several blocks
     ranges = {"ids": rows} if rows is not None else {}
-    array = made.make([("x", (1,), "float32"), ("ids", shape, dtype)], {}, None, ranges)["ids"]
+    array = made.make([("x", (1,), "float32"), ("ids", shape, dtype)], options(ranges=ranges))["ids"]
     assert array.shape == shape and array.dtype == dtype
     if reached is None:
         assert not array.any()
@@ -65,7 +99,7 @@ def test_integers_spread_over_rows(made: ModuleType, dtype: str, rows: int | Non
     assert array.min() >= 0 and 0.99 * (reached - 1) <= array.max() < reached
     assert numpy.array_equal(array, numpy.floor(array))
     assert numpy.unique(array).size > 0.9 * min(reached, array.size)
-    assert numpy.array_equal(array, made.make([("x", (1,), "float32"), ("ids", shape, dtype)], {}, None, ranges)["ids"])
+    assert numpy.array_equal(array, made.make([("x", (1,), "float32"), ("ids", shape, dtype)], options(ranges=ranges))["ids"])
 
 
 @pytest.mark.parametrize(
@@ -83,22 +117,31 @@ def test_integers_spread_over_rows(made: ModuleType, dtype: str, rows: int | Non
             {},
             f"made inputs: {'; '.join(f'{name} is all 0' for name in 'abcdef')}; and 2 more",
         ),
-        ([("image", (1,), "uint8"), ("flag", (), "bool"), ("text", (1,), "str")], {}, ""),
+        ([("image", (1,), "uint8"), ("flag", (1,), "bool"), ("text", (), "str"), ("rest", (), "float7")], {}, ""),
+        (
+            [("sr", (), "int64"), ("flag", (), "bool"), ("scale", (), "float32")],
+            {},
+            "made inputs: sr is 0, a scalar (--input sr=VALUE sets it); flag is 0, a scalar (--input flag=VALUE sets it); "
+            "scale is 0.217, a scalar (--input scale=VALUE sets it)",
+        ),
     ],
 )
 def test_made_integers_told(made: ModuleType, signature: list[Any], ranges: dict[str, int], said: str) -> None:
-    assert made.remark(signature, None, ranges) == said
+    assert made.remark(signature, options(ranges=ranges)) == said
 
 
 def test_given_integers_kept(made: ModuleType, tmp_path: Path) -> None:
     path = str(tmp_path / "in.npz")
     numpy.savez(path, ids=numpy.array([[3, 4]]))
     signature, ranges = [("ids", (1, 2), "int64"), ("types", (1, 2), "int64")], {"ids": 50, "types": 2}
-    assert made.make(signature, {}, path, ranges)["ids"].tolist() == [[3, 4]]
+    assert made.make(signature, options(inputs=path, ranges=ranges))["ids"].tolist() == [[3, 4]]
     numpy.savez(tmp_path / "half.npz", x=numpy.ones(2, numpy.uint16))
     half = str(tmp_path / "half.npz")
-    assert made.make([("x", (2,), "bfloat16")], {}, half, {})["x"].tolist() == [1, 1], "a type that numpy has not can be given"
-    assert made.remark(signature, path, ranges) == "made inputs: types is integers from 0 to 1, as the graph indexes 2 rows by it"
+    assert made.make([("x", (2,), "bfloat16")], options(inputs=half))["x"].tolist() == [1, 1], "a type that numpy has not can be given"
+    assert (
+        made.remark(signature, options(inputs=path, ranges=ranges))
+        == "made inputs: types is integers from 0 to 1, as the graph indexes 2 rows by it"
+    )
 
 
 IN_C = """
@@ -119,6 +162,36 @@ int main(int count, char **words) {
 """
 
 
+VALUES = [
+    *(("int64", text) for text in ("16000", "much", "")),
+    *(("int8", text) for text in ("127", "128", "-128")),
+    *(("uint8", text) for text in ("255", "-1")),
+    *(("bool", text) for text in ("true", "on", "off", "2")),
+    *(("float32", text) for text in ("1e-3", "")),
+    ("float16", "0.1"),
+    ("float64", "-2.5"),
+    ("uint32", "7"),
+]
+
+
+@pytest.mark.parametrize(("dtype", "text"), VALUES)
+def test_native_value_as_in_python(made: ModuleType, dtype: str, text: str) -> None:
+    program = once_compiled("gcc", "made.c", IN_C, "-std=gnu99", f"-I{runners_path() / 'native'}", "-ldl", "-Wno-unused-function")
+    kind = numpy.dtype(dtype)
+    done = subprocess.run([program, "", "", kind.kind, str(kind.itemsize), "3", f"value.ids={text}"], capture_output=True, check=False)
+
+    try:
+        filled = made.make([("ids", (3,), dtype)], options(values={"ids": text}))["ids"]
+    except Exception as refusal:  # the runner's own type, of a module that this one does not import
+        assert done.returncode != 0 and str(refusal) in runner_words(done)
+    else:
+        assert (done.stdout, done.stderr) == (filled.tobytes(), b"")
+
+
+def runner_words(done: subprocess.CompletedProcess[bytes]) -> str:
+    return (done.stdout + done.stderr).decode()
+
+
 @pytest.mark.parametrize(("dtype", "rows", "reached"), CASES)
 def test_native_integers_as_in_python(made: ModuleType, dtype: str, rows: int | None, reached: int | None) -> None:
     program = once_compiled("gcc", "made.c", IN_C, "-std=gnu99", f"-I{runners_path() / 'native'}", "-ldl", "-Wno-unused-function")
@@ -126,13 +199,13 @@ def test_native_integers_as_in_python(made: ModuleType, dtype: str, rows: int | 
     words = ["", "", kind.kind, str(kind.itemsize), "3,1000", *([f"rows.ids={rows}"] if rows is not None else [])]
     done = subprocess.run([program, *words], capture_output=True, check=True)
     signature, ranges = [("x", (1,), "float32"), ("ids", (3, 1000), dtype)], {"ids": rows} if rows is not None else {}
-    assert done.stdout == made.make(signature, {}, None, ranges)["ids"].tobytes()
-    assert done.stderr.decode() == made.remark(signature, None, ranges)
+    assert done.stdout == made.make(signature, options(ranges=ranges))["ids"].tobytes()
+    assert done.stderr.decode() == made.remark(signature, options(ranges=ranges))
 
 
 def test_explain_counts_made_integers(made: ModuleType) -> None:
     signature = [("x", (1,), "float32"), ("ids", (3, 1 << 16), "int64")]
-    array = made.make(signature, {}, None, {"ids": 30_522})["ids"]
+    array = made.make(signature, options(ranges={"ids": 30_522}))["ids"]
     assert numpy.array_equal(indexed_rows.made(30_522, array.size, 1), array.reshape(-1))
     assert indexed_rows.made(5, 1 << 40, 0).size == 1 << 24
 
@@ -140,7 +213,7 @@ def test_explain_counts_made_integers(made: ModuleType) -> None:
 def test_native_note_counts_inputs(made: ModuleType) -> None:
     program = once_compiled("gcc", "many.c", MANY_IN_C, "-std=gnu99", f"-I{runners_path() / 'native'}", "-ldl", "-Wno-unused-function")
     done = subprocess.run([program, "", ""], capture_output=True, check=True, text=True)
-    assert done.stderr == made.remark([(name, (1,), "int32") for name in "abcdefgh"], None, {})
+    assert done.stderr == made.remark([(name, (), "int32") for name in "abcdefgh"], options())
 
 
 MANY_IN_C = """
@@ -278,3 +351,31 @@ def test_refused_integers_named(memprof, tmp_path: Path) -> None:
     assert failed.endswith("memprof made these integers: input_ids 0 to 49,999 (--inputs FILE.npz gives your own)")
     numpy.savez(tmp_path / "in.npz", input_ids=numpy.zeros((1, 3), numpy.int64))
     assert memprof(*words, "--inputs", "in.npz", "-o", "own.jsonl").returncode == 0
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "onnxruntime-native"])
+def test_scalar_gets_its_value(memprof, tmp_path: Path, runtime: str) -> None:
+    """The model reshapes one number to as many rows as the scalar says, so that it runs with 1 alone."""
+    pytest.importorskip("onnxruntime")
+    scalar = helper.make_tensor_value_info("rows", onnx.TensorProto.INT64, [])
+    inputs = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1]), scalar]
+    nodes = [
+        helper.make_node("Unsqueeze", ["rows", "axis"], ["shape"]),
+        helper.make_node("Reshape", ["x", "shape"], ["y"], allowzero=1),
+    ]
+    axis = onnx.numpy_helper.from_array(numpy.array([0]), "axis")
+    output = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "net", inputs, [output], [axis])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8), tmp_path / "net.onnx")
+    words = ("run", "net.onnx", "-r", runtime, "--repeats", "1", "--warmup", "0", "--runs", "1")
+
+    made = memprof(*words, "-o", "made.jsonl")
+    given = memprof(*words, "--input", "rows=1", "-o", "given.jsonl")
+    wrong = memprof(*words, "--input", "rows=one", "-o", "wrong.jsonl")
+    numpy.savez(tmp_path / "in.npz", rows=numpy.array(1))
+    twice = memprof(*words, "--input", "rows=1", "--inputs", "in.npz")
+
+    assert made.returncode == 4 and "rows is made up (--input rows=VALUE)" in made.stderr
+    assert given.returncode == 0 and ", rows=1" in given.stdout.splitlines()[0], given.stdout + given.stderr
+    assert wrong.returncode == 2 and "--input rows=one: rows is int64, which takes a whole number from -9223" in wrong.stderr
+    assert twice.returncode == 2 and "--input rows=1: in.npz has rows too; leave one of the two out" in twice.stderr

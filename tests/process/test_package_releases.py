@@ -159,7 +159,7 @@ def test_environment_found_by_all_words(index) -> None:
 
 @pytest.mark.long
 def test_package_beside_runtime(index, tmp_path: Path) -> None:
-    (tmp_path / "net.onnx").write_bytes(b"x")
+    (tmp_path / "net.onnx").write_bytes(b"\0")
     asked = Suite(models=(str(tmp_path / "net.onnx"),), variants=(Variant("onnxruntime@1.30.0"),))
 
     of = version_range.of_releases(asked, "numpy", "2.1", "2.2", False, lambda words: None)

@@ -222,7 +222,7 @@ def test_exec_on_place_keeps_shell_characters(memprof, board, tmp_path):
 
 def test_exec_sends_relative_program_and_model(memprof, board, tmp_path):
     recorder_runs.script(tmp_path / "my app", '#!/bin/sh\ncat "$1" > /dev/null && echo "$0 $1" > "$2"\n')
-    (tmp_path / "m.onnx").write_bytes(b"no model")
+    (tmp_path / "m.onnx").write_bytes(b"\0no model")
     done = memprof("exec", *board, "-o", "r.jsonl", "--", "./my app", "m.onnx", str(tmp_path / "seen"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert str(tmp_path / "there" / "files") in (tmp_path / "seen").read_text()

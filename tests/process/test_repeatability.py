@@ -40,7 +40,7 @@ def test_model_path_same_in_any_folder(tmp_path):
     for name in ("a", "b b/ü" * 20, "c/d/e/f/g/h"):
         folder = tmp_path / name
         folder.mkdir(parents=True)
-        (folder / "net.onnx").write_bytes(b"x")
+        (folder / "net.onnx").write_bytes(b"\0")
         (folder / "net.onnx.data").write_bytes(b"y")
         path, there, said, beside = tried(folder / "net.onnx")
         assert there and beside == ["net.onnx", "net.onnx.data"]

@@ -123,7 +123,7 @@ def test_model_unsupported_by_one_runtime(model, tmp_path):
 
 
 def test_model_without_runtime(tmp_path):
-    (tmp_path / "net.onnx").write_bytes(b"x")
+    (tmp_path / "net.onnx").write_bytes(b"\0")
 
     with pytest.raises(UsageError, match="none of the named runtimes takes it"):
         planned(str(tmp_path / "net.onnx"))
@@ -136,7 +136,7 @@ def test_few_repeats_remarked(model):
 
 def test_knob_needing_another_refused(tmp_path):
     pytest.importorskip("ai_edge_litert")
-    (tmp_path / "net.tflite").write_bytes(b"x")
+    (tmp_path / "net.tflite").write_bytes(b"\0")
     words = {"models": (str(tmp_path / "net.tflite"),), "runtimes": ("litert",)}
 
     with pytest.raises(UsageError, match=r"^litert: weight_cache=on needs api=compiled_model$"):

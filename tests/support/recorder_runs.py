@@ -121,6 +121,31 @@ def runtime_file(folder: Path, name: str = "mine.py", top: str = "", **bodies: s
     return path
 
 
+# A user's runtime that keeps 8 KiB of whatever stands for KEY.
+KEEPER = """
+class Runtime:
+    formats = (".json",)
+    version = "1"
+    default_threads = 1
+
+    def load(self, model, options):
+        self.kept = {}
+        self.done = 0
+
+    def prepare(self): ...
+
+    def signature(self):
+        return SIGNATURE
+
+    def set_inputs(self, arrays):
+        self.array = arrays["x"]
+
+    def execute(self):
+        self.done += 1
+        self.kept.setdefault(KEY, b"1" * 8192)
+"""
+FLOATS = '[("x", (1, 30), "float32")]'
+
 _HELD = """folder, allowed = {begun!r}, {allowed!r}
 ahead = len(os.listdir(folder))
 open(os.path.join(folder, os.urandom(8).hex()), "w").close()

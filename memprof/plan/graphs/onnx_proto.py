@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...base import terminal_text
 from ...base.errors import InputError, os_reason
 from ...models.onnx_file import external_file
 from ...models.skeleton import PLACE, SMALL, skeleton
@@ -114,7 +115,7 @@ def shortened(names: Sequence[str], most: int = 6) -> str:
 def first_line(error: Exception) -> str:
     """An exception's words on one line, at most 200 characters."""
     text = shown(" ".join(str(error).split())) or type(error).__name__
-    return text if len(text) <= 200 else text[:199] + "…"
+    return terminal_text.shortened(text, 200)
 
 
 def small_external(model: Any, path: Path, remarks: Remarks) -> None:

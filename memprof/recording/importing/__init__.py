@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ...base import file_kinds
 from ...base.errors import InputError, UsageError, os_reason
 from ...base.files import content
 from ...records import store
@@ -52,7 +53,9 @@ def read(path: Path) -> list[Measurement]:
             if not measurements:
                 raise InputError(f"{path}: {form.TOOL} wrote this, but no figure of a phase is in it")
             return measurements
-    raise InputError(f"{path} is not a log of a tool that memprof knows ({', '.join(form.TOOL for form in FORMATS)})")
+    kind = file_kinds.kind_of(path)
+    what = f"{path} is {kind}, and not" if kind else f"{path} is not"
+    raise InputError(f"{what} a log of a tool that memprof knows ({', '.join(form.TOOL for form in FORMATS)})")
 
 
 def runs(files: Iterable[tuple[str | None, Path]], *, name: str | None = None, machine: str | None = None) -> list[Run]:

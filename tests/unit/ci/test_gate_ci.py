@@ -94,7 +94,7 @@ def test_comment_workflow_runs_no_foreign_code():
 
 def test_services_confirm_and_prove_by_default():
     words = {
-        content(ACTIONS["action"])["inputs"]["args"]["default"],
+        *re.findall(r"inputs.args \|\| \(inputs.run == '' && '(.*?)' \|\| ''\)", ACTIONS["action"].read_text()),
         content(CI / "gitlab/memprof-gate.yml")[".memprof-gate"]["variables"]["MEMPROF_ARGS"],
         *re.findall(r'MEMPROF_ARGS="(.*?)"', (CI / "examples/shell/gate.sh").read_text()),
     }

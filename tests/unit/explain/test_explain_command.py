@@ -37,7 +37,7 @@ def test_verification_interrupted_keeps_findings(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(verify.campaign, "measure", measure)
     progress = recorder_runs.Silent()
     verified = verify.verify(before, Suite(), Variant("onnxruntime"), progress, lambda line: None)
-    done, left = verified.findings[0].proposals
+    left, done = verified.findings[0].proposals  # what was measured to save nothing comes last
     assert done.verified is not None
     assert done.verified.repeats == 1
     assert left.verified is None
@@ -50,7 +50,7 @@ def test_proposals_ranked_with_latency_spread(monkeypatch: pytest.MonkeyPatch) -
     (finding,) = explanation().findings
     wanted = ({"arena": "off"}, {"prepacking": "off"}, {"threads": "2"})
     before = explanation(findings=(replace(finding, proposals=tuple(Advice("do that", setting) for setting in wanted)),))
-    peaks = {"as it is": 100, "arena=off": 120, "prepacking=off": 60, "threads=2": 80}
+    peaks = {"as it is": 100, "arena=off": 120, "prepacking=off": 60, "threads=2": 80, "prepacking=off + threads=2": 50}
     planned = []
 
     def plan(suite):
@@ -59,7 +59,8 @@ def test_proposals_ranked_with_latency_spread(monkeypatch: pytest.MonkeyPatch) -
 
     def measure(orders, progress, keep):
         for repeat in range(5):
-            for name, peak in peaks.items():
+            for name in [variant.name for variant in planned[-1]]:
+                peak = peaks[name]
                 run = sample_runs.run(name, repeat, memory={"STARTUP": (40, 40), "PREPARE": (peak, peak), "EXECUTE": (peak, peak)})
                 execute = replace(run.marks[-1], times_ns=((10 + repeat) * 1_000_000,) * 3)
                 yield replace(run, marks=(*run.marks[:-1], execute))
@@ -68,13 +69,53 @@ def test_proposals_ranked_with_latency_spread(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(verify.campaign, "measure", measure)
     verified = verify.verify(before, Suite(), Variant("onnxruntime", threads=(1,)), recorder_runs.Silent(), lambda line: None)
     proposals = verified.findings[0].proposals
-    assert [dict(proposal.settings) for proposal in proposals] == [{"prepacking": "off"}, {"threads": "2"}, {"arena": "off"}]
-    assert [variant.threads for variant in planned[-1]] == [(1,), (1,), (1,), (2,)]
+    assert [dict(proposal.settings) for proposal in proposals] == [
+        {"prepacking": "off", "threads": "2"},
+        {"prepacking": "off"},
+        {"threads": "2"},
+        {"arena": "off"},
+    ]
+    assert [[variant.threads for variant in planned[place]] for place in (3, -1)] == [[(1,), (1,), (1,), (2,)], [(1,), (2,)]]
     assert proposals[0].verified.iteration_spread_ns == (2_000_000, 2_000_000)
     text = report().render(verified)
     assert "an iteration 12 ms ± 2 ms -> 12 ms ± 2 ms (+0%)" in text
     assert "it raises PEAK by 20.0 MiB" in text
     assert "> --threads 2: do that" in text
+
+
+def measured(change: float, at_end: float = 0, error: str | None = None) -> Verified:
+    return Verified(
+        5, (100 * MIB, (100 + change) * MIB), (90 * MIB, (90 + at_end) * MIB), error=error, peak_raised=change > 1, beyond_noise=True
+    )
+
+
+def test_ranking_has_helpful_before_others() -> None:
+    effects = {
+        "a": measured(0.2),
+        "b": measured(44.9, at_end=-50),
+        "c": measured(-14.8),
+        "d": measured(0, error="in BUILD: refused"),
+        "e": measured(-0.3, at_end=-13),
+        "f": measured(-36.7),
+        "g": measured(-14.9, at_end=8),
+    }
+    (finding,) = explanation().findings
+    advice = [Advice("do that", {name: "off"}, effect) for name, effect in effects.items()]
+    twice = replace(finding, proposals=(advice[2], Advice("in words")))
+    ranked = replace(explanation(findings=(replace(finding, proposals=tuple(advice)), twice)), peak_bound_bytes=MIB // 2).ranked
+
+    assert "".join(name for proposal in ranked for name in proposal.settings) == "fgceabd"
+
+
+def test_unmeasured_proposals_say_so() -> None:
+    (finding,) = explanation().findings
+    plain = explanation(findings=(replace(finding, proposals=(Advice("do that", {"arena": "off"}),)),))
+    done = replace(plain, findings=(replace(finding, proposals=(Advice("do that", {"arena": "off"}, measured(-20)),)),))
+
+    for form in ("text", "markdown"):
+        assert report().NOT_MEASURED in report().render(plain, form)
+        assert report().NOT_MEASURED not in report().render(done, form)
+        assert "1. --set arena=off: it saves 20.0 MiB of PEAK" in report().render(done, form)
 
 
 def test_explanation_file_round_trip(tmp_path: Path) -> None:

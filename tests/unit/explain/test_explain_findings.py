@@ -28,6 +28,7 @@ ORT = Runtime(
         Knob("weights", ("embedded", "separate"), None, "build", ""),
     ),
 )
+WITH_FORMAT = replace(ORT, knobs=(*ORT.knobs, Knob("format", ("onnx", "ort"), None, "build", "")))
 TFLITE = Runtime(
     "litert",
     knobs=(
@@ -267,6 +268,30 @@ def test_transient_sets_peak() -> None:
     finding = only(facts(ORT, inside, end, peaks={"PREPARE": (200, 150), "EXECUTE": (160, 160)}))
     assert (finding.rule, finding.bytes) == ("transient", 40 * MIB)
     assert "50.0 MiB activations" in " ".join(finding.evidence)
+
+
+@pytest.mark.parametrize(
+    ("repacked", "proposed"),
+    [
+        (
+            20,
+            [
+                {"prepacking": "off", "weights": "separate"},
+                {"prepacking": "off"},
+                {"malloc_mmap_threshold": "64KiB"},
+                {"weights": "separate"},
+                {"constant_folding": "off"},
+            ],
+        ),
+        (0, [{"constant_folding": "off"}, {"format": "ort"}]),
+    ],
+)
+def test_transient_of_repacking(repacked, proposed) -> None:
+    inside, end = phase("PREPARE/peak", use=60, repacked=repacked), phase("PREPARE", use=10, repacked=repacked)
+    made = facts(WITH_FORMAT, inside, end, peaks={"PREPARE": (200, 150), "EXECUTE": (160, 160)})
+    (finding,) = (finding for finding in findings.find(made) if finding.rule == "transient")
+
+    assert settings(finding) == proposed
 
 
 def test_findings_worst_first_without_small() -> None:

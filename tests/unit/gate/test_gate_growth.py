@@ -52,6 +52,16 @@ def test_limit_against_growth_interval(verdict, limit, word, reason) -> None:
     assert reason in row.reason
 
 
+@pytest.mark.parametrize(
+    ("by", "start"),
+    [("new input", "it grows with new inputs only by 64.0 KiB"), ("iteration", "it grows by 64.0 KiB"), (None, "it grows by 64.0 KiB")],
+)
+def test_limit_names_growing_inputs(by, start) -> None:
+    row = growth_limits.judged(VariantGrowth(KEY, "iteration", GROWS, by=by), Limit("iteration", 0))
+
+    assert row.reason.startswith(f"{start} per iteration")
+
+
 def test_growth_without_verdict_failing() -> None:
     (row,) = growth_limits.judge([VariantGrowth(KEY, "reload", None, Limit("reload", 0), "it crashed")])
 
@@ -113,10 +123,22 @@ def test_growth_of_fresh_inputs_decides() -> None:
 
     (known,) = growth_limits.of_runs(in_turn)
 
-    assert (known.per, known.growth.word, len(known.growth.processes)) == ("iteration", "grows", 3)
+    assert (known.per, known.growth.word, known.by, len(known.growth.processes)) == ("iteration", "grows", "new input", 3)
     first, second = pictures.panels(in_turn)
     assert first.title.startswith("net.onnx in a with the same input: steady. ")
     assert second.title.startswith("net.onnx in a with fresh inputs: grows. ")
+
+
+def test_growth_rows_by_inputs(tmp_path) -> None:
+    runs = [followed(1, 0, 200), followed(1, 65536, 200, fresh=True), followed(1, 0, 400)]
+    (tmp_path / "grow.jsonl").write_bytes(b"".join(map(store.encode, runs)))
+
+    loaded = store.load([tmp_path / "grow.jsonl"])
+
+    names = [run.job.variant for run in loaded.runs]
+    assert names == ["a (the same input, runs 200)", "a (fresh inputs, runs 200)", "a (the same input, runs 400)"]
+    assert loaded.warnings == (), "processes of one question differ by design"
+    assert {run.job.variant for run in store.rounds_together(loaded.runs)} == {"a"}
 
 
 def test_growth_of_one_shape_stands_apart() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.gate_files import STEADY
@@ -18,10 +20,11 @@ from memprof.gate.confirmation import Checks
 from memprof.gate.interleaving import measure_sides, orders_at
 from memprof.gate.request import BASE, HEAD, GateRequest, GateSides
 from memprof.records import store
-from memprof.records.types import Job, JobSide, Run
+from memprof.records.types import Job, JobSide, Outcome, Run
 from memprof.reports.tables import table
 from memprof.subjects.order import Order
 from memprof.verdicts import baseline, verdicts
+from memprof.verdicts.verdicts import Proof
 
 NAMES = ("fp16 @ cpu", "x (head)")
 GROWN = 10  # MiB that head has more
@@ -102,10 +105,39 @@ def test_proof_sides_are_fields(tmp_path: Path) -> None:
 
     proof = fresh.proof()
 
-    assert proof is not None and proof.seen and proof.silent and proof.key.variant == "fp16 @ cpu"
+    assert isinstance(proof, Proof) and proof.seen and proof.silent and proof.key.variant == "fp16 @ cpu"
     sides = {"as it is", "measured again", "5% more"}
     assert {(made.job.variant, made.job.side) for made in kept} == {("fp16 @ cpu", side) for side in sides}
     assert {row.key.heading for row in proof.rows} == {"fp16 @ cpu (measured again)", "fp16 @ cpu (5% more)"}
+
+
+@pytest.mark.parametrize(
+    ("heavier", "says"),
+    [
+        (
+            lambda run: replace(run, job=replace(run.job, knobs={})),
+            " does not hold the .* MiB more",
+        ),
+        (
+            lambda run: replace(run, outcome=Outcome("signal", phase="PREPARE", signal="SIGKILL")),
+            ": the runs with .* more failed: ended by SIGKILL in PREPARE",
+        ),
+    ],
+)
+def test_control_without_effect_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heavier: Callable[[Run], Run], says: str) -> None:
+    fresh, _ = checks(tmp_path)
+    measure = campaign.measure
+
+    def without(orders: Sequence[Order], *rest: Any) -> Iterator[Run]:
+        light = [replace(order, job=replace(order.job, knobs={})) for order in orders]
+        for made, order in zip(measure(light, *rest), orders, strict=True):
+            yield heavier(made) if order.job.side == "5% more" else made
+
+    monkeypatch.setattr(campaign, "measure", without)
+
+    refusal = fresh.proof()
+
+    assert isinstance(refusal, str) and re.fullmatch(rf"fp16 @ cpu{says}", refusal), refusal
 
 
 def test_checks_are_separate_rows(tmp_path: Path) -> None:

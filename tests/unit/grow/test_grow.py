@@ -227,7 +227,7 @@ def test_process_death_at_once_fails(tmp_path, monkeypatch):
 def test_program_without_units_refused(tmp_path, monkeypatch):
     Simulated(lambda unit: 0, monkeypatch, fails=lambda run: replace(run, work=()))
 
-    with pytest.raises(MeasurementError, match=r"true: it counted no unit. Mark its iterations with memprof_iteration\(\)"):
+    with pytest.raises(MeasurementError, match=r"true: it counted no unit. Mark its iterations inside a phase with memprof_iteration\(\)"):
         answered(asked(tmp_path))
     with pytest.raises(MeasurementError, match=r"no line that it printed matches '\^served', so that no unit was counted"):
         answered(GrowRequest(program("/bin/true {runs}", phase_regexes={"request": "^served"})))

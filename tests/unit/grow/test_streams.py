@@ -98,7 +98,7 @@ def test_inputs_beside_stream_stay_in_their_ranges(streams, tmp_path):
 
     path = tmp_path / "stack.npz"
     numpy.savez(path, x=numpy.zeros((3, 2), "float32"))
-    options = SimpleNamespace(inputs=str(path), shapes={}, ranges={"ids": 50})
+    options = SimpleNamespace(inputs=str(path), shapes={}, values={}, ranges={"ids": 50})
     runtime = SimpleNamespace(signature=lambda: [("x", (2,), "float32"), ("ids", (400,), "int64")])
     feed = feeds.feed_of(runtime, options, {"folder": None, "feeder": [], "fresh": True, "shapes": [], "seed": None})
 

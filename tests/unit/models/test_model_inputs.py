@@ -21,9 +21,26 @@ from memprof.subjects import suite
 onnx = pytest.importorskip("onnx")
 
 
+@pytest.mark.parametrize(
+    ("dtype", "taken", "refused", "words"),
+    [
+        ("int64", ("16000", "-1"), ("abc", "1.5", "9" * 30), "a whole number from -9223372036854775808 to 9223372036854775807"),
+        ("uint8", ("0", "255"), ("-1", "256"), "a whole number from 0 to 255"),
+        ("float32", ("0.5", "2", "-1e3"), ("loud", ""), "a number"),
+        ("", ("anything",), (), ""),
+    ],
+)
+def test_value_of_type(dtype: str, taken: tuple[str, ...], refused: tuple[str, ...], words: str) -> None:
+    assert [inputs.expected(dtype, value) for value in taken] == [""] * len(taken)
+    assert [inputs.expected(dtype, value) for value in refused] == [words] * len(refused)
+
+
 def test_onnx_open_dimensions(tmp_path: Path) -> None:
     path = model(tmp_path, ("n", 3, None, 5), (2,))
-    assert inputs.inputs(path) == (inputs.Input("x", (None, 3, None, 5), ("n", "", "", "")), inputs.Input("y", (2,), ("",)))
+    assert inputs.inputs(path) == (
+        inputs.Input("x", (None, 3, None, 5), ("n", "", "", ""), "float32"),
+        inputs.Input("y", (2,), ("",), "float32"),
+    )
     assert inputs.shapes_that_run(path, {}, None) == {"x": (1, 3, 1, 5), "y": (2,)}
     assert inputs.taken_as_one(path, {}, None) == {"x": (1, 3, 1, 5)}
     assert inputs.taken_as_one(path, {"x": (2, 3, 4, 5)}, None) == {}

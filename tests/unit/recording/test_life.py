@@ -106,5 +106,16 @@ def test_children_make_the_peak_a_sum() -> None:
     assert mark(run, "RUN").rss_peak_high_bytes == 80 * MIB
 
 
+def test_largest_of_all_bounds_a_sum_from_below() -> None:
+    """Polls missed the peak of a process, which wait4 tells."""
+    recording = Recording(rss=(30, 0))
+    recording.spawn(101, (5, 0))
+    recording.poll()
+    recording.zombie(101)
+    recording.poll()
+    run = recording.run(largest=118)
+    assert (bounds(run, "RUN"), mark(run, "RUN").rss_peak_exact) == ((118, 118 + 35), False)
+
+
 def test_failed_program_has_no_run() -> None:
     assert phases(Recording().run(code=1)) == []

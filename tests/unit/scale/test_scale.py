@@ -18,12 +18,13 @@ from memprof.base.errors import InputError, UsageError
 from memprof.laws import laws
 from memprof.laws.terms import SizePoint, Term
 from memprof.programs import runtimes
-from memprof.records.types import MODEL_LOAD, PEAK, Outcome
+from memprof.records.types import MODEL_LOAD, PEAK, Outcome, Process
 from memprof.reports.pictures import scale as pictures
 from memprof.reports.tables import scale as tables
 from memprof.scale import answer as scaled
 from memprof.scale import findings, predictions, scale
 from memprof.scale.answer import ANONYMOUS, Against, Named, PeakChange, PlaceRun, Within
+from memprof.scale.runs import measured as of_one_run
 from memprof.scale.runs import ran_out
 from memprof.subjects.dimensions import Dimension, parse, parse_place
 
@@ -64,6 +65,10 @@ def test_ranges_and_places_in_words():
     assert not parse("sequence=128").varies
     both = [parse("height,width=224..1024"), parse("batch=1..4")]
     assert list(parse_place("batch=2,width=500", both).items()) == [("height=width", 500), ("batch", 2)]
+    assert parse_place("height,width=640,batch=2", both) == {"height=width": 640, "batch": 2}
+    assert parse_place("batch,width=3", both) == {"height=width": 3, "batch": 3}
+    with pytest.raises(UsageError, match="'batch' is no dimension"):
+        parse_place("batch", [parse("a=1..2")])
     with pytest.raises(UsageError, match="at least 1"):
         parse_place("width=500,batch=0", both)
     with pytest.raises(UsageError, match="batch is a whole number"):
@@ -221,3 +226,11 @@ def test_law_of_too_many_places_refused():
         predictions.of_runs([run(f"a={a}", at={"a": a}) for a in range(1, 502)])
     with pytest.raises(InputError, match="here are 4 and 2"):
         predictions.of_runs([run(f"{a}", at=dict.fromkeys("abcd", a)) for a in (1, 2)])
+
+
+def test_anonymous_memory_of_several_processes_left_out():
+    alone = run("a", at={"workers": 1})
+    workers = replace(alone, processes=(Process(1, "server", 0, 1, MIB), Process(2, "worker", 0, 1, MIB)))
+
+    assert ANONYMOUS in of_one_run(alone).sizes
+    assert ANONYMOUS not in of_one_run(workers).sizes and PEAK in of_one_run(workers).sizes

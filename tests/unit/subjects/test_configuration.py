@@ -29,6 +29,7 @@ env = { A = "1", B = 2 }
 python = "venv/bin/python"
 shape = { x = [1, 3], y = [] }
 inputs = "inputs.npz"
+input = { sr = 16000 }
 name = "net"
 cwd = "build"
 phase = { load = "load_model" }
@@ -109,7 +110,7 @@ def used(suite: Suite, **words: Any) -> set[str]:
 
 
 ALL = {setting.parameter for setting in SETTINGS} - {"drive"}
-FOR_RUNTIMES = {"python", "shape", "inputs"}
+FOR_RUNTIMES = {"python", "shape", "inputs", "input"}
 FOR_PROGRAMS = {"cwd", "phase", "phase_regex"}
 
 

@@ -128,6 +128,7 @@ BOTH = {
     "python": ("/opt/python", "/opt/python"),
     "shape": ({"x": [1, 3]}, ("x=1,3",)),
     "inputs": ("in.npz", "{folder}/in.npz"),
+    "input": ({"sr": 16000, "flag": True, "scale": 0.5}, ("sr=16000", "flag=on", "scale=0.5")),
     "name": ("net", "net"),
     "cwd": ("build", "{folder}/build"),
     "phase": ({"load": "open_model"}, ("load=open_model",)),

@@ -1,5 +1,7 @@
 """`memprof tune` on a runtime of the test's own, whose knobs cost what the test says."""
 
+import json
+
 import numpy
 import pytest
 from support.suites import one
@@ -9,7 +11,7 @@ from memprof.campaign.outputs import output_error
 from memprof.programs.runtimes import Knob, Runtime
 from memprof.reports.tables.tune import render
 from memprof.tune import candidates, search, tuner
-from memprof.tune.answer import TuneRequest
+from memprof.tune.answer import LeftOut, TuneRequest, rivals
 from memprof.tune.search import DEFAULT
 
 MIB = 1 << 20
@@ -33,6 +35,42 @@ def test_sentence_agrees_with_table():
         assert said in text
         assert "61.7%" in text.partition("| #1")[2]
     assert text.startswith("net, mine, 2 threads, x 1x3 (open dimensions taken as 1: --shape): ")
+
+
+@pytest.mark.parametrize(
+    ("verified", "left_out", "said"),
+    [
+        (True, LeftOut(2, frozenset({("copies", "2")}), rival=1), "measured again, it has no less PEAK and takes no less time than #1."),
+        (
+            False,
+            LeftOut(2, frozenset({("copies", "2")}), rival=0),
+            "by the medians, it has no less PEAK and takes no less time than the default.",
+        ),
+        (
+            True,
+            LeftOut(2, frozenset({("copies", "2")}), error="in EXECUTE: broken"),
+            "failed when it was measured again: in EXECUTE: broken",
+        ),
+    ],
+)
+def test_missing_number_has_sentence(verified, left_out, said):
+    answer = tuner.Tuned(
+        *("net", "mine", search.Goal(), proposal(0, 2000 * MIB), (proposal(1, 1200 * MIB), proposal(3, 1300 * MIB)), None, (), (), 9, True),
+        verified,
+        1e-3,
+        left_out=(left_out,),
+    )
+
+    assert any("#2 (copies=2)" in line and line.endswith(said) for line in render(answer, format="text").splitlines())
+    assert json.loads(render(answer, format="json"))["left_out"][0]["number"] == 2
+
+
+@pytest.mark.parametrize(
+    ("peaks", "expected"),
+    [((100, 90, 80), {0: 2, 1: 2}), ((100, 100, 100), {}), ((100, 110, 90), {0: 2, 1: 2})],
+)
+def test_rival_is_least_peak(peaks, expected):
+    assert rivals([proposal(number, peak) for number, peak in enumerate(peaks)]) == expected
 
 
 def proposal(number, peak):

@@ -221,6 +221,35 @@ def test_front_without_beaten_points():
     assert [point.settings for point in front(points)] == [a, DEFAULT]
 
 
+def test_proposals_are_whole_front():
+    figures = {
+        "a": (109.8, 13.5),
+        "b": (111, 12.6),
+        "c": (112, 11.9),
+        "d": (113, 11.2),
+        "e": (114.9, 10.0),
+        "f": (138.3, 9.9),
+        "g": (120, 11),
+    }
+    search = Search({"k": tuple(figures)})
+    search.tell(Trial(DEFAULT, 151.6, 10.0))
+    for value, figure in figures.items():
+        search.tell(Trial(frozenset({("k", value)}), *figure))
+
+    assert [dict(point.settings)["k"] for point in search.proposals()] == ["a", "b", "c", "d", "e", "f"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_proposal_missing_only_if_matched(seed):
+    search = searched(Made(seed), trials=80)
+    proposals = search.proposals()
+
+    for point in search.plain_points():
+        if point.peak < 0.99 * search.base.peak:
+            assert any(other.peak <= 1.003 * point.peak and other.time <= 1.15 * point.time for other in proposals), point
+    assert not any(other.peak <= point.peak and other.time <= point.time for point, other in itertools.permutations(proposals, 2))
+
+
 def in_turns(made, most, trials, knobs=FEW_KNOBS):
     """A search that asks for at most so many settings at once, and what it asked for each time."""
     search, turns = Search(knobs, Goal()), []

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import sample_runs
 from support.examples import examples
 from support.sample_runs import worked
 
 from memprof.records import work
+from memprof.reports.tables.growth import words
 from memprof.verdicts import growth
 from memprof.verdicts.growth import Growth, Series, judge, judge_one
 
@@ -391,3 +394,33 @@ def test_verdict_finite_for_any_curve(rows):
     assert verdict.tail >= 0 and verdict.warmup >= 0
     if verdict.word != "undecided":
         assert np.isfinite([verdict.slope, verdict.low, verdict.high]).all()
+
+
+def test_steep_part_of_cache_of_chance_keys() -> None:
+    """The last of 3,000 keys that come by chance take many more units than the most of them."""
+    random = np.random.default_rng(1)
+    seen: set[int] = set()
+    rss = []
+    for _ in range(40_000):
+        seen.add(int(random.integers(3000)))
+        rss.append((50 << 20) + 8192 * len(seen))
+
+    verdict = judge([Series({"iteration": list(range(len(rss)))}, rss)] * 3)
+
+    assert verdict.word == "bounded"
+    assert verdict.steep == pytest.approx(3000 * np.log(10), rel=0.05) and verdict.steep < verdict.warmup
+    assert f", nine tenths of it in the first {verdict.steep:,}, then 0 B" in words(verdict)
+
+
+def test_first_load_is_no_growth_with_reloads() -> None:
+    done = list(range(101))
+    curve = work_of(done, [(20 << 20) + (29 << 20) * (count > 0) for count in done])
+
+    verdict = judge([growth.series(curve, 4096)] * 3)
+
+    assert (verdict.word, verdict.rise_bytes) == ("steady", 0)
+
+
+def work_of(done: list[int], rss: list[int]) -> work.Curve:
+    run = sample_runs.run()
+    return work.curve_of(replace(run, work=(worked(done, rss, "RELOAD", reload=done),)))

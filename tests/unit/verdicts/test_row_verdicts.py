@@ -63,7 +63,12 @@ LOW, HIGH = 189.8, 194.4
         ((LOW, LOW, HIGH, HIGH, HIGH), (LOW, LOW, LOW, HIGH, HIGH), "ok", "2 modes, the same on both sides"),
         ((LOW, LOW, LOW, LOW, HIGH), (LOW, HIGH, HIGH, HIGH, HIGH), "ok", "2 modes, the same on both sides"),
         ((LOW, LOW, HIGH, HIGH, HIGH), (HIGH,) * 5, "ok", "runs in each: 0, 5, in base 2, 3"),
-        ((LOW,) * 5, (LOW, LOW, HIGH, HIGH, HIGH), "undecided", "--deterministic or more repeats"),
+        (
+            (LOW,) * 5,
+            (LOW, LOW, HIGH, HIGH, HIGH),
+            "undecided",
+            "deterministic = true in a suite, or --deterministic) or more repeats help",
+        ),
         ((LOW,) * 5, (LOW, HIGH, HIGH, HIGH, HIGH), "undecided", "2 modes in head, 1 in base"),
         ((LOW, LOW, HIGH, HIGH, HIGH), (150, 150, LOW, HIGH, HIGH), "ok", "below all of base's"),
         ((LOW, LOW, HIGH, HIGH, HIGH), (192, 192, 192, 192, 192), "undecided", "one mode in head, 2 in base, 0 alike"),

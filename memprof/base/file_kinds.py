@@ -1,0 +1,64 @@
+"""What a file is, told by the bytes at its begin, for sentences about a file that is something else than its reader takes.
+
+The bytes are those that the formats' own documents name, as file(1) has them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+HEAD_BYTES = 1024
+_LFS = b"version https://git-lfs.github.com/spec/"
+# (offset, bytes there, what the file is)
+_MAGIC = (
+    (0, b"\x7fELF", "an ELF program or library"),
+    (0, b"MZ", "a Windows program"),
+    (0, b"\x89PNG\r\n", "a PNG picture"),
+    (0, b"\xff\xd8\xff", "a JPEG picture"),
+    (0, b"GIF8", "a GIF picture"),
+    (0, b"%PDF", "a PDF document"),
+    (0, b"PK\x03\x04", "a zip archive"),
+    (0, b"\x1f\x8b", "gzip data"),
+    (0, b"BZh", "bzip2 data"),
+    (0, b"\xfd7zXZ\x00", "xz data"),
+    (0, b"\x28\xb5\x2f\xfd", "zstd data"),
+    (257, b"ustar", "a tar archive"),
+    (0, b"SQLite format 3\x00", "an SQLite database"),
+    (0, b"\x89HDF\r\n", "an HDF5 file"),
+    (0, b"\x93NUMPY", "a NumPy array"),
+    (0, b"PERFILE2", "a recording of perf"),
+    (0, b"GGUF", "a GGUF model"),
+    (4, b"TFL3", "a TFLite model"),
+    (4, b"CIR0", "a circle model"),
+    (4, b"ORTM", "a model in ONNX Runtime's own format"),
+    (0, b"\x80\x02", "a Python pickle"),
+    (0, b"\x80\x04\x95", "a Python pickle"),
+    (0, b"\x80\x05\x95", "a Python pickle"),
+)
+
+
+def kind_of(path: Path) -> str | None:
+    """What a file is, in words that may follow `is`; None for bytes that tell nothing. Raises OSError."""
+    with path.open("rb") as file:
+        return kind_of_head(file.read(HEAD_BYTES))
+
+
+def kind_of_head(head: bytes) -> str | None:
+    """The same of a file that begins with these bytes, at most so many as HEAD_BYTES."""
+    head = head[:HEAD_BYTES]
+    if not head:
+        return "empty"
+    for offset, magic, words in _MAGIC:
+        if head[offset : offset + len(magic)] == magic:
+            return words
+    if head.startswith(_LFS):
+        return "a pointer of Git LFS, whose file `git lfs pull` brings"
+    if not _is_text(head):
+        return None
+    return "an HTML page" if head.lstrip().lower().startswith((b"<!doctype html", b"<html")) else "text"
+
+
+def _is_text(head: bytes) -> bool:
+    text = head.decode("utf-8", "ignore")  # a letter may be cut in two at the end
+    whole = len(text.encode()) > len(head) - 4
+    return whole and all(letter.isprintable() or letter in "\t\n\r\f" for letter in text)

@@ -1,0 +1,93 @@
+"""The gate of one command with real processes: both trees of a ref, what a command leaves behind, and what it cannot do."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from support.checkout import Checkout
+from support.recorder_runs import wait_for
+
+from memprof.records import store
+
+HOLD = "import sys; held = bytearray({} << 20)\n"
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A checkout whose app.py holds 4 MiB at main and 12 MiB now."""
+    made = Checkout(tmp_path / "app")
+    made.commit(app_dot_py=HOLD.format(4))
+    made.write(app_dot_py=HOLD.format(12))
+    return made
+
+
+def test_gate_against_ref_measures_both_trees(memprof, checkout):
+    done = memprof(
+        *("gate", "--against", "main", "--repeats", "1", "-o", "head.jsonl", "--", sys.executable, "app.py"), cwd=checkout.folder
+    )
+
+    assert done.returncode == 3, done.stderr  # one repeat never decides
+    assert "nothing is built there" in done.stderr
+    (base,), (head,) = (store.load([checkout.folder / name]).runs for name in ("head.base.jsonl", "head.jsonl"))
+    assert head.height_bytes - base.height_bytes == pytest.approx(8 << 20, abs=1 << 20)
+    assert base.job.model.name == head.job.model.name == "app.py"
+    assert checkout.is_clean()
+
+
+def test_gate_against_ref_killed_leaves_nothing(memprof, checkout, nothing_left):
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "memprof", "gate", "--against", "main", "--", "sleep", "4999"],
+        cwd=checkout.folder,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for(lambda: not checkout.is_clean())
+    waiting.send_signal(signal.SIGKILL)
+    waiting.wait()
+    assert not checkout.is_clean()
+
+    memprof("gate", "--against", "main", "--repeats", "1", "--", "true", cwd=checkout.folder)
+
+    assert checkout.is_clean()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("--against", "nowhere", "--", "true"), 2, "--against nowhere: git knows no such commit"),
+        (("--against", "main", "--", "./built"), 2, "./built is not in base (main, "),
+        (("--budget", "900", "--", "true"), 2, "--budget '900' has no unit: write 900MiB"),
+        (("--budget", "9MiB", "--", "no-such-program"), 5, "there is no command no-such-program"),
+        (("--budget", "9MiB", "--report-only", "--", "no-such-program"), 0, "without --report-only the exit code would be 5"),
+        (("--baseline", "missing/memprof.json", "--", "true"), 5, "missing"),
+        (("--budget", "9MiB", "--", "4711"), 2, "memprof attach 4711"),
+    ],
+)
+def test_gate_command_refusal_is_sentence(memprof, checkout, words, code, says):
+    (checkout.folder / "built").touch(0o755)
+
+    done = memprof("gate", *words, cwd=checkout.folder)
+
+    assert (done.returncode, done.stdout, says in done.stderr) == (code, "", True), done.stderr
+
+
+def test_gate_against_ref_without_git(memprof, tmp_path, monkeypatch):
+    done = memprof("gate", "--against", "main", "--", "true")
+    assert (done.returncode, f"{tmp_path} lies in no git repository" in done.stderr) == (5, True)
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = memprof("gate", "--against", "main", "--", sys.executable, "-V")
+    assert (done.returncode, "git cannot be started: No such file or directory" in done.stderr) == (5, True)
+
+
+def test_gate_of_daemon_and_many_processes(memprof, nothing_left):
+    daemon = memprof("gate", "--budget", "100MiB", "--repeats", "1", "--", "sh", "-c", "setsid sleep 4998 & echo started")
+    assert daemon.returncode == 0
+    assert "sh: processes that outlived the measured one and were ended: 1 (sleep)" in daemon.stdout
+
+    script = "for n in $(seq 500); do sleep 0.5 & done; wait"
+    many = memprof("gate", "--budget", "4GiB", "--repeats", "1", "-o", "many.jsonl", "--", "sh", "-c", script)
+    assert many.returncode == 0, many.stderr
+    assert "processes at once; peaks and the timeline are of their sum" in many.stdout

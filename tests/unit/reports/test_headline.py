@@ -1,0 +1,87 @@
+"""What a comparison says first, and what a table says last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.sample_runs import machine, run, runs
+
+from memprof.records.types import About
+from memprof.reports.tables import comparison, headline, table
+from memprof.verdicts import compare
+
+SPREAD = (0.0, 0.1, 0.2, 0.3, 0.4)
+
+
+def raised(mib):
+    return runs(extra_mib=[mib + extra for extra in SPREAD])
+
+
+def reported(made, version, packages=None):
+    return [replace(each, about=About(version, "3.11.2", (), packages or {})) for each in made]
+
+
+def file_backed(made, mib):
+    """The same runs, their memory at each phase's end file-backed by so much more and anonymous by so much less."""
+    extra = int(mib * (1 << 20))
+    return [
+        replace(
+            each,
+            marks=tuple(
+                replace(mark, file_end_bytes=mark.file_end_bytes + extra, anon_end_bytes=max(mark.anon_end_bytes - extra, 0))
+                for mark in each.marks
+            ),
+        )
+        for each in made
+    ]
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "words"),
+    [
+        (raised(0), raised(27), "PEAK is 27.0 MiB more (270.2 MiB to 297.2 MiB), in PREPARE; at its end anonymous memory is 27.0 MiB more"),
+        (raised(0), raised(27), "file-backed memory is the same; EXECUTE takes the same time within noise."),
+        (raised(27), raised(0), "PEAK is 27.0 MiB less (297.2 MiB to 270.2 MiB), in PREPARE"),
+        (raised(0), file_backed(raised(27), 27), "anonymous memory is the same and file-backed memory is 27.0 MiB more"),
+        (raised(0), raised(0), "net.onnx, a: PEAK is the same within noise (270.2 MiB); EXECUTE"),
+        (runs(extra_mib=(0,)), runs(extra_mib=(27,)), "(270.0 MiB to 297.0 MiB, with too few repeats to tell it from noise)"),
+    ],
+)
+def test_comparison_begins_with_sentence(base, head, words):
+    first = comparison.render(compare.compare(base, head)).splitlines()[0]
+    assert words in first
+
+
+def test_comparison_counts_several_peaks():
+    base = [*runs("a", SPREAD), *runs("b", SPREAD)]
+    head = [*runs("a", SPREAD), *runs("b", [9 + extra for extra in SPREAD])]
+    first = headline.of_comparison(compare.compare(base, head))
+    assert first.startswith("net.onnx, b: PEAK is 9.0 MiB more")
+    assert first.endswith("Of 2 PEAKs, 1 higher, 1 the same within noise.")
+
+
+def test_comparison_without_peaks_has_none():
+    assert headline.of_comparison(compare.compare(runs(), runs(), ["time_ns"])) == ""
+
+
+@pytest.mark.parametrize(
+    ("package", "others"), [("onnxruntime", []), ("numpy", ["runtime version differs: 1.0 against 1.1"])], ids=["own package", "another"]
+)
+def test_version_that_differs_once(package, others):
+    versions = ("1.0", "1.1") if package == "onnxruntime" else ("2.0", "2.1")
+    base, head = (reported(runs(), own, {package: version}) for own, version in zip(("1.0", "1.1"), versions, strict=True))
+    remarks = [remark for remark in compare.compare(base, head).remarks if "differs" in remark]
+    assert sorted(remarks) == sorted([f"{package} differs: {versions[0]} against {versions[1]}", *others])
+
+
+def test_last_line_versions_and_machine():
+    expected = "Measured with onnxruntime 1.0, Python 3.11.2; on here (a CPU, 2 CPUs, x86_64, Linux 6.18)."
+    measured = reported(runs(), "1.0")
+    assert table.render(measured).splitlines()[-1] == expected
+    assert comparison.render(compare.compare(measured, measured)).splitlines()[-1] == f"- {expected}"
+
+
+def test_last_line_of_several():
+    both = [*reported([run()], "1.0"), *reported([run(where=machine("there", cpu="another"))], "1.1")]
+    assert headline.origin(both) == "Measured with onnxruntime 1.0, onnxruntime 1.1, Python 3.11.2; on here and there."
