@@ -10,22 +10,21 @@ Measure = Callable[[str], float]
 
 
 def shortened(text: str, room: float, measure: Measure = len) -> str:
-    """A text with as much of its middle left out as it takes to fit."""
+    """A text with as much of its end left out as it takes to fit. Without its middle a sentence could claim the opposite."""
     if measure(text) <= room + 1e-9:
         return text
-    fitting = bisect_right(range(1, len(text)), room, key=lambda keep: measure(_without_middle(text, keep)))
-    return _without_middle(text, max(fitting, 1))
+    fitting = bisect_right(range(1, len(text)), room, key=lambda keep: measure(_beginning(text, keep)))
+    return _beginning(text, max(fitting, 1))
 
 
-def _without_middle(text: str, keep: int) -> str:
-    tail = keep // 2
-    return text[: keep - tail] + "…" + (text[-tail:] if tail else "")
+def _beginning(text: str, keep: int) -> str:
+    return text[:keep].rstrip() + "…"
 
 
 def distinct(texts: Sequence[str], room: float, measure: Measure = len, say: Callable[[str], str] = str) -> list[str]:
     """Texts in the letters of `say`, shortened to fit; those that differ are different still.
 
-    Texts that differ only in the middle are cut around the difference instead. Where that does not help, they are numbered.
+    Texts that differ only after the cut are cut around the difference instead. Where that does not help, they are numbered.
     """
     whole = [say(text) for text in texts]
     short = [shortened(text, room, measure) for text in whole]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import time
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -18,7 +19,7 @@ from typing import Any
 
 import jinja2
 import msgspec
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from memprof.base.files import check_target
 from memprof.base.units import format_bytes
@@ -45,6 +46,7 @@ def render(
     loader = jinja2.FunctionLoader(lambda part: asset(_WEB if part in _SHARED else package, part))
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["size"] = format_bytes
+    environment.filters["options"] = _with_options
     return environment.get_template(f"{name}.html").render(
         policy=_policy(scripts),
         style=Markup("".join(styles)),
@@ -57,6 +59,11 @@ def render(
         sources=sources,
         **words,
     )
+
+
+def _with_options(text: str) -> Markup:
+    """A sentence in which the names of options, such as --shape, are code: a line never ends within one."""
+    return Markup(re.sub(r"(?<!\S)--[a-z][a-z-]*", r"<code>\g<0></code>", str(escape(text))))
 
 
 def _policy(scripts: Sequence[str]) -> str:

@@ -74,7 +74,7 @@ def height(size: float = BODY, lines: int = 1) -> float:
 
 
 def shortened(text: str, inches: float, size: float = BODY, weight: str = "normal") -> str:
-    """Readable text with as much of its middle left out as it takes to fit."""
+    """Readable text with as much of its end left out as it takes to fit."""
     return short_names.shortened(text, inches, lambda part: width(part, size, weight))
 
 
@@ -84,7 +84,7 @@ def escaped(text: str) -> str:
 
 
 def label(text: str, inches: float = 100.0, size: float = BODY, weight: str = "normal") -> str:
-    """Anyone's text, made ready for matplotlib: on one line, shortened in the middle to fit, escaped."""
+    """Anyone's text, made ready for matplotlib: on one line, shortened at its end to fit, escaped."""
     return escaped(shortened(readable(text), inches, size, weight))
 
 

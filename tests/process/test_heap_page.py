@@ -125,7 +125,7 @@ def test_file_names_distinct():
 def test_tables_without_scripts():
     text = text_of(usual())
 
-    assert re.search(r"<th scope=\"row\">net::Weights::read</th><td>60.0 MiB</td><td>60.0 MiB</td>", text)
+    assert re.search(r"<th scope=\"row\">net::Weights::read</th><td class=\"number\">60.0 MiB</td><td class=\"number\">60.0 MiB</td>", text)
 
 
 def test_view_replaces_earlier_page(memprof, tmp_path):
