@@ -112,17 +112,18 @@ def wrapped(text: str, inches: float, size: float = SMALL, most: int = 3, weight
     return [escaped(line) for line in lines]
 
 
+_BREAKS = re.compile(r".*[-/_.,=:]", re.DOTALL)
+
+
 def _parts(word: str, inches: float, size: float, weight: str) -> list[str]:
-    """A word in pieces that fit a line each."""
+    """A word in pieces that fit a line each, where it can be parted behind a mark such as `/` or `_`."""
     parts = [""]
-    room = inches
     for letter in word:
-        wide = width(letter, size, weight)
-        if wide > room and parts[-1]:
-            parts.append("")
-            room = inches
+        if parts[-1] and width(parts[-1] + letter, size, weight) > inches:
+            mark = _BREAKS.match(parts[-1])
+            end = mark.end() if mark and mark.end() > len(parts[-1]) / 2 else len(parts[-1])
+            parts[-1:] = [parts[-1][:end], parts[-1][end:]]
         parts[-1] += letter
-        room -= wide
     return parts
 
 

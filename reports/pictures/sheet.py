@@ -95,7 +95,7 @@ class Sheet:
     ) -> None:
         self.width = WIDTH
         headed = len(blocks) > 1
-        headings = [0.14 + heading_height(name, _BLOCK_NAME) if headed else 0.0 for name in blocks]
+        headings = [0.2 + heading_height(name, _BLOCK_NAME) if headed else 0.0 for name in blocks]
         content = sum(headings) + sum(blocks.values())
         if not headed:
             title = ": ".join(part for part in (title, *blocks) if part)
@@ -117,7 +117,7 @@ class Sheet:
         at = 0.0
         for heading, (name, high) in zip(headings, blocks.items(), strict=True):
             if headed:
-                self.heading(at + 0.05, name, _BLOCK_NAME)
+                self.heading(at + 0.1, name, _BLOCK_NAME)
             self.tops[name] = at + heading
             at += heading + high
         self.lines(_MARGIN, content + 0.08, below, size=SMALL, color=INK)
