@@ -1,16 +1,16 @@
-"""The shapes that ran, in headings of tables, pictures and the page."""
+"""The shapes and the versions that ran, in headings of tables, pictures and the page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from memprof.records.types import Run
+from memprof.records.types import COMMAND, Run
 
 from .rows import by_model
 from .shapes import shaped
 
-_MOST = 4  # different shapes in a heading
+_MOST = 4  # different shapes, or versions, in a heading
 
 
 def shapes(run: Run) -> str:
@@ -40,3 +40,12 @@ def _differing(variants: Mapping[str, Iterable[str]]) -> str:
     if len(variants) > _MOST:
         return "shapes that differ between variants"
     return ", ".join(f"{text or 'the shapes of the file'} ({', '.join(names)})" for text, names in variants.items())
+
+
+def versions(runs: Sequence[Run]) -> list[str]:
+    """The runtimes with their versions, in a text; none where no run says a version."""
+    named = [f"{run.job.runtime} {run.about.runtime_version}" for run in runs if run.job.runtime != COMMAND and run.about]
+    different = list(dict.fromkeys(named))
+    if len(different) > _MOST:
+        return [f"{len(different)} versions of runtimes"]
+    return [", ".join(different)] if different else []

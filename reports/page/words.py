@@ -65,13 +65,14 @@ def title(runs: Sequence[Run]) -> str:
 
 
 def subtitle(runs: Sequence[Run]) -> str:
-    """The numbers of variants and runs, the machine and the days."""
+    """The numbers of variants and runs, the machine, the days, and the versions of the runtimes."""
     groups = summary.groups(runs)
     variants = len({key.heading for key in groups})
     machines = list(dict.fromkeys(run.machine.name for run in runs))
-    where = machines[0] if len(machines) == 1 else f"{len(machines)} machines"
+    facts = runs[0].machine.words  # an imported log may say none
+    where = f"{len(machines)} machines" if len(machines) > 1 else f"{machines[0]} ({facts})" if facts else machines[0]
     parts = [counted(variants, "variant"), f"{counted(len(runs), 'run')} on {where}", *([when(runs)] if when(runs) else [])]
-    return "; ".join([", ".join(parts), *ran.heading(runs)])
+    return "; ".join([", ".join(parts), *ran.versions(runs), *ran.heading(runs)])
 
 
 def model(runs: Sequence[Run], found: Sequence[str] = ()) -> ModelWords:

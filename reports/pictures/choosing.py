@@ -57,7 +57,7 @@ def conditions(runs: Sequence[Run]) -> str:
         parts.append(
             f"{_list(sorted({job.warmup for job in jobs}))} warm-up and {_list(sorted({job.runs for job in jobs}))} timed iterations"
         )
-    parts += ran.heading(runs)
+    parts += [*ran.versions(runs), *ran.heading(runs)]
     counts: dict[object, int] = {}
     for job in jobs:
         setup = (job.model.name, job.heading, job.threads)

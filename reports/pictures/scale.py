@@ -173,7 +173,8 @@ def _picture(scaled: Scaled, points: Sequence[PlaceRun]) -> Figure:
     top = max([top, *(prediction.bytes for prediction in drawn.predictions), drawn.limit_bytes or 0])
     # A wide interval far beyond the measured range would leave no room for the law.
     highest = [top, *(min(prediction.high_bytes, 1.5 * top) for prediction in drawn.predictions)]
-    low, high = _limits(min([bottom, *(prediction.low_bytes for prediction in drawn.predictions)]), max(highest))
+    lowest = [bottom, *(prediction.low_bytes for prediction in drawn.predictions), *([drawn.limit_bytes] if drawn.limit_bytes else [])]
+    low, high = _limits(min(lowest), max(highest))
     axes.set_ylim(low / size.size, high / size.size)
     edge = 0.04 * (drawn.ends[1] - drawn.ends[0]) or 0.5
     axes.set_xlim(drawn.ends[0] - edge, drawn.ends[1] + edge)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from support.sample_runs import run, runs
 
 pytest.importorskip("onnx")
 
+from memprof.records.types import About
 from memprof.reports import trace
 from memprof.reports.page import words
 from memprof.reports.pictures import choosing
@@ -35,6 +37,15 @@ def test_shapes_in_every_heading():
         "head against base", tuple(verdicts.judge(entries, entries)), ran=input_files.beside_baseline((), (), input_files.by_place(made))
     )
     assert "\n\nInputs: x 1x3x640x640.\n\n" in gate.render(report)
+
+
+def test_versions_and_machine_at_top_of_page_and_picture():
+    made = [replace(run(name), about=About(version, "3.11")) for name, version in (("a", "1.32.0"), ("b", "1.19.2"), ("c", "1.32.0"))]
+
+    assert words.subtitle(made) == "3 variants, 3 runs on here (a CPU, 2 CPUs, x86_64, Linux 6.18); onnxruntime 1.32.0, onnxruntime 1.19.2"
+    assert " · onnxruntime 1.32.0, onnxruntime 1.19.2 · " in choosing.conditions(made)
+    assert words.subtitle([replace(run(), about=None)]) == "1 variant, 1 run on here (a CPU, 2 CPUs, x86_64, Linux 6.18)"
+    assert "6 versions of runtimes" in words.subtitle([replace(run(f"v{minor}"), about=About(f"1.{minor}", "3.11")) for minor in range(6)])
 
 
 def test_shapes_from_file_or_assumed():
