@@ -101,7 +101,7 @@ def words(growth: Growth) -> str:
         return f"steady. {most}"
     first = f"in the first {counted(growth.warmup, growth.unit)}" if growth.warmup > 1 else f"in the first {growth.unit}"
     steep = (
-        f", nine tenths of it in the first {growth.steep:,}" if _LONG <= growth.warmup and 0 < growth.steep < 0.75 * growth.warmup else ""
+        f", nine tenths of it in the first {growth.steep:,}" if growth.warmup >= _LONG and 0 < growth.steep < 0.75 * growth.warmup else ""
     )
     return f"bounded. {format_bytes(growth.rise_bytes)} {first}{steep}, then {most}"
 
