@@ -1,16 +1,56 @@
-"""The first sentence of a comparison, which says what matters, and the last line of a pasted table, which says where its figures are from."""
+"""The first sentence of a report, which says what matters, and the last line of a pasted table, which says where its figures are from."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Sequence
 
 from memprof.base.units import format_bytes
-from memprof.records.summary import first_highest
+from memprof.records import metrics, summary
+from memprof.records.summary import Row, first_highest
 from memprof.records.types import EXECUTE, GENERATE, PEAK, REQUEST, Run
 from memprof.verdicts.compare import Comparison, Difference
 
+from ..rows import place
+from .release import kept_bytes
+
 _KINDS = {"anon_end_bytes": "anonymous", "file_end_bytes": "file-backed"}
 _TIMED = (EXECUTE, GENERATE, REQUEST)
+
+
+def of_runs(runs: Sequence[Run]) -> str:
+    """PEAK, in which phase, how far above the baseline, and what stays after release; of several rows those of the least and the largest PEAK.
+
+    Medians of the runs that ended well; empty where none did.
+    """
+    groups = summary.groups(run for run in runs if run.outcome.ok)
+    ended = [run for group in groups.values() for run in group]
+    peaks = sorted((row for row in summary.summarise(ended, ("rss_peak_bytes",)) if row.phase == PEAK), key=lambda row: row.median)
+    if not peaks:
+        return ""
+    if len(peaks) == 1:
+        row = peaks[0]
+        return f"{place(row.key)}: PEAK is {_size(row)}, {_circumstances(groups[row.key])}."
+    least, largest = (f"{_size(row)}, of {place(row.key)} ({_circumstances(groups[row.key])})" for row in (peaks[0], peaks[-1]))
+    return f"Of {len(peaks)} PEAKs, the least is {least}, and the largest is {largest}."
+
+
+def _size(row: Row) -> str:
+    return f"{'≥' if row.swapped else '' if row.exact else '~'}{format_bytes(row.median)}"  # as in the tables
+
+
+def _circumstances(group: Sequence[Run]) -> str:
+    metric = metrics.METRICS["rss_peak_bytes"]
+    facts = f"in {summary.peak_phase(group)}"
+    grounds = [(metrics.value(run, PEAK, metric), metrics.baseline(run, metric)) for run in group]
+    above = [peak - ground for peak, ground in grounds if peak is not None and ground is not None]
+    if above:
+        facts += f", {format_bytes(statistics.median(above))} above the baseline"
+    kept = [value for run in group if (value := kept_bytes(run, "rss_end_bytes")) is not None]
+    if kept:
+        stays = max(statistics.median(kept), 0)
+        facts += f"; {format_bytes(stays) if stays else 'nothing'} stays after release"
+    return facts
 
 
 def of_comparison(comparison: Comparison) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.sample_runs import machine, run, runs
+from support.sample_runs import machine, mark, run, runs
 
-from memprof.records.types import About
+from memprof.records.types import About, Outcome
 from memprof.reports.tables import comparison, headline, table
 from memprof.verdicts import compare
 
@@ -51,6 +51,36 @@ def file_backed(made, mib):
 def test_comparison_begins_with_sentence(base, head, words):
     first = comparison.render(compare.compare(base, head)).splitlines()[0]
     assert words in first
+
+
+def released(made, mib):
+    """The same runs, each with a RELEASE that leaves so much above the baseline."""
+    return [replace(each, marks=(*each.marks, mark("RELEASE", len(each.marks), 40 + mib, 40 + mib))) for each in made]
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (runs(), "net.onnx, a: PEAK is 270.2 MiB, in PREPARE, 230.2 MiB above the baseline."),
+        (released(runs(), 12), "net.onnx, a: PEAK is 270.2 MiB, in PREPARE, 230.2 MiB above the baseline; 12.0 MiB stays after release."),
+        (released(runs(), -1), "net.onnx, a: PEAK is 270.2 MiB, in PREPARE, 230.2 MiB above the baseline; nothing stays after release."),
+        ([run(exact=False)], "net.onnx, a: PEAK is ~270.0 MiB, in PREPARE, 230.0 MiB above the baseline."),
+        ([run(outcome=Outcome("signal", "EXECUTE", signal=9))], ""),
+        (
+            [run("a", extra_mib=5), run("b", threads=2), run("c", extra_mib=9), run("d", outcome=Outcome("signal", "EXECUTE", signal=9))],
+            "Of 3 PEAKs, the least is 270.0 MiB, of net.onnx, b, 2 threads (in PREPARE, 230.0 MiB above the baseline), "
+            "and the largest is 279.0 MiB, of net.onnx, c (in PREPARE, 239.0 MiB above the baseline).",
+        ),
+    ],
+    ids=["one", "kept", "nothing kept", "polled", "failed", "several"],
+)
+def test_runs_begin_with_sentence(made, words):
+    assert headline.of_runs(made) == words
+    assert table.render(made).startswith(words)
+
+
+def test_sentence_only_with_all_phases_of_usual_metrics():
+    assert not any("PEAK is" in text for text in (table.render([run()], ["rss_peak_bytes"]), table.render([run()], style="models")))
 
 
 def test_comparison_counts_several_peaks():
