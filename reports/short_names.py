@@ -49,12 +49,10 @@ def _collisions(short: Sequence[str], texts: Sequence[str]) -> list[list[int]]:
 
 
 def _around(text: str, common: int, room: float, measure: Measure) -> str:
-    """A text's first word, and then as much as fits from shortly before the place where it differs from others."""
-    head = text.split(" ")[0]
-    head = head if measure(head) <= room / 3 else text[:6]
-    start = max(len(head), common - 12)
-
-    def cut(end: int) -> str:
-        return head + "…" + text[start:end] + ("…" if end < len(text) else "")
-
-    return next((cut(end) for end in range(len(text), start, -1) if measure(cut(end)) <= room), cut(start))
+    """A text's beginning and, behind what is left out, the part in which it differs from others, from the beginning of its word on."""
+    start = max(text.rfind(" ", 0, common) + 1, common - 12)
+    tail = "…" + text[start:]
+    if measure(tail) > room * 2 / 3:
+        tail = shortened(tail, room * 2 / 3, measure)
+    fitting = bisect_right(range(1, start), room, key=lambda keep: measure(text[:keep].rstrip() + tail))
+    return text[:fitting].rstrip() + tail

@@ -23,7 +23,7 @@ from ..tables import grid
 from ..tables.grid import Unit
 from ..tables.growth import words
 from . import style
-from .sheet import LegendEntry, Sheet
+from .sheet import LegendEntry, Sheet, heading_height
 
 _LEFT, _RIGHT, _ABOVE, _PANEL, _BETWEEN, _BELOW = 0.85, 0.25, 0.12, 2.2, 0.5, 0.45
 _MOST_POINTS = 2000
@@ -89,7 +89,8 @@ def _picture(panels: Sequence[Panel]) -> Figure:
     legend = [LegendEntry(f"process {place + 1}", line=_look(place)) for place in range(max(len(panel.processes) for panel in panels))]
     legend += [LegendEntry("the rise", line=_FITTED)] if any(panel.verdict.word == "grows" for panel in panels) else []
     legend += [LegendEntry("warm-up", fill=style.Fill(style.BAND))] if any(panel.verdict.warmup for panel in panels) else []
-    content = _ABOVE + len(panels) * (0.2 + _PANEL + _BETWEEN) - _BETWEEN + _BELOW
+    headings = [heading_height(panel.title, style.SMALL) + 0.06 for panel in panels]
+    content = _ABOVE + sum(headings) + len(panels) * (_PANEL + _BETWEEN) - _BETWEEN + _BELOW
     sheet = Sheet(
         "Memory over units of work",
         "resident and swapped memory after each unit, above that before the first",
@@ -98,10 +99,11 @@ def _picture(panels: Sequence[Panel]) -> Figure:
     )
     wide = sheet.width - _LEFT - _RIGHT
     room = max(max(sizes) - min(sizes), 1 << 20) * 0.08
-    for place, panel in enumerate(panels):
-        top = _ABOVE + place * (0.2 + _PANEL + _BETWEEN)
+    top = _ABOVE
+    for heading, panel in zip(headings, panels, strict=True):
         sheet.heading(top, panel.title, style.SMALL)
-        axes = sheet.axes(_LEFT, top + 0.2, wide, _PANEL)
+        axes = sheet.axes(_LEFT, top + heading, wide, _PANEL)
+        top += heading + _PANEL + _BETWEEN
         _draw(axes, panel, unit)
         axes.set_ylim((min(sizes) - room) / unit.size, (max(sizes) + room) / unit.size)
         axes.set_ylabel(unit.caption("rise of memory"))

@@ -93,17 +93,38 @@ def distinct(texts: Sequence[str], inches: float, size: float = BODY, weight: st
     return short_names.distinct(texts, inches, lambda part: width(part, size, weight), readable)
 
 
-def wrapped(text: str, inches: float, size: float = SMALL, most: int = 3) -> list[str]:
-    """Text in lines that fit, escaped. The last line is shortened where there are more than `most`."""
+def wrapped(text: str, inches: float, size: float = SMALL, most: int = 3, weight: str = "normal") -> list[str]:
+    """Text in lines that fit, escaped. A word wider than a line is continued on the next. With more than `most` lines the last is shortened."""
     lines: list[str] = []
-    words = readable(text).split(" ")
-    while words and len(lines) < most - 1:
-        taken = 1
-        while taken < len(words) and width(" ".join(words[: taken + 1]), size) <= inches:
-            taken += 1
-        lines.append(shortened(" ".join(words[:taken]), inches, size))
-        words = words[taken:]
-    return [escaped(text) for text in [*lines, *([shortened(" ".join(words), inches, size)] if words else [])]]
+    room = 0.0
+    space = width(" ", size, weight)
+    for word in readable(text).split(" "):
+        for place, part in enumerate(_parts(word, inches, size, weight)):
+            wide = width(part, size, weight)
+            if lines and not place and space + wide <= room:
+                lines[-1] += " " + part
+                room -= space + wide
+            else:
+                lines.append(part)
+                room = inches - wide
+    if len(lines) > most:
+        lines = [*lines[: most - 1], shortened(" ".join(lines[most - 1 :]), inches, size, weight)]
+    return [escaped(line) for line in lines]
+
+
+_BREAKS = re.compile(r".*[-/_.,=:]", re.DOTALL)
+
+
+def _parts(word: str, inches: float, size: float, weight: str) -> list[str]:
+    """A word in pieces that fit a line each, where it can be parted behind a mark such as `/` or `_`."""
+    parts = [""]
+    for letter in word:
+        if parts[-1] and width(parts[-1] + letter, size, weight) > inches:
+            mark = _BREAKS.match(parts[-1])
+            end = mark.end() if mark and mark.end() > len(parts[-1]) / 2 else len(parts[-1])
+            parts[-1:] = [parts[-1][:end], parts[-1][end:]]
+        parts[-1] += letter
+    return parts
 
 
 @contextmanager

@@ -161,9 +161,9 @@ def _picture(scaled: Scaled, points: Sequence[PlaceRun]) -> Figure:
     )
     wide = sheet.width - _LEFT - _RIGHT
     axes = sheet.axes(_LEFT, _ABOVE, wide, _HIGH)
-    top = drawn.high_bytes
-    for place, others in enumerate(drawn.curves):
-        top = max(top, _curve(axes, drawn, others, size, _COLOURS[place]))
+    curves = [_curve(axes, drawn, others, size, _COLOURS[place]) for place, others in enumerate(drawn.curves)]
+    top = max([drawn.high_bytes, *(most for _, most in curves)])
+    bottom = min([*(point.sizes[scaled.main] for point in drawn.points), *(least for least, _ in curves)])
     for point in drawn.points:
         _point(axes, drawn, point, size)
     for prediction in drawn.predictions:
@@ -173,21 +173,29 @@ def _picture(scaled: Scaled, points: Sequence[PlaceRun]) -> Figure:
     top = max([top, *(prediction.bytes for prediction in drawn.predictions), drawn.limit_bytes or 0])
     # A wide interval far beyond the measured range would leave no room for the law.
     highest = [top, *(min(prediction.high_bytes, 1.5 * top) for prediction in drawn.predictions)]
-    axes.set_ylim(0, 1.06 * max(highest) / size.size)
+    low, high = _limits(min([bottom, *(prediction.low_bytes for prediction in drawn.predictions)]), max(highest))
+    axes.set_ylim(low / size.size, high / size.size)
     edge = 0.04 * (drawn.ends[1] - drawn.ends[0]) or 0.5
     axes.set_xlim(drawn.ends[0] - edge, drawn.ends[1] + edge)
     places = [point.at[drawn.name] for point in drawn.unmeasured if point.at[drawn.name] <= drawn.ends[1]]
     if places:
-        axes.plot(places, [0] * len(places), clip_on=False, zorder=7, **_UNMEASURED)
+        axes.plot(places, [low / size.size] * len(places), clip_on=False, zorder=7, **_UNMEASURED)
     if drawn.limit_bytes:
         _limit(axes, drawn, drawn.limit_bytes / size.size, wide)
     axes.grid(axis="y")
     axes.xaxis.set_major_locator(MaxNLocator(10, integer=True, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_xlabel(label(drawn.name, wide, style.BODY), labelpad=2)
-    axes.set_ylabel(size.caption(label(scaled.main, _HIGH - 0.6, style.BODY)))
+    axes.set_ylabel(f"{size.caption(label(scaled.main, 1.0, style.BODY))}{', the axis does not begin at 0' if low else ''}")
     axes.tick_params(length=2.5)
     return sheet.figure
+
+
+def _limits(lowest: float, highest: float) -> tuple[float, float]:
+    """The ends of the axis of memory, in bytes: from 0, unless that would leave two thirds of the picture empty."""
+    begin = lowest if lowest > highest * 2 / 3 else 0.0
+    edge = 0.06 * (highest - begin) or 0.06 * highest
+    return max(begin - edge, 0.0) if begin else 0.0, highest + edge
 
 
 def _drawn_as(scaled: Scaled) -> str:
@@ -238,10 +246,10 @@ def _others(at: Coordinates, name: str) -> _Others:
     return tuple(sorted((other, int(value)) for other, value in at.items() if other != name))
 
 
-def _curve(axes: Axes, drawn: _Drawn, others: _Others, size: Unit, colour: str) -> float:
-    """The law along the axis: solid where it was measured, dashed beyond. What it is at most, in bytes."""
+def _curve(axes: Axes, drawn: _Drawn, others: _Others, size: Unit, colour: str) -> tuple[float, float]:
+    """The law along the axis: solid where it was measured, dashed beyond. The least and the most that has to be seen of it, in bytes."""
     if drawn.scaled.law is None:
-        return 0.0
+        return drawn.high_bytes, 0.0
     values = sorted({round(value) for value in np.linspace(*drawn.ends, _PLACES)})
     predictions = drawn.scaled.predict([{**dict(others), drawn.name: value} for value in values])
     x = np.array(values)
@@ -253,7 +261,8 @@ def _curve(axes: Axes, drawn: _Drawn, others: _Others, size: Unit, colour: str) 
     last = int(measured.sum())
     axes.plot(x[:last], middle[:last], color=colour, linewidth=1.3)
     axes.plot(x[max(last - 1, 0) :], middle[max(last - 1, 0) :], color=colour, linewidth=1.3, linestyle=_DASHED)
-    return max(max(prediction.bytes, min(prediction.high_bytes, _ROOM * prediction.bytes)) for prediction in predictions)
+    most = max(max(prediction.bytes, min(prediction.high_bytes, _ROOM * prediction.bytes)) for prediction in predictions)
+    return min(prediction.bytes for prediction in predictions), most
 
 
 def _point(axes: Axes, drawn: _Drawn, point: PlaceRun, size: Unit) -> None:
@@ -273,7 +282,7 @@ def _limit(axes: Axes, drawn: _Drawn, height: float, wide: float) -> None:
     middles = [(value - begin) / (end - begin) * wide for value, _ in rows]
     lefts = apart(middles, [width(text, style.SMALL) + 0.1 for text in texts], 0.0, wide)
     for (value, colour), text, left in zip(rows, texts, lefts, strict=True):
-        axes.plot([value] * 2, [0, height], color=colour, linewidth=0.8, linestyle=":", zorder=3)
+        axes.plot([value] * 2, [axes.get_ylim()[0], height], color=colour, linewidth=0.8, linestyle=":", zorder=3)
         axes.plot([value], [height], zorder=6, **{**_LARGEST, "color": colour})
         place = (begin + left / wide * (end - begin), height)
         axes.annotate(text, place, (0, 5), textcoords="offset points", ha="center", fontsize=style.SMALL)

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from .lettering import escaped, height, label, readable, shortened, width, wrapped
+from .lettering import escaped, height, readable, shortened, width, wrapped
 from .placing import apart
 from .style import BODY, DPI, GREY, HEADING, INK, SMALL, Fill
 
@@ -45,8 +45,11 @@ class PhaseName:
     colour: str = GREY
 
 
+WIDTH = 10.0  # inches
 _MARGIN = 0.15
-_HEADING = 0.3  # inches, of the name over a block
+_INNER = WIDTH - 2 * _MARGIN
+_BLOCK_NAME = 10.5
+_MOST_LINES = 6  # of a title, a subtitle or a heading: more is no name, and would push the content away
 _MOST_REMARKS = 8
 _PHASE_SIZE = 7.0
 
@@ -65,6 +68,15 @@ def _phase_name_width(name: str) -> float:
     return width(name, _PHASE_SIZE) + 0.1
 
 
+def _heading_lines(text: str, size: float) -> list[str]:
+    return wrapped(text, _INNER, size, _MOST_LINES, "bold")
+
+
+def heading_height(text: str, size: float = BODY) -> float:
+    """How high a heading is that Sheet.heading writes, in inches."""
+    return height(size, len(_heading_lines(text, size)))
+
+
 class Sheet:
     """A figure laid out in inches: title, conditions and legend above the content, remarks below it.
 
@@ -80,43 +92,49 @@ class Sheet:
         *,
         legend: Sequence[LegendEntry] = (),
         remarks: Sequence[str] = (),
-        width: float = 10.0,
     ) -> None:
-        self.width = width
-        inner = width - 2 * _MARGIN
-        heading = _HEADING if len(blocks) > 1 else 0.0
-        content = sum(heading + high for high in blocks.values())
-        if len(blocks) == 1:
+        self.width = WIDTH
+        headed = len(blocks) > 1
+        headings = [0.2 + heading_height(name, _BLOCK_NAME) if headed else 0.0 for name in blocks]
+        content = sum(headings) + sum(blocks.values())
+        if not headed:
             title = ": ".join(part for part in (title, *blocks) if part)
-        rows = _legend_rows(legend, inner)
-        below = _remark_lines(remarks, inner)
-        top = _MARGIN + height(HEADING) + height(SMALL) + 0.06 + len(rows) * height(SMALL) * 1.25 + 0.16
+        titles = _heading_lines(title, HEADING)
+        subtitles = wrapped(subtitle, _INNER, SMALL, _MOST_LINES)
+        rows = _legend_rows(legend, _INNER)
+        below = _remark_lines(remarks, _INNER)
+        head = height(HEADING, len(titles)) + 0.03 + height(SMALL, len(subtitles))
+        top = _MARGIN + head + 0.03 + len(rows) * height(SMALL) * 1.25 + 0.16
         bottom = _MARGIN + (0.08 + height(SMALL, len(below)) if below else 0)
-        self.figure = Figure(figsize=(width, top + content + bottom), dpi=DPI, facecolor="white")
+        self.figure = Figure(figsize=(WIDTH, top + content + bottom), dpi=DPI, facecolor="white")
         self._height = top + content + bottom
         self._top = top
-        self.text(_MARGIN, _MARGIN - top, label(title, inner, HEADING, "bold"), size=HEADING, weight="bold")
-        self.text(_MARGIN, _MARGIN - top + height(HEADING) + 0.03, label(subtitle, inner, SMALL), size=SMALL, color=GREY)
+        self.lines(_MARGIN, _MARGIN - top, titles, size=HEADING, weight="bold")
+        self.lines(_MARGIN, _MARGIN - top + height(HEADING, len(titles)) + 0.03, subtitles, size=SMALL, color=GREY)
         for index, row in enumerate(rows):
-            self._legend(row, _MARGIN - top + height(HEADING) + height(SMALL) + 0.1 + index * height(SMALL) * 1.25)
+            self._legend(row, _MARGIN - top + head + 0.07 + index * height(SMALL) * 1.25)
         self.tops: dict[str, float] = {}
         at = 0.0
-        for name, high in blocks.items():
-            if heading:
-                self.heading(at + 0.05, name, 10.5)
+        for heading, (name, high) in zip(headings, blocks.items(), strict=True):
+            if headed:
+                self.heading(at + 0.1, name, _BLOCK_NAME)
             self.tops[name] = at + heading
             at += heading + high
-        for index, text in enumerate(below):
-            self.text(_MARGIN, content + 0.08 + height(SMALL, index), text, size=SMALL, color=INK)
+        self.lines(_MARGIN, content + 0.08, below, size=SMALL, color=INK)
 
     def text(self, left: float, top: float, text: str, **words: Any) -> Text:
         """Text whose upper left corner, or other `ha` and `va`, lies there; ready for matplotlib (see label)."""
         place = {"ha": "left", "va": "top", **words}
         return self.figure.text(left, self._height - self._top - top, text, transform=self.figure.dpi_scale_trans, **place)
 
+    def lines(self, left: float, top: float, lines: Sequence[str], *, size: float, **words: Any) -> None:
+        """Lines of text, ready for matplotlib, one below the other."""
+        for index, line in enumerate(lines):
+            self.text(left, top + height(size, index), line, size=size, **words)
+
     def heading(self, top: float, text: str, size: float = BODY) -> None:
-        """Anyone's text in bold at the left edge, such as a model's name."""
-        self.text(_MARGIN, top, label(text, 9.5, size, "bold"), size=size, weight="bold")
+        """Anyone's text in bold from the left to the right margin, such as a model's name; heading_height says how high."""
+        self.lines(_MARGIN, top, _heading_lines(text, size), size=size, weight="bold")
 
     def axes(self, left: float, top: float, width: float, height: float, **words: Any) -> Axes:
         """Axes whose frame, without ticks and labels, lies there."""

@@ -21,7 +21,7 @@ from .sheet import LegendEntry, Sheet
 
 DEFAULT_METRICS = ("rss_peak_bytes", "time_ns")
 _HIGH, _LEFT, _BETWEEN, _TITLE, _BELOW = 2.9, 0.62, 0.72, 0.24, 0.36
-_NAME_INCHES = 2.9
+_NAME_INCHES = 9.2  # a line of the legend
 _MOST_LINES = 40
 
 

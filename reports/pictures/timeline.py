@@ -25,13 +25,14 @@ from ..columns import Cache, ColumnArrays, Peak, RunPhase, spans, thin, typical,
 from ..rows import named
 from ..tables.grid import Unit, choose_unit, number
 from . import choosing, lettering, style
-from .sheet import LegendEntry, PhaseName, Sheet, phase_name
+from .sheet import WIDTH, LegendEntry, PhaseName, Sheet, phase_name
 from .style import ANON, FILE, UNSEEN
 
 _MOST_ROWS = 20
 _BUCKETS = 1500  # more stretches of time than a picture has columns of pixels to tell apart
 _LEFT, _RIGHT = 0.62, 0.15
-_NAME, _PHASE_NAMES, _BELOW, _TIME_AXIS = 0.19, 0.2, 0.2, 0.42
+_PHASE_NAMES, _BELOW, _TIME_AXIS = 0.2, 0.2, 0.42
+_NAME_INCHES, _MOST_NAME_LINES = 18.0, 8
 _RSS_PEAK = metrics.METRICS["rss_peak_bytes"]
 
 
@@ -107,7 +108,7 @@ def _render(runs: Sequence[Run], phases: Sequence[str]) -> Figure:
     all_groups = summary.groups(runs)
     grouped = dict(list(all_groups.items())[:_MOST_ROWS])
     called = named(grouped)
-    called = dict(zip(called, lettering.distinct(list(called.values()), 3.6, weight="bold"), strict=True))
+    called = dict(zip(called, lettering.distinct(list(called.values()), _NAME_INCHES, weight="bold"), strict=True))
     cache = Cache()
     drawn = {key: _drawn(called[key], group, phases, cache) for key, group in grouped.items()}
     models: dict[str, list[Drawn]] = {}
@@ -168,25 +169,27 @@ def _say_time(axes: Axes, scale: TimelineScale, variants: Sequence[Drawn]) -> No
 def _rows(models: Mapping[str, Sequence[Drawn]], scales: Mapping[str, TimelineScale], conditions: str, remarks: Sequence[str]) -> Figure:
     all_variants = [variant for variants in models.values() for variant in variants]
     high = {1: 3.2, 2: 2.2, 3: 1.7, 4: 1.4, 5: 1.3}.get(len(all_variants), 1.05)
-    row_high = _NAME + _PHASE_NAMES + high + _BELOW
-    heights = {model: row_high * len(variants) - _BELOW + _TIME_AXIS for model, variants in models.items()}
+    headings = {model: [_heading(variant, scales[model].memory) for variant in variants] for model, variants in models.items()}
+    panel = _PHASE_NAMES + high + _BELOW
+    heights = {model: sum(heading.high + panel for heading in rows) - _BELOW + _TIME_AXIS for model, rows in headings.items()}
     sheet = Sheet("Resident memory over time", conditions, heights, legend=_legend(all_variants), remarks=remarks)
     for model, variants in models.items():
-        for place, variant in enumerate(variants):
-            top = sheet.tops[model] + place * row_high
-            _row(sheet, top, high, variant, scales[model], variants if variant is variants[-1] else None)
+        top = sheet.tops[model]
+        for variant, heading in zip(variants, headings[model], strict=True):
+            heading.write(sheet, top)
+            _row(sheet, top + heading.high, high, variant, scales[model], variants if variant is variants[-1] else None)
+            top += heading.high + panel
     return sheet.figure
 
 
 def _row(sheet: Sheet, top: float, high: float, variant: Drawn, scale: TimelineScale, last_of: Sequence[Drawn] | None) -> None:
     wide = sheet.width - _LEFT - _RIGHT
-    _heading(sheet, top, variant, scale)
-    axes = sheet.axes(_LEFT, top + _NAME + _PHASE_NAMES, wide, high)
+    axes = sheet.axes(_LEFT, top + _PHASE_NAMES, wide, high)
     axes.set_xlim(0, scale.longest)
     axes.set_ylim(0, scale.highest * (1 + 0.3 / high))
     _areas(axes, variant, scale)
     _shade(axes, variant, scale)
-    _name_phases(sheet, top + _NAME, variant, scale)
+    _name_phases(sheet, top, variant, scale)
     _say_peak(axes, variant, scale, wide)
     axes.yaxis.set_major_locator(MaxNLocator(3 if high < 1.3 else 5, min_n_ticks=2))
     axes.set_ylabel(scale.memory.caption("RSS"))
@@ -218,13 +221,29 @@ def _legend(variants: Sequence[Drawn]) -> list[LegendEntry]:
     return entries
 
 
-def _heading(sheet: Sheet, top: float, variant: Drawn, scale: TimelineScale) -> None:
-    room = sheet.width - 2 * _RIGHT
-    aside = lettering.shortened(lettering.readable(_side(variant, scale.memory)), room * 0.6, style.SMALL)
-    name = lettering.label(variant.name, room - lettering.width(aside, style.SMALL) - 0.2, weight="bold")
-    sheet.text(_RIGHT, top, name, weight="bold")
-    colour = style.FAILED if variant.failed else style.GREY
-    sheet.text(sheet.width - _RIGHT, top + 0.01, lettering.escaped(aside), ha="right", size=style.SMALL, color=colour)
+@dataclass(frozen=True)
+class _Heading:
+    """A variant's name in lines, ready for matplotlib, and the text beside it."""
+
+    lines: Sequence[str]
+    aside: str
+    failed: bool
+
+    @property
+    def high(self) -> float:
+        return lettering.height(style.BODY, len(self.lines)) + 0.03
+
+    def write(self, sheet: Sheet, top: float) -> None:
+        sheet.lines(_RIGHT, top, self.lines, size=style.BODY, weight="bold")
+        colour = style.FAILED if self.failed else style.GREY
+        sheet.text(sheet.width - _RIGHT, top + 0.01, lettering.escaped(self.aside), ha="right", size=style.SMALL, color=colour)
+
+
+def _heading(variant: Drawn, unit: Unit) -> _Heading:
+    room = WIDTH - 2 * _RIGHT
+    aside = lettering.shortened(lettering.readable(_side(variant, unit)), room * 0.6, style.SMALL)
+    lines = lettering.wrapped(variant.name, room - lettering.width(aside, style.SMALL) - 0.2, style.BODY, _MOST_NAME_LINES, "bold")
+    return _Heading(lines, aside, variant.failed)
 
 
 def _side(variant: Drawn, unit: Unit) -> str:

@@ -28,7 +28,8 @@ _LEFT, _RIGHT, _HIGH, _BELOW = 0.72, 0.2, 4.3, 0.45
 _LOG_FROM = 30.0
 _KEY_ROW = 0.16
 _MOST_NAMES = 60
-_NAME_INCHES = 2.8
+_NAME_INCHES = 2.8  # beside a point
+_KEY_INCHES, _MOST_KEY_COLUMNS = 9.0, 3
 _BESIDE = 0.09  # inches from a point to its label
 
 Spot = tuple[float, float]
@@ -141,7 +142,7 @@ def _timed(group: Sequence[Run]) -> str:
 class _Panel:
     """A model's points and their labels, decided before the sheet is made.
 
-    Labels are names if all have room beside their points, else numbers, which a key below the panel explains.
+    Labels are names if all are short and have room beside their points, else numbers, which a key below the panel explains.
     """
 
     def __init__(self, points: Sequence[TradeoffPoint], units: tuple[Unit, Unit]) -> None:
@@ -151,13 +152,16 @@ class _Panel:
         self._scales = (_scale([point.memory for point in points], units[0]), _scale([point.latency for point in points], units[1]))
         named = sorted(points if len(points) <= _MOST_NAMES else front(points)[:_MOST_NAMES], key=lambda point: point.at)
         self.unnamed = len(points) - len(named)
-        names = lettering.distinct([point.name for point in named], _NAME_INCHES, style.SMALL)
+        names = lettering.distinct([point.name for point in named], _KEY_INCHES, style.SMALL)
+        widest = max(lettering.width(name, style.SMALL) for name in names)
         spots = [(self._along(0, point.at[0]), self._along(1, point.at[1])) for point in named]
         self._labels = [_Label(name, spot, self._wide) for name, spot in zip(names, spots, strict=True)]
         self._key: list[str] = []
-        if _crowded(self._labels):
+        if widest > _NAME_INCHES or _crowded(self._labels):
             self._labels = [_Label(text, spot, self._wide) for text, spot in _numbers(spots)]
             self._key = [f"{number}  {name}" for number, name in enumerate(names, 1)]
+        self._key_wide = max([_NAME_INCHES, *(lettering.width(text, style.SMALL) for text in self._key)]) + 0.25
+        self._key_rows = -(-len(self._key) // max(1, min(_MOST_KEY_COLUMNS, int(self._wide / self._key_wide))))
 
     def _along(self, axis: int, value: float) -> float:
         """Where a value lies along an axis, in inches."""
@@ -165,7 +169,7 @@ class _Panel:
 
     @property
     def key_height(self) -> float:
-        return -(-len(self._key) // 3) * _KEY_ROW + (0.1 if self._key else 0)
+        return self._key_rows * _KEY_ROW + (0.1 if self._key else 0)
 
     def draw(self, sheet: Sheet, top: float, across: str, up: str) -> None:
         axes = sheet.axes(_LEFT, top, self._wide, _HIGH)
@@ -184,8 +188,8 @@ class _Panel:
         for label in self._labels:
             label.draw(axes, (self._wide, _HIGH))
         for index, text in enumerate(self._key):
-            rows = -(-len(self._key) // 3)
-            place = (_LEFT + 3.05 * (index // rows), top + _HIGH + _BELOW + 0.02 + _KEY_ROW * (index % rows))
+            column, row = divmod(index, self._key_rows)
+            place = (_LEFT + self._key_wide * column, top + _HIGH + _BELOW + 0.02 + _KEY_ROW * row)
             sheet.text(*place, lettering.escaped(text), size=style.SMALL)
 
     def _draw_front(self, axes: Axes, best: Sequence[TradeoffPoint]) -> None:

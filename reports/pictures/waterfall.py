@@ -35,7 +35,7 @@ def _draw(explanation: Explanation) -> Figure:
     legend = [LegendEntry(name, fill=FILLS[name]) for name in names]
     if any(_above(phase, transients) for phase in explanation.phases):
         legend.append(LegendEntry("its peak above its end", fill=_TRANSIENT))
-    row, wide = 0.46, 10.0
+    row = 0.46
     sheet = Sheet(
         "What the resident set consists of",
         lead(explanation),
@@ -45,7 +45,6 @@ def _draw(explanation: Explanation) -> Figure:
             *warned(explanation),
             *(f"{place}. {headline(finding)}" for place, finding in enumerate(explanation.findings[:3], 1)),
         ],
-        width=wide,
     )
     heads = [lettering.label(short(phase.name), 1.7) for phase in explanation.phases]
     indent = max(lettering.width(head) for head in heads) + 0.3
@@ -54,7 +53,7 @@ def _draw(explanation: Explanation) -> Figure:
     unit = choose_unit(BYTES, tops)
     totals = [number(phase.rss_bytes / unit.size) for phase in explanation.phases]
     totals = [f"{total} (peak {number(top / unit.size)})" if more else total for total, more, top in zip(totals, above, tops, strict=True)]
-    inches = wide - indent - 0.2
+    inches = sheet.width - indent - 0.2
     axes = sheet.axes(indent, 0.05, inches, len(explanation.phases) * row)
     # The axis is so long that each bar's total has room on its right.
     rooms = [min(lettering.width(total, style.SMALL, "bold") + 0.08, inches / 2) for total in totals]

@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import explanations, fit_results, growth_runs, sample_profiles, scale_scenarios
 from support import sample_runs as maker
 from support.picture_text import drawn_texts
 from support.sample_runs import MIB, machine, run, runs
@@ -19,7 +20,23 @@ from memprof.base.errors import InputError, UsageError
 from memprof.records import store
 from memprof.records.types import Outcome
 from memprof.reports import columns as columns_of
-from memprof.reports.pictures import choosing, lettering, peaks, placing, saving, spread, style, threads, timeline, tradeoff
+from memprof.reports.heap import plot as heap_plot
+from memprof.reports.pictures import (
+    choosing,
+    fit,
+    growth,
+    lettering,
+    peaks,
+    placing,
+    saving,
+    scale,
+    spread,
+    style,
+    threads,
+    timeline,
+    tradeoff,
+    waterfall,
+)
 from memprof.reports.tables import grid
 
 numpy = pytest.importorskip("numpy")
@@ -97,6 +114,41 @@ def overlaps(figure):
 def test_picture_text_without_overlap(kind):
     assert overlaps(drawn_once(kind)) == []
     assert overlaps(KINDS[kind](sweep([LONG.format(index) for index in range(12)], counts_of(kind)))) == []
+
+
+def name_of(length):
+    """A name of so many letters."""
+    return ("mobilenet_v2_quantized/with_an_encoder-of-letters, " * 5)[: length - 5] + ".onnx"
+
+
+def drawn_growth(name):
+    each = growth_runs.followed(1, 300)
+    return growth.render([dataclasses.replace(each, job=dataclasses.replace(each.job, model=maker.job(name).model, variant=name))])
+
+
+NAMED = {
+    **{kind: lambda name, render=render, kind=kind: render(sweep([name], counts_of(kind), model=name)) for kind, render in KINDS.items()},
+    "two models": lambda name: peaks.render(sweep(["a"], (1,), model=name) + sweep(["a"], (1,), model=f"the other {name}")),
+    "growth": drawn_growth,
+    "scale": lambda name: scale.picture(scale_scenarios.made(model=name, settings=name)),
+    "fit": lambda name: fit.picture(fit_results.made(model=name, settings=name, remarks=(name,))),
+    "waterfall": lambda name: waterfall.draw(explanations.explanation(model=maker.job(name).model, knobs={"order": name})),
+    "heap": lambda name: heap_plot.render(dataclasses.replace(sample_profiles.usual(), command=name)),
+}
+
+
+@pytest.mark.parametrize("length", [10, 60, 200])
+@pytest.mark.parametrize("kind", NAMED)
+def test_picture_of_long_names(kind, length):
+    name = name_of(length)
+
+    figure = NAMED[kind](name)
+
+    texts = words(figure)
+    assert overlaps(figure) == []
+    # The model's name stands whole, in as many lines as it takes, and what is shortened elsewhere lacks its end alone.
+    assert "".join(name.split()) in "".join("".join(texts).split())
+    assert [text for text in texts if "…" in text and not text.endswith("…")] == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -234,3 +234,20 @@ def test_anonymous_memory_of_several_processes_left_out():
 
     assert ANONYMOUS in of_one_run(alone).sizes
     assert ANONYMOUS not in of_one_run(workers).sizes and PEAK in of_one_run(workers).sizes
+
+
+@pytest.mark.parametrize(
+    ("lowest", "highest", "begin"), [(0.0, 90.0, 0.0), (60.0, 90.0, 0.0), (61.0, 90.0, 59.26), (90.0, 90.0, 84.6), (-1.0, 90.0, 0.0)]
+)
+def test_picture_axis_from_zero_unless_two_thirds_empty(lowest, highest, begin):
+    low, high = pictures._limits(lowest, highest)
+
+    assert low == pytest.approx(begin) and high > highest
+
+
+def test_picture_axis_says_that_it_does_not_begin_at_zero():
+    flat = pictures.picture(made(lambda a, s: 80 + 0.1 * a + 0.02 * s)).get_axes()[0]
+    steep = pictures.picture(made()).get_axes()[0]
+
+    assert flat.get_ylim()[0] > 70 and flat.get_ylabel() == "PEAK (MiB), the axis does not begin at 0"
+    assert steep.get_ylim()[0] == 0 and steep.get_ylabel() == "PEAK (MiB)"
