@@ -14,8 +14,8 @@ Examples:
   memprof import mprofile_*.dat --name train.py -o runs.jsonl
   memprof import nnpackage_run-net-cpu.csv --append -o runs.jsonl
 
-It reads the output of onert_run, nnpackage_run and benchmark_model, onert's CSV, onnxruntime's profile, mprof's .dat and
-psrecord's log.
+It reads the output of onert_run, nnpackage_run and benchmark_model, onert's CSV, onnxruntime's profile, mprof's .dat,
+psrecord's log, dumpsys meminfo, llama.cpp's memory breakdown, and copies of /proc/PID/status and smaps.
 """
 
 

@@ -366,7 +366,26 @@ def keep_runs(
         goes_on = f": {done} of {wanted} runs are in {path}; the same command with {again} goes on"
         talk(f"interrupted{goes_on if 0 < done < wanted else ''}")
         return EXIT_INTERRUPTED
+    if brief and runs and not as_json:
+        talk(f"next: {_next(runs)}")
     return 0 if all(run.outcome.ok for run in runs) else MeasurementError.exit_code
+
+
+def _next(runs: Sequence[Run]) -> str:
+    """What to try after the brief tables, in a line: an explanation of the highest peak of a runtime, and every table."""
+    from ..records.metrics import METRICS, value
+    from ..records.types import PEAK
+
+    peaks = [
+        (peak, run.job) for run in runs if run.outcome.ok and not run.job.argv and (peak := value(run, PEAK, METRICS["rss_peak_bytes"]))
+    ]
+    if not peaks:
+        return "--all prints every table"
+    _, job = max(peaks, key=lambda each: each[0])
+    knobs = [word for name, setting in job.knobs.items() for word in ("--set", f"{name}={setting}")]
+    threads = ["--threads", str(job.threads)] if job.threads else []
+    words = shlex.join(["memprof", "explain", os.path.relpath(job.model.path), "-r", job.runtime, *knobs, *threads])
+    return f"`{words}` accounts for this memory, --all prints every table"
 
 
 def unused_path() -> Path:

@@ -96,6 +96,7 @@ def judge(request: GateRequest, progress: Progress) -> Report:
         request.allow_gone,
         _ran(known),
         tuple(row for entry in known.head.entries for row in entry.rows),
+        (*known.base.entries, *known.head.entries),
     )
     return _only_said(report) if request.report_only else report
 

@@ -41,8 +41,8 @@ def _over_iterations(function: Callable[[Sequence[int]], float]) -> Callable[[Ma
 
 
 def _latency(mark: Mark) -> float | None:
-    # A phase of iterations is as long as its typical iteration; how many there were is the user's choice.
-    return statistics.median(mark.times_ns) if mark.times_ns else mark.time_ns
+    # A phase of iterations is as long as its typical iteration; how many there were is the user's choice. A log without times has phases of 0 ns.
+    return statistics.median(mark.times_ns) if mark.times_ns else mark.time_ns or None
 
 
 def first_token(mark: Mark) -> float | None:

@@ -109,7 +109,8 @@ class Report:
     """A gate's result: its title, all rows, worst first, and remarks for the reader.
 
     commands: what the user may want to run next, by why. allow_gone: rows that base alone has are meant to be gone. ran: a run of each variant,
-    for the shapes of its inputs, by side (see memprof.verdicts.input_files). figures: all that is known of head, judged or not.
+    for the shapes of its inputs, by side (see memprof.verdicts.input_files). figures: all that is known of head, judged or not. sources: the
+    entries of both sides, for versions and machines.
     """
 
     title: str
@@ -120,6 +121,7 @@ class Report:
     allow_gone: bool = False
     ran: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)
     figures: tuple[Row, ...] = ()
+    sources: tuple[BaselineEntry, ...] = ()
 
     @property
     def exit_code(self) -> int:

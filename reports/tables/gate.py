@@ -16,7 +16,7 @@ from memprof.verdicts.baseline import Updated
 from memprof.verdicts.verdicts import OUTCOME, WORST_FIRST, Judged, Report, Verdict, worst_first
 
 from ..rows import key_fields, place
-from . import gate_data, grid, inputs
+from . import gate_data, grid, headline, inputs
 from .grid import TextTable
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def outcome(report: Report) -> str:
     return {0: "fine", 1: "worse", 3: "undecided", 4: "not measured"}[report.exit_code]
 
 
-def headline(report: Report) -> str:
+def tally(report: Report) -> str:
     """The outcome in a line: how many rows have each verdict."""
     counts = [
         _many(report.count("failed"), "failure", "failures"),
@@ -103,7 +103,8 @@ def _unit(metric: str) -> str | None:
 
 
 def _markdown(report: Report) -> str:
-    parts = [f"### memprof gate: {outcome(report)}", f"{grid.escaped(report.title)}: {headline(report)}."]
+    parts = [f"### memprof gate: {outcome(report)}", grid.escaped(headline.of_gate(report))]
+    parts.append(f"{grid.escaped(report.title)}: {tally(report)}.")
     parts += [grid.escaped(" ".join(notes))] if (notes := inputs.notes(report.ran)) else []
     rows = worst_first(report.rows)
     lines = [line for verdict in WORST_FIRST if verdict not in ("ok", "new") for line in _lines(verdict, rows)]
@@ -111,8 +112,8 @@ def _markdown(report: Report) -> str:
     parts += [f"Positive control: {grid.escaped(report.proof.sentence)}."] if report.proof else []
     parts += ["\n".join(f"- {grid.escaped(remark)}" for remark in report.remarks)] if report.remarks else []
     parts += [f"{why}\n\n    {command}" for why, command in report.commands.items()]
-    parts.append(_folded(rows))
-    return "\n\n".join(parts)
+    parts += [_folded(rows), grid.escaped(headline.origin_of_entries(report.sources))]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _lines(verdict: Verdict, rows: Sequence[Judged]) -> list[str]:
@@ -237,6 +238,8 @@ def _json(report: Report) -> str:
     content = {
         "memprof_gate": SCHEMA,
         "title": report.title,
+        "sentence": headline.of_gate(report),
+        "origin": headline.origin_of_entries(report.sources),
         "exit_code": report.exit_code,
         "counts": {verdict: report.count(verdict) for verdict in WORST_FIRST},
         "rows": [_plain(row) for row in worst_first(report.rows)],

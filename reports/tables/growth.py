@@ -26,6 +26,8 @@ _WHERE: dict[Where, str] = {
     "other mappings": "in mappings outside of the C library's heap",
 }
 
+_LONG = 100  # units, from which on the steep part of a rise is told apart
+
 
 def render(grown: GrowthAnswer, *, unit: str | None = None, format: str = "markdown") -> str:
     """The outcome as markdown, as text for a terminal, or the same content as json. Raises UsageError for an unknown unit."""
@@ -98,7 +100,9 @@ def words(growth: Growth) -> str:
     if growth.word == "steady":
         return f"steady. {most}"
     first = f"in the first {counted(growth.warmup, growth.unit)}" if growth.warmup > 1 else f"in the first {growth.unit}"
-    steep = f", nine tenths of it in the first {growth.steep:,}" if 0 < growth.steep < 0.75 * growth.warmup else ""
+    steep = (
+        f", nine tenths of it in the first {growth.steep:,}" if growth.warmup >= _LONG and 0 < growth.steep < 0.75 * growth.warmup else ""
+    )
     return f"bounded. {format_bytes(growth.rise_bytes)} {first}{steep}, then {most}"
 
 

@@ -1,16 +1,61 @@
-"""The first sentence of a comparison, which says what matters, and the last line of a pasted table, which says where its figures are from."""
+"""The first sentence of a report, which says what matters, and the last line of a pasted table, which says where its figures are from."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from memprof.base.units import format_bytes
-from memprof.records.summary import first_highest
-from memprof.records.types import EXECUTE, GENERATE, PEAK, REQUEST, Run
+from memprof.records import metrics, summary
+from memprof.records.metrics import amount
+from memprof.records.summary import Row, first_highest
+from memprof.records.types import EXECUTE, GENERATE, PEAK, REQUEST, Machine, Run
+from memprof.verdicts.baseline import BaselineEntry
 from memprof.verdicts.compare import Comparison, Difference
+from memprof.verdicts.verdicts import OUTCOME, Judged, Report, worst_first
+
+from ..rows import place
+from .release import kept_bytes
 
 _KINDS = {"anon_end_bytes": "anonymous", "file_end_bytes": "file-backed"}
+_Moved = TypeVar("_Moved", Difference, Judged)
 _TIMED = (EXECUTE, GENERATE, REQUEST)
+
+
+def of_runs(runs: Sequence[Run]) -> str:
+    """PEAK, in which phase, how far above the baseline, and what stays after release; of several rows those of the least and the largest PEAK.
+
+    Medians of the runs that ended well; empty where none did.
+    """
+    groups = summary.groups(run for run in runs if run.outcome.ok)
+    ended = [run for group in groups.values() for run in group]
+    peaks = sorted((row for row in summary.summarise(ended, ("rss_peak_bytes",)) if row.phase == PEAK), key=lambda row: row.median)
+    if not peaks:
+        return ""
+    if len(peaks) == 1:
+        row = peaks[0]
+        return f"{place(row.key)}: PEAK is {_size(row)}, {_circumstances(groups[row.key])}."
+    least, largest = (f"{_size(row)}, of {place(row.key)} ({_circumstances(groups[row.key])})" for row in (peaks[0], peaks[-1]))
+    return f"Of {len(peaks)} PEAKs, the least is {least}, and the largest is {largest}."
+
+
+def _size(row: Row) -> str:
+    return f"{'≥' if row.swapped else '' if row.exact else '~'}{format_bytes(row.median)}"  # as in the tables
+
+
+def _circumstances(group: Sequence[Run]) -> str:
+    metric = metrics.METRICS["rss_peak_bytes"]
+    facts = f"in {summary.peak_phase(group)}"
+    grounds = [(metrics.value(run, PEAK, metric), metrics.baseline(run, metric)) for run in group]
+    above = [peak - ground for peak, ground in grounds if peak is not None and ground is not None]
+    if above:
+        facts += f", {format_bytes(statistics.median(above))} above the baseline"
+    kept = [value for run in group if (value := kept_bytes(run, "rss_end_bytes")) is not None]
+    if kept:
+        stays = max(statistics.median(kept), 0)
+        facts += f"; {format_bytes(stays) if stays else 'nothing'} stays after release"
+    return facts
 
 
 def of_comparison(comparison: Comparison) -> str:
@@ -45,13 +90,15 @@ def _peak(row: Difference) -> str:
     return f"PEAK is {format_bytes(abs(row.difference))} {word} ({sizes}{few})"
 
 
-def _highest(rows: Iterable[Difference], bound_bytes: int) -> Difference | None:
+def _highest(rows: Iterable[_Moved], bound_bytes: int) -> _Moved | None:
     """The phase that has the PEAK of the side that needs more."""
     phases = [row for row in rows if row.metric == "rss_peak_bytes" and row.phase != PEAK]
-    heights = [(row.base.median, row.head.median) for row in phases]
+    pairs = [(row, row.base, row.head) for row in phases]
+    known = [(row, base.median, head.median) for row, base, head in pairs if base is not None and head is not None]
+    heights = [(base, head) for _, base, head in known]
     side = 0 if heights and max(base for base, _ in heights) > max(head for _, head in heights) else 1
     highest = first_highest([int(pair[side]) for pair in heights], bound_bytes)
-    return None if highest is None else phases[highest]
+    return None if highest is None else known[highest][0]
 
 
 def _kind(row: Difference) -> str:
@@ -74,21 +121,94 @@ def _rest(peaks: Sequence[Difference]) -> str:
     return f"Of {len(peaks)} PEAKs, {', '.join(f'{count} {words[word]}' for word, count in counts.items() if count)}."
 
 
+def of_gate(report: Report) -> str:
+    """What the worst row says: how much, in which phase, in which kind of memory; or that nothing changed. Empty for a gate without rows.
+
+    Of several rows of the worst verdict, PEAK's.
+    """
+    rows = [row for row in worst_first(report.rows) if not (report.allow_gone and row.verdict == "gone")]
+    if not rows:
+        return ""
+    worst = [row for row in rows if row.verdict == rows[0].verdict]
+    lead = next((row for row in worst if _is_peak(row)), next((row for row in worst if row.cause is None), worst[0]))
+    if lead.head is None or lead.metric == OUTCOME:
+        wholly = all(row.verdict == lead.verdict for row in rows if row.key == lead.key)
+        return f"{place(lead.key, '' if wholly else lead.phase)}: {lead.reason}."
+    name = "PEAK" if _is_peak(lead) else f"{metrics.described(lead.metric).title} of {lead.phase}"
+    if lead.budget is not None:
+        return f"{place(lead.key)}: {name} is {_beside_budget(lead, lead.head, lead.budget)}."
+    if lead.base is None:
+        return f"{place(lead.key)}: {name} is {amount(lead.metric, lead.head.median)} ({lead.reason})."
+    if lead.verdict == "ok":
+        figures = f"{amount(lead.metric, lead.head.median)}, and was {amount(lead.metric, lead.base.median)}"
+        return f"Nothing changed beyond the thresholds: {name} of {place(lead.key)} is {figures}."
+    return f"{place(lead.key)}: {name} is {_change(lead, lead.base, lead.head)}{_whence(lead, rows, report)}."
+
+
+def _is_peak(row: Judged) -> bool:
+    return (row.phase, row.metric) == (PEAK, "rss_peak_bytes")
+
+
+def _beside_budget(row: Judged, head: Row, budget: float) -> str:
+    worst = amount(row.metric, head.max)
+    if head.max == budget:
+        return f"{worst}, as the budget allows"
+    side = "above" if head.max > budget else "below"
+    return f"{worst}, {amount(row.metric, abs(head.max - budget))} {side} the budget of {amount(row.metric, budget)}"
+
+
+def _change(row: Judged, base: Row, head: Row) -> str:
+    difference = head.median - base.median
+    sizes = f"{amount(row.metric, base.median)} to {amount(row.metric, head.median)}"
+    doubt = f", {row.verdict}" if row.verdict in ("undecided", "acknowledged") else ""
+    return f"{amount(row.metric, abs(difference))} {'more' if difference > 0 else 'less'} ({sizes}{doubt})"
+
+
+def _whence(lead: Judged, rows: Sequence[Judged], report: Report) -> str:
+    """The phase of a PEAK that moved, and the kinds of memory that moved with it."""
+    own = [row for row in rows if row.key == lead.key and row.budget is None]
+    bound = max((entry.machine.peak_bound_bytes for entry in report.sources), default=0)
+    highest = _highest(own, bound) if _is_peak(lead) else None
+    if highest is None:
+        return ""
+    kinds = [
+        f"{_KINDS[row.metric]} memory is {'the same' if row.verdict == 'ok' else _change(row, row.base, row.head)}"
+        for row in own
+        if row.phase == highest.phase and row.metric in _KINDS and row.base is not None and row.head is not None
+    ]
+    return f", in {highest.phase}" + (f"; at its end {' and '.join(kinds)}" if kinds else "")
+
+
 def origin(runs: Sequence[Run]) -> str:
     """`Measured with onnxruntime 1.31.0, Python 3.11.2; on here (a CPU, 2 CPUs, x86_64, Linux 6.18).`; empty where runs do not tell.
 
     Several versions or machines stand one after another, each once.
     """
-    versions: dict[str, None] = {}
-    for run in runs:
-        if run.about is not None:
-            version = run.about.runtime_version
-            versions.update({f"{run.job.runtime} {version}": None} if version and run.job.runtime else {})
-    versions.update({f"Python {run.about.python_version}": None for run in runs if run.about is not None and run.about.python_version})
-    machines = {run.machine.name: run.machine.words for run in runs if run.machine.words}
-    if len(machines) == 1:
-        where = [f"on {name} ({words})" for name, words in machines.items()]
+    told = [(run.job.runtime, run.about) for run in runs if run.about is not None]
+    return _measured(
+        [(runtime, about.runtime_version) for runtime, about in told],
+        [about.python_version for _, about in told],
+        [run.machine for run in runs],
+    )
+
+
+def origin_of_entries(entries: Sequence[BaselineEntry]) -> str:
+    """The same for the sides of a gate."""
+    told = [entry.settings for entry in entries]
+    return _measured(
+        [(settings.get("runtime", ""), settings.get("runtime version", "")) for settings in told],
+        [settings.get("Python", "") for settings in told],
+        [entry.machine for entry in entries],
+    )
+
+
+def _measured(runtimes: Iterable[tuple[str, str | None]], pythons: Iterable[str | None], machines: Iterable[Machine]) -> str:
+    versions = dict.fromkeys(f"{runtime} {version}" for runtime, version in runtimes if runtime and version)
+    versions.update(dict.fromkeys(f"Python {version}" for version in pythons if version))
+    described = {machine.name: machine.words for machine in machines if machine.words}
+    if len(described) == 1:
+        where = [f"on {name} ({words})" for name, words in described.items()]
     else:  # notes of the table describe each
-        where = [f"on {' and '.join(machines)}"] if machines else []
+        where = [f"on {' and '.join(described)}"] if described else []
     parts = [*([f"with {', '.join(versions)}"] if versions else []), *where]
     return f"Measured {'; '.join(parts)}." if parts else ""

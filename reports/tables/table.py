@@ -65,23 +65,24 @@ def render(
 
     names: metrics; none for the style's. stat: a name in STATISTICS. unit: for bytes; None for the unit that suits each table. phase: for the
     styles models and threads; None for PEAK with RSS peaks, and EXECUTE with all else. window: for the style swap. brief: only peak and latency
-    if no metric is named, with the values that the program reported itself. CSV and JSON have a row a run and phase, as frame.runs_frame has it,
-    and heed only the names; JSON of the style swap has the figures of its tables. Raises UsageError, and InputError where a run has figures that
-    no machine has.
+    if no metric is named, with the values that the program reported itself. Markdown of the style phases begins with a sentence if no metric is
+    named. CSV and JSON have a row a run and phase, as frame.runs_frame has it, and heed only the names; JSON of the style swap has the figures of
+    its tables. Raises UsageError, and InputError where a run has figures that no machine has.
     """
     sound(runs)
     if format == "json" and style == "swap":
         return swap.as_json(summary.groups(runs), swap.window(window))
     if format in ("csv", "json"):
         return _plain(runs, names, format)
+    first = headline.of_runs(runs) if style == "phases" and not names else ""
     names = BRIEF if brief and not names else names
     parts = sections(
         runs, names, style=style, stat=stat, unit=unit, phase=phase, above_baseline=above_baseline, window=window, iterations=brief
     )
     if format == "html":
         return grid.html(parts)
-    origin = grid.escaped(headline.origin(runs))
-    return "\n\n".join([*(grid.markdown(section) for section in parts), *([origin] if origin else [])])
+    texts = [grid.escaped(first), *(grid.markdown(section) for section in parts), grid.escaped(headline.origin(runs))]
+    return "\n\n".join(text for text in texts if text)
 
 
 def _plain(runs: Sequence[Run], names: Sequence[str], format: str) -> str:

@@ -23,7 +23,9 @@ def test_run_tables_match_runs_file(memprof, scenario, tmp_path):
     done = memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "2", "-o", "runs.jsonl", "--all")
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("scenario.json, warming up 5 & running 5, 2 repeats\n\nLatency (ms)\n\n| variant ")
+    first, _, tables = done.stdout.partition("\n\n")
+    assert first.startswith("scenario.json, synthetic: PEAK is ") and first.endswith(" stays after release.")
+    assert tables.startswith("scenario.json, warming up 5 & running 5, 2 repeats\n\nLatency (ms)\n\n| variant ")
     assert memprof("table", "runs.jsonl").stdout == done.stdout
     assert "runs.jsonl holds the runs" in done.stderr
     assert "too few to decide a comparison" in done.stderr

@@ -266,7 +266,7 @@ def test_run_two_commands_side_by_side(memprof, tmp_path):
     done = memprof("run", "--cmd", f"small={app} 8", "--cmd", f"large={app} 40", "--repeats", "2", "--name", "net", "-o", "runs.jsonl")
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("net, 2 repeats\n")
+    assert done.stdout.splitlines()[2] == "net, 2 repeats"
     runs = runs_in(tmp_path / "runs.jsonl")
     assert [(run["job"]["variant"], run["job"]["repeat"]) for run in runs] == [("small", 1), ("large", 1), ("small", 2), ("large", 2)]
     compared = memprof("compare", "runs.jsonl", "runs.jsonl", "--json")

@@ -32,7 +32,8 @@ def test_manual_examples_output(tmp_path: Path, memprof: Memprof, monkeypatch: p
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing or shutil.which("cc") is None:
         pytest.skip(f"needs {', '.join(missing) or 'a C compiler'}")
-    for file in (ROOT / "tests" / "data").glob("onert-*.log"):
+    data = ROOT / "tests" / "data"
+    for file in [*data.glob("onert-*.log"), *(data / "manual").iterdir()]:
         shutil.copy(file, tmp_path)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     monkeypatch.setenv("COLUMNS", "120")

@@ -182,7 +182,8 @@ def test_recipe_runs_command_without_file(folder, words, code, title, row):
     done = script("gate/recipe", folder, **words, **runner)
 
     assert done.returncode == code, done.stderr
-    assert (folder / "summary.md").read_text().startswith(f"### memprof gate: {title}\n\n{row}, measured now")
+    summary = (folder / "summary.md").read_text()
+    assert summary.startswith(f"### memprof gate: {title}\n\n{row}, {row}: ") and f"\n\n{row}, measured now" in summary
 
 
 def test_recipe_fetches_ref_of_command_in_shallow_clone(folder, repository):

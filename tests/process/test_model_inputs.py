@@ -163,7 +163,7 @@ def test_shapes_of_variant_option(memprof, tmp_path: Path) -> None:
         "runs.jsonl",
     )
     assert done.returncode == 0, done.stderr
-    assert "x 2x3 (two), x 1x3 (open dimensions taken as 1: --shape) (open)" in done.stdout.splitlines()[0]
+    assert "x 2x3 (two), x 1x3 (open dimensions taken as 1: --shape) (open)" in done.stdout.splitlines()[2]
     assert "open.onnx, open: open dimensions of the model are taken as 1" in done.stderr
     refused = memprof("run", "open.onnx", "--variant", "two=onnxruntime,shape.x=2xn", "-o", "more.jsonl")
     assert refused.returncode == 2 and "write shape.INPUT=1x3x224x224" in refused.stderr

@@ -19,6 +19,9 @@ def test_run_all_tables(memprof, tmp_path):
     assert brief.returncode == whole.returncode == 0
     assert brief.stdout.index("RSS peak") < brief.stdout.index("Latency")
     assert "Anonymous memory" not in brief.stdout and "Anonymous memory" in whole.stdout
+    assert all(done.stdout.startswith("s.json, synthetic: PEAK is ") for done in (brief, whole))
+    last = "memprof: next: `memprof explain s.json -r synthetic` accounts for this memory, --all prints every table"
+    assert brief.stderr.splitlines()[-1] == last and "next:" not in whole.stderr
 
 
 @pytest.mark.parametrize(

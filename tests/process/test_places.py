@@ -322,7 +322,7 @@ def test_gate_measures_suite_on_place(memprof, board, scenario, tmp_path):
     done = memprof("gate", "--run", "suite.toml", "--budgets", "budgets.toml", *board, "-o", "r.jsonl")
     assert done.returncode == 0, done.stderr + done.stdout
     assert len(recorder_runs.runs_in(tmp_path / "r.jsonl")) == 5
-    assert "--on goes with --run" in refused(memprof("gate", "r.jsonl", "--budgets", "budgets.toml", *board), 2)
+    assert "--on goes with what is measured" in refused(memprof("gate", "r.jsonl", "--budgets", "budgets.toml", *board), 2)
 
 
 @pytest.mark.parametrize(

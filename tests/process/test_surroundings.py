@@ -30,7 +30,7 @@ def shell(folder, line):
 def test_run_output_pipe_closed_early(folder):
     done = shell(folder, f"set -o pipefail; {COMMAND} | head -n 1")
 
-    assert (done.returncode, done.stdout) == (0, "quick.json, warming up 5 & running 5, 1 repeat\n")
+    assert done.returncode == 0 and done.stdout.startswith("quick.json, synthetic: PEAK is ") and done.stdout.count("\n") == 1
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
 
@@ -109,7 +109,7 @@ def test_terminal_without_sign_gets_escape(folder, memprof):
     done = memprof(*ONCE, "--name", "模型 ±", **latin)
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("\\u6a21\\u578b ±, warming up")
+    assert done.stdout.splitlines()[2].startswith("\\u6a21\\u578b ±, warming up")
 
 
 def test_working_folder_modules_ignored(folder):

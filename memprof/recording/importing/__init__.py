@@ -17,10 +17,31 @@ from ...base.files import content
 from ...records import store
 from ...records.store import NOTHING_SEEN
 from ...records.types import SCHEMA, About, Job, Machine, Model, Outcome, Run
-from . import memprof_recording, mprof, onert_csv, onert_log, onnxruntime_profile, psrecord, tflite_benchmark
+from . import (
+    dumpsys_meminfo,
+    llamacpp_breakdown,
+    memprof_recording,
+    mprof,
+    onert_csv,
+    onert_log,
+    onnxruntime_profile,
+    proc_files,
+    psrecord,
+    tflite_benchmark,
+)
 from .measurement import Measurement
 
-FORMATS = (onnxruntime_profile, mprof, psrecord, tflite_benchmark, onert_csv, onert_log)
+FORMATS = (
+    onnxruntime_profile,
+    mprof,
+    psrecord,
+    tflite_benchmark,
+    dumpsys_meminfo,
+    llamacpp_breakdown,
+    proc_files,
+    onert_csv,
+    onert_log,
+)
 _MOST_BYTES = 1 << 30
 
 
@@ -71,8 +92,8 @@ def runs(files: Iterable[tuple[str | None, Path]], *, name: str | None = None, m
             continue
         measurements = read(path)
         for index, measurement in enumerate(measurements, 1):
-            apart = f" {index}" if len(measurements) > 1 else ""
-            label = (variant or measurement.variant or path.stem) + (apart if variant or not measurement.variant else "")
+            apart = f" {measurement.variant or index}" if len(measurements) > 1 else ""
+            label = variant + apart if variant else measurement.variant or path.stem + apart
             run = _run(measurement if measurement.model else replace(measurement, model=path.stem), label, name, machine)
             store.check(run, str(path))  # a damaged log may say times that no clock has
             key = (run.job.model.name, run.job.variant, run.job.threads)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 import zlib
 from array import array
 from collections.abc import Mapping, Sequence
@@ -79,6 +80,11 @@ def count(number: float | str | None, unit: float = 1) -> int | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return round(value) if 0 <= value < _MOST else None
+
+
+def figure_name(*words: str) -> str:
+    """The name of a figure in bytes, made of a log's own words: `.so mmap`, `PSS` as `so_mmap_pss_bytes`."""
+    return "_".join([*re.findall(r"[a-z0-9]+", " ".join(words).lower()[:200]), "bytes"])
 
 
 def check_count(measurements: int, tool: str) -> None:

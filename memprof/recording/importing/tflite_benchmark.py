@@ -7,14 +7,21 @@
     Memory footprint delta from the start of the tool (MB): init=39.4531 overall=40.8281
     Overall peak memory footprint (MB) via periodic monitoring: 54.7188
 
-MB means MiB here. The footprints are differences of ru_maxrss, so a baseline is subtracted already; from the monitored peak it is not. Init makes
-and allocates the interpreter, which is MODEL_LOAD and PREPARE at once.
+The runs of a log that holds several are told apart by their backend, which these lines name:
+
+    Use gpu: [1]                                    a delegate that its flag turned on, or [0] turned off
+    Created TensorFlow Lite XNNPACK delegate for CPU.
+
+The tool is described at https://github.com/tensorflow/tensorflow/tree/master/tensorflow/lite/tools/benchmark. MB means MiB here. The footprints
+are differences of ru_maxrss, so a baseline is subtracted already; from the monitored peak it is not. Init makes and allocates the interpreter, which
+is MODEL_LOAD and PREPARE at once.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 
 from ...records.types import EXECUTE, MODEL_LOAD, WARMUP, Value
 from .measurement import MEAN_LATENCY, MIB, NUMBER, Measurement, check_count, count, in_a_row, torn
@@ -32,6 +39,8 @@ _GRAPH = re.compile(r"Graph: \[([^\[\]\n]{1,4096})\]|Loaded model (\S[^\n]{0,409
 _SIZE = re.compile(rf"input model file size \(MB\): {NUMBER}")
 _THREADS = re.compile(r"(?:#threads used for CPU inference|Num threads): \[([0-9]{1,5})\]")
 _COUNT = re.compile(r"\bcount=([0-9]{1,9})\b((?: [a-z0-9]+=[0-9.e+-]+)+)")
+_DELEGATE = re.compile(r"\bUse (cpu|gpu|npu|nnapi|hexagon|coreml|xnnpack): \[(\w{1,5})\]", re.IGNORECASE)
+_CPU = "XNNPACK delegate for CPU"
 _STATISTIC = re.compile(rf"\b(first|min|max|avg|std|median|p5|p95)={NUMBER}")
 
 
@@ -48,6 +57,8 @@ def read(text: str, file: str) -> list[Measurement]:
     parts = [part for part in sections if knows(part)] or [text]
     check_count(len(parts), TOOL)
     measurements = [_measurement(part) for part in parts]
+    if len(parts) > 1:
+        measurements = [replace(each, variant=_backend(part)) for each, part in zip(measurements, parts, strict=True)]
     if not knows(sections[-1]):
         measurements[-1] = measurements[-1].cut_off("one more measurement begins in it and has no figures")
     elif not text.endswith(("\n", "\r")):
@@ -94,6 +105,13 @@ def _measurement(text: str) -> Measurement:
         notes=notes,
         values=values,
     )
+
+
+def _backend(text: str) -> str:
+    """The delegates that a run's flags turned on, cpu if they turned all off or named none, and "" if the log does not say."""
+    flags = _DELEGATE.findall(text)
+    delegates = dict.fromkeys(name.lower() for name, state in flags if state.lower() in ("1", "true"))
+    return "+".join(delegates) or ("cpu" if flags or _CPU in text else "")
 
 
 def _statistics(text: str) -> list[tuple[str, int]]:

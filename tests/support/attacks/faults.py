@@ -51,6 +51,7 @@ DOORS: Mapping[str, tuple[str, ...]] = {
     "view": ("view", "runs.jsonl"),
     "trace": ("trace", "runs.jsonl", "-o", "trace.json"),
     "compare": ("compare", "runs.jsonl", "runs.jsonl"),
+    "card": ("card", "runs.jsonl"),
     "gate": ("gate", "runs.jsonl", "--baseline", "base.json", "--also", "junit=gate.xml"),
     "gate --run": ("gate", "--run", "suite.toml", "--budgets", "budgets.toml", "-o", "new.jsonl"),
     "baseline": ("baseline", "update", "runs.jsonl", "-o", "new.json"),

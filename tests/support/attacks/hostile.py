@@ -33,6 +33,7 @@ _READ_RUNS = (
     ("page", "{}", "-o", "out.html"),
     ("trace", "{}", "-o", "out.json"),
     ("compare", "{}", "good.jsonl"),
+    ("card", "{}"),
     ("gate", "{}", "--baseline", "good.jsonl"),
     ("baseline", "update", "{}", "-o", "base.json"),
     ("plot", "peaks", "{}", "-o", "out.png"),

@@ -314,7 +314,7 @@ def test_gate_shapes_below_outcome(memprof, files):
     baseline.update(files / "ones.json", baseline.entries(runs(assumed=ones)))
 
     def heading(*words):
-        return memprof("gate", *words).stdout.splitlines()[4]
+        return memprof("gate", *words).stdout.splitlines()[6]
 
     taken = "x 1x3x1x1 (open dimensions taken as 1: --shape)"
     assert heading("ones.jsonl", "--baseline", "ones.json") == f"Inputs: {taken}."

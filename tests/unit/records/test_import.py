@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from memprof.reports.pictures import peaks, timeline
 DATA = Path(__file__).parents[2] / "data"
 LOGS = {name: DATA / f"onert-{name}.log" for name in ("master", "option1", "option2")}
 KIB, MIB, MS = 1 << 10, 1 << 20, 1_000_000
-SAMPLES = sorted(path for path in DATA.iterdir() if path.suffix in (".log", ".csv", ".dat", ".json") and "onert-" not in path.name)
+SAMPLES = sorted(path for path in DATA.iterdir() if path.suffix in (".log", ".csv", ".dat", ".json", ".txt") and "onert-" not in path.name)
 SAMPLES += list(LOGS.values())
 
 
@@ -215,6 +216,199 @@ def test_psrecord_log_single_phase() -> None:
     assert mark.samples == 4 and mark.end_ns == 308 * MS
 
 
+PLAIN = "# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)\n 0.0 0.0 338.922 900.0\n 0.1 1.0 340.922 901.0\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PLAIN,
+        "# Timestamp   Elapsed time   CPU (%)     Real (MB)   Virtual (MB)\n 17e8 0.0 0.0 338.922 900.0\n 17e8 0.1 1.0 340.922 901.0\n",
+        "# Real (MB)   Elapsed time   Virtual (MB)\n 338.922 0.0 900.0\n 340.922 0.1 901.0\n",
+        "elapsed_time,nproc,cpu,mem_real,mem_virtual\n0.0,2,0.0,338.922,900.0\n0.1,2,1.0,340.922,901.0\n",
+        "elapsed_time,cpu,mem_real,mem_virtual,read_count\n0.0,0.0,338.922,900.0,5\n0.1,1.0,340.922,901.0,5\n",
+    ],
+    ids=["plain", "timestamp", "other order", "csv", "csv with io"],
+)
+def test_psrecord_columns_by_title(tmp_path: Path, text: str) -> None:
+    mark = phase(imported(written(tmp_path, text)), RUN)
+    assert (mark.rss_peak_bytes, mark.vms_peak_bytes, mark.end_ns) == (round(340.922 * MIB), 901 * MIB, 100 * MS)
+
+
+def test_psrecord_rows_unlike_heading(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="psrecord's heading has 4 columns, and its rows have 5"):
+        importing.read(written(tmp_path, PLAIN.replace(" 0.0 0.0", " 0 0.0 0.0").replace(" 0.1 1.0", " 0 0.1 1.0")))
+
+
+def test_benchmark_model_runs_by_backend(tmp_path: Path) -> None:
+    cpu = "INFO: Created TensorFlow Lite XNNPACK delegate for CPU.\n"
+    log = "INFO: STARTING!\n" + (DATA / "tflite_benchmark.log").read_text().partition("STARTING!\n")[2].replace(cpu, "")
+
+    def rows(*flags: str, name: str | None = None) -> list[str]:
+        text = "".join(log.replace("STARTING!\n", f"STARTING!\n{flag}\n") for flag in flags)
+        return [run.job.variant for run in importing.runs([(name, written(tmp_path, text))])]
+
+    assert rows("INFO: Use gpu: [0]", "INFO: Use gpu: [1]") == ["cpu", "gpu"]
+    assert rows("INFO: Use gpu: [0]", "INFO: Use gpu: [1]", name="phone") == ["phone cpu", "phone gpu"]
+    assert rows("INFO: Use NNAPI: [1]\nINFO: Use xnnpack: [1]", cpu) == ["nnapi+xnnpack", "cpu"]
+    assert rows("", "INFO: Use gpu: [1]") == ["a 1", "gpu"], "a run that names no backend has its number"
+    assert rows("INFO: Use gpu: [1]") == ["a"], "a log of one run has its file's name"
+
+
+def test_dumpsys_meminfo_timeline() -> None:
+    run = imported(DATA / "dumpsys_meminfo.txt")
+    mark = phase(run, RUN)
+    assert (run.job.model.name, mark.end_ns, mark.samples) == ("org.example.vision", 2500 * MS, 2)
+    assert list(store.unpack(run.timeline).rss) == [65300 * KIB, 55300 * KIB]
+    assert (mark.rss_peak_bytes, mark.rss_end_bytes) == (65300 * KIB, 55300 * KIB)
+    assert (mark.pss_end_bytes, mark.uss_end_bytes) == (35100 * KIB, 32000 * KIB), "what is swapped out is no part of PSS"
+    assert mark.swap_end_bytes is None, "SwapPss is a share, and not all that is swapped out"
+    assert (mark.heap_used_end_bytes, mark.heap_free_end_bytes) == (18000 * KIB, 19000 * KIB)
+    assert [value.value for value in run.values if value.name == "native_heap_pss_bytes"] == [30000 * KIB, 20000 * KIB]
+    values = {value.name: value.value for value in run.values}
+    assert values["gl_mtrack_pss_bytes"] == 8000 * KIB and values["summary_native_heap_bytes"] == 29000 * KIB
+    assert "summary_unknown_bytes" not in values, "the App Summary has no PSS of it"
+    assert run.about is not None and any("7.8 MiB of the graphics driver (mtrack)" in note for note in run.about.notes)
+
+
+_NATIVE_DUMP = """Applications Memory Usage (in Kilobytes):
+Uptime: 5 Realtime: 5
+                   Pss      Pss   Shared  Private   Shared  Private     Swap      Rss
+                 Total    Clean    Dirty    Dirty    Clean    Clean    Dirty    Total
+                ------   ------   ------   ------   ------   ------   ------   ------
+  Native Heap     1760        0        0     1760        0        0        4     1764
+        TOTAL     3792        0        0     2644        0      892        4     8580
+"""
+_OLD_DUMP = """** MEMINFO in pid 9 [old] **
+                   Pss  Private  Private  Swapped     Heap     Heap     Heap
+                 Total    Dirty    Clean    Dirty     Size    Alloc     Free
+  Native Heap     2145     1040        0        0    28160    26530     1629
+        TOTAL     8828     2700       10        0
+"""
+_LISTS = """Applications Memory Usage (in Kilobytes):
+Uptime: 5 Realtime: 5
+
+Total RSS by process:
+    311,504K: system (pid 1479)
+     11,000K: app (pid 7 / activities)
+
+Total RSS by OOM adjustment:
+    900,000K: Native
+        800,000K: zygote (pid 874)
+
+Total PSS by process:
+    151,234K: system (pid 1479)                    (    1,234K in swap)
+      9,000K: app (pid 7 / activities)             (        0K in swap)
+
+Total PSS by category:
+    500,000K: Native
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        (_NATIVE_DUMP, [("a", 8580, 3792, 3536)]),
+        (_OLD_DUMP, [("old", None, 8828, 2710)]),
+        (_LISTS, [("system", 311504, 150000, None), ("app", 11000, 9000, None)]),
+        (_OLD_DUMP + _OLD_DUMP.replace("pid 9 [old]", "pid 10 [other]"), [("old", None, 8828, 2710), ("other", None, 8828, 2710)]),
+    ],
+    ids=["native program", "without RSS", "all processes", "two processes"],
+)
+def test_dumpsys_meminfo_by_process(tmp_path: Path, text: str, rows: list[tuple[object, ...]]) -> None:
+    runs = importing.runs([(None, written(tmp_path, text))])
+    kib = [
+        (run.job.model.name, *(size and size // KIB for size in (mark.rss_peak_bytes, mark.pss_end_bytes, mark.uss_end_bytes)))
+        for run in runs
+        for mark in run.marks
+    ]
+    assert kib == rows
+    assert [run.job.variant for run in runs] == (["a"] if len(rows) == 1 else [row[0] for row in rows])
+
+
+def test_dumpsys_meminfo_restarted_process_repeats(tmp_path: Path) -> None:
+    runs = importing.runs([(None, written(tmp_path, _OLD_DUMP + _OLD_DUMP.replace("pid 9", "pid 10")))])
+    assert [(run.job.variant, run.job.repeat) for run in runs] == [("old", 1), ("old", 2)]
+
+
+def test_llamacpp_breakdown_figures(memprof) -> None:
+    path = DATA / "llamacpp_breakdown.txt"
+    run = imported(path)
+    values = {value.name.removesuffix("_bytes"): value.value for value in run.values}
+    assert run.job.model.name == "small-q4_0.gguf" and phase(run, RUN).rss_peak_bytes is None
+    assert {name: values[name] for name in ("cuda0_total", "cuda0_free", "cuda0_self", "cuda0_model", "cuda0_unaccounted")} == {
+        "cuda0_total": 8000 * MIB,
+        "cuda0_free": 4000 * MIB,
+        "cuda0_self": 3500 * MIB,
+        "cuda0_model": 2000 * MIB,
+        "cuda0_unaccounted": 499 * MIB,
+    }
+    assert [values[f"host_{name}"] for name in ("self", "model", "context", "compute")] == [764 * MIB, 224 * MIB, 27 * MIB, 513 * MIB]
+    assert "vulkan0_unaccounted" not in values and "host_total" not in values
+    assert run.about is not None
+    (note,) = [note for note in run.about.notes if "unaccounted" in note]
+    assert note == (
+        "unaccounted of Vulkan0 (Phone) is left out, because it is no size: total - (free + self) is -1500 MiB, and llama.cpp printed "
+        "17592186042916 MiB"
+    )
+    assert "Latency" not in memprof("import", path, "-o", "runs.jsonl").stdout, "the log has no times"
+
+
+def test_llamacpp_breakdown_of_other_columns(tmp_path: Path) -> None:
+    text = (DATA / "llamacpp_breakdown.txt").read_text().replace("   unaccounted |", "   spare |")
+    with pytest.raises(InputError, match="the columns of this breakdown are not those"):
+        importing.read(written(tmp_path, text))
+
+
+def test_proc_files_figures(tmp_path: Path) -> None:
+    run = imported(DATA / "proc_files.txt")
+    mark = phase(run, RUN)
+    assert run.job.model.name == "app" and {value.name: value.value for value in run.values} == {
+        "lib_one_so_rss_bytes": 2600 * KIB,
+        "heap_rss_bytes": 1500 * KIB,
+    }
+    assert (mark.rss_peak_bytes, mark.hwm_bytes, mark.rss_end_bytes) == (9000 * KIB, 9000 * KIB, 4100 * KIB), "smaps is exact"
+    assert (mark.pss_end_bytes, mark.uss_end_bytes, mark.swap_end_bytes) == (2800 * KIB, 1600 * KIB, 64 * KIB)
+    assert (mark.anon_end_bytes, mark.vms_end_bytes) == (1500 * KIB, 80000 * KIB)
+    smaps = (DATA / "proc_files.txt").read_text().partition("Threads:\t1\n")[2]
+    twice = phase(imported(written(tmp_path, smaps.replace("1500", "9500") + smaps)), RUN)
+    assert (twice.rss_peak_bytes, twice.rss_end_bytes, twice.samples) == (12100 * KIB, 4100 * KIB, 2), (
+        "addresses that begin anew are a copy"
+    )
+    rollup = "00400000-7ffd5000 ---p 00000000 00:00 0    [rollup]\nRss: 900 kB\nPss: 400 kB\nPrivate_Dirty: 300 kB\n"
+    of_rollup = imported(written(tmp_path, rollup))
+    mark = phase(of_rollup, RUN)
+    assert (mark.rss_peak_bytes, mark.pss_end_bytes, mark.uss_end_bytes, of_rollup.values) == (900 * KIB, 400 * KIB, 300 * KIB, ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _NATIVE_DUMP.replace("Realtime: 5", "Realtime: 999999999999999999"),
+        _NATIVE_DUMP.replace("8580", "9" * 30) + _NATIVE_DUMP.replace("Realtime: 5", "Realtime: 4000000000000"),
+        "".join(f"{place}000-{place}fff rw-p 00000000 00:00 0\nRss: 4000000000000000 kB\n" for place in range(1, 9)),
+        "| memory breakdown [MiB] | total free self model context compute unaccounted |\n|  - A | "
+        + " ".join(["999999999999999999"] * 7)
+        + " |\n",
+    ],
+    ids=["time", "size", "sum", "breakdown"],
+)
+def test_figures_beyond_any_machine(tmp_path: Path, text: str) -> None:
+    try:
+        runs = importing.runs([(None, written(tmp_path, text))])
+    except InputError as error:
+        assert "\n" not in str(error)
+        return
+    for run in runs:
+        assert store.decode(store.encode(run), "here") == run
+
+
+def test_proc_files_of_several_processes(tmp_path: Path) -> None:
+    text = (DATA / "proc_files.txt").read_text()
+    runs = importing.runs([(None, written(tmp_path, text + text.replace("Pid:\t77", "Pid:\t78")))])
+    assert [run.job.variant for run in runs] == ["app 77", "app 78"]
+
+
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
 def test_tables_of_imported_runs(memprof, tmp_path: Path, path: Path) -> None:
     run = imported(path)
@@ -229,7 +423,7 @@ def test_tables_of_imported_runs(memprof, tmp_path: Path, path: Path) -> None:
     else:
         assert (swap.returncode, swap.stdout) == (5, "")
         assert "--style swap is made of memory over time, and no run here that ended well has any" in swap.stderr
-    assert summary.summarise([run])
+    assert summary.summarise([run]) or path.name == "llamacpp_breakdown.txt", "a breakdown has values alone"
 
 
 @pytest.mark.parametrize("name", ["tflite_benchmark.log", "mprof.dat"])
@@ -301,6 +495,11 @@ def test_import_words_with_name(tmp_path: Path) -> None:
         (b"MEM x y\nCMDLINE a", "not a log of a tool"),
         (b"CMDLINE a\nMEM -5 1.0\n", "no figure of a phase"),
         (b"# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)\n nan nan nan nan\n", "no figure of a phase"),
+        (b"Applications Memory Usage (in Kilobytes):\nUptime: 1 Realtime: 1\n\n** MEMINFO in pid 1 [a] **\n", "no figure of a phase"),
+        (b"| memory breakdown [MiB] | total   free    self   model   context   compute    unaccounted |\n", "no figure of a phase"),
+        (b"VmRSS:\t many kB\n", "no figure of a phase"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(99), "is a PNG picture, and not a log of a tool"),
+        (b"\x7fELF" + bytes(99), "is an ELF program or library, and not a log of a tool"),
         (b"Model,Backend,ModelLoad_Time,Prepare_Time\n", "no figure of a phase"),
         (b'[{"name": "model_run"', "no figure of a phase"),
         (b'[{"name": "model_run", "cat": "Session", "ts": 1e400, "dur": {}}]', "no figure of a phase"),
@@ -403,10 +602,16 @@ def test_formats_read_any_text(text: str) -> None:
             "CMDLINE x\nMEM 1 1\n",
             "[",
             "ModelLoad_Time,Prepare_Time\n",
-            "# Elapsed time Real (MB)\n",
+            "# Elapsed time  Real (MB)  Virtual (MB)\n",
+            "elapsed_time,mem_real,mem_virtual\n",
+            "** MEMINFO in pid 1 [a] **\n Pss\n Total\n",
+            "Total PSS by process:\n",
+            "| memory breakdown [MiB] | total free self model context compute unaccounted |\n",
+            "VmRSS:\t1 kB\n",
         ):
             if form.knows(head + text):
-                form.read(head + text, "file")
+                with suppress(InputError):
+                    form.read(head + text, "file")
 
 
 @pytest.mark.parametrize(

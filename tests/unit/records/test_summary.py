@@ -83,8 +83,8 @@ def test_cell_median_and_farthest_repeat():
 def test_heading_counts_repeats():
     some = [*runs("a"), *runs("b", (0, 0.1, 0.2))]
 
-    assert table.render(some).startswith("net.onnx, warming up 5 & running 5, 3 to 5 repeats\n")
-    assert table.render(some[:1]).startswith("net.onnx, warming up 5 & running 5, 1 repeat\n")
+    assert "\n\nnet.onnx, warming up 5 & running 5, 3 to 5 repeats\n" in table.render(some)
+    assert "\n\nnet.onnx, warming up 5 & running 5, 1 repeat\n" in table.render(some[:1])
 
 
 def test_above_baseline_subtracts_runtime():

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.sample_runs import machine, run, runs
+from support.sample_runs import machine, mark, run, runs
 
-from memprof.records.types import About
-from memprof.reports.tables import comparison, headline, table
-from memprof.verdicts import compare
+from memprof.records.types import About, Outcome
+from memprof.reports.tables import comparison, gate, headline, table
+from memprof.verdicts import baseline, budgets, compare, verdicts
+from memprof.verdicts.verdicts import Report
 
 SPREAD = (0.0, 0.1, 0.2, 0.3, 0.4)
 
@@ -51,6 +52,80 @@ def file_backed(made, mib):
 def test_comparison_begins_with_sentence(base, head, words):
     first = comparison.render(compare.compare(base, head)).splitlines()[0]
     assert words in first
+
+
+def released(made, mib):
+    """The same runs, each with a RELEASE that leaves so much above the baseline."""
+    return [replace(each, marks=(*each.marks, mark("RELEASE", len(each.marks), 40 + mib, 40 + mib))) for each in made]
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (runs(), "net.onnx, a: PEAK is 270.2 MiB, in PREPARE, 230.2 MiB above the baseline."),
+        (released(runs(), 12), "net.onnx, a: PEAK is 270.2 MiB, in PREPARE, 230.2 MiB above the baseline; 12.0 MiB stays after release."),
+        (released(runs(), -1), "net.onnx, a: PEAK is 270.2 MiB, in PREPARE, 230.2 MiB above the baseline; nothing stays after release."),
+        ([run(exact=False)], "net.onnx, a: PEAK is ~270.0 MiB, in PREPARE, 230.0 MiB above the baseline."),
+        ([run(outcome=Outcome("signal", "EXECUTE", signal=9))], ""),
+        (
+            [run("a", extra_mib=5), run("b", threads=2), run("c", extra_mib=9), run("d", outcome=Outcome("signal", "EXECUTE", signal=9))],
+            "Of 3 PEAKs, the least is 270.0 MiB, of net.onnx, b, 2 threads (in PREPARE, 230.0 MiB above the baseline), "
+            "and the largest is 279.0 MiB, of net.onnx, c (in PREPARE, 239.0 MiB above the baseline).",
+        ),
+    ],
+    ids=["one", "kept", "nothing kept", "polled", "failed", "several"],
+)
+def test_runs_begin_with_sentence(made, words):
+    assert headline.of_runs(made) == words
+    assert table.render(made).startswith(words)
+
+
+def test_sentence_only_with_all_phases_of_usual_metrics():
+    assert not any("PEAK is" in text for text in (table.render([run()], ["rss_peak_bytes"]), table.render([run()], style="models")))
+
+
+def judged(base, head, **rest):
+    sides = baseline.entries(base), baseline.entries(head)
+    return Report("head against base", tuple(verdicts.judge(*sides, **rest)), sources=(*sides[0], *sides[1]))
+
+
+def limited(made, budget):
+    return Report("head against a budget", tuple(budgets.judge((budgets.of_peak(budget),), baseline.entries(made))))
+
+
+@pytest.mark.parametrize(
+    ("report", "words"),
+    [
+        (
+            judged(raised(0), raised(27)),
+            "net.onnx, a: PEAK is 27.0 MiB more (270.2 MiB to 297.2 MiB), in PREPARE; "
+            "at its end anonymous memory is 27.0 MiB more (250.2 MiB to 277.2 MiB).",
+        ),
+        (
+            judged(raised(27), raised(0)),
+            "net.onnx, a: PEAK is 27.0 MiB less (297.2 MiB to 270.2 MiB), in PREPARE; "
+            "at its end anonymous memory is 27.0 MiB less (277.2 MiB to 250.2 MiB).",
+        ),
+        (
+            judged(raised(0), file_backed(raised(27), 27)),
+            "net.onnx, a: PEAK is 27.0 MiB more (270.2 MiB to 297.2 MiB), in PREPARE; at its end anonymous memory is the same.",
+        ),
+        (judged(raised(0), raised(0)), "Nothing changed beyond the thresholds: PEAK of net.onnx, a is 270.2 MiB, and was 270.2 MiB."),
+        (limited(raised(0), "300MiB"), "net.onnx, a: PEAK is 270.4 MiB, 29.6 MiB below the budget of 300.0 MiB."),
+        (limited(raised(0), "200MiB"), "net.onnx, a: PEAK is 270.4 MiB, 70.4 MiB above the budget of 200.0 MiB."),
+        (judged(raised(0), [run(outcome=Outcome("signal", "EXECUTE", signal="SIGKILL"))] * 5), "net.onnx, a: 5 of 5 runs failed"),
+        (Report("head", ()), ""),
+    ],
+    ids=["regressed", "improved", "file-backed", "same", "below budget", "above budget", "failed", "no rows"],
+)
+def test_gate_begins_with_sentence(report, words):
+    assert headline.of_gate(report).startswith(words) and bool(headline.of_gate(report)) == bool(words)
+
+
+def test_gate_ends_with_versions_and_machine():
+    report = judged(reported(raised(0), "1.0"), reported(raised(0), "1.1"))
+    expected = "Measured with onnxruntime 1.0, onnxruntime 1.1, Python 3.11.2; on here (a CPU, 2 CPUs, x86_64, Linux 6.18)."
+    assert gate.render(report).splitlines()[-1] == expected
 
 
 def test_comparison_counts_several_peaks():

@@ -184,7 +184,7 @@ def test_sides_without_common_row():
 
     assert {row.verdict for row in judgement.rows} == {"gone", "new"}
     assert (judgement.exit_code, replace(judgement, allow_gone=True).exit_code) == (3, 0)
-    assert "11 rows gone, 11 new rows" in report.headline(judgement)
+    assert "11 rows gone, 11 new rows" in report.tally(judgement)
 
 
 def test_variant_gone_summed_in_line():
@@ -313,7 +313,7 @@ def test_cause_in_first_risen_phase():
     assert len(lines) == 1 and "MODEL_LOAD, RSS peak: 150.2 MiB → 160.2 MiB" in lines[0]
     anonymous, peaks = "MODEL_LOAD, PREPARE, WARMUP, EXECUTE", "PEAK, PREPARE, WARMUP, EXECUTE"
     assert lines[0].endswith(f". It explains 8 further rows: Anonymous memory at the end of {anonymous}; RSS peak of {peaks}")
-    assert "9 regressions of one cause" in report.headline(judgement)
+    assert "9 regressions of one cause" in report.tally(judgement)
     assert report.render(judgement, "github").count("::error ") == 1
     assert (
         sum(
@@ -344,8 +344,9 @@ def test_markdown_worst_first():
 
     lines = text.splitlines()
     assert lines[0] == "### memprof gate: worse"
-    assert lines[2] == "head against base: 9 regressions, 2 fine."
-    assert lines[4].startswith(
+    assert lines[2].startswith("net.onnx, a: PEAK is 10.0 MiB more (270.2 MiB to 280.2 MiB), in PREPARE; ")
+    assert lines[4] == "head against base: 9 regressions, 2 fine."
+    assert lines[6].startswith(
         "- **✗ regressed** net.onnx, a, MODEL_LOAD, Anonymous memory at the end: 130.2 MiB → 140.2 MiB; +10.0 MiB, +7.7%"
     )
     assert text.index("<details><summary>All 11 rows</summary>") < text.index("| model ")
@@ -380,9 +381,9 @@ def test_markdown_list_of_many_rows():
     text = report.render(report_of([measured for name in names for measured in runs(name)], head))
 
     lines = text.splitlines()
-    assert lines[2] == "head against base: 36 regressions, 8 fine."
+    assert lines[4] == "head against base: 36 regressions, 8 fine."
     assert sum(line.startswith("- **✗ regressed** ") for line in lines) == 20
-    assert lines[24] == "- and 16 more **✗ regressed**: all rows are below"
+    assert lines[26] == "- and 16 more **✗ regressed**: all rows are below"
     assert sum(line.startswith("| net.onnx") for line in lines) == 44
 
 
