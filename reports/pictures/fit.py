@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -78,14 +79,15 @@ def _picture(fitted: Fitted, points: Sequence[LimitPoint]) -> Figure:
         axes.tick_params(length=2.5)
         for _, value in marked:
             axes.axvline(value / size.size, color=style.INK, linewidth=0.8, linestyle=":", zorder=1)
-    _drawn(upper, x, points, [(at.time_ns or 0) / time.size for at in points], _TIME)
+    failing = [(at.limit_bytes or 0) / size.size for at in fitted.curve if at.ended and at.limit_bytes]
+    _drawn(upper, x, points, [(at.time_ns or 0) / time.size for at in points], _TIME, failing)
     if plain.time_ns:
         upper.axhline(plain.time_ns / time.size, **_NONE)
     upper.set_ylim(0, max(at.time_ns or 0 for at in fitted.curve) / time.size * 1.1)
     upper.yaxis.set_major_locator(MaxNLocator(5))
     upper.set_ylabel(time.caption("one iteration" if grid.runtime(fitted.runtime) else "one run"))
     upper.tick_params(labelbottom=False)
-    _faults(lower, x, points)
+    _faults(lower, x, points, failing)
     lower.set_xlabel(size.caption("limit over the whole run"), labelpad=2)
     for axes in (upper, lower):
         axes.yaxis.set_label_coords(-0.62 / wide, 0.5)
@@ -102,21 +104,30 @@ def _marked(fitted: Fitted) -> list[tuple[str, int]]:
     return sorted(marked, key=lambda mark: mark[1])
 
 
-def _drawn(axes: Axes, x: Sequence[float], points: Sequence[LimitPoint], values: Sequence[float | None], look: Mapping[str, Any]) -> None:
-    """A line through the points that have a value. Where some runs failed, the others' figure is no point of the line, which would promise that the
-    job works there."""
+def _drawn(
+    axes: Axes,
+    x: Sequence[float],
+    points: Sequence[LimitPoint],
+    values: Sequence[float | None],
+    look: Mapping[str, Any],
+    failing: Sequence[float],
+) -> None:
+    """A line through the points that have a value. It would promise that the job works there: where some runs failed, the others' figure is no point
+    of it, and it is broken at the limits in `failing`, which lie on the axis like x."""
     for partly, kind in ((False, look), (True, {**look, **_HOLLOW})):
         some = [
             (at, value) for at, point, value in zip(x, points, values, strict=True) if value is not None and bool(point.ended) is partly
         ]
-        axes.plot([at for at, _ in some], [value for _, value in some], **kind)
+        gaps = [] if partly else [(at, math.nan) for at in failing]
+        places = sorted([*some, *gaps], key=lambda place: place[0])
+        axes.plot([at for at, _ in places], [value for _, value in places], **kind)
 
 
-def _faults(axes: Axes, x: Sequence[float], points: Sequence[LimitPoint]) -> None:
+def _faults(axes: Axes, x: Sequence[float], points: Sequence[LimitPoint], failing: Sequence[float]) -> None:
     most = 1.0
     for name, look in _KINDS.items():
         values = [getattr(at, name) for at in points]
-        _drawn(axes, x, points, values, look)
+        _drawn(axes, x, points, values, look, failing)
         most = max([most, *(value for value in values if value is not None)])
     if most >= _LOG_FROM:
         axes.set_yscale("symlog", linthresh=1)

@@ -1,5 +1,6 @@
 """`memprof fit`: limits on what the synthetic runtime is known to need, and that no control group stays behind."""
 
+import math
 import os
 import sys
 
@@ -106,7 +107,8 @@ def test_partly_failed_runs_told_apart():
         hollow = [line for line in axes.lines if line.get_markerfacecolor() == "white" and len(line.get_xdata())]
         joined = [line for line in axes.lines if line.get_marker() not in ("None", "") and line not in hollow and len(line.get_xdata())]
         assert hollow and all(list(line.get_xdata()) == [54.0] and line.get_linestyle() == "None" for line in hollow)
-        assert all(list(line.get_xdata()) == [52.0, 60.0] for line in joined)
+        assert all(list(line.get_xdata()) == [52.0, 54.0, 60.0] for line in joined)
+        assert all([math.isnan(value) for value in line.get_ydata()] == [False, True, False] for line in joined), "no line over a failure"
     assert "of the runs that did not fail" in {text.get_text() for text in figure.texts}
 
 
