@@ -27,6 +27,7 @@ def words_of(*texts, **settings):
     return [(order.job.variant, order.job.model.name, order.job.threads, order.argv[1:]) for order in planned.orders]
 
 
+@WITHOUT_PROBE
 def test_program_builds_in_separate_rows(tmp_path):
     made = []
     for text in ("exit 0", "exit 0 # changed"):
@@ -260,6 +261,7 @@ def test_marks_win_over_lines():
     assert run.warnings == ("its phases came by marks or by functions: its output was not searched for them",)
 
 
+@WITHOUT_PROBE
 def test_run_two_commands_side_by_side(memprof, tmp_path):
     app = shlex.quote(program('memprof_begin("MODEL_LOAD"); hold((size_t)atoi(words[1]) * MIB); memprof_end();'))
 
@@ -273,6 +275,7 @@ def test_run_two_commands_side_by_side(memprof, tmp_path):
     assert compared.returncode == 0, compared.stderr
 
 
+@WITHOUT_PROBE
 def test_run_with_one_unstartable_command(memprof, tmp_path):
     done = memprof("run", "--cmd", "here=sleep 0.1", "--cmd", "gone=./nope", "--repeats", "2", "-o", "runs.jsonl")
 
@@ -284,6 +287,7 @@ def test_run_with_one_unstartable_command(memprof, tmp_path):
     ] * 2
 
 
+@WITHOUT_PROBE
 def test_exec_prints_json(memprof, tmp_path):
     done = memprof(
         "exec",
@@ -302,12 +306,14 @@ def test_exec_prints_json(memprof, tmp_path):
     assert "too few" not in done.stderr
 
 
+@WITHOUT_PROBE
 def test_exec_exit_code_of_failed_command(memprof):
     done = memprof("exec", "--", "sh", "-c", "exit 9")
     assert done.returncode == 4
     assert "exit code 9" in done.stdout
 
 
+@WITHOUT_PROBE
 def test_command_model_beside_runtime(memprof, scenario, tmp_path):
     scenario("net.json", load=[{"allocate": "weights", "bytes": 4 * MIB}])
 
@@ -353,6 +359,7 @@ def test_exec_json_values_and_processes(memprof):
     assert not any("values" in row for row in others)
 
 
+@WITHOUT_PROBE
 def test_measure_commands_from_python():
     runs = memprof_package.measure(cmds=["a=true", "b=true"], repeats=2)
     assert [(run.job.variant, run.job.repeat) for run in runs] == [("a", 1), ("b", 1), ("a", 2), ("b", 2)]
@@ -372,6 +379,7 @@ def test_function_phases_without_gdb_memory(tmp_path):
     assert run.job.argv == (built(path, "-g"),)
 
 
+@WITHOUT_PROBE
 def test_exec_refuses_non_utf8_words(memprof):
     done = memprof("exec", "--", "echo", b"\xff".decode("utf-8", "surrogateescape"))
     assert done.returncode == 5
