@@ -358,17 +358,6 @@ def test_phase_spans_concurrent_threads(build) -> None:
     assert abs(above(mark) - 80) < NEAR_MIB
 
 
-def test_recursive_function_is_one_call(build) -> None:
-    program = build("""
-        extern "C" OUT int model_load(int depth) { spike(5); if (depth) return model_load(depth - 1) + 1; wait_ms(20); return 0; }
-        int main() { return model_load(6) == 6 ? 0 : 1; }
-    """)
-    run = ended_well(measured([program], "load=model_load"))
-    mark = phase(run, "MODEL_LOAD")
-    assert mark.times_ns == () and mark.time_ns >= 20 * MS
-    assert abs(above(mark) - 5) < NEAR_MIB
-
-
 def test_function_beginning_with_inlined_one(build) -> None:
     source = """
         static inline __attribute__((always_inline)) int first(int n) { spike(30); return n + 1; }
@@ -380,16 +369,34 @@ def test_function_beginning_with_inlined_one(build) -> None:
         assert abs(above(phase(run, "MODEL_LOAD")) - 30) < NEAR_MIB and phase(run, "MODEL_LOAD").times_ns == ()
 
 
-def test_nested_phase_keeps_own_peak(build) -> None:
+def test_recursive_nested_and_alternating_functions(build) -> None:
     program = build("""
+        extern "C" OUT int model_load(int depth) { spike(5); if (depth) return model_load(depth - 1) + 1; wait_ms(20); return 0; }
         extern "C" OUT void inner() { spike(30); asm volatile(""); }
         extern "C" OUT void outer() { spike(90); inner(); spike(10); asm volatile(""); }
-        int main() { outer(); }
+        extern "C" OUT void forward() { spike(30); }
+        extern "C" OUT void backward() { spike(50); }
+        int main() {
+          if (model_load(6) != 6) return 1;
+          outer();
+          for (int i = 0; i < 5; i++) { forward(); backward(); }
+        }
     """)
-    run = ended_well(measured([program], "train=outer", "step=inner"))
-    assert abs(above(phase(run, "train")) - 90) < NEAR_MIB, "the reset of the inner phase must not take the outer one's peak"
-    assert abs(above(phase(run, "step")) - 30) < NEAR_MIB
-    assert phase(run, "train").begin_ns < phase(run, "step").begin_ns < phase(run, "step").end_ns < phase(run, "train").end_ns
+    phases = ("load=model_load", "train=outer", "step=inner", "forward=forward", "backward=backward")
+
+    run = ended_well(measured([program], *phases))
+
+    assert [mark.phase for mark in run.marks] == ["STARTUP", "MODEL_LOAD", "step", "train", "forward", "backward"]
+    load, train, step = (phase(run, name) for name in ("MODEL_LOAD", "train", "step"))
+    assert load.times_ns == () and load.time_ns >= 20 * MS, "a recursion is one call"
+    assert abs(above(load) - 5) < NEAR_MIB
+    assert abs(above(train) - 90) < NEAR_MIB, "the reset of the inner phase must not take the outer one's peak"
+    assert abs(above(step) - 30) < NEAR_MIB
+    assert train.begin_ns < step.begin_ns < step.end_ns < train.end_ns
+    assert phase(run, "forward").begin_ns < phase(run, "backward").begin_ns
+    for name, mib in (("forward", 30), ("backward", 50)):
+        assert len(phase(run, name).times_ns) == 5
+        assert abs(above(phase(run, name)) - mib) < NEAR_MIB
 
 
 def test_tail_call_ends_with_caller(build) -> None:
@@ -404,19 +411,6 @@ def test_tail_call_ends_with_caller(build) -> None:
     run = ended_well(measured([program], "train=outer", "step=inner"))
     assert abs(above(phase(run, "train")) - 90) < NEAR_MIB
     assert abs(above(phase(run, "step")) - 30) < NEAR_MIB
-
-
-def test_alternating_phases_added_up(build) -> None:
-    program = build("""
-        extern "C" OUT void forward() { spike(30); }
-        extern "C" OUT void backward() { spike(50); }
-        int main() { for (int i = 0; i < 5; i++) { forward(); backward(); } }
-    """)
-    run = ended_well(measured([program], "forward=forward", "backward=backward"))
-    assert [mark.phase for mark in run.marks] == ["STARTUP", "forward", "backward"]
-    for name, mib in (("forward", 30), ("backward", 50)):
-        assert len(phase(run, name).times_ns) == 5
-        assert abs(above(phase(run, name)) - mib) < NEAR_MIB
 
 
 def test_phase_left_by_longjmp(build) -> None:
