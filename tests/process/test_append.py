@@ -129,7 +129,7 @@ def test_campaign_resumes_after_two_interruptions(memprof, scenario, tmp_path):
 
     assert done.returncode == 0, done.stderr
     assert "going on: r.jsonl holds 4 runs of 8, so 4 are left" in done.stderr
-    assert done.stdout.startswith("slow.json, warming up 0 & running 1, 4 repeats\n")
+    assert "\nslow.json, warming up 0 & running 1, 4 repeats\n" in done.stdout
     counts = Counter((run["job"]["variant"], run["job"]["repeat"]) for run in runs_in(path))
     assert counts == {(variant, repeat): 1 for variant in "ab" for repeat in (1, 2, 3, 4)}
 
