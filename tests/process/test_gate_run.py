@@ -636,7 +636,7 @@ def commands_suite(folder: Path, engine: str) -> None:
 
 
 def test_project_without_build(memprof, checkout):
-    suite = 'repeats = 1\n[[variant]]\nname = "app"\ncmd = "true"\n'
+    suite = 'repeats = 1\n[[variant]]\nname = "app"\ncmd = "sleep 0.5"\n'
     checkout.commit(bench__suite_dot_toml=suite)
     words = ("gate", "--run", "bench/suite.toml", "--base-ref", "HEAD", "-o", "o.jsonl")
 
