@@ -20,11 +20,16 @@ def command_line(job: Job, repeats: int) -> str:
     return shlex.join([*words, *([] if repeats == DEFAULTS.repeats else ["--repeats", str(repeats)])])
 
 
-def _of_a_runtime(job: Job) -> Iterator[str]:
+def settings(job: Job) -> Iterator[str]:
+    """The words for a Job's knobs and threads."""
     for name, value in job.knobs.items():
         yield from ("--set", f"{name}={value}")
     if job.threads is not None:
         yield from ("--threads", str(job.threads))
+
+
+def _of_a_runtime(job: Job) -> Iterator[str]:
+    yield from settings(job)
     for name, shape in job.shapes.items():
         yield from ("--shape", f"{name}={','.join(map(str, shape))}")
     if job.inputs is not None:

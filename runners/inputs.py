@@ -55,11 +55,12 @@ def remark(signature, options):
         rows = rows_of(dtype, options.ranges.get(name))
         if name in given:
             continue
+        scalar = "" if len(options.shapes.get(name, shape)) else _scalar(dtype, seed)
         if rows is not None:
             numbers = format(rows - 1, ","), format(options.ranges[name], ",")
             words.append("%s is integers from 0 to %s, as the graph indexes %s rows by it" % (name, *numbers))
-        elif not len(options.shapes.get(name, shape)) and _scalar(dtype, seed):
-            words.append("%s is %s, a scalar (--input %s=VALUE sets it)" % (name, _scalar(dtype, seed), name))
+        elif scalar:
+            words.append("%s is %s, a scalar (--input %s=VALUE sets it)" % (name, scalar, name))
         elif dtype in _WIDE:
             words.append("%s is all 0" % name)
     more = "; and %d more" % (len(words) - _TOLD) if len(words) > _TOLD else ""

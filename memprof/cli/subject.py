@@ -375,6 +375,7 @@ def _next(runs: Sequence[Run]) -> str:
     """What to try after the brief tables, in a line: an explanation of the highest peak of a runtime, and every table."""
     from ..records.metrics import METRICS, value
     from ..records.types import PEAK
+    from . import report
 
     peaks = [
         (peak, run.job) for run in runs if run.outcome.ok and not run.job.argv and (peak := value(run, PEAK, METRICS["rss_peak_bytes"]))
@@ -382,9 +383,8 @@ def _next(runs: Sequence[Run]) -> str:
     if not peaks:
         return "--all prints every table"
     _, job = max(peaks, key=lambda each: each[0])
-    knobs = [word for name, setting in job.knobs.items() for word in ("--set", f"{name}={setting}")]
-    threads = ["--threads", str(job.threads)] if job.threads else []
-    words = shlex.join(["memprof", "explain", os.path.relpath(job.model.path), "-r", job.runtime, *knobs, *threads])
+    settings = report("command_line").settings(job)
+    words = shlex.join(["memprof", "explain", os.path.relpath(job.model.path), "-r", job.runtime, *settings])
     return f"`{words}` accounts for this memory, --all prints every table"
 
 

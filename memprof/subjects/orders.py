@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -241,12 +241,7 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, knobs
     shapes = {**suite.shapes, **variant.shapes}
     given = (inputs.array_shapes(suite.inputs) or {}) if suite.inputs else {}
     _check_names(model, runtime, (*shapes, *given, *suite.values))
-    types = {declared.name: declared.dtype for declared in inputs.inputs(Path(model.path))}
-    for name in suite.values:
-        if expected := inputs.expected(types.get(name, ""), suite.values[name]):
-            raise UsageError(f"--input {name}={suite.values[name]}: {name} is {types[name]}, which takes {expected}")
-        if name in given:
-            raise UsageError(f"--input {name}={suite.values[name]}: {suite.inputs} has {name} too; leave one of the two out")
+    _check_values(model, suite, given)
     for name, shape in shapes.items():
         at_least(min(shape, default=0), 0, f"a size of {name}")
     for name, shape in (*shapes.items(), *given.items()):
@@ -338,6 +333,16 @@ def _check_names(model: Model, runtime: Runtime, names: Sequence[str]) -> None:
     for name in names:
         if known and name not in known:
             raise UsageError(f"{model.name} has no input {name!r}{near_or_all(name, known)}")
+
+
+def _check_values(model: Model, suite: Suite, given: Collection[str]) -> None:
+    """Raises UsageError for a value that its input's type has not, as far as the file tells, and for one of an input that has an array."""
+    types = {declared.name: declared.dtype for declared in inputs.inputs(Path(model.path))} if suite.values else {}
+    for name, value in suite.values.items():
+        if expected := inputs.expected(types.get(name, ""), value):
+            raise UsageError(f"--input {name}={value}: {name} is {types[name]}, which takes {expected}")
+        if name in given:
+            raise UsageError(f"--input {name}={value}: {suite.inputs} has {name} too; leave one of the two out")
 
 
 def _inputs(path: str | None) -> str | None:

@@ -112,7 +112,7 @@ def tree(repository: Repository, ref: str, option: str) -> Iterator[Worktree]:
     with scratch(_PURPOSE) as work, _worktrees(repository, work.folder):
         label = _base_label(ref, commit)
         folder = work.folder / "base"
-        git(repository.root, "worktree", "add", "--quiet", "--detach", str(folder), commit, what=f"{label} cannot be checked out")
+        _check_out(repository, folder, commit, label)
         yield Worktree(folder, "", label)
 
 
@@ -149,7 +149,7 @@ def trees(repository: Repository, ref: str, build: Build, say: Callable[[str], N
         sides = []
         for name, at, label in (("base", commit, _base_label(ref, commit)), ("head", "HEAD", "head (this checkout)")):
             folder = work.folder / name
-            git(repository.root, "worktree", "add", "--quiet", "--detach", str(folder), at, what=f"{label} cannot be checked out")
+            _check_out(repository, folder, at, label)
             if name == "head":
                 _lay_over(repository, folder)
             side_build = build if name == "head" else _build_of_base(repository, folder, build)
@@ -220,6 +220,11 @@ def suite_in(repository: Repository, tree: Worktree, lent: bool = False) -> Suit
 # -- trees
 
 
+def _check_out(repository: Repository, folder: Path, at: str, label: str) -> None:
+    """A worktree of git's in a new folder. Raises InputError."""
+    git(repository.root, "worktree", "add", "--quiet", "--detach", str(folder), at, what=f"{label} cannot be checked out")
+
+
 def _base_label(ref: str, commit: str) -> str:
     # CI services name base by its commit: the label has it once.
     return f"base ({commit[:9]})" if commit.startswith(ref) else f"base ({ref}, {commit[:9]})"
@@ -227,10 +232,10 @@ def _base_label(ref: str, commit: str) -> str:
 
 def _build_of_base(repository: Repository, folder: Path, head: Build) -> Build:
     """As base's suite says. A base without a suite is built as head is, and so is one that says nothing and has nothing to install."""
-    own = read(folder / repository.suite).build if repository.has_suite(folder) else None
-    if own is None and repository.has_suite(folder) and _is_installable(folder):
-        own = Build()
-    return own or head
+    if not repository.has_suite(folder):
+        return head
+    own = read(folder / repository.suite).build
+    return own or (Build() if _is_installable(folder) else head)
 
 
 def _is_installable(folder: Path) -> bool:

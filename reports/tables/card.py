@@ -65,15 +65,11 @@ def _yaml(value: Any, indent: str) -> list[str]:
                 *(_yaml(part, f"{indent}  ") if nested else []),
             ]
         return lines
-    return [f"{indent}- {line.strip()}" if first else f"  {line}" for item in value for first, line in _numbered(_yaml(item, indent))]
+    return [f"  {line}" if place else f"{indent}- {line.strip()}" for item in value for place, line in enumerate(_yaml(item, indent))]
 
 
 def _key(name: str) -> str:
     return name if name.replace("_", "").isalnum() and name[0].isalpha() and name.isascii() else json.dumps(name, ensure_ascii=False)
-
-
-def _numbered(lines: Sequence[str]) -> list[tuple[bool, str]]:
-    return [(place == 0, line) for place, line in enumerate(lines)]
 
 
 def _scalar(value: object) -> str:
@@ -88,7 +84,7 @@ _WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "i
 def _markdown(groups: Mapping[Key, Sequence[Run]], rows: Mapping[Key, Mapping[str, Row]]) -> str:
     phases = [*(phase for phase in summary.phases(run for group in groups.values() for run in group)), PEAK]
     phases = [phase for phase in phases if any(phase in of for of in rows.values())]
-    header = ("model", "variant", *(PEAK if phase == PEAK else phase for phase in phases), "repeats")
+    header = ("model", "variant", *phases, "repeats")
     cells = tuple(
         (key.model, key.heading, *(_peak(rows[key].get(phase)) for phase in phases), str(len(group))) for key, group in groups.items()
     )
