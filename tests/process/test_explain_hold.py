@@ -204,6 +204,9 @@ ALLOCATES = """#include <stdlib.h>
 static char *volatile blocks[9]; /* or the compiler leaves them out */
 static void more(int at, size_t mib) { blocks[at] = malloc(mib << 20); memset(blocks[at], at + 1, mib << 20); }
 """
+# Only its first run is as large as the place at which the runs after it are to be stopped.
+LARGE_ONCE = """#include <fcntl.h>
+int main(void) { if (open("was_large", O_CREAT | O_EXCL, 0600) >= 0) { more(0, 30); usleep(300000); } return 0; }"""
 PLAIN = "int main(void) { more(0, 30); usleep(300000); return blocks[0][9] == 0; }"
 LINES = """int main(void) { more(0, 30); puts("loaded"); fflush(stdout); sleep(1); more(1, 10); puts("ran"); fflush(stdout); sleep(1); return 0; }"""
 MARKED = """#include "memprof.h"
@@ -293,15 +296,17 @@ def test_copies_counted_in_program(memprof, tmp_path: Path, nothing_left, words:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "sentence"),
+    ("body", "words", "code", "sentence"),
     [
-        (("--verify", "--", "{engine}"), 2, "--verify measures the knobs of a runtime"),
-        (("--", "true"), 4, "true: it was over before it could be stopped and looked at; mark its phases"),
+        (PLAIN, ("--verify",), 2, "--verify measures the knobs of a runtime"),
+        (LARGE_ONCE, (), 4, "engine: it was over before it could be stopped and looked at; mark its phases"),
     ],
+    ids=["--verify", "large once"],
 )
-def test_program_that_cannot_be_explained(memprof, tmp_path: Path, nothing_left, words: tuple[str, ...], code: int, sentence: str) -> None:
-    path = engine(tmp_path, PLAIN)
-    done = memprof("explain", *(word.replace("{engine}", path) for word in words), cwd=tmp_path)
+def test_program_that_cannot_be_explained(
+    memprof, tmp_path: Path, nothing_left, body: str, words: tuple[str, ...], code: int, sentence: str
+) -> None:
+    done = memprof("explain", *words, "--", engine(tmp_path, body), cwd=tmp_path)
     assert (done.returncode, sentence in done.stderr) == (code, True), done.stderr
 
 
