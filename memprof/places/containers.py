@@ -77,7 +77,7 @@ def of_path(path: str, root: Path = Path("/")) -> LookedAtGroup:
     if folder is None:
         where = " and ".join(map(str, mounts)) or "no place, as no control groups are mounted here"
         raise InputError(f"there is no control group {path}; those with figures of memory are below {where}")
-    return _looked_at(path, folder.resolve())
+    return _looked_at(path, Path(os.path.abspath(folder)))  # not resolved: /proc/PID/root would lead to this root
 
 
 def _looked_at(name: str, folder: Path) -> LookedAtGroup:
