@@ -62,7 +62,9 @@ def of_container(word: str, root: Path = Path("/")) -> LookedAtGroup:
         ids = [each for each in _ids_by_command(word) if each in found]
     if not ids:
         known = sorted({name for each in found for name in names[each] or {each[:_SHORT]}})
-        raise InputError(f"no container {word} runs here{near_or_all(word, known)}")
+        hidden = _hidden(root)
+        reason = f"; {hidden} may not be read, where names stand: give its ID, or attach as root" if hidden else near_or_all(word, known)
+        raise InputError(f"no container {word} is known to run here{reason}")
     if len(ids) > 1:
         each = ", ".join(f"{id_[:_SHORT]} ({', '.join(sorted(names[id_]) or ['no name'])})" for id_ in sorted(ids))
         raise InputError(f"{word} fits {len(ids)} containers: {each}; give one of these IDs")
@@ -71,28 +73,41 @@ def of_container(word: str, root: Path = Path("/")) -> LookedAtGroup:
 
 def of_path(path: str, root: Path = Path("/")) -> LookedAtGroup:
     """The group of a folder, or of a path as /proc/PID/cgroup has it. Raises InputError if it is none with figures of memory."""
-    mounts = [] if (Path(path) / "cgroup.procs").exists() else _mounts(root)
+    mounts = [] if _is_group(Path(path)) else _mounts(root)
     folders = [Path(path), *(mount / path.lstrip("/") for mount in mounts)]
-    folder = next((each for each in folders if (each / "cgroup.procs").exists()), None)
+    folder = next(filter(_is_group, folders), None)
     if folder is None:
         where = " and ".join(map(str, mounts)) or "no place, as no control groups are mounted here"
         raise InputError(f"there is no control group {path}; those with figures of memory are below {where}")
     return _looked_at(path, Path(os.path.abspath(folder)))  # not resolved: /proc/PID/root would lead to this root
 
 
-def _looked_at(name: str, folder: Path) -> LookedAtGroup:
-    if not any((folder / files.now).exists() for files in GROUP_FILES.values()):
-        raise InputError(f"the control group {folder} has no figures of memory: {_without_figures(folder)}")
+def _is_group(folder: Path) -> bool:
     try:
-        pids = {int(pid) for group in (folder, *(Path(path) for path, _, _ in os.walk(folder))) for pid in _procs(group)}
+        return (folder / "cgroup.procs").exists()
     except OSError as error:
-        raise InputError(f"the control group {folder} may not be read ({os_reason(error)}): attach as root") from None
+        raise _refused(folder, error) from None
+
+
+def _refused(folder: Path, error: OSError) -> InputError:
+    return InputError(f"the control group {folder} may not be read ({os_reason(error)}): attach as root")
+
+
+def _looked_at(name: str, folder: Path) -> LookedAtGroup:
+    try:
+        counted = any((folder / files.now).exists() for files in GROUP_FILES.values())
+        groups = {folder, *(Path(group) for group, _, _ in os.walk(folder))} if counted else set()
+        pids = {int(pid) for group in groups for pid in _procs(group)}
+    except OSError as error:
+        raise _refused(folder, error) from None
+    if not counted:
+        raise InputError(f"the control group {folder} has no figures of memory: {_without_figures(folder)}")
     if pids == {0}:
         raise InputError(f"the processes of the control group {folder} cannot be seen from here: they are in another pid namespace")
     lives = {pid: begun for pid in pids - {0} if (begun := started(pid)) is not None}
     if not lives:
         raise InputError(f"the control group {folder} has no processes")
-    above = [group for group in folder.parents if (group / "cgroup.procs").exists()]
+    above = [group for group in folder.parents if _is_group(group)]
     return LookedAtGroup(name, tuple(map(str, (folder, *above))), tuple(sorted(lives, key=lambda pid: (lives[pid], pid))))
 
 
@@ -159,6 +174,12 @@ def _json(path: Path) -> object:
     with suppress(OSError, ValueError):
         return json.loads(path.read_bytes())
     return None
+
+
+def _hidden(root: Path) -> Path | None:
+    """A folder with names of containers that is there and may not be read."""
+    folders = (root / "var/lib/docker/containers", root / "var/lib/docker", root / "var/lib/containers")
+    return next((folder for folder in folders if os.path.isdir(folder) and not os.access(folder, os.R_OK | os.X_OK)), None)
 
 
 def _ids_by_command(word: str) -> list[str]:
