@@ -152,7 +152,7 @@ def _names(root: Path) -> Mapping[str, set[str]]:
         described = _json(path)
         if isinstance(described, dict):
             names[path.parent.name].add(str(described.get("Name", "")).lstrip("/"))
-    for path in (path for data in _MAKERS for path in _matching(root, f"{data}/containers/storage/overlay-containers/containers.json")):
+    for path in (path for data in _MAKERS for path in _matching(root, f"{data}/containers/storage/*-containers/containers.json")):
         listed = _json(path)
         for each in listed if isinstance(listed, list) else []:
             if isinstance(each, dict):
