@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+import yaml
 from support import fit_results, scale_scenarios
 
 from memprof.fit.fit import PartLimit
@@ -63,6 +64,13 @@ def test_fit_ends_with_yaml(form: str) -> None:
     ]
     assert "no margin" in lines[1] and "10% margin" in lines[3]
     assert ("```yaml" in text) == (form == "markdown")
+
+
+def test_block_is_yaml_of_kubernetes() -> None:
+    found = resources.of_fit(fit_results.made())
+    assert found is not None
+    content = yaml.safe_load(resources.yaml(found))
+    assert content == {"resources": {"requests": {"memory": "52Mi"}, "limits": {"memory": "66Mi"}}}
 
 
 def test_fit_json_has_resources() -> None:
