@@ -18,9 +18,9 @@ _WITHIN_S = 10
 def kills(group: str) -> tuple[str, ...] | None:
     """The lines on killed processes of a group and of those below it, the oldest first; None if the log may not be read.
 
-    group: its path below the mount, which in a container may be the end of the path that the kernel writes.
+    group: its path below the mount, which in a container may be the end of the path that the kernel writes; empty where nothing is known of it.
     """
-    messages = _kernel_messages()
+    messages = _kernel_messages() if group else None
     return None if messages is None else tuple(lines_of(messages, group))
 
 

@@ -133,6 +133,8 @@ def test_figures_reach_table_page_json_and_budget(memprof, machine, tmp_path):
     (row, *_) = json.loads(memprof("table", "r.jsonl", "--format", "json").stdout)
     assert row["working_set_peak_bytes"] == mark.working_set_peak_bytes
     assert row["charged"]["group"] == str(group) and "limit_bytes" not in row["charged"]
+    (tmp_path / "b.toml").write_text('[[budget]]\nmodel = "web"\nphase = "RUN"\nworking_set_peak_bytes = "20 MiB"\n')
+    assert memprof("gate", "r.jsonl", "--budgets", "b.toml").returncode == 1
     assert memprof("page", "r.jsonl", "-o", "p.html").returncode == 0
     page = (tmp_path / "p.html").read_text()
     assert "Working set of the control group, peak" in page and "no limit on its control group" in page

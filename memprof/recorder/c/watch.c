@@ -45,17 +45,11 @@ static char *add_file(char *at, const char *folder, const char *name) { return a
 static void find_groups(const char *folder) {
     struct dirent *entry;
     DIR *listing = opendir(folder);
-    char *copy = take_memory(strlen(folder) + 1);
-    add_text(copy, folder);
-    ADD(&watch.groups, copy);
-    while (listing != NULL && (entry = readdir(listing)) != NULL) {
-        char *below;
-        if (entry->d_type != DT_DIR || *entry->d_name == '.') continue;
-        below = joined(folder, entry->d_name);
-        below = add_text(take_memory(strlen(below) + 1), below) - strlen(below);
-        find_groups(below);
-        free(below);
-    }
+    char *kept = take_memory(strlen(folder) + 1); /* `folder` may be what `joined` has made */
+    add_text(kept, folder);
+    ADD(&watch.groups, kept);
+    while (listing != NULL && (entry = readdir(listing)) != NULL)
+        if (entry->d_type == DT_DIR && *entry->d_name != '.') find_groups(joined(kept, entry->d_name));
     if (listing != NULL) closedir(listing);
 }
 

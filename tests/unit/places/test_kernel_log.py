@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memprof.places.kernel_log import lines_of
+from memprof.places.kernel_log import kills, lines_of
 
 # As Linux 6.18 wrote them.
 LOG = """python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0
@@ -23,3 +23,8 @@ Out of memory: Killed process 313 (sh) total-vm:8kB
 def test_lines_by_group(group: str, pids: list[int]) -> None:
     found = [line.partition("Killed process ")[2].partition(" ")[0] for line in lines_of(LOG, group)]
     assert found == [str(pid) for pid in pids]
+
+
+def test_group_without_path_has_no_lines() -> None:
+    """As that of a namespace of groups, whose path in the kernel's log is not known."""
+    assert kills("") is None
