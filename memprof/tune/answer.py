@@ -100,7 +100,8 @@ class Tuned:
     that failed, each with its sentence. left_out: the numbers that the proposals lack. complete: False if the time was up or the search was
     interrupted before it had nothing left to gain.
     verified: False if its proposals were not measured again. runs: those behind the figures, which are the trials if nothing was verified;
-    settings that differ only in values that change nothing are one variant. interrupted: by Ctrl-C or SIGTERM.
+    settings that differ only in values that change nothing are one variant. interrupted: by Ctrl-C or SIGTERM. untried: how many values were not
+    tried by themselves; needed_ns: how long a search that tries each takes, as far as is known.
     """
 
     model: str
@@ -125,6 +126,8 @@ class Tuned:
     compares: bool = True
     given: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
+    untried: int = 0
+    needed_ns: int = 0
 
 
 def shown(settings: Settings) -> str:
