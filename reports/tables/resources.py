@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 
 from memprof.base.terminal_text import plain
-from memprof.base.units import format_bytes
-from memprof.fit.fit import WHOLE, Fitted, confirmations
+from memprof.base.units import counted, format_bytes
+from memprof.fit.fit import WHOLE, Fitted
 from memprof.laws.laws import FARTHEST
 from memprof.scale.answer import Scaled, words_of
 
@@ -46,7 +46,7 @@ def of_fit(fitted: Fitted) -> Resources | None:
     peak, figure = part.rss_peak_bytes, "the RSS peak with no limit"
     if (fitted.charged_bytes or 0) > peak:
         peak, figure = fitted.charged_bytes or 0, "the most that its control group was charged with no limit"
-    least = _resource(part.least_bytes, 0, f"the least limit of the whole run, which has worked {confirmations(WHOLE)} times")
+    least = _resource(part.least_bytes, 0, f"the least limit of the whole run, which has worked {counted(part.worked, 'time')}")
     requests = least if fitted.exact else _resource(peak, 0, figure)
     return Resources(requests, _resource(max(peak, part.least_bytes), MARGIN, figure))
 

@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 def of_part(least: float | None, peak: float, **changes: object) -> resources.Resources | None:
-    part = PartLimit("whole run", None if least is None else int(least * MIB), int(peak * MIB), None, 12)
+    part = PartLimit("whole run", None if least is None else int(least * MIB), int(peak * MIB), None, 12, 6)
     return resources.of_fit(fit_results.made(parts=(part,), **changes))
 
 
@@ -27,7 +27,7 @@ def test_fit_requests_least_limit() -> None:
     found = of_part(40.2, 60)
     assert found is not None
     assert (found.requests.bytes, found.requests.margin) == (41 * MIB, 0)
-    assert "least limit of the whole run, which has worked" in found.requests.figure and "40.2 MiB" in found.requests.figure
+    assert found.requests.figure == "the least limit of the whole run, which has worked 6 times: 40.2 MiB"
     assert (found.limits.bytes, found.limits.margin, found.limits.figure) == (66 * MIB, 0.1, "the RSS peak with no limit: 60.0 MiB")
 
 
