@@ -86,7 +86,7 @@ def _without_subject(function: Any) -> Any:
 )
 @click.option("--interval", default="1ms", show_default=True, metavar="TIME", help="The polling period.")
 @recorder_option
-@click.option("--name", metavar="NAME", help="The model's name in tables.  [default: the program's name]")
+@click.option("--name", metavar="NAME", help="The model's name in tables.  [default: the name of the program, or of the container]")
 @_without_subject
 @place_options
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the run goes.  [default: memprof-DATE-TIME.jsonl]")
