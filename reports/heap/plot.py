@@ -257,7 +257,7 @@ def _mark_peak(axes: Axes, profile: HeapProfile, time: Unit, unit: Unit) -> None
     peak = profile.peak
     x, level = peak.time / time.size, peak.total_bytes / unit.size
     axes.plot([x], [level], marker="v", color=style.INK, markersize=6, clip_on=False, zorder=6)
-    text = f"peak {number(level)} {unit.name}, snapshot {peak.index}"
+    text = f"{phrases.total_noun(profile)} {number(level)} {unit.name}, snapshot {peak.index}"
     left, right = axes.get_xlim()
     half = lettering.width(text, style.SMALL, "bold") / 2 / _CHART * (right - left)
     middle = min(max(x, left + half * 1.05), right - half * 1.05)
@@ -276,7 +276,7 @@ def _names(sheet: Sheet, profile: HeapProfile, areas: Sequence[Area], table: Sit
     left = _LEFT + _CHART + 0.2
     room = sheet.width - left - 0.15
     at_peak = shown.total_bytes >= profile.peak.total_bytes
-    title = "Areas from the top, at the peak" if at_peak else f"In snapshot {shown.index}, not the peak"
+    title = f"Areas from the top, at the {phrases.total_noun(profile)}" if at_peak else f"In snapshot {shown.index}, not the peak"
     sheet.text(left, 0.02, lettering.label(title, room, style.SMALL, "bold"), size=style.SMALL, weight="bold")
     step = min(_HIGH / len(areas), 2 * _LINE + 0.1)
     texts = lettering.distinct([area.name.text for area in areas], room - 0.36, style.SMALL)

@@ -62,9 +62,10 @@ class Stack:
 @dataclass(frozen=True)
 class ProfileDrawing:
     """A profile. A point is a snapshot that is drawn. axis: the unit of time in words, and its size; moment: a point in words; known: whether the
-    areas are a tree's figures, or nothing; tree: its place in trees, or -1."""
+    areas are a tree's figures, or nothing; tree: its place in trees, or -1. noun: what the largest total is called."""
 
     name: str
+    noun: str
     axis: tuple[str, float]
     index: list[int]
     time: list[float]
@@ -175,6 +176,7 @@ def _file(
     )
     return ProfileDrawing(
         name=name,
+        noun=phrases.total_noun(profile),
         axis=_axis(profile.time_unit, max((snapshot.time for snapshot in points), default=0)),
         index=[snapshot.index for snapshot in points],
         time=[snapshot.time for snapshot in points],

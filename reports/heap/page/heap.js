@@ -320,7 +320,7 @@
     pen.closePath();
     pen.fill();
     pen.font = `600 ${font(12)}`;
-    const text = `peak ${bytes(file.total[file.peak])}`;
+    const text = `${file.noun} ${bytes(file.total[file.peak])}`;
     const wide = pen.measureText(text).width;
     // Beside the mark, on the side with room.
     const right = x + 9 + wide < at.wide;
