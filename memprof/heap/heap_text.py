@@ -29,7 +29,7 @@ from typing import BinaryIO
 from ..base.errors import InputError
 from . import one_moment
 from .frames import UNKNOWN, Frame
-from .one_moment import ALLOCATED, IN_USE, MOST_ENTRIES
+from .one_moment import ALLOCATED, IN_USE, MOST_ENTRIES, StackSums
 from .profile import HeapProfile
 
 _LONGEST_LINE = 1 << 22
@@ -41,6 +41,7 @@ _SAMPLE = re.compile(_FIGURES + rb" {0,9}@" + _ADDRESSES)
 _COUNTS = re.compile(rb" {0,9}t(?:\*|\d{1,19}):" + _FIGURES + rb".*", re.DOTALL)
 _STACK = re.compile(rb"@" + _ADDRESSES)
 _MAPPING = re.compile(rb"([0-9a-f]{1,16})-([0-9a-f]{1,16}) +(\S+) +([0-9a-f]{1,16}) +\S+ +\d+ +(\S.*)", re.DOTALL)
+_ADDED = re.compile(r"<[0-9a-f]{8,16}>$")  # the address of a function, which jeprof puts behind a name that only the symbol table has
 _SYMBOL = re.compile(rb"(0x[0-9a-fA-F]{1,16}) (.+)", re.DOTALL)
 _GO_FRAME = re.compile(rb"#\t(0x[0-9a-fA-F]{1,16})\t(.+?)\+0x[0-9a-f]+\s+(.+):(\d{1,9})\s*", re.DOTALL)
 
@@ -59,10 +60,11 @@ class _TextReader:
     def __init__(self, file: BinaryIO, path: str) -> None:
         self._file, self._path, self._line = file, path, 0
         self._names: dict[int, tuple[Frame, ...]] = {}
-        # Blocks and bytes in use, blocks and bytes allocated, of each stack.
-        self._stacks: dict[tuple[int, ...], list[int]] = {}
+        # Blocks and bytes in use, blocks and bytes allocated, of each stack, scaled to all blocks.
+        self._stacks = StackSums(path)
+        self._allocated = False
         self._maps: list[tuple[int, int, int, str]] = []
-        self._entries = self._period = 0
+        self._period = 0
         self._tool, self._command, self._growth = "tcmalloc", "", False
 
     def profile(self, wanted: str | None) -> HeapProfile:
@@ -78,22 +80,18 @@ class _TextReader:
         else:
             raise self._bad("no heap profile of tcmalloc, jemalloc or Go begins so")
         complete = self._mappings(lines)
-        allocated = any(numbers[2:] != [0, 0] and numbers[2:] != numbers[:2] for numbers in self._stacks.values())
-        values = [IN_USE, ALLOCATED] if allocated else [IN_USE]
+        values = [IN_USE, ALLOCATED] if self._allocated else [IN_USE]
         value = one_moment.selected(self._path, values, wanted, IN_USE)
         first = 2 if value == ALLOCATED else 0
-        frames, stacks = one_moment.new_frames(), dict[tuple[int, ...], tuple[float, float]]()
-        number_of = {address: tuple(frames.number(frame) for frame in self._frames(address)) for stack in self._stacks for address in stack}
-        for addresses, numbers in self._stacks.items():
-            blocks, size = one_moment.scaled(numbers[first], numbers[first + 1], self._period)
-            stack = tuple(number for address in addresses for number in number_of[address])
-            before = stacks.get(stack, (0.0, 0.0))
-            stacks[stack] = before[0] + size, before[1] + blocks
+        frames, stacks = one_moment.new_frames(), StackSums(self._path)
+        number_of = {address: tuple(map(frames.number, self._frames(address))) for stack in self._stacks.sums for address in stack}
+        for addresses, numbers in self._stacks.sums.items():
+            stacks.add(tuple(number for address in addresses for number in number_of[address]), numbers[first + 1], numbers[first])
         return one_moment.profile(
             self._tool,
             self._path,
             frames,
-            stacks,
+            stacks.sums,
             command=self._command,
             period=self._period,
             value="growth" if self._growth else value,
@@ -106,10 +104,9 @@ class _TextReader:
     def _lines(self) -> Iterator[bytes]:
         while line := self._file.readline(_LONGEST_LINE):
             self._line += 1
-            self._entries += 1
             if len(line) >= _LONGEST_LINE:
                 raise self._bad("a line of more than 4 MiB")
-            if self._entries > MOST_ENTRIES:
+            if self._line > MOST_ENTRIES:
                 raise self._bad("more entries than can be")
             yield line
 
@@ -119,13 +116,15 @@ class _TextReader:
             if line.startswith(b"binary="):
                 self._command = _text(line[7:])
             elif symbol := _SYMBOL.fullmatch(line):
-                names = _text(symbol[2]).split("--")
+                names = [_ADDED.sub("", name) for name in _text(symbol[2]).split("--")]
                 if not names[-1].startswith("0x"):
                     address = int(symbol[1], 16)
                     self._names[address] = tuple(Frame(name, address=address) for name in reversed(names))
             elif line.startswith(b"--- "):
                 header = next(lines, b"")
-                if b"heap" not in header[:12]:
+                if not header:
+                    raise self._bad("no profile follows the symbols: jeprof --raw writes it only where it fetched it from a program")
+                if not header.startswith(b"heap"):
                     raise self._bad(
                         "the profile behind the symbols is in pprof's old binary form, which is not read; pprof -proto writes one that is"
                     )
@@ -170,11 +169,11 @@ class _TextReader:
                 return
 
     def _add(self, addresses: bytes, figures: re.Match[bytes]) -> None:
+        """Each row is scaled by itself: a stack may have several, of blocks of different sizes."""
         stack = tuple(max(int(word, 16) - 1, 0) for word in addresses.split())
-        sums = self._stacks.setdefault(stack, [0, 0, 0, 0])
-        for place in range(4):
-            sums[place] += int(figures[1 + place])
-        self._entries += len(stack)
+        in_use, allocated = ((int(figures[place]), int(figures[place + 1])) for place in (1, 3))
+        self._allocated = self._allocated or allocated not in ((0, 0), in_use)
+        self._stacks.add(stack, *one_moment.scaled(*in_use, self._period), *one_moment.scaled(*allocated, self._period))
 
     def _mappings(self, lines: Iterator[bytes]) -> bool:
         """Read the maps. Whether the file has them, or needs none."""

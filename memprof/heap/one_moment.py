@@ -19,8 +19,33 @@ from .trees import SMALLEST, Trie
 IN_USE, ALLOCATED = "inuse_space", "alloc_space"
 MOST_ENTRIES = 20_000_000
 MOST_BYTES = 1 << 62
-_MOST_FRAMES = 1 << 16  # of a stack
+DEEPEST = 1 << 16  # frames of a stack
+_MOST_STACKS = 2_000_000
+_MOST_FRAMES = 50_000_000  # of all stacks together
 _MOST_NODES = 10_000_000
+
+
+class StackSums:
+    """Sums of numbers by stack, of at most as many stacks as any program has: the file may be hostile.
+
+    sums: for each stack the sums, in the order in which `add` takes the numbers.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path, self._frames = path, 0
+        self.sums: dict[tuple[int, ...], list[float]] = {}
+
+    def add(self, stack: tuple[int, ...], *numbers: float) -> None:
+        """Add numbers to those of a stack. Raises InputError for more stacks or deeper ones than there can be."""
+        row = self.sums.get(stack)
+        if row is None:
+            self.sums[stack] = list(numbers)
+            self._frames += len(stack)
+            if len(self.sums) > _MOST_STACKS or self._frames > _MOST_FRAMES or len(stack) > DEEPEST:
+                raise InputError(f"{self._path} is damaged: it has more stacks, or deeper ones, than any program")
+            return
+        for place, number in enumerate(numbers):
+            row[place] += number
 
 
 def selected(path: str, values: Sequence[str], wanted: str | None, default: str) -> str:
@@ -79,7 +104,7 @@ def profile(
     tool: str,
     path: str,
     frames: FrameTable,
-    stacks: Mapping[tuple[int, ...], tuple[float, float]],
+    stacks: Mapping[tuple[int, ...], Sequence[float]],
     *,
     command: str = "",
     period: int = 0,
@@ -100,7 +125,7 @@ def profile(
     trie = Trie(0, with_blocks=True)
     for stack, (size, blocks) in stacks.items():
         trie.add(stack if size >= least or len(stack) < 2 else (stack[0], 1), round(size), round(min(blocks, MOST_BYTES)))
-        if len(stack) > _MOST_FRAMES or len(trie) > _MOST_NODES:
+        if len(trie) > _MOST_NODES:
             raise InputError(f"{path} is damaged: no program's stacks are so deep")
     tree = trie.tree()
     snapshot = Snapshot(0, 0, tree.bytes[0], tree=tree, kind="detailed")

@@ -9,6 +9,7 @@ A reader of large files gives a `Reducer`, which puts something small in the pla
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -21,6 +22,8 @@ MOST_CONTAINERS = 5_000_000
 _MOST_STACK = 1 << 27  # values: torch writes a list of any length at once
 _MOST_MARKS = 1000  # lists, dicts and tuples within one another
 _MOST_DIGITS = 16  # bytes of a number: those of 64 bits have at most 9
+_GETS = re.compile(rb"(?:j.{4}){1,10000}", re.DOTALL)
+_UNCHECKED = 1 << 12  # opcodes from one look at the limits to the next
 _BATCH = 1000  # items of a list that Python's pickler writes at once
 
 # Opcodes that make or call something, with their names in pickletools.
@@ -86,24 +89,24 @@ class _PickleReader:
         self._containers = 0
 
     def read(self) -> Any:
-        data, stack, end = self._data, self._stack, len(self._data)
+        data, stack = self._data, self._stack
         table: dict[int, Callable[[], None]] = {code: getattr(self, f"_{name}") for code, name in _HANDLERS.items()}
-        while self.at < end:
-            code = data[self.at]
-            if code == 0x2E:  # STOP
-                if len(stack) != 1 or self._marks:
-                    raise _Damaged
-                return stack[0]
-            handler = table.get(code)
-            if handler is None:
-                raise self._refusal(code)
-            self.at += 1
-            handler()
+        while True:
+            for _ in range(_UNCHECKED):
+                code = data[self.at]  # an IndexError at the end of the file
+                if code == 0x2E:  # STOP
+                    if len(stack) != 1 or self._marks:
+                        raise _Damaged
+                    return stack[0]
+                handler = table.get(code)
+                if handler is None:
+                    raise self._refusal(code)
+                self.at += 1
+                handler()
             if len(stack) > _MOST_STACK or self._containers > MOST_CONTAINERS:
                 raise InputError(
                     f"{self._path} holds more than memprof reads of a pickle: {MOST_CONTAINERS:,} lists and dicts beside those of a snapshot's rows"
                 )
-        raise _Damaged
 
     def _refusal(self, code: int) -> InputError:
         name, wanted = _REFUSED.get(code), ""
@@ -320,7 +323,13 @@ class _PickleReader:
         self._push(self._memo[self._number(1)])
 
     def _get4(self) -> None:
-        self._push(self._memo[self._number(4)])
+        """A list of known values, as a stack is, is a run of this opcode: it is read at once."""
+        run = _GETS.match(self._data, self.at - 1)
+        if run is None:
+            raise _Damaged
+        self.at = run.end()
+        numbers = struct.unpack("<" + "xI" * (len(run[0]) // 5), run[0])
+        self._stack.extend(map(self._memo.__getitem__, numbers))
 
 
 _HANDLERS = {

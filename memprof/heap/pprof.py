@@ -22,7 +22,7 @@ from ..models import Torn, protobuf
 from ..models.protobuf import BYTES, VARINT, Data, Field
 from . import one_moment
 from .frames import UNKNOWN, Frame
-from .one_moment import IN_USE, MOST_ENTRIES
+from .one_moment import DEEPEST, IN_USE, MOST_ENTRIES, StackSums
 from .profile import HeapProfile
 
 # A byte's worth of each unit that a profile may have for memory: google/pprof's internal/measurement/measurement.go.
@@ -68,7 +68,7 @@ class _PprofReader:
     def profile(self, wanted: str | None) -> HeapProfile:
         value, unit, place, blocks_place, values = self._value(wanted)
         locations = self._locations()
-        stacks: dict[tuple[int, ...], tuple[float, float]] = {}
+        stacks = StackSums(self._path)
         unknown = (self._frames.number(Frame(UNKNOWN, kind="unknown")),)
         for begin, end in _pairs(self._spans[2]):
             ids, numbers = self._sample(begin, end)
@@ -78,13 +78,12 @@ class _PprofReader:
             if size < 0:
                 raise InputError(f"{self._path} has samples below 0: it is the difference of two profiles, and no heap")
             stack = tuple(frame for number in ids for frame in locations.get(number, unknown))
-            before = stacks.get(stack, (0, 0))
-            stacks[stack] = before[0] + size, before[1] + max(blocks, 0)
+            stacks.add(stack, size, max(blocks, 0))
         return one_moment.profile(
             "pprof",
             self._path,
             self._frames,
-            stacks,
+            stacks.sums,
             command=self._command,
             period=self._numbers[12] if self._memory_period else 0,
             value=value,
@@ -165,11 +164,14 @@ class _PprofReader:
         values: list[int] = []
         for field in protobuf.fields(self._data, begin, end):
             if field.number in (1, 2):
-                (ids if field.number == 1 else values).extend(self._repeated(field))
+                numbers = ids if field.number == 1 else values
+                numbers.extend(self._repeated(field))
+                if len(numbers) > DEEPEST:
+                    raise Torn
         return ids, values
 
     def _repeated(self, field: Field) -> Iterator[int]:
-        if field.wire not in (VARINT, BYTES):
+        if field.wire not in (VARINT, BYTES) or field.end - field.begin > 10 * DEEPEST:
             raise Torn
         at = field.begin
         while at < field.end:

@@ -86,7 +86,7 @@ class _SnapshotRows:
     def of_list(self, before: Any, items: list[Any]) -> Any:
         if isinstance(before, _StackNumber):
             return self._stack((*self.stacks[before], *(item for item in items if isinstance(item, _FrameNumber))))
-        if before == [] and items and all(isinstance(item, _FrameNumber) for item in items):
+        if before == [] and set(map(type, items)) == {_FrameNumber}:
             return self._stack(tuple(items))
         return before
 
@@ -102,10 +102,9 @@ class _SnapshotRows:
         return items
 
     def _stack(self, frames: tuple[int, ...]) -> _StackNumber:
-        plain = tuple(map(int, frames))
-        number = self._stack_numbers.setdefault(plain, len(self.stacks))
+        number = self._stack_numbers.setdefault(frames, len(self.stacks))
         if number == len(self.stacks):
-            self.stacks.append(plain)
+            self.stacks.append(frames)
         return _StackNumber(number)
 
     def _stack_of(self, items: dict[Any, Any]) -> int:
