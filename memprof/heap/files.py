@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import mmap
 import re
 import shutil
 import subprocess
+import tempfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -27,7 +30,8 @@ _XZ = b"\xfd7zXZ\x00"
 _MEMRAY = b"memray\x00"
 _HEAD_BYTES = 128
 _MOST_NAMED = 6
-_MOST_UNPACKED = 512 << 20  # of a file that is read in one piece
+_MOST_UNPACKED = 256 << 20  # of a file that is read in one piece; the disk holds it, not memory
+_PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -106,13 +110,26 @@ def _compressed(file: BinaryIO, path: Path, choice: ReaderChoice) -> HeapProfile
             return _heaptrack(path, choice)
         file.seek(0)
         if reader := _whole_reader(head):
-            data = file.read(_MOST_UNPACKED + 1)
-            if len(data) > _MOST_UNPACKED:
-                raise InputError(f"{path} unpacks to more than {format_bytes(_MOST_UNPACKED)}, the most that memprof reads of such a file")
-            return reader(data, str(path), choice.value)
+            with _unpacked(file, path) as data:
+                return reader(data, str(path), choice.value)
         return _text(file, path, choice)
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error):
         raise InputError(f"{path}: the compressed file is damaged") from None
+
+
+@contextmanager
+def _unpacked(file: BinaryIO, path: Path) -> Iterator[mmap.mmap]:
+    """A compressed file's content, mapped from a file without a name."""
+    with tempfile.TemporaryFile() as whole:
+        while piece := file.read(_PIECE):
+            whole.write(piece)
+            if whole.tell() > _MOST_UNPACKED:
+                raise InputError(
+                    f"{path} unpacks to more than {format_bytes(_MOST_UNPACKED)}: unpack it yourself, memprof reads that file in place"
+                )
+        whole.flush()
+        with mmap.mmap(whole.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data
 
 
 def _is_heaptrack(head: bytes) -> bool:

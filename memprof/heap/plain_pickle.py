@@ -258,13 +258,10 @@ class _PickleReader:
 
     def _set_item(self) -> None:
         value, key = self._pop(), self._pop()
-        self._fill_dict({key: value})
+        self._fill_dict([key, value])
 
     def _set_items(self) -> None:
-        items = self._since_mark()
-        if len(items) % 2:
-            raise _Damaged
-        self._fill_dict(dict(zip(items[::2], items[1::2], strict=True)))
+        self._fill_dict(self._since_mark())
 
     def _fill_list(self, items: list[Any]) -> None:
         before = self._stack[-1]
@@ -276,10 +273,12 @@ class _PickleReader:
         else:
             self._replace(before, after, more=len(items) in (1, _BATCH))
 
-    def _fill_dict(self, items: dict[Any, Any]) -> None:
+    def _fill_dict(self, pairs: list[Any]) -> None:
         before = self._stack[-1]
-        if not isinstance(before, dict) or not all(type(key) in (str, int) for key in items):
+        # A tuple within a million tuples would overflow C's stack as a key.
+        if not isinstance(before, dict) or len(pairs) % 2 or not all(type(key) in (str, int) for key in pairs[::2]):
             raise _Damaged
+        items = dict(zip(pairs[::2], pairs[1::2], strict=True))
         after = items if before else self._reducer.of_dict(items)
         if after is items:
             before.update(items)
