@@ -78,7 +78,7 @@ def _read(file: BinaryIO, path: Path, choice: ReaderChoice) -> HeapProfile:
 
 def _whole_reader(head: bytes) -> Callable[[Data, str, str | None], HeapProfile] | None:
     """The reader of a binary file that is read in one piece and not as a stream."""
-    if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+    if head[:1] == b"\x80" and b"\x02" <= head[1:2] <= b"\x0f":  # PROTO and a pickle's protocol
         return torch_snapshot.read
     return pprof.read if file_kinds.is_pprof(head) else None
 

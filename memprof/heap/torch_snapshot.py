@@ -74,8 +74,8 @@ class _SnapshotRows:
         self.frames = FrameTable(
             Frame("allocated by torch", kind="root"),
             BELOW,
-            Frame("(allocated before the trace began)"),
-            Frame("(no stack was recorded)", kind="unknown"),
+            Frame("[allocated before the trace began]", module=NO_MODULE),
+            Frame("[no stack was recorded]", module=NO_MODULE),
         )
         self.stacks: list[tuple[int, ...]] = [(_NO_STACK,), (_BEFORE,)]
         self._stack_numbers: dict[tuple[int, ...], int] = {(): 0}
@@ -166,10 +166,10 @@ class _Segment:
 
     @property
     def named(self) -> str:
-        """Its name in trees."""
+        """Its name in trees, without brackets, which views take for parameters."""
         share = f"{100 * self.held / self.size if self.size else 0:.0f}%"
         stream = f", stream {self.stream}" if self.stream else ""
-        return f"segment {self.address:#x} ({self.kind}{stream}, {format_bytes(self.size)}, {share} held)"
+        return f"segment {self.address:#x}: {self.kind}{stream}, {format_bytes(self.size)}, {share} held"
 
 
 @dataclass
@@ -316,7 +316,7 @@ class _TorchSnapshot:
         """By whether a block lies in the same segment, which then cannot be given back, and by segment."""
         split, whole = (
             self._rows.frames.number(Frame(name, module=NO_MODULE))
-            for name in ("beside held blocks (fragmented)", "in segments without a held block (torch.cuda.empty_cache gives them back)")
+            for name in ("beside held blocks: fragmented", "in segments without a held block: torch.cuda.empty_cache gives them back")
         )
         for segment in device.segments:
             site = self._rows.frames.number(Frame(segment.named, module=NO_MODULE))

@@ -16,6 +16,10 @@ def frame(name: str, file: str = "/src/train.py", line: int = 1) -> dict[str, An
     return {"name": name, "filename": file, "line": line}
 
 
+def event(address: int, size: int, action: str = "alloc") -> dict[str, Any]:
+    return {"action": action, "addr": address, "size": size, "stream": 0}
+
+
 STACKS = [[frame("forward", "/src/net.py", 10 + number), frame("step", line=20), frame("<module>", line=30)] for number in range(5)] + [
     [frame("at::native::conv2d", "??", 0), frame("forward", "/src/net.py", 40), frame("<module>", line=30)]
 ]
@@ -87,8 +91,11 @@ class Allocator:
         return address
 
     def _note(self, action: str, address: int, size: int, stack: list[dict[str, Any]]) -> None:
-        event = {"action": action, "addr": address, "size": size, "stream": 0, "frames": stack}
-        self.events.append(event | ({"time_us": 1_700_000_000_000_000 + 1000 * len(self.events)} if self.clock else {}))
+        self.events.append(
+            event(address, size, action)
+            | {"frames": stack}
+            | ({"time_us": 1_700_000_000_000_000 + 1000 * len(self.events)} if self.clock else {})
+        )
 
 
 def used(steps: int = 300, device: int = 0, seed: int = 1, clock: bool = True) -> Allocator:
@@ -138,9 +145,11 @@ def pickled_by_torch(value: Any) -> bytes:
         out.extend(b"q" + bytes([memo[key]]) if memo[key] < 256 else b"r" + struct.pack("<I", memo[key]))
 
     def write(item: Any) -> None:
-        if id(item) in memo and not isinstance(item, int | bool | float):
+        if id(item) in memo and not isinstance(item, int | bool | float | None):
             number = memo[id(item)]
             out.extend(b"h" + bytes([number]) if number < 256 else b"j" + struct.pack("<I", number))
+        elif item is None:
+            out.extend(b"N")
         elif isinstance(item, bool):
             out.extend(b"\x88" if item else b"\x89")
         elif isinstance(item, int):
