@@ -58,6 +58,20 @@ _PPROF = re.compile(
 _GRAPH_DEF = re.compile(rb"\x0a" + _VARINT + rb"\x0a[\x01-\x7f][\w./-]{1,127}\x12[\x01-\x40][A-Z]\w{0,63}")
 # schema_version of TensorFlow's SavedModel, and its first graph.
 _SAVED_MODEL = re.compile(rb"\x08\x01\x12" + _VARINT + rb"\x0a")
+# What `memprof heap show` reads, or may read.
+HEAP_KINDS = frozenset(
+    {
+        "a Python pickle",
+        "a capture of memray",
+        "LZ4 data, as memray's captures are",
+        "a recording of heaptrack",
+        "a profile of massif",
+        "a heap profile of tcmalloc, jemalloc or Go",
+        "a heap profile of jemalloc",
+        "a profile with the symbols of jeprof",
+        "a profile of pprof",
+    }
+)
 _MESSAGES = ((_PPROF, "a profile of pprof"), (_GRAPH_DEF, "a TensorFlow graph (.pb)"), (_SAVED_MODEL, "a TensorFlow SavedModel (.pb)"))
 
 
