@@ -327,7 +327,7 @@ class _TorchSnapshot:
     # -- what is allocated, at the snapshot and before
 
     def _allocated(self, device: _DeviceMemory) -> tuple[list[Snapshot], bool, int]:
-        """The snapshots, whether their time is in milliseconds (else in bytes allocated), and when the first event was, in microseconds."""
+        """The snapshots, whether their time is in milliseconds (else in bytes), and when the first event was, in microseconds."""
         held = {
             block.address: (block.requested, block.stack, block.size - block.requested)
             for block in device.blocks(_ACTIVE, _PENDING)
@@ -337,9 +337,9 @@ class _TorchSnapshot:
         for size, stack, _ in held.values():
             _add(sums, stack, size)
         tree = self._tree_of_sums(sums)
-        extra = sum(max(rounded, 0) for _, _, rounded in held.values())
         events = device.events
         if not events:
+            extra = sum(max(rounded, 0) for _, _, rounded in held.values())
             return [Snapshot(0, 0, tree.bytes[0], extra, tree=tree, kind="detailed")], True, 0
         begin = self._begin({address: (size, stack) for address, (size, stack, _) in held.items()}, events)
         totals = self._totals(begin, events)
@@ -350,7 +350,7 @@ class _TorchSnapshot:
             Snapshot(index, times[place], totals[place], tree=trees.get(place), kind=kind)
             for index, (place, kind) in enumerate(sorted(wanted.items()))
         ]
-        snapshots.append(Snapshot(len(snapshots), times[-1], tree.bytes[0], extra, tree=tree, kind="detailed"))
+        snapshots.append(Snapshot(len(snapshots), times[-1], tree.bytes[0], tree=tree, kind="detailed"))
         return snapshots, by_time, self._rows.times[events[0]] if by_time else 0
 
     def _begin(self, held: dict[int, tuple[int, int]], events: Sequence[int]) -> dict[int, tuple[int, int]]:
@@ -382,7 +382,8 @@ class _TorchSnapshot:
         return totals
 
     def _times(self, events: Sequence[int]) -> tuple[list[float] | array[float], bool]:
-        """When each total was reached, and whether in milliseconds since the first event; without a clock in bytes allocated until then."""
+        """When each total was reached, and whether in milliseconds since the first event; without a clock in bytes allocated and freed until then, as
+        massif counts it."""
         rows = self._rows
         first = rows.times[events[0]]
         times = array("d", [0.0])
@@ -392,10 +393,10 @@ class _TorchSnapshot:
                 latest = max(latest, (rows.times[event] - first) / 1000)
                 times.append(latest)
             return times, True
-        allocated = 0.0
+        moved = 0.0
         for event in events:
-            allocated += rows.sizes[event] if rows.begins[event] else 0
-            times.append(allocated)
+            moved += rows.sizes[event]
+            times.append(moved)
         return times, False
 
     def _trees_at(self, begin: dict[int, tuple[int, int]], events: Sequence[int], places: set[int]) -> dict[int, CallTree]:

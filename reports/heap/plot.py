@@ -130,6 +130,8 @@ def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
     axes.yaxis.set_label_coords(-0.42 / _CHART, 0.5)
     axes.tick_params(length=2.5)
     axes.set_xlabel(caption, labelpad=1)
+    if profile.total:
+        axes.set_xticks([])
     _names(sheet, profile, areas, table)
     return sheet.figure
 
@@ -162,6 +164,8 @@ def _remarks(profile: HeapProfile, phases: Sequence[PhaseBand], paler: bool) -> 
 
 def _time(profile: HeapProfile) -> tuple[Unit, str]:
     """The unit of the time axis and its caption."""
+    if profile.total:
+        return Unit("", 1.0), "one moment"
     last = max(snapshot.time for snapshot in profile.snapshots)
     by_unit: dict[TimeUnit, str] = {"i": "instructions", "B": "bytes allocated and freed so far", "ms": "time", "s": "time"}
     words = by_unit[profile.time_unit]
@@ -173,7 +177,7 @@ def _time(profile: HeapProfile) -> tuple[Unit, str]:
         return unit, unit.caption(words)
     seconds = 1000.0 if profile.time_unit == "ms" else 1.0
     unit = Unit("s", seconds) if last >= 2 * seconds else Unit("ms", seconds / 1000)
-    return unit, unit.caption("time since the program's start")
+    return unit, unit.caption("time since the first event" if profile.tool == "torch" else "time since the program's start")
 
 
 def _draw(axes: Axes, snapshots: Sequence[Snapshot], edges: Ints, areas: Sequence[Area], values: Ints, unit: Unit) -> None:
