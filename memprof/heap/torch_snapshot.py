@@ -40,6 +40,7 @@ _TREES = 16
 _ROOT, _BELOW, _BEFORE, _NO_STACK = range(4)
 _ACTIVE, _PENDING = "active_allocated", "active_pending_free"
 _LARGEST = 1 << 62
+_NOTHING = ("", "??", "none")  # of names and files; the last where torch makes a snapshot of its profiler's events
 
 
 class _FrameNumber(int):
@@ -141,8 +142,8 @@ def _frame(items: dict[Any, Any]) -> Frame:
     name, file, line = items["name"], items["filename"], items.get("line")
     if not isinstance(name, str) or not isinstance(file, str):
         raise TypeError
-    known = name not in ("", "??")
-    source = file if file not in ("", "??") else None
+    known = name not in _NOTHING
+    source = file if file not in _NOTHING else None
     number = line if type(line) is int and 0 < line < 1 << 31 else None
     module = None if is_python(source) else NO_MODULE
     return Frame(name if known else UNKNOWN, source, number, module, None, "site" if known else "unknown")

@@ -133,7 +133,7 @@ def test_profile_of_one_moment_has_no_peak():
     assert "eak" not in show.render(made)
     assert "The total is the same: 4.0 MiB." in report.render(judging.diff(made, made))
     texts = " ".join(text for text, _ in drawn_texts(plot.render(made)))
-    assert "total 4.0 MiB, snapshot 0" in texts and "one moment" in texts and "peak" not in texts
+    assert "total 4.00 MiB, snapshot 0" in texts and "one moment" in texts and "peak" not in texts
     nothing = profile((0, {("a",): 0.0}), total="in use when the profile was written (inuse_space)")
     assert "There is nothing in use when the profile was written (inuse_space)." in show.render(nothing)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -18,6 +19,8 @@ from support.examples import tried
 from memprof.base.errors import InputError, MemprofError, UsageError
 from memprof.heap import export, load, massif, plain_pickle, torch_snapshot
 from memprof.heap.profile import HeapProfile, Snapshot
+
+DATA = Path(__file__).parents[2] / "data" / "heap"
 
 
 def read(snapshot: Any, value: str | None = None) -> HeapProfile:
@@ -102,6 +105,25 @@ def test_segments_of_torch_1():
     assert held_by_stack(profile, profile.snapshots[0]) == held_by_stack(new, new.snapshots[0])
     assert profile.total == "allocated when the snapshot was taken (allocated)"
     assert profile.warnings == new.warnings
+
+
+def test_snapshot_that_torch_made():
+    # Written by torch 2.13 (torch.cuda._memory_viz._profile_to_snapshot of a profile of three steps of training on a CPU), 167 events.
+    path = DATA / "torch_cpu_profile.pickle.gz"
+    snapshot = pickle.loads(gzip.decompress(path.read_bytes()))
+    (events,) = snapshot["device_traces"]
+    profile = load(path)
+    best = profile.peak_tree
+    held = sum(block["size"] for block in snapshot["segments"][0]["blocks"] if block["state"] == "active_allocated")
+
+    # torch.cuda._memory_viz.segsum: total_allocated: 4.5MiB.
+    assert profile.snapshots[-1].heap_bytes == held == 4724740
+    live, totals = 0, []
+    for event in events:  # what was there before the events is added below
+        live += {"alloc": event["size"], "free_completed": -event["size"]}.get(event["action"], 0)
+        totals.append(live)
+    assert best is not None and best[1]
+    assert best[0].heap_bytes == max(totals) + held - totals[-1]
 
 
 def test_reserved_and_inactive():
