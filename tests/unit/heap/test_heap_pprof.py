@@ -90,6 +90,16 @@ def test_go_allocations_as_its_own_tool_reads_them():
     assert profile.values == ("alloc_space", "inuse_space")
 
 
+def test_heap_of_node():
+    # Written by @datadog/pprof 5.20 in Node; go tool pprof -top -unit=bytes node.pb.gz: 22427282B total, and these cumulative figures.
+    profile = load(DATA / "node.pb.gz")
+    totals = totals_by_function(profile)
+
+    assert (profile.peak.total_bytes, profile.value) == (22427282, "inuse_space")
+    assert (totals["load"], totals["push"], totals["(external)"]) == (20846944, 502912, 1580338)
+    assert ("load", "a.js", 3) in {(frame.function, frame.file and frame.file.split("/")[-1], frame.line) for frame in profile.frames}
+
+
 def test_symbols_and_offsets_stand_side_by_side():
     # Made by go tool pprof -proto ./alloc tcmalloc.heap, which found symbols in the program and none in libc.
     profile = load(DATA / "tcmalloc.pb.gz")
