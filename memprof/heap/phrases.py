@@ -144,7 +144,7 @@ def total_noun(profile: HeapProfile) -> str:
 
 def between(profile: HeapProfile) -> str:
     """A sentence on the line that is drawn from one snapshot to the next."""
-    return _BETWEEN.get(profile.tool, "")
+    return "" if profile.total else _BETWEEN.get(profile.tool, "")
 
 
 def modules(profile: HeapProfile) -> str:

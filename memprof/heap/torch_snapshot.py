@@ -317,7 +317,7 @@ class _TorchSnapshot:
         """By whether a block lies in the same segment, which then cannot be given back, and by segment."""
         split, whole = (
             self._rows.frames.number(Frame(name, module=NO_MODULE))
-            for name in ("beside held blocks: fragmented", "in segments without a held block: torch.cuda.empty_cache gives them back")
+            for name in ("free pieces beside held blocks", "free pieces of empty segments")
         )
         for segment in device.segments:
             site = self._rows.frames.number(Frame(segment.named, module=NO_MODULE))

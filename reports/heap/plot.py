@@ -138,7 +138,7 @@ def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
 
 
 def _finding(profile: HeapProfile, table: SiteSeries, areas: Sequence[Area]) -> str:
-    """Which site held most at the peak; the peak alone where its snapshot has no tree."""
+    """Which site held most at the peak, or has most of a total; the peak alone where its snapshot has no tree."""
     at_peak = [place for place, snapshot in enumerate(table.snapshots) if snapshot.index == profile.peak.index]
     sites = [area for area, row in zip(areas, rows(table), strict=True) if row.kind == "site"]
     if not at_peak or not sites:
@@ -146,6 +146,8 @@ def _finding(profile: HeapProfile, table: SiteSeries, areas: Sequence[Area]) -> 
     largest = max(sites, key=lambda area: int(area.values[at_peak[0]]))
     size, total = int(largest.values[at_peak[0]]), profile.peak.total_bytes
     name = lettering.shortened(lettering.readable(largest.name.text), _CHART, style.HEADING, "bold")
+    if profile.total:
+        return f"{name}: {format_bytes(size)} of the {format_bytes(total)} ({phrases.share(size, total, 0)}) {profile.total}"
     where = f", in {profile.peak.phase}" if profile.peak.phase else ""
     return f"{name} held {format_bytes(size)} of {format_bytes(total)} at the peak ({phrases.share(size, total, 0)}){where}"
 
