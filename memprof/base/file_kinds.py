@@ -40,12 +40,13 @@ _MAGIC = (
     (0, b"\x80\x05\x95", "a Python pickle"),
     (0, b"memray\x00", "a capture of memray"),
     (0, b"\x04\x22\x4d\x18", "LZ4 data, as memray's captures are"),
-    (0, b"v 10", "a recording of heaptrack"),
     (0, b"desc: ", "a profile of massif"),
     (0, b"heap profile: ", "a heap profile of tcmalloc, jemalloc or Go"),
     (0, b"heap_v2/", "a heap profile of jemalloc"),
     (0, b"--- symbol\n", "a profile with the symbols of jeprof"),
 )
+# heaptrack's version and its format's.
+_HEAPTRACK = re.compile(rb"v [0-9a-f]{5,6} [0-9a-f]\n")
 # Messages of protobuf have no magic bytes: they are told by their first fields.
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 # Numbers of google/pprof's Profile (period_type, period, times), then its first sample_type.
@@ -72,7 +73,12 @@ HEAP_KINDS = frozenset(
         "a profile of pprof",
     }
 )
-_MESSAGES = ((_PPROF, "a profile of pprof"), (_GRAPH_DEF, "a TensorFlow graph (.pb)"), (_SAVED_MODEL, "a TensorFlow SavedModel (.pb)"))
+_PATTERNS = (
+    (_HEAPTRACK, "a recording of heaptrack"),
+    (_PPROF, "a profile of pprof"),
+    (_GRAPH_DEF, "a TensorFlow graph (.pb)"),
+    (_SAVED_MODEL, "a TensorFlow SavedModel (.pb)"),
+)
 
 
 def kind_of(path: Path) -> str | None:
@@ -89,7 +95,7 @@ def kind_of_head(head: bytes) -> str | None:
     for offset, magic, words in _MAGIC:
         if head[offset : offset + len(magic)] == magic:
             return words
-    for pattern, words in _MESSAGES:
+    for pattern, words in _PATTERNS:
         if pattern.match(head):
             return words
     if head.startswith(_LFS):

@@ -28,6 +28,7 @@ from memprof.models.identity import check_kind
         (b"memray\0\x0b\0\0\0", "a capture of memray"),
         (b"\x04\x22\x4d\x18\x40\x40\xc0", "LZ4 data, as memray's captures are"),
         (b"v 10500 3\nX /bin/true\n", "a recording of heaptrack"),
+        (b"v 10.5 3.0 1.0\nv 0 0 1\n", "text"),  # a shape of Wavefront
         (b"desc: (none)\ncmd: ./a\n", "a profile of massif"),
         (b"heap profile:   1: 2 [ 3: 4] @ heapprofile\n", "a heap profile of tcmalloc, jemalloc or Go"),
         (b"heap_v2/524288\n  t*: 1: 2 [0: 0]\n", "a heap profile of jemalloc"),
