@@ -37,6 +37,7 @@ COUNTS = (
 _SEGMENTS = "torch counts the segments that its caching allocator has reserved from the device, with the parts of them that hold no block"
 _SNAPSHOTS = 200
 _TREES = 16
+_MOST_NAMED = 15  # devices
 _ROOT, _BELOW, _BEFORE, _NO_STACK = range(4)
 _ACTIVE, _PENDING = "active_allocated", "active_pending_free"
 _LARGEST = 1 << 62
@@ -129,13 +130,19 @@ class _SnapshotRows:
         requested = _size(items.get("requested_size", newest.size if newest else size))
         stack = newest.stack if newest else self._stack_of(items)
         address = items.get("address")
-        return _SnapshotBlock(size, requested, str(items["state"]), stack, None if address is None else _size(address, 1 << 64))
+        return _SnapshotBlock(size, requested, _text(items["state"]), stack, None if address is None else _size(address, 1 << 64))
 
 
 def _size(value: Any, limit: int = _LARGEST) -> int:
     if type(value) is not int or not 0 <= value < limit:
         raise TypeError
     return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value[:40]
 
 
 def _frame(items: dict[Any, Any]) -> Frame:
@@ -224,10 +231,10 @@ def _devices(found: Any, rows: _SnapshotRows) -> dict[int, _DeviceMemory]:
                 raise TypeError
             blocks.append(block if block.address is not None else block._replace(address=at))
             at += block.size
-        kind, stack = str(raw.get("segment_type", "large"))[:20], raw.get("frames")
-        segment = _Segment(
-            address, _size(raw["total_size"]), kind, int(raw.get("stream", 0)), int(stack) if isinstance(stack, _StackNumber) else 0, blocks
-        )
+        kind, stack = _text(raw.get("segment_type", "large")), raw.get("frames")
+        number = int(stack) if isinstance(stack, _StackNumber) else 0
+        stream = raw.get("stream", 0)  # a pointer, seldom of use
+        segment = _Segment(address, _size(raw["total_size"]), kind, stream if type(stream) is int else 0, number, blocks)
         devices.setdefault(_size(raw.get("device", 0), 1 << 16), _DeviceMemory()).segments.append(segment)
     for device, trace in enumerate(traces):
         events = [rows.of_dict(event) if isinstance(event, dict) else event for event in trace]
@@ -259,12 +266,10 @@ class _TorchSnapshot:
         device = self._devices[number]
         warnings = [_summary(device, number if several else None)]
         if several:
-            others = ", ".join(
-                f"{other} ({format_bytes(memory.reserved)} reserved)" for other, memory in sorted(self._devices.items()) if other != number
-            )
+            shown = [other for other in sorted(self._devices) if other != number][:_MOST_NAMED]
+            others = ", ".join(f"{other} ({format_bytes(self._devices[other].reserved)} reserved)" for other in shown)
             warnings.append(f"This is device {number}; --value {word}:N shows another: {others}.")
-        partial = total = ""
-        unit_ms, started_us = True, 0
+        total, unit_ms, started_us = "", True, 0
         if word == ALLOCATED:
             snapshots, unit_ms, started_us = self._allocated(device)
             if len(snapshots) == 1:
@@ -284,7 +289,6 @@ class _TorchSnapshot:
             tuple(self._rows.frames.frames),
             self._path,
             started_ns=started_us * 1000 if started_us else None,
-            partial=partial or None,
             warnings=tuple(warnings),
             total=total,
             value=value,

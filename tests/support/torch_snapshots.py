@@ -189,3 +189,11 @@ def pickled_by_torch(value: Any) -> bytes:
 
 def pickled(value: Any, protocol: int = 4) -> bytes:
     return pickle.dumps(value, protocol)
+
+
+def nested(key: str, depth: int = 100_000) -> bytes:
+    """A snapshot with a list within so many lists in place of a word of a segment or block."""
+    whole = pickled({"segments": [{"address": 1, "total_size": 8, "segment_type": "(1)", "blocks": [{"state": "(2)", "size": 8}]}]}, 2)
+    word = b"X\x03\0\0\0" + (b"(1)" if key == "segment_type" else b"(2)")
+    assert whole.count(word) == 1
+    return whole.replace(word, b"]" * depth + b"a" * (depth - 1))

@@ -238,6 +238,8 @@ class _State:
         (b"\x80\x02})" + b"\x85" * 1_000_000 + b"Ns.", "it is no whole pickle"),  # a key whose hash would overflow C's stack
         (b"\x80\x02" + b"(" * 100_000, "it is no whole pickle"),
         (pickle.dumps({"segments": 5}), "a Python pickle, and not a memory snapshot of torch"),
+        (made.nested("segment_type"), "not a memory snapshot of torch"),
+        (made.nested("state"), "not a memory snapshot of torch|is damaged"),
         (pickle.dumps([1, 2]), "a Python pickle, and not a memory snapshot of torch"),
         (pickle.dumps({"weights": [1.0]}), "a Python pickle, and not a memory snapshot of torch"),
         (pickle.dumps("text"), "a Python pickle, and not a memory snapshot of torch"),
