@@ -1,6 +1,6 @@
 # make demo   sets up an environment with the runtimes and measures inception_v3 in them
 # make test   sets up what tests need and runs all of them;  make quick  those that start no process, with fewer examples
-# make check  ruff and mypy;  make wheel-test  the wheel, in a fresh environment;  make docs  the manual as a site;
+# make check  ruff and mypy;  make words  the manual's style;  make wheel-test  the wheel, in a fresh environment;  make docs  the manual as a site;
 # make bench, and bench-NAME for explain, fleet, gate, growth, plan, runtimes, scale  the claims of README, measured and written into the manual
 # make attack, fuzz  kills, odd surroundings, hostile and damaged files, trees of processes, counted; the counts are written into the manual
 PYTHON ?= python3
@@ -14,7 +14,7 @@ CPUS := $(shell nproc)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what they compile, wherever this is set
 BESIDE := --dist loadgroup --no-loadscope-reorder --maxprocesses 8 --numprocesses
 
-.PHONY: demo test quick check crossings docs wheel-test gate clean bench bench-gate bench-plan bench-explain bench-growth bench-scale
+.PHONY: demo test quick check words crossings docs wheel-test gate clean bench bench-gate bench-plan bench-explain bench-growth bench-scale
 .PHONY: atlas bench-runtimes bench-fleet fuzz attack attack-kills attack-faults attack-hostile attack-trees attack-fuzz
 
 demo: $(VENV)/.installed
@@ -34,6 +34,10 @@ check: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/mypy --config-file ci/mypy-runners.ini
+
+# proselint and the phrases of ci/words.toml, on README, docs/, CONTRIBUTING and CHANGELOG.
+words: $(VENV)/.for-tests
+	$(BIN)/python ci/words.py
 
 # What each question says of each subject at each place, into docs/crossings.md.
 crossings: $(VENV)/.for-tests $(VENV)/.installed
