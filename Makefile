@@ -43,8 +43,9 @@ words: $(VENV)/.for-tests
 crossings: $(VENV)/.for-tests $(VENV)/.installed
 	MEMPROF_WRITES_CROSSINGS=1 $(PYTEST) -q tests/process/test_crossings.py -k every_crossing
 
-# Into site/; a link that leads nowhere, or any other warning, is an error.
-docs: $(VENV)/.for-tests
+# Into site/; a link that leads nowhere, or any other warning, is an error. The page of commands is made here, and is not in git.
+docs: $(VENV)/.for-tests $(VENV)/.installed
+	$(BIN)/python ci/commands_page.py
 	$(BIN)/zensical build --clean --strict
 
 wheel-test: $(VENV)/.for-tests
