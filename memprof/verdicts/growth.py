@@ -33,6 +33,7 @@ _STARTS = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4)  # of the tail, as shares 
 _LATE = 1 / 3  # of the run, from where on a bound was reached so late that a leak may have paused since
 _ALIKE = 2.0  # rates of processes that agree
 _NEARLY = 0.01  # of a bound: who is so near to it has reached it
+_TOGETHER = 1 / 4  # of the run, that may lie between two rows: lines of a fast program are read many at once
 _STEEP = 0.9  # of the rise to a bound, that the steep part has
 _TOLD_APART = 0.7  # the scatter about one unit's line over that about another's
 
@@ -237,6 +238,11 @@ def _judged(process: Series, unit: str) -> Growth:
     total = int(done[-1]) if len(done) else 0
     if total < LEAST_UNITS or len(done) < LEAST_UNITS:
         return Growth("undecided", unit, tail=total, reason=f"{total} are too few", needed=4 * LEAST_UNITS)
+    together = int(np.diff(done).max())
+    if together > _TOGETHER * total:
+        return Growth(
+            "undecided", unit, tail=total, reason=f"{together} of {total} came at once, so memory between them is unknown", needed=4 * total
+        )
     floor = max(process.page_bytes, 2 * process.doubt_bytes)
     tails: list[Tail] = []
     for share in _STARTS:  # a tail takes milliseconds to look at, and mostly one of the first decides

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
-from memprof.fit.fit import WHOLE, Fitted, PartLimit, confirmations
+from memprof.fit.fit import WHOLE, Fitted, PartLimit
 from memprof.records.metrics import BYTES, NS
 
 from ..shapes import shaped
@@ -137,6 +137,6 @@ def _worked(fitted: Fitted) -> str:
     for part in fitted.parts:
         if part.least_bytes is not None:
             name = f"the {part.name}" if part.name == WHOLE else part.name
-            times.setdefault(confirmations(part.name), []).append(name)
+            times.setdefault(part.worked, []).append(name)
     each = [f"the least limit of {' and '.join(names)} has worked {counted(count, 'time')}" for count, names in times.items()]
     return "; " + ", ".join(each) if each else ""

@@ -286,6 +286,16 @@ def test_too_few_units_undecided():
     assert verdict.word == "undecided" and verdict.needed == 128
 
 
+@pytest.mark.parametrize(("last", "word"), [(199, "steady"), (400, "undecided")])
+def test_units_that_came_at_once_undecided(last: int, word: str) -> None:
+    """Lines of a fast program on a busy machine are read many at once: what memory did between them is not known."""
+    done = [*range(600), 599 + last]
+    found = judge_one(Series({"request": done}, [50 * MIB] * len(done)))
+    assert found.word == word
+    if word == "undecided":
+        assert (found.reason, found.needed) == ("400 of 999 came at once, so memory between them is unknown", 4 * 999)
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("cause", ["iteration", "token", "request"])
 def test_unit_of_leak_named(cause, seed):
