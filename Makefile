@@ -1,6 +1,6 @@
 # make demo   sets up an environment with the runtimes and measures inception_v3 in them
 # make test   sets up what tests need and runs all of them;  make quick  those that start no process, with fewer examples
-# make check  ruff and mypy;  make words  the manual's style;  make wheel-test  the wheel, in a fresh environment;  make docs  the manual as a site;
+# make check  ruff, mypy and the style of texts (make words);  make wheel-test  the wheel, in a fresh environment;  make docs  the manual as a site;
 # make bench, and bench-NAME for explain, fleet, gate, growth, plan, runtimes, scale  the claims of README, measured and written into the manual
 # make attack, fuzz  kills, odd surroundings, hostile and damaged files, trees of processes, counted; the counts are written into the manual
 PYTHON ?= python3
@@ -34,9 +34,10 @@ check: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/mypy --config-file ci/mypy-runners.ini
+	$(BIN)/python ci/words.py
 
-# proselint and the phrases of ci/words.toml, on README, docs/, CONTRIBUTING and CHANGELOG.
-words: $(VENV)/.for-tests
+# proselint and the phrases of ci/words.toml, on README, docs/, CONTRIBUTING, CHANGELOG and every --help.
+words: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/words.py
 
 # What each question says of each subject at each place, into docs/crossings.md.

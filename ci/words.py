@@ -1,4 +1,4 @@
-"""Checks the prose of README, the manual, CONTRIBUTING and CHANGELOG: proselint's checks, and the phrases of ci/words.toml.
+"""Checks the prose of README, the manual, CONTRIBUTING, CHANGELOG and `--help`: proselint's checks, and the phrases of ci/words.toml.
 
 Code is no prose: blocks, indented examples, `words in backquotes`, link targets and HTML comments are blanked, so that lines and columns stay.
 Prints `FILE:LINE:COLUMN: message` for each finding, and ends with 1 if there is one.
@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
+from inspect import cleandoc
 from pathlib import Path
 
+import click
+from commands_page import PAGE, contexts
 from proselint.checks import __register__ as proselint_checks
 from proselint.config import DEFAULT
 from proselint.registry import CheckRegistry
 from proselint.registry.checks import Check, Padding, types
 from proselint.tools import LintFile
+
+from memprof.cli import group
 
 try:
     import tomllib
@@ -22,7 +28,7 @@ except ImportError:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted({*(ROOT / "docs").glob("*.md")} - {PAGE})]
 # Markdown has ASCII quotes and signs, a p value of 0.004 is not one of 0, and a heading's words may recur below it.
 LEFT_OUT = ("typography", "psychology", "lexical_illusions")
 CODE = re.compile(
@@ -52,17 +58,26 @@ def phrases() -> list[Check]:
     ]
 
 
+def documents() -> Iterator[tuple[str, str]]:
+    """The name and the prose of each file, and of each command's help with that of its options."""
+    for path in FILES:
+        yield str(path.relative_to(ROOT)), prose(path.read_text(encoding="utf-8"))
+    for context in contexts(click.Context(group, info_name="memprof")):
+        options = (parameter.help or "" for parameter in context.command.params if isinstance(parameter, click.Option))
+        text = "\n\n".join((cleandoc(context.command.help or ""), *options))
+        yield f"{context.command_path} --help", prose(re.sub(r"^(?:  |Examples?:).*$", "", text, flags=re.MULTILINE))
+
+
 def main() -> int:
     registry = CheckRegistry()
     registry.register_many((*proselint_checks, *phrases()))
     config = {**DEFAULT, "checks": {"phrase": True, **{name: on and name not in LEFT_OUT for name, on in DEFAULT["checks"].items()}}}
     found = 0
-    for path in FILES:
-        text = prose(path.read_text(encoding="utf-8"))
-        for result in LintFile(path.name, text).lint(config):
+    for name, text in documents():
+        for result in LintFile(name, text).lint(config):
             line, column = result.pos
             words = " ".join(text[result.check_result.span[0] - 1 : result.check_result.span[1] - 1].split())
-            print(f"{path.relative_to(ROOT)}:{line}:{column}: '{words}': {result.check_result.message}")
+            print(f"{name}:{line}:{column}: '{words}': {result.check_result.message}")
             found += 1
     return 1 if found else 0
 

@@ -59,6 +59,8 @@ def markdown(atlas: Atlas) -> str:
     """All tables as one for the manual, with the model in its first column. Columns are releases before the newest, which is the last."""
     widest = max((table.header for table in atlas.tables), key=len, default=())
     rows = tuple(
-        (table.title.removesuffix(_TITLE), row[0], *[""] * (len(widest) - len(row)), *row[1:]) for table in atlas.tables for row in table.rows
+        (table.title.removesuffix(_TITLE), row[0], *[""] * (len(widest) - len(row)), *row[1:])
+        for table in atlas.tables
+        for row in table.rows
     )
     return grid.markdown(Section("", (TextTable("", ("model", *widest), rows, labels=2),)))

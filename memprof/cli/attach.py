@@ -48,7 +48,7 @@ def _pid(context: click.Context, argument: click.Parameter, word: str) -> int:
         return int(word)
     except ValueError:
         raise UsageError(
-            f"{word} is no number of a process: attach polls one that already runs; memprof run measures a model, memprof exec a program"
+            f"{word} is not the number of a process: attach polls one that already runs; memprof run measures a model, memprof exec a program"
         ) from None
 
 
