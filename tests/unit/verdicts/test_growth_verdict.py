@@ -434,3 +434,50 @@ def test_first_load_is_no_growth_with_reloads() -> None:
 def work_of(done: list[int], rss: list[int]) -> work.Curve:
     run = sample_runs.run()
     return work.curve_of(replace(run, work=(worked(done, rss, "RELOAD", reload=done),)))
+
+
+LOOKS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 200)
+
+
+def heap_of(used: Callable[[int], float], rss: Callable[[int], float] = lambda done: 0, looks: tuple[int, ...] = LOOKS) -> Series:
+    """A process whose heap has 4 MiB of freed memory at first; used, rss: bytes beyond that after so many units."""
+    done = list(range(201))
+    resident = [50 * MIB + round(rss(each)) for each in done]
+    free = [4 * MIB + round(rss(look) - used(look)) for look in looks]
+    return Series({"reload": done}, resident, looked=looks, used=[2 * MIB + round(used(look)) for look in looks], free=free)
+
+
+@pytest.mark.parametrize(
+    ("used", "rss", "looks", "word", "hidden"),
+    [
+        (lambda done: 17000 * done, lambda done: 0, LOOKS, "grows", True),
+        (lambda done: 17000 * done, lambda done: max(0, 17000 * done - 3 * MIB), LOOKS, "grows", True),  # used up towards the end
+        (lambda done: 17000 * done, lambda done: 0, (0, 1, 200), "undecided", False),  # no look between
+        (lambda done: 1e6 * np.sqrt(done / 4), lambda done: 0, LOOKS, "undecided", False),
+        (lambda done: 3 * MIB * min(done, 20) / 20, lambda done: 0, LOOKS, "steady", False),
+        (lambda done: 1000 * done, lambda done: 0, LOOKS, "steady", False),  # less than a library's code that is used late
+        (lambda done: 17000 * done * (done < 200), lambda done: 0, LOOKS, "steady", False),
+    ],
+    ids=["all freed", "used up", "no look between", "slows down", "warm-up", "little", "given back"],
+)
+def test_growth_in_freed_memory(used, rss, looks, word, hidden):
+    verdict = judge([heap_of(used, rss, looks)] * 3)
+
+    assert (verdict.word, verdict.hidden) == (word, hidden), verdict
+    if word == "grows":
+        assert verdict.slope == pytest.approx(17000, rel=0.01) and verdict.where == "in use"
+        assert "it fills memory that was freed before, so the resident set does not rise yet" in words(verdict)
+    if word == "undecided":
+        assert "in memory that was freed before" in (verdict.reason or "") and verdict.needed == 800
+
+
+def test_growth_in_freed_memory_needs_all_processes():
+    """One process whose bytes in use rose may have cut its heap another way."""
+    rises, flat = heap_of(lambda done: 17000 * done), heap_of(lambda done: 0)
+    assert judge([rises, rises, flat]).word == "steady"
+
+
+def test_memory_taken_and_not_written_is_no_growth():
+    """Bytes in use that neither came from freed memory nor are resident: a large block of which nothing was written."""
+    untouched = replace(heap_of(lambda done: 17000 * done), free=[4 * MIB] * len(LOOKS))
+    assert judge([untouched] * 3).word == "steady"
