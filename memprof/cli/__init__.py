@@ -58,7 +58,7 @@ _COMMANDS = {
         "tune": ("tune", "Search a runtime's knobs for the settings with the least peak."),
         "grow": ("grow", "Say whether memory rises with use, and keeps rising."),
         "fit": ("fit", "Find the least memory in which a model runs."),
-        "scale": ("scale", "Find how memory grows with batch, threads, sessions and the like."),
+        "scale": ("scale", "Find how memory grows with batch, threads or sessions."),
         "plan": ("plan", "Plan a graph before it runs: best order, arena, residency."),
     },
     "Tools": {

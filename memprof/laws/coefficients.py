@@ -85,7 +85,7 @@ def held_term(labels: Sequence[str], per: str | None) -> str:
         raise UsageError(f"{' and '.join(labels)} vary: per names the term, such as {' x '.join(labels)!r}")
     words = per or labels[0]
     for name in sorted(dimensions(words) - set(labels)):
-        raise UsageError(f"per {words!r}: {name!r} is no dimension that varies{near_or_all(name, labels)}")
+        raise UsageError(f"per {words!r}: {name!r} is not a dimension that varies{near_or_all(name, labels)}")
     return words
 
 

@@ -58,7 +58,7 @@ Memory. A reading that is the same as the last one of its kind and process is no
                                             there, and before a `stat` whose minor faults have risen by 64 or more, if it has changed since
     group T PEAK BOTH REFAULTS KILLS RESET  of the control group: the most that it was charged, of memory, and of memory and swap together,
                                             since this was last reset; pages of files read again soon after they were dropped; processes killed
-                                            for want of memory. RESET: 1 if the two peaks begin anew here
+                                            for lack of memory. RESET: 1 if the two peaks begin anew here
     look T D PID RESET STATUS ROLLUP STAT READ TEXT
                                             a closer look at one process. READ: read_bytes of /proc/PID/io; RESET: 1 if its high-water mark
                                             begins anew here; TEXT: as the command `look` had it, `output`, `begin` or `end` (of an attached
@@ -78,7 +78,7 @@ Reflexes, and the end:
     stopped T PID WHY                       a process stands still. WHY: itself, size (its resident set reached the size of a rule) or told
     continued T PID
     limit T HOW                             its time was over: asked (SIGTERM was sent) or killed
-    kills T MACHINE CONTAINER               how many processes the kernel has killed for want of memory so far
+    kills T MACHINE CONTAINER               how many processes the kernel has killed for lack of memory so far
     kernel T PID                            the kernel's log names a process that it killed so; `-`: a part of the log was lost
     left T PID TEXT                         it was still there when the program had ended, and was ended. TEXT: its name
     refused T PID TEXT                      it may not be ended: it is another user's by now

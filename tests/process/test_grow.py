@@ -570,7 +570,7 @@ def test_grow_refuses_line_of_feeder(memprof, keeper, line, sentence):
 def test_grow_refuses_fresh_inputs_of_programs(memprof, tmp_path):
     done = memprof("grow", "--fresh", "--", "true")
 
-    assert done.returncode == 2 and "--fresh: a program makes its own inputs: memprof cannot make its inputs anew" in done.stderr
+    assert done.returncode == 2 and "--fresh: a program makes its own inputs: memprof cannot make fresh inputs for it" in done.stderr
 
 
 def test_grow_runtime_without_signature_has_one_kind(memprof, tmp_path):
@@ -581,7 +581,7 @@ def test_grow_runtime_without_signature_has_one_kind(memprof, tmp_path):
     fresh = memprof("grow", "m.json", "-r", "./user.py", "--budget", "200", "--fresh")
 
     assert "Fresh inputs were not fed: user.py makes its own inputs." in both.stdout
-    assert fresh.returncode == 2 and "--fresh: user.py makes its own inputs: memprof cannot make its inputs anew" in fresh.stderr
+    assert fresh.returncode == 2 and "--fresh: user.py makes its own inputs: memprof cannot make fresh inputs for it" in fresh.stderr
 
 
 def test_grow_tells_shapes_from_iterations(memprof, tmp_path):

@@ -178,7 +178,7 @@ def test_links_and_pictures_resolve() -> None:
 
 
 def test_ci_examples_and_inputs_documented() -> None:
-    text = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("gate.md", "history.md"))
+    text = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("ci.md", "history.md"))
 
     for path in (path for path in (ROOT / "ci" / "examples").rglob("*") if path.is_file()):
         assert f'--8<-- "{path.relative_to(ROOT)}"' in text

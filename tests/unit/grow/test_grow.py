@@ -206,7 +206,7 @@ def test_process_out_of_memory_judged(tmp_path, monkeypatch):
     assert grown.verdict.word == "grows"
     (remark,) = grown.remarks
     assert remark.startswith("Process 1 ended early, after 2000 units: ended by SIGKILL in EXECUTE")
-    assert "the kernel killed it for want of memory; this machine has 8.00 GiB" in remark
+    assert "the kernel killed it for lack of memory; this machine has 8.00 GiB" in remark
 
 
 def test_process_flat_early_death_undecided(tmp_path, monkeypatch):
