@@ -38,6 +38,7 @@ _LATE = 1 / 3  # of the run, from where on a bound was reached so late that a le
 _ALIKE = 2.0  # rates of processes that agree
 _NEARLY = 0.01  # of a bound: who is so near to it has reached it
 _TOGETHER = 1 / 4  # of the run, that may lie between two rows: lines of a fast program are read many at once
+_LEAST_LOOKS = 4  # at the bytes in use, that tell more than chance does of a saw-tooth
 _STOPPED = 0.1  # the rate of the second half over that of the first, of bytes in use that rose no longer
 _STEEP = 0.9  # of the rise to a bound, that the steep part has
 _TOLD_APART = 0.7  # the scatter about one unit's line over that about another's
@@ -166,14 +167,14 @@ def _with_freed_memory(processes: Sequence[Series], each: Sequence[Growth]) -> t
 def _in_freed_memory(process: Series, growth: Growth) -> Growth:
     """The verdict by the bytes that the program holds of the allocator, if they rose in memory that was freed before; else the same verdict.
 
-    They are exact, and are read at few moments, each doubling of the work among them. They grow if they rise no slower in the second half than in the
-    first. Where no look lies between the halves, that cannot be told.
+    They are exact, and are read at few moments, after each half more of the work at the latest. They grow if they never fall, and rise no slower in
+    the second half than in the first. Where no look lies between the halves, that cannot be told.
     """
     total, decided = growth.warmup + growth.tail, growth.word != "undecided"
     begin = max(1, growth.warmup) if decided else 1
     looks = [place for place, done in enumerate(process.looked) if done >= begin]
-    if len(looks) < 2:
-        return growth
+    if len(looks) < _LEAST_LOOKS or min(np.diff([process.used[place] for place in looks])) < -process.page_bytes:
+        return growth  # or a cache that is emptied and fills again
     first, last = looks[0], looks[-1]
     length = process.looked[last] - process.looked[first]
     rise, freed = (column[last] - column[first] for column in (process.used, process.free))

@@ -40,6 +40,7 @@ def _draw(explanation: Explanation) -> Figure:
         "What the resident set consists of",
         lead(explanation),
         {title(explanation): len(explanation.phases) * row + 0.45},
+        finding=headline(explanation.findings[0]) if explanation.findings else "",
         legend=legend,
         remarks=[
             *warned(explanation),

@@ -19,6 +19,7 @@ from ..rows import place
 from .release import kept_bytes
 
 _KINDS = {"anon_end_bytes": "anonymous", "file_end_bytes": "file-backed"}
+_LEAST_MODEL, _SEEN_IN = 1 << 20, (0.1, 10.0)  # bytes of a model, and times its size, of which the model is the cause
 _Moved = TypeVar("_Moved", Difference, Judged)
 _TIMED = (EXECUTE, GENERATE, REQUEST)
 
@@ -50,12 +51,20 @@ def _circumstances(group: Sequence[Run]) -> str:
     grounds = [(metrics.value(run, PEAK, metric), metrics.baseline(run, metric)) for run in group]
     above = [peak - ground for peak, ground in grounds if peak is not None and ground is not None]
     if above:
-        facts += f", {format_bytes(statistics.median(above))} above the baseline"
+        facts += (
+            f", {format_bytes(statistics.median(above))} above the baseline{_of_model(statistics.median(above), group[0].job.model.bytes)}"
+        )
     kept = [value for run in group if (value := kept_bytes(run, "rss_end_bytes")) is not None]
     if kept:
         stays = max(statistics.median(kept), 0)
         facts += f"; {format_bytes(stays) if stays else 'nothing'} stays after release"
     return facts
+
+
+def _of_model(above: float, model_bytes: int) -> str:
+    """How many times the model's size that is, for a model that is no small part of it: a load that holds the model twice is at 2."""
+    times = above / model_bytes if model_bytes >= _LEAST_MODEL else 0.0
+    return f" ({times:.1f} times the model's {format_bytes(model_bytes)})" if _SEEN_IN[0] <= times <= _SEEN_IN[1] else ""
 
 
 def of_comparison(comparison: Comparison) -> str:

@@ -452,13 +452,15 @@ def heap_of(used: Callable[[int], float], rss: Callable[[int], float] = lambda d
     [
         (lambda done: 17000 * done, lambda done: 0, LOOKS, "grows", True),
         (lambda done: 17000 * done, lambda done: max(0, 17000 * done - 3 * MIB), LOOKS, "grows", True),  # used up towards the end
-        (lambda done: 17000 * done, lambda done: 0, (0, 1, 200), "undecided", False),  # no look between
+        (lambda done: 17000 * done, lambda done: 0, (0, 1, 2, 3, 200), "undecided", False),  # no look between
+        (lambda done: 17000 * done, lambda done: 0, (0, 1, 100, 200), "steady", False),  # a saw-tooth may look so
+        (lambda done: 17000 * (done if done != 128 else 3), lambda done: 0, LOOKS, "steady", False),  # a saw-tooth
         (lambda done: 1e6 * np.sqrt(done / 4), lambda done: 0, LOOKS, "undecided", False),
         (lambda done: 3 * MIB * min(done, 20) / 20, lambda done: 0, LOOKS, "steady", False),
         (lambda done: 1000 * done, lambda done: 0, LOOKS, "steady", False),  # less than a library's code that is used late
         (lambda done: 17000 * done * (done < 200), lambda done: 0, LOOKS, "steady", False),
     ],
-    ids=["all freed", "used up", "no look between", "slows down", "warm-up", "little", "given back"],
+    ids=["all freed", "used up", "no look between", "few looks", "falls", "slows down", "warm-up", "little", "given back"],
 )
 def test_growth_in_freed_memory(used, rss, looks, word, hidden):
     verdict = judge([heap_of(used, rss, looks)] * 3)
