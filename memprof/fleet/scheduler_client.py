@@ -212,7 +212,7 @@ class SchedulerClient:
         except AWAY:
             return False  # who listens notices if that lasts
         if self._scheduler not in (None, info.get("id")):
-            raise InputError("the scheduler restarted and does not know this campaign; its runs so far are kept, and --append continues")
+            raise InputError("the scheduler restarted and does not know this campaign; its runs so far are kept, and --append goes on")
         self._scheduler = info.get("id")
         places, sentences = places_among(info["workers"])
         if not places and self.client.status != "running":

@@ -537,7 +537,7 @@ class _View:
             what = "peaks and the timeline are" if tree.is_whole else f"peaks are of {who} and what it starts, the timeline is"
             remarks.append(f"up to {tree.most} processes at once; {what} of their sum, {how}")
             if any("anon_end_bytes" in mark and not mark["rss_peak_exact"] for mark in self.phases.records):
-                remarks.append(f"all figures but peaks (anonymous memory, VMS, HWM, PSS) are of {who} alone, without what it starts")
+                remarks.append(f"anonymous memory, VMS, HWM, PSS and all else but peaks are of {who} alone, without what it starts")
         if tree.unseen and state.header.message.start.followed:
             remarks.append(f"processes that started and ended between two polls and are in no figure: at least {tree.unseen}")
         if tree.unfollowed:

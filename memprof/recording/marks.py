@@ -247,7 +247,7 @@ class MarkFold:
         several = [phase for phase, pids in self._ended_in.items() if len(pids) > 1]
         if several:
             most = max(len(self._ended_in[phase]) for phase in several)
-            how = "each time is an iteration, the peak is the largest, the other figures are of the last"
+            how = "each time is an iteration, the peak is the largest, all else is of the last"
             remarks.append(f"{', '.join(several)}: in {most} processes one after another; {how}")
         if self._closed_early and self.begun and self._state.header.message.start.command is not None:
             remarks.append("the program closed the descriptor of its marks: its later work is in no phase")

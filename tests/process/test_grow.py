@@ -97,7 +97,7 @@ def test_grow_leaking_runtime_by_reload(memprof, tmp_path):
     done = memprof("grow", "m.json", "-r", "./user.py", "--cycles", "reload", "--budget", "50", "--why")
 
     assert done.returncode == 1, done.stderr + done.stdout
-    assert "m.json in ./user.py 1: grows. 1.0 MiB a reload" in done.stdout.replace(str(tmp_path), ".")
+    assert "m.json in ./user.py 1: grows. 1.0 MiB per reload" in done.stdout.replace(str(tmp_path), ".")
     assert "between the ends of WARMUP and RELOAD: " in done.stdout
     assert "Mappings that grew: " in done.stdout  # held by mmap, not by the allocator
 

@@ -149,7 +149,7 @@ def test_figures_besides_peak_exclude_children(tmp_path):
 
     mark = run.mark("A")
     assert mark.hwm_bytes < 16 * MIB < 64 * MIB <= mark.rss_peak_bytes
-    assert "all figures but peaks (anonymous memory, VMS, HWM, PSS) are of program alone, without what it starts" in run.warnings
+    assert "anonymous memory, VMS, HWM, PSS and all else but peaks are of program alone, without what it starts" in run.warnings
     assert mark.sure and not mark.rss_peak_exact
     assert "not exact" not in table.render([run])
 
@@ -162,7 +162,7 @@ def test_phase_of_two_successive_processes():
 
     assert all(mark.rss_peak_exact for mark in run.marks)
     assert len(run.mark("A").times_ns) == 2
-    said = "STARTUP, A: in 2 processes one after another; each time is an iteration, the peak is the largest, the other figures are of the last"
+    said = "STARTUP, A: in 2 processes one after another; each time is an iteration, the peak is the largest, all else is of the last"
     assert said in run.warnings
     assert [
         word for word in run.warnings if word.startswith("up to 2 processes at once; peaks are of program and what it starts, the timeline")

@@ -159,7 +159,7 @@ def test_phase_in_two_processes_is_said() -> None:
         recording.zombie(pid)
         recording.poll()
     run = recording.run()
-    how = "each time is an iteration, the peak is the largest, the other figures are of the last"
+    how = "each time is an iteration, the peak is the largest, all else is of the last"
     assert f"A: in 2 processes one after another; {how}" in run.warnings
     found = mark(run, "A")
     assert (found.rss_peak_bytes, found.anon_end_bytes, len(found.times_ns)) == (40 * MIB, 20 * MIB, 2)

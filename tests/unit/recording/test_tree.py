@@ -567,7 +567,7 @@ def test_figures_beside_the_peak_are_of_one_process() -> None:
     recording.poll()
     recording.end("A", peak=10, anon_end_bytes=MIB, hwm_bytes=10 * MIB)
     run = recording.run()
-    assert "all figures but peaks (anonymous memory, VMS, HWM, PSS) are of program alone, without what it starts" in run.warnings
+    assert "anonymous memory, VMS, HWM, PSS and all else but peaks are of program alone, without what it starts" in run.warnings
     assert mark(run, "A").hwm_bytes == 10 * MIB
 
 
