@@ -40,14 +40,14 @@ def test_grow_leaking_c_program_by_token(memprof, tmp_path):
     assert (verdict["word"], verdict["unit"]) == ("grows", "token")
     assert 290 < verdict["slope"] < 330
     assert verdict["where"] in ("in use", None)
-    assert "a token" in grown["sentence"]
+    assert "per token" in grown["sentence"]
     assert len(verdict["processes"]) == 3 == len(grown["resident"])
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
     runs = store.load([tmp_path / "runs.jsonl"]).runs
     assert len(runs) == 3 and len(pictures.render(runs).axes) == 1
     assert memprof("plot", "growth", "runs.jsonl", "-o", "again.svg").returncode == 0
     report = (tmp_path / "to send.md").read_text()
-    assert report.startswith("# ") and "a token" in report.splitlines()[0] and grown["sentence"].partition(":")[2] in report
+    assert report.startswith("# ") and "per token" in report.splitlines()[0] and grown["sentence"].partition(":")[2] in report
     assert f"\n```sh\nmemprof grow --budget 1000 -- {program(LEAK)} '{{runs}}'\n```\n" in report
     assert "(to%20send.png)" in report and (tmp_path / "to send.png").read_bytes().startswith(b"\x89PNG")
     assert "nothing to draw" in memprof("plot", "growth", _plain(tmp_path), "-o", "none.svg").stderr

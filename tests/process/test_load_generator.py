@@ -295,7 +295,7 @@ def test_server_growth_by_request(memprof, port, path, word, code, nothing_left)
     result = memprof("grow", "--drive", f"http:{port}{path}", "--budget", "60", *server)
 
     assert (result.returncode, word in result.stdout) == (code, True), result.stdout + result.stderr
-    assert "a request" in result.stdout
+    assert "per request" in result.stdout
 
 
 def test_growth_of_driven_server_explained(memprof, port):
