@@ -92,7 +92,7 @@ def _render(runs: Sequence[Run]) -> Figure:
         "RSS peak of each phase",
         choosing.conditions(runs),
         {model: _block_height(block) for model, block in blocks.items()},
-        finding=headline.of_runs(runs),
+        finding=headline.of_picture(runs),
         legend=_legend(known, several, any(RELEASE in phases(block) for block in blocks.values())),
         remarks=choosing.remarks(grouped, max(not_drawn, 0)),
     )

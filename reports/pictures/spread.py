@@ -70,7 +70,7 @@ def _render(runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) ->
         "Every repeat",
         choosing.conditions(runs),
         {model: sum(_panel_height(strips) for _, strips in block) for model, block in blocks.items()},
-        finding=headline.of_runs(runs),
+        finding=headline.of_picture(runs),
         legend=[*_LEGEND, *failed],
         remarks=choosing.remarks(grouped, len(all_groups) - len(grouped)),
     )

@@ -104,7 +104,7 @@ def _render(runs: Sequence[Run], metric: Metric, phase: str) -> Figure:
     remarks += [f"{model}: no repeat of any variant succeeded" for model in points if model not in shown]
     remarks += [f"Only the front is named, {panel.unnamed} others are not: --variant chooses" for panel in panels.values() if panel.unnamed]
     sheet = Sheet(
-        "Latency against memory", choosing.conditions(runs), heights, finding=headline.of_runs(runs), legend=_LEGEND, remarks=remarks
+        "Latency against memory", choosing.conditions(runs), heights, finding=headline.of_picture(runs), legend=_LEGEND, remarks=remarks
     )
     for model, panel in panels.items():
         across = lettering.label(units[0].caption(metric.title + choosing.in_phase(phase)), 8.0, style.SMALL)

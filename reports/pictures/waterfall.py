@@ -40,11 +40,11 @@ def _draw(explanation: Explanation) -> Figure:
         "What the resident set consists of",
         lead(explanation),
         {title(explanation): len(explanation.phases) * row + 0.45},
-        finding=headline(explanation.findings[0]) if explanation.findings else "",
+        finding=_capital(headline(explanation.findings[0])) if explanation.findings else "",
         legend=legend,
         remarks=[
             *warned(explanation),
-            *(f"{place}. {headline(finding)}" for place, finding in enumerate(explanation.findings[:3], 1)),
+            *(f"{place}. {headline(finding)}" for place, finding in enumerate(explanation.findings[1:3], 2)),
         ],
     )
     heads = [lettering.label(short(phase.name), 1.7) for phase in explanation.phases]
@@ -70,6 +70,10 @@ def _draw(explanation: Explanation) -> Figure:
         left = _stack(axes, place, phase, names, unit.size, more, inches / limit)
         axes.annotate(total, (left, place), (4, 0), textcoords="offset points", va="center", size=style.SMALL, weight="bold")
     return sheet.figure
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _above(phase: PhaseLook, transients: Mapping[str, int]) -> int:

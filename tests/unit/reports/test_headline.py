@@ -59,7 +59,7 @@ def released(made, mib):
     return [replace(each, marks=(*each.marks, mark("RELEASE", len(each.marks), 40 + mib, 40 + mib))) for each in made]
 
 
-TIMES = " (2.3 times the model's 100.0 MiB)"
+TIMES = ", 2.3 times the model's 100.0 MiB"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ TIMES = " (2.3 times the model's 100.0 MiB)"
         (
             [run("a", extra_mib=5), run("b", threads=2), run("c", extra_mib=9), run("d", outcome=Outcome("signal", "EXECUTE", signal=9))],
             f"Of 3 PEAKs, the least is 270.0 MiB, of net.onnx, b, 2 threads (in PREPARE, 230.0 MiB above the baseline{TIMES}), "
-            "and the largest is 279.0 MiB, of net.onnx, c (in PREPARE, 239.0 MiB above the baseline (2.4 times the model's 100.0 MiB)).",
+            "and the largest is 279.0 MiB, of net.onnx, c (in PREPARE, 239.0 MiB above the baseline, 2.4 times the model's 100.0 MiB).",
         ),
     ],
     ids=["one", "kept", "nothing kept", "polled", "failed", "several"],
