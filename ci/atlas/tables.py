@@ -1,4 +1,4 @@
-"""The tables of the atlas: for each model a row a runtime, the releases from left to right, with arrows at steps."""
+"""The tables of the atlas: for each model one row per runtime, the releases from left to right, with arrows at steps."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ from memprof.verdicts.growth import Verdict, judge
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of case: units a process; what it grows with, which memory rises, and bytes a unit. No unit: it does not grow."""
+    """A kind of case: units per process; what it grows with, which memory rises, and bytes per unit. No unit: it does not grow."""
 
     units: int
     unit: str | None = None

@@ -1,4 +1,4 @@
-"""The command line: one file a command, each a pair of parser and call, imported when the command is called.
+"""The command line: one file per command, each a pair of parser and call, imported when the command is called.
 
 Errors become their sentence and their exit code here and nowhere else (see memprof.base.errors).
 """

@@ -1,4 +1,4 @@
-"""Progress on standard error while a command measures: a bar on a terminal, else a line a run.
+"""Progress on standard error while a command measures: a bar on a terminal, else one line per run.
 
 It is drawn only when there is something new, and by no thread: on a small machine a clock that ticks is work too.
 """
@@ -44,7 +44,7 @@ def ended(run: Run) -> str:
 
 
 class Plain:
-    """A line a run, for logs. A run that fails as the one before it says no more than that."""
+    """One line per run, for logs. A run that fails as the one before it says no more than that."""
 
     def __init__(self) -> None:
         self._failure = ""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LawAtLimit:
-    """A law to be held to a limit in bytes a unit of `per`: of which figure, and where it was measured, in words. law: None where no simple law
+    """A law to be held to a limit in bytes per unit of `per`: of which figure, and where it was measured, in words. law: None where no simple law
     holds. failure: why there is no answer at all. undecided: why the law's terms are not to be believed."""
 
     key: Key

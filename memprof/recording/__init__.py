@@ -58,10 +58,10 @@ Memory. A reading that is the same as the last one of its kind and process is no
                                             there, and before a `stat` whose minor faults have risen by 64 or more, if it has changed since
     group T PEAK BOTH REFAULTS KILLS RESET  of the control group: the most that it was charged, of memory, and of memory and swap together,
                                             since this was last reset; pages of files read again soon after they were dropped; processes killed
-                                            for lack of memory. RESET: 1 if the two peaks begin anew here
+                                            for lack of memory. RESET: 1 if the two peaks begin again here
     look T D PID RESET STATUS ROLLUP STAT READ TEXT
                                             a closer look at one process. READ: read_bytes of /proc/PID/io; RESET: 1 if its high-water mark
-                                            begins anew here; TEXT: as the command `look` had it, `output`, `begin` or `end` (of an attached
+                                            begins again here; TEXT: as the command `look` had it, `output`, `begin` or `end` (of an attached
                                             process). After output ROLLUP is read where the kernel counts late (before 6.17), within a share of
                                             the time
 

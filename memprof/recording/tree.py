@@ -50,7 +50,7 @@ class ProcessTree:
         self._page = page
         self.swap = Swap()
         self._processes: dict[int, ProcessState] = {}
-        self._members: list[ProcessState] | None = None  # those that do not run in another's memory; None if they have to be found anew
+        self._members: list[ProcessState] | None = None  # those that do not run in another's memory; None if they have to be found again
         self._over: list[ProcessState] = []
         self._leaving: list[ProcessState] = []  # those that have gone since the last poll
         self._seen: set[int] = set()  # all that were ever found

@@ -126,7 +126,7 @@ class Within:
 
 @dataclass(frozen=True)
 class Against:
-    """A term of the measured law beside the planner's: bytes a unit of each, None where one of them has no such term."""
+    """A term of the measured law beside the planner's: bytes per unit of each, None where one of them has no such term."""
 
     words: str
     measured_bytes: float | None

@@ -389,7 +389,7 @@ def test_bisect_undecided_by_noisy_ends(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def several(monkeypatch: pytest.MonkeyPatch, levels: list[float], broken: dict[int, str] | None = None) -> tuple[Versions, list[str]]:
-    """Versions whose law of memory by batch has these bytes a unit, and the notes of `fake`; a level of -1 has batch x batch instead."""
+    """Versions whose law of memory by batch has these bytes per unit, and the notes of `fake`; a level of -1 has batch x batch instead."""
     from types import SimpleNamespace
 
     from memprof.laws import laws
