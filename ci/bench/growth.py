@@ -106,10 +106,21 @@ def main() -> None:
     words = parser.parse_args()
     for name in words.parts or parts:
         lines, note = parts[name](words)
-        text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        print(f"{text}\n\n{note}\n")
+        print(f"{_markdown(lines)}\n\n{note}\n")
         if words.docs:
-            docs.write(f"growth-{name}", text, [note])
+            docs.write(f"growth-{name}", _markdown(_joined(lines)), [note])
+
+
+def _markdown(lines: Iterable[tuple[str, ...]]) -> str:
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _joined(lines: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    """Lines with the same figures as one line, with all of their names: what the manual shows."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, *figures in lines:
+        names.setdefault(tuple(figures), []).append(name)
+    return ((", ".join(alike), *figures) for figures, alike in names.items())
 
 
 def _program(folder: Path) -> Path:
