@@ -97,7 +97,7 @@ bench-growth: $(VENV)/.for-tests $(VENV)/.installed
 bench-runtimes: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/knobs.py $(PARTS)
 
-# What releases of runtimes cost in memory: docs/atlas.md and a page in the cache. Half an hour or more, and 10 GiB of environments;
+# What releases of runtimes cost in memory: docs/evidence/atlas.md and a page in the cache. Half an hour or more, and 10 GiB of environments;
 # PARTS="onnxruntime ncnn" for some runtimes, PARTS=--no-measure to write again from what is measured.
 atlas: $(VENV)/.for-tests $(VENV)/.installed
 	cd ci && ../$(BIN)/python -m atlas.main $(PARTS)

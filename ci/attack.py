@@ -1,7 +1,7 @@
 """Tries all cases of an attack and counts: `python ci/attack.py kills|faults|hostile|trees [--only WORD]... [--repeats N]`.
 
 The cases and what is right of them stand in tests/support/attacks/, beside the tests that try some of each kind. Exits 1 where a case was not right.
-The sums of all cases go into docs/reliability.md, those of trees from 20 repeats on.
+The sums of all cases go into docs/evidence/reliability.md, those of trees from 20 repeats on.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ except ImportError:
 
 Checks = dict[str, bool]
 ROOT = Path(__file__).resolve().parents[1]
-FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted({*(ROOT / "docs").glob("*.md")} - {PAGE})]
+FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted({*(ROOT / "docs").rglob("*.md")} - {PAGE})]
 MODULES = sorted({*(ROOT / "memprof").rglob("*.py"), *(ROOT / "reports").rglob("*.py")})
 # Markdown has ASCII quotes and signs, a p value of 0.004 is not one of 0, and a heading's words may recur below it.
 LEFT_OUT = ("typography", "psychology", "lexical_illusions")

@@ -6,7 +6,7 @@
                they take no time of their own, so that a busy machine does not change them
     meter      what following memory adds to a process in 100,000 iterations, in C and in Python, and its CPU time beside an iteration of 1 ms
 
-Tables go to standard output, progress to standard error. `--docs` writes them into docs/evidence.md.
+Tables go to standard output, progress to standard error. `--docs` writes them into docs/evidence/claims.md.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
             knob beside the default
 
 A runtime that is not installed is left out: `memprof runtimes install torch --with torchvision`, `executorch --with torchvision` and `genai` come
-first. PyTorch and ExecuTorch get torchvision's nets, exported (export_net.py). The tables go to standard output and into docs/in-every-runtime.md,
+first. PyTorch and ExecuTorch get torchvision's nets, exported (export_net.py). The tables go to standard output and into docs/evidence/runtimes.md,
 progress to standard error. Models are made in bench/ where they are missing. `--repeats N` and `--runs N` make it shorter.
 """
 

@@ -1,6 +1,7 @@
 """What the recorder in C costs beside that in Python: `python ci/bench/recorder.py [--seconds N]`.
 
-CPU time and memory at 1 ms, how well the interval is kept, and the sizes of the programs. It prints the table and writes it into docs/evidence.md.
+CPU time and memory at 1 ms, how well the interval is kept, and the sizes of the programs. It prints the table and
+writes it into docs/evidence/claims.md.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ except ImportError:
 PAGES = ["README", "index", "tutorial", "measuring", "any-program", "import", "tables-and-pictures", "gate", "plan", "numbers"]
 
 MADE_PAGE = "commands.md"  # by `make docs`
-ALL = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.name != MADE_PAGE)]
+ALL = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.name != MADE_PAGE)]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,8 @@ def test_navigation_has_every_page() -> None:
 
     shown = list(pages(tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]))
 
-    assert sorted(shown) == sorted({MADE_PAGE, *(path.name for path in (ROOT / "docs").glob("*.md"))})
+    written = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert sorted(shown) == sorted({MADE_PAGE, *written})
 
 
 def test_links_and_pictures_resolve() -> None:
