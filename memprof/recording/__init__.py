@@ -59,6 +59,12 @@ Memory. A reading that is the same as the last one of its kind and process is no
     group T PEAK BOTH REFAULTS KILLS RESET  of the control group: the most that it was charged, of memory, and of memory and swap together,
                                             since this was last reset; pages of files read again soon after they were dropped; processes killed
                                             for lack of memory. RESET: 1 if the two peaks begin again here
+    charge T CURRENT INACTIVE_FILE ANON FILE KERNEL STACKS SLAB TABLES
+                                            of a control group that is looked at, in bytes, ten times a second: all that it is charged, and of that
+                                            pages of files that were not used for long, anonymous memory, pages of files, the kernel's own memory
+                                            (kernel or memory.kmem), and of that stacks, slab and page tables
+    bound T DEPTH PEAK LIMIT KILLS          of the same group (DEPTH 0) and of those above it (1, 2 and so on): the most that it was charged since it
+                                            was made, its limit (`max`: none), and how many of its processes were killed for lack of memory
     look T D PID RESET STATUS ROLLUP STAT READ TEXT
                                             a closer look at one process. READ: read_bytes of /proc/PID/io; RESET: 1 if its high-water mark
                                             begins again here; TEXT: as the command `look` had it, `output`, `begin` or `end` (of an attached

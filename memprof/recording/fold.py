@@ -15,6 +15,7 @@ import msgspec
 from ..base.errors import InputError
 from ..records.types import RUN, SCHEMA, STARTUP, Run
 from . import events
+from .charges import GroupCharges
 from .events import decoded, number, unescaped
 from .kills import KillCounts
 from .life import Life, Usage
@@ -135,6 +136,7 @@ class _View:
         self._held = self._name_held = ""  # at what it is, or is about to be, held; and was held last
         self._outcome: dict[str, Any] = {}
         self._charged: dict[str, int | None] | None = None
+        self._watched = GroupCharges()
         self._periods: list[int] = []
         self._tail, self._output_bytes = b"", 0
         self._left: list[str] = []
@@ -163,6 +165,8 @@ class _View:
             b"maps": self._maps,
             b"mapped": lambda fields: tree.complete_mappings(),
             b"group": self._group,
+            b"charge": self._watched.see_charge,
+            b"bound": self._watched.see_bound,
             b"look": self._look,
             b"mark": self._mark,
             b"closed": lambda fields: self._marks.close(fields[1] == b"1"),
@@ -455,12 +459,18 @@ class _View:
         if hwm:
             record.update(hwm_bytes=hwm, vms_peak_bytes=vms_peak)
         else:
-            state.warnings.append("the process ended while it was polled")
+            state.warnings.append(f"{self._ended_one()} ended while it was polled")
+        record.update(self._watched.mark())
         self.phases.keep(record)
         record.update(rss_peak_exact=rose, samples=state.polls)
         if state.tree.most > 1:
             record["rss_peak_high_bytes"] = max(record["rss_peak_bytes"], high)
         state.warnings += self._remarks()
+
+    def _ended_one(self) -> str:
+        if not self.state.header.message.start.watch:
+            return "the process"
+        return "the first process of the control group" if self.state.tree.any_lives() else "the control group's last process"
 
     # -- the Run
 
@@ -494,7 +504,7 @@ class _View:
             "polling": self._polling(),
             "warnings": state.warnings,
             "output_bytes": self._output_bytes,
-            "charged": self._charged,
+            "charged": self._charged or self._watched.charged(header.message.start.watch),
             "values": self._marks.values.records,
             "work": [curve for curve in work if curve],
             "processes": state.tree.records() if state.tree.most > 1 else [],

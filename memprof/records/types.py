@@ -20,7 +20,8 @@ from ..base.units import counted, format_bytes
 #       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
 #       no_swap; Mark.units, Run.work and Job.use (memory by units of work); Run.attempt (of a fleet); Job.sessions, processes, release, drive,
 #       at and planned_bytes; Mark.refaults and first_token_ns; Run.search (of `memprof scale`);
-#       Outcome.cut; Job.ranges; Charged.with_swap_peak_bytes; Job.version and side, which older files have in the variant's name
+#       Outcome.cut; Job.ranges; Charged.with_swap_peak_bytes; Job.version and side, which older files have in the variant's name;
+#       Mark.working_set_peak_bytes and charged_..._peak_bytes, Charged.group, limit_... and kernel_log (of `memprof attach --container`)
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, RELEASE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"
@@ -185,6 +186,12 @@ class Mark:
     units: Mapping[str, int] = field(default_factory=dict)  # the work that it did by the unit's name, such as token; without iterations
     refaults: int | None = None  # pages of files, dropped by the kernel and soon read again, of the run's own control group alone
     first_token_ns: tuple[int, ...] = ()  # of each iteration, after its begin; empty where that was not seen
+    # The most that a control group that was looked at had of each, by readings ten times a second; None without such a group.
+    working_set_peak_bytes: int | None = None  # as kubelet counts it: all charges without pages of files that were not used for long
+    charged_anon_peak_bytes: int | None = None
+    charged_file_peak_bytes: int | None = None  # the page cache, shared memory in it
+    charged_kernel_peak_bytes: int | None = None  # the kernel's own memory, page tables in it
+    charged_page_tables_peak_bytes: int | None = None
 
     @property
     def swapped_bytes(self) -> int:
@@ -343,11 +350,21 @@ class Process:
 @dataclass(frozen=True)
 class Charged:
     """The charges of a control group: its peak, which holds only pages that the run itself brought in, the peak of memory and swap together, and how
-    many of its processes were killed for lack of memory. None for a figure that this kernel's version lacks."""
+    many of its processes were killed for lack of memory. None for a figure that this kernel's version lacks.
+
+    Of a group that memprof did not make (`memprof attach --container`), the peak and the kills count from the time on that it was made.
+    """
 
     peak_bytes: int | None = None
     oom_kills: int | None = None
     with_swap_peak_bytes: int | None = None
+    group: str | None = None  # the folder of a group that memprof did not make
+    limit_bytes: int | None = None  # the lowest limit of this group and of those above it, None for no limit
+    limit_group: str | None = None  # the folder of the group above that has the lowest limit, None if it is this group's own
+    limit_peak_bytes: int | None = (
+        None  # the peak of the group that has the lowest limit; the most of the readings where the kernel keeps no peak
+    )
+    kernel_log: tuple[str, ...] | None = None  # the kernel's lines on these kills, the newest last; None if its log was not read
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from memprof.verdicts.machine_spread import deviating
 from .. import ran
 from ..rows import BASELINE, by_model, columns, label_names, labels, named, phases
 from ..soundness import sound
-from . import commands, grid, headline, load, missing, native, release, swap, tokens
+from . import commands, control_group, grid, headline, load, missing, native, release, swap, tokens
 from .grid import Section, TextTable, Unit
 
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
@@ -175,6 +175,7 @@ class _Tables:
             tables += tokens.tables(groups, self.unit)
             tables += release.tables(groups, self.unit)
             tables += commands.tables(groups, self.unit)
+            tables += control_group.tables(groups, self.unit)
         return Section(_title(runs), tuple(tables), tuple(self.notes(groups, shown)))
 
     def of_metric(self, metric: Metric, groups: Groups) -> list[TextTable]:
@@ -411,6 +412,7 @@ def _sentences(group: Sequence[Run]) -> list[str]:
         count = sum(other.outcome.phase == run.outcome.phase and other.outcome.status == run.outcome.status for other in failed)
         share = f" in {count} of {len(group)} repeats" if len(group) > 1 else ""
         sentences.append(f"failed{share}: {run.outcome.sentence}")
+    sentences += _alike([control_group.sentences(run) for run in group])
     return sentences + _alike([run.about.notes if run.about else () for run in group]) + _alike([run.warnings for run in group])
 
 
