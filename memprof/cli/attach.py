@@ -114,7 +114,7 @@ def command(
     """Poll a running process, and the processes that it starts, without touching them. There is one phase, RUN.
 
     Of a container or a control group all processes are polled. The figures beside them are the kernel's: the working set as kubelet counts it,
-    how near the peak came to the limit, and the processes that were killed for want of memory.
+    how near the peak came to the limit, and the processes that were killed for lack of memory.
     """
     from ..campaign import attach
     from ..places import containers

@@ -41,7 +41,7 @@ class ProcessTree:
 
     whole: the SumHistory of all processes; own: that of the measured process and its descendants, the same if that is the process that was started.
     swap: what was swapped out of the latter. most: how many processes there were at once. unseen: how many at least are in no reading; unfollowed:
-    how many could not be read for want of files. rounds: how many rounds of shares counted; refused: of how many processes they may not be read.
+    how many could not be read for lack of files. rounds: how many rounds of shares counted; refused: of how many processes they may not be read.
     """
 
     def __init__(self, root: int, page: int) -> None:
