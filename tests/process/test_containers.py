@@ -348,7 +348,7 @@ def test_log_of_other_root(memprof, leaking):
     assert not os.path.exists("/var/log/server.log")
     done = memprof("attach", "--grow", str(leaking.pid), "--for", "4s", "--interval", "10ms", *words, "--json", "-o", "r.jsonl")
     assert done.returncode == 1, done.stderr
-    assert "a request" in json.loads(done.stdout)["sentence"]
+    assert "per request" in json.loads(done.stdout)["sentence"]
 
 
 def test_group_through_root_of_container(memprof, machine, tmp_path):
