@@ -23,7 +23,7 @@ while True:
 _BESIDE = 'mount --rbind /proc "$1/proc"; shift; exec "$@"'
 
 
-@pytest.mark.long
+@pytest.mark.skipif("MEMPROF_MAKES_IMAGE" not in os.environ, reason="it takes minutes: make image-test")
 @pytest.mark.timeout(900)
 def test_image_follows_process(tmp_path):
     need_tool("mmdebstrap")
