@@ -41,7 +41,7 @@ class ProcessTree:
 
     whole: the SumHistory of all processes; own: that of the measured process and its descendants, the same if that is the process that was started.
     swap: what was swapped out of the latter. most: how many processes there were at once. unseen: how many at least are in no reading; unfollowed:
-    how many could not be read for want of files. rounds: how many rounds of shares counted; refused: of how many processes they may not be read.
+    how many could not be read for lack of files. rounds: how many rounds of shares counted; refused: of how many processes they may not be read.
     """
 
     def __init__(self, root: int, page: int) -> None:
@@ -50,7 +50,7 @@ class ProcessTree:
         self._page = page
         self.swap = Swap()
         self._processes: dict[int, ProcessState] = {}
-        self._members: list[ProcessState] | None = None  # those that do not run in another's memory; None if they have to be found anew
+        self._members: list[ProcessState] | None = None  # those that do not run in another's memory; None if they have to be found again
         self._over: list[ProcessState] = []
         self._leaving: list[ProcessState] = []  # those that have gone since the last poll
         self._seen: set[int] = set()  # all that were ever found
