@@ -1,5 +1,7 @@
 """Whether a proposal helps: each is measured as a variant beside the settings as they are, interleaved, as plain runs like any other.
 
+Rules do not know all that a setting does. So each other value of each knob is measured once as well, and those that save most become proposals.
+
 A change is beyond noise if the rank test of compare says so and it is larger than the kernel's own bound.
 """
 
@@ -8,9 +10,10 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from ..base.errors import MemprofError
+from ..base.units import counted
 from ..campaign import campaign
 from ..campaign.progress import Keep, Progress
 from ..records import metrics
@@ -24,15 +27,19 @@ from .records import Advice, Explanation, Finding, Verified, worth
 
 _ADDED = " + "
 _BEST = 3  # settings that are measured two by two
+_LEAST_SHARE = 0.005  # of PEAK, that a single run must save for its setting to be measured again
 
 
 def verify(explanation: Explanation, suite: Suite, variant: Variant, progress: Progress, keep: Keep) -> Explanation:
-    """The explanation with every proposal that is a knob measured, and with every two of the best together. suite: as explained, with the repeats and
-    iterations wanted.
+    """The explanation with every proposal that is a knob measured, with other values of knobs that save PEAK, and with every two of the best
+    together. suite: as explained, with the repeats and iterations wanted.
 
     keep: takes each Run as a line of a runs file. Raises what campaign.measure raises; a proposal that cannot run is a result, and an
     interruption leaves the results until then.
     """
+    explanation, complete = _screened(explanation, suite, variant, progress, keep)
+    if not complete:
+        return explanation
     done, complete = _measured(explanation, suite, variant, progress, keep)
     paired = _with_pairs(done)
     return _measured(paired, suite, variant, progress, keep)[0] if complete and paired is not done else done
@@ -53,6 +60,39 @@ def _with_pairs(explanation: Explanation) -> Explanation:
     return replace(explanation, findings=tuple(findings)) if tuple(findings) != explanation.findings else explanation
 
 
+def _screened(explanation: Explanation, suite: Suite, variant: Variant, progress: Progress, keep: Keep) -> tuple[Explanation, bool]:
+    """The explanation with those values of knobs proposed that save most PEAK in a single run, beyond what rules propose, and whether nothing
+    interrupted that."""
+    known = {frozenset(proposal.settings.items()) for finding in explanation.findings for proposal in finding.proposals}
+    (order, *_) = plan(replace(suite, variants=(variant,), runtimes=(), repeats=1)).orders
+    advice = {
+        _name(settings): Advice(f"no rule proposes it ({knob.meaning})", settings)
+        for knob in order.runtime.knobs
+        if knob.name not in {**suite.set, **variant.set}
+        for settings in ({knob.name: value} for value in knob.candidates())
+        if frozenset(settings.items()) not in known
+    }
+    peak = explanation.peak
+    if not advice or peak is None:
+        return explanation, True
+    progress.say(f"{explanation.model.name}: trying {counted(len(advice), 'other value')} of knobs once each")
+    once = replace(suite, repeats=1, warmup=1, runs=1)
+    trials = _tried(once, variant, {name: each.settings for name, each in advice.items()}, progress, keep)
+    explanation = trials.noted(explanation, progress)
+    peaks = {
+        name: value for name, (run,) in trials.runs.items() if (value := metrics.value(run, PEAK, METRICS["rss_peak_bytes"])) is not None
+    }
+    usual = peaks.pop(None, 0.0)
+    least = max(explanation.peak_bound_bytes, _LEAST_SHARE * usual)
+    saving = sorted((name for name in peaks if name is not None and usual - peaks[name] > least), key=lambda name: peaks[name])[:_BEST]
+    if saving:
+        evidence = (f"each of {counted(len(advice), 'value')} that no rule proposes was measured once",)
+        saved = round(usual - peaks[saving[0]])
+        found = Finding("tried", "other settings save PEAK", saved, peak.name, evidence, tuple(advice[name] for name in saving))
+        explanation = replace(explanation, findings=(*explanation.findings, found))
+    return explanation, trials.complete
+
+
 def _measured(explanation: Explanation, suite: Suite, variant: Variant, progress: Progress, keep: Keep) -> tuple[Explanation, bool]:
     """The explanation with those proposals measured that were not, and whether nothing interrupted that."""
     proposals: dict[str, Mapping[str, str]] = {}
@@ -62,9 +102,34 @@ def _measured(explanation: Explanation, suite: Suite, variant: Variant, progress
                 proposals[_name(proposal.settings)] = proposal.settings
     if not proposals:
         return explanation, True
-    base = replace(variant, name="as it is")
-    variants, refused = [base], {}
-    names: list[str | None] = [None]
+    trials = _tried(suite, variant, proposals, progress, keep)
+    bound = explanation.peak_bound_bytes
+    findings = tuple(_with_results(finding, trials.runs, trials.refused, bound) for finding in explanation.findings)
+    return trials.noted(replace(explanation, findings=findings), progress), trials.complete
+
+
+@dataclass
+class _Trials:
+    """Runs by the name of their settings, None for the settings as they are; why others could not run; and how many runs were wanted."""
+
+    runs: dict[str | None, list[Run]] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    wanted: int = 0
+    complete: bool = True
+
+    def noted(self, explanation: Explanation, progress: Progress) -> Explanation:
+        """The explanation, with a remark if these were interrupted."""
+        if self.complete:
+            return explanation
+        remark = f"interrupted after {sum(map(len, self.runs.values()))} of {self.wanted} runs of --verify"
+        progress.say(remark)
+        return replace(explanation, remarks=(*explanation.remarks, remark))
+
+
+def _tried(suite: Suite, variant: Variant, proposals: Mapping[str, Mapping[str, str]], progress: Progress, keep: Keep) -> _Trials:
+    """Measure the settings as they are and these, interleaved; an interruption leaves the runs until then."""
+    trials = _Trials()
+    variants, names = [replace(variant, name="as it is")], [None, *proposals]
     for name, settings in proposals.items():
         knobs = {key: value for key, value in settings.items() if key != "threads"}
         threads = (int(settings["threads"]),) if "threads" in settings else variant.threads
@@ -72,22 +137,17 @@ def _measured(explanation: Explanation, suite: Suite, variant: Variant, progress
         try:
             plan(replace(suite, variants=(candidate,), runtimes=()))
             variants.append(candidate)
-            names.append(name)
         except MemprofError as error:
-            refused[name] = str(error)
+            trials.refused[name] = str(error)
+            names.remove(name)
     orders = plan(replace(suite, variants=tuple(variants), runtimes=())).orders
-    runs: dict[str | None, list[Run]] = {}  # by proposal, None for the settings as they are
-    remarks, complete = explanation.remarks, True
+    trials.wanted = len(orders)
     try:
         for index, run in enumerate(campaign.measure(orders, progress, keep)):
-            runs.setdefault(names[index % len(names)], []).append(run)
+            trials.runs.setdefault(names[index % len(names)], []).append(run)
     except KeyboardInterrupt:
-        remarks = (*remarks, f"interrupted after {sum(map(len, runs.values()))} of {len(orders)} runs of --verify")
-        progress.say(remarks[-1])
-        complete = False
-    bound = explanation.peak_bound_bytes
-    findings = tuple(_with_results(finding, runs, refused, bound) for finding in explanation.findings)
-    return replace(explanation, findings=findings, remarks=remarks), complete
+        trials.complete = False
+    return trials
 
 
 def _name(settings: Mapping[str, str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support import recorder_runs, sample_runs
@@ -12,6 +13,7 @@ from support.explanations import MIB, explanation
 from memprof.base.errors import InputError
 from memprof.explain import records, verify
 from memprof.explain.records import Advice, PhaseFigures, PhaseLook, Verified
+from memprof.programs.runtimes import Knob
 from memprof.reports import page
 from memprof.reports.pictures import waterfall
 from memprof.subjects.orders import Plan
@@ -39,6 +41,13 @@ def test_no_findings_said_of_what_was_looked_at(looked: int, sentence: str, form
     assert [line for line in report().render(found, form).split("\n") if "Nothing was found" in line or "The looks" in line] == [sentence]
 
 
+@pytest.fixture
+def rules_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what rules propose is verified: no other value of a knob is tried."""
+    monkeypatch.setattr(verify, "_screened", lambda explanation, *others: (explanation, True))
+
+
+@pytest.mark.usefixtures("rules_alone")
 def test_verification_interrupted_keeps_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     (finding,) = explanation().findings
     first, second = Advice("do that", {"malloc_trim": "on"}), Advice("or that", {"malloc_mmap_threshold": "64KiB"})
@@ -61,6 +70,7 @@ def test_verification_interrupted_keeps_findings(monkeypatch: pytest.MonkeyPatch
     assert "--set malloc_mmap_threshold=64KiB: or that" in report().render(verified)
 
 
+@pytest.mark.usefixtures("rules_alone")
 def test_proposals_ranked_with_latency_spread(monkeypatch: pytest.MonkeyPatch) -> None:
     (finding,) = explanation().findings
     wanted = ({"arena": "off"}, {"prepacking": "off"}, {"threads": "2"})
@@ -96,6 +106,44 @@ def test_proposals_ranked_with_latency_spread(monkeypatch: pytest.MonkeyPatch) -
     assert "an iteration 12 ms ± 2 ms -> 12 ms ± 2 ms (+0%)" in text
     assert "it raises PEAK by 20.0 MiB" in text
     assert "> --threads 2: do that" in text
+
+
+def test_values_that_no_rule_proposes_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A setting that saves PEAK stands before what rules propose, whatever they know of it."""
+    (finding,) = explanation().findings
+    before = explanation(findings=(replace(finding, proposals=(Advice("do that", {"trim": "on"}),)),))
+    knobs = [Knob(name, ("on", "off"), "on", "load", f"about {name}") for name in ("arena", "prepacking", "pattern", "given")]
+    knobs.append(Knob("trim", ("on", "off"), "off", "load", ""))
+    peaks = {"arena=off": 99.9, "prepacking=off": 70, "pattern=off": 90, "trim=on": 100, "prepacking=off + pattern=off": 60}
+    planned: list[tuple[Suite, list[str]]] = []
+
+    def plan(suite: Suite) -> Plan:
+        planned.append((suite, [variant.name for variant in suite.variants]))
+        order = SimpleNamespace(runtime=SimpleNamespace(knobs=knobs))
+        return Plan((order,) * len(suite.variants) * (suite.repeats or 1), ())  # type: ignore[arg-type]
+
+    def measure(orders, progress, keep):
+        suite, names = planned[-1]
+        for repeat in range(suite.repeats or 1):
+            for name in names:
+                peak = peaks.get(name, 100)
+                yield sample_runs.run(name, repeat, memory={"STARTUP": (40, 40), "PREPARE": (peak, peak), "EXECUTE": (peak, peak)})
+
+    monkeypatch.setattr(verify, "plan", plan)
+    monkeypatch.setattr(verify.campaign, "measure", measure)
+    progress = recorder_runs.Silent()
+    verified = verify.verify(before, Suite(repeats=5), Variant("mine", set={"given": "off"}), progress, lambda line: None)
+
+    assert progress.said == ["net.onnx: trying 3 other values of knobs once each"]
+    assert [(suite.repeats, suite.warmup, suite.runs) for suite, _ in planned if len(suite.variants) == 4][0] == (1, 1, 1)
+    assert [dict(proposal.settings) for proposal in verified.ranked] == [
+        {"prepacking": "off", "pattern": "off"},
+        {"prepacking": "off"},
+        {"pattern": "off"},
+        {"trim": "on"},
+    ]
+    assert verified.findings[-1].title == "other settings save PEAK" and verified.findings[-1].bytes == 30 * MIB
+    assert "> --set prepacking=off: no rule proposes it (about prepacking)" in report().render(verified)
 
 
 def measured(change: float, at_end: float = 0, error: str | None = None) -> Verified:
