@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..base.errors import MemprofError
@@ -49,7 +49,7 @@ def _with_pairs(explanation: Explanation) -> Explanation:
     """The explanation with a proposal for each two of the best settings that nobody measured together, in the finding of the better one."""
     known = {frozenset(proposal.settings.items()) for finding in explanation.findings for proposal in finding.proposals}
     singles = [proposal for proposal in explanation.ranked if len(proposal.settings) == 1]
-    best = [proposal for proposal in singles if worth(proposal, explanation.peak_bound_bytes)[0] == 0][:_BEST]
+    best = _one_per_knob(proposal for proposal in singles if worth(proposal, explanation.peak_bound_bytes)[0] == 0)
     findings = list(explanation.findings)
     for first, second in itertools.combinations(best, 2):
         both = {**first.settings, **second.settings}
@@ -58,6 +58,14 @@ def _with_pairs(explanation: Explanation) -> Explanation:
             proposals = (*findings[place].proposals, Advice("both: each saves PEAK by itself", both))
             findings[place] = replace(findings[place], proposals=proposals)
     return replace(explanation, findings=tuple(findings)) if tuple(findings) != explanation.findings else explanation
+
+
+def _one_per_knob(proposals: Iterable[Advice]) -> list[Advice]:
+    """The first proposal for each knob, _BEST at most."""
+    first: dict[tuple[str, ...], Advice] = {}
+    for proposal in proposals:
+        first.setdefault(tuple(proposal.settings), proposal)
+    return list(first.values())[:_BEST]
 
 
 def _screened(explanation: Explanation, suite: Suite, variant: Variant, progress: Progress, keep: Keep) -> tuple[Explanation, bool]:
@@ -84,11 +92,12 @@ def _screened(explanation: Explanation, suite: Suite, variant: Variant, progress
     }
     usual = peaks.pop(None, 0.0)
     least = max(explanation.peak_bound_bytes, _LEAST_SHARE * usual)
-    saving = sorted((name for name in peaks if name is not None and usual - peaks[name] > least), key=lambda name: peaks[name])[:_BEST]
+    saving = sorted((name for name in peaks if name is not None and usual - peaks[name] > least), key=lambda name: peaks[name])
     if saving:
         evidence = (f"each of {counted(len(advice), 'value')} that no rule proposes was measured once",)
         saved = round(usual - peaks[saving[0]])
-        found = Finding("tried", "other settings save PEAK", saved, peak.name, evidence, tuple(advice[name] for name in saving))
+        best = _one_per_knob(advice[name] for name in saving)
+        found = Finding("tried", "other settings save PEAK", saved, peak.name, evidence, tuple(best))
         explanation = replace(explanation, findings=(*explanation.findings, found))
     return explanation, trials.complete
 
