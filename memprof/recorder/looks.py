@@ -31,8 +31,8 @@ class LookBudget:
 class LookSchedule:
     """The looks at all processes. swap: read status more often, as swap or threads matter."""
 
-    def __init__(self, writer, processes, swap, begin_ns):
-        self._writer, self._processes, self._swap = writer, processes, swap
+    def __init__(self, writer, processes, devices, swap, begin_ns):
+        self._writer, self._processes, self._devices, self._swap = writer, processes, devices, swap
         self._looks, self._faults, self._rollups = (LookBudget(begin_ns, *share) for share in (_LOOKS, _FAULTS, _ROLLUPS))
         self._place = self._faults_place = 0
         version = [int(part) for part in os.uname().release.split(".")[:2] if part.isdigit()]
@@ -95,6 +95,7 @@ class LookSchedule:
     def look(self, pid, text, reset, exact):
         """Look at one process more closely. exact: read its shares in any case, else where the kernel counts late and there is time."""
         self._processes.tell_poll()
+        self._devices.look(must=exact)
         process, begin_ns = self._processes.get(pid), _clock()
         status = rollup = read = b"-"
         stat = procfs.stat(pid) if process is not None else None

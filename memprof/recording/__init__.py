@@ -59,6 +59,13 @@ Memory. A reading that is the same as the last one of its kind and process is no
     group T PEAK BOTH REFAULTS KILLS RESET  of the control group: the most that it was charged, of memory, and of memory and swap together,
                                             since this was last reset; pages of files read again soon after they were dropped; processes killed
                                             for want of memory. RESET: 1 if the two peaks begin anew here
+    buffers T D PID [KIND:EXPORTER:INODE:SIZE:MAPPED:RESIDENT]...
+                                            the buffers that a process has by a descriptor or a mapping, `-` where its descriptors may not be read.
+                                            KIND: dmabuf or memfd (SIZE: its blocks). MAPPED: bytes that it has mapped of it; RESIDENT: of these, the
+                                            bytes that its resident set or HUGETLB counts
+    clients T D PID [DRIVER,PDEV,ID[,REGION/TOTAL/RESIDENT/SHARED/PURGEABLE/MEMORY]...]...
+                                            its clients of DRM drivers, by the lines drm-... of their fdinfo; `-` for a line that is not there
+    tables T D PID PTE HUGETLB SHARED       VmPTE and HugetlbPages of its status, Shared_Hugetlb of its smaps_rollup, in kB
     look T D PID RESET STATUS ROLLUP STAT READ TEXT
                                             a closer look at one process. READ: read_bytes of /proc/PID/io; RESET: 1 if its high-water mark
                                             begins anew here; TEXT: as the command `look` had it, `output`, `begin` or `end` (of an attached
@@ -84,9 +91,16 @@ Reflexes, and the end:
     refused T PID TEXT                      it may not be ended: it is another user's by now
     fault T WHAT NUMBER                     of the recorder: behind (so many polls were left out, as nobody took what was written), mark (a
                                             line was longer than 64 KiB and left out), held (the process was let go at the limit), free (the
-                                            process did not stop)
+                                            process did not stop), devices (so many readings of descriptors were left out, as there was no time)
     periods COUNT NS...                     how many polls had the first period that was asked for, and the 101 percentiles of the newest 4,096
     end T                                   the last line
+
+**When descriptors are read.** A process has a device's file once it was seen with a dma-buf, a memfd or a file of /dev that leads to one (the
+recorder has the list). Its descriptors are listed every 8 ms, and its buffers and clients read where that list has changed, every 100 ms in any case.
+Where the kernel counts descriptors (6.2 and later, st_size of /proc/PID/fd), a change of the count is enough for each other process; where it does
+not, that is read every 100 ms. All of it has 0.8% of a CPU, and 50 ms. All are read before the `mark` of a line that fits a rule and before a `look`,
+beyond that share if the process has a device's file and the look is not one after output. What a process has mapped is read as often as its
+descriptors in whole.
 
 **What the recorder reads at once.** Most readings can wait for their turn. These cannot, because what they tell is gone a moment later:
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -162,6 +163,7 @@ class _View:
             b"shares": lambda fields: tree.see_shares(int(fields[2]), events.shares_at(fields, 3)[0]),
             b"maps": self._maps,
             b"mapped": lambda fields: tree.complete_mappings(),
+            **{kind: partial(tree.see_devices, kind) for kind in (b"buffers", b"clients", b"tables")},
             b"group": self._group,
             b"look": self._look,
             b"mark": self._mark,
@@ -298,6 +300,7 @@ class _View:
         status, at = events.status_at(fields, 4)
         shares, at = events.shares_at(fields, at)
         stat, at = events.stat_at(fields, at)
+        self.state.devices.confirm(int(fields[0]))
         look = StatusLook(int(fields[0]), status, shares, stat, number(fields[at]), fields[3] == b"1")
         text = unescaped(b" ".join(fields[at + 1 :]))
         if text.startswith(b"{"):
@@ -323,7 +326,7 @@ class _View:
     def _mark(self, fields: list[bytes]) -> None:
         self.state.polls = int(fields[1])
         done = self._marks.done
-        self._marks.take(unescaped(b" ".join(fields[2:])))
+        self._marks.take(int(fields[0]), unescaped(b" ".join(fields[2:])))
         if self._marks.done and not done:
             self._notices.append(Notice("done", ""))
         self._notices.extend(Notice("say", sentence) for sentence in self._marks.said)
@@ -391,6 +394,8 @@ class _View:
             self._marks.foreign += 1
         elif what == b"behind":
             self._left_out += amount
+        elif what == b"devices":
+            self.state.devices.left_out += amount
 
     def _take_periods(self, fields: list[bytes]) -> None:
         self._periods = [int(field) for field in fields[1:]]
@@ -456,7 +461,7 @@ class _View:
             record.update(hwm_bytes=hwm, vms_peak_bytes=vms_peak)
         else:
             state.warnings.append("the process ended while it was polled")
-        self.phases.keep(record)
+        self.phases.keep(record, devices_read=after is not None)
         record.update(rss_peak_exact=rose, samples=state.polls)
         if state.tree.most > 1:
             record["rss_peak_high_bytes"] = max(record["rss_peak_bytes"], high)
@@ -474,6 +479,7 @@ class _View:
         columns: dict[str, Any] = {
             **timeline.encoded(),
             **state.swap.columns(),
+            **state.devices.columns(),
             "samples": state.polls - state.polls_before if timeline else 0,
             "rss_min_bytes": timeline.rss_min,
             "rss_mean_bytes": timeline.mean(),
@@ -511,7 +517,7 @@ class _View:
 
     def _remarks(self) -> list[str]:
         """Warnings for the reader of the figures."""
-        remarks = [*self._marks.remarks(), *self._sum_remarks()]
+        remarks = [*self._marks.remarks(), *self._sum_remarks(), *self.state.devices.remarks()]
         if self._lines.active and self._lines.matched:
             remarks.append("phases end where a line arrived: their times and peaks are approximate")
         if self._left and not self._end.timed_out:

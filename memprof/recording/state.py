@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .bounds import peak_bound
+from .devices import DeviceHistory
 from .order import Header
 from .swap import Swap
 from .tree import ProcessTree
@@ -40,6 +41,11 @@ class FoldState:
     def swap(self) -> Swap:
         """What was swapped out of the tree."""
         return self.tree.swap
+
+    @property
+    def devices(self) -> DeviceHistory:
+        """What the tree had outside of all resident sets."""
+        return self.tree.devices
 
     @property
     def rss(self) -> int:

@@ -20,7 +20,8 @@ from ..base.units import counted, format_bytes
 #       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
 #       no_swap; Mark.units, Run.work and Job.use (memory by units of work); Run.attempt (of a fleet); Job.sessions, processes, release, drive,
 #       at and planned_bytes; Mark.refaults and first_token_ns; Run.search (of `memprof scale`);
-#       Outcome.cut; Job.ranges; Charged.with_swap_peak_bytes; Job.version and side, which older files have in the variant's name
+#       Outcome.cut; Job.ranges; Charged.with_swap_peak_bytes; Job.version and side, which older files have in the variant's name;
+#       Mark.device_peak_bytes, device_end_bytes and devices, Timeline.device_t_ns and device (memory outside of all resident sets)
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, RELEASE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"
@@ -149,6 +150,16 @@ def heading(variant: str, version: str | None, side: JobSide | None) -> str:
 
 
 @dataclass(frozen=True)
+class DeviceKind:
+    """Memory of a kind that no resident set counts: `dma-buf EXPORTER`, `drm REGION`, `nvidia`, `memfd`, `hugetlb` or `page tables`."""
+
+    kind: str
+    peak_bytes: int
+    end_bytes: int | None = None
+    resident_end_bytes: int | None = None  # what resident sets count of such memory, beside end_bytes
+
+
+@dataclass(frozen=True)
 class Mark:
     """A finished phase, as the child reported it: its times on CLOCK_MONOTONIC, its memory at the end, and the peak in between."""
 
@@ -185,6 +196,10 @@ class Mark:
     units: Mapping[str, int] = field(default_factory=dict)  # the work that it did by the unit's name, such as token; without iterations
     refaults: int | None = None  # pages of files, dropped by the kernel and soon read again, of the run's own control group alone
     first_token_ns: tuple[int, ...] = ()  # of each iteration, after its begin; empty where that was not seen
+    # All kinds of devices but page tables, as far as it is certain and no resident set counts it. None if that could not be seen.
+    device_peak_bytes: int | None = None
+    device_end_bytes: int | None = None
+    devices: tuple[DeviceKind, ...] = ()
 
     @property
     def swapped_bytes(self) -> int:
@@ -238,6 +253,9 @@ class Timeline:
     # if none did.
     swap_t_ns: str | None = field(default=None, repr=False)
     swap: str | None = field(default=None, repr=False)
+    # The same for memory of devices; None if there was none.
+    device_t_ns: str | None = field(default=None, repr=False)
+    device: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
