@@ -29,14 +29,14 @@ _PLAIN = b"".join(bytes([code]) if chr(code).isalnum() or code in b"-.:" else b"
 
 class DeviceFiles:
     """The descriptors of a process. whole_ns: when they were last read in whole. count: how many there were, 0 where the kernel does not tell; names:
-    their numbers. links: those of buffers and DRM clients, by number. used: it has a device's file, or had one. ranges: the lines of maps that are of
-    buffers; mapped: see `_mapped`. written: the newest line of each kind."""
+    their numbers. links: those of buffers and DRM clients, by number. used: it, or who started it, has a device's file or had one. ranges: the lines
+    of maps that are of buffers; mapped: see `_mapped`. written: the newest line of each kind."""
 
-    def __init__(self):
+    def __init__(self, used):
         self.whole_ns = self.count = 0
         self.names: "list[str]" = []
         self.links: "dict[str, str]" = {}
-        self.used = False
+        self.used = used
         self.ranges: "list[bytes]" = []
         self.mapped: "dict[tuple, list]" = {}
         self.written: "dict[bytes, tuple]" = {}
@@ -89,7 +89,9 @@ class DeviceReader:
         count = _count(task)
         if now - files.whole_ns >= _WHOLE_NS or count != files.count or (files.used and not count and _names(task) != files.names):
             self._read(process, files, now)
-        elif any(not link.startswith(_DMABUF) for link in files.links.values()):
+        elif any(link.startswith(_MEMFD) for link in files.links.values()) or any(
+            b"/" in field for field in files.written.get(b"clients", ())
+        ):
             self._tell_links(process, files)
 
     def _read(self, process, files, now):

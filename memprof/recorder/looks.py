@@ -95,7 +95,6 @@ class LookSchedule:
     def look(self, pid, text, reset, exact):
         """Look at one process more closely. exact: read its shares in any case, else where the kernel counts late and there is time."""
         self._processes.tell_poll()
-        self._devices.look(must=exact)
         process, begin_ns = self._processes.get(pid), _clock()
         status = rollup = read = b"-"
         stat = procfs.stat(pid) if process is not None else None
@@ -108,5 +107,7 @@ class LookSchedule:
                 self._rollups.spend(spent_ns)
         anew = reset and process is not None and procfs.reset_high_water(pid)
         fields = stat.fields if stat is not None else b"-"
-        self._writer.tell_since(b"look", begin_ns, pid, anew, status, rollup, fields, read, escaped(text))
+        took_ns = _clock() - begin_ns
+        self._devices.look(must=exact)
+        self._writer.add(b"look ", begin_ns, took_ns, pid, anew, status, rollup, fields, read, escaped(text))
         self._writer.flush()

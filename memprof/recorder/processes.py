@@ -57,7 +57,7 @@ class LiveProcess:
         self.stat = self.status = self.command = self.stack = self.command_stack = b""
         self.maps: "list[bytes]" = []
         self.faults = self.looked_ns = self.status_ns = 0
-        self.stale, self.devices = False, DeviceFiles()
+        self.stale, self.devices = False, DeviceFiles(above is not None and above.devices.used)
 
     def see(self, stat):
         """Take a reading of its stat."""

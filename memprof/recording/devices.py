@@ -198,7 +198,7 @@ class DeviceHistory:
             remarks.append(f"DRM drivers that tell of no memory on this kernel, so that it is in no figure: {who}")
         if self.left_out:
             remarks.append(
-                f"descriptors could not be read every 8 ms, as there are many: a peak of devices may be missed ({self.left_out} left out)"
+                f"there was no time to read descriptors every 8 ms: a peak of devices may be missed ({self.left_out} readings left out)"
             )
         return remarks
 

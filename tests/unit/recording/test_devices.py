@@ -238,7 +238,7 @@ def test_readings_left_out_are_said() -> None:
     recording = Recording()
     recording.phase("A")
     recording.tell("fault %d devices 12")
-    assert any("a peak of devices may be missed (12 left out)" in warning for warning in recording.run().warnings)
+    assert any("a peak of devices may be missed (12 readings left out)" in warning for warning in recording.run().warnings)
 
 
 # -- trees of processes, by chance

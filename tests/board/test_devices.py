@@ -1,0 +1,144 @@
+"""Memory outside of all resident sets on a board: real dma-bufs of known sizes, and huge pages, with either recorder.
+
+vgem is a DRM driver without hardware: an object of it that is exported is a dma-buf as any other. As many drivers of Linux 6.1, it writes no lines
+drm-... into fdinfo. Both ends of a phase are read right after its mark has come, so a pause follows each of them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+import pytest
+from support.compiler import once_compiled
+from support.native_programs import HEAD, HEADER, folded
+
+from memprof.places.recorder_bundle import recorder_zip
+from memprof.recording.order import CommandStart, Message, Start, lines
+from memprof.records.types import COMMAND, Job, Model, Run
+
+from .booting import Board
+from .test_probe import BOARD, MIB, program  # noqa: F401  (the fixture)
+
+VGEM = r"""
+#include <drm/drm.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+static int card;
+/* A dma-buf of so many MiB, which lives as long as a descriptor or a mapping of it. */
+static int make(unsigned mib) {
+    struct drm_mode_create_dumb object = {.width = 1024, .height = mib * 256, .bpp = 32};
+    struct drm_prime_handle prime = {.flags = DRM_CLOEXEC | DRM_RDWR};
+    struct drm_gem_close closed = {0};
+    if (ioctl(card, DRM_IOCTL_MODE_CREATE_DUMB, &object) || object.size != mib * MIB) exit(11);
+    prime.handle = closed.handle = object.handle;
+    if (ioctl(card, DRM_IOCTL_PRIME_HANDLE_TO_FD, &prime) || ioctl(card, DRM_IOCTL_GEM_CLOSE, &closed)) exit(12);
+    return prime.fd;
+}
+static char *map(int buffer, unsigned mib) {
+    char *memory = (char *)mmap(NULL, mib * MIB, PROT_READ | PROT_WRITE, MAP_SHARED, buffer, 0);
+    if (memory == MAP_FAILED) exit(13);
+    memset(memory, 1, MIB);
+    return memory;
+}
+static void pass(int to, int buffer) {
+    char byte = 0, room[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec piece = {&byte, 1};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET; head->cmsg_type = SCM_RIGHTS; head->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(head), &buffer, sizeof buffer);
+    if (sendmsg(to, &message, 0) != 1) exit(14);
+}
+static void take(int from) {
+    char byte, room[CMSG_SPACE(sizeof(int))];
+    struct iovec piece = {&byte, 1};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+    if (recvmsg(from, &message, 0) != 1 || CMSG_FIRSTHDR(&message) == NULL) exit(15);
+}
+static void begin(const char *phase) { memprof_begin(phase); usleep(100000); }
+static void end(void) { memprof_end(); usleep(100000); }
+"""
+
+BUFFERS = r"""
+    int small, large, other, ends[2];
+    char *memory;
+    card = open("/dev/dri/card0", O_RDWR | O_CLOEXEC);
+    if (card < 0) return 10;
+    begin("MAKE"); small = make(1); large = make(200); end();
+    begin("MAP"); memory = map(large, 200); end();
+    begin("CLOSE"); close(large); end();
+    begin("UNMAP"); munmap(memory, 200 * MIB); end();
+    begin("SHORT"); other = make(50); usleep(20000); close(other); usleep(20000); end();
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends)) return 16;
+    if (fork() == 0) {
+        int descriptor;
+        char byte;
+        for (descriptor = 3; descriptor < 200; ++descriptor) if (descriptor != ends[1]) close(descriptor);
+        take(ends[1]);                           /* never mapped */
+        if (write(ends[1], "t", 1) != 1) _exit(1);
+        if (read(ends[1], &byte, 1) != 1) _exit(1);
+        _exit(0);
+    }
+    other = make(7);
+    begin("SHARE"); pass(ends[0], other); if (read(ends[0], &count, 1) != 1) return 17; end();
+    begin("PASS"); close(other); close(small); end();
+    begin("GONE"); if (write(ends[0], "g", 1) != 1) return 18; wait(NULL); end();
+"""
+HUGE = r"""
+    char *memory;
+    begin("HUGE");
+    memory = (char *)mmap(NULL, 8 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+    if (memory == MAP_FAILED) return 10;
+    memset(memory, 1, 8 * MIB);
+    end();
+    begin("FREE"); munmap(memory, 8 * MIB); end();
+"""
+Measured = Callable[[str], Run]
+
+
+@pytest.fixture(params=["c", "python"])
+def measured(request: pytest.FixtureRequest, program: bytes) -> Measured:
+    """measured(body) -> the Run of a program with this main, by either recorder."""
+    there: Board = request.getfixturevalue("board" if request.param == "c" else "wide_board")
+
+    def measure(body: str) -> Run:
+        source = HEAD + VGEM + "int main(int count, char **words) { (void)count; (void)words; (void)hold; (void)drop; (void)make;\n"
+        source += "(void)map; (void)pass; (void)take; (void)until;\n" + body + "\nreturn 0; }"
+        it = f"/tmp/it-{secrets.token_hex(4)}"
+        there.put(once_compiled("aarch64-linux-gnu-gcc", "program.c", source, f"-I{HEADER.parent}", "-static").read_bytes(), it)
+        job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
+        message = Message(job, Start(argv=(it,), command=CommandStart()), 60 * 10**9, {"": 10**6})
+        run = folded(message, there.answer(recorder(), lines(message, BOARD)), BOARD)
+        assert run.outcome.ok, run.outcome
+        return run
+
+    def recorder() -> str:
+        if request.param == "c":
+            there.put(program, "/tmp/recorder")
+            return "/tmp/recorder"
+        there.put(recorder_zip().read_bytes(), "/tmp/recorder.zip", "644")
+        return "python3 -I -S /tmp/recorder.zip"
+
+    return measure
+
+
+def figures(run: Run) -> dict[str, tuple[float, float]]:
+    """(peak, end) in MiB by phase."""
+    return {mark.phase: ((mark.device_peak_bytes or 0) / MIB, (mark.device_end_bytes or 0) / MIB) for mark in run.marks}
+
+
+def test_dma_bufs_known_to_the_page(measured: Measured) -> None:
+    run = measured(BUFFERS)
+    print(run.warnings, run.marks)
+    assert figures(run) == {
+        "STARTUP": (0, 0),
+        "MAKE": (201, 201),
+        "MAP": (201, 201),
+        "CLOSE": (201, 201),
+        "UNMAP": (201, 1),
+        "SHORT": (51, 1),
+        "SHARE": (8, 8),
+        "PASS": (8, 7),
+        "GONE": (7, 0),
+    }
