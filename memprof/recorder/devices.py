@@ -29,15 +29,15 @@ _PLAIN = b"".join(bytes([code]) if chr(code).isalnum() or code in b"-.:" else b"
 
 class DeviceFiles:
     """The descriptors of a process. whole_ns: when they were last read in whole. count: how many there were, 0 where the kernel does not tell; names:
-    their numbers. links: those of buffers and DRM clients, by number. used: it, or who started it, has a device's file or had one. ranges: the lines
-    of maps that are of buffers; mapped: see `_mapped`. written: the newest line of each kind."""
+    their numbers. links: those of buffers and DRM clients, by number. used: the process, or who started it, has a device's file or huge pages, or had
+    some. ranges: the lines of maps that are of buffers, None to read on; mapped: see `_mapped`. written: the newest line of each kind."""
 
     def __init__(self, used):
         self.whole_ns = self.count = 0
         self.names: "list[str]" = []
         self.links: "dict[str, str]" = {}
         self.used = used
-        self.ranges: "list[bytes]" = []
+        self.ranges: "list[bytes] | None" = None
         self.mapped: "dict[tuple, list]" = {}
         self.written: "dict[bytes, tuple]" = {}
 
@@ -73,7 +73,7 @@ class DeviceReader:
         for process in self._processes.members():
             if now >= self._budget.free_ns or (must and process.devices.used):
                 begin_ns = _cpu()
-                process.devices.ranges = []
+                process.devices.ranges = None
                 self._read(process, process.devices, now)
                 self._budget.spend(begin_ns)
 
@@ -112,7 +112,9 @@ class DeviceReader:
             if ranges != files.ranges:
                 files.ranges, files.mapped = ranges, _mapped(task) if ranges else {}
         self._tell_links(process, files)
-        self._tell(process, b"tables", now, *_tables(task))
+        tables = _tables(task)
+        files.used = files.used or tables[1] not in (b"-", b"0")
+        self._tell(process, b"tables", now, *tables)
 
     def _tell_links(self, process, files):
         task, begin_ns = process.statm.task, _clock()

@@ -95,12 +95,12 @@ Reflexes, and the end:
     periods COUNT NS...                     how many polls had the first period that was asked for, and the 101 percentiles of the newest 4,096
     end T                                   the last line
 
-**When descriptors are read.** A process has a device's file once it, or who started it, was seen with a dma-buf, a memfd or a file of /dev that leads
-to one (the recorder has the list). Its descriptors are listed every 8 ms, and its buffers and clients read where that list has changed, and every
-100 ms. Where the kernel counts descriptors (6.2 and later, st_size of /proc/PID/fd), a change of the count is enough, for any process; where it does
-not, one without a device's file is read every 100 ms. What drivers tell of clients, and the blocks of memfds, are read every 8 ms too. All of it has
-0.8% of a CPU, and 50 ms. All processes are read before the `mark` of a line that fits a rule and before a `look`, as far as there is time: one with a
-device's file in any case, but not where the look comes after output.
+**When descriptors are read.** A process is of devices once it, or who started it, was seen with a dma-buf, a memfd, huge pages or a file of /dev that
+leads to buffers (the recorder has the list). Its descriptors are listed every 8 ms, and its buffers and clients read where that list has changed, and
+every 100 ms. Where the kernel counts descriptors (6.2 and later, st_size of /proc/PID/fd), a change of the count is enough, for any process; where it
+does not, one that is not of devices is read every 100 ms. What drivers tell of clients, and the blocks of memfds, are read every 8 ms too. All of it
+has 0.8% of a CPU, and 50 ms. All processes are read before the `mark` of a line that fits a rule and before a `look`, as far as there is time: one of
+devices in any case, but not where the look comes after output.
 
 **What the recorder reads at once.** Most readings can wait for their turn. These cannot, because what they tell is gone a moment later:
 

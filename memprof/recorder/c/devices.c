@@ -358,6 +358,7 @@ static void read_whole_of(struct process *process, i64 now) {
     tell_clients(process);
     now = now_ns();
     tables_read(task, fields);
+    files->used |= read_int(strchr(fields, ' '), NULL) > 0;
     add_field(" ");
     add_field(fields);
     tell(process, 2, now);
