@@ -18,6 +18,9 @@ from .looks import LookBudget
 _clock, _cpu = time.monotonic_ns, time.thread_time_ns
 _SHARE, _ALLOWANCE_NS = 0.008, 50_000_000
 _PART_NS, _WHOLE_NS = 8_000_000, 100_000_000  # between two readings of a process, in part and in whole
+_IDLE_NS = (
+    1_000_000_000  # between two whole readings of a process that is not of devices, where a change of the count tells of a new descriptor
+)
 _MOST_KNOWN = 1 << 14
 _DMABUF, _MEMFD, _DRI = "/dmabuf:", "/memfd:", "/dev/dri/"
 _OTHERS = ("/dev/dma_heap/", "/dev/udmabuf", "/dev/ion", "/dev/nvidia", "/dev/kfd", "/dev/mali", "/dev/kgsl", "anon_inode:dmabuf")
@@ -87,7 +90,8 @@ class DeviceReader:
         """Read in whole what may have changed. Before 6.2 the kernel does not count descriptors."""
         task = process.statm.task
         count = _count(task)
-        if now - files.whole_ns >= _WHOLE_NS or count != files.count or (files.used and not count and _names(task) != files.names):
+        period_ns = _IDLE_NS if count and not files.used else _WHOLE_NS
+        if now - files.whole_ns >= period_ns or count != files.count or (files.used and not count and _names(task) != files.names):
             self._read(process, files, now)
         elif any(link.startswith(_MEMFD) for link in files.links.values()) or any(
             b"/" in field for field in files.written.get(b"clients", ())

@@ -6,6 +6,7 @@
 
 #define PART_NS 8000000 /* between two readings of a process, in part */
 #define WHOLE_NS 100000000
+#define IDLE_NS 1000000000 /* of one that is not of devices, where a change of the count tells of a new descriptor */
 #define KNOWN 4096 /* dma-bufs of which the size is kept */
 #define AMOUNTS 5
 #define REGIONS 16
@@ -370,7 +371,7 @@ static void read_in_part(struct process *process, i64 now) {
     i64 count = count_of(process->statm.task);
     int changes = files->tells, other = files->used && !count && list(process->statm.task, NULL) != files->names;
     size_t at;
-    if (other || now - files->whole_ns >= WHOLE_NS || count != files->count) {
+    if (other || now - files->whole_ns >= (count && !files->used ? IDLE_NS : WHOLE_NS) || count != files->count) {
         read_whole_of(process, now);
         return;
     }
