@@ -11,10 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..records.types import PAGE_TABLES
 from .events import decoded, number
 from .timeline import TimelineBuilder
 
-PAGE_TABLES, HUGETLB, MEMFD, DMABUF, DRM = "page tables", "hugetlb", "memfd", "dma-buf", "drm"
+HUGETLB, MEMFD, DMABUF, DRM = "hugetlb", "memfd", "dma-buf", "drm"
 _KINDS = 64  # that are told apart, those that came first
 
 

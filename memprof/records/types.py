@@ -33,6 +33,7 @@ RUN = "RUN"  # a program without phases, from its start to its end
 OUTSIDE = "between phases"  # of a program that has more memory outside of its phases than in any of them
 RESERVED = (STARTUP, PEAK, RUN, OUTSIDE, "BASELINE")  # no user's phase has such a name
 COMMAND = "command"  # the runtime of a program
+PAGE_TABLES = "page tables"  # a kind of memory that is no device's
 RELOAD = "reload"  # a unit of work: a load, a prepare, a few iterations and a delete
 
 Cache = Literal["warm", "cold", "asis"]
@@ -200,6 +201,11 @@ class Mark:
     device_peak_bytes: int | None = None
     device_end_bytes: int | None = None
     devices: tuple[DeviceKind, ...] = ()
+
+    @property
+    def page_tables_end_bytes(self) -> int | None:
+        """The page tables of all its processes at the phase's end, None if they were not read."""
+        return next((kind.end_bytes for kind in self.devices if kind.kind == PAGE_TABLES), None)
 
     @property
     def swapped_bytes(self) -> int:

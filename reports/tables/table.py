@@ -32,7 +32,7 @@ from memprof.verdicts.machine_spread import deviating
 from .. import ran
 from ..rows import BASELINE, by_model, columns, label_names, labels, named, phases
 from ..soundness import sound
-from . import commands, grid, headline, load, missing, native, release, swap, tokens
+from . import commands, devices, grid, headline, load, missing, native, release, swap, tokens
 from .grid import Section, TextTable, Unit
 
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
@@ -172,6 +172,7 @@ class _Tables:
             tables += self.of_metric(metric, groups)
         if iterations:
             tables += self.of_iterations(groups)
+            tables += devices.tables(groups, self.unit)
             tables += tokens.tables(groups, self.unit)
             tables += release.tables(groups, self.unit)
             tables += commands.tables(groups, self.unit)
@@ -324,6 +325,7 @@ class _Tables:
             notes.append(cells_note(runs, self.stat))
         notes += missing.inexact(runs) if exactness else []
         notes += missing.swapped(runs)
+        notes += devices.notes(runs)
         notes += missing.absences(runs, shown)
         concerned: dict[str, list[str]] = {}
         called = named(groups)
@@ -361,7 +363,7 @@ def _usual_phase(metric: Metric, runs: Sequence[Run]) -> str:
 
 def _beside_swap(shown: Sequence[Metric], runs: Sequence[Run]) -> list[Metric]:
     """These metrics, and behind the peak of RSS the peak of RSS and swap if pages were swapped out in any run."""
-    peak, both = (metrics.METRICS[name] for name in PEAKS)
+    peak, both = (metrics.METRICS[name] for name in ("rss_peak_bytes", "rss_swap_peak_bytes"))
     if peak not in shown or both in shown or not any(mark.swapped_bytes for run in runs for mark in run.marks):
         return list(shown)
     return [each for metric in shown for each in ((metric, both) if metric is peak else (metric,))]
