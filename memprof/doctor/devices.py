@@ -10,12 +10,13 @@ from .checks import Finding
 
 # Each file that is there, then the fdinfo of a descriptor of each DRM render node behind its name.
 _LOOK = r"""
-ls -d /dev/dri/* /dev/dma_heap/* /dev/udmabuf /dev/ion /dev/mali* /dev/kgsl* /dev/kfd /dev/nvidiactl \
+ls -d /dev/dri/* /dev/accel/* /dev/dma_heap/* /dev/udmabuf /dev/ion /dev/mali* /dev/kgsl* /dev/kfd /dev/nvidiactl \
     /sys/kernel/dmabuf/buffers /sys/kernel/debug/dma_buf/bufinfo 2>/dev/null
 head -c 1 /sys/kernel/debug/dma_buf/bufinfo >/dev/null 2>&1 && echo readable bufinfo
 ls /proc/self/fd >/dev/null 2>&1 && echo readable fd
 grep -E '^(VmPTE|HugetlbPages):' /proc/self/status
-for node in /dev/dri/render*; do
+for node in /dev/dri/render* /dev/accel/accel*; do
+    [ -e "$node" ] || continue
     { (exec 3<"$node" && echo "client $node" && cat /proc/self/fdinfo/3) || echo "closed $node"; } 2>/dev/null
 done
 true
@@ -69,8 +70,8 @@ def dma_bufs(facts: DeviceFacts, release: str) -> Finding:
 
 def drm_clients(facts: DeviceFacts) -> Finding:
     """Whether the DRM drivers here tell how much memory a client has."""
-    if not facts.nodes("/dev/dri/"):
-        return "missing", "no /dev/dri", "no DRM driver is here, so there is nothing to count"
+    if not facts.nodes("/dev/dri/", "/dev/accel/"):
+        return "missing", "no /dev/dri and no /dev/accel", "no DRM driver is here, so there is nothing to count"
     found = {node: _driver(text) for node, text in facts.clients.items() if text is not None}
     silent = [node for node, (_, tells) in found.items() if not tells]
     refused = [node for node, text in facts.clients.items() if text is None]

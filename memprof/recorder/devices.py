@@ -4,7 +4,7 @@
 
     /dmabuf:NAME       a dma-buf, from Linux 5.3 on (drivers/dma-buf/dma-buf.c): its fdinfo has size:, exp_name: and, from 5.19 on, ino:
     /memfd:NAME        a memfd: its blocks are there, mapped or not
-    /dev/dri/NAME      a client of a DRM driver: its fdinfo has lines drm-... (Documentation/gpu/drm-usage-stats.rst)
+    /dev/dri/NAME      a client of a DRM driver, as is /dev/accel/NAME: its fdinfo has lines drm-... (Documentation/gpu/drm-usage-stats.rst)
 
 A mapping keeps a buffer when its descriptors are closed. /proc/PID/smaps (proc_pid_smaps(5)) has its inode, and how much of it is resident.
 """
@@ -22,9 +22,12 @@ _IDLE_NS = (
     1_000_000_000  # between two whole readings of a process that is not of devices, where a change of the count tells of a new descriptor
 )
 _MOST_KNOWN = 1 << 14
-_DMABUF, _MEMFD, _DRI = "/dmabuf:", "/memfd:", "/dev/dri/"
-_OTHERS = ("/dev/dma_heap/", "/dev/udmabuf", "/dev/ion", "/dev/nvidia", "/dev/kfd", "/dev/mali", "/dev/kgsl", "anon_inode:dmabuf")
-_DEVICES = (_DMABUF, _MEMFD, _DRI, *_OTHERS)  # who has one of these has buffers, or soon will
+_DMABUF, _MEMFD, _DRM = "/dmabuf:", "/memfd:", ("/dev/dri/", "/dev/accel/")
+# Who has one of these has buffers, or soon will.
+_DEVICES = (
+    *(_DMABUF, _MEMFD, *_DRM, "anon_inode:dmabuf", "/dev/dma_heap/", "/dev/udmabuf", "/dev/ion", "/dev/nvidia", "/dev/kfd"),
+    *("/dev/mali", "/dev/kgsl", "/dev/rknpu", "/dev/galcore", "/dev/fastrpc", "/dev/adsprpc"),
+)
 _AMOUNTS = (b"total", b"resident", b"shared", b"purgeable", b"memory")
 _UNITS = {b"KiB": 1 << 10, b"MiB": 1 << 20}
 _PLAIN = b"".join(bytes([code]) if chr(code).isalnum() or code in b"-.:" else b"_" for code in range(128)) + b"_" * 128
@@ -110,7 +113,7 @@ class DeviceReader:
         except OSError:  # it has ended
             return
         files.used = files.used or any(link.startswith(_DEVICES) for link in links.values())
-        files.links = {name: link for name, link in links.items() if link.startswith((_DMABUF, _MEMFD, _DRI))}
+        files.links = {name: link for name, link in links.items() if link.startswith((_DMABUF, _MEMFD, *_DRM))}
         if files.used:
             ranges = [line for line in procfs.read("/proc/%d/maps" % task).split(b"\n") if b" /dmabuf:" in line or b" /memfd:" in line]
             if ranges != files.ranges:
@@ -124,7 +127,7 @@ class DeviceReader:
         task, begin_ns = process.statm.task, _clock()
         buffers, clients = {}, set()
         for name, link in files.links.items():
-            if link.startswith(_DRI):
+            if link.startswith(_DRM):
                 text = procfs.read("/proc/%d/fdinfo/%s" % (task, name))
                 if text:  # else it has been closed
                     clients.add(client(text))
@@ -174,6 +177,8 @@ def client(text):
     for name, value in info.items():
         what, _, region = name[4:].partition(b"-")
         words = value.split()
+        if region.startswith(b"cycles-"):  # drm-total-cycles-ENGINE is a time
+            continue
         if name.startswith(b"drm-") and what in _AMOUNTS and region and words and words[0].isdigit():
             amounts = regions.setdefault(region, [b"-"] * len(_AMOUNTS))
             amounts[_AMOUNTS.index(what)] = b"%d" % (int(words[0]) * (_UNITS.get(words[1], 1) if len(words) > 1 else 1))

@@ -90,6 +90,7 @@ static size_t take_amount(struct region regions[REGIONS], size_t count, const ch
     while (amount < AMOUNTS && !begins(text, amounts[amount])) ++amount;
     if (amount == AMOUNTS || *colon != ':') return count;
     text += strlen(amounts[amount]);
+    if (begins(text, "cycles-")) return count; /* drm-total-cycles-ENGINE is a time */
     size = read_int(colon + 1, &rest);
     if (rest == colon + 1 || colon <= text) return count;
     size <<= begins(rest, " KiB") ? 10 : begins(rest, " MiB") ? 20 : 0;
@@ -255,13 +256,14 @@ static void tell_buffers(struct process *process) {
 
 /* -- what a process has */
 static char kind_of(const char *link) {
-    return begins(link, "/dmabuf:") ? 'b' : begins(link, "/memfd:") ? 'm' : begins(link, "/dev/dri/") ? 'd' : 0;
+    if (begins(link, "/dev/dri/") || begins(link, "/dev/accel/")) return 'd';
+    return begins(link, "/dmabuf:") ? 'b' : begins(link, "/memfd:") ? 'm' : 0;
 }
 
 /* Who has one of these is about to have buffers. */
 static int is_device(const char *link) {
-    static const char *const names[] = {"/dev/dma_heap/", "/dev/udmabuf", "/dev/ion",  "/dev/nvidia",
-                                        "/dev/kfd",       "/dev/mali",    "/dev/kgsl", "anon_inode:dmabuf"};
+    static const char *const names[] = {"anon_inode:dmabuf", "/dev/dma_heap/", "/dev/udmabuf", "/dev/ion",     "/dev/nvidia",  "/dev/kfd",
+                                        "/dev/mali",         "/dev/kgsl",      "/dev/rknpu",   "/dev/galcore", "/dev/fastrpc", "/dev/adsprpc"};
     size_t at = 0;
     while (at < LENGTH(names) && !begins(link, names[at])) ++at;
     return at < LENGTH(names);

@@ -32,7 +32,7 @@ def test_dma_bufs_by_kernel_and_lists(text: str, release: str, state: str, word:
 @pytest.mark.parametrize(
     ("text", "state", "words"),
     [
-        ("", "missing", "no /dev/dri"),
+        ("", "missing", "no /dev/dri and no /dev/accel"),
         ("/dev/dri/card0\n", "limited", "no render node"),
         ("/dev/dri/renderD128\n" + PANTHOR, "ok", "renderD128: panthor"),
         ("/dev/dri/renderD129\n" + VGEM, "limited", "renderD129: a driver without a name; tells of no memory: /dev/dri/renderD129"),
