@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ..base.units import counted
+from ..campaign import nvidia
 from ..places.place import Place
 from .checks import Finding
 
@@ -86,6 +88,23 @@ def _driver(fdinfo: str) -> tuple[str, bool]:
     name = re.search(r"(?m)^drm-driver:\s*(\S+)", fdinfo)
     tells = re.search(r"(?m)^drm-(total|resident|memory)-", fdinfo)
     return name[1] if name else "a driver without a name", tells is not None
+
+
+def nvidia_driver(facts: DeviceFacts, here: bool) -> Finding:
+    """Whether NVIDIA's driver tells of memory by process, which memprof asks NVML for on its own machine alone."""
+    if not facts.nodes("/dev/nvidiactl"):
+        return "missing", "no NVIDIA driver", "there is nothing to count"
+    if not here:
+        return "limited", "there, and not asked", "NVML is asked on memprof's own machine alone: memory of this driver is in no figure"
+    try:
+        count = nvidia.NvidiaMemory().devices
+    except ImportError:
+        return (
+            "limited",
+            "nvidia-ml-py is not installed",
+            "pip install 'ml-memprof[nvidia]'; until then memory of this driver is in no figure",
+        )
+    return "ok", f"NVML, {counted(count, 'device')}", "memory by process at phases' borders and every 100 ms, marked approximate"
 
 
 def closed_drivers(facts: DeviceFacts) -> Finding:

@@ -24,7 +24,7 @@ from ..programs import runtimes
 from ..recording.bounds import late_by_thread
 from ..records.types import RUN, Machine, Polling, Run
 from .checks import CHILD, DEVICES, FIGURES, MACHINE, MIB, MS, ROOT, TOOLS, Check, Finding, guarded
-from .devices import closed_drivers, device_facts, dma_bufs, drm_clients, kernel_parts
+from .devices import closed_drivers, device_facts, dma_bufs, drm_clients, kernel_parts, nvidia_driver
 from .kernel import control_group, counters, idle_pages, pressure, soft_dirty
 from .known_allocations import (
     KnownAllocations,
@@ -266,6 +266,7 @@ def _device_looks(place: Place, machine: Machine) -> tuple[tuple[str, str, Calla
     return (
         (DEVICES, "dma-buf", lambda: dma_bufs(facts(), machine.kernel)),
         (DEVICES, "DRM clients", lambda: drm_clients(facts())),
+        (DEVICES, "NVIDIA", lambda: nvidia_driver(facts(), place is HERE)),
         (DEVICES, "closed drivers", lambda: closed_drivers(facts())),
         (DEVICES, "kernel parts", lambda: kernel_parts(facts())),
     )

@@ -65,6 +65,7 @@ Memory. A reading that is the same as the last one of its kind and process is no
                                             bytes that its resident set or HUGETLB counts
     clients T D PID [DRIVER,PDEV,ID[,REGION/TOTAL/RESIDENT/SHARED/PURGEABLE/MEMORY]...]...
                                             its clients of DRM drivers, by the lines drm-... of their fdinfo; `-` for a line that is not there
+    nvidia T D [PID:BYTES]...               memprof's own line: what NVML tells of all processes of the machine, `-` for bytes that it does not know
     tables T D PID PTE HUGETLB SHARED       VmPTE and HugetlbPages of its status, Shared_Hugetlb of its smaps_rollup, in kB
     look T D PID RESET STATUS ROLLUP STAT READ TEXT
                                             a closer look at one process. READ: read_bytes of /proc/PID/io; RESET: 1 if its high-water mark

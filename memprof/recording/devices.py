@@ -15,7 +15,7 @@ from ..records.types import PAGE_TABLES
 from .events import decoded, number
 from .timeline import TimelineBuilder
 
-HUGETLB, MEMFD, DMABUF, DRM = "hugetlb", "memfd", "dma-buf", "drm"
+HUGETLB, MEMFD, DMABUF, DRM, NVIDIA = "hugetlb", "memfd", "dma-buf", "drm", "nvidia, approximate"
 _KINDS = 64  # that are told apart, those that came first
 
 
@@ -41,12 +41,13 @@ class Region:
 @dataclass
 class ProcessDevices:
     """The newest readings of a process. clients: by driver, device and id. hidden: its descriptors may not be read; silent: drivers of DRM that tell
-    of no memory. page_tables, huge, huge_shared: in bytes."""
+    of no memory. nvidia, page_tables, huge, huge_shared: in bytes."""
 
     buffers: Sequence[DeviceBuffer] = ()
     clients: dict[str, list[Region]] | None = None
     hidden: bool = False
     silent: tuple[str, ...] = ()
+    nvidia: int = 0
     page_tables: int = 0
     huge: int = 0
     huge_shared: int = 0
@@ -65,6 +66,10 @@ class ProcessDevices:
                 self.clients[f"{driver},{device},{key}"] = [_region(region) for region in regions]
                 silent += [driver] if not regions else []
         self.silent = tuple(silent)
+
+    def see_nvidia(self, size: bytes) -> None:
+        """What NVML tells of it, in bytes; `-` where it does not know."""
+        self.nvidia, self.silent = number(size) or 0, (*self.silent, "nvidia") if size == b"-" else self.silent
 
     def see_tables(self, fields: Sequence[bytes]) -> None:
         """The fields of `tables` behind PID."""
@@ -100,7 +105,8 @@ def sizes(processes: Iterable[ProcessDevices]) -> dict[str, tuple[int, int]]:
         found[kind] = size, 0
     huge_shared = [process.huge_shared for process in held]
     huge = sum(process.huge for process in held) - sum(huge_shared) + max(huge_shared, default=0)
-    for kind, size in ((HUGETLB, huge), (PAGE_TABLES, sum(process.page_tables for process in held))):
+    nvidia = sum(process.nvidia for process in held)
+    for kind, size in ((NVIDIA, nvidia), (HUGETLB, huge), (PAGE_TABLES, sum(process.page_tables for process in held))):
         if size:
             found[kind] = size, 0
     return found
@@ -196,7 +202,7 @@ class DeviceHistory:
             remarks.append(f"memory of devices is in no figure: the descriptors of {whose} may not be read")
         if self.silent:
             who = ", ".join(sorted(name if name != "-" else "one without a name" for name in self.silent))
-            remarks.append(f"DRM drivers that tell of no memory on this kernel, so that it is in no figure: {who}")
+            remarks.append(f"drivers that tell of no memory here, so that it is in no figure: {who}")
         if self.left_out:
             remarks.append(
                 f"there was no time to read descriptors every 8 ms: a peak of devices may be missed ({self.left_out} readings left out)"

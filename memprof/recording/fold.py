@@ -164,6 +164,7 @@ class _View:
             b"maps": self._maps,
             b"mapped": lambda fields: tree.complete_mappings(),
             **{kind: partial(tree.see_devices, kind) for kind in (b"buffers", b"clients", b"tables")},
+            b"nvidia": lambda fields: tree.see_nvidia(int(fields[0]), fields[2:]),
             b"group": self._group,
             b"look": self._look,
             b"mark": self._mark,

@@ -349,6 +349,15 @@ class ProcessTree:
         if process.inside and process.twin is None:
             self._tell_devices(int(fields[0]))
 
+    def see_nvidia(self, t_ns: int, fields: Iterable[bytes]) -> None:
+        """What NVML tells of processes, of which some may be of this tree: the fields of that line."""
+        sizes = {int(pid): size for pid, _, size in (field.partition(b":") for field in fields if field)}
+        found = [process for process in self._processes.values() if process.pid in sizes or process.devices.nvidia]
+        for process in found:
+            process.devices.see_nvidia(sizes.get(process.pid, b"0"))
+        if any(process.inside for process in found):
+            self._tell_devices(t_ns)
+
     def _tell_devices(self, t_ns: int) -> None:
         self.devices.take(t_ns, [process.devices for process in self._processes.values() if process.inside and process.twin is None])
 

@@ -152,7 +152,7 @@ def heading(variant: str, version: str | None, side: JobSide | None) -> str:
 
 @dataclass(frozen=True)
 class DeviceKind:
-    """Memory of a kind that no resident set counts: `dma-buf EXPORTER`, `drm REGION`, `nvidia`, `memfd`, `hugetlb` or `page tables`."""
+    """Memory of a kind that no resident set counts: `dma-buf EXPORTER`, `drm REGION`, `nvidia, approximate`, `memfd`, `hugetlb` or `page tables`."""
 
     kind: str
     peak_bytes: int

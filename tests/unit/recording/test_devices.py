@@ -231,7 +231,7 @@ def test_hidden_descriptors_leave_no_figure() -> None:
 @pytest.mark.parametrize(("client", "who"), [("-,-,-", "one without a name"), ("panfrost,-,3", "panfrost")])
 def test_silent_driver_is_named(client: str, who: str) -> None:
     run = in_phase(f"100 client {client}")
-    assert f"DRM drivers that tell of no memory on this kernel, so that it is in no figure: {who}" in run.warnings
+    assert f"drivers that tell of no memory here, so that it is in no figure: {who}" in run.warnings
 
 
 def test_readings_left_out_are_said() -> None:
@@ -257,3 +257,27 @@ def test_no_tree_counts_a_buffer_twice(seed: int) -> None:
     seen = {buffer.inode for process in processes for buffer in process.buffers}
     found = sizes(processes).get("dma-buf system", (0, 0))
     assert found == (sum(there[inode] for inode in seen), 0)
+
+
+# -- NVIDIA
+
+
+def test_nvidia_by_process_of_the_tree() -> None:
+    recording = Recording()
+    recording.spawn(101)
+    recording.begin("A")
+    recording.tell(f"nvidia %d 9000 {ROOT}:{8 * MIB} 101:{2 * MIB} 4711:{64 * MIB}")  # the last is a stranger
+    recording.poll()
+    recording.tell(f"nvidia %d 9000 101:{2 * MIB} 4711:{64 * MIB}")
+    recording.end("A")
+    run = recording.run()
+    assert kinds(run, "A") == {"nvidia, approximate": (10, 2, 0)}
+    assert figures(run, "A") == (10, 2)
+
+
+def test_nvidia_that_does_not_tell_is_said() -> None:
+    recording = Recording()
+    recording.begin("A")
+    recording.tell(f"nvidia %d 9000 {ROOT}:-")
+    recording.end("A")
+    assert any(warning.endswith("so that it is in no figure: nvidia") for warning in recording.run().warnings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -424,3 +425,18 @@ def test_first_load_is_no_growth_with_reloads() -> None:
 def work_of(done: list[int], rss: list[int]) -> work.Curve:
     run = sample_runs.run()
     return work.curve_of(replace(run, work=(worked(done, rss, "RELOAD", reload=done),)))
+
+
+def test_leak_of_devices_grows_beside_flat_rss() -> None:
+    """A dma-buf after each tenth iteration, which no resident set counts."""
+    done = list(range(401))
+    leak = [1 << 20] * 40
+    times, sizes = [10_000_000 * place - 500_000 for place in range(1, 41)], list(accumulate(leak))
+    run = replace(sample_runs.run("a", 1), work=(sample_runs.worked(done, [60 << 20] * len(done)),))
+    line = replace(run.timeline, device_t_ns=sample_runs.packed(times), device=sample_runs.packed(sizes))
+
+    assert growth.judge([growth.series(work.curve_of(run), 4096)]).word == "steady"
+    leaking = [growth.series(work.curve_of(replace(run, timeline=line)), 4096)]
+    verdict = growth.judge(leaking)
+    assert verdict.word == "grows"
+    assert verdict.low < (1 << 20) / 10 < verdict.high
