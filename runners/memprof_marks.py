@@ -400,7 +400,7 @@ class _Work:
         self._filled = self._rows = self._unsaid = 0
         self._every = 1
         self._swap = self._swap_ns = self._flushed_ns = 0
-        self._anchor_at = self._anchor_ns = 0
+        self._anchor_at = self._anchor_ns = self._anchor_last = 0
         if not self._curve:
             return
         for _ in range(4):  # what reading and writing need for the first time is taken now, not in the first iteration
@@ -459,11 +459,13 @@ class _Work:
             self._seen = self._row(now)
         self._unsaid = 0
         done = self._counts["iteration"]
-        if last or (done >= self._anchor_at and now >= self._anchor_ns):
+        if last or done >= self._anchor_last or (done >= self._anchor_at and now >= self._anchor_ns):
             self._write(self._anchor_line(self._seen))
             after = time.monotonic_ns()
-            self._anchor_at = done + max(1, done // 32)
-            self._anchor_ns = after + 100 * (after - now)  # an exact look at a large process takes milliseconds: 1% of the time at most
+            self._anchor_at, self._anchor_last = done + max(1, done // 32), done + done // 2 + 1
+            self._anchor_ns = after + 100 * (
+                after - now
+            )  # it takes milliseconds in a large process: 1% of the time, and after each half more
         if self._filled > _BUFFER - _ROW or now - self._flushed_ns > _FLUSH_NS:
             self._flush()
             self._flushed_ns = now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,17 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..base.errors import EXIT_OK
-from .subject import QuestionCommand, place_options, reaching, refuse_process, words_of_program
+from ..subjects.settings import OF_A_PROGRAM, fields
+from .subject import QuestionCommand, place_options, reaching, refuse_counts, refuse_process, settings_options, words_of_program
 
 if TYPE_CHECKING:
     from ..gate.request import GateRequest
+    from ..places.place import Place
     from ..subjects.suite import Suite
 
 _EPILOG = """\b
 Examples:
   memprof gate --budget 900MiB -- pnpm test
   memprof gate --against main -- python app.py
-  memprof gate --baseline memprof.json --report-only -- ./app --model m.tflite
+  memprof gate --baseline memprof.json --report-only --env OMP_NUM_THREADS=2 -- ./app --model m.tflite
   memprof gate head.jsonl --baseline baseline.json
   memprof gate head.jsonl --budgets budgets.toml
   memprof gate --run suite.toml --base-ref origin/main --confirm --prove
@@ -101,6 +104,7 @@ _FORMATS = ("markdown", "json", "junit", "github", "bencher", "github-benchmark"
 )
 @click.option("--report-only", is_flag=True, help="Always exit with 0, and say what the exit code would have been.")
 @click.option("--trust-runs", is_flag=True, help="With --confirm or --prove: execute what the runs file names, to measure it again.")
+@settings_options(*OF_A_PROGRAM)
 @place_options
 @click.option(
     "-o",
@@ -115,7 +119,8 @@ _FORMATS = ("markdown", "json", "junit", "github", "bencher", "github-benchmark"
 def command(form: str | None, as_json: bool, others: tuple[str, ...], on: str | None, remote_dir: str | None, **words: Any) -> int:
     """Decide for every model, variant, phase and metric whether it got worse. The exit code says the result.
 
-    A program behind -- is measured five times. Without a budget, a baseline or a ref, the report says which budget would hold.
+    A program behind -- is measured five times. Without a budget, a baseline or a ref, the report says which budget would hold. What is measured
+    and how is said by options for a program, and by a suite's file otherwise.
 
     A regression must lie beyond a threshold, and a one-sided rank test at 0.01 must agree. That takes at least five repeats a side.
     """
@@ -149,34 +154,52 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], on: str | 
     return EXIT_OK if words["report_only"] else decision.exit_code
 
 
-def _request(heads: tuple[str, ...], output: str | None, budget: str | None, thresholds: tuple[str, ...], **fields: Any) -> GateRequest:
+def _request(
+    heads: tuple[str, ...],
+    output: str | None,
+    budget: str | None,
+    thresholds: tuple[str, ...],
+    settings: Mapping[str, Any],
+    on: Place,
+    **words: Any,
+) -> GateRequest:
     from ..gate.request import GateRequest
     from ..verdicts.budgets import of_peak
     from ..verdicts.verdicts import parse_limits
     from .subject import unused_path
 
     files: dict[str, Any] = {
-        name: Path(path) if (path := fields.pop(name)) else None for name in ("base", "suite", "budgets", "acknowledged")
+        name: Path(path) if (path := words.pop(name)) else None for name in ("base", "suite", "budgets", "acknowledged")
     }
     return GateRequest(
         heads=tuple(map(Path, heads)),
-        command=_program(),
+        command=_program(settings, on),
+        on=on,
         budget=of_peak(budget) if budget is not None else None,
         limits=parse_limits(thresholds),
         output=Path(output) if output else unused_path(),
         **files,
-        **fields,
+        **words,
     )
 
 
-def _program() -> Suite | None:
-    """The suite of the program behind `--`, if there is one."""
+def _program(settings: Mapping[str, Any], place: Place) -> Suite | None:
+    """The suite of the program behind `--`, if there is one. settings: by parameter."""
+    from ..base.errors import UsageError
+    from ..places.place import HERE
     from ..programs.commands import of_words
     from ..subjects.suite import Suite, of_command
 
     words = words_of_program()
+    if not words:
+        given = next((setting.name for setting in OF_A_PROGRAM if settings[setting.parameter] not in (None, ())), None)
+        if given is not None:
+            raise UsageError(f"--{given} goes with -- PROGRAM WORD...; a suite's file has its own settings")
+        return None
     refuse_process(words[:1])
-    return Suite(variants=(of_command(of_words(words)),)) if words else None
+    command = of_words(words)
+    refuse_counts(command, settings)
+    return Suite(variants=(of_command(command),), **fields(settings, "program", place is not HERE))
 
 
 def _target(text: str) -> tuple[str, str]:

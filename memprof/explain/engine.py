@@ -28,7 +28,7 @@ from ..records.types import COMMAND, EXECUTE, RUN, STARTUP, Job, Run
 from ..subjects.order import Order
 from . import activations, findings, indexed_rows, remote, small_weights, snippets, waterfall
 from .indexed_rows import TableUse
-from .records import SCHEMA, Explanation, PhaseFigures, PhaseLook, TensorCopies
+from .records import SCHEMA, SEEN_SHARE, Explanation, PhaseFigures, PhaseLook, TensorCopies
 from .remote import Looker
 from .rule_inputs import Facts
 from .snapshot import ProcessSnapshot
@@ -146,26 +146,39 @@ def _iterations(plain: Run) -> list[int]:
 def _held(order: Order, plain: Run, looker: Looker, progress: Progress, remarks: list[str]) -> tuple[Run, list[ProcessSnapshot]]:
     """A held run and its looks. Raises memory_map.Unreadable where the process's memory may not be read, MeasurementError for a program that was not
     held."""
+    by_lines = bool(order.job.phase_regexes)
+    run = plain
+    looks: list[ProcessSnapshot] = []
+    known: list[str] = []
     if plain.mark(RUN) is None:
-        ends_alone = order.job.phase_regexes or order.job.phases  # a process that gdb follows cannot be stopped by others
-        run, looks = _held_at(order, {} if ends_alone else _trips(plain), plain, looker, progress, remarks)
-        if looks or order.command is None:
-            return run, looks
-    for share in _RUN_SHARES if plain.mark(RUN) is not None else ():
+        ends_alone = by_lines or order.job.phases  # a process that gdb follows cannot be stopped by others
+        run, looks, known = _held_at(order, {} if ends_alone else _trips(plain), plain, looker, progress)
+    if plain.mark(RUN) is not None or (by_lines and _are_late(looks, plain)):
         # The process that was started is the one that is stopped.
         first = next((process.rss_peak_bytes for process in plain.processes if process.parent is None), plain.height_bytes)
-        run, looks = _held_at(order, {"": int(share * first)}, plain, looker, progress, remarks)
-        if looks:
-            return run, looks
-    raise MeasurementError(
-        f"{order.job.variant}: it was over before it could be stopped and looked at; mark its phases (memprof marks), or see who allocates with "
-        "memprof heap record"
-    )
+        for share in _RUN_SHARES:
+            near = _held_at(order, {"": int(share * first)}, plain, looker, progress)
+            if any(look.phase.endswith("/peak") for look in near[1]):
+                run, looks, known = near
+                break
+    if not looks and order.command is not None:
+        raise MeasurementError(
+            f"{order.job.variant}: it was over before it could be stopped and looked at; mark its phases (memprof marks), or see who allocates with "
+            "memprof heap record"
+        )
+    remarks += known
+    return run, looks
+
+
+def _are_late(looks: Sequence[ProcessSnapshot], plain: Run) -> bool:
+    """Whether a program that was stopped soon after its lines had gone on meanwhile: most of its peak was in no look."""
+    return max((sum(mapping.rss for mapping in look.mappings) for look in looks), default=0) < SEEN_SHARE * plain.height_bytes
 
 
 def _held_at(
-    order: Order, sizes: Mapping[str, int], plain: Run, looker: Looker, progress: Progress, remarks: list[str]
-) -> tuple[Run, list[ProcessSnapshot]]:
+    order: Order, sizes: Mapping[str, int], plain: Run, looker: Looker, progress: Progress
+) -> tuple[Run, list[ProcessSnapshot], list[str]]:
+    """A run that is held at its phases' ends and at these sizes, its looks, and remarks on what they missed."""
     job = replace(order.job, hold=True, interval_ns=min(order.job.interval_ns, _TRIP_INTERVAL_NS))
     held = replace(order, job=job, hold_at=sizes)
     looks: list[ProcessSnapshot] = []
@@ -176,7 +189,7 @@ def _held_at(
 
     (run,) = campaign.measure([held], Quiet(progress), lambda line: None, look)
     must_be_ok(run)
-    remarks += run.warnings
+    remarks = list(run.warnings)
     without_end = (STARTUP, RUN) if order.command is not None else ()
     ends = [mark.phase for mark in run.marks]
     missing = [phase for phase in ends if phase not in without_end and not any(look.phase == phase for look in looks)]
@@ -184,11 +197,13 @@ def _held_at(
         remarks.append(
             f"the child did not stand still at the end of {', '.join(missing)}: nothing is known about {'them' if len(missing) > 1 else 'it'}"
         )
-    for phase in filter(None, held.hold_at):
-        if not any(look.phase == f"{phase}/peak" for look in looks):
-            remarks.append(f"the transient of {phase} was over before the child could be stopped inside it: its content is not known")
+    remarks += [
+        f"the transient of {phase} was over before the child could be stopped inside it: its content is not known"
+        for phase in filter(None, held.hold_at)
+        if not any(look.phase == f"{phase}/peak" for look in looks)
+    ]
     order_of = {phase: number for number, phase in enumerate(ends)}
-    return run, sorted(looks, key=lambda look: (order_of.get(look.phase.partition("/")[0], 99), "/" not in look.phase))
+    return run, sorted(looks, key=lambda look: (order_of.get(look.phase.partition("/")[0], 99), "/" not in look.phase)), remarks
 
 
 def _of_program(plain: Run, looks: Sequence[ProcessSnapshot]) -> Iterator[str]:
@@ -269,14 +284,13 @@ def _explanation(
                     *(plain.about.notes if plain.about is not None else ()),
                     *plain.warnings,
                     *remarks,
-                    *_doubts(plain, phases),
                     *(() if is_program and not facts.ran else (findings.sight(facts),)),
                 )
             )
         ),
         shapes=shapes or {},
         assumed=job.assumed,
-        warnings=(*_not_looked_at(plain, held), *findings.doubts(facts)),
+        warnings=(*_not_looked_at(plain, held), *_doubts(plain, phases), *findings.doubts(facts)),
         looked_peak_bytes=held.height_bytes,
         peak_bound_bytes=plain.machine.peak_bound_bytes,
     )
@@ -303,12 +317,14 @@ def _not_looked_at(plain: Run, held: Run) -> tuple[str, ...]:
 
 def _doubts(plain: Run, phases: Iterable[PhaseLook]) -> list[str]:
     """Phases in which the held run was not as large as the plain run."""
+    by_lines = bool(plain.job.phase_regexes)
     remarks = []
     for phase in phases:
         mark = plain.mark(phase.name)
         if mark is not None and mark.rss_end_bytes and abs(phase.rss_bytes - mark.rss_end_bytes) > max(8 << 20, 0.05 * mark.rss_end_bytes):
-            share = phase.rss_bytes / mark.rss_end_bytes - 1
-            remarks.append(f"{phase.name}: the process that was held was {share:+.0%} as large as the plain run's at its end")
+            seen, ended = format_bytes(phase.rss_bytes), format_bytes(mark.rss_end_bytes)
+            late = " A line is read a moment after it is printed: marks (memprof marks) hold the program there." if by_lines else ""
+            remarks.append(f"the look at the end of {phase.name} saw {seen}, where the plain run had {ended}.{late}".removesuffix("."))
     return remarks
 
 

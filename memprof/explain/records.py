@@ -19,6 +19,7 @@ from ..records.summary import first_highest
 from ..records.types import Model
 
 SCHEMA = 1
+SEEN_SHARE = 0.9  # of a PEAK, that a look must have had: else the looks missed it
 
 # The names of the waterfall's slices.
 STACKS, LIBRARIES, MODEL_FILE, ONCE, AGAIN, REPACKED, IN_USE, KEPT, FILES, MAPPED, REST = (
@@ -255,6 +256,11 @@ class Explanation:
             if proposal.verified is not None
         }
         return tuple(sorted(measured.values(), key=lambda proposal: worth(proposal, self.peak_bound_bytes)))
+
+    @property
+    def looked_bytes(self) -> int:
+        """The resident set of the largest look."""
+        return max((look.rss_bytes for look in self.phases), default=0)
 
     def phase(self, name: str) -> PhaseLook | None:
         """The look of that name."""

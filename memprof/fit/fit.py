@@ -51,13 +51,15 @@ class FitRequest:
     """The question to answer.
 
     suite: of one model in a runtime, or of one program. max_time: how many times as long as without a limit an iteration may take, and a program
-    whose iterations are not known as a whole, None for any. parts: of PARTS; a program has only the whole.
+    whose iterations are not known as a whole, None for any. parts: of PARTS; a program has only the whole. time_ns: how long the search may take,
+    None for as long as it needs.
     """
 
     suite: Suite
     max_time: float | None = None
     parts: Sequence[str] = PARTS
     by: By = "auto"
+    time_ns: int | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ class PartLimit:
     """The least limit in bytes under which a part of the job works, None if none was found, and the part's figures with no limit.
 
     rss_peak_bytes: its RSS peak, the upper figure for a device: it counts pages that others share too. touched_bytes: its working set, the
-    resident pages that it referenced, None if the kernel does not say. trials: how many the search took.
+    resident pages that it referenced, None if the kernel does not say. trials: how many the search took. worked: how many runs have worked under the
+    least limit, with no failure since the first.
     """
 
     name: str
@@ -73,6 +76,7 @@ class PartLimit:
     rss_peak_bytes: int
     touched_bytes: int | None
     trials: int
+    worked: int = 0
 
 
 @dataclass(frozen=True)
@@ -113,11 +117,6 @@ class Fitted:
     interrupted: bool = False
 
 
-def confirmations(part: str) -> int:
-    """How often the least limit of a part has worked: no run at it failed since it first did."""
-    return CONFIRMATIONS + (_PLAIN_RUNS if part == WHOLE else 0)
-
-
 def fit(request: FitRequest, progress: Progress, keep: Keep) -> Fitted:
     """Find the limits. Each Run is given to `keep`.
 
@@ -142,6 +141,7 @@ class _Fitter:
         self._drop: list[str] = []
         self._patience_ns = 0
         self._plain_time = 0.0
+        self._end_ns = time.monotonic_ns() + request.time_ns if request.time_ns is not None else None
         self._remarks: list[str] = []
         self._at_least: list[Run] = []  # the runs that worked in the least limit of the whole run
 
@@ -169,7 +169,10 @@ class _Fitter:
         interrupted = False
         try:
             for name in self._request.parts:
-                parts.append(self._part(name, plain, upper, touched))  # noqa: PERF401 (an interruption keeps those before it)
+                if self._is_time_up():
+                    self._remark(f"{name}: the time was up before it was searched; a longer --time searches it.")
+                    continue
+                parts.append(self._part(name, plain, upper, touched))
             whole = next((part.least_bytes for part in parts if part.name == WHOLE), None)
             for at in self._curve(whole, upper):
                 curve.append(at)  # noqa: PERF402 (the same)
@@ -280,6 +283,8 @@ class _Fitter:
         """A trial that is completed under this limit in bytes, and fast enough; None if it is not."""
         try:
             run = self._trial(limit, part=part)
+            if run.outcome.status == "timeout" and not self._is_time_up():
+                run = self._trial_again(run, limit, part)
         except limits.LimitRefusal as error:
             self._progress.say(f"{part}, {format_bytes(limit)}: its memory does not fit ({error})")
             return None
@@ -287,7 +292,7 @@ class _Fitter:
             reason = f"out of memory {run.outcome.where}" if _out_of_memory(run.outcome) else run.outcome.sentence
             self._progress.say(f"{part}, {format_bytes(limit)}: {reason}")
             if run.outcome.status == "timeout":
-                patience = format_duration(self._patience_ns)
+                patience = format_duration(run.job.timeout_ns)
                 self._remark(f"{part}: with too little memory runs took longer than {patience}; they were ended and count as failed.")
             return None
         time_ns = _time(run)
@@ -295,6 +300,21 @@ class _Fitter:
         duration = f", {format_duration(time_ns)}{'' if self._program else ' per iteration'}" if time_ns else ""
         self._progress.say(f"{part}, {format_bytes(limit)}: works{duration}{', which is too slow' if slow else ''}")
         return None if slow else run
+
+    def _trial_again(self, late: Run, limit: int, part: str) -> Run:
+        """A trial in place of one that was ended by time, with twice the time: on a busy machine a run is late without want of memory.
+
+        If it works, later trials have as much time.
+        """
+        self._progress.say(f"{part}, {format_bytes(limit)}: {late.outcome.sentence}; it is tried again with twice the time")
+        usual_ns, self._patience_ns = self._patience_ns, 2 * self._patience_ns
+        run = self._trial(limit, part=part)
+        if run.outcome.status == "timeout":
+            self._patience_ns = usual_ns
+        return run
+
+    def _is_time_up(self) -> bool:
+        return self._end_ns is not None and time.monotonic_ns() >= self._end_ns
 
     def _remark(self, sentence: str) -> None:
         if sentence not in self._remarks:
@@ -308,7 +328,7 @@ class _Fitter:
         if name == WHOLE:
             self._at_least = runs
         sizes = [size for phase, size in touched.items() if name == WHOLE or phase in _phases(name)]
-        return PartLimit(name, least, peak, max(sizes, default=None), trials)
+        return PartLimit(name, least, peak, max(sizes, default=None), trials, len(runs))
 
     def _least(self, part: str, upper: int) -> tuple[int | None, int, list[Run]]:
         """The least limit in bytes that works, how many trials the search took, and the runs that worked under that limit."""
@@ -320,8 +340,13 @@ class _Fitter:
         else:
             self._remark(f"{part}: no limit that was tried works, up to {format_bytes(high)}.")
             return None, trials, []
-        low, runs, top, wanted = 0, [run], high, confirmations(part)
+        low, runs, top = 0, [run], high
+        wanted = CONFIRMATIONS + (_PLAIN_RUNS if part == WHOLE else 0)
         while True:
+            if self._is_time_up():
+                above = f"above {format_bytes(low)}" if low else "lower"
+                self._remark(f"{part}: the time was up; the least limit may lie {above}, and {format_bytes(high)} works.")
+                return high, trials, runs
             if high - low > _step(high):
                 middle = _whole_pages((low + high) / 2)
                 trials += 1
@@ -345,7 +370,7 @@ class _Fitter:
             below: list[Run] = []
             while len(below) < wanted:
                 trials += 1
-                if (run := self._worked(lower, part)) is None:
+                if self._is_time_up() or (run := self._worked(lower, part)) is None:
                     return high, trials, runs
                 below.append(run)
             high, runs = lower, below
@@ -359,6 +384,9 @@ class _Fitter:
             if factor == 1.0:  # no more runs there: a failure among them would not raise the least limit
                 yield _at(limit, self._at_least)
             elif limit > upper * 1.05:
+                break
+            elif self._is_time_up():
+                self._remark("The time was up before limits above the least were measured; a longer --time measures them.")
                 break
             else:
                 yield _at(limit, [self._trial(limit, name=f"in {format_bytes(limit)}") for _ in range(_PLAIN_RUNS)])

@@ -17,6 +17,7 @@ from ..base.units import counted
 from ..laws import coefficients
 from ..records import store, summary
 from ..records.summary import VariantKey
+from ..subjects.settings import options
 from ..verdicts import acknowledgements, baseline, budget_proposal, budgets, growth_limits, input_files, verdicts
 from ..verdicts.baseline import DEFAULT_METRICS, BaselineEntry, GateSide
 from ..verdicts.budgets import Budget
@@ -223,7 +224,7 @@ def _surroundings(request: GateRequest, known: GateSides) -> list[str]:
 def _commands(request: GateRequest, known: GateSides, rows: Sequence[Judged]) -> dict[str, str]:
     """The command that tightens the baseline, if something improved; for a command that nothing judges, the budget that would hold."""
     if request.command is not None and not (request.base or request.budget or request.budgets or request.of_two_trees):
-        return _proposed(request.command, known.head.entries)
+        return _proposed(request.command, request.repeats, known.head.entries)
     improved = sum(row.verdict == "improved" for row in rows)
     if not improved or request.base is None:
         return {}
@@ -233,13 +234,14 @@ def _commands(request: GateRequest, known: GateSides, rows: Sequence[Judged]) ->
     return {"To keep what was gained, tighten the baseline:": f"memprof baseline update {heads} -o {shlex.quote(str(target))}{asked}"}
 
 
-def _proposed(subject: Suite, head: Sequence[BaselineEntry]) -> dict[str, str]:
+def _proposed(subject: Suite, repeats: int | None, head: Sequence[BaselineEntry]) -> dict[str, str]:
     """The gate of a command with the budget that its peak would keep to, by the reason."""
     proposed = budget_proposal.proposal(head[0])
     command = subject.only.command
     if proposed is None or head[0].failed or command is None:
         return {}
-    return {f"{proposed.sentence}:": f"memprof gate --budget {proposed.word} -- {_words(command)}"}
+    given = "".join(f" {shlex.quote(word)}" for word in options(vars(subject) | {"repeats": repeats}))
+    return {f"{proposed.sentence}:": f"memprof gate --budget {proposed.word}{given} -- {_words(command)}"}
 
 
 @contextmanager

@@ -114,7 +114,9 @@ class LinePhases:
             return
         if self._follows and (phase in self._counts or len(self._counts) < UNITS):
             self._counts[phase] = self._counts.get(phase, 0) + 1
-        if not self._attached and (not self._follows or phase in self.unmatched):
+        if self._attached:
+            return
+        if not self._follows or phase not in (pending for pending, _ in self._pending):  # lines of units may be many at once
             self._pending.append((phase, t_ns))
             if phase in self.unmatched:
                 self.unmatched.remove(phase)
@@ -153,6 +155,8 @@ class LinePhases:
         if self._regexes and self.active and self._rest.strip():
             self._match_all(self._state.end_ns, [self._rest])
         self._end_pending(None)
+        if self._counts:
+            self._work.get("RUN", WorkCurve()).level_end()
 
     def missed(self) -> list[str]:
         """A sentence for each phase whose line never came."""

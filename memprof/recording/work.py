@@ -80,6 +80,16 @@ class WorkCurve:
                 self._counts[unit] = count(self._before.get(unit, 0) + total)
             self._rows.add([*row[: len(_FIXED)], *(self._counts.get(unit, 0) for unit in self._units)])
 
+    def level_end(self) -> None:
+        """Give the newest row the memory of the row before it, if it has less: what a program prints last is read while it frees all it has."""
+        if len(self._rows) < 2:
+            return
+        _, *sizes = self._rows.columns[: len(_FIXED)]
+        rss, _, swap = sizes
+        if rss[-1] + swap[-1] < rss[-2] + swap[-2]:
+            for column in sizes:
+                column[-1] = column[-2]
+
     def anchor(self, values: Sequence[int | None]) -> None:
         """Take an exact look: the numbers of _ANCHORED, the last two None if the allocator does not tell."""
         self._heap = self._heap and None not in values

@@ -45,6 +45,14 @@ class Drive:
         return f"prompts of {counted(self.prompts, 'token')}, {differing}, {self.generate} generated, {self.parallel} at once"
 
     @property
+    def option(self) -> str:
+        """The word that `parse` reads."""
+        place = f"{self.host}:{self.port}{self.path if self.kind == 'http' else ''}"
+        numbers = [(name, getattr(self, name)) for name in _NUMBERS if self.kind == "openai" or name not in _OF_OPENAI]
+        words = [f"{name}={number}" for name, number in numbers if number is not None]
+        return ",".join([f"{self.kind}:{place}", *words, *([f"body={self.body}"] if self.body is not None else [])])
+
+    @property
     def varies(self) -> bool:
         """Whether requests differ unless `distinct` says otherwise."""
         return self.kind == "openai" or (self.body is not None and (_is_lines(self.body) or os.path.isdir(self.body)))

@@ -7,7 +7,7 @@ reads programs is imported when such a word is read.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +35,7 @@ class Setting:
     key and value; None for the text itself. choices: the only texts. kind: of the value that click makes: text, a whole number or a switch.
     only: the one kind of subject that heeds it, empty for both. in_file: its type in a file, for each key where it can be repeated; None for
     `kind`. path: what its text in a file of a folder means, where it is a path: `relative` or `program`. off: the option that switches a switch off.
+    written: the text of a value, which `read` reads.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Setting:
     in_file: Any = None
     path: Callable[[Path, str], str] | None = None
     off: str = ""
+    written: Callable[[Any], str] = str
 
     @property
     def parameter(self) -> str:
@@ -67,6 +69,18 @@ class Setting:
         if self.many:
             return dict(map(self.read, given)) if self.read is not None else tuple(given)
         return self.read(given) if self.read is not None else given
+
+    def options(self, value: Any) -> Iterator[str]:
+        """The words of a command line that give this value; none for a value that is not set."""
+        if value in (None, "", ()) or value == {}:
+            return
+        if self.kind is bool:
+            yield f"--{self.name if value else self.off}"
+        elif self.many:
+            for key, each in value.items():
+                yield from (f"--{self.name}", f"{key}={self.written(each)}")
+        else:
+            yield from (f"--{self.name}", self.written(value))
 
     def value_in(self, folder: Path, given: Any) -> Any:
         """The field's value. given: as a file in that folder has it, of `file_type`. Raises UsageError."""
@@ -95,9 +109,33 @@ def _phase_regex(text: str) -> tuple[str, str]:
     return parse_regex(text)
 
 
+def _numbers(numbers: Iterable[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def _ns(duration: int) -> str:
+    return f"{duration}ns"
+
+
+def _drive(load: drive.Drive) -> str:
+    return load.option
+
+
+def _celsius(degrees: float) -> str:
+    return f"{degrees:g}C"
+
+
 SETTINGS = (
     Setting("set", "set", "A knob of the runtime (repeatable).", "KEY=VALUE", values.parse_pair, many=True, in_file=str | int | bool),
-    Setting("threads", "threads", "Thread counts.  [default: the runtime's own]", "N,N,...", values.parse_threads, in_file=int | list[int]),
+    Setting(
+        "threads",
+        "threads",
+        "Thread counts.  [default: the runtime's own]",
+        "N,N,...",
+        values.parse_threads,
+        in_file=int | list[int],
+        written=_numbers,
+    ),
     Setting("env", "env", "A variable for the child (repeatable).", "NAME=VALUE", values.parse_pair, many=True, in_file=str | int),
     Setting("python", "python", "The interpreter that has the runtime.  [default: memprof's own]", "PATH", only="runtime", path=program),
     Setting(
@@ -109,6 +147,7 @@ SETTINGS = (
         many=True,
         only="runtime",
         in_file=list[int],
+        written=_numbers,
     ),
     Setting("inputs", "inputs", "Inputs by name. memprof makes those that it lacks.", "FILE.npz", only="runtime", path=relative),
     Setting(
@@ -149,6 +188,7 @@ SETTINGS = (
         "openai:PORT,...",
         drive.parse,
         only="program",
+        written=_drive,
     ),
     Setting("warmup", "warmup", "Iterations that are not timed.  [default: 5; fewer where a question needs fewer]", "N", kind=int),
     Setting("runs", "runs", "Timed iterations.  [default: 5; fewer where a question needs fewer]", "N", kind=int),
@@ -176,13 +216,14 @@ SETTINGS = (
         "[default: python; with --on c where there is no Python 3.8]",
         choices=("python", "c"),
     ),
-    Setting("timeout", "timeout_ns", "The longest time that a run may take.  [default: 10min]", "TIME", parse_duration_ns),
+    Setting("timeout", "timeout_ns", "The longest time that a run may take.  [default: 10min]", "TIME", parse_duration_ns, written=_ns),
     Setting(
         "interval",
         "interval_ns",
         "The polling period, for all phases.  [default: 1ms; timed iterations 5ms, or none if the runtime uses every CPU]",
         "TIME",
         parse_duration_ns,
+        written=_ns,
     ),
     Setting(
         "max-temperature",
@@ -190,6 +231,7 @@ SETTINGS = (
         "Wait before each run until the machine's hottest sensor is no hotter, if it has a sensor.",
         "45C",
         parse_celsius,
+        written=_celsius,
     ),
 )
 # Of a campaign, which measures each variant several times; a question decides that itself.
@@ -204,6 +246,7 @@ RELEASE = Setting(
     only="runtime",
     off="no-release",
 )
+OF_A_PROGRAM = tuple(setting for setting in SETTINGS if setting.only != "runtime")
 OF_A_SUITE = (*SETTINGS, REPEATS, RELEASE)
 OF_A_VARIANT = tuple(setting for setting in SETTINGS if setting.name in ("set", "threads", "env", "python", "shape"))
 
@@ -218,3 +261,8 @@ def fields(words: Mapping[str, Any], kind: str, remote: bool = False) -> dict[st
         if kind and setting.only not in ("", kind):
             raise UsageError(f"--{setting.name} is for a {setting.only}")
     return {setting.field: setting.value(words[setting.parameter]) for setting in given}
+
+
+def options(given: Mapping[str, Any]) -> list[str]:
+    """The words of a command line for these fields of a Suite, by their names: what `fields` makes of them are the same."""
+    return [word for setting in OF_A_SUITE for word in setting.options(given.get(setting.field))]

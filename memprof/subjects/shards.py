@@ -22,7 +22,7 @@ def comparisons(suite: Suite) -> tuple[Suite, ...]:
     names = [model_name(suite, path) for path in suite.models]
     if len(set(names)) < len(names):
         raise same_name(next(name for place, name in enumerate(names) if name in names[:place]))
-    return tuple(replace(suite, models=(path,), name=name) for path, name in zip(suite.models, names, strict=True))
+    return tuple(replace(suite.of_model(path), models=(path,), name=name) for path, name in zip(suite.models, names, strict=True))
 
 
 def model_name(suite: Suite, path: str) -> str:
@@ -56,4 +56,6 @@ def shard(suite: Suite, number: int, count: int) -> Suite | None:
 def _together(suite: Suite, parts: Sequence[Suite]) -> Suite:
     # The name of a suite is that of its only model, and another model must not inherit it.
     name = parts[0].name if len(parts) == 1 else None
-    return replace(suite, models=tuple(path for part in parts for path in part.models), name=name)
+    shapes = {key: shape for key, shape in suite.shapes.items() if any(key in part.shapes for part in parts)}
+    values = {key: value for key, value in suite.values.items() if any(key in part.values for part in parts)}
+    return replace(suite, models=tuple(path for part in parts for path in part.models), name=name, shapes=shapes, values=values)

@@ -37,6 +37,7 @@ import msgspec
 from ..base import toml
 from ..base.errors import InputError, UsageError, near_or_all, os_reason
 from ..base.units import parse_bytes
+from ..models.inputs import names as input_names
 from ..places.place import HERE, Place, RecorderKind
 from ..programs import commands
 from ..programs.commands import Command
@@ -177,10 +178,23 @@ class Suite:
         return variants[0]
 
     def of_model(self, path: str) -> Suite:
-        """The suite for one of its models, whose shapes are then those for all; `models` stays."""
+        """The suite for one of its models, whose shapes are then those for all; `models` stays.
+
+        A shape or a value of an input that only other models have is left out.
+        """
         own = {os.path.realpath(os.path.expanduser(named)): shapes for named, shapes in self.model_shapes.items()}
-        shapes = {**self.shapes, **own.get(os.path.realpath(os.path.expanduser(path)), {})}
-        return replace(self, shapes=shapes, model_shapes={})
+        foreign = self._foreign_inputs(path)
+        shapes = {name: shape for name, shape in self.shapes.items() if name not in foreign}
+        values = {name: value for name, value in self.values.items() if name not in foreign}
+        return replace(self, shapes={**shapes, **own.get(os.path.realpath(os.path.expanduser(path)), {})}, values=values, model_shapes={})
+
+    def _foreign_inputs(self, path: str) -> frozenset[str]:
+        """The inputs of the other models that this one has not, as far as files tell."""
+        if len(self.models) < 2 or not (self.shapes or self.values):
+            return frozenset()
+        own = input_names(Path(path).expanduser())
+        others = frozenset(name for model in self.models for name in input_names(Path(model).expanduser()))
+        return others.difference(own) if own else frozenset()
 
 
 DEFAULTS = Suite(warmup=5, runs=5, repeats=5, cache="warm", deterministic=False, timeout_ns=600 * 1000 * MS, release=True)

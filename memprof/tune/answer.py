@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from shlex import quote
 
 from ..fleet.search_client import Machines
 from ..records.types import Run
 from ..subjects.order import Order
+from ..subjects.settings import options
 from ..subjects.suite import MS, Suite
 from .search import Goal, Settings
 
@@ -100,7 +101,8 @@ class Tuned:
     that failed, each with its sentence. left_out: the numbers that the proposals lack. complete: False if the time was up or the search was
     interrupted before it had nothing left to gain.
     verified: False if its proposals were not measured again. runs: those behind the figures, which are the trials if nothing was verified;
-    settings that differ only in values that change nothing are one variant. interrupted: by Ctrl-C or SIGTERM.
+    settings that differ only in values that change nothing are one variant. interrupted: by Ctrl-C or SIGTERM. untried: how many values were not
+    tried by themselves; needed_ns: how long a search that tries each takes, as far as is known.
     """
 
     model: str
@@ -125,6 +127,8 @@ class Tuned:
     compares: bool = True
     given: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
+    untried: int = 0
+    needed_ns: int = 0
 
 
 def shown(settings: Settings) -> str:
@@ -180,40 +184,14 @@ def best_of(goal: Goal, default: Recommendation, proposals: Sequence[Recommendat
 def command_of(request: TuneRequest, settings: Settings, order: Order) -> str:
     """The command line that measures settings again. order: that of these settings."""
     suite, own = request.suite, request.suite.only
-    if own.command is not None:
-        return " ".join(map(quote, _words_of_program(suite, order)))
+    given = vars(suite) | {"env": order.job.env, "set": {}}
+    if own.command is not None:  # knobs of a program are variables, and its words have all that was filled in
+        env = {name: value for name, value in order.env.items() if value is not None}
+        filled = {"threads": (), "cwd": order.job.cwd} | ({} if suite.drive is not None else {"warmup": None, "runs": None})
+        return shlex.join(["memprof", "exec", *options(given | {"env": env} | filled), "--", *order.job.argv])
     values = apart(settings, request.defaults)
     knobs = {**request.fixed, **values.knobs}
     variant = ",".join([f"tuned={own.runtime}", *(f"{name}={value}" for name, value in sorted(knobs.items()))])
-    words = ["memprof", "run", *suite.models, "--variant", variant]
-    for count in values.threads or request.threads[:1]:
-        words += ["--threads", str(count)]
-    if python := own.python or suite.python:
-        words += ["--python", python]
-    for name, value in order.job.env.items():
-        words += ["--env", f"{name}={value}"]
-    for name, shape in {**suite.shapes, **own.shapes}.items():
-        words += ["--shape", f"{name}={','.join(map(str, shape))}"]
-    if suite.inputs:
-        words += ["--inputs", suite.inputs]
-    for name, value in suite.values.items():
-        words += ["--input", f"{name}={value}"]
-    return " ".join(map(quote, [*words, *_conditions(suite)]))
-
-
-def _words_of_program(suite: Suite, order: Order) -> list[str]:
-    """Knobs of a program are variables, and its words have all that was filled in."""
-    words = ["memprof", "exec"]
-    for name, value in order.env.items():
-        words += ["--env", f"{name}={value}"] if value is not None else []
-    for name, function in suite.phases.items():
-        words += ["--phase", f"{name}={function}"]
-    for name, regex in suite.phase_regexes.items():
-        words += ["--phase-regex", f"{name}={regex}"]
-    words += ["--cwd", order.job.cwd] if order.job.cwd else []
-    return [*words, *_conditions(suite), "--", *order.job.argv]
-
-
-def _conditions(suite: Suite) -> list[str]:
-    options = [option for option, wanted in (("--deterministic", suite.deterministic), ("--no-swap", suite.no_swap)) if wanted]
-    return [*(["--cpus", suite.cpus] if suite.cpus else []), *options]
+    given["threads"] = values.threads or request.threads[:1]
+    given |= {"python": own.python or suite.python, "shapes": {**suite.shapes, **own.shapes}}
+    return shlex.join(["memprof", "run", *suite.models, "--variant", variant, *options(given)])

@@ -126,6 +126,10 @@ class Search:
         """The trials of these settings that succeeded."""
         return [trial for trial in self.trials if trial.settings == settings and trial.ok]
 
+    def untried(self) -> list[Settings]:
+        """The values that were not tried by themselves, each beside those that it needs."""
+        return self._untried_singles({trial.settings for trial in self.trials})
+
     # -- results so far
 
     def points(self) -> list[TrialPoint]:

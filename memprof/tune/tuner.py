@@ -107,7 +107,7 @@ class _Tuner:
                 wanted, begins = wanted if DEFAULT in wanted else [DEFAULT], False
             known = bool(self._search.of(DEFAULT))
             spare_ns = self._left_ns() - self._verifying_ns()
-            if known and spare_ns < statistics.median(self._took_ns or [0]):
+            if known and spare_ns < self._usual_ns():
                 return False
             most_ns = int(spare_ns) if known else None
             in_time = True
@@ -254,9 +254,12 @@ class _Tuner:
             VERIFYING_REPEATS * self._round_ns([DEFAULT, *(point.settings for point in self._search.proposals())]) if self._took_ns else 0
         )
 
+    def _usual_ns(self) -> float:
+        return statistics.median(self._took_ns) if self._took_ns else 0
+
     def _round_ns(self, wanted: Sequence[Settings]) -> float:
         """The time of a fresh run of each: as long as its trial took, and its further iterations, and a little more."""
-        usual = statistics.median(self._took_ns)
+        usual = self._usual_ns()
         points = {point.settings: point.time for point in self._search.points()}
         more = (self._verifying_runs or 0) - (self._runs or 0)
         return 1.1 * sum(self._took_by.get(settings, usual) + more * points.get(settings, self._search.base.time) for settings in wanted)
@@ -343,6 +346,8 @@ class _Tuner:
             timed=_timed(verified[DEFAULT][0] if sure else self._tried[0][1]),
             compares=not self._subject.is_program,
             given=self._request.defaults,
+            untried=len(untried := self._search.untried()),
+            needed_ns=round(sum(self._took_ns) + len(untried) * self._usual_ns() + self._verifying_ns()),
         )
 
     def _plain_runs(self) -> Iterator[Run]:

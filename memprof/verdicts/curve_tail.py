@@ -27,10 +27,10 @@ _RESAMPLES = 150
 _BLOCK = 4  # neighbouring points that are drawn together
 _SURE = 0.95
 # A tail is flat if it rises by no more than this, in bytes or in bytes a unit: a library's code that is used late comes 64 KiB at a time.
-LEAST_RISE, _LEAST_SLOPE = 256 << 10, 64.0
+LEAST_RISE, LEAST_SLOPE = 256 << 10, 64.0
 _LEAST_PAGES, _LEAST_STEPS = 4, 3  # of a rise, and of each of its halves
 _EVEN = 0.03  # the scatter of a leak of one page after another, as a share of its rise
-_SLOWER = 0.9  # the second half's slope over the first's, from where on a rise slows down
+SLOWER = 0.9  # the second half's slope over the first's, from where on a rise slows down
 _DOUBLINGS, _UNEVEN = 4, 2.2
 _LEAST_ROWS = 100  # of a tail whose least values are compared
 _QUARTERS, _AGREEING = 4, 3  # so many of them come down to one level
@@ -69,7 +69,7 @@ class Tail:
     @property
     def _allowed(self) -> float:
         """By how much a flat tail may rise, in bytes."""
-        return max(LEAST_RISE, _LEAST_SLOPE * self.length, self.floor)
+        return max(LEAST_RISE, LEAST_SLOPE * self.length, self.floor)
 
     @cached_property
     def comes_down(self) -> bool:
@@ -92,7 +92,7 @@ class Tail:
     @cached_property
     def _level(self) -> list[int]:
         """The quarters that come down to the level to which the last does."""
-        allowed = max(self.floor, _LEVEL * min(LEAST_RISE, _LEAST_SLOPE * self.length))
+        allowed = max(self.floor, _LEVEL * min(LEAST_RISE, LEAST_SLOPE * self.length))
         return [quarter for quarter, least in enumerate(self.least) if abs(least - self.least[-1]) <= allowed]
 
     @property
@@ -131,7 +131,7 @@ class Tail:
     @property
     def slows(self) -> bool:
         (first, first_low, _), (second, _, second_high) = self.halves
-        return first > 0 and second < _SLOWER * first and second_high < first_low
+        return first > 0 and second < SLOWER * first and second_high < first_low
 
     @property
     def stopped(self) -> bool:
@@ -255,7 +255,7 @@ def by_doublings(done: NDArray[Any], size: NDArray[Any], floor: float) -> float 
             return None
         rates.append(float(rise / width))
     rising = size[edges[-1]] - size[edges[0]]
-    if max(rates) > _UNEVEN * min(rates) or rates[-1] < _SLOWER * float(np.median(rates[:-1])):
+    if max(rates) > _UNEVEN * min(rates) or rates[-1] < SLOWER * float(np.median(rates[:-1])):
         return None
     return float(rising / (done[edges[-1]] - done[edges[0]]))
 

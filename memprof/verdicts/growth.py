@@ -7,6 +7,9 @@ as late as beyond the middle of the run.
 Kendall's test alone would call each warm-up a trend. A line through all points would do the same.
 
 Nothing below a page over the whole run can be told.
+
+A leak may fill memory that was freed before, and then the resident set does not rise until that is used up. The allocator's own count of the bytes in
+use tells it, where it was read: see `_in_freed_memory`.
 """
 
 from __future__ import annotations
@@ -18,10 +21,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.units import format_bytes
 from ..records.store import TimelineColumns
 from ..records.types import RELOAD
 from ..records.work import Curve
-from .curve_tail import LEAST_RISE, Tail, by_doublings, points_of, slope_of, spread
+from .curve_tail import LEAST_RISE, LEAST_SLOPE, SLOWER, Tail, by_doublings, points_of, slope_of, spread
 
 Word = Literal["steady", "bounded", "grows", "undecided"]
 Where = Literal["in use", "kept free", "file-backed", "other mappings"]
@@ -33,6 +37,9 @@ _STARTS = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4)  # of the tail, as shares 
 _LATE = 1 / 3  # of the run, from where on a bound was reached so late that a leak may have paused since
 _ALIKE = 2.0  # rates of processes that agree
 _NEARLY = 0.01  # of a bound: who is so near to it has reached it
+_TOGETHER = 1 / 4  # of the run, that may lie between two rows: lines of a fast program are read many at once
+_LEAST_LOOKS = 4  # at the bytes in use, that tell more than chance does of a saw-tooth
+_STOPPED = 0.1  # the rate of the second half over that of the first, of bytes in use that rose no longer
 _STEEP = 0.9  # of the rise to a bound, that the steep part has
 _TOLD_APART = 0.7  # the scatter about one unit's line over that about another's
 
@@ -63,8 +70,8 @@ class Growth:
     slope, low, high: bytes a unit of the tail, and its interval of 95%; for a flat tail high is the most that it can be. unit: what it grows
     with; rivals: units that explain it as well. warmup: after how much of the first unit the tail begins, and rise_bytes: how much memory rose until
     then; steep: after how much of it nine tenths of that had come, 0 where there is no bound. tail: how much of the first unit the tail has. where:
-    which memory rose, None if that is not known. reason: why it is undecided, and needed: how much of the first unit would decide it, None if that
-    cannot be told.
+    which memory rose, None if that is not known. hidden: it fills memory that was freed before, and the resident set hardly rises. reason: why it is
+    undecided, and needed: how much of the first unit would decide it, None if that cannot be told.
     """
 
     word: Word
@@ -77,6 +84,7 @@ class Growth:
     steep: int = 0
     tail: int = 0
     where: Where | None = None
+    hidden: bool = False
     rivals: tuple[str, ...] = ()
     reason: str | None = None
     needed: int | None = None
@@ -137,7 +145,7 @@ def judge(processes: Sequence[Series]) -> Verdict:
     them, and after other amounts of a unit whose pace varies from process to process. Processes of the same pace do not tell them apart either: then
     the unit that most of them name stays.
     """
-    each = tuple(judge_one(process) for process in processes)
+    each = _with_freed_memory(processes, [judge_one(process) for process in processes])
     if all(growth.word == "grows" for growth in each) and any(growth.rivals for growth in each):
         named = set.intersection(*({growth.unit, *growth.rivals} for growth in each))
         if len(named) > 1:
@@ -146,6 +154,49 @@ def judge(processes: Sequence[Series]) -> Verdict:
             unit, rivals = _alike_by(processes, units, mostly)
             each = tuple(_by(unit, rivals, growth, process) for growth, process in zip(each, processes, strict=True))
     return combined(each)
+
+
+def _with_freed_memory(processes: Sequence[Series], each: Sequence[Growth]) -> tuple[Growth, ...]:
+    """The verdicts, by the bytes in use for all processes whose resident set does not grow, if all of those tell more."""
+    found = tuple(
+        growth if growth.word == "grows" else _in_freed_memory(process, growth) for process, growth in zip(processes, each, strict=True)
+    )
+    return tuple(each) if any(growth is before and growth.word != "grows" for growth, before in zip(found, each, strict=True)) else found
+
+
+def _in_freed_memory(process: Series, growth: Growth) -> Growth:
+    """The verdict by the bytes that the program holds of the allocator, if they rose in memory that was freed before; else the same verdict.
+
+    They are exact, and are read at few moments, after each half more of the work at the latest. They grow if they never fall, and rise no slower in
+    the second half than in the first. Where no look lies between the halves, that cannot be told.
+    """
+    total, decided = growth.warmup + growth.tail, growth.word != "undecided"
+    begin = max(1, growth.warmup) if decided else 1
+    looks = [place for place, done in enumerate(process.looked) if done >= begin]
+    if len(looks) < _LEAST_LOOKS or min(np.diff([process.used[place] for place in looks])) < -process.page_bytes:
+        return growth  # or a cache that is emptied and fills again
+    first, last = looks[0], looks[-1]
+    length = process.looked[last] - process.looked[first]
+    rise, freed = (column[last] - column[first] for column in (process.used, process.free))
+    rows = np.searchsorted(np.asarray(process.counts[next(iter(process.counts))]), [process.looked[first], process.looked[last]])
+    resident = process.rss[min(rows[1], len(process.rss) - 1)] - process.rss[rows[0]]
+    if rise <= max(LEAST_RISE, LEAST_SLOPE * length, process.page_bytes) or resident - freed < rise / 2:
+        return growth  # or bytes in use that nothing was written to
+    middle = min(looks, key=lambda place: abs(2 * process.looked[place] - process.looked[first] - process.looked[last]))
+    before, after = process.looked[middle] - process.looked[first], process.looked[last] - process.looked[middle]
+    slope = rise / length
+    if min(before, after) >= length / 4:
+        rates = (process.used[middle] - process.used[first]) / before, (process.used[last] - process.used[middle]) / after
+        if rates[0] > 0 and rates[1] >= SLOWER * rates[0]:
+            facts: dict[str, Any] = {"slope": slope, "low": min(rates), "high": max(rates), "warmup": begin - 1, "tail": total - begin + 1}
+            return Growth("grows", growth.unit, **facts, where="in use", hidden=-freed >= rise / 2)
+        if rates[1] < _STOPPED * rates[0]:
+            return growth
+    if not decided:
+        return growth
+    used_up = round(total + process.free[last] / slope)
+    reason = f"bytes in use rose by {format_bytes(rise)}, in memory that was freed before"
+    return Growth("undecided", growth.unit, slope, tail=total, reason=reason, needed=max(4 * total, used_up))
 
 
 def _alike_by(processes: Sequence[Series], units: Sequence[str], mostly: str) -> tuple[str, tuple[str, ...]]:
@@ -204,7 +255,8 @@ def combined(each: Sequence[Growth]) -> Verdict:
             unit = middle.unit if middle.unit in shared or not shared else sorted(shared)[0]
             rivals = tuple(sorted(shared - {unit}))
             where = middle.where if len({growth.where for growth in each}) == 1 else None
-            return Verdict("grows", unit, **whole, where=where, rivals=rivals, processes=each)  # type: ignore[arg-type]
+            hidden = all(growth.hidden for growth in each)
+            return Verdict("grows", unit, **whole, where=where, hidden=hidden, rivals=rivals, processes=each)  # type: ignore[arg-type]
         reason = f"all processes grow, but one {fastest / slowest:.1f} times as fast as another"
         return Verdict("undecided", middle.unit, **whole, reason=reason, needed=needed, processes=each)  # type: ignore[arg-type]
     undecided = [growth for growth in each if growth.word == "undecided"]
@@ -237,6 +289,11 @@ def _judged(process: Series, unit: str) -> Growth:
     total = int(done[-1]) if len(done) else 0
     if total < LEAST_UNITS or len(done) < LEAST_UNITS:
         return Growth("undecided", unit, tail=total, reason=f"{total} are too few", needed=4 * LEAST_UNITS)
+    together = int(np.diff(done).max())
+    if together > _TOGETHER * total:
+        return Growth(
+            "undecided", unit, tail=total, reason=f"{together} of {total} came at once, so memory between them is unknown", needed=4 * total
+        )
     floor = max(process.page_bytes, 2 * process.doubt_bytes)
     tails: list[Tail] = []
     for share in _STARTS:  # a tail takes milliseconds to look at, and mostly one of the first decides

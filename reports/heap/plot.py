@@ -112,6 +112,7 @@ def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
         "Who held the heap",
         f"{profile.tool} · {phrases.headline(profile)}",
         {phrases.program(profile): _NAMES + _HIGH + _TIME_AXIS},
+        finding=_finding(profile, table, areas),
         legend=_legend(snapshots, areas),
         remarks=_remarks(profile, phases, bool(paler)),
     )
@@ -132,6 +133,19 @@ def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
     axes.set_xlabel(caption, labelpad=1)
     _names(sheet, profile, areas, table)
     return sheet.figure
+
+
+def _finding(profile: HeapProfile, table: SiteSeries, areas: Sequence[Area]) -> str:
+    """Which site held most at the peak; the peak alone where its snapshot has no tree."""
+    at_peak = [place for place, snapshot in enumerate(table.snapshots) if snapshot.index == profile.peak.index]
+    sites = [area for area, row in zip(areas, rows(table), strict=True) if row.kind == "site"]
+    if not at_peak or not sites:
+        return phrases.headline(profile)
+    largest = max(sites, key=lambda area: int(area.values[at_peak[0]]))
+    size, total = int(largest.values[at_peak[0]]), profile.peak.total_bytes
+    name = lettering.shortened(lettering.readable(largest.name.text), _CHART, style.HEADING, "bold")
+    where = f", in {profile.peak.phase}" if profile.peak.phase else ""
+    return f"{name} held {format_bytes(size)} of {format_bytes(total)} at the peak ({phrases.share(size, total, 0)}){where}"
 
 
 def _areas(table: SiteSeries) -> list[Area]:

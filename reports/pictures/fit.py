@@ -10,13 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
+from memprof.base import terminal_text
 from memprof.base.errors import InputError
 from memprof.base.units import format_bytes
 from memprof.fit.fit import Fitted, LimitPoint
 from memprof.records.metrics import BYTES, NS
 
 from ..tables import grid
-from ..tables.fit import whole
+from ..tables.fit import finding, whole
 from ..tables.grid import Unit
 from . import lettering, placing, style
 from .sheet import LegendEntry, Sheet
@@ -63,6 +64,7 @@ def _picture(fitted: Fitted, points: Sequence[LimitPoint]) -> Figure:
         "Latency under a memory limit",
         " · ".join(text for text in (grid.runtime(fitted.runtime), fitted.settings, f"limited by {fitted.limiter}") if text),
         {fitted.model: _ABOVE + _LATENCY + _BETWEEN + _FAULTS + _BELOW},
+        finding=finding(fitted, terminal_text.plain),
         legend=legend,
         remarks=[*failed, *fitted.remarks],
     )

@@ -89,19 +89,21 @@ def _picture(panels: Sequence[Panel]) -> Figure:
     legend = [LegendEntry(f"process {place + 1}", line=_look(place)) for place in range(max(len(panel.processes) for panel in panels))]
     legend += [LegendEntry("the rise", line=_FITTED)] if any(panel.verdict.word == "grows" for panel in panels) else []
     legend += [LegendEntry("warm-up", fill=style.Fill(style.BAND))] if any(panel.verdict.warmup for panel in panels) else []
-    headings = [heading_height(panel.title, style.SMALL) + 0.06 for panel in panels]
+    headings = [heading_height(panel.title, style.SMALL) + 0.06 if len(panels) > 1 else 0.0 for panel in panels]
     content = _ABOVE + sum(headings) + len(panels) * (_PANEL + _BETWEEN) - _BETWEEN + _BELOW
     sheet = Sheet(
         "Memory over units of work",
         "resident and swapped memory after each unit, above that before the first",
         {"": content},
+        finding=panels[0].title if len(panels) == 1 else "",
         legend=legend,
     )
     wide = sheet.width - _LEFT - _RIGHT
     room = max(max(sizes) - min(sizes), 1 << 20) * 0.08
     top = _ABOVE
     for heading, panel in zip(headings, panels, strict=True):
-        sheet.heading(top, panel.title, style.SMALL)
+        if heading:
+            sheet.heading(top, panel.title, style.SMALL)
         axes = sheet.axes(_LEFT, top + heading, wide, _PANEL)
         top += heading + _PANEL + _BETWEEN
         _draw(axes, panel, unit)

@@ -27,6 +27,7 @@ from memprof.records.types import RELEASE, STARTUP, Mark, Run
 
 from ..columns import Cache, Split, split
 from ..rows import named
+from ..tables import headline
 from ..tables.grid import Unit, choose_unit, number
 from . import choosing, lettering, style
 from .sheet import LegendEntry, Sheet
@@ -91,6 +92,7 @@ def _render(runs: Sequence[Run]) -> Figure:
         "RSS peak of each phase",
         choosing.conditions(runs),
         {model: _block_height(block) for model, block in blocks.items()},
+        finding=headline.of_picture(runs),
         legend=_legend(known, several, any(RELEASE in phases(block) for block in blocks.values())),
         remarks=choosing.remarks(grouped, max(not_drawn, 0)),
     )

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from memprof.base.errors import InputError
+from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes, format_number, parse_bytes
 from memprof.laws.laws import Prediction
 from memprof.laws.terms import Coordinates
@@ -26,7 +27,7 @@ from memprof.scale.answer import PlaceRun, Scaled, Within, words_of
 
 from ..tables import grid
 from ..tables.grid import Unit
-from ..tables.scale import formula, passing
+from ..tables.scale import finding, formula, passing
 from . import style
 from .lettering import label, readable, shortened, width
 from .placing import apart
@@ -156,6 +157,7 @@ def _picture(scaled: Scaled, points: Sequence[PlaceRun]) -> Figure:
         f"{scaled.main} as a law",
         f"{title(scaled)} · {_drawn_as(scaled)}",
         {scaled.model: _ABOVE + _HIGH + _BELOW},
+        finding=finding(scaled, plain).partition("\n\n")[0],
         legend=_legend(drawn),
         remarks=_remarks(drawn),
     )

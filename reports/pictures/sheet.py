@@ -81,7 +81,8 @@ class Sheet:
     """A figure laid out in inches: title, conditions and legend above the content, remarks below it.
 
     All places are in inches, from the left edge and from the top of the content. blocks: the height of each part of the content by its name, such
-    as a model's. Several names are headings; a single one stands in the title. tops: where each block begins, below its heading.
+    as a model's. Several names are headings; a single one stands beside the title. finding: what the picture shows, in a sentence. It is the title
+    then, and what it is a picture of stands below. tops: where each block begins, below its heading.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Sheet:
         subtitle: str,
         blocks: Mapping[str, float],
         *,
+        finding: str = "",
         legend: Sequence[LegendEntry] = (),
         remarks: Sequence[str] = (),
     ) -> None:
@@ -99,6 +101,8 @@ class Sheet:
         content = sum(headings) + sum(blocks.values())
         if not headed:
             title = ": ".join(part for part in (title, *blocks) if part)
+        if finding:
+            title, subtitle = finding.removesuffix("."), " · ".join(part for part in (title, subtitle) if part)
         titles = _heading_lines(title, HEADING)
         subtitles = wrapped(subtitle, _INNER, SMALL, _MOST_LINES)
         rows = _legend_rows(legend, _INNER)

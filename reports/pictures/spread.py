@@ -17,6 +17,7 @@ from memprof.records.summary import Key
 from memprof.records.types import Run
 
 from ..rows import named
+from ..tables import headline
 from ..tables.grid import Unit, number
 from . import choosing, lettering, style
 from .sheet import LegendEntry, Sheet
@@ -69,6 +70,7 @@ def _render(runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) ->
         "Every repeat",
         choosing.conditions(runs),
         {model: sum(_panel_height(strips) for _, strips in block) for model, block in blocks.items()},
+        finding=headline.of_picture(runs),
         legend=[*_LEGEND, *failed],
         remarks=choosing.remarks(grouped, len(all_groups) - len(grouped)),
     )

@@ -15,6 +15,7 @@ from memprof.records import metrics, summary
 from memprof.records.metrics import Metric
 from memprof.records.types import Run
 
+from ..tables import headline
 from ..tables.grid import Unit
 from . import choosing, lettering, style
 from .sheet import LegendEntry, Sheet
@@ -71,7 +72,7 @@ def _render(runs: Sequence[Run], series: Sequence[ThreadSeries], wanted: Sequenc
     if any(not run.outcome.ok for run in runs):
         legend.append(LegendEntry("failed", line={"marker": "X", "color": style.FAILED, "markersize": 7, "linestyle": "none"}))
     heights = dict.fromkeys(models, _TITLE + _HIGH + _BELOW)
-    sheet = Sheet("Thread sweep", choosing.conditions(runs), heights, legend=legend, remarks=remarks)
+    sheet = Sheet("Thread sweep", choosing.conditions(runs), heights, finding=headline.of_picture(runs), legend=legend, remarks=remarks)
     wide = min(5.2, (sheet.width - _LEFT - 0.15 - _BETWEEN * (len(wanted) - 1)) / len(wanted))
     for model in models:
         for column, metric in enumerate(wanted):

@@ -23,6 +23,7 @@ from memprof.records.types import PEAK, RELEASE, STARTUP, Run
 
 from ..columns import Array, Cache, ColumnArrays, Peak, RunPhase, device_columns, spans, thin, typical, whole_peak
 from ..rows import named
+from ..tables import headline
 from ..tables.grid import Unit, choose_unit, number
 from . import choosing, lettering, style
 from .sheet import WIDTH, LegendEntry, PhaseName, Sheet, phase_name
@@ -125,7 +126,7 @@ def _render(runs: Sequence[Run], phases: Sequence[str]) -> Figure:
     missing = [called[key] for key, variant in drawn.items() if variant is None]
     if missing:
         remarks.append(f"Not drawn, for nothing was seen of {'these phases' if phases else 'it'}: {', '.join(missing)}")
-    return _rows(models, _scales(models), choosing.conditions(runs), remarks)
+    return _rows(models, _scales(models), headline.of_picture(runs), choosing.conditions(runs), remarks)
 
 
 def _drawn(name: str, group: Sequence[Run], phases: Sequence[str], cache: Cache) -> Drawn | None:
@@ -170,13 +171,15 @@ def _say_time(axes: Axes, scale: TimelineScale, variants: Sequence[Drawn]) -> No
     axes.set_xlabel(lettering.label(scale.time.caption(f"time since the start of {first}"), 5.0, style.SMALL), labelpad=1)
 
 
-def _rows(models: Mapping[str, Sequence[Drawn]], scales: Mapping[str, TimelineScale], conditions: str, remarks: Sequence[str]) -> Figure:
+def _rows(
+    models: Mapping[str, Sequence[Drawn]], scales: Mapping[str, TimelineScale], finding: str, conditions: str, remarks: Sequence[str]
+) -> Figure:
     all_variants = [variant for variants in models.values() for variant in variants]
     high = {1: 3.2, 2: 2.2, 3: 1.7, 4: 1.4, 5: 1.3}.get(len(all_variants), 1.05)
     headings = {model: [_heading(variant, scales[model].memory) for variant in variants] for model, variants in models.items()}
     panel = _PHASE_NAMES + high + _BELOW
     heights = {model: sum(heading.high + panel for heading in rows) - _BELOW + _TIME_AXIS for model, rows in headings.items()}
-    sheet = Sheet("Resident memory over time", conditions, heights, legend=_legend(all_variants), remarks=remarks)
+    sheet = Sheet("Resident memory over time", conditions, heights, finding=finding, legend=_legend(all_variants), remarks=remarks)
     for model, variants in models.items():
         top = sheet.tops[model]
         for variant, heading in zip(variants, headings[model], strict=True):

@@ -20,6 +20,7 @@ from memprof.records.summary import Key
 from memprof.records.types import RUN, Run
 
 from ..rows import named
+from ..tables import headline
 from ..tables.grid import Unit, choose_unit
 from . import choosing, lettering, style
 from .sheet import LegendEntry, Sheet
@@ -102,7 +103,9 @@ def _render(runs: Sequence[Run], metric: Metric, phase: str) -> Figure:
     remarks = choosing.remarks(grouped)
     remarks += [f"{model}: no repeat of any variant succeeded" for model in points if model not in shown]
     remarks += [f"Only the front is named, {panel.unnamed} others are not: --variant chooses" for panel in panels.values() if panel.unnamed]
-    sheet = Sheet("Latency against memory", choosing.conditions(runs), heights, legend=_LEGEND, remarks=remarks)
+    sheet = Sheet(
+        "Latency against memory", choosing.conditions(runs), heights, finding=headline.of_picture(runs), legend=_LEGEND, remarks=remarks
+    )
     for model, panel in panels.items():
         across = lettering.label(units[0].caption(metric.title + choosing.in_phase(phase)), 8.0, style.SMALL)
         panel.draw(sheet, sheet.tops[model], across, units[1].caption(timed))

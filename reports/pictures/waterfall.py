@@ -40,10 +40,11 @@ def _draw(explanation: Explanation) -> Figure:
         "What the resident set consists of",
         lead(explanation),
         {title(explanation): len(explanation.phases) * row + 0.45},
+        finding=_capital(headline(explanation.findings[0])) if explanation.findings else "",
         legend=legend,
         remarks=[
             *warned(explanation),
-            *(f"{place}. {headline(finding)}" for place, finding in enumerate(explanation.findings[:3], 1)),
+            *(f"{place}. {headline(finding)}" for place, finding in enumerate(explanation.findings[1:3], 2)),
         ],
     )
     heads = [lettering.label(short(phase.name), 1.7) for phase in explanation.phases]
@@ -74,6 +75,10 @@ def _total(phase: PhaseLook, above: int, unit: float) -> str:
     """The text beside a bar."""
     peak = f" (peak {number((phase.rss_bytes + above) / unit)})" if above else ""
     return f"{number(phase.rss_bytes / unit)}{peak}{f' and {number(phase.device_bytes / unit)}' if phase.device_bytes else ''}"
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _above(phase: PhaseLook, transients: Mapping[str, int]) -> int:

@@ -45,7 +45,7 @@ def sentences(answer: Bisected) -> list[str]:
         if answer.also[number]:
             lines.append(f"Between them also differ: {', '.join(answer.also[number])}.")
         if number < len(answer.sides):
-            lines += _changes(*answer.sides[number], answer.phases[number])
+            lines += _changes(*answer.sides[number], answer.phases[number], _size(answer, step))
         undoing = answer.undoing[number]
         if undoing is not None:
             lines.append(_undoing(undoing, step, answer))
@@ -87,18 +87,32 @@ def _step(answer: Bisected, step: VersionStep, phase: str) -> str:
     return text
 
 
-def _changes(before: StepSide, after: StepSide, first: str) -> Iterator[str]:
+def _size(answer: Bisected, step: VersionStep) -> str:
+    """The size of a step of memory; empty for another metric, which no slices add up to."""
+    name = answer.question.metric
+    return (
+        _bytes(round(step.judged.difference or 0))
+        if metrics.described(name).unit == metrics.BYTES and name not in metrics.OF_SEVERAL
+        else ""
+    )
+
+
+def _bytes(change: int) -> str:
+    return f"{'+' if change > 0 else '-'}{format_bytes(abs(change))}"
+
+
+def _changes(before: StepSide, after: StepSide, first: str, size: str) -> Iterator[str]:
     if before.explanation is None or after.explanation is None:
         yield f"What changed is not known: {before.why or after.why}."
         return
     phase, moved = _moved(before.explanation, after.explanation, first)
     if phase:
-        named = ", ".join(f"{name} {'+' if size > 0 else '-'}{format_bytes(abs(size))}" for name, size in moved[:_MOST_SLICES])
-        yield (
-            f"What changed at the end of {phase}: {named}."
-            if "/" not in phase
-            else f"What changed at the peak of {phase.partition('/')[0]}: {named}."
-        )
+        named = ", ".join(f"{name} {_bytes(change)}" for name, change in moved[:_MOST_SLICES])
+        when = f"end of {phase}" if "/" not in phase else f"peak of {phase.partition('/')[0]}"
+        looks = [explanation.phase(phase) for explanation in (before.explanation, after.explanation)]
+        whole = sum(sign * look.rss_bytes for sign, look in zip((-1, 1), looks, strict=True) if look is not None)
+        beside = f"; all slices together {_bytes(whole)}, the step {size}" if size else ""
+        yield f"What changed at the {when}: {named}{beside}."
     else:
         yield "What changed: no slice of memory that explain sees at a phase's end; it is gone by then."
     already = {_words(proposal.settings) for finding in before.explanation.findings for proposal in finding.proposals}

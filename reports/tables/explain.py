@@ -17,6 +17,7 @@ from memprof.explain.records import (
     ONCE,
     REPACKED,
     REST,
+    SEEN_SHARE,
     SLICES,
     STACKS,
     Advice,
@@ -36,7 +37,6 @@ from .grid import Section, TextTable, choose_unit, escaped, laid_out, markdown, 
 
 _BAR = 46
 _MOST_TENSORS = 12
-NOTHING = "Nothing was found that makes it larger than it must be."
 RANKED = "Proposals as measured, the best first"
 NOT_MEASURED = "The proposals follow from rules, and none was measured: --verify measures and ranks them."
 # The parts of a resident set. Weights are blue, orange or red; parts that could go are hatched.
@@ -87,6 +87,14 @@ def lead(explanation: Explanation) -> str:
         return "no phase was finished"
     weights = f"; the model has {format_bytes(explanation.weight_bytes)} of weights" if explanation.weight_bytes is not None else ""
     return f"{PEAK} {format_bytes(explanation.peak_bytes)}, in {peak.name}{weights}"
+
+
+def nothing(explanation: Explanation) -> str:
+    """That there are no findings; and of how much, where the looks missed a part of the PEAK."""
+    looked, peak = explanation.looked_bytes, explanation.peak_bytes
+    if looked < SEEN_SHARE * peak:
+        return f"The looks saw at most {format_bytes(looked)} of {format_bytes(peak)}: what the rest consists of is not known."
+    return "Nothing was found that makes it larger than it must be."
 
 
 def where(name: str) -> str:
@@ -316,7 +324,7 @@ def _markdown(explanation: Explanation) -> str:
     else:
         lines += [f"{say(text)}\n" for text in ranked(explanation)]
     if not explanation.findings:
-        lines += [NOTHING, ""]
+        lines += [nothing(explanation), ""]
     for place, finding in enumerate(explanation.findings, 1):
         lines.append(f"{place}. **{say(finding.title)}**: {format_bytes(finding.bytes)} {say(where(finding.phase))}")
         lines += [f"   - {say(text)}" for text in finding.evidence]
@@ -334,7 +342,7 @@ def _text(explanation: Explanation) -> str:
     lines = [say(title(explanation)), say(lead(explanation)), *(say(text) for text in warned(explanation)), ""]
     if explanation.ranked:
         lines += [RANKED, *(f"{place:>4}. {say(text)}" for place, text in enumerate(ranked(explanation), 1)), ""]
-    lines += ["Findings, the worst first" if explanation.findings else NOTHING]
+    lines += ["Findings, the worst first" if explanation.findings else nothing(explanation)]
     if not explanation.ranked:
         lines += map(say, ranked(explanation))
     for place, finding in enumerate(explanation.findings, 1):

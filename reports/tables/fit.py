@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
-from memprof.fit.fit import WHOLE, Fitted, PartLimit, confirmations
+from memprof.fit.fit import WHOLE, Fitted, PartLimit
 from memprof.records.metrics import BYTES, NS
 
 from ..shapes import shaped
@@ -20,7 +20,7 @@ def render(fitted: Fitted, *, unit: str | None = None, format: str = "markdown")
     if format == "json":
         return json.dumps(asdict(fitted), indent=1)
     say = plain if format == "text" else grid.escaped
-    return f"{_finding(fitted, say, unit)}\n\n{grid.laid_out(section(fitted, unit), say)}"
+    return f"{finding(fitted, say, unit)}\n\n{grid.laid_out(section(fitted, unit), say)}"
 
 
 def section(fitted: Fitted, unit: str | None = None) -> Section:
@@ -71,7 +71,8 @@ def _shown(value: float | None, unit: Unit | None = None) -> str:
     return "-" if value is None else grid.number(value / unit.size) if unit is not None else f"{value:.0f}"
 
 
-def _finding(fitted: Fitted, say: Say, unit: str | None) -> str:
+def finding(fitted: Fitted, say: Say, unit: str | None = None) -> str:
+    """The least limit in a sentence, after what it is of."""
     size = _unit(fitted, unit)
 
     def words(value: float) -> str:
@@ -137,6 +138,6 @@ def _worked(fitted: Fitted) -> str:
     for part in fitted.parts:
         if part.least_bytes is not None:
             name = f"the {part.name}" if part.name == WHOLE else part.name
-            times.setdefault(confirmations(part.name), []).append(name)
+            times.setdefault(part.worked, []).append(name)
     each = [f"the least limit of {' and '.join(names)} has worked {counted(count, 'time')}" for count, names in times.items()]
     return "; " + ", ".join(each) if each else ""

@@ -88,6 +88,8 @@ def words(growth: Growth) -> str:
     if growth.word == "grows":
         where = f", {_WHERE[growth.where]}" if growth.where else ""
         more = f"; at this rate 1 GiB more after {_GIB / growth.slope:,.0f}" if growth.slope > 0 else ""
+        if growth.hidden:
+            more = "; it fills memory that was freed before, so the resident set does not rise yet"
         rivals = f". It may as well be by {' or '.join(growth.rivals)}: they varied together" if growth.rivals else ""
         span = f"{format_bytes(growth.low)} to {format_bytes(growth.high)}"
         begin = f"from the {_ordinal(growth.warmup + 1)} on" if growth.warmup else f"from the 1st {_unit_of_rows(growth)} on"

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from memprof.base.units import format_bytes
 from memprof.records import metrics, summary
 from memprof.records.metrics import amount
-from memprof.records.summary import Row, first_highest
+from memprof.records.summary import Key, Row, first_highest
 from memprof.records.types import EXECUTE, GENERATE, PEAK, REQUEST, Machine, Run
 from memprof.verdicts.baseline import BaselineEntry
 from memprof.verdicts.compare import Comparison, Difference
 from memprof.verdicts.verdicts import OUTCOME, Judged, Report, worst_first
 
-from ..rows import place
+from ..rows import named, place
 from .release import kept_bytes
 
 _KINDS = {"anon_end_bytes": "anonymous", "file_end_bytes": "file-backed"}
+_LEAST_MODEL, _SEEN_IN = 1 << 20, (0.1, 10.0)  # bytes of a model, and times its size, of which the model is the cause
 _Moved = TypeVar("_Moved", Difference, Judged)
 _TIMED = (EXECUTE, GENERATE, REQUEST)
 
@@ -28,9 +29,7 @@ def of_runs(runs: Sequence[Run]) -> str:
 
     Medians of the runs that ended well; empty where none did.
     """
-    groups = summary.groups(run for run in runs if run.outcome.ok)
-    ended = [run for group in groups.values() for run in group]
-    peaks = sorted((row for row in summary.summarise(ended, ("rss_peak_bytes",)) if row.phase == PEAK), key=lambda row: row.median)
+    groups, peaks = _peaks(runs)
     if not peaks:
         return ""
     if len(peaks) == 1:
@@ -40,22 +39,55 @@ def of_runs(runs: Sequence[Run]) -> str:
     return f"Of {len(peaks)} PEAKs, the least is {least}, and the largest is {largest}."
 
 
+def of_picture(runs: Sequence[Run]) -> str:
+    """The same for the title of a picture, which names the model and how it was measured below."""
+    groups, peaks = _peaks(runs)
+    if not peaks:
+        return ""
+    if len(peaks) > 1:
+        several = len({row.key.model for row in peaks}) > 1
+        names = {row.key: place(row.key) for row in peaks} if several else named([row.key for row in peaks])
+        ends = (f"{_size(row)} ({names[row.key]})" for row in (peaks[0], peaks[-1]))
+        return f"PEAK is {' to '.join(ends)}"
+    group = groups[peaks[0].key]
+    return f"PEAK is {_size(peaks[0])}, in {summary.peak_phase(group)}{_above(group)}"
+
+
+def _peaks(runs: Sequence[Run]) -> tuple[Mapping[Key, Sequence[Run]], list[Row]]:
+    """The runs that ended well by variant, and their PEAKs, the least first."""
+    groups = summary.groups(run for run in runs if run.outcome.ok)
+    ended = [run for group in groups.values() for run in group]
+    return groups, sorted((row for row in summary.summarise(ended, ("rss_peak_bytes",)) if row.phase == PEAK), key=lambda row: row.median)
+
+
 def _size(row: Row) -> str:
     return f"{'≥' if row.swapped else '' if row.exact else '~'}{format_bytes(row.median)}"  # as in the tables
 
 
 def _circumstances(group: Sequence[Run]) -> str:
-    metric = metrics.METRICS["rss_peak_bytes"]
-    facts = f"in {summary.peak_phase(group)}"
-    grounds = [(metrics.value(run, PEAK, metric), metrics.baseline(run, metric)) for run in group]
-    above = [peak - ground for peak, ground in grounds if peak is not None and ground is not None]
-    if above:
-        facts += f", {format_bytes(statistics.median(above))} above the baseline"
+    facts = f"in {summary.peak_phase(group)}{_above(group)}"
     kept = [value for run in group if (value := kept_bytes(run, "rss_end_bytes")) is not None]
     if kept:
         stays = max(statistics.median(kept), 0)
         facts += f"; {format_bytes(stays) if stays else 'nothing'} stays after release"
     return facts
+
+
+def _above(group: Sequence[Run]) -> str:
+    """How far PEAK lies above the baseline; empty where that is not known."""
+    metric = metrics.METRICS["rss_peak_bytes"]
+    grounds = [(metrics.value(run, PEAK, metric), metrics.baseline(run, metric)) for run in group]
+    above = [peak - ground for peak, ground in grounds if peak is not None and ground is not None]
+    if not above:
+        return ""
+    middle = statistics.median(above)
+    return f", {format_bytes(middle)} above the baseline{_of_model(middle, group[0].job.model.bytes)}"
+
+
+def _of_model(above: float, model_bytes: int) -> str:
+    """How many times the model's size that is, for a model that is no small part of it: a load that holds the model twice is at 2."""
+    times = above / model_bytes if model_bytes >= _LEAST_MODEL else 0.0
+    return f", {times:.1f} times the model's {format_bytes(model_bytes)}" if _SEEN_IN[0] <= times <= _SEEN_IN[1] else ""
 
 
 def of_comparison(comparison: Comparison) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from memprof.base.terminal_text import plain
@@ -73,6 +74,8 @@ def _finding(tuned: Tuned, say: Say, unit: str | None) -> str:
     threads = f", {counted(tuned.threads, 'thread')}" if tuned.threads else ""
     what = tuned.model if tuned.model == tuned.runtime else f"{tuned.model}, {tuned.runtime}"
     name = f"{say(what)}{threads}{say(shaped(tuned.shapes, tuned.assumed))}"
+    if tuned.best is None and tuned.untried:
+        return f"{name}: the time was up with {counted(tuned.untried, 'value')} untried, and no better settings were found so far.{_more_time(tuned)}"
     if tuned.best is None:
         wanted = f"within {format_bytes(tuned.goal.budget)}" if tuned.goal.budget is not None else "below the default's peak"
         kept = " and leave the outputs as they are" if any(proposal.changes_outputs for proposal in tuned.proposals) else ""
@@ -87,6 +90,11 @@ def _finding(tuned: Tuned, say: Say, unit: str | None) -> str:
     )
 
 
+def _more_time(tuned: Tuned) -> str:
+    """The --time in which each value is tried, in whole minutes; empty if no trial of this search tells."""
+    return f" --time {math.ceil(tuned.needed_ns / 60e9)}min tries each." if tuned.needed_ns else ""
+
+
 def _notes(tuned: Tuned, bold: bool) -> list[str]:
     notes = []
     trials = counted(tuned.trials, "trial")
@@ -99,7 +107,8 @@ def _notes(tuned: Tuned, bold: bool) -> list[str]:
     else:
         notes.append(f"Not verified: medians of the search's {trials}.")
     if not tuned.complete:
-        notes.append("The search was not finished; with more time it may find better settings.")
+        left = f" Not tried: {counted(tuned.untried, 'value')}.{_more_time(tuned)}" if tuned.untried else ""
+        notes.append(f"The search was not finished; with more time it may find better settings.{left}")
     if tuned.given:
         notes.append(f"The default has {', '.join(f'{name}={value}' for name, value in tuned.given.items())}.")
     if not tuned.compares:
@@ -138,6 +147,7 @@ def _plain(tuned: Tuned) -> dict[str, Any]:
         "failed": [{"settings": dict(sorted(settings)), "message": message} for settings, message in tuned.failed],
         "trials": tuned.trials,
         "complete": tuned.complete,
+        "untried": tuned.untried,
         "verified": tuned.verified,
         "repeats": tuned.repeats,
         "timed": tuned.timed,

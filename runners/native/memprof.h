@@ -101,7 +101,7 @@ struct memprof_state {
     int units;            /* how many have a name */
     int filled, rows, first; /* bytes of rows not yet written, rows at this rate, bytes of the look from before the first iteration */
     char unit[MEMPROF_UNITS][MEMPROF_UNIT + 1];
-    long long done[MEMPROF_UNITS], every, flushed_ns, look_at, look_ns, swap, swap_ns, seen, told;
+    long long done[MEMPROF_UNITS], every, flushed_ns, look_at, look_ns, look_last, swap, swap_ns, seen, told;
     unsigned long long shapes[MEMPROF_SHAPES];
     char row_text[MEMPROF_ROWS], first_look[MEMPROF_NAME + 400];
 };
@@ -310,7 +310,8 @@ static MEMPROF_USED void memprof_begin_units(void) {
     if (!memprof_state_.follows) return;
     memset(memprof_state_.row_text, ' ', sizeof memprof_state_.row_text);
     memprof_state_.every = 1;
-    memprof_state_.flushed_ns = memprof_state_.look_at = memprof_state_.look_ns = memprof_state_.swap_ns = memprof_state_.told = 0;
+    memprof_state_.look_at = memprof_state_.look_ns = memprof_state_.look_last = 0;
+    memprof_state_.flushed_ns = memprof_state_.swap_ns = memprof_state_.told = 0;
     for (turn = 0; turn < 4; ++turn) { /* what this needs for the first time is taken now, not in the first iteration */
         memprof_state_.filled = memprof_state_.rows = 0;
         memprof_row(memprof_now_ns());
@@ -324,12 +325,14 @@ static MEMPROF_USED void memprof_take(long long now_ns, int last) {
     memprof_state_.first = 0;
     if (memprof_state_.told != memprof_state_.done[0]) memprof_row(now_ns);
     memprof_state_.told = memprof_state_.done[0];
-    if (last || (memprof_state_.done[0] >= memprof_state_.look_at && now_ns >= memprof_state_.look_ns)) {
+    if (last || memprof_state_.done[0] >= memprof_state_.look_last ||
+        (memprof_state_.done[0] >= memprof_state_.look_at && now_ns >= memprof_state_.look_ns)) {
         long long after_ns;
         memprof_write(line, memprof_exact_look(line, (int)sizeof line));
         after_ns = memprof_now_ns();
+        memprof_state_.look_last = memprof_state_.done[0] + memprof_state_.done[0] / 2 + 1;
         memprof_state_.look_at = memprof_state_.done[0] + (memprof_state_.done[0] < 32 ? 1 : memprof_state_.done[0] / 32);
-        memprof_state_.look_ns = after_ns + 100 * (after_ns - now_ns); /* it takes milliseconds in a large process: 1% of the time at most */
+        memprof_state_.look_ns = after_ns + 100 * (after_ns - now_ns); /* it takes milliseconds in a large process: 1% of the time, and after each half more */
     }
     if (last || now_ns - memprof_state_.flushed_ns > 100000000) {
         memprof_flush();

@@ -209,6 +209,9 @@ LARGE_ONCE = """#include <fcntl.h>
 int main(void) { if (open("was_large", O_CREAT | O_EXCL, 0600) >= 0) { more(0, 30); usleep(300000); } return 0; }"""
 PLAIN = "int main(void) { more(0, 30); usleep(300000); return blocks[0][9] == 0; }"
 LINES = """int main(void) { more(0, 30); puts("loaded"); fflush(stdout); sleep(1); more(1, 10); puts("ran"); fflush(stdout); sleep(1); return 0; }"""
+PHASE_LINES = ("--phase-regex", "load=^loaded", "--phase-regex", "execute=^ran")
+OUTRUNS = """int main(void) {
+    more(0, 30); usleep(100000); free(blocks[0]); puts("loaded"); fflush(stdout); puts("ran"); fflush(stdout); return 0; }"""
 MARKED = """#include "memprof.h"
 int main(void) {
     memprof_begin("MODEL_LOAD"); more(0, 30); memprof_end();
@@ -252,7 +255,7 @@ def in_use(answer: dict, phase: str) -> int:
     ("body", "words"),
     [
         (MARKED, ()),
-        (LINES, ("--phase-regex", "load=^loaded", "--phase-regex", "execute=^ran")),
+        (LINES, PHASE_LINES),
         (FUNCTIONS, ("--phase", "load=load", "--phase", "execute=infer")),
         (FUNCTIONS, ("--phase", "load=load", "--phase", "execute=infer", "--recorder", "c")),
     ],
@@ -270,6 +273,14 @@ def test_program_explained_at_phases(memprof, tmp_path: Path, nothing_left, body
     assert answer["runtime"] == "engine"
     assert "copies of weights need a model: name it before --" in answer["remarks"]
     assert not answer["findings"]
+
+
+def test_program_that_outruns_its_lines_explained_near_peak(memprof, tmp_path: Path, nothing_left) -> None:
+    """Lines tell of phases that are over: the program has freed its memory by then."""
+    answer = explained(memprof, tmp_path, *PHASE_LINES, "--", engine(tmp_path, OUTRUNS))
+
+    assert "MODEL_LOAD/peak" in [look["name"] for look in answer["phases"]]
+    assert 25 * MIB < in_use(answer, "MODEL_LOAD/peak") < 41 * MIB
 
 
 def test_program_without_phases_explained_near_peak(memprof, tmp_path: Path, nothing_left) -> None:

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
+from support import recorder_runs
 from support import sample_runs as made_up
 from support.fit_results import MIB, coarse, grouped, made  # noqa: F401  (the fixtures)
 from support.recorder_runs import measured, runtime_file, wait_for
@@ -177,6 +179,52 @@ def test_least_limit_without_later_failure(held, lucky):
     assert fitted.curve[0].time_ns
     assert fitted.curve[0].ended is None
     assert "; the least limit of the whole run has worked 6 times." in render(fitted)
+
+
+def test_late_run_tried_again_with_twice_the_time(held, imagined, monkeypatch):
+    """On a busy machine a run is late without want of memory: it is no failure."""
+    whole, given, progress = fit.campaign.measure, [], recorder_runs.Silent()
+
+    def measure(orders, progress, keep, look):
+        for run in whole(orders, progress, keep, look):
+            late = run.job.limit is not None and not any(limited for limited, _ in given)
+            given.append((run.job.limit, run.job.timeout_ns))
+            yield replace(run, outcome=Outcome("timeout", MODEL_LOAD)) if late else run
+
+    monkeypatch.setattr(fit.campaign, "measure", measure)
+    fitted = fit.fit(fit.FitRequest(one(held(40), runs=1), parts=(fit.WHOLE,)), progress, lambda line: None)
+
+    assert abs(fitted.parts[0].least_bytes - 45 * MIB) <= 2 * MIB
+    assert len([said for said in progress.said if said.endswith("it is tried again with twice the time")]) == 1
+    (first, usual_ns), (second, twice_ns), *later = [each for each in given if each[0]]
+    assert first == second and twice_ns == 2 * usual_ns == later[-1][1]
+    assert not fitted.remarks
+
+
+@pytest.mark.parametrize(
+    ("seconds", "least", "said"),
+    [
+        (2, None, ("whole run: the time was up before it was searched; a longer --time searches it.",)),
+        (3, 103 * MIB, ("whole run: the time was up; the least limit may lie lower, and 103.0 MiB works.",)),
+        (5, 51.5 * MIB, ("whole run: the time was up; the least limit may lie above 25.8 MiB, and 51.5 MiB works.",)),
+        (100, 45 * MIB, ()),
+    ],
+)
+def test_search_ends_with_its_time(held, imagined, monkeypatch, seconds, least, said):
+    path, whole, clock = held(40), fit.campaign.measure, [0]
+
+    def measure(*words):
+        clock[0] += 10**9  # a run takes a second
+        yield from whole(*words)
+
+    monkeypatch.setattr(fit.campaign, "measure", measure)
+    monkeypatch.setattr(fit, "time", SimpleNamespace(monotonic_ns=lambda: clock[0]))
+    fitted = fit.fit(fit.FitRequest(one(path, runs=1), parts=(fit.WHOLE,), time_ns=seconds * 10**9), Silent(), lambda line: None)
+
+    found = fitted.parts[0].least_bytes if fitted.parts else None
+    assert found == least if least is None else abs(found - least) <= 2 * MIB
+    assert fitted.remarks == said
+    assert all(sentence in render(fitted) for sentence in said)
 
 
 def test_search_ends_without_reliable_limit(held, lucky):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -63,6 +64,8 @@ def test_gate_against_ref_killed_leaves_nothing(memprof, checkout, nothing_left)
         (("--budget", "9MiB", "--report-only", "--", "no-such-program"), 0, "without --report-only the exit code would be 5"),
         (("--baseline", "missing/memprof.json", "--", "true"), 5, "missing"),
         (("--budget", "9MiB", "--", "4711"), 2, "memprof attach 4711"),
+        (("--budget", "9MiB", "--runs", "3", "--", "true"), 2, "true: write {runs} where the number goes, or give no --runs"),
+        (("--budget", "9MiB", "--env", "A=1", "head.jsonl"), 2, "--env goes with -- PROGRAM WORD...; a suite's file has its own settings"),
     ],
 )
 def test_gate_command_refusal_is_sentence(memprof, checkout, words, code, says):
@@ -71,6 +74,16 @@ def test_gate_command_refusal_is_sentence(memprof, checkout, words, code, says):
     done = memprof("gate", *words, cwd=checkout.folder)
 
     assert (done.returncode, done.stdout, says in done.stderr) == (code, "", True), done.stderr
+
+
+def test_gate_command_has_settings_of_a_program(memprof, tmp_path):
+    (tmp_path / "build").mkdir()
+    done = memprof("gate", "--env", "CODE=0", "--cwd", "build", "--repeats", "2", "--", "sh", "-c", "sleep 0.2; exit $CODE")
+
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"memprof gate --budget \S+ --env CODE=0 --cwd build --repeats 2 -- sh -c 'sleep 0.2; exit \$CODE'", done.stdout)
+    failed = memprof("gate", "--budget", "900MiB", "--env", "CODE=3", "--repeats", "2", "-o", "b.jsonl", "--", "sh", "-c", "exit $CODE")
+    assert (failed.returncode, "ended with exit code 3" in failed.stdout) == (4, True), failed.stderr
 
 
 def test_gate_against_ref_without_git(memprof, tmp_path, monkeypatch):

@@ -179,6 +179,22 @@ def test_shape_of_unknown_input_refused(memprof, tmp_path: Path, command: str) -
     assert [path.name for path in tmp_path.iterdir()] == ["open.onnx"], "nothing was measured"
 
 
+def test_shape_for_the_models_that_have_its_input(tmp_path: Path) -> None:
+    """Of several models each takes the shapes and values of its own inputs; a name that none has is refused."""
+    pytest.importorskip("onnxruntime")
+    paths = (str(model(tmp_path, ("n", 3), name="one.onnx")), str(model(tmp_path, ("n", 3), ("m",), (1,), name="three.onnx")))
+    suite = Suite(models=paths, variants=(Variant(runtime="onnxruntime"),), shapes={"x": (2, 3), "y": (4,)}, values={"z": "0.5"})
+    expected = {"one.onnx": ({"x": (2, 3)}, {}), "three.onnx": (suite.shapes, suite.values)}
+    parts = (*shards.comparisons(suite), *(shards.shard(suite, number, 2) for number in (1, 2)))
+    for chosen, models in ((suite, set(expected)), *zip(parts, [{"one.onnx"}, {"three.onnx"}] * 2, strict=True)):
+        assert chosen is not None
+        jobs = [order.job for order in orders.plan(chosen).orders]
+        assert {job.model.name for job in jobs} == models
+        assert all((job.shapes, job.values) == expected[job.model.name] for job in jobs)
+    with pytest.raises(UsageError, match="has no input 'c'"):
+        orders.plan(replace(suite, shapes={"c": (2, 3)}))
+
+
 def test_inputs_file_unknown_input_refused(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     numpy.savez(tmp_path / "in.npz", images=numpy.zeros((1, 3), numpy.float32))

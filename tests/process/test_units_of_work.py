@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import shutil
 import sys
 import zlib
@@ -148,6 +149,21 @@ def test_curve_of_long_phase_thinned():
     step = next(at for at, rss in enumerate(seen.rss) if rss > seen.rss[0] + 4 * MIB)
     assert 30000 < done[step] <= 30000 + 16
     assert len(run.mark("EXECUTE").times_ns) <= 4200
+
+
+@processes
+@pytest.mark.parametrize("language", ["C", "Python"])
+def test_exact_look_after_each_half_more(tmp_path, language):
+    """However much of the time looks take: bytes in use tell of growth only if some looks lie between the first and the last."""
+    if language == "C":
+        words = [compiled('memprof_begin("EXECUTE"); for (int i = 0; i < 1000; ++i) memprof_iteration(); memprof_end();')]
+    else:
+        words = script(tmp_path, 'from memprof_marks import *\nwith phase("EXECUTE"):\n for _ in range(1000): iteration()\n')
+    looks = curve(ran(*words, env=FOLLOWED)).looks
+
+    assert looks is not None
+    assert (looks.iteration[0], looks.iteration[-1]) == (0, 1000)
+    assert all(after <= before + before // 2 + 1 for before, after in itertools.pairwise(looks.iteration)), list(looks.iteration)
 
 
 @processes

@@ -11,7 +11,7 @@ from support.explanations import MIB, explanation
 
 from memprof.base.errors import InputError
 from memprof.explain import records, verify
-from memprof.explain.records import Advice, PhaseFigures, Verified
+from memprof.explain.records import Advice, PhaseFigures, PhaseLook, Verified
 from memprof.reports import page
 from memprof.reports.pictures import waterfall
 from memprof.subjects.orders import Plan
@@ -22,6 +22,21 @@ def report():
     from memprof.reports.tables import explain
 
     return explain
+
+
+@pytest.mark.parametrize(
+    ("looked", "sentence"),
+    [
+        (210, "Nothing was found that makes it larger than it must be."),
+        (190, "The looks saw at most 190.0 MiB of 225.0 MiB: what the rest consists of is not known."),
+        (0, "The looks saw at most 0 B of 225.0 MiB: what the rest consists of is not known."),
+    ],
+)
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_no_findings_said_of_what_was_looked_at(looked: int, sentence: str, form: str) -> None:
+    """Where the looks came too late, that they found nothing says little."""
+    found = explanation(findings=(), phases=(PhaseLook("EXECUTE", looked * MIB, ()),) if looked else ())
+    assert [line for line in report().render(found, form).split("\n") if "Nothing was found" in line or "The looks" in line] == [sentence]
 
 
 def test_verification_interrupted_keeps_findings(monkeypatch: pytest.MonkeyPatch) -> None:

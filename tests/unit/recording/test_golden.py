@@ -24,7 +24,8 @@ NAMES = sorted(path.name.removesuffix(".rec.gz") for path in FOLDER.glob("*.rec.
 DIFFERENT = {
     "attach-log": {"work"},  # a row has the time of its line; the probes gave it the time of a look after the line
     # A row has the memory that was read last before its line; the probes looked again after the line. So no row has what the last unit took.
-    "units-of-lines": {"work"},
+    # And its phase lasts to the last line, where the probes ended it with the first.
+    "units-of-lines": {"work", "phases"},
     "cpus-missing": {"bound"},  # of a program that never ran
     "group-missing": {"bound"},
     "cut-": {"timeline"},  # the probe in Python had none before the end
@@ -92,6 +93,9 @@ def test_golden_phases(name: str) -> None:
 
     assert [mark.phase for mark in made.marks] == [mark.phase for mark in golden.marks]
     for mark, wanted in zip(made.marks, golden.marks, strict=True):
+        if differs(name, "phases"):
+            assert mark.begin_ns == wanted.begin_ns and mark.end_ns > wanted.end_ns and mark.rss_peak_bytes > wanted.rss_peak_bytes
+            continue
         if differs(name, "peak"):
             mark = replace(mark, rss_peak_bytes=wanted.rss_peak_bytes)
         if differs(name, "end"):

@@ -190,6 +190,33 @@ def test_units_by_lines_are_bounded() -> None:
     assert list(curve(recording.run(), "RUN").counts) == [f"u{number}" for number in range(8)]
 
 
+def test_memory_that_a_program_frees_as_it_ends_is_no_unit() -> None:
+    """Its last lines may be read when it has freed what it had."""
+    recording = served()
+    for rss in (10, 12, 11, 13):
+        recording.poll({ROOT: rss})
+        recording.output("served\n")
+    recording.status(swap=2)
+    recording.poll({ROOT: 4})
+    recording.output("served\nserved\n")
+    run = recording.run()
+    seen = curve(run, "RUN")
+    assert list(seen.counts["request"]) == [1, 2, 3, 4, 6]
+    assert list(seen.rss) == [size * MIB for size in (10, 12, 11, 13, 13)]
+    assert list(seen.swap) == [0] * 5
+
+
+def test_peak_lasts_to_the_last_unit() -> None:
+    recording = served()
+    for rss in (10, 60, 20):
+        recording.poll({ROOT: rss})
+        recording.output("served\nserved\n")
+        recording.look(rss=rss, hwm=rss)
+    run = recording.run()
+    (request,) = (found for found in run.marks if found.phase == "request")
+    assert (request.rss_peak_bytes, request.rss_end_bytes, len(request.times_ns)) == (60 * MIB, 20 * MIB, 3)
+
+
 def test_swapped_pages_are_in_a_row() -> None:
     recording = served()
     recording.status(swap=30)

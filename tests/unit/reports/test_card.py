@@ -33,7 +33,7 @@ def test_card_front_matter_and_table():
     assert first["device"] == {"name": "here", "cpu": "a CPU, 2 CPUs, x86_64, Linux 6.18", "memory_bytes": 8 << 30}
     assert (first["sha256"], first["size_bytes"]) == ("00" * 32, 100 * MIB)
     assert second["variant"] == "b: 'c' #"
-    assert second["command"] == "memprof run net.onnx -r onnxruntime --set arena=off --threads 4 --no-release --repeats 1"
+    assert second["command"] == "memprof run net.onnx -r onnxruntime --set arena=off --threads 4 --repeats 1 --no-release"
     assert [cell.strip() for cell in text.split("\n| net.onnx | on ")[1].split("|")[1:4]] == ["40.0 MiB", "150.2 MiB", "270.2 MiB"]
     assert f"    {second['command']}" in text
 
@@ -46,7 +46,7 @@ def test_card_front_matter_and_table():
         ({"shapes": {"x": (1, 3)}, "inputs": "a b.npz", "release": True}, "... --shape x=1,3 --inputs 'a b.npz'"),
         (
             {"release": True, "env": {"A": "1", "B": None}, "cache": "cold", "deterministic": True},
-            "... --cache cold --deterministic --env=A=1",
+            "... --env A=1 --cache cold --deterministic",
         ),
         (
             {"runtime": COMMAND, "argv": ("./app", "a b"), "env": {"A": "1"}, "phase_regexes": {"MODEL_LOAD": "l.*"}, "cpus": "0-1"},

@@ -332,7 +332,8 @@ def test_peaks_panel_per_model():
     both = sweep(["a"]) + sweep(["a"], model="other.onnx")
     figure = peaks.render(both)
 
-    assert "RSS peak of each phase: net.onnx" in words(peaks.render(sweep(["a"])))
+    shown = " ".join(words(peaks.render(sweep(["a"]))))
+    assert "RSS peak of each phase: net.onnx · " in shown and "PEAK is 270.2 MiB (a, 1 thread) to 270.2 MiB (a, 2 threads)" in shown
     assert {"net.onnx", "other.onnx"} <= set(words(figure))
     assert len(figure.axes) == 8
     assert len(peaks.render(choosing.chosen(both, "other.onnx")).axes) == 4

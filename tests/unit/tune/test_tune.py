@@ -1,6 +1,7 @@
 """`memprof tune` on a runtime of the test's own, whose knobs cost what the test says."""
 
 import json
+from dataclasses import replace
 
 import numpy
 import pytest
@@ -63,6 +64,20 @@ def test_missing_number_has_sentence(verified, left_out, said):
 
     assert any("#2 (copies=2)" in line and line.endswith(said) for line in render(answer, format="text").splitlines())
     assert json.loads(render(answer, format="json"))["left_out"][0]["number"] == 2
+
+
+@pytest.mark.parametrize(
+    ("needed_ns", "more"), [(0, ""), (61 * 10**9, " --time 2min tries each."), (60 * 10**9, " --time 1min tries each.")]
+)
+def test_search_without_time_says_what_was_not_tried(needed_ns, more):
+    one = proposal(1, 1200 * MIB)
+    for proposals, best, sentence in (
+        ((), None, f"net, mine: the time was up with 23 values untried, and no better settings were found so far.{more}"),
+        ((one,), one, "with more time it may find better settings. Not tried: 23 values." + more),
+    ):
+        answer = tuner.Tuned(*("net", "mine", search.Goal(), proposal(0, 2000 * MIB), proposals, best, (), (), 3, False, True, 1e-3))
+        text = render(replace(answer, untried=23, needed_ns=needed_ns), format="text")
+        assert any(line.endswith(sentence) for line in text.splitlines()), text
 
 
 @pytest.mark.parametrize(

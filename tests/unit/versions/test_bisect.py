@@ -515,10 +515,12 @@ def test_report_names_slices_at_first_change() -> None:
         return StepSide(SimpleNamespace(phases=phases, phase=by_name.get, findings=(finding,)))  # type: ignore[arg-type]
 
     before, after = side(5, 5, {"arena": "off"}), side(25, 65, {"arena": "off"}, {"malloc_trim": "on"}, {})
-    assert list(report._changes(before, after, "PREPARE")) == [
-        "What changed at the end of PREPARE: kept by the allocator +20.0 MiB.",
+    assert list(report._changes(before, after, "PREPARE", "+19.0 MiB")) == [
+        "What changed at the end of PREPARE: kept by the allocator +20.0 MiB; all slices together +20.0 MiB, the step +19.0 MiB.",
         "Only the newer side has the advice: --set malloc_trim=on.",
     ]
-    assert next(report._changes(before, after, "STARTUP")) == "What changed at the end of EXECUTE: kept by the allocator +60.0 MiB."
-    assert "no slice of memory" in next(report._changes(before, before, "PREPARE"))
-    assert list(report._changes(before, StepSide(None, "the model is gone"), "PEAK")) == ["What changed is not known: the model is gone."]
+    assert next(report._changes(before, after, "STARTUP", "")) == "What changed at the end of EXECUTE: kept by the allocator +60.0 MiB."
+    assert "no slice of memory" in next(report._changes(before, before, "PREPARE", ""))
+    assert list(report._changes(before, StepSide(None, "the model is gone"), "PEAK", "")) == [
+        "What changed is not known: the model is gone."
+    ]
