@@ -136,6 +136,7 @@ class _View:
         self._held = self._name_held = ""  # at what it is, or is about to be, held; and was held last
         self._outcome: dict[str, Any] = {}
         self._charged: dict[str, int | None] | None = None
+        self._charged_anew = True  # the peak of the group began anew where that was last read
         self._periods: list[int] = []
         self._tail, self._output_bytes = b"", 0
         self._left: list[str] = []
@@ -295,7 +296,8 @@ class _View:
             "with_swap_peak_bytes": _larger(before["with_swap_peak_bytes"], both),
             "oom_kills": kills,
         }
-        self.state.refaults = refaults
+        self.state.refaults, self.state.charged = refaults, peak if self._charged_anew else None
+        self._charged_anew = fields[5] == b"1"
 
     def _look(self, fields: list[bytes]) -> None:
         status, at = events.status_at(fields, 4)

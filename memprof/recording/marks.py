@@ -182,6 +182,8 @@ class MarkFold:
         peak = max(read, figures.get("rss_end_bytes", 0), hwm if exact else figures.get("rss_begin_bytes", 0))
         record: Record = {"phase": phase, "begin_ns": begin_ns, "end_ns": end_ns, "times_ns": self._phases.times}
         record.update(rss_peak_bytes=peak, rss_peak_exact=exact, **figures)
+        if state.charged is not None:
+            record["charged_peak_bytes"] = state.charged
         if "units" in mark:
             units = dict(mark["units"])
             if len(units) > UNITS:

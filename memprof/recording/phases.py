@@ -117,6 +117,8 @@ def _merge(before: Record, record: Record, follows: bool) -> None:
     record["rss_peak_bytes"] = max(before["rss_peak_bytes"], record["rss_peak_bytes"])
     record["rss_peak_exact"] = before["rss_peak_exact"] and record["rss_peak_exact"]
     merge_devices(before, record)
+    if "charged_peak_bytes" in before and "charged_peak_bytes" in record:
+        record["charged_peak_bytes"] = max(before["charged_peak_bytes"], record["charged_peak_bytes"])
     for name in ("samples", "minor_faults", "major_faults", "refaults", "read_bytes", "cpu_ns"):
         if name in before and name in record:
             record[name] += before[name]

@@ -15,7 +15,8 @@ from .tree import ProcessTree
 class FoldState:
     """begin_ns, end_ns: when the program was started, and ended. usable: how many CPUs it may use. root: the process that was started; measured:
     the one that the phases are of. polls: how often all was read so far, polls_before: before the timeline began. refaults: of the control group,
-    as last read. recorder, recorder_hwm: the recorder's process id and its high-water mark in bytes.
+    as last read; charged: the most that it was charged since its peak was last reset, None where it cannot be. recorder, recorder_hwm: the recorder's
+    process id and its high-water mark in bytes.
     """
 
     header: Header
@@ -31,6 +32,7 @@ class FoldState:
     polls: int = 0
     polls_before: int = 0
     refaults: int | None = None
+    charged: int | None = None
     tree: ProcessTree = field(init=False)
     warnings: list[str] = field(default_factory=list)
 

@@ -21,7 +21,8 @@ from ..base.units import counted, format_bytes
 #       no_swap; Mark.units, Run.work and Job.use (memory by units of work); Run.attempt (of a fleet); Job.sessions, processes, release, drive,
 #       at and planned_bytes; Mark.refaults and first_token_ns; Run.search (of `memprof scale`);
 #       Outcome.cut; Job.ranges; Charged.with_swap_peak_bytes; Job.version and side, which older files have in the variant's name;
-#       Mark.device_peak_bytes, device_end_bytes and devices, Timeline.device_t_ns and device (memory outside of all resident sets)
+#       Mark.device_peak_bytes, device_end_bytes and devices, Timeline.device_t_ns and device (memory outside of all resident sets);
+#       Mark.charged_peak_bytes
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, RELEASE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"
@@ -201,6 +202,9 @@ class Mark:
     device_peak_bytes: int | None = None
     device_end_bytes: int | None = None
     devices: tuple[DeviceKind, ...] = ()
+    charged_peak_bytes: int | None = (
+        None  # the most that the run's own control group was charged in it, None where its peak cannot be reset
+    )
 
     @property
     def page_tables_end_bytes(self) -> int | None:

@@ -6,16 +6,17 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 from memprof.base.units import format_bytes
-from memprof.records import summary
+from memprof.records import metrics, summary
 from memprof.records.metrics import BYTES
 from memprof.records.summary import Key
-from memprof.records.types import PAGE_TABLES, STARTUP, DeviceKind, Run
+from memprof.records.types import PAGE_TABLES, PEAK, STARTUP, DeviceKind, Run
 
 from ..rows import BASELINE, label_names, labels
 from . import grid
 from .grid import TextTable, Unit
 
 TITLE = "Device memory"
+_APART = 0.05  # of RSS, from which on a limit is about another figure
 
 
 def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[TextTable]:
@@ -51,6 +52,30 @@ def notes(runs: Sequence[Run]) -> list[str]:
     return [
         f"{TITLE}, which RSS does not count: read every 8 ms and at the ends of phases, each buffer once{inside}. A shorter peak may be missing."
     ]
+
+
+def limits(group: Sequence[Run]) -> list[str]:
+    """Which figure a limit of these repeats of a variant is about, where that differs from RSS by more than 5%."""
+    rss, charged, device = (_middle(group, name) for name in ("rss_peak_bytes", "charged_peak_bytes", "device_peak_bytes"))
+    if rss is None:
+        return []
+    if charged is not None and abs(charged - rss) > _APART * rss:
+        parts = [f"RSS peak {format_bytes(rss)}", *([f"device memory up to {format_bytes(device)}"] if device else [])]
+        return [
+            f"a limit of a container or a service is on the charge of its control group, {format_bytes(charged)} at most here ({', '.join(parts)}): "
+            "it has the page cache and kernel memory of the run too, and only what the run itself brought in"
+        ]
+    if device is not None and device > _APART * rss:
+        return [
+            f"a device is full by RSS, swapped pages and device memory together: here a peak of {format_bytes(rss)} in RSS, and of "
+            f"{format_bytes(device)} beside it"
+        ]
+    return []
+
+
+def _middle(group: Sequence[Run], name: str) -> float | None:
+    values = [value for run in group if (value := metrics.value(run, PEAK, metrics.METRICS[name])) is not None]
+    return statistics.median(values) if values else None
 
 
 def had_any(runs: Iterable[Run]) -> bool:

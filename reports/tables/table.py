@@ -332,7 +332,7 @@ class _Tables:
         several = len({key.model for key in groups}) > 1
         for key, group in groups.items():
             name = f"{key.model}, {called[key]}" if several else called[key]
-            for sentence in dict.fromkeys(_sentences(group)):
+            for sentence in dict.fromkeys((*devices.limits(group), *_sentences(group))):
                 concerned.setdefault(sentence, []).append(name)
         machines = {run.machine.name: _machine_words(run) for run in runs}
         notes += deviating(runs)

@@ -281,3 +281,28 @@ def test_nvidia_that_does_not_tell_is_said() -> None:
     recording.tell(f"nvidia %d 9000 {ROOT}:-")
     recording.end("A")
     assert any(warning.endswith("so that it is in no figure: nvidia") for warning in recording.run().warnings)
+
+
+# -- the charge of the run's own control group
+
+
+def test_charge_of_each_phase_where_it_can_be_reset() -> None:
+    recording = Recording()
+    for phase, peak in (("A", 80), ("B", 30)):
+        recording.group(5, 0, 0)  # between the phases
+        recording.begin(phase)
+        recording.group(peak, 0, 0)
+        recording.end(phase)
+    run = recording.run()
+    assert [(mark(run, phase).charged_peak_bytes or 0) / MIB for phase in "AB"] == [80, 30]
+    assert run.charged is not None
+    assert run.charged.peak_bytes == 80 * MIB
+
+
+def test_charge_that_cannot_be_reset_is_of_no_phase() -> None:
+    recording = Recording()
+    recording.tell(f"group %d {5 * MIB} - 0 0 0")
+    recording.begin("A")
+    recording.tell(f"group %d {80 * MIB} - 0 0 0")
+    recording.end("A")
+    assert mark(recording.run(), "A").charged_peak_bytes is None

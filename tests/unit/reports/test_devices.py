@@ -15,7 +15,7 @@ from support.tables import cells
 from memprof.base.errors import InputError
 from memprof.records import metrics
 from memprof.records.summary import summarise
-from memprof.records.types import PEAK, DeviceKind, Run
+from memprof.records.types import PEAK, Charged, DeviceKind, Run
 from memprof.reports import columns, frame, page
 from memprof.reports.page import drawn
 from memprof.reports.pictures import timeline, waterfall
@@ -131,3 +131,32 @@ def test_waterfall_has_them_beside_the_resident_set():
     assert "device buffers, beside RSS" not in explain.render(explanations.explanation())
     figure = waterfall.draw(made)
     assert max(axes.get_xlim()[1] for axes in figure.axes) > 491
+
+
+def charged(made: Run, mib: float) -> Run:
+    return replace(made, charged=Charged(peak_bytes=int(mib * MIB)))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda made: made, None),
+        (lambda made: charged(made, 272), None),  # less than 5% from the RSS peak, 270.0 MiB
+        (lambda made: charged(made, 400), "is on the charge of its control group, 400.0 MiB at most here (RSS peak 270.0 MiB)"),
+        (lambda made: charged(with_devices(made), 400), "400.0 MiB at most here (RSS peak 270.0 MiB, device memory up to 300.0 MiB)"),
+        (with_devices, "here a peak of 270.0 MiB in RSS, and of 300.0 MiB beside it"),
+        (lambda made: with_devices(made, peak=13, end=1), None),
+    ],
+)
+def test_sentence_on_the_figure_of_a_limit(change, words):
+    text = table.render([change(run())], brief=True)
+    assert (words in text) if words else ("a limit of a container" not in text and "a device is full" not in text)
+
+
+def test_charge_of_the_run_and_of_a_phase():
+    made = charged(run(), 400)
+    made = replace(
+        made, marks=tuple(replace(mark, charged_peak_bytes=99 * MIB) if mark.phase == "PREPARE" else mark for mark in made.marks)
+    )
+    cell = cells(table.render([made], ["charged_peak_bytes"], unit="MiB"), "Charge of the control group, peak (MiB)")["a"]
+    assert (cell["PREPARE"], cell["PEAK"], cell["EXECUTE"]) == ("99.0", "400.0", "-")
