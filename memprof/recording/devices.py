@@ -13,9 +13,10 @@ from typing import Any
 
 from ..records.types import PAGE_TABLES
 from .events import decoded, number
-from .timeline import TimelineBuilder
+from .timeline import FILE, TimelineBuilder
 
 HUGETLB, MEMFD, DMABUF, DRM, NVIDIA = "hugetlb", "memfd", "dma-buf", "drm", "nvidia, approximate"
+_LATE_NS = 8_000_000  # as often as the recorder reads
 _KINDS = 64  # that are told apart, those that came first
 
 
@@ -171,21 +172,27 @@ class DeviceHistory:
             self._read_ns = max(t_ns, self._read_ns)
 
     def describe(self, record: dict[str, Any], at_end: bool) -> None:
-        """Add to a phase's record what it had. at_end: the newest reading is of its end."""
+        """Add to a phase's record what it had. at_end: the newest reading was made because it ended."""
         if not self.known or self.hidden:
             return
         begin_ns, end_ns = record["begin_ns"], record["end_ns"]
         kinds = []
         for kind, history in self._kinds.items():
-            end = history.last if at_end else None
+            end = self._end(history, end_ns) if at_end else None
             peak = max(history.highest(begin_ns, end_ns), end[0] if end else 0)
             if peak or (end and end[1]):
                 kinds.append({"kind": kind, "peak_bytes": peak, **({"end_bytes": end[0], "resident_end_bytes": end[1]} if end else {})})
-        last = self.timeline.last[0] if at_end else 0
+        last = self._end(self.timeline, end_ns)[0] if at_end else 0
         record["device_peak_bytes"] = max(self.timeline.highest(begin_ns, end_ns), last)
         if at_end:
             record["device_end_bytes"] = last
         record["devices"] = kinds
+
+    def _end(self, history: TimelineBuilder, end_ns: int) -> tuple[int, int]:
+        """What was there at this time: as it was read right after it, or where that came late, as it was read last before."""
+        if self._read_ns - end_ns <= _LATE_NS:
+            return history.last[0], history.last[1]
+        return history.held(end_ns, end_ns), history.held(end_ns, end_ns, FILE)
 
     def columns(self) -> dict[str, str]:
         """The timeline's columns of devices, packed; none if there was nothing."""

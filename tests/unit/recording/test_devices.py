@@ -167,6 +167,17 @@ def test_repeats_of_a_phase_have_one_peak() -> None:
     assert kinds(run, "A") == {"dma-buf system": (30, 0, 0), "dma-buf vgem": (10, 10, 0)}
 
 
+@pytest.mark.parametrize(("late_ms", "end"), [(5, 1), (30, 8)])
+def test_reading_that_comes_late_is_none_of_the_end(late_ms: float, end: float) -> None:
+    """The recorder was held up: what it found by then may be of the next phase."""
+    recording = Recording()
+    recording.at(10).begin("A")
+    recording.at(20).buffers(ROOT, "dmabuf:system:7:8:0:0")
+    recording.at(50 + late_ms).buffers(ROOT, "dmabuf:system:7:1:0:0")
+    recording.end("A", ms=50)
+    assert figures(recording.run(), "A") == (8, end)
+
+
 def test_buffer_goes_with_its_process() -> None:
     recording = Recording()
     recording.spawn(101)
