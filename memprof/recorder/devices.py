@@ -16,7 +16,7 @@ from . import procfs
 from .looks import LookBudget
 
 _clock, _cpu = time.monotonic_ns, time.thread_time_ns
-_SHARE, _ALLOWANCE_NS = 0.008, 50_000_000
+_POLLS, _BORDERS = (0.008, 50_000_000), (0.02, 500_000_000)
 _PART_NS, _WHOLE_NS = 8_000_000, 100_000_000  # between two readings of a process, in part and in whole
 _IDLE_NS = (
     1_000_000_000  # between two whole readings of a process that is not of devices, where a change of the count tells of a new descriptor
@@ -53,7 +53,7 @@ class DeviceReader:
 
     def __init__(self, writer, processes, begin_ns):
         self._writer, self._processes = writer, processes
-        self._budget = LookBudget(begin_ns, _SHARE, _ALLOWANCE_NS)
+        self._polls, self._borders = LookBudget(begin_ns, *_POLLS), LookBudget(begin_ns, *_BORDERS)
         self._next_ns = self._place = self._left_out = 0
         self._known: "dict[int, tuple]" = {}  # (exporter, size) of dma-bufs by inode
 
@@ -65,23 +65,23 @@ class DeviceReader:
         members = self._processes.members()
         for _ in members:
             process = members[self._place % len(members)]
-            if now < self._budget.free_ns:
+            if now < self._polls.free_ns:
                 self._left_out += process.devices.used
                 return
             begin_ns = _cpu()
             self._place += 1
             self._read_in_part(process, process.devices, now)
-            self._budget.spend(begin_ns)
+            self._polls.spend(begin_ns)
 
     def look(self, must):
         """Read all processes in whole. must: those with a device's file even if there is no time, as a phase begins or ends there."""
-        now = _clock()
+        now, budget = _clock(), self._borders if must else self._polls
         for process in self._processes.members():
-            if now >= self._budget.free_ns or (must and process.devices.used):
+            if now >= budget.free_ns or (must and process.devices.used):
                 begin_ns = _cpu()
                 process.devices.ranges = None
                 self._read(process, process.devices, now)
-                self._budget.spend(begin_ns)
+                budget.spend(begin_ns)
 
     def tell_left_out(self):
         """Write how often there was no time for a reading."""

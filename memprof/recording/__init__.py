@@ -100,8 +100,8 @@ Reflexes, and the end:
 leads to buffers (the recorder has the list). Its descriptors are listed every 8 ms, and its buffers and clients read where that list has changed, and
 every 100 ms. What drivers tell of clients, and the blocks of memfds, are read every 8 ms too. Where the kernel counts descriptors (6.2 and later,
 st_size of /proc/PID/fd), another process is read where that count has changed, and every second; where it does not, every 100 ms. All of it has 0.8%
-of a CPU, and 50 ms. All processes are read before the `mark` of a line that fits a rule and before a `look`, as far as there is time: one of devices
-in any case, but not where the look comes after output.
+of a CPU, and 50 ms. All processes are read before the `mark` of a line that fits a rule, and before a `look` that was asked for. These readings have
+2% and 500 ms, and beyond that go on for processes of devices. A look after output reads them as far as there is time.
 
 **What the recorder reads at once.** Most readings can wait for their turn. These cannot, because what they tell is gone a moment later:
 

@@ -16,7 +16,7 @@ from .events import decoded, number
 from .timeline import FILE, TimelineBuilder
 
 HUGETLB, MEMFD, DMABUF, DRM, NVIDIA = "hugetlb", "memfd", "dma-buf", "drm", "nvidia, approximate"
-_LATE_NS = 8_000_000  # as often as the recorder reads
+_LATE_NS = 100_000_000  # as often as the recorder reads all
 _KINDS = 64  # that are told apart, those that came first
 
 

@@ -16,13 +16,13 @@ struct buffer { i64 inode, size, mapped, resident; char kind, exporter[WORD_ROOM
 struct region { char name[WORD_ROOM]; i64 amounts[AMOUNTS]; };
 
 static struct {
-    struct budget budget;
+    struct budget polls, borders;
     i64 next_ns, left_out;
     size_t turn;
     struct buffer known[KNOWN];                                  /* by inode */
     struct { struct buffer *items; size_t count, room; } buffers; /* of one process */
     struct { char *items; size_t count, room; } line;             /* its fields, each behind a space */
-} devices = {.budget = {0.008, 50000000, 0, 0}};
+} devices = {.polls = {0.008, 50000000, 0, 0}, .borders = {0.02, 500000000, 0, 0}};
 
 /* -- lines, written if they have changed */
 static void add_field(const char *text) {
@@ -390,26 +390,27 @@ void devices_step(i64 now) {
     for (; left; --left) {
         struct process *process = tree_at(devices.turn % tree_count());
         i64 before_ns = cpu_ns();
-        if (!budget_is_left(&devices.budget, now)) {
+        if (!budget_is_left(&devices.polls, now)) {
             devices.left_out += process->devices.used;
             return;
         }
         ++devices.turn;
         if (!process->twin) read_in_part(process, now);
-        budget_spend(&devices.budget, before_ns);
+        budget_spend(&devices.polls, before_ns);
     }
 }
 
 void devices_look(int must) {
+    struct budget *budget = must ? &devices.borders : &devices.polls;
     i64 now = now_ns();
     size_t at;
     for (at = 0; at < tree_count(); ++at) {
         struct process *process = tree_at(at);
         i64 before_ns = cpu_ns();
-        if (process->twin || !(budget_is_left(&devices.budget, now) || (must && process->devices.used))) continue;
+        if (process->twin || !(budget_is_left(budget, now) || (must && process->devices.used))) continue;
         process->devices.ranges = 0;
         read_whole_of(process, now);
-        budget_spend(&devices.budget, before_ns);
+        budget_spend(budget, before_ns);
     }
 }
 
