@@ -16,7 +16,7 @@ from .events import decoded, number
 from .timeline import FILE, TimelineBuilder
 
 HUGETLB, MEMFD, DMABUF, DRM, NVIDIA = "hugetlb", "memfd", "dma-buf", "drm", "nvidia, approximate"
-_LATE_NS = 100_000_000  # as often as the recorder reads all
+_WHOLE_NS = 100_000_000  # as often as the recorder reads all of a process
 _KINDS = 64  # that are told apart, those that came first
 
 
@@ -136,6 +136,13 @@ def _clients(processes: Iterable[ProcessDevices], buffers: int) -> dict[str, int
     return own
 
 
+def _highest(history: TimelineBuilder, begin_ns: int, end_ns: int) -> int:
+    """The most that was there in a phase. A reading that is the same as the one before is not in the recording: the level of the phase's begin was read
+    again in it where none that differs came in time."""
+    read, again_ns = history.highest(begin_ns, end_ns), begin_ns + _WHOLE_NS
+    return max(read, history.held(begin_ns, again_ns)) if again_ns <= end_ns else read
+
+
 class DeviceHistory:
     """The memory of some processes by kind over time. known: whether any was read. hidden: of how many the descriptors could not be read at most;
     silent: drivers of DRM that told of no memory. left_out: readings for which the recorder had no time."""
@@ -179,18 +186,18 @@ class DeviceHistory:
         kinds = []
         for kind, history in self._kinds.items():
             end = self._end(history, end_ns) if at_end else None
-            peak = max(history.highest(begin_ns, end_ns), end[0] if end else 0)
+            peak = max(_highest(history, begin_ns, end_ns), end[0] if end else 0)
             if peak or (end and end[1]):
                 kinds.append({"kind": kind, "peak_bytes": peak, **({"end_bytes": end[0], "resident_end_bytes": end[1]} if end else {})})
         last = self._end(self.timeline, end_ns)[0] if at_end else 0
-        record["device_peak_bytes"] = max(self.timeline.highest(begin_ns, end_ns), last)
+        record["device_peak_bytes"] = max(_highest(self.timeline, begin_ns, end_ns), last)
         if at_end:
             record["device_end_bytes"] = last
         record["devices"] = kinds
 
     def _end(self, history: TimelineBuilder, end_ns: int) -> tuple[int, int]:
         """What was there at this time: as it was read right after it, or where that came late, as it was read last before."""
-        if self._read_ns - end_ns <= _LATE_NS:
+        if self._read_ns - end_ns <= _WHOLE_NS:
             return history.last[0], history.last[1]
         return history.held(end_ns, end_ns), history.held(end_ns, end_ns, FILE)
 

@@ -14,7 +14,7 @@ from support.examples import tried
 from memprof.recording.devices import ProcessDevices, sizes
 from memprof.records.types import Run
 
-from .written import MIB, ROOT, Recording, mark
+from .written import MIB, ROOT, Recording, mark, ns
 
 KIDS = (101, 102)
 
@@ -151,6 +151,21 @@ def test_level_lasts_without_further_readings() -> None:
         recording.end(phase)
     run = recording.run()
     assert figures(run, "A") == figures(run, "B") == (8, 8)
+
+
+def test_level_of_the_begin_is_in_a_long_phase() -> None:
+    """Its begin is a moment after the mark that tells of it, and nothing has changed for a while then."""
+    recording = Recording()
+    recording.buffers(ROOT, "dmabuf:system:7:8:0:0")
+    for phase, ms in (("LONG", 200), ("SHORT", 50)):
+        recording.at(recording.now_ms + 10).buffers(ROOT, "dmabuf:system:7:8:0:0")
+        begin = recording.now_ms + 1
+        recording.begin(phase)
+        recording.at(begin + ms).buffers(ROOT)
+        recording.mark("end", phase=phase, begin_ns=ns(begin), end_ns=ns(begin + ms + 1))
+    run = recording.run()
+    assert figures(run, "LONG") == (8, 0)
+    assert figures(run, "SHORT") == (0, 0)  # nobody is sure to have read in it
 
 
 def test_repeats_of_a_phase_have_one_peak() -> None:
