@@ -137,8 +137,8 @@ def _clients(processes: Iterable[ProcessDevices], buffers: int) -> dict[str, int
 
 
 def _highest(history: TimelineBuilder, begin_ns: int, end_ns: int) -> int:
-    """The most that was there in a phase. A reading that is the same as the one before is not in the recording: the level of the phase's begin was read
-    again in it where none that differs came in time."""
+    """The most that was there in a phase. A reading that is the same as the one before is not in the recording: the level of the phase's begin was
+    read again in it where none that differs came in time."""
     read, again_ns = history.highest(begin_ns, end_ns), begin_ns + _WHOLE_NS
     return max(read, history.held(begin_ns, again_ns)) if again_ns <= end_ns else read
 

@@ -7,6 +7,7 @@ drm-... into fdinfo. Both ends of a phase are read right after its mark has come
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +15,7 @@ from support.compiler import once_compiled
 from support.native_programs import HEAD, HEADER, folded
 from support.recorder_runs import with_patience
 
+from memprof.doctor import devices
 from memprof.places.recorder_bundle import recorder_zip
 from memprof.recording.order import CommandStart, Message, Start, lines
 from memprof.records.types import COMMAND, Job, Model, Run
@@ -169,3 +171,14 @@ def test_huge_pages_known_to_the_page(measured: Measured, there: Board) -> None:
             measured(HUGE, {"STARTUP": (0, 0), "HUGE": (8, 8), "FREE": (8, 0)})
         finally:
             there.run("echo 0 > /proc/sys/vm/nr_hugepages")
+
+
+def test_doctor_says_what_the_board_tells(board: Board) -> None:
+    facts = devices.facts_of(board.run(f"sh -c {shlex.quote(devices._LOOK)}").decode())
+    release = board.run("uname -r").decode().strip()
+    assert devices.dma_bufs(facts, release)[:2] == (
+        "limited",
+        f"Linux {release}, no list of all buffers (CONFIG_DMABUF_SYSFS_STATS, debugfs)",
+    )
+    assert devices.drm_clients(facts)[:2] == ("limited", "renderD128: a driver without a name; tells of no memory: /dev/dri/renderD128")
+    assert devices.kernel_parts(facts)[0] == devices.closed_drivers(facts)[0] == "ok"
