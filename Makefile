@@ -14,7 +14,7 @@ CPUS := $(shell nproc)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what they compile, wherever this is set
 BESIDE := --dist loadgroup --no-loadscope-reorder --maxprocesses 8 --numprocesses
 
-.PHONY: demo test quick check crossings docs wheel-test gate clean bench bench-gate bench-plan bench-explain bench-growth bench-scale
+.PHONY: demo test quick check crossings docs wheel-test image-test gate clean bench bench-gate bench-plan bench-explain bench-growth bench-scale
 .PHONY: atlas bench-runtimes bench-fleet fuzz attack attack-kills attack-faults attack-hostile attack-trees attack-fuzz
 
 demo: $(VENV)/.installed
@@ -42,6 +42,10 @@ crossings: $(VENV)/.for-tests $(VENV)/.installed
 # Into site/; a link that leads nowhere, or any other warning, is an error.
 docs: $(VENV)/.for-tests
 	$(BIN)/zensical build --clean --strict
+
+# Makes ci/image's OCI image, and runs its memprof beside a process; needs root, mmdebstrap and umoci.
+image-test: $(VENV)/.for-tests $(VENV)/.installed
+	MEMPROF_MAKES_IMAGE=1 $(PYTEST) -p no:xdist tests/process/test_image.py
 
 wheel-test: $(VENV)/.for-tests
 	PYTHON="$(CURDIR)/$(BIN)/python" bash ci/wheel-test

@@ -6,10 +6,13 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import harness
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 DATA = Path(__file__).resolve().parents[2] / "tests" / "data" / "heap"
 
@@ -39,6 +42,38 @@ def memray(data: bytes) -> None:
     _look(parser._profile(Path("input"), io.BytesIO(data)))
 
 
+def memray_header(data: bytes) -> None:
+    """The header of a memray capture, packed or not."""
+    from memprof.heap import memray_releases
+
+    memray_releases.format_of(harness.file(data))
+
+
+def pprof(data: bytes) -> None:
+    """A profile of pprof, not compressed: each of its values."""
+    from memprof.heap import pprof as parser
+
+    profile = parser.read(data, "input")
+    for value in profile.values:
+        _look(parser.read(data, "input", value))
+
+
+def heap_text(data: bytes) -> None:
+    """The text that tcmalloc, jemalloc or Go writes."""
+    from memprof.heap import heap_text as parser
+
+    _look(parser.read(io.BytesIO(data), "input"))
+
+
+def torch_snapshot(data: bytes) -> None:
+    """A memory snapshot of torch: each of its values."""
+    from memprof.heap import torch_snapshot as parser
+
+    profile = parser.read(data, "input")
+    for value in profile.values:
+        _look(parser.read(data, "input", value))
+
+
 def phases(data: bytes) -> None:
     """phases.json beside a profile."""
     from memprof.heap import load
@@ -56,7 +91,9 @@ def container(data: bytes) -> None:
         _look(load(harness.file(data)))
 
 
-TARGETS: dict[str, Callable[[bytes], None]] = {reader.__name__: reader for reader in (massif, heaptrack, memray, phases, container)}
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    reader.__name__: reader for reader in (massif, heaptrack, memray, memray_header, pprof, heap_text, torch_snapshot, phases, container)
+}
 
 
 def _look(profile: object) -> None:
@@ -83,6 +120,21 @@ def seeds(name: str) -> list[bytes]:
         lines = gzip.decompress(next(DATA.glob("memray_*.gz")).read_bytes()).splitlines(True)
         small = {"kind": "snapshot", "time_ms": 5, "bytes": 300, "as": "peak", "stacks": [[[0, 1], 200, 2], [[1, -1], 100, 1]]}
         return [b"".join([*lines[:3], json.dumps(small).encode() + b"\n"])]
+    if name == "memray_header":
+        return [path.read_bytes()[:200] for path in sorted(DATA.glob("capture_memray_*.bin"))] + [b"memray\0\x0b\0\0\0\0\0"]
+    if name == "pprof":
+        return [gzip.decompress(path.read_bytes()) for path in sorted(DATA.glob("*.pb.gz"))]
+    if name == "heap_text":
+        return [_head_of_text(gzip.decompress(path.read_bytes())) for path in sorted([*DATA.glob("*.heap.gz"), *DATA.glob("*.txt.gz")])]
+    if name == "torch_snapshot":
+        from support import torch_snapshots as made
+
+        traced = made.used(40)
+        return [
+            made.pickled(made.snapshot(traced)),
+            made.pickled_by_torch(made.snapshot(traced, newest=20)),
+            made.pickled(made.of_torch_1(traced), 2),
+        ]
     if name == "phases":
         phase = {"name": "A", "begin_ns": 5, "end_ns": 9}
         record = {
@@ -95,8 +147,8 @@ def seeds(name: str) -> list[bytes]:
             "phases": [phase],
         }
         return [json.dumps(record).encode()]
-    return [seed for tool in ("massif", "heaptrack") for seed in seeds(tool)[:1]] + [
-        gzip.compress(seeds("massif")[0], mtime=0),
+    return [seed for tool in ("massif", "heaptrack", "pprof", "heap_text", "torch_snapshot") for seed in seeds(tool)[:1]] + [
+        *(gzip.compress(seeds(tool)[0], mtime=0) for tool in ("massif", "pprof", "heap_text")),
         b"\x28\xb5\x2f\xfd",
     ]
 
@@ -110,8 +162,30 @@ def _head(data: bytes) -> bytes:
     return header + data[begin : begin + harness.LONGEST_INPUT - len(header)]
 
 
+def _head_of_text(data: bytes) -> bytes:
+    """The first stacks of a text, and its maps as far as there is room."""
+    if len(data) <= harness.LONGEST_INPUT:
+        return data
+    maps = data[data.index(b"MAPPED_LIBRARIES:") :]
+    rows = data[: harness.LONGEST_INPUT - len(maps)]
+    return rows[: rows.rindex(b"\n") + 1] + maps
+
+
 if __name__ == "__main__":
-    modules = ["export", "files", "heaptrack", "massif", "memray", "names", "phases", "trees"]
+    modules = [
+        "export",
+        "files",
+        "heap_text",
+        "heaptrack",
+        "massif",
+        "memray",
+        "memray_releases",
+        "names",
+        "one_moment",
+        "phases",
+        "plain_pickle",
+    ]
+    modules += ["pprof", "torch_snapshot", "trees"]
     harness.main(
         harness.Readers(TARGETS, seeds, [f"memprof.heap.{module}" for module in modules], Path(__file__)),
         "Fuzz the parsers of memprof heap.",

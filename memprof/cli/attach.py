@@ -1,8 +1,7 @@
-"""`memprof attach`: a process that already runs, polled for a while; a runs file and tables out."""
+"""`memprof attach`: a process that already runs, or a container, polled for a while; a runs file and tables out."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +32,8 @@ _EPILOG = """\b
 Examples:
   memprof attach 4711 --for 30s
   memprof attach "$(pidof onert_run)" --for 1min --interval 10ms -o runs.jsonl
+  memprof attach --container web --for 5min -o web.jsonl
+  memprof attach --cgroup /system.slice/nginx.service
   memprof attach --grow 4711 --for 1h --interval 100ms
   memprof attach --grow 4711 --for 10min --log server.log --phase-regex request='^served'
 
@@ -43,9 +44,9 @@ With --grow the exit code is that of memprof grow: 0 steady or bounded, 1 grows,
 _OWN = ("phase-regex", "interval", "recorder", "name")
 
 
-def _pid(context: click.Context, argument: click.Parameter, word: str) -> int:
+def _pid(context: click.Context, argument: click.Parameter, word: str | None) -> int | None:
     try:
-        return int(word)
+        return None if word is None else int(word)
     except ValueError:
         raise UsageError(
             f"{word} is no number of a process: attach polls one that already runs; memprof run measures a model, memprof exec a program"
@@ -66,7 +67,11 @@ def _without_subject(function: Any) -> Any:
 
 
 @click.command(cls=CliCommand, epilog=_EPILOG)
-@click.argument("pid", callback=_pid)
+@click.argument("pid", required=False, callback=_pid)
+@click.option(
+    "--container", metavar="NAME|ID", help="All processes of a container of docker, podman or Kubernetes, and what it is charged."
+)
+@click.option("--cgroup", metavar="PATH", help="All processes of a control group, and what it is charged.")
 @click.option("--for", "duration", default="10s", show_default=True, metavar="TIME", help="How long to poll; Ctrl-C ends it earlier.")
 @click.option("--grow", is_flag=True, help="Say too whether its memory rises with time, or with its work.")
 @click.option(
@@ -81,7 +86,7 @@ def _without_subject(function: Any) -> Any:
 )
 @click.option("--interval", default="1ms", show_default=True, metavar="TIME", help="The polling period.")
 @recorder_option
-@click.option("--name", metavar="NAME", help="The model's name in tables.  [default: the program's name]")
+@click.option("--name", metavar="NAME", help="The model's name in tables.  [default: the name of the program, or of the container]")
 @_without_subject
 @place_options
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the run goes.  [default: memprof-DATE-TIME.jsonl]")
@@ -89,7 +94,9 @@ def _without_subject(function: Any) -> Any:
 @recording_option
 @click.option("--json", "as_json", is_flag=True, help="Print one row as JSON instead of tables.")
 def command(
-    pid: int,
+    pid: int | None,
+    container: str | None,
+    cgroup: str | None,
     duration: str,
     grow: bool,
     log: str | None,
@@ -104,25 +111,37 @@ def command(
     keep_recording: bool,
     as_json: bool,
 ) -> int:
-    """Poll a running process, and the processes that it starts, without touching them. There is one phase, RUN."""
+    """Poll a running process, and the processes that it starts, without touching them. There is one phase, RUN.
+
+    Of a container or a control group all processes are polled. The figures beside them are the kernel's: the working set as kubelet counts it,
+    how near the peak came to the limit, and the processes that were killed for want of memory.
+    """
     from ..campaign import attach
+    from ..places import containers
     from ..programs import commands
+
+    if [pid, container, cgroup].count(None) != 2:
+        raise UsageError("attach takes one of these: the number of a process, --container NAME, --cgroup PATH")
 
     if (log is None) != (not phase_regexes) or (log is not None and not grow):
         raise UsageError("--log and --phase-regex go together, and with --grow: the file, and which of its lines end a unit of the work")
     with reaching(on, remote_dir) as place:
-        followed = None
+        followed = group = None
+        if pid is not None:
+            process = attach.running(pid, place)
+        else:
+            place.only_here("--container" if container is not None else "--cgroup")
+            group = containers.of_container(container) if container is not None else containers.of_path(cgroup or "")
+            process, name = attach.first_of(group), name or group.name
         if log is not None:
-            path = os.path.abspath(log) if place.beside else log
-            followed = attach.WorkLog(path, dict(map(commands.parse_regex, phase_regexes)))
-        process = attach.running(pid, place)
+            followed = attach.WorkLog(attach.log_path(log, process.pid, place), dict(map(commands.parse_regex, phase_regexes)))
         say_compiling(place, recorder)
         job = attach.job(process, parse_duration_ns(duration), parse_duration_ns(interval), name)
         measured: list[Run] = []
         recordings = recordings_of(output, keep_recording)
 
         def measure(progress: Progress, keep: Keep) -> Iterator[Run]:
-            for run in attach.measure(job, process, progress, keep, recorder or place.recorder, place, followed, recordings):
+            for run in attach.measure(job, process, progress, keep, recorder or place.recorder, place, followed, recordings, group):
                 measured.append(run)
                 yield run
 

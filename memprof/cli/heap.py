@@ -1,4 +1,4 @@
-"""`memprof heap`: allocation profiles of massif, heaptrack and memray, recorded, looked at, compared and exported."""
+"""`memprof heap`: allocation profiles of many tools, recorded with three of them, looked at, compared and exported."""
 
 from __future__ import annotations
 
@@ -27,4 +27,4 @@ Examples:
 
 @click.group(cls=Lazy, sections=_COMMANDS, epilog=_EPILOG)
 def command() -> None:
-    """Show who allocated the peak, from massif, heaptrack or memray."""
+    """Show who allocated the peak, from a file of massif, heaptrack, memray, pprof, tcmalloc, jemalloc, Go or torch."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from . import CliCommand
+from .heap_files import opened, profile_options
 
 _EPILOG = """\b
 Examples:
@@ -18,6 +19,7 @@ Examples:
 
 @click.command(cls=CliCommand, epilog=_EPILOG)
 @click.argument("file", metavar="FILE")
+@profile_options
 @click.option(
     "--format",
     "form",
@@ -29,11 +31,12 @@ Examples:
 @click.option("--at-phase", "phase", metavar="PHASE", help="The largest tree of this phase; not for massif.")
 @click.option("-o", "--output", metavar="OUT", help="A new file.  [default: standard output]")
 @click.option("--json", "as_json", is_flag=True, help="Print the name and size of the file as JSON.")
-def command(file: str, form: str, snapshot: int | None, phase: str | None, output: str | None, as_json: bool) -> None:
+def command(
+    file: str, value: str | None, yes: bool, form: str, snapshot: int | None, phase: str | None, output: str | None, as_json: bool
+) -> None:
     """Write a profile as collapsed stacks, for speedscope, or as a massif file."""
     import json
 
-    from .. import heap
     from ..base import files
     from ..base.errors import UsageError
     from ..heap import export, phrases
@@ -43,7 +46,7 @@ def command(file: str, form: str, snapshot: int | None, phase: str | None, outpu
         raise UsageError("a massif file holds all snapshots: --snapshot and --at-phase are for the other formats")
     if as_json and output is None:
         raise UsageError("--json prints the name and size of a file: name it with -o")
-    profile = heap.load(file)
+    profile = opened(file, value, yes)
     if form == "massif":
         pieces = export.massif(profile)
     else:

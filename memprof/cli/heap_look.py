@@ -6,11 +6,15 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import CliCommand
+from .heap_files import opened, profile_options
+
+if TYPE_CHECKING:
+    from ..heap.profile import HeapProfile
 
 _FILE = click.argument("file", metavar="FILE")
 _BY = click.option(
@@ -54,11 +58,13 @@ Examples:
   memprof heap show massif.out.4711
   memprof heap show massif.out.4711 --at-phase prepare --invert --min 2%
   memprof heap show capture.memray --by module --json
+  memprof heap show heap.pb.gz --value alloc_space
 """
 
 
 @click.command(cls=CliCommand, epilog=_SHOW)
 @_FILE
+@profile_options
 @click.option("--snapshot", type=int, metavar="N", help="The tree of this snapshot.  [default: the largest tree]")
 @_PHASE
 @_BY
@@ -68,12 +74,11 @@ Examples:
 @_DEPTH
 @_FULL
 @_JSON
-def show(file: str, as_json: bool, **look: Any) -> None:
+def show(file: str, value: str | None, yes: bool, as_json: bool, **look: Any) -> None:
     """Show who allocated the peak: the total over time, the tree, the largest sites and modules."""
-    from .. import heap
     from . import report
 
-    profile = heap.load(file)
+    profile = opened(file, value, yes)
     module = report("heap.show")
     chosen = module.ProfileView(**look)
     click.echo(_json(module.facts(profile, chosen)) if as_json else module.render(profile, chosen, **_terminal()))
@@ -88,6 +93,7 @@ Examples:
 
 @click.command(cls=CliCommand, epilog=_PLOT)
 @_FILE
+@profile_options
 @click.option(
     "-o",
     "--output",
@@ -98,14 +104,13 @@ Examples:
 @_BY
 @_FOLD
 @click.option("--json", "as_json", is_flag=True, help="Print the figures of the picture as JSON.")
-def plot(file: str, output: str, by: str, fold: bool, as_json: bool) -> None:
+def plot(file: str, value: str | None, yes: bool, output: str, by: str, fold: bool, as_json: bool) -> None:
     """Draw the largest sites over time as stacked areas, with the total, the peak and the phases."""
-    from .. import heap
     from . import report, talk
 
     saving, module = report("pictures.saving"), report("heap.plot")
     saving.check(Path(output))
-    profile = heap.load(file)
+    profile = opened(file, value, yes)
     saving.save(module.render(profile, by=by, fold=fold), output)
     if as_json:
         click.echo(_json(module.facts(profile, by=by, fold=fold) | {"picture": output}))
@@ -121,11 +126,12 @@ Examples:
 
 @click.command(cls=CliCommand, epilog=_VIEW)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@profile_options
 @click.option(
     "-o", "--output", metavar="FILE.html", help="The page. It replaces an earlier page, but no other file.  [default: open a browser]"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the name and size of the page as JSON.")
-def view(files: tuple[str, ...], output: str | None, as_json: bool) -> None:
+def view(files: tuple[str, ...], value: str | None, yes: bool, output: str | None, as_json: bool) -> None:
     """Make an interactive page: the heap over time and the tree of any snapshot. Several files stand side by side on one scale."""
     from ..base.errors import UsageError
     from . import talk
@@ -134,12 +140,12 @@ def view(files: tuple[str, ...], output: str | None, as_json: bool) -> None:
     if output is None:
         if as_json:
             raise UsageError("--json prints the name and size of a page: name it with -o FILE.html")
-        in_browser("heap.html", lambda path: _write_page(files, path))
+        in_browser("heap.html", lambda path: _write_page([opened(file, value, yes) for file in files], path))
         return
     from . import report
 
     report("heap.page").check(Path(output))
-    size = _write_page(files, output)
+    size = _write_page([opened(file, value, yes) for file in files], output)
     if as_json:
         click.echo(_json({"page": output, "bytes": size, "files": list(files)}))
     from ..base.units import format_bytes
@@ -147,11 +153,10 @@ def view(files: tuple[str, ...], output: str | None, as_json: bool) -> None:
     talk(f"{output} holds the page ({format_bytes(size)})")
 
 
-def _write_page(files: tuple[str, ...], output: str) -> int:
-    from .. import heap
+def _write_page(profiles: list[HeapProfile], output: str) -> int:
     from . import report, write_html
 
-    return write_html(output, report("heap.page").render([heap.load(file) for file in files]))
+    return write_html(output, report("heap.page").render(profiles))
 
 
 _DIFF = """\b
@@ -164,6 +169,7 @@ Examples:
 @click.command(cls=CliCommand, epilog=_DIFF)
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
+@profile_options
 @_PHASE
 @_INVERT
 @click.option(
@@ -182,14 +188,24 @@ Examples:
     "--fail-if-grows", "limit", callback=_optional_share, metavar="PERCENT", help="Exit with code 1 if the peak grew by more than this."
 )
 @_JSON
-def diff(before: str, after: str, phase: str | None, invert: bool, fold: bool, limit: float | None, as_json: bool, **look: Any) -> int:
+def diff(
+    before: str,
+    after: str,
+    value: str | None,
+    yes: bool,
+    phase: str | None,
+    invert: bool,
+    fold: bool,
+    limit: float | None,
+    as_json: bool,
+    **look: Any,
+) -> int:
     """Compare two profiles: growth and shrinkage by module, by function and by call path."""
-    from .. import heap
     from ..base.errors import EXIT_OK, EXIT_REGRESSION
     from ..heap import diff as judging
     from . import report, talk
 
-    difference = judging.diff(heap.load(before), heap.load(after), phase=phase, invert=invert, fold=fold)
+    difference = judging.diff(opened(before, value, yes), opened(after, value, yes), phase=phase, invert=invert, fold=fold)
     module = report("heap.diff")
     chosen = module.DiffView(invert=invert, **look)
     click.echo(_json(module.facts(difference, chosen)) if as_json else module.render(difference, chosen, **_terminal()))

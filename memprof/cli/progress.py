@@ -1,4 +1,4 @@
-"""Progress on standard error while a command measures: a bar on a terminal, else a line a run.
+"""Progress on standard error while a command measures: a bar on a terminal, else a line per repeat.
 
 It is drawn only when there is something new, and by no thread: on a small machine a clock that ticks is work too.
 """
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..places.sending import Sending
 
 _REDRAW_S = 0.2
+_LONG_S = 10.0  # without a line
 _WORTH_A_LINE = 1 << 20  # bytes
 
 
@@ -34,38 +35,70 @@ def described(job: Job) -> str:
 
 def ended(run: Run) -> str:
     """How a run ended, in a few words."""
-    metric = METRICS["rss_peak_bytes"]
-    peak = value(run, PEAK, metric)
-    sign = "≥" if swapped(run, PEAK, metric) else "" if exact(run, PEAK, metric) else "~"  # as in the tables
-    seen = f"peak {sign}{format_bytes(peak)}" if peak else "no peak was seen"
+    seen = f"peak {size}" if (size := _peak(run)) else "no peak was seen"
     if run.outcome.ok:
         return seen
     return f"{seen}; failed: {run.outcome.sentence}" if run.complete else f"failed: {run.outcome.sentence}"
 
 
+def _peak(run: Run) -> str:
+    """Its PEAK as tables have it, empty if none was seen."""
+    metric = METRICS["rss_peak_bytes"]
+    peak = value(run, PEAK, metric)
+    sign = "≥" if swapped(run, PEAK, metric) else "" if exact(run, PEAK, metric) else "~"
+    return f"{sign}{format_bytes(peak)}" if peak else ""
+
+
 class Plain:
-    """A line a run, for logs. A run that fails as the one before it says no more than that."""
+    """Lines for logs: one per repeat of all variants of a model, and sooner where that takes long. A run that fails has a line of its own, which says
+    no more than that if the one before it failed in the same way."""
 
     def __init__(self) -> None:
-        self._failure = ""
+        self._failure = self._place = self._told_place = ""
+        self._is_last = False
+        self._together: list[Run] = []  # that ended well, and have no line yet
+        self._said_s = time.monotonic()
 
     def started(self, job: Job, index: int, total: int) -> None:
-        self._place = f"[{index}/{total}]"
+        before = self._together[-1].job if self._together else job
+        if (job.model.name, job.repeat) != (before.model.name, before.repeat):
+            self._tell()
+        self._place, self._is_last = f"[{index}/{total}]", index == total
 
     def live(self, phase: str, rss_bytes: int) -> None:
         pass
 
     def finished(self, run: Run) -> None:
+        if run.outcome.ok:
+            self._failure = ""
+            self._together.append(run)
+            self._told_place = self._place
+            if self._is_last or time.monotonic() - self._said_s >= _LONG_S:
+                self._tell()
+            return
         words = ended(run)
-        again = not run.outcome.ok and words == self._failure
-        self._failure = "" if run.outcome.ok else words
+        again, self._failure = words == self._failure, words
         self.say(f"{self._place} {described(run.job)}, repeat {run.job.repeat}: {'failed in the same way' if again else words}")
 
+    def _tell(self) -> None:
+        runs, self._together = self._together, []
+        if not runs:
+            return
+        job = runs[0].job
+        if len(runs) == 1:
+            self.say(f"{self._told_place} {described(job)}, repeat {job.repeat}: {ended(runs[0])}")
+        else:
+            # The names of variants without the model's, which all of them have.
+            peaks = ", ".join(f"{described(run.job).removeprefix(f'{plain(job.model.name)}, ')} {_peak(run) or '-'}" for run in runs)
+            self.say(f"{self._told_place} {plain(job.model.name)}, repeat {job.repeat}: peaks {peaks}")
+
     def say(self, sentence: str) -> None:
+        self._tell()
+        self._said_s = time.monotonic()
         click.echo(plain(sentence), err=True)
 
     def close(self) -> None:
-        pass
+        self._tell()
 
 
 class ProgressBar:

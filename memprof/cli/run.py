@@ -80,7 +80,7 @@ Examples:
 @click.option("-o", "--output", metavar="RUNS.jsonl", help="Where the runs go.  [default: memprof-DATE-TIME.jsonl]")
 @click.option("--append", is_flag=True, help="Add to an existing file. If it holds a part of these runs, measure only the others.")
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the runtime with no model loaded.")
-@click.option("--all", "everything", is_flag=True, help="Print every table, not only the peak, the latency and what is kept after release.")
+@click.option("--all", "everything", is_flag=True, help="Print every table, not only the peaks and what stays after release.")
 @recording_option
 @VERBOSE
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables: one row per run and phase.")

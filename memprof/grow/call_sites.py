@@ -46,7 +46,7 @@ def explained(request: GrowRequest, answer: GrowthAnswer, progress: Progress) ->
         if not recorded.run.work:
             raise MeasurementError(f"--who: no unit of work was recorded: {recorded.partial or 'the program counted none'}")
         curve = work.curve_of(recorded.run)
-        profile = files.read(recorded.files[0], (curve.phase, MOMENTS))
+        profile = files.read(recorded.files[0], files.ReaderChoice((curve.phase, MOMENTS)))
         risen = rises(profile, curve.phase, _done(recorded.run, profile, curve, verdict.unit))
     return replace(answer, who=risen, remarks=(*answer.remarks, *_sentences(risen, recorded.tool, verdict)))
 

@@ -61,7 +61,9 @@ def massif(profile: HeapProfile) -> Iterator[str]:
     """
     seconds = profile.time_unit == "s"
     peak = profile.peak_tree
-    description = profile.description if profile.tool == "massif" else EXPORTED.format(tool=profile.tool, counts=profile.counts)
+    total = f" [{profile.total}]" if profile.total else ""
+    other = profile.tool != "massif"
+    description = EXPORTED.format(tool=profile.tool, total=total, counts=profile.counts) if other else profile.description
     yield f"desc: {_flat(description) or '(none)'}\n"
     yield f"cmd: {_flat(profile.command) or '(none)'}\n"
     yield f"time_unit: {'ms' if seconds else profile.time_unit}\n"

@@ -4,74 +4,132 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import mmap
 import re
 import shutil
 import subprocess
+import tempfile
 import zlib
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from ..base import file_kinds
-from ..base.errors import InputError, os_reason
-from . import heaptrack, massif
+from ..base.errors import InputError, UsageError, os_reason
+from ..base.files import mapped
+from ..base.units import format_bytes
+from ..models.protobuf import Data
+from . import heap_text, heaptrack, massif, pprof, torch_snapshot
 from .phases import spans, with_phases
 from .profile import HeapProfile
 
 _LZ4 = b"\x04\x22\x4d\x18"
 _XZ = b"\xfd7zXZ\x00"
 _MEMRAY = b"memray\x00"
+_HEAD_BYTES = 128
 _MOST_NAMED = 6
+_MOST_UNPACKED = 256 << 20  # of a file that is read in one piece; the disk holds it, not memory
+_PIECE = 1 << 20
 
 
-def read(path: Path, split: tuple[str, int] | None = None) -> HeapProfile:
-    """See memprof.heap.load. split: a phase, and the number of equal parts of its time of which memray's and heaptrack's readers keep the stacks."""
+@dataclass(frozen=True)
+class ReaderChoice:
+    """What a reader is told. split: a phase, and the number of equal parts of its time of which memray's and heaptrack's readers keep the stacks.
+    value: which of a file's values the profile is of, see HeapProfile. install: see memray.read."""
+
+    split: tuple[str, int] | None = None
+    value: str | None = None
+    install: Callable[[str], None] | None = None
+
+
+def read(path: Path, choice: ReaderChoice = ReaderChoice()) -> HeapProfile:
+    """See memprof.heap.load."""
     try:
         if path.is_dir():
             raise InputError(_within(path))
         with path.open("rb") as file:
-            return demangled(with_phases(_read(file, path, split), path))
+            profile = demangled(with_phases(_read(file, path, choice), path))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {os_reason(error)}") from None
+    if choice.value is not None and not profile.values:
+        raise UsageError(f"{path}: {profile.tool} has one value of each block, so there is none to choose")
+    return profile
 
 
-def _read(file: BinaryIO, path: Path, split: tuple[str, int] | None) -> HeapProfile:
-    head = _peek(file, 8)
+def _read(file: BinaryIO, path: Path, choice: ReaderChoice) -> HeapProfile:
+    head = _peek(file, _HEAD_BYTES)
     if head.startswith((_MEMRAY, _LZ4)):
         from . import memray
 
-        return memray.read(path, spans(path, "ms", 0, split))
+        return memray.read(path, spans(path, "ms", 0, choice.split), choice.install)
     if head.startswith(heaptrack.ZSTD):
-        return _heaptrack(path, split)
+        return _heaptrack(path, choice)
     if head.startswith((heaptrack.GZIP, _XZ)):
-        return _compressed(cast(BinaryIO, gzip.open(file) if head.startswith(heaptrack.GZIP) else lzma.open(file)), path, split)
+        return _compressed(cast(BinaryIO, gzip.open(file) if head.startswith(heaptrack.GZIP) else lzma.open(file)), path, choice)
     if _is_heaptrack(head):
-        return _heaptrack(path, split)
-    return _massif(file, path)
+        return _heaptrack(path, choice)
+    if reader := _whole_reader(head):
+        with mapped(path) as data:
+            return reader(data, str(path), choice.value)
+    return _text(file, path, choice)
 
 
-def _massif(file: BinaryIO, path: Path) -> HeapProfile:
+def _whole_reader(head: bytes) -> Callable[[Data, str, str | None], HeapProfile] | None:
+    """The reader of a binary file that is read in one piece and not as a stream."""
+    if head[:1] == b"\x80" and b"\x02" <= head[1:2] <= b"\x0f":  # PROTO and a pickle's protocol
+        return torch_snapshot.read
+    return pprof.read if file_kinds.is_pprof(head) else None
+
+
+def _text(file: BinaryIO, path: Path, choice: ReaderChoice) -> HeapProfile:
     head = file.read(file_kinds.HEAD_BYTES)
+    file.seek(0)
+    if head.startswith(heap_text.BEGINNINGS):
+        return heap_text.read(file, str(path), choice.value)
     if not head.startswith(b"desc:"):
         kind = file_kinds.kind_of_head(head)
-        raise InputError(f"{path} is {f'{kind}, and not' if kind else 'not'} a profile of massif, heaptrack or memray")
-    file.seek(0)
+        raise InputError(
+            f"{path} is {f'{kind}, and not' if kind else 'not'} a heap profile of a tool that memprof knows ({', '.join(TOOLS)})"
+        )
     return massif.read(cast(massif.Stream, file), str(path))
 
 
-def _heaptrack(path: Path, split: tuple[str, int] | None) -> HeapProfile:
-    return heaptrack.read(path, spans(path, "ms", None, split))
+TOOLS = ("massif", "heaptrack", "memray", "pprof", "tcmalloc", "jemalloc", "Go", "torch")
 
 
-def _compressed(file: BinaryIO, path: Path, split: tuple[str, int] | None) -> HeapProfile:
+def _heaptrack(path: Path, choice: ReaderChoice) -> HeapProfile:
+    return heaptrack.read(path, spans(path, "ms", None, choice.split))
+
+
+def _compressed(file: BinaryIO, path: Path, choice: ReaderChoice) -> HeapProfile:
     try:
-        head = file.read(8)
+        head = file.read(_HEAD_BYTES)
         if _is_heaptrack(head):
-            return _heaptrack(path, split)
+            return _heaptrack(path, choice)
         file.seek(0)
-        return _massif(file, path)
+        if reader := _whole_reader(head):
+            with _unpacked(file, path) as data:
+                return reader(data, str(path), choice.value)
+        return _text(file, path, choice)
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error):
         raise InputError(f"{path}: the compressed file is damaged") from None
+
+
+@contextmanager
+def _unpacked(file: BinaryIO, path: Path) -> Iterator[mmap.mmap]:
+    """A compressed file's content, mapped from a file without a name."""
+    with tempfile.TemporaryFile() as whole:
+        while piece := file.read(_PIECE):
+            whole.write(piece)
+            if whole.tell() > _MOST_UNPACKED:
+                raise InputError(
+                    f"{path} unpacks to more than {format_bytes(_MOST_UNPACKED)}: unpack it yourself, memprof reads that file in place"
+                )
+        whole.flush()
+        with mmap.mmap(whole.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data
 
 
 def _is_heaptrack(head: bytes) -> bool:
@@ -92,10 +150,11 @@ def _within(folder: Path) -> str:
 def _may_be_profile(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            head = file.read(8)
+            head = file.read(_HEAD_BYTES)
     except OSError:
         return False
-    return head.startswith((_MEMRAY, _LZ4, heaptrack.ZSTD, heaptrack.GZIP, _XZ, b"desc:")) or _is_heaptrack(head)
+    beginnings = (_MEMRAY, _LZ4, heaptrack.ZSTD, heaptrack.GZIP, _XZ, b"desc:", b"heap_v2/", b"heap pro")
+    return head.startswith(beginnings) or _is_heaptrack(head) or _whole_reader(head) is not None
 
 
 def _peek(file: BinaryIO, count: int) -> bytes:

@@ -53,9 +53,10 @@ PAGES = (
     "space, not resident memory"
 )
 STACKS = "; thread stacks are counted too (--stacks=yes)"
-# The `desc:` of another tool's profile in a file that memprof wrote. A reader learns from it how that tool counts.
-EXPORTED = "memprof export of {tool}: {counts}"
-_EXPORTED = re.compile(r"memprof export of (heaptrack|memray): (.{1,1000})")
+# The `desc:` of another tool's profile in a file that memprof wrote. A reader learns from it how that tool counts, and what the total of a
+# profile of one moment is.
+EXPORTED = "memprof export of {tool}{total}: {counts}"
+_EXPORTED = re.compile(r"memprof export of (heaptrack|memray|pprof|tcmalloc|jemalloc|Go|torch)(?: \[(.{1,200}?)\])?: (.{1,1000})")
 
 
 class Stream(Protocol):
@@ -110,11 +111,12 @@ class _MassifReader:
             command,
             description,
             unit,
-            exported[2] if exported else PAGES if pages else HEAP + (STACKS if stacks else ""),
+            exported[3] if exported else PAGES if pages else HEAP + (STACKS if stacks else ""),
             tuple(snapshots),
             tuple(self._places.table.frames),
             self._name,
             partial=self.partial,
+            total=(exported[2] or "") if exported else "",
         )
 
     # -- lines

@@ -8,10 +8,10 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import IO, Annotated, Literal
 
 import msgspec
 
@@ -27,22 +27,41 @@ COUNTS = (
 _NATIVE = "stacks go through C and C++ as well as Python"
 _PYTHON = "stacks are those of Python only (recorded without --native), so C++ is seen as the line that called it"
 _LIMIT_S = 600
+# memray's words on a capture of another format (record_reader.cpp), and those of memray_dump.py where there is no memray.
+_OTHER_RELEASE = re.compile(r"incompatible with this version|^memray is not installed")
 # memray quotes nothing: a folder's name may hold a space.
 _MEMRAY = re.compile(r"(?:.*?/)?memray[\d.]*(?:/__main__\.py)? run (?P<arguments>.+)", re.DOTALL)
 _WITH_VALUE = re.compile(r"-[a-zA-Z]*[op]|--output|--live-port")  # the options of `memray run` that take a value
 
 
-def read(path: Path, phases: Sequence[PhaseSpan] = ()) -> HeapProfile:
+def read(path: Path, phases: Sequence[PhaseSpan] = (), install: Callable[[str], None] | None = None) -> HeapProfile:
     """The profile in a memray capture: its exact peak, and trees at moments in between and of each phase, if the capture has all allocations.
 
-    phases: in milliseconds of CLOCK_REALTIME. Raises InputError if memray is not installed or the capture cannot be read.
+    phases: in milliseconds of CLOCK_REALTIME. install: says what is done, where an environment may be made with the memray release that reads a
+    capture of another one. Raises InputError if that may not be, or the capture cannot be read.
     """
+    with tempfile.TemporaryFile() as answer:
+        reason = _dump(path, phases, sys.executable, answer)
+        if reason is not None and _OTHER_RELEASE.search(reason):
+            from . import memray_releases  # for it, pip and environments are imported
+
+            reason = _dump(path, phases, memray_releases.interpreter(path, install), answer)
+        if reason is not None:
+            raise InputError(f"{path} cannot be read by memray: {reason}")
+        answer.seek(0)
+        return _profile(path, answer)
+
+
+def _dump(path: Path, phases: Sequence[PhaseSpan], python: str, answer: IO[builtins.bytes]) -> str | None:
+    """Let the memray of an interpreter write a capture as lines into an empty file. The reason if it cannot."""
     script = resources.files(__package__) / "memray_dump.py"
     spans = json.dumps([(phase.begin, phase.end) for phase in phases])
-    with resources.as_file(script) as program, tempfile.TemporaryFile() as answer:
+    answer.seek(0)
+    answer.truncate()
+    with resources.as_file(script) as program:
         try:
             done = subprocess.run(
-                [sys.executable, "-I", str(program), str(path.absolute()), str(SMALLEST), spans],
+                [python, "-I", str(program), str(path.absolute()), str(SMALLEST), spans],
                 stdin=subprocess.DEVNULL,
                 stdout=answer,
                 stderr=subprocess.PIPE,
@@ -50,12 +69,10 @@ def read(path: Path, phases: Sequence[PhaseSpan] = ()) -> HeapProfile:
             )
         except subprocess.TimeoutExpired:
             raise InputError(f"{path}: memray did not read it in {_LIMIT_S} s") from None
-        complaints = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        if done.returncode != 0:
-            reason = complaints[-1][:300] if complaints else f"memray ended with {done.returncode}"
-            raise InputError(f"{path} cannot be read by memray: {reason}")
-        answer.seek(0)
-        return _profile(path, answer)
+    if done.returncode == 0:
+        return None
+    complaints = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return complaints[-1][:300] if complaints else f"memray ended with {done.returncode}"
 
 
 class _Head(msgspec.Struct):

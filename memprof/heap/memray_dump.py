@@ -55,7 +55,7 @@ def dump(reader: Any, smallest: int, phases: Any, out: Any) -> None:
     rows = []  # (time_ms, bytes, as, stacks)
     trees: dict[int, list[Any]] = {}
     in_phases = [largest_of(snapshots, begin, end) for begin, end in phases] if count else []
-    if not aggregated and count:
+    if not aggregated and count and hasattr(reader, "get_temporal_allocation_records"):  # memray before 1.8 does not have it
         spacing = max(1, count // _TREES)
         wanted = sorted(set(range(0, count, spacing)) | {count - 1} | {index for index, _ in in_phases})
         trees = at_moments(reader, writer, wanted, [snapshots[index].heap / smallest for index in wanted])

@@ -40,16 +40,21 @@ _STL_FILES = frozenset(
         *("forward_list.tcc", "stl_tree.h", "hashtable.h", "hashtable_policy.h", "basic_string.h", "basic_string.tcc", "cow_string.h"),
     }
 )
+_ALLOCATOR_FILES = frozenset(
+    {"libjemalloc", "libtcmalloc", "libtcmalloc_minimal", "libtcmalloc_and_profiler", "libtcmalloc_debug", "libmimalloc"}
+)
 _PYTHON_FILES = re.compile(r"(?:^|/)(?:python|pypy)[\d.]*$|libpython", re.ASCII)
 _LIBC = re.compile(r"^(?:libc|libm|libpthread|libdl|librt|ld-linux[\w-]*|ld-musl[\w-]*|ld)(?:[-.]|$)", re.ASCII)
 
 
 @lru_cache(maxsize=1 << 16)
 def is_allocator(frame: Frame) -> bool:
-    """Whether the frame only hands out memory (malloc, operator new, std::allocator, CPython's allocators, mmap)."""
+    """Whether the frame only hands out memory (malloc, operator new, std::allocator, CPython's allocators, mmap, a library that is an allocator)."""
     name = frame.function
     if frame.kind != "site":
         return False
+    if frame.module is not None and short_module(frame.module) in _ALLOCATOR_FILES:
+        return True
     if frame.file is not None and os.path.basename(frame.file) in _STL_FILES and _BARE.fullmatch(short(name)):
         return True
     return _ALLOCATORS.fullmatch(name) is not None or ("::_" in name and _WHOLE.fullmatch(short(name)) is not None)

@@ -19,6 +19,7 @@ _BETWEEN = {
     "massif": "massif sees the heap only at its snapshots: the total is drawn as constant between two, and blocks in between are not seen.",
     "heaptrack": "heaptrack sees every allocation, but the clock every 10 ms at best: the total is drawn as constant between two snapshots.",
     "memray": "memray sees the heap every 10 ms, and the exact peak: the total is drawn as constant between two snapshots.",
+    "torch": "torch records every block and its end: the total is drawn as constant between two snapshots, of which each is the largest of its time.",
 }
 
 
@@ -93,6 +94,8 @@ def _has_trees(profile: HeapProfile, near: int | None = None) -> str:
 
 def moment(profile: HeapProfile, snapshot: Snapshot) -> str:
     """Which snapshot, when and in which phase: `snapshot 57, at 1.2 G instructions, in PREPARE`."""
+    if profile.total:
+        return f"snapshot {snapshot.index}, the only one"
     where = f", in {snapshot.phase}" if snapshot.phase else ""
     return f"snapshot {snapshot.index}, {_when(snapshot, profile.time_unit)}{where}"
 
@@ -122,19 +125,26 @@ def program(profile: HeapProfile) -> str:
 
 
 def headline(profile: HeapProfile) -> str:
-    """The peak in a sentence."""
+    """The peak in a sentence, or what the bytes of a profile of one moment are."""
     if not profile.snapshots or profile.peak.total_bytes == 0:
-        return "No allocation was recorded."
+        return f"There is nothing {profile.total}." if profile.total else "No allocation was recorded."
     peak = profile.peak
     parts = [(peak.extra_bytes, "that the allocator added"), (peak.stacks_bytes, "of stacks")]
     with_parts = [f"{format_bytes(size)} {name}" for size, name in parts if size]
     held = f" ({', '.join([f'{format_bytes(peak.heap_bytes)} asked for', *with_parts])})" if with_parts else ""
+    if profile.total:
+        return f"{format_bytes(peak.total_bytes)}{held} {profile.total}."
     return f"Peak {format_bytes(peak.total_bytes)}{held}: {moment(profile, peak)}."
+
+
+def total_noun(profile: HeapProfile) -> str:
+    """What the largest total is called: that of a profile of one moment need not be the peak."""
+    return "total" if profile.total else "peak"
 
 
 def between(profile: HeapProfile) -> str:
     """A sentence on the line that is drawn from one snapshot to the next."""
-    return _BETWEEN.get(profile.tool, "")
+    return "" if profile.total else _BETWEEN.get(profile.tool, "")
 
 
 def modules(profile: HeapProfile) -> str:

@@ -57,9 +57,11 @@ class PhaseSpan:
 class HeapProfile:
     """All that a tool wrote of one process.
 
-    tool: massif, heaptrack or memray. counts: a sentence on the blocks this tool counts. partial: why the profile does not reach the program's
-    end, or None. started_ns: CLOCK_REALTIME at time 0, if the tool says it. phase_error: how far phase borders may be off against the
-    snapshots, in the time unit; None if no phases are known.
+    tool: massif, heaptrack, memray, pprof, tcmalloc, jemalloc, Go or torch. counts: a sentence on the blocks this tool counts. partial: why the
+    profile does not reach the program's end, or None. started_ns: CLOCK_REALTIME at time 0, if the tool says it. phase_error: how far phase
+    borders may be off against the snapshots, in the time unit; None if no phases are known.
+    values: the names of the values that the file has of each block, of which this profile shows `value`; none if it has only one. total: for a
+    profile of one moment, what its bytes are, in words that follow them; empty where snapshots show the total over time, and so a peak.
     """
 
     tool: str
@@ -75,6 +77,9 @@ class HeapProfile:
     started_ns: int | None = None
     partial: str | None = None
     warnings: tuple[str, ...] = ()
+    total: str = ""
+    value: str = ""
+    values: tuple[str, ...] = ()
 
     @property
     def peak(self) -> Snapshot:

@@ -204,7 +204,7 @@ class Here(ThisMachine):
             raise InputError(f"process {pid}: {os_reason(error)}") from None
         program = None
         with suppress(OSError, InputError):  # another user's program, or a file that was deleted since
-            program = commands.program_file(Path(os.readlink(f"/proc/{pid}/exe")))
+            program = commands.running_program(pid)
         return RunningProcess(pid, started, name, words, program)
 
     def result(self, path: str) -> str:

@@ -167,6 +167,16 @@ def program_file(path: Path) -> ModelFile:
         raise InputError(f"{path}: {os_reason(error)}") from None
 
 
+def running_program(pid: int) -> ModelFile:
+    """The program of a process, which may have another root than this one: its path there. Raises OSError, and InputError if the file was deleted."""
+    link = Path(f"/proc/{pid}/exe")
+    path = os.readlink(link)
+    if path.endswith(" (deleted)"):
+        raise InputError(f"{path}: the file is gone")
+    sha256, size = sha256_of(link)
+    return ModelFile(path, size, sha256)
+
+
 @lru_cache(maxsize=64)
 def _hashed(path: str, size: int, _changed_ns: int) -> ModelFile:
     try:

@@ -21,6 +21,8 @@ recording is. Names that may stand several times are marked +.
     setting FILE TEXT +     to write into the group's files, in this order; a file that is missing is left out
     rlimit NAME BYTES +     such as RLIMIT_DATA
     attach PID STARTED      look at this process in place of starting one: no signal, no reset. STARTED: starttime (/proc/PID/stat, 22), 0: unknown
+    watch FOLDER +          with attach: a control group, and then the groups above it. All processes of the group and of those below it are
+                            looked at, and its figures are read ten times a second
     log PATH                with attach: a file or a FIFO whose new lines count as its output
     file PATH +             a file whose page cache is brought to a state before the start
     cache warm|cold|asis    that state

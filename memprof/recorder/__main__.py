@@ -72,8 +72,10 @@ def _look_at(order, writer, wake, early):
     from .launch import LaunchError, attach
     from .loop import Loop
     from .processes import Processes
+    from .watch import WatchedGroup
 
-    processes = Processes(writer, order.tree, adopts=False)
+    group = WatchedGroup(writer, order.watch) if order.watch else None
+    processes = Processes(writer, order.tree, adopts=False, group=group)
     try:
         child = attach(order, writer, processes)
     except LaunchError as failure:
@@ -84,6 +86,7 @@ def _look_at(order, writer, wake, early):
     loop.look(b"begin")
     loop.run(early)
     loop.look(b"end")
+    loop.tell_group()
     loop.finish()
 
 

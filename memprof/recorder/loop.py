@@ -170,6 +170,7 @@ class Loop:
 
     def _tick(self, now):
         self._processes.tell_poll()
+        self.tell_group()
         self._output.look()
         if not self._writer.behind:
             self._tell_left_out()
@@ -220,6 +221,11 @@ class Loop:
     def look(self, text):
         """Look at the program, and let its high-water mark begin anew."""
         self._looks.look(self._processes.main(self._child.pid), text, not self._order.pid, True)
+
+    def tell_group(self):
+        """Write the figures of the control group that is looked at, if there is one."""
+        if self._processes.group is not None:
+            self._processes.group.tell()
 
     # -- what the child reads and writes
 

@@ -7,8 +7,8 @@ class OrderLines:
     """An order by the names of its lines; what is not in it is empty or 0. Raises ValueError for a line that is not understood."""
 
     def __init__(self, lines):
-        lists: "list[list[bytes]]" = [[] for _ in range(8)]
-        self.argv, self.env, self.unset, self.setting, self.rlimit, self.file, self.rule, self.writer = lists
+        lists: "list[list[bytes]]" = [[] for _ in range(9)]
+        self.argv, self.env, self.unset, self.setting, self.rlimit, self.file, self.rule, self.writer, self.watch = lists
         self.cwd = self.stdin = self.group = self.log = self.attach = self.cpus = b""
         self.cache, self.input = b"asis", -1
         self.terminal = self.pad = self.personality = self.drop = self.tree = self.swap = self.output = self.reset = self.eager = 0

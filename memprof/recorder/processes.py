@@ -72,17 +72,18 @@ class LiveProcess:
 
 class Processes:
     """All processes that are looked at. tree: their children are looked for, with `adopts` also those of this process, the reaper of all that lose
-    their parents.
+    their parents. group: the WatchedGroup to which they belong, None if there is none.
 
     living: those that have memory; a new list where one comes or goes. count: how many polls there were. turnover: how often a process came, went,
     or got memory of its own. moved, moved_files: the pages by which resident sets have changed so far, and their file-backed part.
     """
 
-    def __init__(self, writer, tree, adopts):
-        self._writer, self.tree = writer, tree
+    def __init__(self, writer, tree, adopts, group=None):
+        self._writer, self.tree, self.group = writer, tree, group
         self.living = []
         self._by_pid = {}
         self._dealt = set()  # ids of processes that were listed, have no memory, and still are there
+        self._grouped = set()  # ids that the group was read to have
         self._named = {}  # ids that marks have named, in their order
         self._leaving = []  # ids of the last that have gone
         self._changed = []  # processes whose statm has changed since the last line of a poll
@@ -120,10 +121,13 @@ class Processes:
                 self._list(process)
             seen += len(waiting)
             waiting = self.living[seen:]
+        members = self.group.members(_clock()) if self.group is not None else None
+        if members is not None:
+            self._grouped = self._take(None, members, self._grouped)
 
     def list_threads(self, process):
         """Find the children of all its threads."""
-        self._take(process, procfs.children(process.pid))
+        process.kids = self._take(process, procfs.children(process.pid), process.kids)
 
     def _list(self, process):
         try:
@@ -132,16 +136,16 @@ class Processes:
             return
         if listed != process.listed:
             process.listed = listed
-            self._take(process, [int(pid) for pid in listed.split()])
+            process.kids = self._take(process, [int(pid) for pid in listed.split()], process.kids)
 
-    def _take(self, process, pids):
+    def _take(self, parent, pids, before):
         for pid in pids:
-            self._meet(pid, process)
-        kids = set(pids)
-        for pid in process.kids - kids:
+            self._meet(pid, parent)
+        listed = set(pids)
+        for pid in before - listed:
             if pid in self._dealt and procfs.stat(pid) is None:
                 self._dealt.discard(pid)  # its parent has waited for it: its number may come again
-        process.kids = kids
+        return listed
 
     def _meet(self, pid, parent):
         if pid not in self._by_pid and pid not in self._dealt:

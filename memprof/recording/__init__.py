@@ -67,6 +67,12 @@ Memory. A reading that is the same as the last one of its kind and process is no
                                             its clients of DRM drivers, by the lines drm-... of their fdinfo; `-` for a line that is not there
     nvidia T D [PID:BYTES]...               memprof's own line: what NVML tells of all processes of the machine, `-` for bytes that it does not know
     tables T D PID PTE HUGETLB SHARED       VmPTE and HugetlbPages of its status, Shared_Hugetlb of its smaps_rollup, in kB
+    charge T CURRENT INACTIVE_FILE ANON FILE KERNEL STACKS SLAB TABLES
+                                            of a control group that is looked at, in bytes, ten times a second: all that it is charged, and of that
+                                            pages of files that were not used for long, anonymous memory, pages of files, the kernel's own memory
+                                            (kernel or memory.kmem), and of that stacks, slab and page tables
+    bound T DEPTH PEAK LIMIT KILLS          of the same group (DEPTH 0) and of those above it (1, 2 and so on): the most that it was charged since it
+                                            was made, its limit (`max`: none), and how many of its processes were killed for want of memory
     look T D PID RESET STATUS ROLLUP STAT READ TEXT
                                             a closer look at one process. READ: read_bytes of /proc/PID/io; RESET: 1 if its high-water mark
                                             begins anew here; TEXT: as the command `look` had it, `output`, `begin` or `end` (of an attached

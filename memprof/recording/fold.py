@@ -16,6 +16,7 @@ import msgspec
 from ..base.errors import InputError
 from ..records.types import RUN, SCHEMA, STARTUP, Run
 from . import events
+from .charges import GroupCharges
 from .events import decoded, number, unescaped
 from .kills import KillCounts
 from .life import Life, Usage
@@ -137,6 +138,7 @@ class _View:
         self._outcome: dict[str, Any] = {}
         self._charged: dict[str, int | None] | None = None
         self._charged_anew = True  # the peak of the group began anew where that was last read
+        self._watched = GroupCharges()
         self._periods: list[int] = []
         self._tail, self._output_bytes = b"", 0
         self._left: list[str] = []
@@ -167,6 +169,8 @@ class _View:
             **{kind: partial(tree.see_devices, kind) for kind in (b"buffers", b"clients", b"tables")},
             b"nvidia": lambda fields: tree.see_nvidia(int(fields[0]), fields[2:]),
             b"group": self._group,
+            b"charge": self._watched.see_charge,
+            b"bound": self._watched.see_bound,
             b"look": self._look,
             b"mark": self._mark,
             b"closed": lambda fields: self._marks.close(fields[1] == b"1"),
@@ -463,12 +467,18 @@ class _View:
         if hwm:
             record.update(hwm_bytes=hwm, vms_peak_bytes=vms_peak)
         else:
-            state.warnings.append("the process ended while it was polled")
+            state.warnings.append(f"{self._ended_one()} ended while it was polled")
+        record.update(self._watched.mark())
         self.phases.keep(record, devices_read=after is not None)
         record.update(rss_peak_exact=rose, samples=state.polls)
         if state.tree.most > 1:
             record["rss_peak_high_bytes"] = max(record["rss_peak_bytes"], high)
         state.warnings += self._remarks()
+
+    def _ended_one(self) -> str:
+        if not self.state.header.message.start.watch:
+            return "the process"
+        return "the first process of the control group" if self.state.tree.any_lives() else "the control group's last process"
 
     # -- the Run
 
@@ -503,7 +513,7 @@ class _View:
             "polling": self._polling(),
             "warnings": state.warnings,
             "output_bytes": self._output_bytes,
-            "charged": self._charged,
+            "charged": self._charged or self._watched.charged(header.message.start.watch),
             "values": self._marks.values.records,
             "work": [curve for curve in work if curve],
             "processes": state.tree.records() if state.tree.most > 1 else [],

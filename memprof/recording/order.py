@@ -46,7 +46,8 @@ class Start:
 
     stdin: text for the child to read; input: the descriptor that it reads from instead. grace_ns: how long it may take to end, 0 for no limit.
     rlimits: in bytes by name. writers: see heap.record. command: None for memprof's own side. attach: the process to look at, if nothing is
-    started; attach_started: when it started (proc_pid_stat(5), 22), None if unknown. cpus: the numbers of the CPUs that it may run on, none for all.
+    started; attach_started: when it started (proc_pid_stat(5), 22), None if unknown. watch: with attach, the folder of a control group all of
+    whose processes are looked at, then those of the groups above it. cpus: the numbers of the CPUs that it may run on, none for all.
     """
 
     argv: Sequence[str] = ()
@@ -62,6 +63,7 @@ class Start:
     command: CommandStart | None = None
     attach: int | None = None
     attach_started: int | None = None
+    watch: Sequence[str] = ()
     cpus: Sequence[int] = ()
 
     @property
@@ -156,6 +158,8 @@ def _facts(message: Message, machine: Machine) -> Iterator[tuple[str, str]]:
             yield "terminal", "1"
     if start.attach is not None:
         yield "attach", f"{start.attach} {start.attach_started or 0}"
+        for folder in start.watch:
+            yield "watch", folder
         if start.command is not None and start.command.log is not None:
             yield "log", start.command.log
         return

@@ -91,6 +91,10 @@ class ProcessTree:
         """Whether a process of the tree has memory, as far as is known."""
         return pid in self._processes and not self._processes[pid].ended
 
+    def any_lives(self) -> bool:
+        """Whether any process of the tree has memory, as far as is known."""
+        return any(not process.ended for process in self._processes.values())
+
     def had_others(self, begin_ns: int, end_ns: int) -> bool:
         """Whether the measured process had children between two times, also if both have passed a while ago."""
         return any(begin <= end_ns and end >= begin_ns for begin, end in self._stretches)

@@ -102,6 +102,11 @@ _METRICS = (
         _over_iterations(lambda times: statistics.stdev(times) if len(times) > 1 else 0.0),
     ),
     Metric("first_token_ns", "Median time to the first token", NS, first_token),
+    Metric("working_set_peak_bytes", "Working set of the control group, peak", BYTES, _field("working_set_peak_bytes")),
+    Metric("charged_anon_peak_bytes", "Anonymous memory of the control group, peak", BYTES, _field("charged_anon_peak_bytes")),
+    Metric("charged_file_peak_bytes", "Page cache of the control group, peak", BYTES, _field("charged_file_peak_bytes")),
+    Metric("charged_kernel_peak_bytes", "Kernel memory of the control group, peak", BYTES, _field("charged_kernel_peak_bytes")),
+    Metric("charged_page_tables_peak_bytes", "Page tables of the control group, peak", BYTES, _field("charged_page_tables_peak_bytes")),
 )
 METRICS = {metric.name: metric for metric in _METRICS}
 

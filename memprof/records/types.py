@@ -22,7 +22,8 @@ from ..base.units import counted, format_bytes
 #       at and planned_bytes; Mark.refaults and first_token_ns; Run.search (of `memprof scale`);
 #       Outcome.cut; Job.ranges; Charged.with_swap_peak_bytes; Job.version and side, which older files have in the variant's name;
 #       Mark.device_peak_bytes, device_end_bytes and devices, Timeline.device_t_ns and device (memory outside of all resident sets);
-#       Mark.charged_peak_bytes
+#       Mark.charged_peak_bytes;
+#       Mark.working_set_peak_bytes and charged_..._peak_bytes, Charged.group, limit_... and kernel_log (of `memprof attach --container`)
 SCHEMA = 1
 
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, RELEASE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"
@@ -205,6 +206,12 @@ class Mark:
     charged_peak_bytes: int | None = (
         None  # the most that the run's own control group was charged in it, None where its peak cannot be reset
     )
+    # The most that a control group that was looked at had of each, by readings ten times a second; None without such a group.
+    working_set_peak_bytes: int | None = None  # as kubelet counts it: all charges without pages of files that were not used for long
+    charged_anon_peak_bytes: int | None = None
+    charged_file_peak_bytes: int | None = None  # the page cache, shared memory in it
+    charged_kernel_peak_bytes: int | None = None  # the kernel's own memory, page tables in it
+    charged_page_tables_peak_bytes: int | None = None
 
     @property
     def page_tables_end_bytes(self) -> int | None:
@@ -371,11 +378,21 @@ class Process:
 @dataclass(frozen=True)
 class Charged:
     """The charges of a control group: its peak, which holds only pages that the run itself brought in, the peak of memory and swap together, and how
-    many of its processes were killed for want of memory. None for a figure that this kernel's version lacks."""
+    many of its processes were killed for want of memory. None for a figure that this kernel's version lacks.
+
+    Of a group that memprof did not make (`memprof attach --container`), the peak and the kills count from the time on that it was made.
+    """
 
     peak_bytes: int | None = None
     oom_kills: int | None = None
     with_swap_peak_bytes: int | None = None
+    group: str | None = None  # the folder of a group that memprof did not make
+    limit_bytes: int | None = None  # the lowest limit of this group and of those above it, None for no limit
+    limit_group: str | None = None  # the folder of the group above that has the lowest limit, None if it is this group's own
+    limit_peak_bytes: int | None = (
+        None  # the peak of the group that has the lowest limit; the most of the readings where the kernel keeps no peak
+    )
+    kernel_log: tuple[str, ...] | None = None  # the kernel's lines on these kills, the newest last; None if its log was not read
 
 
 @dataclass(frozen=True)

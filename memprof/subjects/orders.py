@@ -52,10 +52,13 @@ def plan(suite: Suite) -> Plan:
     if not models:
         orders += command_orders.of_commands(suite, programs, None)
     for model in models:
-        taking, lacking = [], []
+        taking, lacking, foreign = [], [], []
         for variant, runtime in variants:
             if not runtime.takes(model.path):
-                remarks.append(f"{model.name}: {variant.name} is left out, {os.path.basename(runtime.name)} takes {_endings(runtime)}")
+                if runtime.name in by_all:
+                    foreign.append(variant.name)
+                else:
+                    remarks.append(f"{model.name}: {variant.name} is left out, {os.path.basename(runtime.name)} takes {_endings(runtime)}")
             elif runtime.builds(model.path) and (why := runtime.no_converter):
                 if runtime.name not in by_all:
                     raise InputError(f"{model.name}: {why}")
@@ -63,6 +66,8 @@ def plan(suite: Suite) -> Plan:
                 lacking.append(why)
             else:
                 taking.append((variant, runtime))
+        if foreign and taking:
+            remarks.append(f"{model.name}: runtimes that take other files are left out: {', '.join(foreign)}")
         if not taking and not programs:
             raise InputError(f"{model.name}: {lacking[0]}") if lacking else _not_taken(model, variants)
         model_orders = [order for variant, runtime in taking for order in _orders(suite.of_model(model.path), model, variant, runtime)]

@@ -82,13 +82,14 @@ def _tone(size: int) -> str:
 
 
 def headline(diff: Diff) -> str:
-    """The change of the peak, in a sentence."""
+    """The change of the peak, or of the total of profiles of one moment, in a sentence."""
     before, after = diff.before.peak_bytes, diff.after.peak_bytes
+    noun = phrases.total_noun(diff.after.profile)
     if not diff.growth_bytes:
-        return f"The peak is the same: {format_bytes(after)}."
+        return f"The {noun} is the same: {format_bytes(after)}."
     share = f" ({_share(diff.growth_bytes, before)})" if before else ""
     verb = "grew" if diff.growth_bytes > 0 else "shrank"
-    return f"The peak {verb} by {format_bytes(abs(diff.growth_bytes))}{share}: {format_bytes(before)} -> {format_bytes(after)}."
+    return f"The {noun} {verb} by {format_bytes(abs(diff.growth_bytes))}{share}: {format_bytes(before)} -> {format_bytes(after)}."
 
 
 def _share(growth: int, before: int) -> str:
@@ -171,7 +172,10 @@ class _DiffPage(terminal.TextPage):
             text.append(guide, "dim")
             self._named(text, change, "" if change.before_bytes and change.after_bytes else "italic")
             self.line(text)
-        self.prose(f"Changes below {100 * self.look.least:g}% of the larger peak are not shown (--min).", "dim")
+        self.prose(
+            f"Changes below {100 * self.look.least:g}% of the larger {phrases.total_noun(self.diff.after.profile)} are not shown (--min).",
+            "dim",
+        )
 
     def _children(self) -> list[list[int]]:
         """The children of each node that changed enough, or that have a node below them that did: changes below a node can cancel out."""

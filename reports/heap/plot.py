@@ -131,12 +131,14 @@ def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
     axes.yaxis.set_label_coords(-0.42 / _CHART, 0.5)
     axes.tick_params(length=2.5)
     axes.set_xlabel(caption, labelpad=1)
+    if profile.total:
+        axes.set_xticks([])
     _names(sheet, profile, areas, table)
     return sheet.figure
 
 
 def _finding(profile: HeapProfile, table: SiteSeries, areas: Sequence[Area]) -> str:
-    """Which site held most at the peak; the peak alone where its snapshot has no tree."""
+    """Which site held most at the peak, or has most of a total; the peak alone where its snapshot has no tree."""
     at_peak = [place for place, snapshot in enumerate(table.snapshots) if snapshot.index == profile.peak.index]
     sites = [area for area, row in zip(areas, rows(table), strict=True) if row.kind == "site"]
     if not at_peak or not sites:
@@ -144,6 +146,8 @@ def _finding(profile: HeapProfile, table: SiteSeries, areas: Sequence[Area]) -> 
     largest = max(sites, key=lambda area: int(area.values[at_peak[0]]))
     size, total = int(largest.values[at_peak[0]]), profile.peak.total_bytes
     name = lettering.shortened(lettering.readable(largest.name.text), _CHART, style.HEADING, "bold")
+    if profile.total:
+        return f"{name}: {format_bytes(size)} of the {format_bytes(total)} ({phrases.share(size, total, 0)}) {profile.total}"
     where = f", in {profile.peak.phase}" if profile.peak.phase else ""
     return f"{name} held {format_bytes(size)} of {format_bytes(total)} at the peak ({phrases.share(size, total, 0)}){where}"
 
@@ -176,6 +180,8 @@ def _remarks(profile: HeapProfile, phases: Sequence[PhaseBand], paler: bool) -> 
 
 def _time(profile: HeapProfile) -> tuple[Unit, str]:
     """The unit of the time axis and its caption."""
+    if profile.total:
+        return Unit("", 1.0), "one moment"
     last = max(snapshot.time for snapshot in profile.snapshots)
     by_unit: dict[TimeUnit, str] = {"i": "instructions", "B": "bytes allocated and freed so far", "ms": "time", "s": "time"}
     words = by_unit[profile.time_unit]
@@ -187,7 +193,7 @@ def _time(profile: HeapProfile) -> tuple[Unit, str]:
         return unit, unit.caption(words)
     seconds = 1000.0 if profile.time_unit == "ms" else 1.0
     unit = Unit("s", seconds) if last >= 2 * seconds else Unit("ms", seconds / 1000)
-    return unit, unit.caption("time since the program's start")
+    return unit, unit.caption("time since the first event" if profile.tool == "torch" else "time since the program's start")
 
 
 def _draw(axes: Axes, snapshots: Sequence[Snapshot], edges: Ints, areas: Sequence[Area], values: Ints, unit: Unit) -> None:
@@ -271,7 +277,7 @@ def _mark_peak(axes: Axes, profile: HeapProfile, time: Unit, unit: Unit) -> None
     peak = profile.peak
     x, level = peak.time / time.size, peak.total_bytes / unit.size
     axes.plot([x], [level], marker="v", color=style.INK, markersize=6, clip_on=False, zorder=6)
-    text = f"peak {number(level)} {unit.name}, snapshot {peak.index}"
+    text = f"{phrases.total_noun(profile)} {number(level)} {unit.name}, snapshot {peak.index}"
     left, right = axes.get_xlim()
     half = lettering.width(text, style.SMALL, "bold") / 2 / _CHART * (right - left)
     middle = min(max(x, left + half * 1.05), right - half * 1.05)
@@ -290,7 +296,7 @@ def _names(sheet: Sheet, profile: HeapProfile, areas: Sequence[Area], table: Sit
     left = _LEFT + _CHART + 0.2
     room = sheet.width - left - 0.15
     at_peak = shown.total_bytes >= profile.peak.total_bytes
-    title = "Areas from the top, at the peak" if at_peak else f"In snapshot {shown.index}, not the peak"
+    title = f"Areas from the top, at the {phrases.total_noun(profile)}" if at_peak else f"In snapshot {shown.index}, not the peak"
     sheet.text(left, 0.02, lettering.label(title, room, style.SMALL, "bold"), size=style.SMALL, weight="bold")
     step = min(_HIGH / len(areas), 2 * _LINE + 0.1)
     texts = lettering.distinct([area.name.text for area in areas], room - 0.36, style.SMALL)

@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from memprof.base.errors import InputError
-from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes, format_number, parse_bytes
 from memprof.laws.laws import Prediction
 from memprof.laws.terms import Coordinates
@@ -27,7 +26,7 @@ from memprof.scale.answer import PlaceRun, Scaled, Within, words_of
 
 from ..tables import grid
 from ..tables.grid import Unit
-from ..tables.scale import finding, formula, passing
+from ..tables.scale import formula, passing
 from . import style
 from .lettering import label, readable, shortened, width
 from .placing import apart
@@ -36,7 +35,7 @@ from .sheet import LegendEntry, Sheet
 _LEFT, _RIGHT, _ABOVE, _HIGH, _BELOW = 0.85, 0.25, 0.08, 3.6, 0.42
 _MOST_CURVES = 4
 _MOST_INCHES = 3.0  # of a name in the legend
-_MOST_INCHES_OF_LAW = 6.0  # in the line under the title, after the runtime and its settings
+_MOST_INCHES_OF_LAW = 6.0  # as small text: about two lines of a title
 _PLACES = 160
 # Farther than so many times the measured range a place leaves no room for all others, and so does a limit above all.
 _FARTHEST, _HIGHEST = 4, 3
@@ -155,9 +154,9 @@ def _picture(scaled: Scaled, points: Sequence[PlaceRun]) -> Figure:
     size = grid.choose_unit(BYTES, [drawn.high_bytes, drawn.limit_bytes or 0])
     sheet = Sheet(
         f"{scaled.main} as a law",
-        f"{title(scaled)} · {_drawn_as(scaled)}",
+        " · ".join(text for text in (title(scaled), _drawn_as(scaled)) if text),
         {scaled.model: _ABOVE + _HIGH + _BELOW},
-        finding=finding(scaled, plain).partition("\n\n")[0],
+        finding=_finding(scaled),
         legend=_legend(drawn),
         remarks=_remarks(drawn),
     )
@@ -201,18 +200,24 @@ def _limits(lowest: float, highest: float) -> tuple[float, float]:
     return max(begin - edge, 0.0) if begin else 0.0, highest + edge
 
 
-def _drawn_as(scaled: Scaled) -> str:
-    """Whose curve it is. The law stands here where there is room for it."""
+def _finding(scaled: Scaled) -> str:
+    """The law, where there is room for it."""
     law = scaled.law
-    if scaled.undecided:
-        return "undecided"
-    if law is None:
-        return "no simple law holds"
+    if scaled.undecided or law is None:
+        return f"{scaled.model}: {'the law is undecided' if scaled.undecided else f'no simple law holds for {scaled.main}'}"
+    return formula(scaled, law) if _short(formula(scaled, law)) else ""
+
+
+def _drawn_as(scaled: Scaled) -> str:
+    """Whose curve it is, if it is not that of the law in the title."""
+    law = scaled.law
+    if scaled.undecided or law is None:
+        return ""
     if law.planned:
         return "as the runtime's arenas are planned"
     if law.simulated:
         return "as the simulated arena has it"
-    return formula(scaled, law) if _short(formula(scaled, law)) else "the law below"
+    return "" if _short(formula(scaled, law)) else "the law below"
 
 
 def _law_below(scaled: Scaled) -> list[str]:

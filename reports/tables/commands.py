@@ -26,7 +26,7 @@ def tables(groups: Groups, unit: str | None) -> list[TextTable]:
 
 
 def beside(rows: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Sequence[dict[str, Any]]:
-    """Rows as frame.runs_frame has them. The first row of each run also gets its values (the last by name) and processes.
+    """Rows as frame.runs_frame has them. The first row of each run also gets its values (the last by name), processes and control group.
 
     The row of a phase that counted units of work, such as tokens, gets them, and that of a phase with memory of devices its kinds.
     """
@@ -51,6 +51,8 @@ def beside(rows: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Sequence[dict
             row["processes"] = [
                 {name: figure for name, figure in asdict(process).items() if figure is not None} for process in run.processes
             ]
+        if run.charged is not None and run.charged.group is not None:
+            row["charged"] = {name: figure for name, figure in asdict(run.charged).items() if figure is not None}
     return rows
 
 

@@ -11,16 +11,17 @@ from memprof.fit.fit import WHOLE, Fitted, PartLimit
 from memprof.records.metrics import BYTES, NS
 
 from ..shapes import shaped
-from . import grid
+from . import grid, resources
 from .grid import Say, Section, TextTable, Unit
 
 
 def render(fitted: Fitted, *, unit: str | None = None, format: str = "markdown") -> str:
     """The outcome as markdown, as text for a terminal, or the same content as json. Raises UsageError for an unknown unit."""
+    found = resources.of_fit(fitted)
     if format == "json":
-        return json.dumps(asdict(fitted), indent=1)
+        return json.dumps({**asdict(fitted), "resources": found and asdict(found)}, indent=1)
     say = plain if format == "text" else grid.escaped
-    return f"{finding(fitted, say, unit)}\n\n{grid.laid_out(section(fitted, unit), say)}"
+    return f"{finding(fitted, say, unit)}\n\n{grid.laid_out(section(fitted, unit), say)}{resources.block(found, format)}"
 
 
 def section(fitted: Fitted, unit: str | None = None) -> Section:

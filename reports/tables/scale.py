@@ -14,7 +14,7 @@ from memprof.laws.terms import SizePoint
 from memprof.records.metrics import BYTES
 from memprof.scale.answer import PeakChange, PlaceRun, Scaled, Within, words_of
 
-from . import grid
+from . import grid, resources
 from .grid import Say, Section, TextTable, Unit
 
 _MOST_LETTERS = 60  # of a remark in a table; --json has all of it
@@ -22,10 +22,11 @@ _MOST_LETTERS = 60  # of a remark in a table; --json has all of it
 
 def render(scaled: Scaled, *, unit: str | None = None, format: str = "markdown") -> str:
     """The outcome as markdown, as text for a terminal, or the same content as json. Raises UsageError for an unknown unit."""
+    found = resources.of_scale(scaled)
     if format == "json":
-        return json.dumps(_plain(scaled), indent=1)
+        return json.dumps({**_plain(scaled), "resources": found and asdict(found)}, indent=1)
     say = plain if format == "text" else grid.escaped
-    return f"{finding(scaled, say)}\n\n{grid.laid_out(section(scaled, unit), say)}"
+    return f"{finding(scaled, say)}\n\n{grid.laid_out(section(scaled, unit), say)}{resources.block(found, format)}"
 
 
 def section(scaled: Scaled, unit: str | None = None) -> Section:

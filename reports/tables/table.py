@@ -26,13 +26,13 @@ from memprof.base.units import counted
 from memprof.records import metrics, summary
 from memprof.records.metrics import BYTES, NS, PEAKS, Metric
 from memprof.records.summary import Key
-from memprof.records.types import EXECUTE, PEAK, STARTUP, WARMUP, Run
+from memprof.records.types import EXECUTE, PEAK, RELEASE, STARTUP, WARMUP, Run
 from memprof.verdicts.machine_spread import deviating
 
 from .. import ran
 from ..rows import BASELINE, by_model, columns, label_names, labels, named, phases
 from ..soundness import sound
-from . import commands, devices, grid, headline, load, missing, native, release, swap, tokens
+from . import commands, control_group, devices, grid, headline, load, missing, native, release, swap, tokens
 from .grid import Section, TextTable, Unit
 
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
@@ -44,7 +44,8 @@ STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
     "p90": lambda values: metrics.percentile(values, 0.9),
 }
 # The metrics that most people look at first.
-BRIEF = ("rss_peak_bytes", "time_ns")
+BRIEF = ("rss_peak_bytes",)
+STAYS = "stays"  # a column of the brief table
 Groups = dict[Key, list[Run]]
 
 
@@ -64,8 +65,8 @@ def render(
     """The tables of these runs as text.
 
     names: metrics; none for the style's. stat: a name in STATISTICS. unit: for bytes; None for the unit that suits each table. phase: for the
-    styles models and threads; None for PEAK with RSS peaks, and EXECUTE with all else. window: for the style swap. brief: only peak and latency
-    if no metric is named, with the values that the program reported itself. Markdown of the style phases begins with a sentence if no metric is
+    styles models and threads; None for PEAK with RSS peaks, and EXECUTE with all else. window: for the style swap. brief: only the peaks and what
+    stays after RELEASE if no metric is named. Markdown of the style phases begins with a sentence if no metric is
     named. CSV and JSON have a row a run and phase, as frame.runs_frame has it, and heed only the names; JSON of the style swap has the figures of
     its tables. Raises UsageError, and InputError where a run has figures that no machine has.
     """
@@ -75,10 +76,9 @@ def render(
     if format in ("csv", "json"):
         return _plain(runs, names, format)
     first = headline.of_runs(runs) if style == "phases" and not names else ""
-    names = BRIEF if brief and not names else names
-    parts = sections(
-        runs, names, style=style, stat=stat, unit=unit, phase=phase, above_baseline=above_baseline, window=window, iterations=brief
-    )
+    brief = brief and not names
+    names = BRIEF if brief else names
+    parts = sections(runs, names, style=style, stat=stat, unit=unit, phase=phase, above_baseline=above_baseline, window=window, stays=brief)
     if format == "html":
         return grid.html(parts)
     texts = [grid.escaped(first), *(grid.markdown(section) for section in parts), grid.escaped(headline.origin(runs))]
@@ -119,15 +119,15 @@ def sections(
     phase: str | None = None,
     above_baseline: bool = False,
     window: str | None = None,
-    iterations: bool = False,
+    stays: bool = False,
 ) -> list[Section]:
-    """The tables as sections, before they are Markdown or HTML. iterations: for the style phases, their table also if metrics are named."""
+    """The tables as sections, before they are Markdown or HTML. stays: for the style phases, what stays after RELEASE beside the metrics."""
     sound(runs)
     tables = _Tables(stat, unit, above_baseline)
     wanted = [metrics.metric(name) for name in names]
     models = [_by_machine(group) for group in by_model(runs).values()]
     if style == "phases":
-        return [tables.by_phase(group, wanted, iterations or not wanted) for group in models]
+        return [tables.by_phase(group, wanted, stays) for group in models]
     if style == "threads":
         return [tables.by_threads(group, wanted, phase) for group in models]
     if style == "models":
@@ -154,6 +154,9 @@ def notes(runs: Sequence[Run]) -> list[str]:
     return _Tables("median", None, False).notes(summary.groups(runs), list(metrics.METRICS.values()))
 
 
+_STAYS_NOTE = f"{STAYS}: RSS above the baseline once the runtime was deleted"
+
+
 class _Tables:
     """The choices that all tables of one report share."""
 
@@ -162,25 +165,29 @@ class _Tables:
 
     # -- styles
 
-    def by_phase(self, runs: Sequence[Run], wanted: Sequence[Metric], iterations: bool = True) -> Section:
+    def by_phase(self, runs: Sequence[Run], wanted: Sequence[Metric], stays: bool) -> Section:
         groups = summary.groups(runs)
         tables = []
         # If no run came past the baseline, one table says so as well as eight.
         usual = metrics.DEFAULT_METRICS if any(mark.phase != STARTUP for run in runs for mark in run.marks) else ("rss_peak_bytes",)
         shown = _beside_swap(wanted or [metrics.METRICS[name] for name in usual], runs)
         for metric in shown:
-            tables += self.of_metric(metric, groups)
-        if iterations:
+            tables += self.of_metric(metric, groups, stays)
+        if not wanted:
             tables += self.of_iterations(groups)
             tables += devices.tables(groups, self.unit)
             tables += tokens.tables(groups, self.unit)
             tables += release.tables(groups, self.unit)
             tables += commands.tables(groups, self.unit)
-        return Section(_title(runs), tuple(tables), tuple(self.notes(groups, shown)))
+            tables += control_group.tables(groups, self.unit)
+        kept = [_STAYS_NOTE] if any(STAYS in made.header for made in tables) else []
+        return Section(_title(runs), tuple(tables), (*kept, *self.notes(groups, shown)))
 
-    def of_metric(self, metric: Metric, groups: Groups) -> list[TextTable]:
-        """A row for each group, a column for each phase; none where no run has a value."""
+    def of_metric(self, metric: Metric, groups: Groups, stays: bool = False) -> list[TextTable]:
+        """A row for each group, a column for each phase, and for what stays after RELEASE; none where no run has a value."""
         heads = columns(metric, phases([run for group in groups.values() for run in group]))
+        if stays and any(release.kept_bytes(run, "rss_end_bytes") is not None for group in groups.values() for run in group):
+            heads = [*heads, STAYS]
         names = label_names(groups)
         rows = {labels(key, names): [(group, column) for column in heads] for key, group in groups.items()}
         return self._table(metric, names, heads, rows)
@@ -269,6 +276,8 @@ class _Tables:
         return [value for value in values if value is not None]
 
     def _value(self, run: Run, column: str, metric: Metric) -> float | None:
+        if column == STAYS:
+            return release.kept_bytes(run, "rss_end_bytes")
         if column == BASELINE:
             return metrics.baseline(run, metric) if metric.baseline else metrics.value(run, STARTUP, metric)
         if metric.name == "time_ns" and (mark := run.mark(column)) is not None and mark.times_ns:
@@ -286,7 +295,7 @@ class _Tables:
             failures = [
                 run.outcome
                 for run in group
-                if not run.outcome.ok and run.outcome.phase in (column, *([STARTUP] if column == BASELINE else []))
+                if not run.outcome.ok and run.outcome.phase in {BASELINE: (column, STARTUP), STAYS: (RELEASE,)}.get(column, (column,))
             ]
             return f"failed ({failures[0].word})" if failures else "-"
         middle = STATISTICS[self.stat](values)
@@ -322,7 +331,7 @@ class _Tables:
         runs = [run for group in groups.values() for run in group]
         notes = []
         if spread and any(len(group) > 1 for group in groups.values()):
-            notes.append(cells_note(runs, self.stat))
+            notes.append(cells_note(runs, self.stat, any(metric.name == "time_ns" for metric in shown)))
         notes += missing.inexact(runs) if exactness else []
         notes += missing.swapped(runs)
         notes += devices.notes(runs)
@@ -374,10 +383,11 @@ def _measured(column: str) -> str:
     return STARTUP if column == BASELINE else column
 
 
-def cells_note(runs: Sequence[Run], stat: str = "median") -> str:
-    """The meaning of a cell if runs were repeated."""
+def cells_note(runs: Sequence[Run], stat: str = "median", timed: bool = True) -> str:
+    """The meaning of a cell if runs were repeated. timed: whether latencies are shown."""
     beside = ", ± the distance to the farthest repeat" if stat in ("median", "mean", "geomean") else ""
-    return f"Cells: {stat} over repeats{beside}. {_iterated(runs)}'s latency: the {stat} iteration."
+    latency = f" {_iterated(runs)}'s latency: the {stat} iteration." if timed else ""
+    return f"Cells: {stat} over repeats{beside}.{latency}"
 
 
 def _iterated(runs: Sequence[Run]) -> str:
@@ -413,6 +423,7 @@ def _sentences(group: Sequence[Run]) -> list[str]:
         count = sum(other.outcome.phase == run.outcome.phase and other.outcome.status == run.outcome.status for other in failed)
         share = f" in {count} of {len(group)} repeats" if len(group) > 1 else ""
         sentences.append(f"failed{share}: {run.outcome.sentence}")
+    sentences += _alike([control_group.sentences(run) for run in group])
     return sentences + _alike([run.about.notes if run.about else () for run in group]) + _alike([run.warnings for run in group])
 
 

@@ -101,6 +101,17 @@ def test_hostile_files_bounded(hostile_place, monkeypatch, kind, commands):
     assert {name: wrong for name, wrong in wrongs.items() if wrong} == {}
 
 
+@pytest.mark.long
+def test_hostile_heap_profiles_bounded(hostile_place, monkeypatch):
+    place, cases = hostile_place
+    monkeypatch.setattr(hostile, "MOST_TO_REFUSE_S", 5.0)
+    chosen = [case for case in cases if case.name == "bad.profile"]
+
+    assert len(chosen) == len(list(hostile.profiles())) > 10
+    wrongs = {str(case): hostile.tried(place, case).wrongs for case in chosen}
+    assert {name: wrong for name, wrong in wrongs.items() if wrong} == {}
+
+
 def test_hostile_slowness_and_size_detected(hostile_place, monkeypatch):
     place, cases = hostile_place
     monkeypatch.setattr(hostile, "MOST_TO_REFUSE_S", 0.0)

@@ -22,7 +22,7 @@ from support.manual import ROOT, examples, prints
 from memprof.doctor import known_allocations
 
 # In the order of the manual: the later ones use files that the earlier ones make.
-PAGES = ["index", "measuring", "any-program", "import", "tables-and-pictures", "gate", "plan", "numbers"]
+PAGES = ["index", "measuring", "any-program", "import", "heap", "tables-and-pictures", "gate", "plan", "numbers"]
 NEEDED = ("tflite_runtime", "onert", "onnx")
 
 

@@ -199,7 +199,7 @@ def test_sides_with_own_code(memprof, checkout):
     assert rows["STARTUP", "rss_peak_bytes"]["verdict"] == "ok"
     assert len(store.load([checkout.folder / "out.jsonl"]).runs) == len(store.load([checkout.folder / "out.base.jsonl"]).runs) == 5
     assert checkout.is_clean()
-    assert "engine (base), repeat 1" in done.stderr
+    assert "repeat 1: peaks engine (base) " in done.stderr
 
 
 SHAPED = """

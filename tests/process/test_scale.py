@@ -649,7 +649,7 @@ def test_picture_legend_of_points_off_curves():
 
 def test_picture_long_law_below():
     (answer,) = predictions.of_runs(at_places(slope=2.0))
-    assert drawn(answer)[0][1] == "onnxruntime · PEAK = 80.0 MiB + 2.00 MiB x a"
+    assert drawn(answer)[0][:2] == ["PEAK = 80.0 MiB + 2.00 MiB x a", "PEAK as a law: net.onnx · onnxruntime"]
     long = replace(answer, main="PEAK " + "of many words " * 9)
     long = replace(
         long, laws=(Named(long.main, answer.law),), points=[replace(point, sizes={long.main: point.sizes[PEAK]}) for point in answer.points]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from memprof.heap.frames import Frame
 from memprof.heap.profile import HeapProfile, PhaseSpan, Snapshot
+from memprof.heap.shape import sums
 from memprof.heap.trees import CallTree, Trie
 
 MIB = 1 << 20
@@ -143,3 +144,10 @@ def top_by(tree, key):
         for group in set(groups):
             total[group] = total.get(group, 0) + size
     return sorted(((group, own.get(group, 0), size) for group, size in total.items()), key=lambda row: (-row[1], -row[2], row[0]))
+
+
+def totals_by_function(profile: HeapProfile) -> dict[str, int]:
+    """The bytes of the stacks that hold each function, in the last tree."""
+    tree = profile.snapshots[-1].tree
+    assert tree is not None
+    return {name: total for _, name, _, total in sums(profile, tree)}

@@ -9,6 +9,7 @@
 #include "recording.h"
 #include "shares.h"
 #include "tree.h"
+#include "watch.h"
 #include <poll.h>
 #include <signal.h>
 
@@ -161,6 +162,7 @@ static void time_out(i64 now) {
 
 static void tick(i64 now) {
     tree_tell_poll();
+    watch_tell();
     recording_flush();
     /* A connection can die without an end. */
     if (loop.order->silence && now - loop.heard_ns > loop.order->silence) loop.told_to_end = 1;

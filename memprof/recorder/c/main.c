@@ -8,6 +8,7 @@
 #include "reaper.h"
 #include "recording.h"
 #include "tree.h"
+#include "watch.h"
 #include <signal.h>
 #include <sys/prctl.h>
 
@@ -44,6 +45,7 @@ static int attach(const struct order *order, const char *early, size_t early_len
     int reason;
     add_int(number, order->pid);
     child.begin_ns = begin_tell(cpus_of(child.pid));
+    watch_begin(&order->watch);
     tree_begin(child.pid, 0, (int)order->tree); /* what is open from here on is this process's, or an earlier one's */
     if (order->started && stat_read(child.pid, &stat) && stat.started != order->started) return refuse("reused", ESRCH, number);
     if (tree_of(child.pid) == NULL) return refuse("gone", ESRCH, number);
@@ -52,6 +54,7 @@ static int attach(const struct order *order, const char *early, size_t early_len
     line("start %l %d\n", now_ns(), child.pid);
     recording_flush();
     if (!loop_run(order, &child, early, early_length)) return 0;
+    watch_tell();
     loop_tell_rest();
     return 1;
 }

@@ -9,7 +9,7 @@ enum kind { NUMBER, WORD, WORDS };
 
 static const struct fact { const char *name; enum kind kind; size_t place; } facts[] = {
     FACT(argv, WORDS), FACT(env, WORDS), FACT(unset, WORDS), FACT(setting, WORDS), FACT(rlimit, WORDS), FACT(file, WORDS),
-    FACT(writer, WORDS), FACT(cwd, WORD), {"stdin", WORD, offsetof(struct order, stdin_text)}, FACT(cpus, WORD), FACT(group, WORD),
+    FACT(writer, WORDS), FACT(watch, WORDS), FACT(cwd, WORD), {"stdin", WORD, offsetof(struct order, stdin_text)}, FACT(cpus, WORD), FACT(group, WORD),
     FACT(log, WORD), FACT(cache, WORD), FACT(input, NUMBER), FACT(terminal, NUMBER), FACT(pad, NUMBER), FACT(personality, NUMBER),
     FACT(drop, NUMBER), FACT(tree, NUMBER), FACT(swap, NUMBER), FACT(output, NUMBER), FACT(reset, NUMBER), FACT(eager, NUMBER),
     FACT(interval, NUMBER), FACT(size, NUMBER), FACT(hold, NUMBER), FACT(timeout, NUMBER), FACT(grace, NUMBER), FACT(silence, NUMBER),

@@ -9,7 +9,7 @@ struct rule { i64 interval, bytes, hold; struct words texts; };
 
 /* Names as in the order; times in ns. input, pid: -1 and 0 where there is none. */
 struct order {
-    struct words argv, env, unset, setting, rlimit, file, writer;
+    struct words argv, env, unset, setting, rlimit, file, writer, watch;
     char *cwd, *stdin_text, *cpus, *group, *log, *cache;
     i64 input, pad, personality, terminal, drop, tree, swap, output, reset, eager, size, pid, started;
     i64 interval, hold, timeout, grace, silence;

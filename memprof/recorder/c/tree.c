@@ -1,5 +1,6 @@
 #include "tree.h"
 #include "recording.h"
+#include "watch.h"
 
 #define READ_NS 200000
 #define READ_EACH_NS 30000 /* a poll that took longer was held up: a process may be in its next phase by then */
@@ -17,6 +18,7 @@ static struct {
     i64 t_ns, took_ns, last_ns, polls; /* of the newest poll */
     struct listing orphans;            /* the reaper's children */
     struct pids named, leaving;        /* by marks, the first of them; without memory, but perhaps not given back */
+    struct pids members;               /* of the control group that is looked at, as they were read last */
     int huge_watched;
     i64 huge; /* as it was written last */
     struct motion motion;
@@ -194,17 +196,17 @@ int tree_program(void) {
 }
 
 /* -- who is listed */
-static void take_children(struct process *process, const struct pids *kids) {
+static void take_listed(struct process *parent, const struct pids *now, struct pids *before) {
     struct stat_reading stat;
     size_t at;
-    for (at = 0; at < kids->count; ++at) add(kids->items[at], process, 0);
-    for (at = 0; at < process->kids.count; ++at) {
-        int pid = process->kids.items[at];
+    for (at = 0; at < now->count; ++at) add(now->items[at], parent, 0);
+    for (at = 0; at < before->count; ++at) {
+        int pid = before->items[at];
         /* If it was waited for, and has not fallen to the reaper, its number may come again. */
-        if (!pids_have(kids, pid) && tree_of(pid) == NULL && !stat_read(pid, &stat)) unsee(pid);
+        if (!pids_have(now, pid) && tree_of(pid) == NULL && !stat_read(pid, &stat)) unsee(pid);
     }
-    free(process->kids.items);
-    process->kids = *kids;
+    free(before->items);
+    *before = *now;
 }
 
 /* Read a list again, and take it if it is another than before. process: whose children it has, NULL for the reaper's. */
@@ -219,21 +221,23 @@ static void list(struct listing *listing, struct process *process) {
     listing->text = memcpy(take_memory(listing->length), text, listing->length);
     pids_parse(&kids, text, listing->length);
     for (at = 0; process == NULL && at < kids.count; ++at) add(kids.items[at], NULL, 0);
-    if (process != NULL) take_children(process, &kids);
+    if (process != NULL) take_listed(process, &kids, &process->kids);
     else free(kids.items);
 }
 
 void tree_list(void) {
+    struct pids members = {0};
     size_t at;
     if (tree.lists) list(&tree.orphans, NULL);
     for (at = 0; tree.lists && at < tree.count; ++at) list(&tree.items[at]->listing, tree.items[at]); /* those that are found come last */
+    if (watch_members(now_ns(), &members)) take_listed(NULL, &members, &tree.members);
 }
 
 void process_list_threads(struct process *process) {
     struct pids kids = {0};
     if (!tree.lists || (process->stat.threads <= 1 && process->listing.descriptor >= 0)) return;
     children_of(&kids, process->pid);
-    take_children(process, &kids);
+    take_listed(process, &kids, &process->kids);
 }
 
 /* -- who goes */

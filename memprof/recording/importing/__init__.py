@@ -76,7 +76,8 @@ def read(path: Path) -> list[Measurement]:
             return measurements
     kind = file_kinds.kind_of(path)
     what = f"{path} is {kind}, and not" if kind else f"{path} is not"
-    raise InputError(f"{what} a log of a tool that memprof knows ({', '.join(form.TOOL for form in FORMATS)})")
+    hint = "; `memprof heap show` is for heap profiles" if kind in file_kinds.HEAP_KINDS else ""
+    raise InputError(f"{what} a log of a tool that memprof knows ({', '.join(form.TOOL for form in FORMATS)}){hint}")
 
 
 def runs(files: Iterable[tuple[str | None, Path]], *, name: str | None = None, machine: str | None = None) -> list[Run]:

@@ -61,10 +61,11 @@ class Stack:
 
 @dataclass(frozen=True)
 class ProfileDrawing:
-    """A profile. A point is a snapshot that is drawn. axis: the unit of time in words, and its size; moment: a point in words; known: whether the
-    areas are a tree's figures, or nothing; tree: its place in trees, or -1."""
+    """A profile. A point is a snapshot that is drawn. noun: what the largest total is called. axis: the unit of time in words, and its size, 0 for a
+    profile of one moment; moment: a point in words; known: whether the areas are a tree's figures, or nothing; tree: its place in trees, or -1."""
 
     name: str
+    noun: str
     axis: tuple[str, float]
     index: list[int]
     time: list[float]
@@ -175,7 +176,8 @@ def _file(
     )
     return ProfileDrawing(
         name=name,
-        axis=_axis(profile.time_unit, max((snapshot.time for snapshot in points), default=0)),
+        noun=phrases.total_noun(profile),
+        axis=("one moment", 0) if profile.total else _axis(profile.time_unit, max((snapshot.time for snapshot in points), default=0)),
         index=[snapshot.index for snapshot in points],
         time=[snapshot.time for snapshot in points],
         moment=[plain(phrases.moment(profile, snapshot)) for snapshot in points],

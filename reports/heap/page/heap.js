@@ -229,7 +229,7 @@
     const last = Math.max(...file.time);
     const tail = (last - first || 1) / 59;
     const most = Math.max(1, state.scaled ? Math.max(...data.files.map((other) => (other.peak < 0 ? 0 : other.total[other.peak]))) : file.total[file.peak]) * 1.18;
-    const range = last > first ? [first, last + tail] : [first - 0.5, first + 0.5];
+    const range = last > first ? [first, last + tail] : file.axis[1] ? [first - 0.5, first + 0.5] : [first, first + tail];
     return { xs: [...file.time, file.time[file.time.length - 1] + tail], range, most };
   }
 
@@ -248,7 +248,7 @@
       series: lines.map(({ look }) => ({ ...look, paths: uPlot.paths.stepped({ align: 1 }) })),
       height: innerWidth <= 640 ? 230 : 290,
       padding: [HEAD, 12, 0, 0],
-      x: { range, size: 44, label, values: (at) => at.map((time) => `${Number((time / size).toPrecision(4))}`), space: 90 },
+      x: { range, size: 44, label, values: (at) => at.map((time) => (size ? `${Number((time / size).toPrecision(4))}` : "")), space: 90 },
       y: { range: [0, most], size: 66, grid: true, splits: () => roundValues(0, most, 5, unit), values: (at) => at.map((value) => (value ? bytes(value).replace(".0 ", " ") : "0")) },
       under: (pen, at) => phaseBands(pen, at, file.phases.map(([name, begin, end]) => ({ names: [name], begin, end: end === null ? range[1] : end }))),
       over: (pen, at) => {
@@ -320,7 +320,7 @@
     pen.closePath();
     pen.fill();
     pen.font = `600 ${font(12)}`;
-    const text = `peak ${bytes(file.total[file.peak])}`;
+    const text = `${file.noun} ${bytes(file.total[file.peak])}`;
     const wide = pen.measureText(text).width;
     // Beside the mark, on the side with room.
     const right = x + 9 + wide < at.wide;

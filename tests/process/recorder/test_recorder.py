@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support.compiler import once_compiled
+from support.group_trees import GroupTree
 
 from .harness import HEAD, MIB, WITHIN_S, Event, Recorder, Recording, alive, order, python, wait_until
 
@@ -1152,6 +1153,56 @@ def test_attach_to_another_process(recorder: Recorder, running: subprocess.Popen
 
         assert recording.of("error")[0].fields[1] == step
         assert not recording.of("start")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_attach_to_a_control_group(recorder: Recorder, running: subprocess.Popen[bytes], tmp_path: Path, version: int) -> None:
+    tree = GroupTree(tmp_path, (version,))
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other, subprocess.Popen(["cat"], stdin=subprocess.PIPE) as later:
+        sizes = {"used": 60, "peak": 70, "inactive": 5, "anon": 40, "file": 10, "kernel": 3, "tables": 1, "kills": 2}
+        above = tree.group("pods", limit=80 * MIB, peak=75)
+        group = tree.group("pods/one", [0, running.pid], 90 * MIB, **sizes)
+        tree.group("pods/one/below", [other.pid], kills=4)
+        with recorder.run([], attach=f"{running.pid} 0", tree=1, watch=[group, above, tree.mount]) as recording:
+            recording.wait("process", lambda event: event[2] == other.pid)
+            recording.wait("charge")
+            tree.group("pods/one", [running.pid, later.pid], 90 * MIB, **{**sizes, "anon": 41})
+            recording.wait("process", lambda event: event[2] == later.pid)
+            recording.wait("charge", lambda event: event.fields[3] == str(41 * MIB))
+            recording.say("end 0")
+            recording.finish()
+        for process in (other, later):
+            assert alive(process.pid)
+            process.kill()
+
+    assert {event[2] for event in recording.of("process")} == {running.pid, running.child, other.pid, later.pid}  # type: ignore[attr-defined]
+    first, *_ = recording.of("charge")
+    rest = ["-", "-", "-"] if version == 1 else ["3", "9", str(MIB)]
+    assert list(first.fields[1:]) == [str(size * MIB) for size in (60, 5, 40, 10, 3)] + rest
+    assert len(recording.of("charge")) == 2
+    # Version 1 counts the kills of each group alone, and its files say none of a limit by a number.
+    kills = "6" if version == 1 else "2"
+    assert [event.fields[1:] for event in recording.of("bound")] == [
+        ("0", str(70 * MIB), str(90 * MIB), kills),
+        ("1", str(75 * MIB), str(80 * MIB), "-"),
+    ]
+
+
+def test_group_that_goes_meanwhile(recorder: Recorder, running: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    tree = GroupTree(tmp_path)
+    group = tree.group("one", [running.pid], used=60, anon=40)
+    with recorder.run([], attach=f"{running.pid} 0", tree=1, watch=[group]) as recording:
+        recording.wait("charge")
+        for path in (*group.iterdir(), group):
+            path.rmdir() if path.is_dir() else path.unlink()
+        recording.wait(".", lambda event: event[3] > 200)
+        assert running.stdin is not None
+        running.stdin.close()
+        running.wait()
+        recording.finish()
+
+    assert len(recording.of("charge")) == len(recording.of("bound")) == 1
+    assert {event[1] for event in recording.of("gone")} == {running.pid, running.child}  # type: ignore[attr-defined]
 
 
 def test_attach_with_a_log(recorder: Recorder, running: subprocess.Popen[bytes], tmp_path: Path) -> None:

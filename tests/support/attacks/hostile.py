@@ -182,6 +182,7 @@ def cases(record: dict[str, Any], point: bytes) -> Iterator[Case]:
         for words in _READ_HISTORY:
             yield Case(name, ("history", *words, "--folder", "out.bad"), content, "out.bad/x.json")
     yield from packed()
+    yield from profiles()
     yield from texts()
     for words in _READ_DEVICE:
         yield Case("a device without an end", words, b"", "", must_refuse=True)
@@ -260,6 +261,38 @@ def packed() -> Iterator[Case]:
     """A file that unpacks to much more than it is: a thousand times the same member."""
     content = gzip.compress(b"desc: x\ncmd: y\ntime_unit: i\n") + gzip.compress(b"#" * MIB) * 1024
     yield Case("a packed profile of 1 GiB", ("heap", "show", "bad.gz"), content, "bad.gz")
+
+
+def profiles() -> Iterator[Case]:
+    """Heap profiles of pprof, jemalloc and torch that claim more than they hold, or ask for what is no value."""
+    import pickle
+
+    sample_type = b"\x0a\x04\x08\x01\x10\x02"
+    texts = b"".join(b"\x32" + bytes([len(text)]) + text for text in (b"", b"inuse_space", b"bytes"))
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    shared: list[Any] = []
+    for _ in range(100):  # 2 ** 100 values, were they walked through
+        shared = [shared, shared]
+    of_gzip = gzip.compress(sample_type + texts) + gzip.compress(b"\x12\x00" * MIB) * 512
+    for name, content in {
+        "a packed profile of pprof of 1 GiB": of_gzip,
+        "a profile of pprof with a message of 2^60 bytes": sample_type + b"\x12" + b"\xff" * 8 + b"\x0f",
+        "a profile of pprof with 2^62 bytes a sample": sample_type + texts + (b"\x12\x0a\x10" + b"\xff" * 8 + b"\x3f") * 9,
+        "a profile of pprof with a stack of a million": sample_type + texts + b"\x12\xc4\x84\x3d\x0a\xc0\x84\x3d" + b"\x01" * 1_000_000,
+        "a heap profile of 2^60 blocks": b"heap_v2/524288\n  t*: 1152921504606846976: 1 [0: 0]\n@ 0x1\n  t*: 1152921504606846976: 1 [0: 0]\n",
+        "a heap profile of 100,000 stacks": b"heap_v2/1\n" + b"".join(b"@ 0x%x\n t*: 1: 1 [0: 0]\n" % place for place in range(1, 100_000)),
+        "a pickle that calls": b"\x80\x04cos\nsystem\n\x8c\x0ctouch executed\x85R.",
+        "a pickle that calls by its stack": b"\x80\x04\x95\x30\0\0\0\0\0\0\0\x8c\x05posix\x8c\x06system\x93\x8c\x0ctouch executed\x85R.",
+        "a pickle of a memo of 2^32": b"\x80\x02]r\xff\xff\xff\xff.",
+        "a pickle of a text of 2^60 bytes": b"\x80\x04\x8d" + (1 << 60).to_bytes(8, "little"),
+        "a pickle that holds itself": pickle.dumps({"segments": cycle, "device_traces": cycle}),
+        "a pickle of doubled lists": pickle.dumps({"segments": shared, "device_traces": []}),
+        "a pickle nested a million deep": b"\x80\x04" + b"]" * MIB + b"a" * (MIB - 1) + b".",
+        "a pickle of tuples nested a million deep as a key": b"\x80\x04})" + b"\x85" * MIB + b"Ns.",
+        "a pickle of a million marks": b"\x80\x04" + b"(" * MIB,
+    }.items():
+        yield Case(name, ("heap", "show", "bad.profile"), content, "bad.profile")
 
 
 def texts() -> Iterator[Case]:

@@ -29,7 +29,7 @@ except ImportError:
     import tomli as tomllib
 
 # In the order of the manual: the later ones use files that the earlier ones make.
-PAGES = ["index", "measuring", "any-program", "import", "tables-and-pictures", "gate", "plan", "numbers"]
+PAGES = ["index", "measuring", "any-program", "import", "heap", "tables-and-pictures", "gate", "plan", "numbers"]
 
 ALL = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 

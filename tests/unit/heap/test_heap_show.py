@@ -126,6 +126,18 @@ def test_incomplete_profile_reported(made, said):
     assert said in json.dumps(show.facts(made)) or "No allocation" in said or said.startswith("Peak")
 
 
+def test_profile_of_one_moment_has_no_peak():
+    made = profile((0, {("load", "main"): 3, ("log",): 1}), tool="pprof", total="in use when the profile was written (inuse_space)")
+
+    assert "4.0 MiB in use when the profile was written (inuse_space)." in show.render(made)
+    assert "eak" not in show.render(made)
+    assert "The total is the same: 4.0 MiB." in report.render(judging.diff(made, made))
+    texts = " ".join(text for text, _ in drawn_texts(plot.render(made)))
+    assert "total 4.00 MiB, snapshot 0" in texts and "one moment" in texts and "peak" not in texts
+    nothing = profile((0, {("a",): 0.0}), total="in use when the profile was written (inuse_space)")
+    assert "There is nothing in use when the profile was written (inuse_space)." in show.render(nothing)
+
+
 def test_chart_keeps_every_peak():
     thin = profile(*((place, 1.0) for place in range(500)), (500, 77.0), *((place, 1.0) for place in range(501, 1000)))
 

@@ -87,11 +87,14 @@ def driven() -> Recording:
 
 
 def attached() -> Recording:
-    recording = Recording(None, rss=None, attach=ROOT)
+    recording = Recording(None, rss=None, attach=ROOT, watch=["/groups/a", "/groups"])
     recording.spawn(ROOT, 20, parent=0)
     recording.tell(f"start %d {ROOT}")
     recording.look("begin", rss=20, hwm=20)
     recording.poll()
+    recording.charge(30, 5, 20, 8, None, 1, 1, 1)
+    recording.tell("bound %d 0 31457280 41943040 2")
+    recording.tell("bound %d 1 - max -")
     recording.look("end", rss=20, hwm=30)
     recording.finish()
     return recording

@@ -68,6 +68,7 @@ class Recording:
         *,
         rss: Size | None = 10,
         attach: int | None = None,
+        watch: Sequence[str] = (),
         hold: Hold | None = None,
         intervals: Mapping[str, int] | None = None,
         env: Mapping[str, str | None] | None = None,
@@ -84,7 +85,7 @@ class Recording:
         self._poll_ns = 0  # the newest poll
         self._quiet = False  # that has no line yet
         self._stacks = 7 << 40
-        start = Start(("program",), env or {}, cpus=cpus, command=command, attach=attach)
+        start = Start(("program",), env or {}, cpus=cpus, command=command, attach=attach, watch=watch)
         message = Message(job(), start, int(timeout_ms * MS), intervals or {"": MS}, hold=hold)
         self._write(f"recording 1 {PAGE} 100 c")
         self._write(f"order {self.now_ns} ", encode(Header(message, machine(kernel=kernel), 7)))
@@ -257,6 +258,10 @@ class Recording:
     def tables(self, pid: int, tables: float, huge: float = 0, shared: float = 0) -> None:
         """The page tables and huge pages of a process are read."""
         self._tell(" ".join([f"tables %d 9000 {pid}", *(str(int(size * 1024)) for size in (tables, huge, shared))]))
+
+    def charge(self, *mib: float | None) -> None:
+        """The charges of a group that is looked at: all, inactive pages of files, anonymous, files, kernel, stacks, slab and page tables."""
+        self._tell(f"charge %d {' '.join('-' if size is None else str(int(size * MIB)) for size in mib)}")
 
     def look(
         self,

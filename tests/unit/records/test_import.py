@@ -500,6 +500,7 @@ def test_import_words_with_name(tmp_path: Path) -> None:
         (b"VmRSS:\t many kB\n", "no figure of a phase"),
         (b"\x89PNG\r\n\x1a\n" + bytes(99), "is a PNG picture, and not a log of a tool"),
         (b"\x7fELF" + bytes(99), "is an ELF program or library, and not a log of a tool"),
+        (b"heap_v2/524288\n", "is a heap profile of jemalloc, and not a log of a tool .*; `memprof heap show` is for heap profiles$"),
         (b"Model,Backend,ModelLoad_Time,Prepare_Time\n", "no figure of a phase"),
         (b'[{"name": "model_run"', "no figure of a phase"),
         (b'[{"name": "model_run", "cat": "Session", "ts": 1e400, "dur": {}}]', "no figure of a phase"),

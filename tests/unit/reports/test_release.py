@@ -51,20 +51,33 @@ def test_release_last_and_no_peak_column():
 
 
 def test_table_shows_kept_memory_by_kind():
-    text = table.render([released()], brief=True)
+    text = table.render([released()])
 
     kept = text.split("Kept after release, above the baseline (MiB)")[1].split("\n\n")[1].splitlines()
     assert kept[0].replace(" ", "") == "|variant|RSS|anonymous|file-backed|"
     assert kept[2].replace(" ", "") == "|a|20.0|20.0|0.000|"
-    assert "Kept after release" not in table.render([run()], brief=True)
+    assert "Kept after release" not in table.render([run()])
+
+
+def test_brief_table_has_what_stays():
+    text = table.render([released(), run("b")], brief=True)
+
+    (header,), rows = ([line for line in text.splitlines() if line.startswith(begin)] for begin in ("| variant", ("| a ", "| b ")))
+    assert [cell.strip() for cell in header.strip("|").split("|")][-2:] == ["PEAK", "stays"]
+    assert [row.strip("|").split("|")[-1].strip() for row in rows] == ["20.0", "-"]
+    assert "- stays: RSS above the baseline once the runtime was deleted" in text
+    assert "stays" not in table.render([run()], brief=True)
 
 
 def test_table_shows_crash_in_release():
-    text = table.render([released(variant="fine"), crashed(variant="bad")], brief=True)
+    brief = table.render([released(variant="fine"), crashed(variant="bad")], brief=True)
+    assert next(line for line in brief.splitlines() if line.startswith("| bad")).count("failed (SIGSEGV)") == 1
+    text = table.render([released(variant="fine"), crashed(variant="bad")])
+    kept = text.split("Kept after release, above the baseline (MiB)")[1].split("\n\n")[1]
 
-    (line,) = [line for line in text.splitlines() if line.startswith("| bad") and "SIGSEGV" in line]
+    (line,) = [line for line in kept.splitlines() if line.startswith("| bad")]
     assert line.count("failed (SIGSEGV)") == 3
-    assert "270.0" in next(line for line in text.splitlines() if line.startswith("| bad"))
+    assert "270.0" in next(line for line in brief.splitlines() if line.startswith("| bad"))
     assert "bad: failed: ended by SIGSEGV in RELEASE" in text
 
 

@@ -167,7 +167,7 @@ def test_peak_phase_changes_with_size():
     assert (change.before, change.after) == (MODEL_LOAD, "EXECUTE")
     assert change.value == pytest.approx(30, abs=2)
     answer = made(laws=named, changes=(change,), points=(PlaceRun({"a": 1}, {PEAK: 120 * MIB}),))
-    assert "PEAK is the larger of MODEL_LOAD = " in pictures._drawn_as(answer)
+    assert "PEAK is the larger of MODEL_LOAD = " in pictures._finding(answer)
     text = tables.render(answer)
     assert "PEAK is the larger of MODEL_LOAD = 120.0 MiB and EXECUTE = 60.0 MiB + 2.00 MiB x a\n" in text
     assert "the most of MODEL_LOAD and EXECUTE" in text

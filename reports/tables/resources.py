@@ -1,0 +1,94 @@
+"""The memory of a container as Kubernetes reads it (resources of a container, in its API reference): what is to be requested, and its limit.
+
+A pod is scheduled by what it requests; above its limit the kernel kills. Sizes are rounded up to a MiB.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from memprof.base.terminal_text import plain
+from memprof.base.units import counted, format_bytes
+from memprof.fit.fit import WHOLE, Fitted
+from memprof.laws.laws import FARTHEST
+from memprof.scale.answer import Scaled, words_of
+
+MARGIN = 0.1  # above a peak that was measured a few times only
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A size in bytes with its margin, which is a share of the figure that it comes from, and what that figure is."""
+
+    bytes: int
+    margin: float
+    figure: str
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a container requests of memory, and its limit."""
+
+    requests: Resource
+    limits: Resource
+
+
+def of_fit(fitted: Fitted) -> Resources | None:
+    """Of the whole run; None where no limit was found under which it works.
+
+    A limit on allocated memory is none that a container has: then both come from the peak.
+    """
+    part = next((part for part in fitted.parts if part.name == WHOLE), None)
+    if part is None or part.least_bytes is None:
+        return None
+    peak, figure = part.rss_peak_bytes, "the RSS peak with no limit"
+    if (fitted.charged_bytes or 0) > peak:
+        peak, figure = fitted.charged_bytes or 0, "the most that its control group was charged with no limit"
+    least = _resource(part.least_bytes, 0, f"the least limit of the whole run, which has worked {counted(part.worked, 'time')}")
+    requests = least if fitted.exact else _resource(peak, 0, figure)
+    return Resources(requests, _resource(max(peak, part.least_bytes), MARGIN, figure))
+
+
+def of_scale(scaled: Scaled) -> Resources | None:
+    """Of the largest values that surely fit into the limit that was given; None where there is no law, or nothing fits."""
+    if scaled.within_bytes is None or scaled.undecided:
+        return None
+    ends = {dimension.label: dimension.last for dimension in scaled.varying}
+    places = []
+    for row in scaled.within:
+        value = row.surely if row.surely is not None else row.value
+        if value is not None:
+            at = {**row.others, row.dimension: ends[row.dimension] if value >= FARTHEST else value}
+            places.append({label: at[label] for label in ends})
+    predictions = scaled.predict(places)
+    if not predictions:
+        return None
+    at, largest = max(zip(places, predictions, strict=True), key=lambda pair: pair[1].high_bytes)
+    where = f"{scaled.main} at {words_of(at)} by the law"
+    if largest.high_bytes <= scaled.within_bytes:
+        requests = _resource(largest.high_bytes, 0, f"{where}, the upper end of its 95% interval")
+    else:
+        requests = _resource(min(largest.bytes, scaled.within_bytes), 0, f"{where}, whose 95% interval goes beyond the limit")
+    return Resources(requests, _resource(scaled.within_bytes, 0, "--within"))
+
+
+def _resource(size: float, margin: float, figure: str) -> Resource:
+    return Resource(math.ceil(size * (1 + margin) / _MIB) * _MIB, margin, f"{figure}: {format_bytes(size)}")
+
+
+def yaml(resources: Resources) -> str:
+    """The lines to paste into a container of a manifest."""
+    lines = ["resources:"]
+    for name, resource in (("requests", resources.requests), ("limits", resources.limits)):
+        margin = f"{resource.margin:.0%} margin" if resource.margin else "no margin"
+        lines += [f"  {name}:  # {plain(resource.figure)}, {margin}", f"    memory: {resource.bytes // _MIB}Mi"]
+    return "\n".join(lines)
+
+
+def block(resources: Resources | None, format: str) -> str:
+    """The end of a report: these lines below it, in Markdown as a block of code; empty without resources."""
+    if resources is None:
+        return ""
+    return f"\n\n{yaml(resources)}" if format == "text" else f"\n\n```yaml\n{yaml(resources)}\n```"

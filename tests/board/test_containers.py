@@ -1,0 +1,97 @@
+"""A control group of version 2 that is looked at, on a board's own kernel: the machine of the tests may have version 1 alone."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+
+import pytest
+from support.native_programs import folded
+
+from memprof.places.recorder_bundle import recorder_zip
+from memprof.recording.order import Message, Start, lines
+from memprof.records.types import COMMAND, Job, Model, Run
+
+from .booting import Board
+from .test_probe import BOARD, MIB, compiled, program  # noqa: F401  (the fixture)
+
+_HOLDS = "hold((size_t)atoi(words[1]) * MIB); sleep(words[2] ? atoi(words[2]) : 60); if (words[3]) hold((size_t)atoi(words[3]) * MIB); sleep(60);"
+# $1: the group; then a program with its words.
+_START = b"""#!/bin/sh
+group=$1; shift
+setsid sh -c 'echo 0 > "$0/cgroup.procs"; exec "$@"' "$group" "$@" >/dev/null 2>&1 </dev/null &
+echo $!
+"""
+
+
+class Pod:
+    """A group with a limit, and a group below it with a higher one, on a board."""
+
+    def __init__(self, board: Board) -> None:
+        self._board, self.name = board, f"pod-{secrets.token_hex(4)}"
+        self.folders = (f"/sys/fs/cgroup/{self.name}/one", f"/sys/fs/cgroup/{self.name}", "/sys/fs/cgroup")
+        board.put(compiled(_HOLDS), f"/tmp/{self.name}")
+        board.put(_START, "/tmp/start-in")
+        make = "cd /sys/fs/cgroup; echo +memory > cgroup.subtree_control; mkdir $0; echo +memory > $0/cgroup.subtree_control; mkdir $0/one"
+        board.run(f"sh -ec '{make}; echo 64M > $0/memory.max; echo 96M > $0/one/memory.max' {self.name}")
+
+    def start(self, *words: int) -> int:
+        """The process of a program that holds so many MiB, and after so many seconds so many more."""
+        text = " ".join(map(str, words))
+        return int(self._board.run(f"/tmp/start-in {self.folders[0]} /tmp/{self.name} {text}"))
+
+    def run(self, command: str, pid: int, seconds: int) -> Run:
+        """The Run of this recorder there, which looks at the group so long."""
+        job = Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1)
+        message = Message(job, Start(attach=pid, watch=self.folders), seconds * 10**9, {"": 10**6})
+        return folded(message, self._board.answer(command, lines(message, BOARD)), BOARD)
+
+    def end(self) -> None:
+        """End what is in it, and remove it."""
+        kill = "while read pid; do kill -9 $pid; done < $0/one/cgroup.procs; until rmdir $0/one; do sleep 0.1; done; rmdir $0"
+        self._board.run(f"cd /sys/fs/cgroup; sh -c '{kill}' {self.name}")
+
+
+@pytest.fixture(params=["c", "python"])
+def recorder(request: pytest.FixtureRequest) -> tuple[Board, str]:
+    """A board, and the command that starts a recorder on it."""
+    if request.param == "c":
+        board: Board = request.getfixturevalue("board")
+        board.put(request.getfixturevalue("program"), "/tmp/recorder")
+        return board, "/tmp/recorder"
+    board = request.getfixturevalue("wide_board")
+    board.put(recorder_zip().read_bytes(), "/tmp/recorder.zip", "644")
+    return board, "python3 -I -S /tmp/recorder.zip"
+
+
+@pytest.fixture
+def pod(recorder: tuple[Board, str]) -> Iterator[Pod]:
+    made = Pod(recorder[0])
+    yield made
+    made.end()
+
+
+def test_group_of_version_2(recorder: tuple[Board, str], pod: Pod) -> None:
+    first, second = pod.start(20), pod.start(15)
+
+    run = pod.run(recorder[1], first, 3)
+
+    (mark,), charged = run.marks, run.charged
+    assert {process.pid for process in run.processes} == {first, second}
+    assert charged is not None and mark.working_set_peak_bytes and mark.charged_anon_peak_bytes
+    assert 35 * MIB <= mark.charged_anon_peak_bytes <= mark.working_set_peak_bytes < 45 * MIB
+    assert 0 < (mark.charged_page_tables_peak_bytes or 0) <= (mark.charged_kernel_peak_bytes or 0) < 4 * MIB
+    assert (charged.limit_bytes, charged.limit_group) == (64 * MIB, pod.folders[1])
+    assert 35 * MIB <= (charged.peak_bytes or 0) <= (charged.limit_peak_bytes or 0) < 64 * MIB
+    assert charged.oom_kills == 0
+
+
+def test_kill_at_limit_of_group_above(recorder: tuple[Board, str], pod: Pod) -> None:
+    keeper = pod.start(10)
+    pod.start(12, 1, 80)  # killed before the recorder looks on a busy machine: the kernel counts it all the same
+
+    run = pod.run(recorder[1], keeper, 6)
+
+    assert run.charged is not None and run.charged.oom_kills == 1
+    assert 60 * MIB <= (run.charged.limit_peak_bytes or 0) <= 64 * MIB
+    assert run.outcome.ok

@@ -1,0 +1,124 @@
+"""The memory of a container to paste into a manifest, as `memprof fit` and `memprof scale --within` end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import yaml
+from support import fit_results, scale_scenarios
+
+from memprof.fit.fit import PartLimit
+from memprof.laws.laws import FARTHEST
+from memprof.reports.tables import fit, resources, scale
+from memprof.scale import predictions
+from memprof.scale.answer import Within
+
+MIB = 1 << 20
+
+
+def of_part(least: float | None, peak: float, **changes: object) -> resources.Resources | None:
+    part = PartLimit("whole run", None if least is None else int(least * MIB), int(peak * MIB), None, 12, 6)
+    return resources.of_fit(fit_results.made(parts=(part,), **changes))
+
+
+def test_fit_requests_least_limit() -> None:
+    found = of_part(40.2, 60)
+    assert found is not None
+    assert (found.requests.bytes, found.requests.margin) == (41 * MIB, 0)
+    assert found.requests.figure == "the least limit of the whole run, which has worked 6 times: 40.2 MiB"
+    assert (found.limits.bytes, found.limits.margin, found.limits.figure) == (66 * MIB, 0.1, "the RSS peak with no limit: 60.0 MiB")
+
+
+def test_fit_limit_takes_larger_charge() -> None:
+    found = of_part(40, 60, charged_bytes=80 * MIB)
+    assert found is not None and found.limits.bytes == 88 * MIB
+    assert found.limits.figure == "the most that its control group was charged with no limit: 80.0 MiB"
+
+
+def test_limit_of_allocated_memory_counts_for_nothing() -> None:
+    found = of_part(300, 60, exact=False)
+    assert found is not None and found.requests.bytes == 60 * MIB
+    assert found.requests.bytes <= found.limits.bytes
+
+
+def test_fit_without_limit_has_none() -> None:
+    assert of_part(None, 60) is None
+    fitted = fit_results.made(parts=(PartLimit("PREPARE", MIB, MIB, None, 1),))
+    assert resources.of_fit(fitted) is None
+    assert "resources:" not in fit.render(fitted)
+    assert json.loads(fit.render(fitted, format="json"))["resources"] is None
+
+
+@pytest.mark.parametrize("form", ["markdown", "text"])
+def test_fit_ends_with_yaml(form: str) -> None:
+    text = fit.render(fit_results.made(), format=form)
+    lines = [line for line in text.splitlines() if not line.startswith("```")][-5:]
+    assert [line.partition("#")[0].rstrip() for line in lines] == [
+        "resources:",
+        "  requests:",
+        "    memory: 52Mi",
+        "  limits:",
+        "    memory: 66Mi",
+    ]
+    assert "no margin" in lines[1] and "10% margin" in lines[3]
+    assert ("```yaml" in text) == (form == "markdown")
+
+
+def test_block_is_yaml_of_kubernetes() -> None:
+    found = resources.of_fit(fit_results.made())
+    assert found is not None
+    content = yaml.safe_load(resources.yaml(found))
+    assert content == {"resources": {"requests": {"memory": "52Mi"}, "limits": {"memory": "66Mi"}}}
+
+
+def test_fit_json_has_resources() -> None:
+    found = json.loads(fit.render(fit_results.made(), format="json"))["resources"]
+    assert (found["requests"]["bytes"], found["limits"]["bytes"]) == (52 * MIB, 66 * MIB)
+
+
+def within(mib: int) -> object:
+    made = replace(scale_scenarios.made(), within_bytes=mib * MIB)
+    return replace(made, within=predictions.within(made))
+
+
+def test_scale_limit_is_what_was_given() -> None:
+    scaled = within(200)
+    found = resources.of_scale(scaled)
+    assert found is not None and found.limits == resources.Resource(200 * MIB, 0, "--within: 200.0 MiB")
+    assert 190 * MIB < found.requests.bytes <= 200 * MIB
+    assert "by the law, the upper end of its 95% interval" in found.requests.figure
+    assert scale.render(scaled, format="text").endswith("    memory: 200Mi")
+    assert json.loads(scale.render(scaled, format="json"))["resources"]["limits"]["bytes"] == 200 * MIB
+
+
+def test_request_never_exceeds_limit() -> None:
+    """Kubernetes refuses such a pod."""
+    scaled = within(200)
+    wide = tuple(replace(row, surely=None) for row in scaled.within)
+    found = resources.of_scale(replace(scaled, within=wide))
+    assert found is not None and found.requests.bytes <= found.limits.bytes
+
+
+def test_dimension_without_influence_ends_with_range() -> None:
+    scaled = replace(within(200), within=(Within("s", {"a": 4}, FARTHEST, FARTHEST, FARTHEST),))
+    found = resources.of_scale(scaled)
+    assert found is not None and "a=4,s=512" in found.requests.figure
+
+
+def test_nothing_fits_nothing_is_requested() -> None:
+    assert resources.of_scale(within(10)) is None
+    assert resources.of_scale(scale_scenarios.made()) is None
+    assert "resources:" not in scale.render(within(10))
+
+
+def test_hostile_dimension_stays_in_comment() -> None:
+    found = resources.Resources(*[resources.Resource(MIB, 0, "at a\nevil: true=1")] * 2)
+    assert [line.split(":")[0].strip() for line in resources.yaml(found).splitlines()] == [
+        "resources",
+        "requests",
+        "memory",
+        "limits",
+        "memory",
+    ]
