@@ -203,9 +203,7 @@ class Mark:
     device_peak_bytes: int | None = None
     device_end_bytes: int | None = None
     devices: tuple[DeviceKind, ...] = ()
-    charged_peak_bytes: int | None = (
-        None  # the most that the run's own control group was charged in it, None where its peak cannot be reset
-    )
+    charged_peak_bytes: int | None = None  # the most that the run's own control group was charged; None where its peak cannot be reset
     # The most that a control group that was looked at had of each, by readings ten times a second; None without such a group.
     working_set_peak_bytes: int | None = None  # as kubelet counts it: all charges without pages of files that were not used for long
     charged_anon_peak_bytes: int | None = None

@@ -173,9 +173,10 @@ class _Tables:
         shown = _beside_swap(wanted or [metrics.METRICS[name] for name in usual], runs)
         for metric in shown:
             tables += self.of_metric(metric, groups, stays)
+        if not wanted or stays:
+            tables += devices.tables(groups, self.unit)[: 1 if stays else None]  # of the brief tables the peaks alone
         if not wanted:
             tables += self.of_iterations(groups)
-            tables += devices.tables(groups, self.unit)
             tables += tokens.tables(groups, self.unit)
             tables += release.tables(groups, self.unit)
             tables += commands.tables(groups, self.unit)
