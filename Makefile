@@ -1,6 +1,6 @@
 # make demo   sets up an environment with the runtimes and measures inception_v3 in them
 # make test   sets up what tests need and runs all of them;  make quick  those that start no process, with fewer examples
-# make check  ruff and mypy;  make wheel-test  the wheel, in a fresh environment;  make docs  the manual as a site;
+# make check  ruff, mypy and the style of texts (make words);  make wheel-test  the wheel, in a fresh environment;  make docs  the manual as a site;
 # make bench, and bench-NAME for explain, fleet, gate, growth, plan, runtimes, scale  the claims of README, measured and written into the manual
 # make attack, fuzz  kills, odd surroundings, hostile and damaged files, trees of processes, counted; the counts are written into the manual
 PYTHON ?= python3
@@ -14,7 +14,7 @@ CPUS := $(shell nproc)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what they compile, wherever this is set
 BESIDE := --dist loadgroup --no-loadscope-reorder --maxprocesses 8 --numprocesses
 
-.PHONY: demo test quick check crossings docs wheel-test image-test gate clean bench bench-gate bench-plan bench-explain bench-growth bench-scale
+.PHONY: demo test quick check words crossings docs wheel-test image-test gate clean bench bench-gate bench-plan bench-explain bench-growth bench-scale
 .PHONY: atlas bench-runtimes bench-fleet fuzz attack attack-kills attack-faults attack-hostile attack-trees attack-fuzz
 
 demo: $(VENV)/.installed
@@ -34,13 +34,19 @@ check: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/mypy --config-file ci/mypy-runners.ini
+	$(BIN)/python ci/words.py
+
+# proselint and the phrases of ci/words.toml, on README, docs/, CONTRIBUTING, CHANGELOG and every --help.
+words: $(VENV)/.for-tests $(VENV)/.installed
+	$(BIN)/python ci/words.py
 
 # What each question says of each subject at each place, into docs/crossings.md.
 crossings: $(VENV)/.for-tests $(VENV)/.installed
 	MEMPROF_WRITES_CROSSINGS=1 $(PYTEST) -q tests/process/test_crossings.py -k every_crossing
 
-# Into site/; a link that leads nowhere, or any other warning, is an error.
-docs: $(VENV)/.for-tests
+# Into site/; a link that leads nowhere, or any other warning, is an error. The page of commands is made here, and is not in git.
+docs: $(VENV)/.for-tests $(VENV)/.installed
+	$(BIN)/python ci/commands_page.py
 	$(BIN)/zensical build --clean --strict
 
 # Makes ci/image's OCI image, and runs its memprof beside a process; needs root, mmdebstrap and umoci.
@@ -95,7 +101,7 @@ bench-growth: $(VENV)/.for-tests $(VENV)/.installed
 bench-runtimes: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/knobs.py $(PARTS)
 
-# What releases of runtimes cost in memory: docs/atlas.md and a page in the cache. Half an hour or more, and 10 GiB of environments;
+# What releases of runtimes cost in memory: docs/evidence/atlas.md and a page in the cache. Half an hour or more, and 10 GiB of environments;
 # PARTS="onnxruntime ncnn" for some runtimes, PARTS=--no-measure to write again from what is measured.
 atlas: $(VENV)/.for-tests $(VENV)/.installed
 	cd ci && ../$(BIN)/python -m atlas.main $(PARTS)

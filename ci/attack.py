@@ -1,7 +1,7 @@
 """Tries all cases of an attack and counts: `python ci/attack.py kills|faults|hostile|trees [--only WORD]... [--repeats N]`.
 
 The cases and what is right of them stand in tests/support/attacks/, beside the tests that try some of each kind. Exits 1 where a case was not right.
-The counts of all cases go into docs/reliability.md, those of trees from 20 repeats on.
+The sums of all cases go into docs/evidence/reliability.md, those of trees from 20 repeats on.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from bench.table import aligned
 
 _FOR_DOCS = 20  # so many repeats of each tree are a campaign, whose counts the manual keeps
 _AT_ONCE = 20  # repeats of one memprof, each with a recorder of its own
+_COUNTS = ("tried", "right", "narrow")
 _BESIDE = (0, 2)  # busy loops
 Chosen = Callable[[str], bool]
 Attacked = tuple[list[tuple[str, ...]], str, bool]  # a table, its note, and whether all was right
@@ -52,8 +53,14 @@ def main() -> int:
         parser.error(f"no case of {words.attack} has one of these words")
     print(aligned(rows))
     if not words.only and (words.attack != "trees" or words.repeats >= _FOR_DOCS):
-        docs.write(f"attack-{words.attack}", aligned(rows), [f"`python ci/attack.py {words.attack} --repeats {words.repeats}`{note}."])
+        docs.write(f"attack-{words.attack}", totals(rows), [f"`python ci/attack.py {words.attack} --repeats {words.repeats}`{note}."])
     return 0 if good else 1
+
+
+def totals(rows: Sequence[Sequence[str]]) -> str:
+    """The sums of a table's columns of counts, in words: what the manual keeps of it."""
+    cases = [row for row in rows[1:] if row[0] != "all"]
+    return ", ".join(f"{sum(int(row[at]) for row in cases):,} {name}" for at, name in enumerate(rows[0]) if name in _COUNTS) + "."
 
 
 def _said(name: str, wrongs: Sequence[str]) -> bool:

@@ -35,11 +35,11 @@ class Runs(tuple[Run, ...]):
         return summarise(self)
 
     def to_frame(self) -> pandas.DataFrame:
-        """One row a run and phase; columns as in docs/library.md, bytes and nanoseconds."""
+        """One row per run and phase; columns as in docs/library.md, bytes and nanoseconds."""
         return _report("frame").runs_frame(self)  # type: ignore[no-any-return]
 
     def timeline(self) -> pandas.DataFrame:
-        """One row a sample: model, variant, threads, repeat, phase, t_ns since the child's start, rss_bytes, file_bytes, vms_bytes."""
+        """One row per sample: model, variant, threads, repeat, phase, t_ns since the child's start, rss_bytes, file_bytes, vms_bytes."""
         return _report("frame").timeline_frame(self)  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:

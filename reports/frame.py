@@ -32,7 +32,7 @@ _KNOWN = ("rss_peak_exact", "rss_peak_at_least")
 
 
 def runs_frame(runs: Iterable[Run]) -> pandas.DataFrame:
-    """One row a run and phase, with KEYS, every metric and DETAILS as columns; a failed run has a row for the phase it failed in.
+    """One row per run and phase, with KEYS, every metric and DETAILS as columns; a failed run has a row for the phase it failed in.
 
     A run has a row for PEAK unless it failed before RELEASE.
 

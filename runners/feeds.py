@@ -1,6 +1,6 @@
 """What a runtime is handed before each iteration that is repeated: the same input, one of several shapes, or new content.
 
-Every kind hands it over anew before each iteration, as a program does that serves requests, so that two kinds of processes differ in nothing but
+Every kind hands it over again before each iteration, as a program does that serves requests, so that two kinds of processes differ in nothing but
 the content. Inputs are made before the first iteration, or overwritten in place.
 """
 

@@ -19,7 +19,7 @@ class Lines:
         tracemalloc.start()
 
     def look(self):
-        """The end of a phase: the first, that of WARMUP, is kept; after each other one the difference from it is written anew."""
+        """The end of a phase: the first, that of WARMUP, is kept; after each other one the difference from it is written again."""
         now = tracemalloc.take_snapshot().filter_traces(
             [tracemalloc.Filter(False, tracemalloc.__file__), tracemalloc.Filter(False, __file__)]
         )

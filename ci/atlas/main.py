@@ -3,7 +3,7 @@
 The last releases of every runtime that pip packages, each in an environment of memprof's, measure three or more models (see subjects.py). Figures
 are kept in memprof's cache, under atlas/, as a history whose commits are releases. What is there is not measured again, so that the script goes on
 where it was stopped, and a new release is all that a later call adds. With --on the machines of a fleet measure (see on_fleet.py). At the end the
-page, atlas/site/index.html, and the tables of docs/atlas.md are written from all that is there; --no-measure does nothing else.
+page, atlas/site/index.html, and the tables of docs/evidence/atlas.md are written from all that is there; --no-measure does nothing else.
 
 Times are not told: runs may share the machine with others. PIP_CONSTRAINT keeps torch away, which no runtime here needs.
 """

@@ -1,4 +1,4 @@
-"""The tables of the atlas: for each model a row a runtime, the releases from left to right, with arrows at steps."""
+"""The tables of the atlas: for each model one row per runtime, the releases from left to right, with arrows at steps."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from memprof.versions.history_file import History, MetricLine
 
 _METRIC = "rss_peak_bytes"
 _MIB = 1 << 20
+_TITLE = ": PEAK (MiB)"
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def _table(history: History, model: str, peaks: Sequence[MetricLine]) -> TextTab
     ordered = sorted(peaks, key=lambda line: line.places)
     header = ("runtime", *(f"{columns - 1 - number} before" for number in range(columns - 1)), "newest")
     rows = [(line.key.variant, *[""] * (columns - len(line.places)), *_cells(history, line)) for line in ordered]
-    return TextTable(f"{model}: PEAK (MiB)", header, tuple(rows))
+    return TextTable(f"{model}{_TITLE}", header, tuple(rows))
 
 
 def _cells(history: History, line: MetricLine) -> Iterable[str]:
@@ -55,5 +56,11 @@ def _cells(history: History, line: MetricLine) -> Iterable[str]:
 
 
 def markdown(atlas: Atlas) -> str:
-    """The tables for the manual."""
-    return grid.markdown(Section("", atlas.tables))
+    """All tables as one for the manual, with the model in its first column. Columns are releases before the newest, which is the last."""
+    widest = max((table.header for table in atlas.tables), key=len, default=())
+    rows = tuple(
+        (table.title.removesuffix(_TITLE), row[0], *[""] * (len(widest) - len(row)), *row[1:])
+        for table in atlas.tables
+        for row in table.rows
+    )
+    return grid.markdown(Section("", (TextTable("", ("model", *widest), rows, labels=2),)))

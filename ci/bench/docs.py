@@ -1,6 +1,7 @@
 """Puts what a bench measured into the manual, between the markers of its name, with the machine and the date.
 
-A page of docs/ holds `<!-- bench:NAME -->` and `<!-- /bench:NAME -->` on lines that hold nothing else; all that stands between them is replaced.
+A page of docs/evidence/, or another of docs/, holds `<!-- bench:NAME -->` and `<!-- /bench:NAME -->` on lines that hold nothing else; the text
+between them is replaced.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PAGES = Path(__file__).resolve().parents[2] / "docs"
 def write(name: str, table: str, notes: Iterable[str] = (), pages: Path = PAGES) -> Path:
     """Replace the block of that name in the one page that has it, and return the page. Raises LookupError where none or several have it."""
     block = re.compile(rf"^<!-- bench:{re.escape(name)} -->$.*?^<!-- /bench:{re.escape(name)} -->$", re.MULTILINE | re.DOTALL)
-    having = [page for page in sorted(pages.glob("*.md")) if block.search(page.read_text(encoding="utf-8"))]
+    having = [page for page in sorted(pages.rglob("*.md")) if block.search(page.read_text(encoding="utf-8"))]
     if len(having) != 1:
         raise LookupError(f"{len(having)} pages of {pages} have a block bench:{name}, there must be 1")
     listed = "\n".join(f"- {note}" for note in notes)

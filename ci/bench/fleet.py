@@ -1,7 +1,7 @@
 """What a fleet costs: `python ci/bench/fleet.py [--count N]`, N campaigns of each kind.
 
 A real scheduler and real workers in network namespaces of their own measure 64 sleeping jobs, against the ideal. Namespaces need root (iproute2);
-without it the workers share the loopback. The table is printed and written into docs/fleet.md; progress goes to standard error.
+without it the workers share the loopback. The table is printed and written into docs/evidence/claims.md; progress goes to standard error.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
                they take no time of their own, so that a busy machine does not change them
     meter      what following memory adds to a process in 100,000 iterations, in C and in Python, and its CPU time beside an iteration of 1 ms
 
-Tables go to standard output, progress to standard error. `--docs` writes them into docs/growth.md.
+Tables go to standard output, progress to standard error. `--docs` writes them into docs/evidence/claims.md.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from memprof.verdicts.growth import Verdict, judge
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of case: units a process; what it grows with, which memory rises, and bytes a unit. No unit: it does not grow."""
+    """A kind of case: units per process; what it grows with, which memory rises, and bytes per unit. No unit: it does not grow."""
 
     units: int
     unit: str | None = None
@@ -106,10 +106,21 @@ def main() -> None:
     words = parser.parse_args()
     for name in words.parts or parts:
         lines, note = parts[name](words)
-        text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        print(f"{text}\n\n{note}\n")
+        print(f"{_markdown(lines)}\n\n{note}\n")
         if words.docs:
-            docs.write(f"growth-{name}", text, [note])
+            docs.write(f"growth-{name}", _markdown(_joined(lines)), [note])
+
+
+def _markdown(lines: Iterable[tuple[str, ...]]) -> str:
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _joined(lines: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    """Lines with the same figures as one line, with all of their names: what the manual shows."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, *figures in lines:
+        names.setdefault(tuple(figures), []).append(name)
+    return ((", ".join(alike), *figures) for figures, alike in names.items())
 
 
 def _program(folder: Path) -> Path:

@@ -25,7 +25,7 @@ Held = Callable[[Numbers, Random], Numbers]  # bytes that are held after so many
 @dataclass(frozen=True)
 class Truth:
     """What a case of a kind is. held: its memory. word: the right verdict. reached, size: after how many units it is full, and its bytes then; rate:
-    bytes a unit of a leak."""
+    bytes per unit of a leak."""
 
     held: Held
     word: str
@@ -85,7 +85,7 @@ def _leak_in_pauses(random: Random) -> Truth:
     )
 
 
-# kind: (units a process at most, a case of it)
+# kind: (units per process at most, a case of it)
 CURVES: dict[str, tuple[int, Callable[[Random], Truth]]] = {
     "bounded at 3,000": (8000, _entries(3000)),
     "bounded at 10,000": (20_000, _entries(10_000)),

@@ -5,9 +5,8 @@
             knob beside the default
 
 A runtime that is not installed is left out: `memprof runtimes install torch --with torchvision`, `executorch --with torchvision` and `genai` come
-first. PyTorch and ExecuTorch get torchvision's nets, exported (export_net.py). The tables go to standard output and into docs/in-every-runtime.md,
-that of `nets` in a shorter form into README.md too, progress to standard error. Models are made in bench/ where they are missing. `--repeats N` and
-`--runs N` make it shorter.
+first. PyTorch and ExecuTorch get torchvision's nets, exported (export_net.py). The tables go to standard output and into docs/evidence/runtimes.md,
+progress to standard error. Models are made in bench/ where they are missing. `--repeats N` and `--runs N` make it shorter.
 """
 
 from __future__ import annotations
@@ -58,8 +57,6 @@ def main() -> None:
         table, notes = aligned(rows), [*failures, *words.note]
         print(table)
         docs.write(f"runtimes-{name}", table, notes)
-        if name == "nets":
-            docs.write("runtimes-first", aligned(list(side_by_side(rows))), words.note, pages=docs.PAGES.parent)
 
 
 class Failure(str):
@@ -109,25 +106,6 @@ def nets(repeats: int, count: int) -> Iterator[Sequence[str]]:
                     _median(runs, lambda run: _mark(run, EXECUTE).file_end_bytes),
                     _iteration_ms(runs),
                 )
-
-
-def side_by_side(rows: Sequence[Sequence[str]]) -> Iterator[Sequence[str]]:
-    """The table of `nets` with a row for each runtime, its figures for both nets in each cell, in whole MiB."""
-    (_, _, _, *columns), *measured = rows
-    by_runtime: dict[str, dict[str, Sequence[str]]] = {}
-    for net, runtime, _, *figures in measured:
-        by_runtime.setdefault(runtime, {})[net] = figures
-    shown = [number for number, column in enumerate(columns) if column not in (WARMUP, "PEAK")]  # WARMUP has what EXECUTE has
-    yield ("runtime", *(columns[number] for number in shown))
-    for runtime, nets in by_runtime.items():
-        yield (runtime, *(" / ".join(_short(nets.get(net, ()), number) for net in NETS) for number in shown))
-
-
-def _short(figures: Sequence[str], number: int) -> str:
-    """A figure without its fraction where that is not the time; - for a net that did not run."""
-    if not figures or figures[-1] == "-":
-        return "-"
-    return figures[number] if number == len(figures) - 1 else f"{float(figures[number]):.0f}"
 
 
 def knobs(repeats: int, count: int) -> Iterator[Sequence[str]]:

@@ -6,7 +6,7 @@ models     models of the zoo in four runtimes: predictions at held-out places in
 
 --count N      laws of each kind, and held-out places of each model.  [default: 100 laws, 20 places]
 --model NAME   only this model (repeatable)
---write        put the tables into docs/scale.md
+--write        put the tables into docs/evidence/claims.md
 --keep FILE    append the measured points of each model to a file, as the tests have them in tests/data/laws.jsonl
 """
 

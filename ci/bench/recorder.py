@@ -1,6 +1,7 @@
 """What the recorder in C costs beside that in Python: `python ci/bench/recorder.py [--seconds N]`.
 
-CPU time and memory at 1 ms, how well the interval is kept, and the sizes of the programs. It prints the table and writes it into docs/how-exact.md.
+CPU time and memory at 1 ms, how well the interval is kept, and the sizes of the programs. It prints the table and
+writes it into docs/evidence/claims.md.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def _recorders(seconds: int) -> tuple[str, str]:
         ("interval at 1 ms, 99th percentile", "-", f"{python[3] / MS:.2f} ms", f"{static[3] / MS:.2f} ms", ""),
         *(row for architecture in ("x86_64", "aarch64", "armv7l", "riscv64") for row in _size(architecture)),
     ]
-    note = f"Medians of {_ROUNDS} times {seconds} s each, the recorders in turn, on a program whose resident set changes every 2 ms."
+    note = f"Medians of {_ROUNDS} times {seconds} s each, the recorders alternating, on a program whose resident set changes every 2 ms."
     return aligned(rows), note
 
 

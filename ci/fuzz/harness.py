@@ -234,12 +234,12 @@ def main(readers: Readers, about: str) -> None:
     total = f"{sum(row['inputs'] for row in rows):,} inputs tried, {sum(row['failed'] for row in rows)} failed"
     print("\n".join([*lines, "", total]))
     if not words.names and words.seconds >= FOR_DOCS_S and not broken:
-        _write_docs(readers.script.stem, "\n".join(lines), f"{total}; `python ci/fuzz/{readers.script.name} --seconds {words.seconds:g}`")
+        _write_docs(readers.script.stem, f"{total}: `python ci/fuzz/{readers.script.name} --seconds {words.seconds:g}`.")
     sys.exit(1 if bad or broken else 0)
 
 
-def _write_docs(name: str, text: str, note: str) -> None:
+def _write_docs(name: str, text: str) -> None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # bench is a package of scripts; it is never installed
     from bench import docs
 
-    docs.write(f"fuzz-{name}", text, [note])
+    docs.write(f"fuzz-{name}", text)

@@ -2,7 +2,7 @@
 
 Every run is kept in the cache as soon as it exists, under the question's hash, and so is the reason why a version could not be measured. The same
 question goes on where an earlier memprof was stopped, if machine, models and interpreters are those of then; once it is answered all is removed. If
-an error ended the search, it tries anew what could not be measured: there may be a network or a tool now.
+an error ended the search, it tries again what could not be measured: there may be a network or a tool now.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class SearchState:
     """What is known of a question from an earlier memprof and from this one, in files of the cache."""
 
     def __init__(self, request: BisectRequest, say: Callable[[str], None]) -> None:
-        # Not the place: it is this machine, and says itself by an address that each process has anew.
+        # Not the place: it is this machine, and says itself by an address that each process has again.
         words = {each.name: getattr(request.suite, each.name) for each in fields(request.suite) if each.name != "place"}
         asked = f"{request.versions.key} {words} {request.metric} {request.phase} {request.model} {request.variant} {request.vary} {request.per}"
         if request.fleet is not None:

@@ -119,7 +119,7 @@ class FleetLab:
             self._note(fresh[0], why)
             return Unable(why, fresh[0])
         if not fresh or not again:
-            raise InputError(why or "a machine of the fleet did not answer all that it was asked")
+            raise InputError(why or "a machine of the fleet did not answer every question")
         alone = self._measured([{number: wanted[number]} for number in fresh], again=False)
         unable = next((answer for answer in alone if isinstance(answer, Unable)), None)
         return unable or self._measured([wanted], again=False)[0]

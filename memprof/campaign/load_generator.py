@@ -190,7 +190,7 @@ class Driving:
                 return self._answer(number, {**wanted, "stream": True, "stream_options": {"include_usage": True}})
             except _Unstreamed as why:
                 self._streams = False
-                self._remark = f"the server was asked for whole answers, whose first token has no time: {why}"
+                self._remark = f"memprof asked the server for whole answers, whose first token has no time: {why}"
         return self._answer(number, wanted)
 
     def _answer(self, number: int, wanted: dict[str, Any]) -> _Answer:

@@ -1,7 +1,7 @@
 """The recording of a run while it comes, compressed in a temporary file, and where it is kept.
 
 A recording is kept where the user wants it, and always for a run that failed or whose peaks are known to no better than 1%: if the fold was wrong,
-nothing has to be measured again, as `memprof import` makes the Run anew.
+nothing has to be measured again, as `memprof import` makes the Run again.
 """
 
 from __future__ import annotations

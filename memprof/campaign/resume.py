@@ -29,7 +29,7 @@ def unfinished(orders: tuple[Order, ...], path: Path, say: Callable[[str], None]
     left = tuple(order for order, key in zip(orders, wanted, strict=True) if key not in there)
     kept = [there[key] for key in wanted if key in there]
     if not left:
-        say(f"nothing is left to measure: {path} holds {_all(len(kept))}; another file measures anew, more --repeats add to this one")
+        say(f"nothing is left to measure: {path} holds {_all(len(kept))}; another file measures again, more --repeats add to this one")
     elif kept:
         say(f"going on: {path} holds {counted(len(kept), 'run')} of {len(orders)}, so {len(left)} {'is' if len(left) == 1 else 'are'} left")
     return left, kept

@@ -1,4 +1,4 @@
-"""The command line: one file a command, each a pair of parser and call, imported when the command is called.
+"""The command line: one file per command, each a pair of parser and call, imported when the command is called.
 
 Errors become their sentence and their exit code here and nowhere else (see memprof.base.errors).
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "Measure": {
         "run": ("run", "Measure models in runtimes, phase by phase, and print tables."),
-        "exec": ("exec", "Measure a program and all that it starts."),
+        "exec": ("exec", "Measure a program and the processes that it starts."),
         "attach": ("attach", "Poll a process that already runs."),
         "import": ("import_", "Turn logs of other tools into runs."),
         "merge": ("merge", "Put runs files of several shards together."),
@@ -58,11 +58,11 @@ _COMMANDS = {
         "tune": ("tune", "Search a runtime's knobs for the settings with the least peak."),
         "grow": ("grow", "Say whether memory rises with use, and keeps rising."),
         "fit": ("fit", "Find the least memory in which a model runs."),
-        "scale": ("scale", "Find how memory grows with batch, threads, sessions and the like."),
+        "scale": ("scale", "Find how memory grows with batch, threads or sessions."),
         "plan": ("plan", "Plan a graph before it runs: best order, arena, residency."),
     },
     "Tools": {
-        "fleet": ("fleet", "Show a fleet: its machines, what they measure, who waits."),
+        "fleet": ("fleet", "Show a fleet: its machines, their work and the queue."),
         "worker": ("worker", "Offer this machine, or boards beside it, to a fleet."),
         "doctor": ("doctor", "Say what can be measured on this machine, and how exactly."),
         "runtimes": ("runtimes", "List the runtimes, their versions and their knobs."),
@@ -132,7 +132,7 @@ class Lazy(CliGroup):
 
 
 def load_runs(*files: str) -> FileRuns:
-    """The content of runs files; their warnings are said on standard error."""
+    """The content of runs files; their warnings go to standard error."""
     from ..records import store
 
     loaded = store.load(files)

@@ -49,7 +49,7 @@ def _pid(context: click.Context, argument: click.Parameter, word: str | None) ->
         return None if word is None else int(word)
     except ValueError:
         raise UsageError(
-            f"{word} is no number of a process: attach polls one that already runs; memprof run measures a model, memprof exec a program"
+            f"{word} is not the number of a process: attach polls one that already runs; memprof run measures a model, memprof exec a program"
         ) from None
 
 
@@ -114,7 +114,7 @@ def command(
     """Poll a running process, and the processes that it starts, without touching them. There is one phase, RUN.
 
     Of a container or a control group all processes are polled. The figures beside them are the kernel's: the working set as kubelet counts it,
-    how near the peak came to the limit, and the processes that were killed for want of memory.
+    how near the peak came to the limit, and the processes that were killed for lack of memory.
     """
     from ..campaign import attach
     from ..places import containers

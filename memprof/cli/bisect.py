@@ -98,8 +98,8 @@ def command(
     """Find the commit or the release that changed the memory of a model or a program.
 
     The ends are measured first, then the middle of what is left. A version that cannot be built or run is skipped, and the answer may be a
-    range. A turn asks for more repeats until it is certain; at most 1 search in 100 takes a wrong one. A search that is interrupted goes on
-    when it is asked the same again. With --package, the program behind `--` runs inside each release's environment: its python is the
+    range. A turn asks for more repeats until it is certain; at most 1 search in 100 takes a wrong one. An interrupted search continues
+    when the same words start it again. With --package, the program behind `--` runs inside each release's environment: its python is the
     environment's. On a fleet the workers install the releases or build the commits. A turn then measures as many versions as there are
     machines of the kind, each beside both ends.
     """

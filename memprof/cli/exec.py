@@ -65,7 +65,7 @@ def command(
     as_json: bool,
     **words: Any,
 ) -> int:
-    """Measure a program and all that it starts: memory and time of its phases.
+    """Measure a program and the processes that it starts: memory and time of its phases.
 
     The program reads memprof's standard input; on another machine (--on) it reads nothing. Its output is not shown. If it fails, the end of its
     output is kept in the runs file.

@@ -147,7 +147,7 @@ def slim(runs: Iterable[Run]) -> Iterator[Run]:
 @click.option("--watch", is_flag=True, help="Look again every few seconds, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table; with --watch, a line each time.")
 def command(scheduler: str, watch: bool, as_json: bool) -> int:
-    """Show a fleet: which machines are there, what they measure, and who waits."""
+    """Show a fleet: its machines, the work of each, and the queue."""
     from ..fleet import monitor
     from ..fleet.scheduler import connected
     from . import report, talk

@@ -50,7 +50,7 @@ _FORMATS = ("markdown", "json", "junit", "github", "bencher", "github-benchmark"
 @click.option(
     "--against",
     metavar="REF",
-    help="With a program: measure it also in a worktree of this git ref, in turn with this checkout. Nothing is built there.",
+    help="With a program: measure it also in a worktree of this git ref, alternating with this checkout. Nothing is built there.",
 )
 @click.option("--run", "suite", metavar="SUITE.toml", help="Measure this suite now instead of reading runs.")
 @click.option(
@@ -117,12 +117,12 @@ _FORMATS = ("markdown", "json", "junit", "github", "bencher", "github-benchmark"
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--also", "others", multiple=True, metavar="FORMAT=FILE", help="Write the report in this format too (repeatable).")
 def command(form: str | None, as_json: bool, others: tuple[str, ...], on: str | None, remote_dir: str | None, **words: Any) -> int:
-    """Decide for every model, variant, phase and metric whether it got worse. The exit code says the result.
+    """Decide for every model, variant, phase and metric whether it got worse. The exit code is the result.
 
-    A program behind -- is measured five times. Without a budget, a baseline or a ref, the report says which budget would hold. What is measured
-    and how is said by options for a program, and by a suite's file otherwise.
+    A program behind -- is measured five times. Without a budget, a baseline or a ref, the report names a budget that would hold. Options set
+    what is measured and how for a program, and a suite's file otherwise.
 
-    A regression must lie beyond a threshold, and a one-sided rank test at 0.01 must agree. That takes at least five repeats a side.
+    A regression must lie beyond a threshold, and a one-sided rank test at 0.01 must agree. That takes at least five repeats per side.
     """
     from ..base import files
     from ..base.errors import MemprofError, UsageError

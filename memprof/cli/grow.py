@@ -41,7 +41,10 @@ EXIT_CODES = {"steady": 0, "bounded": 0, "grows": EXIT_REGRESSION, "undecided": 
 @click.command(epilog=_EPILOG, cls=QuestionCommand)
 @question(
     click.option(
-        "--shapes", "varied", metavar="'INPUT=1,3,H,W; H,W in 224,320'", help="Shapes that iterations take in turn, or (random, seed 1)."
+        "--shapes",
+        "varied",
+        metavar="'INPUT=1,3,H,W; H,W in 224,320'",
+        help="Shapes that iterations take one after another, or (random, seed 1).",
     ),
     click.option("--cycles", type=click.Choice(["reload"]), help="Repeat load, prepare, two iterations and delete, in one process."),
     click.option("--same", is_flag=True, help="Feed the same input alone.  [default: the same input, and fresh ones in other processes]"),
@@ -50,9 +53,9 @@ EXIT_CODES = {"steady": 0, "bounded": 0, "grows": EXIT_REGRESSION, "undecided": 
         "--feed",
         "feeder",
         metavar="'PROGRAM WORD...'",
-        help="Feed what a program prints, a line an iteration: JSON, {INPUT: [...]}, or the path of a .npz file.",
+        help="Feed a program's output, one line per iteration: JSON such as {INPUT: [0.5]}, or the path of a .npz file.",
     ),
-    click.option("--budget", metavar="UNITS|TIME", help="At most so many units a process, or so much time in all.  [default: 5min]"),
+    click.option("--budget", metavar="UNITS|TIME", help="At most so many units per process, or so much time in all.  [default: 5min]"),
     click.option(
         "--for",
         "soak",

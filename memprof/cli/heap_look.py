@@ -24,7 +24,7 @@ _PHASE = click.option("--at-phase", "phase", metavar="PHASE", help="The largest 
 _INVERT = click.option("--invert", is_flag=True, help="From the program's entry down to the allocation.  [default: the allocation first]")
 _FULL = click.option("--full-names", is_flag=True, help="Names as the tool has them, with templates and parameters.")
 _FOLD = click.option(
-    "--fold/--no-fold", default=True, help="Leave out allocators' own frames (malloc, operator new, ...).  [default: fold]"
+    "--fold/--no-fold", default=True, help="Leave out allocators' own frames, such as malloc and operator new.  [default: fold]"
 )
 _DEPTH = click.option(
     "--depth", type=click.IntRange(0), default=10, show_default=True, help="Frames to show between two branchings; 0 for all."

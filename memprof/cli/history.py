@@ -100,7 +100,7 @@ def show(last: int, phase: str | None, names: tuple[str, ...], folder: str, as_j
 def check(names: tuple[str, ...], folder: str, as_json: bool) -> int:
     """Say whether the newest commit shows a step.
 
-    A step is told once: by the commit with which it is first seen, which need not be the commit where it lies. Exit codes: 0 no step, or one
+    A step is reported once: with the first commit that shows it, which need not be the commit where it lies. Exit codes: 0 no step, or one
     for the better; 1 a step for the worse; 3 nothing to compare with; 4 a variant that fails now and did not before.
     """
     from ..versions import history_file

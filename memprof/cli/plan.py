@@ -162,8 +162,8 @@ Examples:
 def reorder(output: Path, order: str, force: bool, as_json: bool, **words: Any) -> None:
     """Write a model with its operators in the best order.
 
-    All else stays as it is, byte for byte. The same operators on the same values give the same results. TFLite runs the file's order. onnxruntime
-    does so with `order=priority`.
+    The rest of the file stays as it is, byte for byte. The same operators on the same values give the same results. TFLite runs the file's order, and
+    so does onnxruntime with `order=priority`.
     """
     from ..plan.reordering import reordered
     from . import report, talk

@@ -1,4 +1,4 @@
-"""Progress on standard error while a command measures: a bar on a terminal, else a line per repeat.
+"""Progress on standard error while a command measures: a bar on a terminal, else one line per repeat.
 
 It is drawn only when there is something new, and by no thread: on a small machine a clock that ticks is work too.
 """

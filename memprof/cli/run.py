@@ -102,7 +102,7 @@ def command(
 ) -> int:
     """Measure models in runtimes: the memory and time of each phase.
 
-    Each repeat is a fresh process, and variants take turns. Tables go to standard output as Markdown, all else to standard error. Each run is added
+    Each repeat is a fresh process, and variants take turns. Tables go to standard output as Markdown, messages to standard error. Each run is added
     to the runs file as soon as it ends.
     """
     from ..subjects.configuration import with_defaults

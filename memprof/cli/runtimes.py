@@ -82,8 +82,9 @@ def _knobs(knobs: list) -> None:  # type: ignore[type-arg]
 def install(name: str, beside: tuple[str, ...], python: str | None, yes: bool, as_json: bool) -> None:
     """Install a runtime into an environment of memprof's own.
 
-    Its size and time are said first. Afterwards -r NAME finds it, and -r NAME@VERSION this version; several versions stand side by side. A VERSION
-    of one or two numbers is a line of releases, and the newest of them is taken. pip's own settings hold: PIP_INDEX_URL, PIP_FIND_LINKS.
+    memprof prints its size and time first. Afterwards -r NAME finds it, and -r NAME@VERSION this version; several versions stand side by
+    side. A VERSION of one or two numbers is a line of releases, and the newest of them is taken.
+    pip's own settings hold: PIP_INDEX_URL, PIP_FIND_LINKS.
     """
     import msgspec
 

@@ -149,7 +149,7 @@ def refuse_process(words: Iterable[str]) -> None:
     """Raises UsageError for the number of a process among the words for models and programs."""
     for word in words:
         if word.isdecimal() and not os.path.exists(word):
-            raise UsageError(f"{word} is no file, and a process that already runs can only be polled: memprof attach {word}")
+            raise UsageError(f"{word} is not a file; a process that already runs can only be polled: memprof attach {word}")
 
 
 def refuse_counts(command: Command, settings: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ def emulation(place: Place) -> Finding:
     """
     program = os.path.basename(place.run(["sh", "-c", "readlink /proc/$$/exe; :"], 20).stdout.decode("utf-8", "replace").strip())
     if not program:
-        return "unknown", "cannot be told (readlink says nothing)", ""
+        return "unknown", "is not known (readlink prints nothing)", ""
     if not program.startswith("qemu-"):
         return "ok", "none", "memory is the measured process's own"
     return "limited", f"QEMU's user mode ({program})", "figures include the translator's own memory, and the code that it has translated"

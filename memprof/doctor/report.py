@@ -201,7 +201,7 @@ def _high_water(exact: bool) -> Finding:
 def _polled(polling: Polling | None) -> Finding:
     if polling is None:
         return "missing", "the children were never seen alive", "there is no timeline"
-    facts = f"median {polling.median_ns / MS:.2f} ms, p99 {polling.p99_ns / MS:.2f} ms where 1 ms was asked for"
+    facts = f"median {polling.median_ns / MS:.2f} ms, p99 {polling.p99_ns / MS:.2f} ms where 1 ms was requested"
     if polling.p99_ns <= 2 * MS:
         return "ok", facts, "a timeline shows changes that last longer; peaks do not depend on it"
     return "limited", facts, "a timeline has gaps (a busy machine?); peaks do not depend on it"
@@ -215,7 +215,7 @@ def _rollup(has_rollup: bool) -> Finding:
 
 def _allocator(has_mallinfo2: bool, python: str) -> Finding:
     if has_mallinfo2:
-        return "ok", "has mallinfo2", "memory that the heap holds is told apart from freed memory that glibc kept"
+        return "ok", "has mallinfo2", "memory that the heap holds is shown apart from freed memory that glibc kept"
     return "missing", f"no mallinfo2 under Python {python} (glibc before 2.33, or no glibc)", "heap figures are shown as -"
 
 

@@ -130,7 +130,7 @@ class _Fitter:
         self._request, self._progress, self._keep = request, progress, keep
         for part in request.parts:
             if part not in PARTS:
-                raise UsageError(f"there is no part {part!r}; there are {', '.join(PARTS)}")
+                raise UsageError(f"--part {part!r} is unknown; the parts are {', '.join(PARTS)}")
         self._program = request.suite.only.command is not None
         if self._program and set(request.parts) != {WHOLE}:
             raise UsageError("--part: a program is limited as a whole, --part whole")

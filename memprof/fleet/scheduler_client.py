@@ -212,7 +212,7 @@ class SchedulerClient:
         except AWAY:
             return False  # who listens notices if that lasts
         if self._scheduler not in (None, info.get("id")):
-            raise InputError("the scheduler began anew and knows nothing of this campaign; what was measured is kept, and --append goes on")
+            raise InputError("the scheduler restarted and does not know this campaign; its runs so far are kept, and --append goes on")
         self._scheduler = info.get("id")
         places, sentences = places_among(info["workers"])
         if not places and self.client.status != "running":
@@ -247,7 +247,7 @@ class SchedulerClient:
         if not unmatched or any(one.execution for one in self._open.values()):
             self._stands_still_s = None
         elif failing := sorted({place.name for needs in unmatched for place in fitting[needs]}):
-            raise InputError(f"{', '.join(failing)} failed too often, and no other place fits what waits: {words}")
+            raise InputError(f"{', '.join(failing)} failed too often, and no other place fits the rest of the queue: {words}")
         else:
             self._stands_still_s = self._stands_still_s or time.monotonic()
             if not self._began or time.monotonic() - self._stands_still_s > _ABSENT_S:

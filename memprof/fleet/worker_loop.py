@@ -1,8 +1,8 @@
 """The process that measures at one place for a worker; its words are OFFER FOLDER PYTHON, and an empty word stands for the usual.
 
-It holds the place's lease for as long as it lives, reads a Task a line from its standard input and writes an Event a line (see message.py). At the
-end of its input it ends at once, with all that it started. Measuring in a process beside the worker keeps Dask's work out of the figures, and lets a
-comparison be stopped at any moment.
+It holds the place's lease for as long as it lives, reads one Task per line from its standard input and writes one Event per line (see message.py). At
+the end of its input it ends at once, with its processes. Measuring in a process beside the worker keeps Dask's work out of the figures, and a
+comparison can be stopped at any moment.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main() -> int:
             machine = place.machine()
             _tell(facts={"machine": machine.name, "arch": machine.arch})
             result = Result()
-            while result.how != "lost":  # a place that was lost is reached anew
+            while result.how != "lost":  # a place that was lost is reached again
                 result = _result(tasks.get(), place)
                 _tell(end=result)
     except MemprofError as error:

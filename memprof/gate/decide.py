@@ -77,7 +77,7 @@ def judge(request: GateRequest, progress: Progress) -> Report:
             checks = stack.enter_context(Checks.begun(request, known, progress))
             if request.heads:
                 remarks.append(
-                    "fresh measurements are of the code that is here now: they say nothing of code that has changed since these runs were made"
+                    "fresh measurements are of the code that is here now: they do not show code that has changed since these runs were made"
                 )
             if request.confirm:
                 judged, rows = rows, [checks.confirmed(row) for row in rows]
@@ -275,4 +275,4 @@ def _untrusted(run: Run, option: str) -> str:
 
     job = run.job
     words = f"{option} executes what the runs file names for {job.model.name}, {job.heading}: {execution_words(job)}"
-    return f"{words}; if you trust the file, say so with --trust-runs"
+    return f"{words}; if you trust the file, allow it with --trust-runs"

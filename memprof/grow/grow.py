@@ -53,7 +53,7 @@ TWO_KINDS = "Two kinds of processes shared the budget: --same or --fresh gives a
 
 @dataclass(frozen=True)
 class UnitBudget:
-    """At most so many units a process and so much time in all; None for no such limit. With neither it is five minutes."""
+    """At most so many units per process and so much time in all; None for no such limit. With neither it is five minutes."""
 
     units: int | None = None
     time_ns: int | None = None
@@ -191,7 +191,7 @@ class _Grower:
         return replace(answer, interrupted=interrupted, remarks=tuple(self._remarks))
 
     def _fixed(self) -> str:
-        """Why this work has inputs of one kind only, empty where they can be made anew."""
+        """Why this work has inputs of one kind only, empty where they can be made again."""
         drive = self._request.suite.drive
         if drive is not None:
             return _fixed_load(drive)
@@ -538,7 +538,7 @@ def parse_shapes(text: str) -> tuple[tuple[dict[str, tuple[int, ...]], ...], int
 
 
 def parse_budget(text: str) -> UnitBudget:
-    """`20000` units a process, or `10min` in all. Raises UsageError for neither."""
+    """`20000` units per process, or `10min` in all. Raises UsageError for neither."""
     if text.isdecimal():
         if int(text) < growth.LEAST_UNITS:
             raise UsageError(f"--budget {text}: {growth.LEAST_UNITS} units are the least that can be judged")

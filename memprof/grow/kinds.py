@@ -43,7 +43,7 @@ def kinds_of(wish: Wish | None, varied: bool, fixed: str) -> tuple[Kind, ...]:
     """
     if fixed:
         if wish == "fresh":
-            raise UsageError(f"--fresh: {fixed}: memprof cannot make its inputs anew")
+            raise UsageError(f"--fresh: {fixed}: memprof cannot make fresh inputs for it")
         return (Kind(varied),)
     if wish != "both":
         return (Kind(varied, wish == "fresh"),)

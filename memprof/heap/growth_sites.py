@@ -33,7 +33,7 @@ _Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
 @dataclass(frozen=True)
 class Rise:
-    """A place that holds more with each unit of work: the function that allocates, then callers; bytes a unit, and in all between the moments."""
+    """A place that holds more with each unit of work: the function that allocates, then callers; bytes per unit, and in all between the moments."""
 
     sites: tuple[str, ...]
     each_bytes: float

@@ -35,7 +35,7 @@ from .profile import HeapProfile, Kind, PhaseSpan, Snapshot
 from .trees import SMALLEST, CallTree, Trie
 
 COUNTS = (
-    "heaptrack counts every block from malloc, new and similar functions, at the size that was asked for, touched or not. It does not count memory "
+    "heaptrack counts every block from malloc, new and similar functions, at the requested size, touched or not. It does not count memory "
     "mapped directly, what the allocator adds to a block, or freed blocks that the allocator keeps"
 )
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # the first bytes of compressed files

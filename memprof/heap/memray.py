@@ -21,7 +21,7 @@ from .profile import HeapProfile, PhaseSpan, Snapshot
 from .trees import SMALLEST, Trie
 
 COUNTS = (
-    "memray counts blocks from malloc and similar functions, and memory mapped directly with mmap, at the size that was asked for, touched or not; "
+    "memray counts blocks from malloc and similar functions, and memory mapped directly with mmap, at the requested size, touched or not; "
     "{native}. It does not count what the allocator adds to a block, or freed blocks that it keeps"
 )
 _NATIVE = "stacks go through C and C++ as well as Python"

@@ -76,7 +76,7 @@ def counts(tool: str, period: int) -> str:
         )
     else:
         how = "the blocks that its writer sampled, scaled to all blocks by the writer"
-    return f"{tool} counts {how}, at the size that was asked for. It does not count memory mapped directly, or freed blocks that the allocator keeps"
+    return f"{tool} counts {how}, at the requested size. It does not count memory mapped directly, or freed blocks that the allocator keeps"
 
 
 def scaled(blocks: int, size: int, period: int) -> tuple[float, float]:

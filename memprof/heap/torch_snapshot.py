@@ -31,7 +31,7 @@ from .trees import SMALLEST, CallTree, Trie
 MOST_BYTES = 4 << 30
 ALLOCATED, RESERVED, INACTIVE = "allocated", "reserved", "inactive"
 COUNTS = (
-    "torch counts the blocks that its caching allocator holds for tensors on the device, at the size that was asked for, until their free is "
+    "torch counts the blocks that its caching allocator holds for tensors on the device, at the requested size, until their free is "
     "completed. It does not count what other libraries take from the device, or the context of CUDA"
 )
 _SEGMENTS = "torch counts the segments that its caching allocator has reserved from the device, with the parts of them that hold no block"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LawAtLimit:
-    """A law to be held to a limit in bytes a unit of `per`: of which figure, and where it was measured, in words. law: None where no simple law
+    """A law to be held to a limit in bytes per unit of `per`: of which figure, and where it was measured, in words. law: None where no simple law
     holds. failure: why there is no answer at all. undecided: why the law's terms are not to be believed."""
 
     key: Key
@@ -85,7 +85,7 @@ def held_term(labels: Sequence[str], per: str | None) -> str:
         raise UsageError(f"{' and '.join(labels)} vary: per names the term, such as {' x '.join(labels)!r}")
     words = per or labels[0]
     for name in sorted(dimensions(words) - set(labels)):
-        raise UsageError(f"per {words!r}: {name!r} is no dimension that varies{near_or_all(name, labels)}")
+        raise UsageError(f"per {words!r}: {name!r} is not a dimension that varies{near_or_all(name, labels)}")
     return words
 
 

@@ -52,7 +52,7 @@ def simulated_fits(problem: FitProblem, arena: ArenaLaw) -> list[Fit]:
 
 
 def _near(problem: FitProblem, fit: Fit) -> bool:
-    """Whether a simulation is near the points that it did not see, and needs as much as a run that died for want of memory."""
+    """Whether a simulation is near the points that it did not see, and needs as much as a run that died for lack of memory."""
     import numpy as np
 
     sizes, _ = fit.at(problem.at, len(problem.sizes))

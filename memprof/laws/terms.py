@@ -29,7 +29,7 @@ Kind = Literal["", "doubling", "pages"]
 
 @dataclass(frozen=True)
 class SizePoint:
-    """A measured size at a place. least: the run died of want of memory, so that it needs at least so much."""
+    """A measured size at a place. least: the run died for lack of memory, so that it needs at least so much."""
 
     at: Coordinates
     bytes: float

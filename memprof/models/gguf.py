@@ -1,7 +1,7 @@
 """GGUF, the model files of llama.cpp: their keys, where their tensors lie, and the bytes that a token takes in the KV cache.
 
-The layout (github.com/ggml-org/ggml/blob/main/docs/gguf.md, versions 2 and 3): a head with counts, keys with values, a line a tensor, and from the
-next multiple of the alignment on the data. Keys other than numbers and texts are stepped over. Each access is checked, and each element that is
+The layout (github.com/ggml-org/ggml/blob/main/docs/gguf.md, versions 2 and 3): a head with counts, keys with values, one line per tensor, and from
+the next multiple of the alignment on the data. Keys other than numbers and texts are stepped over. Each access is checked, and each element that is
 visited takes bytes of the file, so that the work is bounded by its size.
 """
 

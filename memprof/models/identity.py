@@ -86,7 +86,7 @@ def check_kind(path: str | Path) -> None:
     except OSError as error:
         raise InputError(f"model {path}: {os_reason(error)}") from None
     if kind not in (None, _KINDS[ending]):
-        raise InputError(f"model {path} is no {ending.removeprefix('.')} file: it is {kind}")
+        raise InputError(f"model {path} is not in the format of its name: it is {kind}")
 
 
 def files_of(path: Path) -> list[Path]:

@@ -32,7 +32,7 @@ orphans() {
         case $pid in *[!0-9-]* | *-*-*) continue ;; esac # not of that form
         case $name in
             "${owner%%-*}-${pid%%-*}-"*) [ "$(started "${pid%%-*}")" = "${pid#*-}" ] || remove "$group" ;;
-            *) remove "$group" ;; # before the machine was started anew
+            *) remove "$group" ;; # before the machine was started again
         esac
     done
 }

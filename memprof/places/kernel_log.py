@@ -1,4 +1,4 @@
-"""What the kernel's log says of processes of a control group that were killed for want of memory.
+"""What the kernel's log says of processes of a control group that were killed for lack of memory.
 
 /dev/kmsg (Documentation/ABI/testing/dev-kmsg): each read gives one record, `PRIORITY,SEQUENCE,MICROSECONDS,FLAGS;MESSAGE`, and EAGAIN at the end.
 Where it may not be read, the journal of systemd may. mm/oom_kill.c writes `oom-kill:...,task_memcg=PATH,...`, then `...: Killed process PID ...`.

@@ -84,7 +84,7 @@ class _Groups:
 
     def following(self) -> dict[str, object]:
         """The fields of an Order for the next run."""
-        if self._place.owner() != self._owner:  # the connection was made again, perhaps to a machine that was started anew
+        if self._place.owner() != self._owner:  # the connection was made again, perhaps to a machine that was started again
             self._look()
         path = self.path()
         return limits.scope(None) if path is None else limits.group(*path, None)

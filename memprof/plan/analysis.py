@@ -284,7 +284,7 @@ def _alive(mapped: Mapped, order: Sequence[int], place: int) -> tuple[Alive, ...
 
 
 def rows(mapped: Mapped, order: Sequence[int]) -> tuple[StepRow, ...]:
-    """The table of an order, a row a step."""
+    """The table of an order, one row per step."""
     names = mapped.tensors
     return tuple(
         StepRow(

@@ -165,7 +165,7 @@ def _executed(graph: Graph, runs: Sequence[_NodeRun]) -> Executed:
     unlike = within = 0
     for run in sorted(runs, key=lambda run: (run.begin_ns, -run.time_ns)):
         if run.begin_ns < within:
-            continue  # a node of a graph inside an operator, where numbers begin anew
+            continue  # a node of a graph inside an operator, where numbers begin again
         node = nodes[places[run.index]] if run.index < len(places) else None
         if node is None or node.op_type != run.kind or (node.name and run.name and node.name != run.name):
             unlike += 1  # a node that onnxruntime put in

@@ -142,7 +142,7 @@ def residency(
 
 
 def _speed(loads: Sequence[int], shares: Sequence[float], lookahead: int) -> float | None:
-    """The least speed, in bytes a run, that slows it down by no more than `_UNNOTICED`; None where nothing can overlap. By bisection."""
+    """The least speed, in bytes per run, that slows it down by no more than `_UNNOTICED`; None where nothing can overlap. By bisection."""
     if lookahead < 1:
         return None
     if not any(loads[1:]):

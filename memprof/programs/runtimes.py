@@ -302,7 +302,7 @@ def _answered(python: str, user_file: str | None, machine: RuntimeHost) -> tuple
         answer = msgspec.json.decode(process.stdout.splitlines()[-1], type=_Described)
     except (IndexError, msgspec.DecodeError):
         lines = process.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise InputError(f"{python} is not a usable Python 3.8 or later: {lines[-1] if lines else 'it said nothing'}") from None
+        raise InputError(f"{python} is not a usable Python 3.8 or later: {lines[-1] if lines else 'it printed nothing'}") from None
     return tuple(replace(runtime, python=answer.python) for runtime in answer.runtimes)
 
 

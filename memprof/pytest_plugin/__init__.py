@@ -18,7 +18,7 @@
 `memprof_limit = "500MiB"` in pytest's ini file is the limit of every test that names none. `pytest --memprof` measures the tests of pytest-benchmark
 also in a separate process, and shows their peaks beside their times.
 
-A marked test's process is a pytest that runs this one test: fixtures are set up anew there, session fixtures too. Processes that the test
+A marked test's process is a pytest that runs this one test: fixtures are set up again there, session fixtures too. Processes that the test
 starts count: the limit is on the sum. Options of the command line and of addopts reach it, except those that choose among tests, spread them over
 processes, stop in a debugger or write reports. Marked tests and the fixture are skipped on systems other than Linux.
 """

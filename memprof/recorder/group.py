@@ -39,13 +39,13 @@ class ControlGroup:
         self._write(b"cgroup.procs", b"0")
 
     def tell(self, writer, reset):
-        """Write its figures. reset: the peaks begin anew from here on, if the kernel lets them."""
+        """Write its figures. reset: the peaks begin again from here on, if the kernel lets them."""
         peaks = [_pread(self._peak), _pread(self._both)]
         # Before 5.9 there is one field, of files alone.
         refaults = self._number((b"memory.stat", b"workingset_refault_file"), (b"memory.stat", b"workingset_refault"))
         kills = self._number((b"memory.oom_control", b"oom_kill"), (b"memory.events", b"oom_kill"))
-        anew = reset and _reset(self._peak) and (self._both is None or _reset(self._both))
-        writer.tell(b"group", *peaks, refaults, kills, anew)
+        is_reset = reset and _reset(self._peak) and (self._both is None or _reset(self._both))
+        writer.tell(b"group", *peaks, refaults, kills, is_reset)
 
     def remove(self):
         """Remove the group. Its processes have ended; the kernel lets go of them a moment later."""

@@ -1,4 +1,4 @@
-"""Whether the kernel ended a process for want of memory. A count of such kills tells that there was one, the kernel's log tells of whom.
+"""Whether the kernel ended a process for lack of memory. A count of such kills tells that there was one, the kernel's log tells of whom.
 
 /dev/kmsg (Documentation/ABI/testing/dev-kmsg): each read gives one record, `PRIORITY,SEQUENCE,MICROSECONDS,FLAGS;MESSAGE`; EAGAIN at the end of
 the log; EPIPE if records were overwritten before they were read. mm/oom_kill.c writes `...: Killed process PID (NAME) ...`, with a number of
@@ -16,7 +16,7 @@ _KILLED = b": Killed process "
 
 
 class KillCounter:
-    """The kernel's kills for want of memory from now on."""
+    """The kernel's kills for lack of memory from now on."""
 
     def __init__(self, writer):
         self._writer = writer

@@ -32,7 +32,7 @@ class LogTail:
         return os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def _begins_anew(self):
-        """Whether the log begins anew, and stand at its beginning then. A new file counts once it has lines: until then the old one may get more."""
+        """Whether the log begins again, and stand at its beginning then. A new file counts once it has lines: until then the old one may get more."""
         before = os.fstat(self._descriptor)
         if not stat.S_ISREG(before.st_mode):
             return False

@@ -105,9 +105,9 @@ class LookSchedule:
                 spent_ns = _cpu()
                 rollup = procfs.rollup(task)
                 self._rollups.spend(spent_ns)
-        anew = reset and process is not None and procfs.reset_high_water(pid)
+        is_reset = reset and process is not None and procfs.reset_high_water(pid)
         fields = stat.fields if stat is not None else b"-"
         took_ns = _clock() - begin_ns
         self._devices.look(must=exact)
-        self._writer.add(b"look ", begin_ns, took_ns, pid, anew, status, rollup, fields, read, escaped(text))
+        self._writer.add(b"look ", begin_ns, took_ns, pid, is_reset, status, rollup, fields, read, escaped(text))
         self._writer.flush()

@@ -219,7 +219,7 @@ class Loop:
             self.reaper.send(signal.SIGTERM)
 
     def look(self, text):
-        """Look at the program, and let its high-water mark begin anew."""
+        """Look at the program, and let its high-water mark begin again."""
         self._looks.look(self._processes.main(self._child.pid), text, not self._order.pid, True)
 
     def tell_group(self):

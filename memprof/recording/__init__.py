@@ -58,7 +58,7 @@ Memory. A reading that is the same as the last one of its kind and process is no
                                             there, and before a `stat` whose minor faults have risen by 64 or more, if it has changed since
     group T PEAK BOTH REFAULTS KILLS RESET  of the control group: the most that it was charged, of memory, and of memory and swap together,
                                             since this was last reset; pages of files read again soon after they were dropped; processes killed
-                                            for want of memory. RESET: 1 if the two peaks begin anew here
+                                            for lack of memory. RESET: 1 if the two peaks begin again here
     buffers T D PID [KIND:EXPORTER:INODE:SIZE:MAPPED:RESIDENT]...
                                             the buffers that a process has by a descriptor or a mapping, `-` where its descriptors may not be read.
                                             KIND: dmabuf or memfd (SIZE: its blocks). MAPPED: bytes that it has mapped of it; RESIDENT: of these, the
@@ -72,10 +72,10 @@ Memory. A reading that is the same as the last one of its kind and process is no
                                             pages of files that were not used for long, anonymous memory, pages of files, the kernel's own memory
                                             (kernel or memory.kmem), and of that stacks, slab and page tables
     bound T DEPTH PEAK LIMIT KILLS          of the same group (DEPTH 0) and of those above it (1, 2 and so on): the most that it was charged since it
-                                            was made, its limit (`max`: none), and how many of its processes were killed for want of memory
+                                            was made, its limit (`max`: none), and how many of its processes were killed for lack of memory
     look T D PID RESET STATUS ROLLUP STAT READ TEXT
                                             a closer look at one process. READ: read_bytes of /proc/PID/io; RESET: 1 if its high-water mark
-                                            begins anew here; TEXT: as the command `look` had it, `output`, `begin` or `end` (of an attached
+                                            begins again here; TEXT: as the command `look` had it, `output`, `begin` or `end` (of an attached
                                             process). After output ROLLUP is read where the kernel counts late (before 6.17), within a share of
                                             the time
 
@@ -92,7 +92,7 @@ Reflexes, and the end:
     stopped T PID WHY                       a process stands still. WHY: itself, size (its resident set reached the size of a rule) or told
     continued T PID
     limit T HOW                             its time was over: asked (SIGTERM was sent) or killed
-    kills T MACHINE CONTAINER               how many processes the kernel has killed for want of memory so far
+    kills T MACHINE CONTAINER               how many processes the kernel has killed for lack of memory so far
     kernel T PID                            the kernel's log names a process that it killed so; `-`: a part of the log was lost
     left T PID TEXT                         it was still there when the program had ended, and was ended. TEXT: its name
     refused T PID TEXT                      it may not be ended: it is another user's by now

@@ -18,7 +18,7 @@ def peak_bound(kernel: str, page: int, cpus: int, usable: int, threads: int = 1)
     where one counter allows 64.
 
     Earlier kernels keep a part for each thread, and fold it in after 64 faults (TASK_RSS_EVENTS_THRESH in mm/memory.c). A fault in a mapped file
-    maps up to 64 KiB around it (fault_around_bytes), all of it counted late. On Linux 6.1, status and the mark were up to 67 pages a thread low
+    maps up to 64 KiB around it (fault_around_bytes), all of it counted late. On Linux 6.1, status and the mark were up to 67 pages per thread low
     where threads touched anonymous memory, and 993 where they touched mapped files. threads: the most that the process had.
     """
     if late_by_thread(kernel):

@@ -20,7 +20,7 @@ class Bound:
 
 
 class GroupCharges:
-    """The readings so far. kills: how many processes of the group were killed for want of memory since it was made, None if unknown."""
+    """The readings so far. kills: how many processes of the group were killed for lack of memory since it was made, None if unknown."""
 
     def __init__(self) -> None:
         self._most: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Whether the kernel ended a process for want of memory. A count of such kills tells that there was one, the kernel's log tells of whom."""
+"""Whether the kernel ended a process for lack of memory. A count of such kills tells that there was one, the kernel's log tells of whom."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 
 class KillCounts:
-    """The kernel's kills for want of memory, as a recording has them: counts of the machine and of this container, and the processes in the log."""
+    """The kernel's kills for lack of memory, as a recording has them: counts of the machine and of this container, and the processes in the log."""
 
     def __init__(self) -> None:
         self._machine: list[int | None] = []

@@ -21,7 +21,7 @@ _LINE = 4096  # a longer line of output is matched in pieces
 
 @dataclass(frozen=True)
 class StatusLook:
-    """A closer look at a process. status: sizes in bytes by name. reset: its high-water mark begins anew here."""
+    """A closer look at a process. status: sizes in bytes by name. reset: its high-water mark begins again here."""
 
     t_ns: int
     status: dict[str, int]

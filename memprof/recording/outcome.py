@@ -55,7 +55,7 @@ class LaunchFailure:
 @dataclass
 class ProgramEnd:
     """status: the wait status of the program, None if it was not waited for. timed_out: whether its time was over. stopped: whether memprof
-    ended it, as all was done. out_of_memory: whether the kernel killed it for want of memory."""
+    ended it, as all was done. out_of_memory: whether the kernel killed it for lack of memory."""
 
     status: int | None = None
     timed_out: bool = False

@@ -42,7 +42,7 @@ class ProcessTree:
 
     whole: the SumHistory of all processes; own: that of the measured process and its descendants, the same if that is the process that was started.
     swap, devices: what was swapped out of the latter, and what it had outside of all resident sets. most: how many processes there were at once.
-    unseen: how many at least are in no reading; unfollowed: how many could not be read for want of files. rounds: how many rounds of shares counted;
+    unseen: how many at least are in no reading; unfollowed: how many could not be read for lack of files. rounds: how many rounds of shares counted;
     refused: of how many processes they may not be read.
     """
 
@@ -52,7 +52,7 @@ class ProcessTree:
         self._page = page
         self.swap, self.devices = Swap(), DeviceHistory()
         self._processes: dict[int, ProcessState] = {}
-        self._members: list[ProcessState] | None = None  # those that do not run in another's memory; None if they have to be found anew
+        self._members: list[ProcessState] | None = None  # those that do not run in another's memory; None if they have to be found again
         self._over: list[ProcessState] = []
         self._leaving: list[ProcessState] = []  # those that have gone since the last poll
         self._seen: set[int] = set()  # all that were ever found

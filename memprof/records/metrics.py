@@ -110,7 +110,7 @@ _METRICS = (
 )
 METRICS = {metric.name: metric for metric in _METRICS}
 
-# Figures in bytes a unit that several processes give together: no run alone has them. See memprof.verdicts.growth_limits and .coefficients.
+# Figures in bytes per unit that several processes give together: no run alone has them. See memprof.verdicts.growth_limits and .coefficients.
 GROWTH, LAW = "growth_bytes", "law_bytes"
 OF_SEVERAL = {name: Metric(name, title, BYTES, lambda mark: None) for name, title in ((GROWTH, "Growth"), (LAW, "Memory"))}
 

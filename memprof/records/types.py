@@ -376,7 +376,7 @@ class Process:
 @dataclass(frozen=True)
 class Charged:
     """The charges of a control group: its peak, which holds only pages that the run itself brought in, the peak of memory and swap together, and how
-    many of its processes were killed for want of memory. None for a figure that this kernel's version lacks.
+    many of its processes were killed for lack of memory. None for a figure that this kernel's version lacks.
 
     Of a group that memprof did not make (`memprof attach --container`), the peak and the kills count from the time on that it was made.
     """
@@ -469,7 +469,7 @@ class LawSearch:
     requests: RequestTrace | None = None
     arenas: Arenas | None = None
     # Of processes that ran side by side, in one of their runs alone: what all had together, in bytes by the name of the figure; what they
-    # had at least where they died of want of memory.
+    # had at least where they died for lack of memory.
     sums: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -488,7 +488,7 @@ class Outcome:
     exit_code: int | None = None
     signal: str | None = None
     rss_last_bytes: int | None = None  # its resident set when it was last seen
-    # Whether the kernel killed it for want of memory, None if it killed a process meanwhile and does not say which.
+    # Whether the kernel killed it for lack of memory, None if it killed a process meanwhile and does not say which.
     out_of_memory: bool | None = False
     hints: tuple[
         str, ...
@@ -534,9 +534,9 @@ class Outcome:
 
 
 _WANT_OF_MEMORY = {
-    True: ": the kernel killed it for want of memory",
+    True: ": the kernel killed it for lack of memory",
     False: "",
-    None: "; perhaps for want of memory: the kernel killed a process meanwhile",
+    None: "; perhaps for lack of memory: the kernel killed a process meanwhile",
 }
 
 

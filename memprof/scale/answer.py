@@ -57,7 +57,7 @@ class ScaleRequest:
 
 @dataclass(frozen=True)
 class PlaceRun:
-    """A run at a place. sizes: in bytes, by the law's name. ended: how it failed. least: it died of want of memory, and its sizes are at least so
+    """A run at a place. sizes: in bytes, by the law's name. ended: how it failed. least: it died for lack of memory, and its sizes are at least so
     much. refused: the runtime gave an error of its own. planned_bytes: the planner's own peak there, None where there is no plan. held_out: no law
     was fitted to it. elsewhere_bytes: of the resident set at the end, what other processes or other mappings of the same pages share. again: the
     main figure of all runs at this place in their order, where it is the median of several."""
@@ -126,7 +126,7 @@ class Within:
 
 @dataclass(frozen=True)
 class Against:
-    """A term of the measured law beside the planner's: bytes a unit of each, None where one of them has no such term."""
+    """A term of the measured law beside the planner's: bytes per unit of each, None where one of them has no such term."""
 
     words: str
     measured_bytes: float | None

@@ -47,7 +47,7 @@ def _flat(answer: Scaled) -> Iterator[str]:
         return
     for dimension in answer.varying:
         if not law.depends_on(dimension.label):
-            yield f"{dimension.label} makes no difference beyond noise between {dimension.low} and {dimension.high}."
+            yield f"{dimension.label} has no effect beyond noise between {dimension.low} and {dimension.high}."
 
 
 def _slope(answer: Scaled, label: str, name: str | None = None) -> Coefficient | None:

@@ -269,7 +269,7 @@ def _has(dimensions: Sequence[Dimension], name: str) -> bool:
 
 
 def series(points: Sequence[PlaceRun], name: str, main: str) -> list[SizePoint]:
-    """The points of one law. A run that died of want of memory bounds the main figure, and the phase in which it died."""
+    """The points of one law. A run that died for lack of memory bounds the main figure, and the phase in which it died."""
     return [
         SizePoint(point.at, point.sizes[name], point.least and name in (main, _last(point)))
         for point in points

@@ -356,7 +356,7 @@ def _summed(run: Run, seen: Together) -> PlaceRun:
 
 
 def _failed(run: Run, sizes: dict[str, int], main: str = PEAK, charged: int | None = None) -> PlaceRun:
-    """A run that failed. If it died of want of memory, it needs at least what it was last seen with."""
+    """A run that failed. If it died for lack of memory, it needs at least what it was last seen with."""
     at, outcome = run.job.at, run.outcome
     if not ran_out(outcome):
         return PlaceRun(at, {}, outcome.sentence, refused=outcome.status in ("refused", "error"))
@@ -372,7 +372,7 @@ def _failed(run: Run, sizes: dict[str, int], main: str = PEAK, charged: int | No
 
 
 def ran_out(outcome: Outcome) -> bool:
-    """Whether a run died of want of memory: by the kernel's hand, or by the runtime's own words."""
+    """Whether a run died for lack of memory: by the kernel's hand, or by the runtime's own words."""
     if outcome.ok:
         return False
     if outcome.out_of_memory is not False:

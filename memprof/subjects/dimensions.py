@@ -76,7 +76,7 @@ def parse_place(text: str, dimensions: Sequence[Dimension]) -> dict[str, int]:
         dimension = next((dimension for dimension in dimensions if name in (dimension.label, *dimension.names)), None)
         if not equals or dimension is None:
             known = [name for dimension in dimensions for name in dimension.names]
-            raise UsageError(f"--predict {text!r}: {name!r} is no dimension that varies{near_or_all(name, known)}")
+            raise UsageError(f"--predict {text!r}: {name!r} is not a dimension that varies{near_or_all(name, known)}")
         given[dimension.label] = parse_bytes(value)
         if value.replace(".", "", 1).isdigit() and not value.isdigit():
             raise UsageError(f"--predict {text!r}: {name} is a whole number")

@@ -39,7 +39,7 @@ class Drive:
     def words(self) -> str:
         """The load as a table's title has it."""
         if self.kind == "http":
-            in_turn = ", bodies in turn" if self.varies and self.distinct != 1 else ""
+            in_turn = ", one body after another" if self.varies and self.distinct != 1 else ""
             return f"{'POST' if self.body is not None else 'GET'} {self.path}{in_turn}, {self.parallel} at once"
         differing = "all different" if self.distinct is None else f"{self.distinct} different"
         return f"prompts of {counted(self.prompts, 'token')}, {differing}, {self.generate} generated, {self.parallel} at once"

@@ -1,6 +1,6 @@
 """Both sides of a gate: the samples of each row of each variant, from a runs file or from a baseline, a small file made to be committed.
 
-A baseline is JSON with a row a line, so that a diff shows which row moved and by how much:
+A baseline is JSON with one row per line, so that a diff shows which row moved and by how much:
 
     {
      "memprof_baseline": 2,

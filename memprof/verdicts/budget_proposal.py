@@ -44,7 +44,7 @@ class BudgetProposal:
             room = f"{STDEVS} standard deviations of its noise are {format_bytes(self.room_bytes)}"
         else:
             room = f"a gate counts no difference below {format_bytes(self.room_bytes)}"
-        lone = "; one repeat says nothing of the noise" if count == 1 else ""
+        lone = "; one repeat does not show the noise" if count == 1 else ""
         return f"A budget of {self.word} would hold: {highest}, and {room}{lone}"
 
 

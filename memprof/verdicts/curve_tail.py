@@ -26,7 +26,7 @@ _POINTS = 48  # of a tail, each the median of its rows
 _RESAMPLES = 150
 _BLOCK = 4  # neighbouring points that are drawn together
 _SURE = 0.95
-# A tail is flat if it rises by no more than this, in bytes or in bytes a unit: a library's code that is used late comes 64 KiB at a time.
+# A tail is flat if it rises by no more than this, in bytes or in bytes per unit: a library's code that is used late comes 64 KiB at a time.
 LEAST_RISE, LEAST_SLOPE = 256 << 10, 64.0
 _LEAST_PAGES, _LEAST_STEPS = 4, 3  # of a rise, and of each of its halves
 _EVEN = 0.03  # the scatter of a leak of one page after another, as a share of its rise

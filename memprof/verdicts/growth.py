@@ -67,7 +67,7 @@ class Series:
 class Growth:
     """The verdict on one process.
 
-    slope, low, high: bytes a unit of the tail, and its interval of 95%; for a flat tail high is the most that it can be. unit: what it grows
+    slope, low, high: bytes per unit of the tail, and its interval of 95%; for a flat tail high is the most that it can be. unit: what it grows
     with; rivals: units that explain it as well. warmup: after how much of the first unit the tail begins, and rise_bytes: how much memory rose until
     then; steep: after how much of it nine tenths of that had come, 0 where there is no bound. tail: how much of the first unit the tail has. where:
     which memory rose, None if that is not known. hidden: it fills memory that was freed before, and the resident set hardly rises. reason: why it is

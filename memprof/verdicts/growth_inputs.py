@@ -29,7 +29,7 @@ class InputsVerdict:
     """What two kinds of processes tell together.
 
     varies: what differs between the kinds. decides: the kind whose verdict is the answer. by: what memory grows with, None unless it grows.
-    more: bytes a unit that a new input adds to a growth that the same input has too, 0 where it adds none.
+    more: bytes per unit that a new input adds to a growth that the same input has too, 0 where it adds none.
     """
 
     varies: Varies

@@ -36,7 +36,7 @@ SHAPE = "shape"
 
 @dataclass(frozen=True)
 class Limit:
-    """At most so many bytes a unit."""
+    """At most so many bytes per unit."""
 
     per: str
     bytes: float

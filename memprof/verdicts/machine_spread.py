@@ -17,7 +17,7 @@ from ..records.summary import Row
 from ..records.types import EXECUTE, PEAK, Run
 from .ranks import LEAST_REPEATS, pooled_stdev, stratified_p
 
-ADVICE = f"{LEAST_REPEATS} repeats a side on machines that both sides have, or {LEAST_REPEATS} machines a side, are the least"
+ADVICE = f"{LEAST_REPEATS} repeats per side on machines that both sides have, or {LEAST_REPEATS} machines per side, are the least"
 # How far the median of a machine lies from those of its kind before it is named: in standard deviations of these, and in proportion.
 _FAR, _LEAST_SHARE = 5.0, {NS: 0.10}
 _LEAST_OTHERS = 2

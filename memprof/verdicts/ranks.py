@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LEAST_REPEATS = 5
 ALPHA = 0.01
 _RESAMPLES = 9999
-# Up to so many additions, the exact test takes some hundredths of a second: 45 repeats a side without ties, 200 in two modes.
+# Up to so many additions, the exact test takes some hundredths of a second: 45 repeats per side without ties, 200 in two modes.
 _MOST_ADDITIONS = 1 << 24
 # The number of choices from so many values is no larger than a double can be.
 _MOST_VALUES = 1000
@@ -124,7 +124,7 @@ def _exact_p(strata: Sequence[Sequence[int]], sizes: Sequence[int]) -> float:
 def _sum_counts(ranks: Sequence[int], size: int) -> NDArray[numpy.float64]:
     """How many choices of `size` of these ranks have each sum: entry n is for the sum n. The table has a row for each number of ranks chosen.
 
-    Doubles hold whole numbers exactly up to 2^53, which is 28 repeats a side. Beyond that a count is off by a share of 1e-13 at most.
+    Doubles hold whole numbers exactly up to 2^53, which is 28 repeats per side. Beyond that a count is off by a share of 1e-13 at most.
     """
     import numpy
 

@@ -142,7 +142,7 @@ def _undone(steps: Sequence[LevelStep], floor: float) -> tuple[LevelStep, ...]:
 
 @dataclass(frozen=True)
 class _Series:
-    """values: of all points, one after another; begins: where each point's values begin, and where the last point's end. vectors: a row a point;
+    """values: of all points, one after another; begins: where each point's values begin, and where the last point's end. vectors: one row per point;
     chance: the variance of a row around its level, as its neighbours show it."""
 
     values: Any

@@ -1,7 +1,7 @@
 """Did it get worse? A verdict for every model, variant, phase and metric, and an exit code for all of them.
 
 A regression is called only if the medians differ by more than the threshold and a one-sided rank test rejects equality at 0.01, which
-takes five repeats a side. Samples in two modes or more (common with one malloc arena or one thread) are not judged by their medians: a mode
+takes five repeats per side. Samples in two modes or more (common with one malloc arena or one thread) are not judged by their medians: a mode
 is compared with its like, and if modes cannot be told apart there is no verdict. Budgets are absolute and need one repeat.
 
     failed      head failed where base did not       improved   head is better, by the same rules
@@ -315,7 +315,7 @@ def _judge_whole_row(base: Row, head: Row, bound_bytes: int, limits: Limits, det
 
 
 def floor(metric: str, base: float, bound_bytes: int, limits: Limits) -> float:
-    """The smallest difference from base's median that counts, whatever the samples look like. Bytes a unit have no least number of bytes."""
+    """The smallest difference from base's median that counts, whatever the samples look like. Bytes per unit have no least number of bytes."""
     least = [limits.share * abs(base)]
     least += [limits.bytes] if metric not in metrics.OF_SEVERAL and metrics.METRICS[metric].unit == BYTES else []
     return max(*least, bound_bytes if metric in metrics.HIGH_WATER_MARKS else 0)

@@ -320,7 +320,7 @@ def _import_error(python: str, name: str, variables: Mapping[str, str]) -> str |
     try:
         error = json.loads(done.stdout.splitlines()[-1]).get("error")
     except (IndexError, ValueError):
-        return said[-300:] or "it said nothing"
+        return said[-300:] or "it printed nothing"
     # numpy's own words on an older binary stand on standard error; the exception has others.
     return f"{error} ({said[:300]})" if error and said else error
 
@@ -333,7 +333,7 @@ def _run(command: Sequence[str], variables: Mapping[str, str], subject: str) -> 
     except OSError as error:
         raise InputError(f"{command[0]} cannot be started: {os_reason(error)}") from None
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
+        said = (done.stderr or done.stdout).strip().splitlines() or ["it printed nothing"]
         raise InputError(f"{subject}: {command[0]} cannot make an environment: {said[-1]}")
 
 

@@ -146,7 +146,7 @@ def _with_runtime(package: installation.PipPackage, runtime: str, beside: Sequen
         return package, beside
     said = {installation.canonical(text) for text in beside}
     if installation.canonical(measuring.distribution) in said and version is not None:
-        raise UsageError(f"-r {runtime} and --with {measuring.distribution}: the version of {name} is said twice")
+        raise UsageError(f"-r {runtime} and --with {measuring.distribution}: the version of {name} is given twice")
     pinned = "" if version is None else f"=={version}.*" if environments.is_line(version) else f"=={version}"
     needed = (f"{measuring.distribution}{pinned}", *measuring.needs)
     beside = (*beside, *(text for text in needed if installation.canonical(text) not in said))

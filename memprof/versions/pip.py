@@ -256,7 +256,7 @@ def _refusal(said: str, python: str, subject: str) -> InputError | UsageError:
     if any(
         words in said for words in ("IncompleteRead", "Connection broken", "ReadTimeoutError", "Connection reset", "incomplete-download")
     ):
-        return InputError(f"{subject}: the download broke off; nothing is left of it, and the next try starts anew")
+        return InputError(f"{subject}: the download broke off; nothing is left of it, and the next try starts from the beginning")
     if any(words in said for words in _REACHING):
         return InputError(f"{subject}: pip cannot reach the package index")
     return InputError(f"{subject}: pip failed: {_last(said)}")
@@ -269,7 +269,9 @@ def _release(version: str) -> tuple[int, ...]:
 def _last(said: str) -> str:
     """The last of pip's errors as one line."""
     errors = (
-        re.findall(r"^(?:ERROR: )(.*)$", said, re.MULTILINE) or [line for line in said.splitlines() if line.strip()] or ["it said nothing"]
+        re.findall(r"^(?:ERROR: )(.*)$", said, re.MULTILINE)
+        or [line for line in said.splitlines() if line.strip()]
+        or ["it printed nothing"]
     )
     return " ".join(errors[-1].split())[:300]
 

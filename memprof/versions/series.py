@@ -180,7 +180,7 @@ def _why(data: bytes, path: Path, error: Exception) -> str:
         if data.lstrip().startswith(b'{"memprof_history"'):
             return f"{path} is torn: {error}; remove it and add its runs again"
         marks = any(line in data for line in (b"\n<<<<<<< ", b"\n>>>>>>> ")) or data.startswith(b"<<<<<<< ")
-        return f"{path} has the marks of a merge conflict" if marks else f"{path} is no file of a memprof history"
+        return f"{path} has the marks of a merge conflict" if marks else f"{path} is not a file of a memprof history"
     return _newer(path, version) if version > SCHEMA else f"{path}: {error}"
 
 

@@ -1,6 +1,6 @@
 """Writes the zoo's decoder as GGUF, the format of llama.cpp, in float16 or quantized by the package `gguf`.
 
-The layout (github.com/ggml-org/ggml/blob/main/docs/gguf.md, version 3): a head with counts, keys with values, a line a tensor, and from the next
+The layout (github.com/ggml-org/ggml/blob/main/docs/gguf.md, version 3): a head with counts, keys with values, one line per tensor, and from the next
 multiple of 32 bytes on the tensors' data, each at such a multiple. A tensor's dimensions stand the other way round, the fastest first.
 """
 

@@ -197,7 +197,7 @@ def _time(profile: HeapProfile) -> tuple[Unit, str]:
 
 
 def _draw(axes: Axes, snapshots: Sequence[Snapshot], edges: Ints, areas: Sequence[Area], values: Ints, unit: Unit) -> None:
-    """Totals and areas as steps. edges: where each snapshot begins, and where the last ends; values: a row an area, a column a snapshot."""
+    """Totals and areas as steps. edges: where each snapshot begins, and where the last ends; values: one row per area, one column per snapshot."""
     trees = [place for place, snapshot in enumerate(snapshots) if snapshot.tree is not None]
     if len(trees) == 1:
         _single(axes, areas, edges[trees[0]], edges[trees[0] + 1], unit)

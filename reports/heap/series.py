@@ -1,4 +1,4 @@
-"""How much each allocating function or module held over time: one column a snapshot with a tree, one row a site.
+"""How much each allocating function or module held over time: one column per snapshot with a tree, one row per site.
 
 A profile of a hundred megabytes has a million nodes, so whole columns are worked on, never single nodes.
 """
@@ -28,8 +28,8 @@ _LEAST = 0.005  # of the largest total: a smaller area would not be seen
 class SiteSeries:
     """Bytes by site over time. snapshots: those with a tree, in the order of time; sites: the largest, the largest first.
 
-    values: a row a site, a column a snapshot. others: the bytes of all other sites together; unnamed: those that the tool had left out or could not
-    name.
+    values: one row per site, one column per snapshot. others: the bytes of all other sites together; unnamed: those that the tool had left out
+    or could not name.
     """
 
     snapshots: tuple[Snapshot, ...]
@@ -109,7 +109,7 @@ def rows(table: SiteSeries) -> list[SiteArea]:
 
 @dataclass(frozen=True)
 class Filled:
-    """The areas of a SiteSeries at every snapshot: a row an area, a column a snapshot.
+    """The areas of a SiteSeries at every snapshot: one row per area, one column per snapshot.
 
     known: which columns are a tree's figures (or nothing at all) rather than estimates.
     """

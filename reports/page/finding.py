@@ -40,7 +40,7 @@ class _Peak:
 
 
 def findings(groups: dict[Key, list[Run]]) -> Iterable[Markup]:
-    """A sentence a machine: figures of different machines are never set against each other."""
+    """One sentence per machine: figures of different machines are never set against each other."""
     names = rows.label_names(groups)
     machines = list(dict.fromkeys(key.machine for key in groups))
     for machine in machines:

@@ -62,7 +62,7 @@ class PhaseBar:
 
 
 def render(runs: Sequence[Run]) -> Figure:
-    """The picture of these runs: for each model a row a variant and a column a phase, all on one scale.
+    """The picture of these runs: for each model one row per variant and one column per phase, all on one scale.
 
     Raises InputError where no run succeeded.
     """

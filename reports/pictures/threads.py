@@ -1,4 +1,4 @@
-"""Metrics over a sweep of thread counts: a line a variant, medians over repeats, bars from the smallest to the largest repeat."""
+"""Metrics over a sweep of thread counts: one line per variant, medians over repeats, bars from the smallest to the largest repeat."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ThreadSeries:
 
 
 def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None = None) -> Figure:
-    """The picture of these runs: a panel a metric, and a line of panels a model.
+    """The picture of these runs: one panel per metric, and one line of panels per model.
 
     phase: PEAK for RSS peaks and EXECUTE for all else where None. Raises UsageError for an unknown metric, InputError where no variant was
     measured with several thread counts or nothing of this was measured.

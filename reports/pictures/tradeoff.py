@@ -1,4 +1,4 @@
-"""Latency against memory, a point a variant: who is on the Pareto front, and who is beaten by another in both."""
+"""Latency against memory, one point per variant: who is on the Pareto front, and who is beaten by another in both."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def front(points: Sequence[TradeoffPoint]) -> list[TradeoffPoint]:
 
 
 def render(runs: Sequence[Run], memory: str = "rss_peak_bytes", *, phase: str | None = None) -> Figure:
-    """The picture of these runs, a panel a model. memory: the metric that stands for it, in `phase` (PEAK for RSS peaks where None).
+    """The picture of these runs, one panel per model. memory: the metric that stands for it, in `phase` (PEAK for RSS peaks where None).
 
     Raises UsageError for an unknown metric, InputError where no run succeeded or none has both figures.
     """

@@ -32,7 +32,7 @@ def render(answer: Bisected, format: str = "markdown") -> str:
 
 
 def sentences(answer: Bisected) -> list[str]:
-    """The answer, a line a step and lines on what changed there."""
+    """The answer, one line per step and lines on what changed there."""
     searched, versions = answer.searched, answer.versions
     if not searched.steps:
         ends = f"{versions.labels[min(searched.values)]} and {versions.labels[max(searched.values)]}"

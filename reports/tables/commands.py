@@ -84,7 +84,7 @@ def _values(groups: Groups, unit: str | None) -> list[TextTable]:
 
 
 def _processes(groups: Groups, unit: str | None) -> list[TextTable]:
-    """A row a process, of the repeat with the most processes; if there are many, those with the same name share a row."""
+    """One row per process, of the repeat with the most processes; if there are many, those with the same name share a row."""
     chosen = {key: max((run.processes for run in group), key=len) for key, group in groups.items()}
     peaks = [process.rss_peak_bytes for processes in chosen.values() for process in processes]
     if not peaks:

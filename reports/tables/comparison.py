@@ -25,7 +25,7 @@ def render(comparison: Comparison, *, all_rows: bool = False, unit: str | None =
 
 
 def section(comparison: Comparison, *, all_rows: bool = False, unit: str | None = None) -> Section:
-    """One table a metric, and the geometric means of the ratios."""
+    """One table per metric, and the geometric means of the ratios."""
     rows = [row for row in comparison.differences if all_rows or row.verdict != "noise"]
     tables = [_table([row for row in rows if row.metric == name], unit) for name in dict.fromkeys(row.metric for row in rows)]
     tables.append(_means(comparison))

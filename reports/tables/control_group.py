@@ -50,7 +50,7 @@ def sentences(run: Run) -> list[str]:
     said = [_limit(charged, run.machine.memory_bytes)]
     if charged.oom_kills:
         log = "the kernel's log may not be read here" if charged.kernel_log is None else "; ".join(charged.kernel_log)
-        killed = f"{counted(charged.oom_kills, 'process')} of the control group killed for want of memory since it was made"
+        killed = f"{counted(charged.oom_kills, 'process')} of the control group killed for lack of memory since it was made"
         said.append(f"{killed}: {log or 'the log of the kernel has no line of it any more'}")
     return said
 

@@ -83,7 +83,7 @@ def _inputs(grown: GrowthAnswer) -> str:
 
 
 def words(growth: Growth) -> str:
-    """The verdict alone: `grows. 64.0 KiB an iteration (95%: 63.9 to 64.1 KiB), from the 1st on.`"""
+    """The verdict alone: `grows. 64.0 KiB per iteration (95%: 63.9 to 64.1 KiB), from the 1st on.`"""
     each = each_of(growth.unit)
     if growth.word == "grows":
         where = f", {_WHERE[growth.where]}" if growth.where else ""
@@ -130,10 +130,8 @@ def _amount(bound: CacheBound) -> str:
 
 
 def each_of(unit: str) -> str:
-    """`an iteration`, `a token`, `a new shape`."""
-    if unit == "shape":
-        return "a new shape"
-    return f"{'an' if unit[:1] in 'aeiou' else 'a'} {unit}"
+    """`per iteration`, `per token`, `per new shape`."""
+    return "per new shape" if unit == "shape" else f"per {unit}"
 
 
 def section(grown: GrowthAnswer, unit: str | None = None) -> Section:

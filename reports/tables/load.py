@@ -1,4 +1,4 @@
-"""The table by which onert's developers compare loading: a row a variant, the memory of MODEL_LOAD, and the times of MODEL_LOAD and PREPARE.
+"""The table by which onert's developers compare loading: one row per variant, the memory of MODEL_LOAD, and the times of MODEL_LOAD and PREPARE.
 
 In their tables MB is 1024 * 1024 bytes, and a time is the whole milliseconds that have gone by: 288.84 ms are 288.
 """

@@ -263,7 +263,7 @@ def notes(scaled: Scaled) -> list[str]:
     for row in scaled.within:
         if row.refused is not None:
             others = f" with {words_of(row.others)}" if row.others else ""
-            said.append(f"{scaled.runtime} refuses {row.dimension}={row.refused}{others}, so that no more are said to fit there.")
+            said.append(f"{scaled.runtime} refuses {row.dimension}={row.refused}{others}, so that no more fit there for certain.")
     if scaled.law is None:
         said.append("Bounds hold if memory grows with every dimension: a point lies between those below it and those above it.")
     return [*said, *scaled.remarks]

@@ -1,4 +1,4 @@
-"""Statistics as tables: for each metric a row a variant and phase, as a notebook shows a summary."""
+"""Statistics as tables: for each metric one row per variant and phase, as a notebook shows a summary."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Tables of a comparison, from Runs. The style chooses rows and columns:
 
-    phases    for each model one table a metric, a row a variant, a column a phase
-    models    one table a metric, a row a model, a column a variant, in one phase
-    threads   for each model one table a metric, a row a variant, a column a thread count, in one phase
-    swap      for each kind of memory MIN, AVR and MAX over the run or a window of it, a column a model and variant (swap.py)
-    load      for each model a row a variant: the memory of MODEL_LOAD, and the times of MODEL_LOAD and PREPARE (load.py)
+    phases    for each model one table per metric, one row per variant, one column per phase
+    models    one table per metric, one row per model, one column per variant, in one phase
+    threads   for each model one table per metric, one row per variant, one column per thread count, in one phase
+    swap      for each kind of memory MIN, AVR and MAX over the run or a window of it, one column per model and variant (swap.py)
+    load      for each model one row per variant: the memory of MODEL_LOAD, and the times of MODEL_LOAD and PREPARE (load.py)
 
 A cell is a statistic over the repeats, by default the median; ± is the distance from it to the farthest repeat. ~ marks a value that is not exact,
 ≥ a resident set that lacks swapped-out pages; the peak of RSS and swap then stands beside the peak of RSS. If a variant failed, the cell of
@@ -67,7 +67,7 @@ def render(
     names: metrics; none for the style's. stat: a name in STATISTICS. unit: for bytes; None for the unit that suits each table. phase: for the
     styles models and threads; None for PEAK with RSS peaks, and EXECUTE with all else. window: for the style swap. brief: only the peaks and what
     stays after RELEASE if no metric is named. Markdown of the style phases begins with a sentence if no metric is
-    named. CSV and JSON have a row a run and phase, as frame.runs_frame has it, and heed only the names; JSON of the style swap has the figures of
+    named. CSV and JSON have one row per run and phase, as frame.runs_frame has it, and heed only the names; JSON of the style swap has the figures of
     its tables. Raises UsageError, and InputError where a run has figures that no machine has.
     """
     sound(runs)

@@ -16,7 +16,7 @@ first entry to the last return, and the durations of the outermost calls are its
 is measured; before that it is in STARTUP.
 
 The program stands still, all threads of it, while its high-water mark is reset and read. The time that gdb needs to stop and to continue lies
-inside the interval that can be seen from here; it is measured at the program's start and taken off. gdb's own FinishBreakpoint is made anew for
+inside the interval that can be seen from here; it is measured at the program's start and taken off. gdb's own FinishBreakpoint is made again for
 each call, loses calls that never return, and leaks; instead each return address has a breakpoint that stays, and a frame is known by the
 stack pointer that its caller has afterwards. calls.py follows the calls, and traced.py looks at the process; this file starts the program, finds
 its functions, and tells its end. Stdlib only, Python 3.6 and later; seen with gdb 13.1.

@@ -134,7 +134,7 @@ COMMON_KNOBS = (
 
 
 def primitive_cache(needs=None):
-    """The knob of a runtime that has oneDNN's primitives made for each shape anew. The library reads the variable when it is loaded."""
+    """The knob of a runtime that has oneDNN's primitives made for each shape again. The library reads the variable when it is loaded."""
     meaning = "how many of oneDNN's kernels made for shapes are kept for when such a shape comes again; 0 keeps none (its own: 1024)"
     return Knob("primitive_cache", "int", None, "env", meaning, "ONEDNN_PRIMITIVE_CACHE_CAPACITY", ("0",), needs, "entries")
 

@@ -43,5 +43,5 @@ def test_out_of_memory_told_by_kernel(memprof: Memprof, board: Board, on: Words,
     assert done.returncode == 4, done.stderr
     (run,) = recorder_runs.runs_in(tmp_path / "r.jsonl")
     assert (run["outcome"]["signal"], run["outcome"]["out_of_memory"]) == ("SIGKILL", True)
-    assert "the kernel killed it for want of memory" in done.stderr
+    assert "the kernel killed it for lack of memory" in done.stderr
     assert board.run("echo well") == b"well\n"

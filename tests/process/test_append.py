@@ -142,7 +142,7 @@ def test_campaign_complete_not_measured_again(memprof, tmp_path, repeats, holds)
 
     done = memprof(*words)
 
-    said = f"nothing is left to measure: r.jsonl holds {holds}; another file measures anew, more --repeats add to this one\n"
+    said = f"nothing is left to measure: r.jsonl holds {holds}; another file measures again, more --repeats add to this one\n"
     assert (first.returncode, done.returncode) == (0, 0) and done.stderr.startswith(said)
     assert done.stdout == first.stdout
     assert (tmp_path / "r.jsonl").read_bytes() == before

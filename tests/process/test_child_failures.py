@@ -104,7 +104,7 @@ def test_oom_kill_named(scenario, tmp_path):
 
     assert (run.outcome.phase, run.outcome.signal) == ("MODEL_LOAD", "SIGKILL")
     assert run.outcome.out_of_memory is (True if the_kernels_log_can_be_read() else None)
-    assert "for want of memory" in run.outcome.sentence
+    assert "for lack of memory" in run.outcome.sentence
 
 
 def test_oom_kill_of_other_process_ignored(scenario, tmp_path):
@@ -117,7 +117,7 @@ def test_oom_kill_of_other_process_ignored(scenario, tmp_path):
 
     assert (run.outcome.phase, run.outcome.signal) == ("MODEL_LOAD", "SIGKILL")
     assert run.outcome.out_of_memory is (False if the_kernels_log_can_be_read() else None)
-    assert ("perhaps for want of memory" in run.outcome.sentence) == (run.outcome.out_of_memory is None)
+    assert ("perhaps for lack of memory" in run.outcome.sentence) == (run.outcome.out_of_memory is None)
 
 
 def the_kernels_log_can_be_read():
@@ -198,7 +198,7 @@ class Told:
 
 
 def oom_kills():
-    """How many processes the kernel has killed for want of memory."""
+    """How many processes the kernel has killed for lack of memory."""
     return int(procfs.number("/proc/vmstat", b"oom_kill"))
 
 

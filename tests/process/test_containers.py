@@ -167,7 +167,7 @@ def test_kill_for_want_of_memory_has_kernel_line(memprof, machine, tmp_path):
     assert charged.oom_kills == 1
     assert charged.limit_peak_bytes >= 55 * MIB
     if charged.kernel_log is None:
-        assert "killed for want of memory since it was made: the kernel's log may not be read here" in done.stdout
+        assert "killed for lack of memory since it was made: the kernel's log may not be read here" in done.stdout
     else:
         (line,) = charged.kernel_log
         assert f"Killed process {victim.pid} " in line and line in done.stdout
@@ -185,7 +185,7 @@ def test_unreadable_kernel_log_is_said(memprof, machine, tmp_path, monkeypatch):
 
     assert looked_at(tmp_path / "r.jsonl")[2].kernel_log is None
     assert (
-        "1 process of the control group killed for want of memory since it was made: the kernel's log may not be read here" in done.stdout
+        "1 process of the control group killed for lack of memory since it was made: the kernel's log may not be read here" in done.stdout
     )
 
 
@@ -348,7 +348,7 @@ def test_log_of_other_root(memprof, leaking):
     assert not os.path.exists("/var/log/server.log")
     done = memprof("attach", "--grow", str(leaking.pid), "--for", "4s", "--interval", "10ms", *words, "--json", "-o", "r.jsonl")
     assert done.returncode == 1, done.stderr
-    assert "a request" in json.loads(done.stdout)["sentence"]
+    assert "per request" in json.loads(done.stdout)["sentence"]
 
 
 def test_group_through_root_of_container(memprof, machine, tmp_path):

@@ -99,7 +99,7 @@ def _masked(said: str) -> str:
 
 
 def page(answers: dict[str, Answers]) -> str:
-    """A table for all places that have the same, and the reasons."""
+    """A row per place, reason and subjects, with the questions that have it in common; places with the same answers share their rows."""
     alike: list[tuple[list[str], Answers]] = []
     for place, found in answers.items():
         same = next((names for names, other in alike if other == found), None)
@@ -107,16 +107,18 @@ def page(answers: dict[str, Answers]) -> str:
             alike.append(([NAMES[place]], found))
         else:
             same.append(NAMES[place])
-    reasons = list(dict.fromkeys(why for _, found in alike for why in found.values() if why))
-    parts = []
+    lines = ["| place | question | subject | refused with |", "| --- | --- | --- | --- |"]
     for names, found in alike:
-        lines = [f"## {', '.join(names)}", "", f"| | {' | '.join(COLUMNS)} |", f"| --- |{' --- |' * len(COLUMNS)}"]
+        questions: dict[tuple[str, tuple[str, ...]], list[str]] = {}
         for question in QUESTIONS:
-            cells = [str(reasons.index(why) + 1) if (why := found[question, subject]) else "yes" for subject in SUBJECTS]
-            lines.append(f"| `{question}` | {' | '.join(cells)} |")
-        parts.append("\n".join(lines))
-    listed = "\n".join(f"{number}. {why}" for number, why in enumerate(reasons, 1))
-    return "\n\n".join(["", *parts, f"## Reasons\n\n{listed}", ""]).removeprefix("\n")
+            whys = dict.fromkeys(why for subject in SUBJECTS if (why := found[question, subject]))
+            for why in whys:
+                subjects = tuple(column for column, subject in zip(COLUMNS, SUBJECTS, strict=True) if found[question, subject] == why)
+                questions.setdefault((why, subjects), []).append(f"`{question}`")
+        for (why, subjects), refusing in questions.items():
+            whom = "every subject" if len(subjects) == len(COLUMNS) else ", ".join(subjects)
+            lines.append(f"| {', '.join(names)} | {', '.join(refusing)} | {whom} | {why} |")
+    return "\n".join(["", *lines, "", ""])
 
 
 # -- settings

@@ -22,7 +22,7 @@ from support.manual import ROOT, examples, prints
 from memprof.doctor import known_allocations
 
 # In the order of the manual: the later ones use files that the earlier ones make.
-PAGES = ["index", "measuring", "any-program", "import", "heap", "tables-and-pictures", "gate", "plan", "numbers"]
+PAGES = ["README", "index", "tutorial", "measuring", "any-program", "import", "heap", "tables-and-pictures", "gate", "plan", "numbers"]
 NEEDED = ("tflite_runtime", "onert", "onnx")
 
 
@@ -35,6 +35,7 @@ def test_manual_examples_output(tmp_path: Path, memprof: Memprof, monkeypatch: p
     data = ROOT / "tests" / "data"
     for file in [*data.glob("onert-*.log"), *(data / "manual").iterdir()]:
         shutil.copy(file, tmp_path)
+    memprof("zoo", "mobilenet_v2", "--format", "tflite", "-o", "mobilenet_v2.tflite")  # the model of README's reader
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(known_allocations, "_ENOUGH_NS", 0)  # doctor's repeats, of which no example shows anything

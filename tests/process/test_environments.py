@@ -274,7 +274,8 @@ def test_interrupted_download_leaves_nothing(fresh, monkeypatch):
         for name, value in {"INDEX_URL": url, "RETRIES": "0", "RESUME_RETRIES": "0", "NO_CACHE_DIR": "1"}.items():
             monkeypatch.setenv(f"PIP_{name}", value)
         with pytest.raises(
-            InputError, match=r"onnxruntime 1\.31\.0: the download broke off; nothing is left of it, and the next try starts anew"
+            InputError,
+            match=r"onnxruntime 1\.31\.0: the download broke off; nothing is left of it, and the next try starts from the beginning",
         ):
             installation.install(installation.Wish("onnxruntime"), said.append, lambda estimate: None)
     assert "1 package, 4.8 MiB to download" in said[0]  # as the index says, and nothing was downloaded by then
@@ -322,7 +323,7 @@ def test_refusing_index_named_beside_wheels(fresh, monkeypatch):
         ),
         ("Traceback\nERROR: THESE PACKAGES DO NOT MATCH THE HASHES\n", "pip failed: THESE PACKAGES DO NOT MATCH THE HASHES"),
         ("\nno such option: --python\n", "pip failed: no such option: --python"),
-        ("", "pip failed: it said nothing"),
+        ("", "pip failed: it printed nothing"),
     ],
 )
 def test_pip_failure_messages(said, sentence, monkeypatch):

@@ -25,7 +25,7 @@ def write(tmp_path, law: str, limits: str = 'peak = "1 GiB"\n') -> None:
     [
         ('vary = "batch=1..8"', "--vary batch: neither scenario.json nor synthetic has such a dimension"),
         ('vary = "x=8..1"', "HIGH is not below LOW"),
-        ('vary = "x=1..8"\nper = "y"', "per 'y': 'y' is no dimension that varies"),
+        ('vary = "x=1..8"\nper = "y"', "per 'y': 'y' is not a dimension that varies"),
         ('vary = ["x=1..8", "y=1..8"]', "x and y vary: per names the term"),
         ('vary = "x=3"', "nothing varies"),
         ('vary = "x=1..8"\nvariant = "program"', "guards nothing: a program has no dimensions to vary"),

@@ -82,7 +82,7 @@ def test_context_memory_in_prepare_phase(llama):
     tokens = 33792 - 1024
     grown = large.mark("PREPARE").anon_end_bytes - small.mark("PREPARE").anon_end_bytes
     cache = gguf.kv_cache(llama).bytes_per_token()
-    # Beside the cache llama.cpp keeps a table of its cells, of some 60 bytes a token.
+    # Beside the cache llama.cpp keeps a table of its cells, of some 60 bytes per token.
     assert cache * tokens - MIB <= grown <= (cache + 100) * tokens + MIB
     assert small.mark("PROMPT").units == {"token": 8} and small.mark("GENERATE").units == {"token": 2}
     released = small.mark("RELEASE")
@@ -209,4 +209,4 @@ def test_grow_by_reload_of_generating_runtime(memprof, counting):
     done = memprof("grow", counting / "model.bin", "-r", counting / "counting.py", "--cycles", "reload", "--budget", "300")
 
     assert done.returncode == 1, done.stderr
-    assert "KiB a reload" in done.stdout
+    assert "KiB per reload" in done.stdout

@@ -40,14 +40,14 @@ def test_grow_leaking_c_program_by_token(memprof, tmp_path):
     assert (verdict["word"], verdict["unit"]) == ("grows", "token")
     assert 290 < verdict["slope"] < 330
     assert verdict["where"] in ("in use", None)
-    assert "a token" in grown["sentence"]
+    assert "per token" in grown["sentence"]
     assert len(verdict["processes"]) == 3 == len(grown["resident"])
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
     runs = store.load([tmp_path / "runs.jsonl"]).runs
     assert len(runs) == 3 and len(pictures.render(runs).axes) == 1
     assert memprof("plot", "growth", "runs.jsonl", "-o", "again.svg").returncode == 0
     report = (tmp_path / "to send.md").read_text()
-    assert report.startswith("# ") and "a token" in report.splitlines()[0] and grown["sentence"].partition(":")[2] in report
+    assert report.startswith("# ") and "per token" in report.splitlines()[0] and grown["sentence"].partition(":")[2] in report
     assert f"\n```sh\nmemprof grow --budget 1000 -- {program(LEAK)} '{{runs}}'\n```\n" in report
     assert "(to%20send.png)" in report and (tmp_path / "to send.png").read_bytes().startswith(b"\x89PNG")
     assert "nothing to draw" in memprof("plot", "growth", _plain(tmp_path), "-o", "none.svg").stderr
@@ -97,7 +97,7 @@ def test_grow_leaking_runtime_by_reload(memprof, tmp_path):
     done = memprof("grow", "m.json", "-r", "./user.py", "--cycles", "reload", "--budget", "50", "--why")
 
     assert done.returncode == 1, done.stderr + done.stdout
-    assert "m.json in ./user.py 1: grows. 1.0 MiB a reload" in done.stdout.replace(str(tmp_path), ".")
+    assert "m.json in ./user.py 1: grows. 1.0 MiB per reload" in done.stdout.replace(str(tmp_path), ".")
     assert "between the ends of WARMUP and RELOAD: " in done.stdout
     assert "Mappings that grew: " in done.stdout  # held by mmap, not by the allocator
 
@@ -570,7 +570,7 @@ def test_grow_refuses_line_of_feeder(memprof, keeper, line, sentence):
 def test_grow_refuses_fresh_inputs_of_programs(memprof, tmp_path):
     done = memprof("grow", "--fresh", "--", "true")
 
-    assert done.returncode == 2 and "--fresh: a program makes its own inputs: memprof cannot make its inputs anew" in done.stderr
+    assert done.returncode == 2 and "--fresh: a program makes its own inputs: memprof cannot make fresh inputs for it" in done.stderr
 
 
 def test_grow_runtime_without_signature_has_one_kind(memprof, tmp_path):
@@ -581,7 +581,7 @@ def test_grow_runtime_without_signature_has_one_kind(memprof, tmp_path):
     fresh = memprof("grow", "m.json", "-r", "./user.py", "--budget", "200", "--fresh")
 
     assert "Fresh inputs were not fed: user.py makes its own inputs." in both.stdout
-    assert fresh.returncode == 2 and "--fresh: user.py makes its own inputs: memprof cannot make its inputs anew" in fresh.stderr
+    assert fresh.returncode == 2 and "--fresh: user.py makes its own inputs: memprof cannot make fresh inputs for it" in fresh.stderr
 
 
 def test_grow_tells_shapes_from_iterations(memprof, tmp_path):

@@ -163,7 +163,7 @@ def test_add_file_per_machine(memprof, project):
         ),
         (lambda data: data.replace(b'{"memprof_history":1', b'{"memprof_history":9,"more":{}'), "was written by a newer memprof (schema 9"),
         (lambda data: b"<<<<<<< HEAD\n" + data, "has the marks of a merge conflict"),
-        (lambda data: b'{"some": "json"}', "is no file of a memprof history"),
+        (lambda data: b'{"some": "json"}', "is not a file of a memprof history"),
         (lambda data: data.replace(b'"rss_peak_bytes"', b'"rss_peek_bytes"'), "rss_peek_bytes is no metric of this memprof"),
         (lambda data: data.replace(b'"hash":"', b'"hash":"--upload-pack='), "is no commit's hash"),
         (lambda data: data.replace(b'"values":[', b'"values":[-1,'), "a value is below 0"),

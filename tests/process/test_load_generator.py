@@ -289,13 +289,13 @@ def test_plain_server_refuses(memprof, tmp_path, port):
     assert "request 1 was refused: HTTP 404" in run.outcome.sentence
 
 
-@pytest.mark.parametrize(("path", "word", "code"), [("/work", "grows. 1.0 MiB a request", 1), ("/other", "steady", 0)])
+@pytest.mark.parametrize(("path", "word", "code"), [("/work", "grows. 1.0 MiB per request", 1), ("/other", "steady", 0)])
 def test_server_growth_by_request(memprof, port, path, word, code, nothing_left):
     server = ["--", sys.executable, str(PLAIN), str(port), "well"]
     result = memprof("grow", "--drive", f"http:{port}{path}", "--budget", "60", *server)
 
     assert (result.returncode, word in result.stdout) == (code, True), result.stdout + result.stderr
-    assert "a request" in result.stdout
+    assert "per request" in result.stdout
 
 
 def test_growth_of_driven_server_explained(memprof, port):

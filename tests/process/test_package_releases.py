@@ -185,7 +185,7 @@ def test_package_beside_runtime(index, tmp_path: Path) -> None:
     ("variant", "name", "beside", "says"),
     [
         (Variant("onnxruntime@1.30.0"), "onnxruntime", (), "the releases of onnxruntime are searched; write -r onnxruntime"),
-        (Variant("onnxruntime@1.30.0"), "numpy", ("onnxruntime<2",), "the version of onnxruntime is said twice"),
+        (Variant("onnxruntime@1.30.0"), "numpy", ("onnxruntime<2",), "the version of onnxruntime is given twice"),
         (Variant("nnxruntime"), "numpy", (), "there is no runtime 'nnxruntime' to install; did you mean onnxruntime"),
         (None, "onnxrumtime", (), "--package onnxrumtime is measured by a MODEL .*; did you mean onnxruntime"),
     ],

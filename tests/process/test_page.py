@@ -719,7 +719,7 @@ def test_page_without_scripts_has_tables(browser, comparison):
 def test_growth_picture_and_verdict():
     text = page.render([followed(repeat, 65536) for repeat in (1, 2, 3)])
 
-    assert "<li>net.onnx in a: grows. 64.0 KiB an iteration (95%: " in text
+    assert "<li>net.onnx in a: grows. 64.0 KiB per iteration (95%: " in text
     (picture,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', text)
     drawn = base64.b64decode(picture)
     assert b"<svg" in drawn and b"the rise" in drawn

@@ -285,7 +285,7 @@ def test_largest_value_below_runtime_refusal():
     rows = {(row.dimension, tuple(row.others.items())): row for row in answer.within}
     assert (rows["b", (("a", 1),)].value, rows["b", (("a", 1),)].refused) == (5, 6)
     assert rows["b", (("a", 8),)].value == 8 and rows["b", (("a", 8),)].refused is None
-    assert "onnxruntime refuses b=6 with a=1, so that no more are said to fit there." in tables.render(answer)
+    assert "onnxruntime refuses b=6 with a=1, so that no more fit there for certain." in tables.render(answer)
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -333,7 +333,7 @@ def test_place_beyond_memory_not_run(scenario, monkeypatch):
         (["--vary", "x=1..4:" + "9" * 5000], 2, "write NAME=LOW..HIGH"),
         (["--vary", "x=4"], 2, "nothing varies"),
         (["--vary", "x=1..4", "--vary", "x=1..8"], 2, "named twice"),
-        (["--vary", "x=1..4", "--predict", "z=2"], 2, "'z' is no dimension that varies"),
+        (["--vary", "x=1..4", "--predict", "z=2"], 2, "'z' is not a dimension that varies"),
         (["--vary", "x=1..4", "--vary", "y=1..4", "--predict", "x=2"], 2, "y needs a value too"),
         (["--vary", "x=1..4", "--set", "x=3"], 2, "--vary x: --set x=3 gives it a value too"),
         (["--vary", "threads=1..4", "--threads", "2"], 2, "--vary threads: --threads 2 gives it a value too"),
@@ -430,7 +430,7 @@ def test_single_step_is_no_law(places, sizes, reason):
     assert reason in answer.undecided if reason else not answer.undecided
     assert answer.unbelievable == (answer.undecided if len(set(sizes)) > 1 else "")
     assert tables.finding(answer, str).startswith("net.onnx, litert: undecided: over a=") == bool(reason)
-    assert "\n- a makes no difference beyond noise between 1 and 64." in tables.render(answer) or len(set(sizes)) > 1 or reason
+    assert "\n- a has no effect beyond noise between 1 and 64." in tables.render(answer) or len(set(sizes)) > 1 or reason
 
 
 def test_dimension_with_refused_values_undecided():

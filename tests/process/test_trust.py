@@ -75,7 +75,7 @@ def test_prove_refuses_foreign_runs(memprof, mine, tmp_path, changes):
     assert (done.returncode, done.stdout) == (5, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("memprof: --prove executes what the runs file names for model.bin, planted: runtime ")
-    assert line.endswith("; if you trust the file, say so with --trust-runs") and "\x1b" not in line and "\x07" not in line
+    assert line.endswith("; if you trust the file, allow it with --trust-runs") and "\x1b" not in line and "\x07" not in line
     assert not (tmp_path / "executed").exists() and not (tmp_path / "new.checks.jsonl").exists()
 
 

@@ -94,7 +94,7 @@ with phase("EXECUTE"):
     for words in (script(tmp_path, body), [compiled(c)]):
         seen = curve(ran(*words, env=FOLLOWED))
 
-        # Without pages of files: a slow moment may run code for the first time. 36 bytes an iteration would be 79 pages.
+        # Without pages of files: a slow moment may run code for the first time. 36 bytes per iteration would be 79 pages.
         rows = zip(seen.rss, seen.file, seen.counts["iteration"], strict=True)
         after_first = [rss - file for rss, file, done in rows if done >= 100]
         assert len(after_first) > 4000

@@ -44,7 +44,7 @@ def series(noise: str, size: float, seed: int, commits: int = COMMITS, steps: in
     now = level
     for commit in range(commits):
         now += signs.get(commit, 0) * size * level
-        # Each commit lays its code out anew.
+        # Each commit lays its code out again.
         here = draw.gauss(now, 0.001 * level) if noise == "commits" else now
         points.append(tuple(_value(draw, noise, here, commit, spread, gap, often, slope) for _ in range(REPEATS)))
     return Series(noise, size, tuple(points), tuple(sorted(places)))

@@ -14,8 +14,8 @@ def blocks(path: Path, language: str) -> list[str]:
 
 
 def examples(page: str) -> Iterator[tuple[str, str]]:
-    """The commands of a page's console blocks, each with what it prints."""
-    for block in blocks(ROOT / "docs" / f"{page}.md", "console"):
+    """The commands of a page's console blocks, each with its output. README lies beside docs/."""
+    for block in blocks((ROOT if page == "README" else ROOT / "docs") / f"{page}.md", "console"):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, printed = part.partition("\n")
             yield command, printed

@@ -1,4 +1,4 @@
-/* LD_PRELOADed: which sizes a program takes from malloc, in order, as one number. begin_sizes() begins anew, sizes() tells it. */
+/* LD_PRELOADed: which sizes a program takes from malloc, in order, as one number. begin_sizes() begins again, sizes() tells it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>

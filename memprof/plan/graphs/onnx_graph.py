@@ -23,7 +23,7 @@ from .onnx_shapes import bind, fixed, inferred, named
 from .sorting import ordered
 
 _REPEATED = frozenset(("Loop", "Scan", "SequenceMap"))
-# Operators whose output may lie over their first input of the same size: they work element by element, or only name a tensor anew.
+# Operators whose output may lie over their first input of the same size: they work element by element, or only name a tensor again.
 # onnxruntime's kernels say so with MayInplace and Alias.
 _IN_PLACE = words(
     "Abs Acos Acosh Add And Asin Asinh Atan Atanh BatchNormalization Cast Ceil Celu Clip Cos Cosh CumSum DequantizeLinear Div Dropout Elu Erf Exp "

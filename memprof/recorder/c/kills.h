@@ -1,4 +1,4 @@
-/* Whether the kernel has ended a process for want of memory: a count of such kills tells that there was one, the log of whom (kills.py). */
+/* Whether the kernel has ended a process for lack of memory: a count of such kills tells that there was one, the log of whom (kills.py). */
 #pragma once
 
 void kills_begin(void); /* before the program starts */

@@ -72,7 +72,7 @@ int log_open(const char *path) {
     return 0;
 }
 
-/* Whether the log begins anew, and stand at its beginning then. A new file counts once it has lines: the old one may still get some. */
+/* Whether the log begins again, and stand at its beginning then. A new file counts once it has lines: the old one may still get some. */
 static int begins_anew(void) {
     struct stat before, after;
     int descriptor;

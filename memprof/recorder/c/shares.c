@@ -20,7 +20,7 @@ static struct {
     int running;
 } shares = {.budget = {0.018, 100000000, 0, 0}, .pause_ns = PAUSE_NS};
 
-/* A round is dropped, and begun anew later, if a process came or went in it. */
+/* A round is dropped, and begun again later, if a process came or went in it. */
 static void look_for_changes(i64 now) {
     const struct motion *motion = tree_motion();
     if (!shares.last_ns) shares.last_ns = now;

@@ -1,4 +1,4 @@
-"""Logs that other tools have written, as Runs: one file a format, each `knows(text) -> bool` and `read(text, file name) -> [Measurement]`.
+"""Logs that other tools have written, as Runs: one file per format, each `knows(text) -> bool` and `read(text, file name) -> [Measurement]`.
 
 Figures that a log does not have stay absent. Memory that a tool polled becomes rss_peak_bytes marked inexact, a high-water mark that was never reset
 becomes hwm_bytes. A log's clock is its tool's, so the phases of a log follow one another from 0. A log that is cut off is read as far as it goes,
@@ -111,7 +111,7 @@ def _is_recording(path: Path) -> bool:
 
 
 def _again(path: Path, variant: str | None, name: str | None, machine: str | None) -> Run:
-    """The Run of a recording, made anew."""
+    """The Run of a recording, made again."""
     try:
         run = memprof_recording.read(path)
     except OSError as error:

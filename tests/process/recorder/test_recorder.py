@@ -607,7 +607,7 @@ def test_output_with_a_look_after(recorder: Recorder) -> None:
     assert {event[2] for event in looks} == {recording.wait_pid()}
     assert int(first.fields[4 + 3]) > 64 << 10  # VmHWM
     if first[3]:
-        assert int(third.fields[4 + 3]) < 64 << 10  # the second look has let it begin anew, when the block had gone
+        assert int(third.fields[4 + 3]) < 64 << 10  # the second look has let it begin again, when the block had gone
 
 
 def has_come(recording: Recording, word: str) -> bool:

@@ -57,9 +57,9 @@ def test_kind_by_first_bytes(tmp_path: Path, content: bytes, kind: str | None) -
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("a.onnx", b"<html>", "a.onnx is no onnx file: it is an HTML page"),
-        ("a.tflite", b"GGUF\x03\x00", "a.tflite is no tflite file: it is a GGUF model"),
-        ("a.PT2", b"text", "a.PT2 is no pt2 file: it is text"),
+        ("a.onnx", b"<html>", "a.onnx is not in the format of its name: it is an HTML page"),
+        ("a.tflite", b"GGUF\x03\x00", "a.tflite is not in the format of its name: it is a GGUF model"),
+        ("a.PT2", b"text", "a.PT2 is not in the format of its name: it is text"),
         ("a.gguf", b"GGUF\x03\x00", None),
         ("a.onnx", b"\x08\x0a\x12\x07pytorch", None),
         ("a.json", b"{}", None),

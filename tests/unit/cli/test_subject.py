@@ -97,7 +97,7 @@ def test_program_behind_dashes() -> None:
         (("--python", "python3", "--", "b"), "--python is for a runtime"),
         (("--runs", "3", "--", "b", "{warmup}"), "b: write {runs} where the number goes, or give no --runs"),
         (("--warmup", "3", "--", "b"), "b: write {warmup} where the number goes, or give no --warmup"),
-        (("4711",), "4711 is no file, and a process that already runs can only be polled: memprof attach 4711"),
+        (("4711",), "4711 is not a file; a process that already runs can only be polled: memprof attach 4711"),
         (("m", "n", "-r", "a"), "these are m, n"),
     ],
 )

@@ -281,7 +281,7 @@ def test_swap_of_other_machine(tmp_path: Path) -> None:
     [
         ("/bin/busybox", "ok", "none"),
         ("/usr/libexec/qemu-binfmt/qemu-aarch64-static", "limited", "QEMU's user mode (qemu-aarch64-static)"),
-        ("", "unknown", "cannot be told"),
+        ("", "unknown", "is not known"),
     ],
 )
 def test_emulation_recognised(exe: str, state: str, fact: str) -> None:

@@ -188,7 +188,7 @@ def test_failing_machine_gets_nothing_more():
     campaign.look()
     assert campaign.submitted() == [("m3", ["a"]), ("m4", ["a"])], "what waits is taken from it"
     campaign.machines({"bad": {}})
-    with pytest.raises(InputError, match="bad of b failed too often, and no other place fits what waits"):
+    with pytest.raises(InputError, match="bad of b failed too often, and no other place fits the rest of the queue"):
         campaign.look()
 
 
@@ -357,7 +357,7 @@ def test_restarted_scheduler_ends_campaign():
     for _ in range(2):
         campaign.look()
     campaign.lab.told.update(workers={}, id="second")
-    with pytest.raises(InputError, match=r"the scheduler began anew and knows nothing of this campaign; .*--append goes on"):
+    with pytest.raises(InputError, match=r"the scheduler restarted and does not know this campaign; .*--append goes on"):
         campaign.look()
 
 

@@ -98,7 +98,7 @@ def test_command_alone_gets_proposal(gate):
         (
             (100,),
             "101MiB",
-            "the only repeat is 100.0 MiB, and a gate counts no difference below 1.0 MiB; one repeat says nothing of the noise",
+            "the only repeat is 100.0 MiB, and a gate counts no difference below 1.0 MiB; one repeat does not show the noise",
         ),
     ],
 )

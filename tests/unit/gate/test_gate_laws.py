@@ -65,7 +65,7 @@ def test_held_term_sole_or_named() -> None:
     assert coefficients.held_term(["batch", "length"], "length² x batch") == "length² x batch"
     with pytest.raises(UsageError, match="batch and length vary: per names the term, such as 'batch x length'"):
         coefficients.held_term(["batch", "length"], None)
-    with pytest.raises(UsageError, match=r"'lenght' is no dimension that varies.*length"):
+    with pytest.raises(UsageError, match=r"'lenght' is not a dimension that varies.*length"):
         coefficients.held_term(["batch", "length"], "batch x lenght")
 
 

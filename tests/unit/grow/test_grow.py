@@ -67,7 +67,7 @@ def test_flat_work_decided_in_one_round(tmp_path, monkeypatch):
     grown = answered(asked(tmp_path))
 
     assert (grown.verdict.word, simulated.rounds) == ("steady", [2000])
-    assert words(grown.verdict) == "steady. 0 B (95%: at most 3 B) an iteration over 2,000."
+    assert words(grown.verdict) == "steady. 0 B (95%: at most 3 B) per iteration over 2,000."
 
 
 def test_growth_confirmed_by_longer_round(tmp_path, monkeypatch):
@@ -77,7 +77,7 @@ def test_growth_confirmed_by_longer_round(tmp_path, monkeypatch):
 
     assert (grown.verdict.word, simulated.rounds) == ("grows", [2000, 8000])
     assert words(grown.verdict).startswith(
-        "grows. 64.0 KiB an iteration (95%: 64.0 KiB to 64.0 KiB), from the 1st iteration on; at this rate 1 GiB"
+        "grows. 64.0 KiB per iteration (95%: 64.0 KiB to 64.0 KiB), from the 1st iteration on; at this rate 1 GiB"
     )
 
 
@@ -206,7 +206,7 @@ def test_process_out_of_memory_judged(tmp_path, monkeypatch):
     assert grown.verdict.word == "grows"
     (remark,) = grown.remarks
     assert remark.startswith("Process 1 ended early, after 2000 units: ended by SIGKILL in EXECUTE")
-    assert "the kernel killed it for want of memory; this machine has 8.00 GiB" in remark
+    assert "the kernel killed it for lack of memory; this machine has 8.00 GiB" in remark
 
 
 def test_process_flat_early_death_undecided(tmp_path, monkeypatch):

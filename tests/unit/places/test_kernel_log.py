@@ -1,4 +1,4 @@
-"""The lines of the kernel's log on processes that were killed for want of memory, by their control group."""
+"""The lines of the kernel's log on processes that were killed for lack of memory, by their control group."""
 
 from __future__ import annotations
 

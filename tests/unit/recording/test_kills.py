@@ -1,4 +1,4 @@
-"""Whether a process that was killed was killed for want of memory."""
+"""Whether a process that was killed was killed for lack of memory."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_shell_tells_of_a_kill_by_its_code() -> None:
     recording.tell("kernel %d 101")
     run = recording.run(code=137)
     assert (run.outcome.signal, run.outcome.out_of_memory) == ("SIGKILL", True)
-    assert run.outcome.sentence.endswith(": the kernel killed it for want of memory")
+    assert run.outcome.sentence.endswith(": the kernel killed it for lack of memory")
 
 
 def test_perhaps_is_said() -> None:
@@ -73,4 +73,4 @@ def test_perhaps_is_said() -> None:
     recording.lines[3:3] = [b"kills 1 5 2\n"]
     recording.tell("kills %d 6 3")
     run = recording.run(signal=9)
-    assert "; perhaps for want of memory: the kernel killed a process meanwhile" in run.outcome.sentence
+    assert "; perhaps for lack of memory: the kernel killed a process meanwhile" in run.outcome.sentence

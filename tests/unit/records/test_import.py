@@ -373,7 +373,7 @@ def test_proc_files_figures(tmp_path: Path) -> None:
     smaps = (DATA / "proc_files.txt").read_text().partition("Threads:\t1\n")[2]
     twice = phase(imported(written(tmp_path, smaps.replace("1500", "9500") + smaps)), RUN)
     assert (twice.rss_peak_bytes, twice.rss_end_bytes, twice.samples) == (12100 * KIB, 4100 * KIB, 2), (
-        "addresses that begin anew are a copy"
+        "addresses that begin again are a copy"
     )
     rollup = "00400000-7ffd5000 ---p 00000000 00:00 0    [rollup]\nRss: 900 kB\nPss: 400 kB\nPrivate_Dirty: 300 kB\n"
     of_rollup = imported(written(tmp_path, rollup))

@@ -67,7 +67,7 @@ def test_ranges_and_places_in_words():
     assert list(parse_place("batch=2,width=500", both).items()) == [("height=width", 500), ("batch", 2)]
     assert parse_place("height,width=640,batch=2", both) == {"height=width": 640, "batch": 2}
     assert parse_place("batch,width=3", both) == {"height=width": 3, "batch": 3}
-    with pytest.raises(UsageError, match="'batch' is no dimension"):
+    with pytest.raises(UsageError, match="'batch' is not a dimension"):
         parse_place("batch", [parse("a=1..2")])
     with pytest.raises(UsageError, match="at least 1"):
         parse_place("width=500,batch=0", both)

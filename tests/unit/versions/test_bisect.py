@@ -389,7 +389,7 @@ def test_bisect_undecided_by_noisy_ends(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def several(monkeypatch: pytest.MonkeyPatch, levels: list[float], broken: dict[int, str] | None = None) -> tuple[Versions, list[str]]:
-    """Versions whose law of memory by batch has these bytes a unit, and the notes of `fake`; a level of -1 has batch x batch instead."""
+    """Versions whose law of memory by batch has these bytes per unit, and the notes of `fake`; a level of -1 has batch x batch instead."""
     from types import SimpleNamespace
 
     from memprof.laws import laws
@@ -481,7 +481,7 @@ def test_bisect_by_growth_continues_after_interruption(monkeypatch: pytest.Monke
         ({"metric": "law_bytes"}, "--metric law_bytes needs --vary"),
         ({"metric": "growth_bytes", "vary": ("batch=1..8",)}, "--vary is for --metric law_bytes"),
         ({"metric": "growth_bytes", "per": "token"}, "--per token: growth is by iteration or by reload"),
-        ({"metric": "law_bytes", "vary": ("batch=1..64",), "per": "width"}, "'width' is no dimension that varies"),
+        ({"metric": "law_bytes", "vary": ("batch=1..64",), "per": "width"}, "'width' is not a dimension that varies"),
     ],
 )
 def test_bisect_refuses_words_without_figure(monkeypatch: pytest.MonkeyPatch, words: dict[str, object], says: str) -> None:

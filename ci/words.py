@@ -1,0 +1,103 @@
+"""Checks the prose of README, the manual, CONTRIBUTING, CHANGELOG and `--help` by proselint's checks and the phrases of
+ci/words.toml, and the messages in the source by the phrases alone.
+
+Code is no prose: blocks, indented examples, `words in backquotes`, link targets and HTML comments are blanked, so that lines and columns stay.
+Prints `FILE:LINE:COLUMN: message` for each finding, and ends with 1 if there is one.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from inspect import cleandoc
+from pathlib import Path
+
+import click
+from commands_page import PAGE, contexts
+from proselint.checks import __register__ as proselint_checks
+from proselint.config import DEFAULT
+from proselint.registry import CheckRegistry
+from proselint.registry.checks import Check, Padding, types
+from proselint.tools import LintFile
+
+from memprof.cli import group
+
+try:
+    import tomllib
+except ImportError:
+    import tomli as tomllib
+
+Checks = dict[str, bool]
+ROOT = Path(__file__).resolve().parents[1]
+FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted({*(ROOT / "docs").rglob("*.md")} - {PAGE})]
+MODULES = sorted({*(ROOT / "memprof").rglob("*.py"), *(ROOT / "reports").rglob("*.py")})
+# Markdown has ASCII quotes and signs, a p value of 0.004 is not one of 0, and a heading's words may recur below it.
+LEFT_OUT = ("typography", "psychology", "lexical_illusions")
+CODE = re.compile(
+    r"^(?P<fence>```+|~~~+).*?^(?P=fence)$|^(?:    |\t).*?$|<!--.*?-->|`[^`\n]*`|(?<=\])\([^)\s]*\)|^\[\w+\]: .*?$|https?://\S+",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def prose(text: str) -> str:
+    """The text with every character of code blank, line ends excepted."""
+    return CODE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]), text)
+
+
+def phrases() -> list[Check]:
+    """One check per phrase of ci/words.toml. A blank of a pattern matches a line's end too."""
+    styles = tomllib.loads((ROOT / "ci" / "words.toml").read_text(encoding="utf-8"))["phrase"]
+    return [
+        Check(
+            check_type=types.Existence(
+                items=(f"(?:{style['pattern']})".replace(" ", r"\s+"),),
+                padding=Padding.RAW if style.get("symbols") else Padding.WORDS_IN_TEXT,
+            ),
+            path="prose" if style.get("symbols") else "phrase",
+            message=f"write {style['instead']}",
+        )
+        for style in styles
+    ]
+
+
+def texts(source: str) -> str:
+    """The strings of a module on their lines: messages, and parts of them. Docstrings are left out, as are words and patterns."""
+    lines = [""] * (source.count("\n") + 1)
+    tree = ast.parse(source)
+    docstrings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings and "\\" not in node.value:
+            lines[node.lineno - 1] += f" · {node.value}".replace("\n", " ")
+    return "\n".join(lines).encode(errors="replace").decode()
+
+
+def documents() -> Iterator[tuple[str, str, Checks]]:
+    """The name and the text of each file, module and command's help, and the checks that are for it: those of prose, or of phrases alone."""
+    prose_checks = {"phrase": True, "prose": True, **{name: on and name not in LEFT_OUT for name, on in DEFAULT["checks"].items()}}
+    for path in FILES:
+        yield str(path.relative_to(ROOT)), prose(path.read_text(encoding="utf-8")), prose_checks
+    for path in MODULES:
+        yield str(path.relative_to(ROOT)), texts(path.read_text(encoding="utf-8")), {"phrase": True}
+    for context in contexts(click.Context(group, info_name="memprof")):
+        options = (parameter.help or "" for parameter in context.command.params if isinstance(parameter, click.Option))
+        text = "\n\n".join((cleandoc(context.command.help or ""), *options))
+        yield f"{context.command_path} --help", prose(re.sub(r"^(?:  |Examples?:).*$", "", text, flags=re.MULTILINE)), prose_checks
+
+
+def main() -> int:
+    registry = CheckRegistry()
+    registry.register_many((*proselint_checks, *phrases()))
+    found = 0
+    for name, text, checks in documents():
+        for result in LintFile(name, text).lint({**DEFAULT, "checks": checks}):
+            line, column = result.pos
+            words = " ".join(text[result.check_result.span[0] - 1 : result.check_result.span[1] - 1].split())
+            print(f"{name}:{line}:{column}: '{words}': {result.check_result.message}")
+            found += 1
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
