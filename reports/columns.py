@@ -56,10 +56,33 @@ class Split:
 
 def columns(timeline: Timeline, called: str = "a timeline") -> ColumnArrays:
     """The columns of a timeline. Raises InputError where they are damaged; `called` names the timeline in it."""
-    steps = [numpy.frombuffer(data, dtype="<i8") for data in store.unpacked(timeline, called)]
+    return ColumnArrays(*_summed(store.unpacked(timeline, called), called))
+
+
+def device_columns(timeline: Timeline, called: str = "a timeline") -> tuple[Array, Array]:
+    """Of device memory: the times at which it changed, and the bytes from there on; empty where there was none. Raises InputError as `columns`."""
+    t_ns, sizes = _summed(store.unpacked_devices(timeline, called), called)
+    return t_ns, sizes
+
+
+def device_over(rows: ColumnArrays, device: tuple[Array, Array]) -> Array:
+    """The most device memory from the row before up to each row, in bytes, so that no maximum is lost."""
+    t_ns, sizes = device
+    if not len(t_ns):
+        return numpy.zeros(len(rows), numpy.int64)
+    after = numpy.searchsorted(t_ns, rows.t_ns, side="right")
+    held = numpy.where(after > 0, sizes[numpy.maximum(after - 1, 0)], 0)
+    before = numpy.concatenate([[0], after[:-1]])
+    most = [int(sizes[low:high].max()) if high > low else 0 for low, high in zip(before, after, strict=True)]
+    over: Array = numpy.maximum(held, numpy.array(most, dtype=numpy.int64))
+    return over
+
+
+def _summed(packed: Sequence[bytes], called: str) -> list[Array]:
+    steps = [numpy.frombuffer(data, dtype="<i8") for data in packed]
     if any(numpy.abs(column.astype(float)).sum() >= 2.0**63 for column in steps):
         raise InputError(f"{called} is damaged: its numbers are larger than any that was measured")
-    return ColumnArrays(*(numpy.cumsum(column, dtype=numpy.int64) for column in steps))
+    return [numpy.cumsum(column, dtype=numpy.int64) for column in steps]
 
 
 def thin(rows: ColumnArrays, buckets: int, phases: Sequence[tuple[int, int]] = ()) -> ColumnArrays:

@@ -25,7 +25,7 @@ from ..records import store
 from ..records.types import SCHEMA, STARTUP, Job, Outcome, Run
 from ..subjects.order import Order, intervals
 from ..subjects.values import parse_cpus
-from . import conversion_cache
+from . import conversion_cache, nvidia
 from .load_generator import Driving
 from .recordings import Spool
 
@@ -78,7 +78,8 @@ def ask(
         lines = recorder_order.lines(message, machine)
     except ValueError as error:
         return without_recorder(job, started_ns, Outcome("start", STARTUP, f"{next(iter(message.start.argv), '')}: {error}"), place)
-    follower = _Follower(job, message, Header(message, machine, started_ns), Listeners(live, look, began, say, so_far), driving)
+    listeners = Listeners(live, look, began, say, so_far)
+    follower = _Follower(job, message, Header(message, machine, started_ns), listeners, driving, nvidia.reader() if place is HERE else None)
     with Spool(recordings) as spool:
         with _recorder(place, recorder, input_descriptor) as process:
             _tell(process, lines)
@@ -105,15 +106,20 @@ def ask(
 class _Follower:
     """Folds a recording line by line, and does what is to be done while the run goes on."""
 
-    def __init__(self, job: Job, message: Message, header: Header, listeners: Listeners, driving: Driving | None) -> None:
+    def __init__(
+        self, job: Job, message: Message, header: Header, listeners: Listeners, driving: Driving | None, gpus: nvidia.NvidiaMemory | None
+    ) -> None:
         self.fold = Fold("the recording")
         self._job, self._message, self._header = job, message, header
-        self._listeners, self._driving = listeners, driving
+        self._listeners, self._driving, self._gpus = listeners, driving, gpus
         self._live_s = self._report_s = time.monotonic()
 
     def take(self, process: Started, line: bytes, spool: Spool) -> None:
         """Take a line of the recorder's output."""
         fold = self.fold
+        if self._gpus is not None and fold.started and (found := self._gpus.line(line.startswith(b"mark "))) is not None:
+            spool.write(found)
+            fold.take(found)
         spool.write(line)
         fold.take(line)
         if not fold.started:

@@ -16,7 +16,7 @@ ROOT = Path("/")
 MS = 1_000_000
 MIB = 1 << 20
 
-FIGURES, MACHINE, CHILD, TOOLS = "figures", "machine", "measured process", "tools"
+FIGURES, DEVICES, MACHINE, CHILD, TOOLS = "figures", "device memory", "machine", "measured process", "tools"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import psutil
@@ -23,7 +23,8 @@ from ..places.place import HERE, MachineState, Place
 from ..programs import runtimes
 from ..recording.bounds import late_by_thread
 from ..records.types import RUN, Machine, Polling, Run
-from .checks import CHILD, FIGURES, MACHINE, MIB, MS, ROOT, TOOLS, Check, Finding, guarded
+from .checks import CHILD, DEVICES, FIGURES, MACHINE, MIB, MS, ROOT, TOOLS, Check, Finding, guarded
+from .devices import closed_drivers, device_facts, dma_bufs, drm_clients, kernel_parts, nvidia_driver
 from .kernel import control_group, counters, idle_pages, pressure, soft_dirty
 from .known_allocations import (
     KnownAllocations,
@@ -247,6 +248,7 @@ def far_looks(place: Place, machine: Machine, root: Path) -> tuple[Check, ...]:
     table: tuple[tuple[str, str, Callable[[], Finding]], ...] = (
         (FIGURES, "statm, status", lambda: counters(machine.kernel)),
         (FIGURES, "pressure (PSI)", lambda: pressure(root)),
+        *_device_looks(place, machine),
         (MACHINE, "CPUs", lambda: processors(machine.cpus, machine.cpus_usable, machine.peak_bound_bytes, _by_thread(machine))),
         (MACHINE, "emulation", lambda: emulation(place)),
         (MACHINE, "load", lambda: load(place.busy()[0])),
@@ -257,6 +259,17 @@ def far_looks(place: Place, machine: Machine, root: Path) -> tuple[Check, ...]:
         (CHILD, "recorder", lambda: _recorder(place)),
     )
     return tuple(Check(topic, name, *guarded(look)) for topic, name, look in table)
+
+
+def _device_looks(place: Place, machine: Machine) -> tuple[tuple[str, str, Callable[[], Finding]], ...]:
+    facts = cache(partial(device_facts, place))  # one look, in the first check that needs it
+    return (
+        (DEVICES, "dma-buf", lambda: dma_bufs(facts(), machine.kernel)),
+        (DEVICES, "DRM clients", lambda: drm_clients(facts())),
+        (DEVICES, "NVIDIA", lambda: nvidia_driver(facts(), place is HERE)),
+        (DEVICES, "closed drivers", lambda: closed_drivers(facts())),
+        (DEVICES, "kernel parts", lambda: kernel_parts(facts())),
+    )
 
 
 def _weather(weather: MachineState) -> Finding:
@@ -280,6 +293,7 @@ def looks(python: str, machine: Machine, root: Path = ROOT) -> tuple[Check, ...]
         (FIGURES, "soft-dirty", soft_dirty),
         (FIGURES, "idle pages", lambda: idle_pages(root)),
         (FIGURES, "pressure (PSI)", lambda: pressure(root)),
+        *_device_looks(HERE, machine),
         (MACHINE, "CPUs", lambda: processors(machine.cpus, machine.cpus_usable, machine.peak_bound_bytes, _by_thread(machine))),
         (MACHINE, "emulation", lambda: emulation(HERE)),
         (MACHINE, "load", lambda: load(psutil.cpu_percent(interval=0.3))),

@@ -246,7 +246,8 @@ def _explanation(
     order: Order, plain: Run, held: Run, index: Index | None, accounts: Sequence[PhaseAccount], remarks: list[str], unread_bytes: int
 ) -> Explanation:
     job, is_program = plain.job, order.command is not None
-    phases = tuple(account.phase for account in accounts)
+    devices = {mark.phase: mark.device_end_bytes or 0 for mark in held.marks}
+    phases = tuple(replace(account.phase, device_bytes=devices.get(account.phase.name, 0)) for account in accounts)
     shapes = _shapes(job)
     counted_bytes, counted_tensors, not_counted = waterfall.counted(index) if index is not None else (0, 0, {})
     facts = Facts(

@@ -35,6 +35,7 @@ STACKS, LIBRARIES, MODEL_FILE, ONCE, AGAIN, REPACKED, IN_USE, KEPT, FILES, MAPPE
     "other anonymous mappings",
     "the rest",
 )
+DEVICE = "device buffers, beside RSS"  # which are no slice of it
 # In the order in which they are stacked.
 SLICES = (LIBRARIES, STACKS, ONCE, MODEL_FILE, AGAIN, REPACKED, IN_USE, KEPT, FILES, MAPPED, REST)
 
@@ -85,7 +86,8 @@ class PhaseLook:
     droppable_bytes: the part of it in clean pages of files, which the kernel can drop. kept_weight_bytes: the memory kept by the allocator that
     still holds weights. stood_still_ns: how long the child was held for the look.
     scan_bytes, scan_ns: how much memory was scanned for copies, and how long that took. unplaced_bytes, unplaced_tensors: the weights that are
-    counted and of which no copy was found, in any order; None if they could not be looked for.
+    counted and of which no copy was found, in any order; None if they could not be looked for. device_bytes: memory of devices beside the
+    resident set, as the recorder read it while the child stood still.
     """
 
     name: str
@@ -106,10 +108,18 @@ class PhaseLook:
     stood_still_ns: int = 0
     unplaced_bytes: int | None = None
     unplaced_tensors: int = 0
+    device_bytes: int = 0
 
     def size(self, name: str) -> int:
-        """The bytes of a slice."""
+        """The bytes of a slice, or of DEVICE."""
+        if name == DEVICE:
+            return self.device_bytes
         return sum(part.bytes for part in self.slices if part.name == name)
+
+    @property
+    def whole_bytes(self) -> int:
+        """The resident set and the memory of devices beside it."""
+        return self.rss_bytes + self.device_bytes
 
     @property
     def unexplained(self) -> float:

@@ -156,6 +156,12 @@ class _Fitter:
             if not run.outcome.ok:
                 raise MeasurementError(f"{run.job.model.name}, {run.job.runtime}: it fails without any limit: {run.outcome.sentence}")
         self._plain_time = statistics.median(_time(run) for run in plain)
+        device = max((mark.device_peak_bytes or 0 for run in plain for mark in run.before_release), default=0)
+        if device:
+            self._remark(
+                f"It has up to {format_bytes(device)} of device memory, which RSS does not count. A limit holds for what of it is memfds or shared "
+                "memory; what a driver allocates lies beside the limit."
+            )
         charges = [run.charged.peak_bytes for run in plain if run.charged and run.charged.peak_bytes is not None]
         upper = int(max(charges) if charges else max(self._ceiling(run) for run in plain))
         parts: list[PartLimit] = []

@@ -290,6 +290,8 @@ class _Grower:
         job, about = runs[0].job, next((run.about for run in runs if run.about), None)
         if any(curve.swap[-1] != curve.swap[0] for curve in curves):
             self._remark("Pages were swapped out or in meanwhile: resident and swapped pages are judged together.")
+        if any(any(curve.device) for curve in curves):
+            self._remark("It has memory of devices, which RSS does not count: both are judged together.")
         return GrowthAnswer(
             job.model.name,
             job.variant if job.runtime == COMMAND else job.runtime,

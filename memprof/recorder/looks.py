@@ -31,8 +31,8 @@ class LookBudget:
 class LookSchedule:
     """The looks at all processes. swap: read status more often, as swap or threads matter."""
 
-    def __init__(self, writer, processes, swap, begin_ns):
-        self._writer, self._processes, self._swap = writer, processes, swap
+    def __init__(self, writer, processes, devices, swap, begin_ns):
+        self._writer, self._processes, self._devices, self._swap = writer, processes, devices, swap
         self._looks, self._faults, self._rollups = (LookBudget(begin_ns, *share) for share in (_LOOKS, _FAULTS, _ROLLUPS))
         self._place = self._faults_place = 0
         version = [int(part) for part in os.uname().release.split(".")[:2] if part.isdigit()]
@@ -107,5 +107,7 @@ class LookSchedule:
                 self._rollups.spend(spent_ns)
         is_reset = reset and process is not None and procfs.reset_high_water(pid)
         fields = stat.fields if stat is not None else b"-"
-        self._writer.tell_since(b"look", begin_ns, pid, is_reset, status, rollup, fields, read, escaped(text))
+        took_ns = _clock() - begin_ns
+        self._devices.look(must=exact)
+        self._writer.add(b"look ", begin_ns, took_ns, pid, is_reset, status, rollup, fields, read, escaped(text))
         self._writer.flush()

@@ -9,6 +9,7 @@ import select
 import time
 
 from . import procfs
+from .devices import DeviceReader
 from .end import Reaper
 from .hold import Holds, send
 from .looks import LookSchedule
@@ -54,9 +55,10 @@ class Loop:
     def __init__(self, order, writer, processes, child, wake):
         self._order, self._writer, self._processes, self._child, self._wake = order, writer, processes, child, wake
         self.reaper, self._holds = Reaper(writer, processes, child.pid), Holds(writer, order.hold)
-        self._looks = LookSchedule(writer, processes, order.swap, child.begin_ns)
+        self._devices = DeviceReader(writer, processes, child.begin_ns)
+        self._looks = LookSchedule(writer, processes, self._devices, order.swap, child.begin_ns)
         self._rounds, self._mappings = Rounds(writer, processes, child.begin_ns), MappingReader(writer, processes, child.begin_ns)
-        self._marks = MarkReader(order, writer, processes, self._holds, child.pid, child.group)
+        self._marks = MarkReader(order, writer, processes, self._devices, self._holds, child.pid, child.group)
         self._output = Output(order, writer, processes, self._looks, child.pid)
         self._is_plain = not (order.tree or order.swap or order.pid)  # there is nothing to do in a poll but the poll
         self._next_ns = self._tick_ns = 0  # when to poll, and when to do anything else
@@ -98,6 +100,7 @@ class Loop:
         """Write what is known at the end."""
         self._processes.poll()
         self._tell_left_out()
+        self._devices.tell_left_out()
         self._output.tell_tail()
         newest = sorted(self._newest[: min(self._periods, _PERIODS)])
         self._writer.add(b"periods ", self._periods, *[newest[(len(newest) - 1) * part // 100] for part in range(101 if newest else 0)])
@@ -129,6 +132,7 @@ class Loop:
             self._processes.poll()
         else:
             self._read(now)
+        self._devices.step(now)
         self._marks.stop_large()
         self._next_ns += self._period
         if self._next_ns <= now:

@@ -14,8 +14,9 @@ _MOST = 1 << 16
 class MarkReader:
     """period: between two polls in ns, as the newest line that fits a rule has it. root: the process that was started; group: a ControlGroup."""
 
-    def __init__(self, order, writer, processes, holds, root, group):
-        self._order, self._writer, self._processes, self._holds, self._root, self._group = order, writer, processes, holds, root, group
+    def __init__(self, order, writer, processes, devices, holds, root, group):
+        self._order, self._writer, self._processes, self._devices = order, writer, processes, devices
+        self._holds, self._root, self._group = holds, root, group
         self.period = order.interval or IDLE_NS
         # A process, and the rule with the size at which it is stopped; None for no size.
         self._large = (root, Rule([b"0", b"%d" % order.size, b"0"])) if order.size else None
@@ -61,6 +62,8 @@ class MarkReader:
         pid = _writer_of(line)
         self._processes.take_name(pid)
         self._processes.tell_poll()
+        if rule is not None:
+            self._devices.look(must=True)
         if rule is not None and self._group is not None:
             self._group.tell(self._writer, reset=True)
         self._writer.add(b"mark ", now, self._processes.count, escaped(line))

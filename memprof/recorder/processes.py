@@ -9,6 +9,7 @@ import os
 import time
 
 from . import procfs
+from .devices import DeviceFiles
 from .vfork import same_memory
 from .writer import escaped
 
@@ -46,7 +47,7 @@ class LiveProcess:
     children: see `_open_children`; listed: what was read there; kids: all children that were found. resident, shared: its statm as it was counted
     last; written: as it was written last. stat, status, command, maps: as written last; faults, stack: of the newest stat; command_stack: the stack
     beside which the command was read, as an exec changes it; stale: statm has changed since. first: the polls before it was found. looked_ns,
-    status_ns: when it was last looked at, and its status read.
+    status_ns: when it was last looked at, and its status read. devices: its DeviceFiles.
     """
 
     def __init__(self, pid, statm, above, twin, first):
@@ -56,7 +57,7 @@ class LiveProcess:
         self.stat = self.status = self.command = self.stack = self.command_stack = b""
         self.maps: "list[bytes]" = []
         self.faults = self.looked_ns = self.status_ns = 0
-        self.stale = False
+        self.stale, self.devices = False, DeviceFiles(above is not None and above.devices.used)
 
     def see(self, stat):
         """Take a reading of its stat."""

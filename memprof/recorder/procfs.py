@@ -127,16 +127,17 @@ _ROLLUP = (b"Rss", b"Pss", b"Pss_Anon", b"Anonymous", b"Shared_Clean", b"Shared_
 def status(task):
     """STATUS of a process, b"-" if it has no memory."""
     text = read("/proc/%d/status" % task)
-    return b" ".join([_number(text, name) for name in _STATUS]) if b"\nVmRSS:" in text else b"-"
+    return b" ".join([field(text, name) for name in _STATUS]) if b"\nVmRSS:" in text else b"-"
 
 
 def rollup(task):
     """ROLLUP of a process, b"-" if it may not be read or the process has ended; takes milliseconds for a large process."""
     text = read("/proc/%d/smaps_rollup" % task)
-    return b" ".join([_number(text, name) for name in _ROLLUP]) if b"\nPss:" in text else b"-"
+    return b" ".join([field(text, name) for name in _ROLLUP]) if b"\nPss:" in text else b"-"
 
 
-def _number(text, name):
+def field(text, name):
+    """The number behind a name at the begin of a line that is not the first, b"-" if there is none."""
     return text.partition(b"\n%s:" % name)[2][:32].partition(b"\n")[0].split()[0] if b"\n%s:" % name in text else b"-"
 
 

@@ -59,6 +59,14 @@ Memory. A reading that is the same as the last one of its kind and process is no
     group T PEAK BOTH REFAULTS KILLS RESET  of the control group: the most that it was charged, of memory, and of memory and swap together,
                                             since this was last reset; pages of files read again soon after they were dropped; processes killed
                                             for lack of memory. RESET: 1 if the two peaks begin again here
+    buffers T D PID [KIND:EXPORTER:INODE:SIZE:MAPPED:RESIDENT]...
+                                            the buffers that a process has by a descriptor or a mapping, `-` where its descriptors may not be read.
+                                            KIND: dmabuf or memfd (SIZE: its blocks). MAPPED: bytes that it has mapped of it; RESIDENT: of these, the
+                                            bytes that its resident set or HUGETLB counts
+    clients T D PID [DRIVER,PDEV,ID[,REGION/TOTAL/RESIDENT/SHARED/PURGEABLE/MEMORY]...]...
+                                            its clients of DRM drivers, by the lines drm-... of their fdinfo; `-` for a line that is not there
+    nvidia T D [PID:BYTES]...               memprof's own line: what NVML tells of all processes of the machine, `-` for bytes that it does not know
+    tables T D PID PTE HUGETLB SHARED       VmPTE and HugetlbPages of its status, Shared_Hugetlb of its smaps_rollup, in kB
     charge T CURRENT INACTIVE_FILE ANON FILE KERNEL STACKS SLAB TABLES
                                             of a control group that is looked at, in bytes, ten times a second: all that it is charged, and of that
                                             pages of files that were not used for long, anonymous memory, pages of files, the kernel's own memory
@@ -90,9 +98,16 @@ Reflexes, and the end:
     refused T PID TEXT                      it may not be ended: it is another user's by now
     fault T WHAT NUMBER                     of the recorder: behind (so many polls were left out, as nobody took what was written), mark (a
                                             line was longer than 64 KiB and left out), held (the process was let go at the limit), free (the
-                                            process did not stop)
+                                            process did not stop), devices (so many readings of descriptors were left out, as there was no time)
     periods COUNT NS...                     how many polls had the first period that was asked for, and the 101 percentiles of the newest 4,096
     end T                                   the last line
+
+**When descriptors are read.** A process is of devices once it, or who started it, was seen with a dma-buf, a memfd, huge pages or a file of /dev that
+leads to buffers (the recorder has the list). Its descriptors are listed every 8 ms, and its buffers and clients read where that list has changed, and
+every 100 ms. What drivers tell of clients, and the blocks of memfds, are read every 8 ms too. Where the kernel counts descriptors (6.2 and later,
+st_size of /proc/PID/fd), another process is read where that count has changed, and every second; where it does not, every 100 ms. All of it has 0.8%
+of a CPU, and 50 ms. All processes are read before the `mark` of a line that fits a rule, and before a `look` that was asked for. These readings have
+2% and 500 ms, and beyond that go on for processes of devices. A look after output reads them as far as there is time.
 
 **What the recorder reads at once.** Most readings can wait for their turn. These cannot, because what they tell is gone a moment later:
 

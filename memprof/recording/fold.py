@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -136,6 +137,7 @@ class _View:
         self._held = self._name_held = ""  # at what it is, or is about to be, held; and was held last
         self._outcome: dict[str, Any] = {}
         self._charged: dict[str, int | None] | None = None
+        self._charged_anew = True  # the peak of the group began anew where that was last read
         self._watched = GroupCharges()
         self._periods: list[int] = []
         self._tail, self._output_bytes = b"", 0
@@ -164,6 +166,8 @@ class _View:
             b"shares": lambda fields: tree.see_shares(int(fields[2]), events.shares_at(fields, 3)[0]),
             b"maps": self._maps,
             b"mapped": lambda fields: tree.complete_mappings(),
+            **{kind: partial(tree.see_devices, kind) for kind in (b"buffers", b"clients", b"tables")},
+            b"nvidia": lambda fields: tree.see_nvidia(int(fields[0]), fields[2:]),
             b"group": self._group,
             b"charge": self._watched.see_charge,
             b"bound": self._watched.see_bound,
@@ -296,12 +300,14 @@ class _View:
             "with_swap_peak_bytes": _larger(before["with_swap_peak_bytes"], both),
             "oom_kills": kills,
         }
-        self.state.refaults = refaults
+        self.state.refaults, self.state.charged = refaults, peak if self._charged_anew else None
+        self._charged_anew = fields[5] == b"1"
 
     def _look(self, fields: list[bytes]) -> None:
         status, at = events.status_at(fields, 4)
         shares, at = events.shares_at(fields, at)
         stat, at = events.stat_at(fields, at)
+        self.state.devices.confirm(int(fields[0]))
         look = StatusLook(int(fields[0]), status, shares, stat, number(fields[at]), fields[3] == b"1")
         text = unescaped(b" ".join(fields[at + 1 :]))
         if text.startswith(b"{"):
@@ -327,7 +333,7 @@ class _View:
     def _mark(self, fields: list[bytes]) -> None:
         self.state.polls = int(fields[1])
         done = self._marks.done
-        self._marks.take(unescaped(b" ".join(fields[2:])))
+        self._marks.take(int(fields[0]), unescaped(b" ".join(fields[2:])))
         if self._marks.done and not done:
             self._notices.append(Notice("done", ""))
         self._notices.extend(Notice("say", sentence) for sentence in self._marks.said)
@@ -395,6 +401,8 @@ class _View:
             self._marks.foreign += 1
         elif what == b"behind":
             self._left_out += amount
+        elif what == b"devices":
+            self.state.devices.left_out += amount
 
     def _take_periods(self, fields: list[bytes]) -> None:
         self._periods = [int(field) for field in fields[1:]]
@@ -461,7 +469,7 @@ class _View:
         else:
             state.warnings.append(f"{self._ended_one()} ended while it was polled")
         record.update(self._watched.mark())
-        self.phases.keep(record)
+        self.phases.keep(record, devices_read=after is not None)
         record.update(rss_peak_exact=rose, samples=state.polls)
         if state.tree.most > 1:
             record["rss_peak_high_bytes"] = max(record["rss_peak_bytes"], high)
@@ -484,6 +492,7 @@ class _View:
         columns: dict[str, Any] = {
             **timeline.encoded(),
             **state.swap.columns(),
+            **state.devices.columns(),
             "samples": state.polls - state.polls_before if timeline else 0,
             "rss_min_bytes": timeline.rss_min,
             "rss_mean_bytes": timeline.mean(),
@@ -521,7 +530,7 @@ class _View:
 
     def _remarks(self) -> list[str]:
         """Warnings for the reader of the figures."""
-        remarks = [*self._marks.remarks(), *self._sum_remarks()]
+        remarks = [*self._marks.remarks(), *self._sum_remarks(), *self.state.devices.remarks()]
         if self._lines.active and self._lines.matched:
             remarks.append("phases end where a line arrived: their times and peaks are approximate")
         if self._left and not self._end.timed_out:

@@ -206,7 +206,7 @@ class LinePhases:
         return figures
 
     def _keep(self, record: Record, look: StatusLook | None) -> None:
-        self._phases.keep(record)
+        self._phases.keep(record, devices_read=look is not None)
         self._begin_ns = record["end_ns"]
         if look is not None:
             self._before, self._hwm = look, look.status.get("rss", 0)

@@ -82,8 +82,8 @@ class MarkFold:
             "say": self._say,
         }
 
-    def take(self, line: bytes) -> None:
-        """Take a line."""
+    def take(self, t_ns: int, line: bytes) -> None:
+        """Take a line that came at t_ns."""
         try:
             mark = json.loads(line.decode("utf-8"))
             kind, pid = mark["mark"], count(mark["pid"])
@@ -95,6 +95,8 @@ class MarkFold:
                     self._others.setdefault(pid, self._state.tree.name_of(pid))
                     return
                 self._measure(pid)
+            if kind in ("begin", "end"):
+                self._state.devices.confirm(t_ns)
             take(mark)
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
             self.foreign += 1
@@ -158,7 +160,7 @@ class MarkFold:
         if self._reserves(phase, mark["pid"], mark["begin_ns"]):
             return
         self._come()
-        self._phases.keep(self._record(phase, mark))
+        self._phases.keep(self._record(phase, mark), devices_read=True)
         self._phases.end(phase)
         self._ended_in.setdefault(phase, set()).add(mark["pid"])
         if not self._phases.open:
@@ -180,6 +182,8 @@ class MarkFold:
         peak = max(read, figures.get("rss_end_bytes", 0), hwm if exact else figures.get("rss_begin_bytes", 0))
         record: Record = {"phase": phase, "begin_ns": begin_ns, "end_ns": end_ns, "times_ns": self._phases.times}
         record.update(rss_peak_bytes=peak, rss_peak_exact=exact, **figures)
+        if state.charged is not None:
+            record["charged_peak_bytes"] = state.charged
         if "units" in mark:
             units = dict(mark["units"])
             if len(units) > UNITS:

@@ -90,4 +90,5 @@ class Outside:
         if several:
             record["rss_peak_high_bytes"] = max(gap.high, gap.peak)
         self._state.swap.describe(record)
+        self._state.devices.describe(record, at_end=False)
         return record

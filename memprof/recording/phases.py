@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .devices import merge_devices
 from .fields import NEVER
 from .state import FoldState
 
@@ -47,8 +48,9 @@ class Phases:
         """The record of a phase that has ended."""
         return next((record for record in self.records if record["phase"] == phase), None)
 
-    def keep(self, record: Record) -> None:
-        """Keep the record of a phase that has ended; its samples, period, swap and refaults are added."""
+    def keep(self, record: Record, devices_read: bool = False) -> None:
+        """Keep the record of a phase that has ended; its samples, period, swap, devices and refaults are added. devices_read: they were read at its
+        end."""
         state, phase = self._state, record["phase"]
         self.last = phase
         begin_ns, end_ns = record["begin_ns"], record["end_ns"]
@@ -61,6 +63,7 @@ class Phases:
             record["refaults"] = state.refaults - self._refaults_before
         self.mark()
         state.swap.describe(record)
+        state.devices.describe(record, devices_read)
         before = self.record(phase)
         if before is None:
             self.records.append(record)
@@ -113,6 +116,9 @@ def _merge(before: Record, record: Record, follows: bool) -> None:
         record.update(swap_peak_bytes=swap, rss_swap_peak_bytes=max(_with_swap(before), _with_swap(record)))
     record["rss_peak_bytes"] = max(before["rss_peak_bytes"], record["rss_peak_bytes"])
     record["rss_peak_exact"] = before["rss_peak_exact"] and record["rss_peak_exact"]
+    merge_devices(before, record)
+    if "charged_peak_bytes" in before and "charged_peak_bytes" in record:
+        record["charged_peak_bytes"] = max(before["charged_peak_bytes"], record["charged_peak_bytes"])
     for name in ("samples", "minor_faults", "major_faults", "refaults", "read_bytes", "cpu_ns"):
         if name in before and name in record:
             record[name] += before[name]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from .devices import ProcessDevices
 from .events import StatFields
 
 
@@ -60,6 +61,7 @@ class ProcessState:
     departed: int = 0
     stack: int = 0
     swap: int = 0
+    devices: ProcessDevices = field(default_factory=ProcessDevices)
 
     @property
     def anon(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .bounds import peak_bound
+from .devices import DeviceHistory
 from .order import Header
 from .swap import Swap
 from .tree import ProcessTree
@@ -14,7 +15,8 @@ from .tree import ProcessTree
 class FoldState:
     """begin_ns, end_ns: when the program was started, and ended. usable: how many CPUs it may use. root: the process that was started; measured:
     the one that the phases are of. polls: how often all was read so far, polls_before: before the timeline began. refaults: of the control group,
-    as last read. recorder, recorder_hwm: the recorder's process id and its high-water mark in bytes.
+    as last read; charged: the most that it was charged since its peak was last reset, None where it cannot be. recorder, recorder_hwm: the recorder's
+    process id and its high-water mark in bytes.
     """
 
     header: Header
@@ -30,6 +32,7 @@ class FoldState:
     polls: int = 0
     polls_before: int = 0
     refaults: int | None = None
+    charged: int | None = None
     tree: ProcessTree = field(init=False)
     warnings: list[str] = field(default_factory=list)
 
@@ -40,6 +43,11 @@ class FoldState:
     def swap(self) -> Swap:
         """What was swapped out of the tree."""
         return self.tree.swap
+
+    @property
+    def devices(self) -> DeviceHistory:
+        """What the tree had outside of all resident sets."""
+        return self.tree.devices
 
     @property
     def rss(self) -> int:

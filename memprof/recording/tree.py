@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .devices import DeviceHistory
 from .events import Shares, StatFields
 from .mappings import FileOverlap, Part, union_bytes
 from .process import ProcessState
@@ -40,15 +41,16 @@ class ProcessTree:
     """The tree below a process.
 
     whole: the SumHistory of all processes; own: that of the measured process and its descendants, the same if that is the process that was started.
-    swap: what was swapped out of the latter. most: how many processes there were at once. unseen: how many at least are in no reading; unfollowed:
-    how many could not be read for lack of files. rounds: how many rounds of shares counted; refused: of how many processes they may not be read.
+    swap, devices: what was swapped out of the latter, and what it had outside of all resident sets. most: how many processes there were at once.
+    unseen: how many at least are in no reading; unfollowed: how many could not be read for lack of files. rounds: how many rounds of shares counted;
+    refused: of how many processes they may not be read.
     """
 
     def __init__(self, root: int, page: int) -> None:
         self._root = self._centre = root
         self._apart = False  # whether processes that are not below the measured one are no part of the tree
         self._page = page
-        self.swap = Swap()
+        self.swap, self.devices = Swap(), DeviceHistory()
         self._processes: dict[int, ProcessState] = {}
         self._members: list[ProcessState] | None = None  # those that do not run in another's memory; None if they have to be found again
         self._over: list[ProcessState] = []
@@ -132,7 +134,7 @@ class ProcessTree:
             self._processes = {key: process for key, process in self._processes.items() if process.inside}
             self._members, self._round = None, None
             self._mappings.drop()
-            self.whole, self.swap = self._history(), Swap()
+            self.whole, self.swap, self.devices = self._history(), Swap(), DeviceHistory()
         self.own = self.whole if self.is_whole else self._history()
 
     def _history(self) -> SumHistory:
@@ -253,6 +255,8 @@ class ProcessTree:
         if process.above is not None:
             process.above.departed += 1
         self._leaving.append(process)
+        if process.inside and self.devices.known:
+            self._tell_devices(t_ns)
 
     def _leave(self, polls: int, last_ns: int) -> None:
         """Keep the processes that were gone at the newest poll, and were last seen at the one before."""
@@ -338,6 +342,28 @@ class ProcessTree:
         if process.inside:
             process.swap = status.get("swap", 0)
             self._tell_swap(begin_ns, end_ns, status)
+
+    def see_devices(self, kind: bytes, fields: Sequence[bytes]) -> None:
+        """A reading of a process's buffers, clients or tables: the fields of that line."""
+        process = self._processes.get(int(fields[2]))
+        if process is None:
+            return
+        devices = process.devices
+        {b"buffers": devices.see_buffers, b"clients": devices.see_clients, b"tables": devices.see_tables}[kind](fields[3:])
+        if process.inside and process.twin is None:
+            self._tell_devices(int(fields[0]))
+
+    def see_nvidia(self, t_ns: int, fields: Iterable[bytes]) -> None:
+        """What NVML tells of processes, of which some may be of this tree: the fields of that line."""
+        sizes = {int(pid): size for pid, _, size in (field.partition(b":") for field in fields if field)}
+        found = [process for process in self._processes.values() if process.pid in sizes or process.devices.nvidia]
+        for process in found:
+            process.devices.see_nvidia(sizes.get(process.pid, b"0"))
+        if any(process.inside for process in found):
+            self._tell_devices(t_ns)
+
+    def _tell_devices(self, t_ns: int) -> None:
+        self.devices.take(t_ns, [process.devices for process in self._processes.values() if process.inside and process.twin is None])
 
     def see_command(self, pid: int, words: str) -> None:
         """The words of a process."""

@@ -76,6 +76,10 @@ _METRICS = (
     Metric("rss_swap_peak_bytes", "Peak of RSS and swap", BYTES, lambda mark: mark.with_swap_bytes, "rss_end_bytes"),
     Metric("rss_end_bytes", "RSS at the end", BYTES, _field("rss_end_bytes"), "rss_end_bytes"),
     Metric("shmem_end_bytes", "Shared memory at the end", BYTES, _field("shmem_end_bytes"), "shmem_end_bytes"),
+    Metric("device_peak_bytes", "Device memory peak", BYTES, _field("device_peak_bytes")),
+    Metric("device_end_bytes", "Device memory at the end", BYTES, _field("device_end_bytes")),
+    Metric("charged_peak_bytes", "Charge of the control group, peak", BYTES, _field("charged_peak_bytes")),
+    Metric("page_tables_end_bytes", "Page tables at the end", BYTES, _field("page_tables_end_bytes")),
     Metric("swap_end_bytes", "Swapped out at the end", BYTES, _field("swap_end_bytes"), "swap_end_bytes"),
     Metric("vms_peak_bytes", "VMS peak, never reset", BYTES, _field("vms_peak_bytes"), "vms_end_bytes"),
     Metric("heap_used_end_bytes", "Heap in use at the end", BYTES, _field("heap_used_end_bytes"), "heap_used_end_bytes"),
@@ -110,10 +114,11 @@ METRICS = {metric.name: metric for metric in _METRICS}
 GROWTH, LAW = "growth_bytes", "law_bytes"
 OF_SEVERAL = {name: Metric(name, title, BYTES, lambda mark: None) for name, title in ((GROWTH, "Growth"), (LAW, "Memory"))}
 
+CHARGED_PEAK = "charged_peak_bytes"
 # Peaks, which the whole run has too, and not only each phase.
-PEAKS = ("rss_peak_bytes", "rss_swap_peak_bytes")
+PEAKS = ("rss_peak_bytes", "rss_swap_peak_bytes", "device_peak_bytes", CHARGED_PEAK)
 # Read from a high-water mark, which the kernel keeps up to the run's bound below the truth.
-HIGH_WATER_MARKS = (*PEAKS, "hwm_bytes")
+HIGH_WATER_MARKS = ("rss_peak_bytes", "rss_swap_peak_bytes", "hwm_bytes")
 # Resident memory at a phase's end: a page that was swapped out by then is missing in it.
 _RESIDENT_AT_THE_END = ("rss_end_bytes", "anon_end_bytes", "pss_end_bytes", "uss_end_bytes")
 
@@ -136,6 +141,8 @@ def described(name: str) -> Metric:
 
 def value(run: Run, phase: str, wanted: Metric) -> float | None:
     """A metric in a phase of a run, None if it could not be had. The phase PEAK is the largest of all but RELEASE; only PEAKS have it."""
+    if phase == PEAK and wanted.name == CHARGED_PEAK:
+        return run.charged.peak_bytes if run.charged is not None and run.complete else None
     if phase == PEAK:
         peaks = [peak for mark in run.before_release if (peak := wanted.of(mark)) is not None]
         return max(peaks) if peaks and run.complete and wanted.name in PEAKS else None
@@ -151,8 +158,10 @@ def baseline(run: Run, wanted: Metric) -> float | None:
 
 def exact(run: Run, phase: str, wanted: Metric) -> bool:
     """Whether the value is exact, and not only the largest that polling happened to see."""
-    if wanted.name not in PEAKS:
+    if wanted.name not in PEAKS or wanted.name == CHARGED_PEAK:
         return True
+    if wanted.name == "device_peak_bytes":
+        return not any(mark.device_peak_bytes for mark in marks_of(run, phase))
     both = wanted.name == "rss_swap_peak_bytes"
     return all(mark.sure and not (both and mark.swapped_bytes) for mark in marks_of(run, phase))
 

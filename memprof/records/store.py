@@ -425,6 +425,13 @@ def unpacked(timeline: Timeline, called: str = "a timeline") -> tuple[bytes, ...
     return columns
 
 
+def unpacked_devices(timeline: Timeline, called: str = "a timeline") -> tuple[bytes, ...]:
+    """The columns of device memory, t_ns and bytes, as `unpacked` gives the others; two empty ones if there are none."""
+    if timeline.device_t_ns is None or timeline.device is None:
+        return b"", b""
+    return unpacked_columns((timeline.device_t_ns, timeline.device), _USUAL_ROWS, called)
+
+
 def unpacked_columns(texts: Sequence[str], most: int, called: str) -> tuple[bytes, ...]:
     """Packed columns of at most that many rows, as the differences between neighbours, all of one length. Raises InputError as `unpacked` does."""
     columns: list[bytes] = []

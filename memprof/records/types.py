@@ -21,6 +21,8 @@ from ..base.units import counted, format_bytes
 #       no_swap; Mark.units, Run.work and Job.use (memory by units of work); Run.attempt (of a fleet); Job.sessions, processes, release, drive,
 #       at and planned_bytes; Mark.refaults and first_token_ns; Run.search (of `memprof scale`);
 #       Outcome.cut; Job.ranges; Charged.with_swap_peak_bytes; Job.version and side, which older files have in the variant's name;
+#       Mark.device_peak_bytes, device_end_bytes and devices, Timeline.device_t_ns and device (memory outside of all resident sets);
+#       Mark.charged_peak_bytes;
 #       Mark.working_set_peak_bytes and charged_..._peak_bytes, Charged.group, limit_... and kernel_log (of `memprof attach --container`)
 SCHEMA = 1
 
@@ -33,6 +35,7 @@ RUN = "RUN"  # a program without phases, from its start to its end
 OUTSIDE = "between phases"  # of a program that has more memory outside of its phases than in any of them
 RESERVED = (STARTUP, PEAK, RUN, OUTSIDE, "BASELINE")  # no user's phase has such a name
 COMMAND = "command"  # the runtime of a program
+PAGE_TABLES = "page tables"  # a kind of memory that is no device's
 RELOAD = "reload"  # a unit of work: a load, a prepare, a few iterations and a delete
 
 Cache = Literal["warm", "cold", "asis"]
@@ -150,6 +153,16 @@ def heading(variant: str, version: str | None, side: JobSide | None) -> str:
 
 
 @dataclass(frozen=True)
+class DeviceKind:
+    """Memory of a kind that no resident set counts: `dma-buf EXPORTER`, `drm REGION`, `nvidia, approximate`, `memfd`, `hugetlb` or `page tables`."""
+
+    kind: str
+    peak_bytes: int
+    end_bytes: int | None = None
+    resident_end_bytes: int | None = None  # what resident sets count of such memory, beside end_bytes
+
+
+@dataclass(frozen=True)
 class Mark:
     """A finished phase, as the child reported it: its times on CLOCK_MONOTONIC, its memory at the end, and the peak in between."""
 
@@ -186,12 +199,22 @@ class Mark:
     units: Mapping[str, int] = field(default_factory=dict)  # the work that it did by the unit's name, such as token; without iterations
     refaults: int | None = None  # pages of files, dropped by the kernel and soon read again, of the run's own control group alone
     first_token_ns: tuple[int, ...] = ()  # of each iteration, after its begin; empty where that was not seen
+    # All kinds of devices but page tables, as far as it is certain and no resident set counts it. None if that could not be seen.
+    device_peak_bytes: int | None = None
+    device_end_bytes: int | None = None
+    devices: tuple[DeviceKind, ...] = ()
+    charged_peak_bytes: int | None = None  # the most that the run's own control group was charged; None where its peak cannot be reset
     # The most that a control group that was looked at had of each, by readings ten times a second; None without such a group.
     working_set_peak_bytes: int | None = None  # as kubelet counts it: all charges without pages of files that were not used for long
     charged_anon_peak_bytes: int | None = None
     charged_file_peak_bytes: int | None = None  # the page cache, shared memory in it
     charged_kernel_peak_bytes: int | None = None  # the kernel's own memory, page tables in it
     charged_page_tables_peak_bytes: int | None = None
+
+    @property
+    def page_tables_end_bytes(self) -> int | None:
+        """The page tables of all its processes at the phase's end, None if they were not read."""
+        return next((kind.end_bytes for kind in self.devices if kind.kind == PAGE_TABLES), None)
 
     @property
     def swapped_bytes(self) -> int:
@@ -245,6 +268,9 @@ class Timeline:
     # if none did.
     swap_t_ns: str | None = field(default=None, repr=False)
     swap: str | None = field(default=None, repr=False)
+    # The same for memory of devices; None if there was none.
+    device_t_ns: str | None = field(default=None, repr=False)
+    device: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..base.errors import InputError
-from .store import numbers, unpacked_columns
+from .store import numbers, unpacked_columns, unpacked_devices
 from .types import Anchors, Run, Work
 
 _MOST_ROWS = 1 << 16
@@ -27,7 +28,8 @@ class WorkAnchors:
 
 @dataclass(frozen=True)
 class Curve:
-    """Work, unpacked: t_ns, then bytes, then how much of each unit was done; all of one length. looks: the exact looks between."""
+    """Work, unpacked: t_ns, then bytes, then how much of each unit was done; all of one length. looks: the exact looks between. device: memory of
+    devices beside the resident set, as it was read last, every 8 ms; empty where there was none."""
 
     phase: str
     t_ns: Sequence[int]
@@ -36,11 +38,23 @@ class Curve:
     swap: Sequence[int]
     counts: Mapping[str, Sequence[int]]
     looks: WorkAnchors | None
+    device: Sequence[int] = ()
+
+    @property
+    def whole(self) -> list[int]:
+        """Resident and swapped pages, and memory of devices: all that is still there."""
+        device = self.device or [0] * len(self.rss)
+        return [sum(parts) for parts in zip(self.rss, self.swap, device, strict=True)]
 
 
 def curve_of(run: Run) -> Curve:
     """The curve of a run that has work: of the phase with most rows. Raises what `unpack` does."""
-    return unpack(max(run.work, key=lambda record: record.rows))
+    curve = unpack(max(run.work, key=lambda record: record.rows))
+    t_ns, sizes = numbers(unpacked_devices(run.timeline, _CALLED), _CALLED)
+    if not sizes:
+        return curve
+    places = [bisect_right(t_ns, at) for at in curve.t_ns]
+    return replace(curve, device=[sizes[place - 1] if place else 0 for place in places])
 
 
 def last_round(runs: Sequence[Run]) -> Sequence[Run]:

@@ -48,9 +48,9 @@ _TOLD_APART = 0.7  # the scatter about one unit's line over that about another's
 class Series:
     """Memory of one process after units of its work.
 
-    counts: by unit, how much of it was done, the unit of the rows first. rss: resident and swapped pages, in bytes; file: the file-backed part,
-    empty if unknown. used, free: bytes that the program holds of the allocator, and freed bytes that the allocator kept, after so many of the
-    first unit (looked); all empty if unknown. doubt_bytes: how far rss was found from an exact reading.
+    counts: by unit, how much of it was done, the unit of the rows first. rss: resident and swapped pages and memory of devices, in bytes; file: the
+    file-backed part, empty if unknown. used, free: bytes that the program holds of the allocator, and freed bytes that the allocator kept, after so
+    many of the first unit (looked); all empty if unknown. doubt_bytes: how far rss was found from an exact reading.
     """
 
     counts: Mapping[str, Sequence[int]]
@@ -103,7 +103,7 @@ class Verdict(Growth):
 
 
 def series(curve: Curve, page_bytes: int) -> Series:
-    """The curve of a process as a series: swapped pages are counted as resident, because they are still there.
+    """The curve of a process as a series: swapped pages and memory of devices are counted as resident, because they are still there.
 
     A unit that comes once an iteration takes the iteration's place, because its name says more. The first load is no growth with reloads: their
     series begins after it.
@@ -114,7 +114,7 @@ def series(curve: Curve, page_bytes: int) -> Series:
     if any(name != "iteration" and list(count) == list(iterations or ()) for name, count in counts.items()):
         del counts["iteration"]
         counts = dict(sorted(counts.items(), key=lambda item: list(item[1]) != list(iterations or ())))
-    both = [rss + swap for rss, swap in zip(curve.rss[first:], curve.swap[first:], strict=True)]
+    both = curve.whole[first:]
     file = curve.file[first:]
     looks = curve.looks
     if looks is None:

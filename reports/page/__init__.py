@@ -22,7 +22,7 @@ from ..rows import by_model
 from ..soundness import check as check_figures
 from ..soundness import sound
 from ..standalone import check
-from ..tables import explain, planned, release
+from ..tables import devices, explain, planned, release
 from ..tables.grid import TextTable
 from . import conditions, drawn, figures, words
 
@@ -69,6 +69,7 @@ def render(
         figures=[figures.figures(group) for group in models.values()],
         metrics=METRICS.values(),
         without_script=_WITHOUT_SCRIPT,
+        devices=[devices.tables(summary.groups(group), None) for group in models.values()],
         kept=[release.tables(summary.groups(group), None) for group in models.values()],
         growth=_growth(runs),
         laws=laws,

@@ -18,7 +18,7 @@ from memprof.records import metrics, summary
 from memprof.records.types import Mark, Run
 
 from .. import rows as naming
-from ..columns import Array, ColumnArrays, columns, thin
+from ..columns import Array, ColumnArrays, columns, device_columns, device_over, thin
 from ..tables import grid
 
 # 16 bytes of the page a row: with these, timelines take about 4 MB of it however many runs there are.
@@ -54,6 +54,7 @@ class Trace:
     t: str
     rss: str
     file: str
+    device: str  # empty where there was none
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,8 @@ def _trace(run: Run, most: int) -> Trace:
     rows = _until_last_phase(run, columns(run.timeline, f"the timeline of {run.job.heading}, repeat {run.job.repeat},"))
     begin_ns = run.marks[0].begin_ns if run.marks else int(rows.t_ns[0]) if len(rows) else 0
     phases = tuple(_phase(mark, rows, begin_ns) for mark in run.marks)
-    rows = thin(_with_marks(run, rows), most // 5, [(mark.begin_ns, mark.end_ns) for mark in run.marks])
+    device = device_columns(run.timeline)
+    rows = thin(_with_steps(_with_marks(run, rows), device[0]), most // 5, [(mark.begin_ns, mark.end_ns) for mark in run.marks])
     # A sample may precede the first phase by a moment.
     since = numpy.maximum(rows.t_ns - begin_ns, 0)
     tick_ns = 1_000 * (1 + int(since[-1]) // (1_000 * (2**32 - 1))) if len(since) else 1_000
@@ -154,6 +156,7 @@ def _trace(run: Run, most: int) -> Trace:
         t=_packed(since // tick_ns),
         rss=_packed(rows.rss // 1024),
         file=_packed(rows.file // 1024),
+        device=_packed(device_over(rows, device) // 1024) if len(device[0]) else "",
     )
 
 
@@ -176,6 +179,15 @@ def _with_marks(run: Run, rows: ColumnArrays) -> ColumnArrays:
     samples = numpy.stack([rows.t_ns, rows.rss, rows.file, rows.vms], axis=1)
     merged = numpy.concatenate([samples, numpy.array(ends, dtype=numpy.int64).reshape(-1, 4)])
     return ColumnArrays(*merged[numpy.argsort(merged[:, 0], kind="stable")].T)
+
+
+def _with_steps(rows: ColumnArrays, times: Array) -> ColumnArrays:
+    """Columns with rows right before and at these times, on the lines between the others: what changes in steps there is drawn as steps."""
+    inside = times[(times > rows.t_ns[0]) & (times < rows.t_ns[-1])] if len(rows) else times[:0]
+    if not len(inside):
+        return rows
+    t_ns = numpy.unique(numpy.concatenate([rows.t_ns, inside - 1, inside]))
+    return ColumnArrays(t_ns, *(numpy.interp(t_ns, rows.t_ns, column).astype(numpy.int64) for column in (rows.rss, rows.file, rows.vms)))
 
 
 def _phase(mark: Mark, rows: ColumnArrays, begin_ns: int) -> PhaseFigure:

@@ -112,7 +112,7 @@
 
   function columnsOf(trace) {
     const read = (text, size) => Float64Array.from(unpacked(text, Uint32Array), (value) => value * size);
-    trace.columns ||= { t: read(trace.t, trace.tick_ns), rss: read(trace.rss, 1024), file: read(trace.file, 1024) };
+    trace.columns ||= { t: read(trace.t, trace.tick_ns), rss: read(trace.rss, 1024), file: read(trace.file, 1024), device: read(trace.device, 1024) };
     return trace.columns;
   }
 
@@ -182,8 +182,8 @@
   // The highest figure of a trace in the span.
   function highest(trace) {
     const [begin, end] = spanOf(trace);
-    const { t, rss } = columnsOf(trace);
-    const seen = rss.filter((_, place) => t[place] >= begin && t[place] <= end);
+    const { t, rss, device } = columnsOf(trace);
+    const seen = [rss, device].flatMap((column) => [...column].filter((_, place) => t[place] >= begin && t[place] <= end));
     return [...seen, ...inSpan(trace).map((phase) => phase.peak_bytes)].reduce((most, value) => Math.max(most, value), 0);
   }
 
@@ -225,6 +225,7 @@
     const lines = others.map((trace) => ({ data: points(trace, scale, "rss"), look: { stroke: faint(hex, 0.55), width: 1 }, trace }));
     lines.push({ data: points(first, scale, "rss"), look: { stroke: hex, width: 1.5, fill: faint(hex, 0.5) }, trace: first });
     lines.push({ data: points(first, scale, "file"), look: { stroke: faint(hex, 0.6), width: 1, fill: faint(hex, 0.2) } });
+    if (first.device) lines.push({ data: points(first, scale, "device"), look: { stroke: colour("--ink"), width: 1.2, dash: [6, 3] } });
     drawLines(plot, lines, scale, { height: isLast ? 182 : 142, isLast, banded: first, marked: [{ trace: first, hex }] });
   }
 
@@ -325,7 +326,7 @@
     if (!best) return null;
     const { trace, name, index, data: [xs] } = best.line;
     const t_ns = xs[best.place] * scale.time.size + spanOf(trace)[0];
-    const { t, rss, file } = columnsOf(trace);
+    const { t, rss, file, device } = columnsOf(trace);
     const row = nearest(t, t_ns);
     const near = markers.filter((marker) => Math.hypot(at.left(marker.x) - x, at.top(marker.y) - y) < 9);
     const who = [name === undefined ? "" : short(name, 80), candidates.length > 1 || state.every ? `repeat ${trace.repeat}` : ""].filter(Boolean);
@@ -333,6 +334,7 @@
       who.length ? element("div", {}, ...(index === undefined ? [] : [swatch(index), " "]), element("b", {}, who.join(", "))) : null,
       element("div", {}, `${Number(xs[best.place].toFixed(4))} ${scale.time.name}, ${phaseAt(trace, t_ns)}`),
       element("div", {}, `${inUnit(rss[row], scale.bytes)} RSS: ${inUnit(rss[row] - file[row], scale.bytes)} anonymous, ${inUnit(file[row], scale.bytes)} file-backed`),
+      trace.device ? element("div", {}, `${inUnit(device[row], scale.bytes)} of devices, which RSS does not count`) : null,
       ...near.map((marker) => element("div", {}, marker.text)),
     ];
   }

@@ -29,6 +29,7 @@ GREY, FAINT, BAND, FAILED = "#555555", "#D9D9D9", "#EFEFEF", "#B33F00"
 
 ANON = Fill("#0072B2")
 FILE = Fill("#F0B429", "////", "#7A5200")
+DEVICE = "#D55E00"
 UNSEEN = Fill("#FFFFFF", "....", "#333333")
 ANON_WORDS, FILE_WORDS = "anonymous", "file-backed and shared"
 

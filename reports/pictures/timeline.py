@@ -21,7 +21,7 @@ from memprof.records import metrics, summary
 from memprof.records.metrics import BYTES
 from memprof.records.types import PEAK, RELEASE, STARTUP, Run
 
-from ..columns import Cache, ColumnArrays, Peak, RunPhase, spans, thin, typical, whole_peak
+from ..columns import Array, Cache, ColumnArrays, Peak, RunPhase, device_columns, spans, thin, typical, whole_peak
 from ..rows import named
 from ..tables import headline
 from ..tables.grid import Unit, choose_unit, number
@@ -35,11 +35,13 @@ _LEFT, _RIGHT = 0.62, 0.15
 _PHASE_NAMES, _BELOW, _TIME_AXIS = 0.2, 0.2, 0.42
 _NAME_INCHES, _MOST_NAME_LINES = 18.0, 8
 _RSS_PEAK = metrics.METRICS["rss_peak_bytes"]
+_DEVICE: dict[str, Any] = {"color": style.DEVICE, "linewidth": 1.4, "linestyle": (0, (5, 1.5))}
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A variant as it is drawn: its typical run, and of that the wanted phases. peak: None where no phase ended and nothing was polled."""
+    """A variant as it is drawn: its typical run, and of that the wanted phases. peak: None where no phase ended and nothing was polled. device: the
+    times and sizes of memory of devices, empty where there was none."""
 
     name: str
     run: Run
@@ -47,6 +49,7 @@ class Drawn:
     rows: ColumnArrays
     spans: Sequence[RunPhase]
     peak: Peak | None
+    device: tuple[Array, Array]
 
     @property
     def zero_ns(self) -> int:
@@ -60,7 +63,8 @@ class Drawn:
     @property
     def highest(self) -> int:
         """The most memory drawn, in bytes."""
-        return max([*self.rows.rss.tolist(), *(span.mark.height_bytes for span in self.spans if span.mark)], default=0)
+        device = self.device[1][self.device[0] <= self.zero_ns + self.end_ns]
+        return max([*self.rows.rss.tolist(), *device.tolist(), *(span.mark.height_bytes for span in self.spans if span.mark)], default=0)
 
     @property
     def failed(self) -> bool:
@@ -133,7 +137,7 @@ def _drawn(name: str, group: Sequence[Run], phases: Sequence[str], cache: Cache)
         rows = rows.between(chosen[0].begin_ns, chosen[-1].end_ns) if chosen else rows.between(0, 0)
     if not len(rows) and not any(span.mark for span in chosen):
         return None
-    return Drawn(name, run, group, thin(rows, _BUCKETS), chosen, _peak(run, rows, chosen))
+    return Drawn(name, run, group, thin(rows, _BUCKETS), chosen, _peak(run, rows, chosen), device_columns(run.timeline))
 
 
 def _peak(run: Run, rows: ColumnArrays, chosen: Sequence[RunPhase]) -> Peak | None:
@@ -217,6 +221,8 @@ def _legend(variants: Sequence[Drawn]) -> list[LegendEntry]:
         exact = all(mark.sure for mark in marks)
         words = "exact peak of each phase" if exact else "peak of each phase (~: only what was polled)"
         entries.append(LegendEntry(words, line={"linewidth": 1.6}))
+    if any(len(variant.device[0]) for variant in variants):
+        entries.append(LegendEntry("device memory, which RSS does not count", line=_DEVICE))
     if any(metrics.baseline(variant.run, _RSS_PEAK) is not None for variant in variants):
         entries.append(LegendEntry("baseline: no model loaded", line={"linewidth": 1.0, "linestyle": ":"}))
     if any(_unpolled(variant, span) for variant in variants for span in variant.spans):
@@ -266,6 +272,8 @@ def _areas(axes: Axes, variant: Drawn, scale: TimelineScale) -> None:
     for low, high, fill in ((0, rss, UNSEEN),) if variant.run.imported else ((0, anon, ANON), (anon, rss, FILE)):
         axes.fill_between(times, low, high, **{**fill.words(), "linewidth": 0.0})
     axes.plot(times, rss, color=style.INK, linewidth=0.7)
+    if len(variant.device[0]):
+        axes.step((variant.device[0] - variant.zero_ns) / scale.time.size, variant.device[1] / scale.memory.size, where="post", **_DEVICE)
     for span in variant.spans:
         begin, end = scale.at(variant, span.begin_ns), scale.at(variant, span.end_ns)
         if span.mark is not None and span.mark.rss_peak_bytes is not None:

@@ -50,10 +50,9 @@ def _draw(explanation: Explanation) -> Figure:
     heads = [lettering.label(short(phase.name), 1.7) for phase in explanation.phases]
     indent = max(lettering.width(head) for head in heads) + 0.3
     above = [_above(phase, transients) for phase in explanation.phases]
-    tops = [phase.rss_bytes + more for phase, more in zip(explanation.phases, above, strict=True)]
+    tops = [phase.whole_bytes + more for phase, more in zip(explanation.phases, above, strict=True)]
     unit = choose_unit(BYTES, tops)
-    totals = [number(phase.rss_bytes / unit.size) for phase in explanation.phases]
-    totals = [f"{total} (peak {number(top / unit.size)})" if more else total for total, more, top in zip(totals, above, tops, strict=True)]
+    totals = [_total(phase, more, unit.size) for phase, more in zip(explanation.phases, above, strict=True)]
     inches = sheet.width - indent - 0.2
     axes = sheet.axes(indent, 0.05, inches, len(explanation.phases) * row)
     # The axis is so long that each bar's total has room on its right.
@@ -70,6 +69,12 @@ def _draw(explanation: Explanation) -> Figure:
         left = _stack(axes, place, phase, names, unit.size, more, inches / limit)
         axes.annotate(total, (left, place), (4, 0), textcoords="offset points", va="center", size=style.SMALL, weight="bold")
     return sheet.figure
+
+
+def _total(phase: PhaseLook, above: int, unit: float) -> str:
+    """The text beside a bar."""
+    peak = f" (peak {number((phase.rss_bytes + above) / unit)})" if above else ""
+    return f"{number(phase.rss_bytes / unit)}{peak}{f' and {number(phase.device_bytes / unit)}' if phase.device_bytes else ''}"
 
 
 def _capital(sentence: str) -> str:

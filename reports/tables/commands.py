@@ -28,7 +28,7 @@ def tables(groups: Groups, unit: str | None) -> list[TextTable]:
 def beside(rows: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Sequence[dict[str, Any]]:
     """Rows as frame.runs_frame has them. The first row of each run also gets its values (the last by name), processes and control group.
 
-    The row of a phase that counted units of work, such as tokens, gets them.
+    The row of a phase that counted units of work, such as tokens, gets them, and that of a phase with memory of devices its kinds.
     """
     first: dict[tuple[object, ...], dict[str, Any]] = {}
     of_phase: dict[tuple[object, ...], dict[str, Any]] = {}
@@ -41,6 +41,9 @@ def beside(rows: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Sequence[dict
         for mark in run.marks:
             if mark.units:
                 of_phase.get((*which, mark.phase), {})["units"] = dict(mark.units)
+            if mark.device_peak_bytes:
+                kinds = [{name: figure for name, figure in asdict(kind).items() if figure is not None} for kind in mark.devices]
+                of_phase.get((*which, mark.phase), {})["devices"] = kinds
         row = first.get(which, {})
         if run.values:
             row["values"] = {value.name: value.note if value.value is None else value.value for value in run.values}

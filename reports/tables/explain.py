@@ -7,6 +7,7 @@ from memprof.base.units import counted, format_bytes, format_duration
 from memprof.explain import records
 from memprof.explain.records import (
     AGAIN,
+    DEVICE,
     FILES,
     IN_USE,
     KEPT,
@@ -51,6 +52,7 @@ FILLS = {
     FILES: Fill("#F0E442", "--", "#6B6400"),
     MAPPED: Fill("#8C6BB1"),
     REST: Fill("#FFFFFF", "", "#555555"),
+    DEVICE: Fill("#FFFFFF", "||||", "#D55E00"),
 }
 
 
@@ -205,6 +207,8 @@ def _waterfall(explanation: Explanation) -> TextTable:
     names = [name for name in SLICES if any(phase.size(name) for phase in explanation.phases) or name == REST]
     rows = [(name, *(_cell(phase.size(name), unit.size, largest) for phase in explanation.phases)) for name in names]
     rows.append(("RSS", *(number(phase.rss_bytes / unit.size) for phase in explanation.phases)))
+    if any(phase.device_bytes for phase in explanation.phases):
+        rows.append((DEVICE, *(_cell(phase.device_bytes, unit.size, largest) for phase in explanation.phases)))
     rows.append(("unexplained", *(f"{phase.unexplained:.1%}" for phase in explanation.phases)))
     transients = {phase.name: phase.transient_bytes for phase in explanation.measured}
     rows.append(
@@ -293,8 +297,8 @@ def _tensors(explanation: Explanation) -> TextTable | None:
 
 
 def visible(explanation: Explanation) -> list[str]:
-    """The slices that can be seen in a stacked bar of some phase, in their order."""
-    return [name for name in SLICES if any(phase.size(name) > 0.003 * phase.rss_bytes for phase in explanation.phases)]
+    """The slices that can be seen in a stacked bar of some phase, in their order, and the memory of devices beside them."""
+    return [name for name in (*SLICES, DEVICE) if any(phase.size(name) > 0.003 * phase.rss_bytes for phase in explanation.phases)]
 
 
 def hows(explanation: Explanation) -> list[str]:

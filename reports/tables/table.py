@@ -32,7 +32,7 @@ from memprof.verdicts.machine_spread import deviating
 from .. import ran
 from ..rows import BASELINE, by_model, columns, label_names, labels, named, phases
 from ..soundness import sound
-from . import commands, control_group, grid, headline, load, missing, native, release, swap, tokens
+from . import commands, control_group, devices, grid, headline, load, missing, native, release, swap, tokens
 from .grid import Section, TextTable, Unit
 
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
@@ -173,6 +173,8 @@ class _Tables:
         shown = _beside_swap(wanted or [metrics.METRICS[name] for name in usual], runs)
         for metric in shown:
             tables += self.of_metric(metric, groups, stays)
+        if not wanted or stays:
+            tables += devices.tables(groups, self.unit)[: 1 if stays else None]  # of the brief tables the peaks alone
         if not wanted:
             tables += self.of_iterations(groups)
             tables += tokens.tables(groups, self.unit)
@@ -333,13 +335,14 @@ class _Tables:
             notes.append(cells_note(runs, self.stat, any(metric.name == "time_ns" for metric in shown)))
         notes += missing.inexact(runs) if exactness else []
         notes += missing.swapped(runs)
+        notes += devices.notes(runs)
         notes += missing.absences(runs, shown)
         concerned: dict[str, list[str]] = {}
         called = named(groups)
         several = len({key.model for key in groups}) > 1
         for key, group in groups.items():
             name = f"{key.model}, {called[key]}" if several else called[key]
-            for sentence in dict.fromkeys(_sentences(group)):
+            for sentence in dict.fromkeys((*devices.limits(group), *_sentences(group))):
                 concerned.setdefault(sentence, []).append(name)
         machines = {run.machine.name: _machine_words(run) for run in runs}
         notes += deviating(runs)
@@ -370,7 +373,7 @@ def _usual_phase(metric: Metric, runs: Sequence[Run]) -> str:
 
 def _beside_swap(shown: Sequence[Metric], runs: Sequence[Run]) -> list[Metric]:
     """These metrics, and behind the peak of RSS the peak of RSS and swap if pages were swapped out in any run."""
-    peak, both = (metrics.METRICS[name] for name in PEAKS)
+    peak, both = (metrics.METRICS[name] for name in ("rss_peak_bytes", "rss_swap_peak_bytes"))
     if peak not in shown or both in shown or not any(mark.swapped_bytes for run in runs for mark in run.marks):
         return list(shown)
     return [each for metric in shown for each in ((metric, both) if metric is peak else (metric,))]

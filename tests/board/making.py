@@ -25,7 +25,19 @@ _SUITE = "bookworm"
 _PLAIN = ("busybox-static", "dropbear-bin", "libc6", "libcrypt1", "libgmp10", "libtomcrypt1", "libtommath1", "zlib1g")
 _PYTHON = ("libpython3.11-minimal", "libpython3.11-stdlib", "python3.11-minimal", "libexpat1", "libffi8")
 # In the order in which they are loaded.
-_MODULES = ("failover", "net_failover", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_net", "zsmalloc", "zram")
+_MODULES = (
+    "failover",
+    "net_failover",
+    "virtio_pci_legacy_dev",
+    "virtio_pci_modern_dev",
+    "virtio_pci",
+    "virtio_net",
+    "zsmalloc",
+    "zram",
+    "drm",
+    "drm_shmem_helper",
+    "vgem",
+)
 _LIBRARIES = "usr/lib/aarch64-linux-gnu"
 
 _INIT = """#!/bin/busybox sh

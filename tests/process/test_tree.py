@@ -302,7 +302,9 @@ def test_setuid_program_does_not_block():
 
     assert len(left) == 1, "it could be ended after all"
     assert run.outcome.status == "timeout"
-    assert run.warnings == ("processes of another user that could not be ended and may still run: 1 (setuid)",)
+    # Its descriptors may not be read either, if there was time to try that.
+    assert run.warnings[-1] == "processes of another user that could not be ended and may still run: 1 (setuid)"
+    assert set(run.warnings[:-1]) <= {"memory of devices is in no figure: the descriptors of a process may not be read"}
 
 
 @contextmanager

@@ -51,6 +51,12 @@ i64 read_int(const char *text, const char **rest) {
     return (i64)(negative ? -number : number);
 }
 
+uint64_t hashed(uint64_t hash, const void *bytes, size_t length) {
+    size_t at;
+    for (at = 0; at < length; ++at) hash = (hash ^ ((const unsigned char *)bytes)[at]) * 1099511628211u;
+    return hash;
+}
+
 char *add_text(char *at, const char *text) {
     size_t length = strlen(text);
     memcpy(at, text, length + 1);
@@ -78,4 +84,20 @@ size_t read_whole(int descriptor, char *text, size_t size) {
     if (descriptor >= 0) close(descriptor);
     text[filled] = 0;
     return filled;
+}
+
+void each_line(int descriptor, void (*take)(char *line, void *to), void *to) {
+    static char text[65536]; /* a name has 4,096 bytes, some of them four letters here */
+    size_t filled = 0;
+    ssize_t length;
+    while (descriptor >= 0 && (length = read(descriptor, text + filled, sizeof text - filled)) > 0) {
+        char *begin = text, *end;
+        for (filled += (size_t)length; (end = memchr(begin, '\n', filled - (size_t)(begin - text))) != NULL; begin = end + 1) {
+            *end = 0;
+            take(begin, to);
+        }
+        filled -= (size_t)(begin - text);
+        memmove(text, begin, filled);
+    }
+    if (descriptor >= 0) close(descriptor);
 }

@@ -18,6 +18,7 @@
 typedef int64_t i64;
 
 #define NEVER ((i64)1 << 62)
+#define BEGIN_HASH 14695981039346656037u
 #define LENGTH(array) (sizeof(array) / sizeof *(array))
 
 /* Append to a list, which has items, their count, and the room that there is for them. */
@@ -47,4 +48,6 @@ i64 read_int(const char *text, const char **rest); /* after spaces; *rest is `te
 char *add_text(char *at, const char *text);        /* a copy, ended by 0; returns where that stands */
 char *add_int(char *at, i64 number);
 int begins(const char *text, const char *with);
+uint64_t hashed(uint64_t hash, const void *bytes, size_t length); /* FNV-1a; begin with BEGIN_HASH */
+void each_line(int descriptor, void (*take)(char *line, void *to), void *to); /* a line is ended by 0. The file is closed */
 size_t read_whole(int descriptor, char *text, size_t size); /* its length, 0 for none; ended by 0. The file is closed */

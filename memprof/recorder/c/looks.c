@@ -1,4 +1,5 @@
 #include "looks.h"
+#include "devices.h"
 #include "recording.h"
 #include "tree.h"
 
@@ -58,8 +59,8 @@ void look_closer(const char *text, size_t length, int reset, int exact) {
     const struct process *process = tree_of(tree_program());
     char status[FIELDS_ROOM], rollup[FIELDS_ROOM];
     struct stat_reading stat;
-    i64 before_ns = cpu_ns(), now, read_bytes = -1;
-    int has_status = 0, has_rollup = 0, has_stat = 0, is_reset = 0;
+    i64 before_ns = cpu_ns(), now, took_ns, read_bytes = -1;
+    int must = exact, has_status = 0, has_rollup = 0, has_stat = 0, is_reset = 0;
     tree_tell_poll();
     now = now_ns();
     if (process != NULL) {
@@ -71,7 +72,9 @@ void look_closer(const char *text, size_t length, int reset, int exact) {
         budget_spend(&looks.rollups, before_ns);
         is_reset = reset && reset_high_water(process->pid);
     }
-    line("look %l %l %d %d ", now, now_ns() - now, tree_program(), is_reset);
+    took_ns = now_ns() - now;
+    devices_look(must);
+    line("look %l %l %d %d ", now, took_ns, tree_program(), is_reset);
     line("%s %s ", has_status ? status : NOTHING, has_rollup ? rollup : NOTHING);
     line("%s %k %t\n", has_stat ? stat.fields : NOTHING, read_bytes, text, length);
     recording_flush();

@@ -1,4 +1,5 @@
 #include "loop.h"
+#include "devices.h"
 #include "hold.h"
 #include "looks.h"
 #include "maps.h"
@@ -48,6 +49,7 @@ static void read_all(i64 now) {
         shares_step(now);
         maps_step(now);
     }
+    devices_step(now);
     log_read();
     marks_stop_large();
     if (loop.order->pid && !tree_count()) loop.over = 1;
@@ -273,6 +275,7 @@ void loop_tell_rest(void) {
     i64 count = min64(periods.count, PERIODS), percent;
     tree_read();
     tell_left_out();
+    devices_tell_left_out();
     output_tell_tail();
     qsort(periods.newest, (size_t)count, sizeof *periods.newest, in_order);
     line("periods %l", periods.count);

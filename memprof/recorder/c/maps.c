@@ -7,7 +7,6 @@
 #define PAUSE_NS 4000000 /* between two readings */
 #define LEAST 1048576    /* bytes of file-backed pages that have come or gone since the last reading */
 #define SLOTS 8192       /* of files, half of which have a number at the same time */
-#define BEGIN_HASH 14695981039346656037u
 
 struct part { i64 file, page, count; };
 
@@ -24,12 +23,6 @@ static struct {
     struct { uint64_t hash; i64 number; } slots[SLOTS];
     i64 count, newest;
 } files;
-
-static uint64_t hashed(uint64_t hash, const void *bytes, size_t length) {
-    size_t at;
-    for (at = 0; at < length; ++at) hash = (hash ^ ((const unsigned char *)bytes)[at]) * 1099511628211u;
-    return hash;
-}
 
 static i64 number_of(uint64_t hash, const char *device, const char *inode, const char *name) {
     size_t at = (size_t)(hash % SLOTS);
@@ -57,7 +50,8 @@ static int is_device(const char *name) { return begins(name, "/dev/") && !begins
 /* A device can put different memory at the same place of each mapping, and so can what has only a name in brackets or an inode that many
  * things share (anon_inode:[io_uring]): the file is then this process's own, told apart by its id and the address. Inodes of two volumes
  * of one btrfs can have the same device and number, so that the name tells files apart too. */
-static void take_line(char *text, int pid) {
+static void take_line(char *text, void *process_id) {
+    int pid = *(const int *)process_id;
     char *end, *address = word(&text), *offset = (word(&text), word(&text)), *device = word(&text), *inode = word(&text);
     const char *name = text + strspn(text, " ");
     uint64_t begin = strtoull(address, &end, 16), size = strtoull(end + (*end == '-'), NULL, 16) - begin, hash;
@@ -74,29 +68,12 @@ static void take_line(char *text, int pid) {
     else ADD(&maps.parts, part);
 }
 
-static void read_parts(const struct process *process) {
-    static char text[65536]; /* a name has 4,096 bytes, some of them four letters here */
-    int descriptor = open_of(process->statm.task, "maps");
-    size_t filled = 0;
-    ssize_t length;
-    maps.parts.count = 0;
-    while (descriptor >= 0 && (length = read(descriptor, text + filled, sizeof text - filled)) > 0) {
-        char *begin = text, *end;
-        for (filled += (size_t)length; (end = memchr(begin, '\n', filled - (size_t)(begin - text))) != NULL; begin = end + 1) {
-            *end = 0;
-            take_line(begin, process->pid);
-        }
-        filled -= (size_t)(begin - text);
-        memmove(text, begin, filled);
-    }
-    if (descriptor >= 0) close(descriptor);
-}
-
 static void tell_maps(struct process *process) {
     i64 now = now_ns();
     uint64_t hash;
     size_t at;
-    read_parts(process);
+    maps.parts.count = 0;
+    each_line(open_of(process->statm.task, "maps"), take_line, &process->pid);
     hash = hashed(BEGIN_HASH, maps.parts.items, maps.parts.count * sizeof *maps.parts.items);
     if (hash == process->parts) return;
     process->parts = hash;

@@ -1,4 +1,5 @@
 #include "marks.h"
+#include "devices.h"
 #include "group.h"
 #include "hold.h"
 #include "recording.h"
@@ -53,7 +54,7 @@ static void take_line(const char *text, size_t length) {
     while (rule < end && !fits(rule, text, length)) ++rule;
     tree_add_named(pid);
     tree_tell_poll();
-    if (rule < end) group_tell(1);
+    if (rule < end) devices_look(1), group_tell(1);
     line("mark %l %l %t\n", now, tree_polls(), text, length);
     if (rule < end || marks.eager) recording_flush();
     if (rule == end) return;

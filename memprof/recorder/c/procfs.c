@@ -3,8 +3,8 @@
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 
-static const char *path_of(int pid, const char *name) {
-    static char path[64];
+const char *path_of(int pid, const char *name) {
+    static char path[96];
     add_text(add_text(add_int(add_text(path, "/proc/"), pid), "/"), name);
     return path;
 }
@@ -143,6 +143,17 @@ int rollup_read(int task, char fields[FIELDS_ROOM]) {
     static const char *const names[] = {"\nRss:",          "\nPss:",          "\nPss_Anon:",      "\nAnonymous:",
                                         "\nShared_Clean:", "\nShared_Dirty:", "\nPrivate_Clean:", "\nPrivate_Dirty:"};
     return collect(open_of(task, "smaps_rollup"), names, LENGTH(names), 1, fields);
+}
+
+void tables_read(int task, char fields[FIELDS_ROOM]) {
+    static const char *const names[] = {"\nVmPTE:", "\nHugetlbPages:"};
+    const char *huge;
+    i64 shared;
+    collect(open_of(task, "status"), names, LENGTH(names), LENGTH(names), fields);
+    huge = strchr(fields, ' ');
+    shared = read_int(huge, NULL) > 0 ? figure_of(task, "smaps_rollup", "\nShared_Hugetlb:") : -(huge[1] == '-');
+    if (shared < 0) add_text(fields + strlen(fields), " -");
+    else add_int(add_text(fields + strlen(fields), " "), shared);
 }
 
 i64 figure_of(int pid, const char *file, const char *name) {

@@ -24,11 +24,13 @@ int stat_read(int pid, struct stat_reading *stat);
 int stat_is_over(const struct stat_reading *stat);   /* nothing is left of the process but its exit code */
 int status_read(int task, char fields[FIELDS_ROOM]); /* /proc/PID/status; 0 without memory */
 int rollup_read(int task, char fields[FIELDS_ROOM]); /* /proc/PID/smaps_rollup; 0 where it may not be read */
+void tables_read(int task, char fields[FIELDS_ROOM]); /* VmPTE, HugetlbPages and Shared_Hugetlb, each `-` where it is not told */
 i64 figure_of(int pid, const char *file, const char *name); /* name: as the line's begin has it, after the end of the line before */
 int reset_high_water(int pid);
 void name_of(int pid, char name[NAME_ROOM]);
 void command_of(int pid, char command[COMMAND_ROOM]); /* its words with one space between them, cut off where the room ends */
 int same_memory(int task, int other);
+const char *path_of(int pid, const char *name); /* up to the next call */
 int open_of(int pid, const char *name);
 int children_open(int pid, int thread); /* a list; -1 on a kernel without them (CONFIG_PROC_CHILDREN) */
 void pids_parse(struct pids *pids, const char *text, size_t length);

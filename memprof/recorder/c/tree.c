@@ -135,6 +135,7 @@ static void add(int pid, struct process *parent, int is_ours) {
     process = memset(take_memory(sizeof *process), 0, sizeof *process);
     process->pid = pid;
     process->parent = parent != NULL ? parent->pid : 0;
+    process->devices.used = parent != NULL && parent->devices.used;
     process->statm = statm;
     tell_process(process, parent);
     process->listing.descriptor = children_open(pid, pid);
@@ -258,6 +259,8 @@ static void tell_gone(struct process *process) {
     if (process->listing.descriptor >= 0) close(process->listing.descriptor);
     free(process->listing.text);
     free(process->kids.items);
+    free(process->devices.links.items);
+    free(process->devices.mapped.items);
     free(process);
 }
 

@@ -10,6 +10,19 @@
 /* A list of children: an open descriptor, -1 for none, and what it held. */
 struct listing { int descriptor; char *text; size_t length; };
 
+/* What a process has of devices. used: it, or who started it, has a device's file or huge pages, or had some. tells: a client of it
+ * tells of memory. whole_ns: when that was last read in whole; count: how many descriptors it had then, 0 where the kernel does not tell; names, ranges,
+ * written: hashes of their numbers, of the lines of maps that are of buffers (0 to read on), and of the newest lines of buffers, clients
+ * and tables. links: the descriptors of buffers and clients; kind: b, m or d. mapped: the buffers that it has mapped; resident: bytes that
+ * its resident set has of them; addresses: of the first. */
+struct device_files {
+    int used, tells;
+    i64 whole_ns, count;
+    uint64_t names, ranges, written[3];
+    struct { struct device_link { int number; char kind; } *items; size_t count, room; } links;
+    struct { struct mapped { i64 inode, size, resident; char kind, addresses[40]; } *items; size_t count, room; } mapped;
+};
+
 /* parent: 0 for none that is known. twin: the process in whose memory it runs until it execs, 0 for none. listing: of its first thread;
  * kids: of all threads. stat, status, command, pages: as they were written last, pages being its statm; moved: whether that has changed
  * since its stat was written. kin: whether another process has the same start of stack, as after a fork. polls: how many saw it. look_ns,
@@ -24,6 +37,7 @@ struct process {
     struct pids kids;
     i64 resident, shared, polls, look_ns, status_ns, command_stack;
     uint64_t parts;
+    struct device_files devices;
 };
 
 enum life { UNREADABLE, OVER, ALIVE };

@@ -244,6 +244,21 @@ class Recording:
     def group(self, peak: float, both: float, refaults: int, kills: int = 0) -> None:
         self._tell(f"group %d {int(peak * MIB)} {int(both * MIB)} {refaults} {kills} 1")
 
+    def buffers(self, pid: int, *buffers: str) -> None:
+        """A process's buffers are read, each `KIND:EXPORTER:INODE:SIZE:MAPPED:RESIDENT`, the last three in MiB; `-` if they may not be."""
+        fields = [
+            ":".join([*words[:3], *(str(int(float(size) * MIB)) for size in words[3:])]) for words in (text.split(":") for text in buffers)
+        ]
+        self._tell(" ".join([f"buffers %d 9000 {pid}", *fields]))
+
+    def clients(self, pid: int, *clients: str) -> None:
+        """A process's clients are read, each as the line has them."""
+        self._tell(" ".join([f"clients %d 9000 {pid}", *clients]))
+
+    def tables(self, pid: int, tables: float, huge: float = 0, shared: float = 0) -> None:
+        """The page tables and huge pages of a process are read."""
+        self._tell(" ".join([f"tables %d 9000 {pid}", *(str(int(size * 1024)) for size in (tables, huge, shared))]))
+
     def charge(self, *mib: float | None) -> None:
         """The charges of a group that is looked at: all, inactive pages of files, anonymous, files, kernel, stacks, slab and page tables."""
         self._tell(f"charge %d {' '.join('-' if size is None else str(int(size * MIB)) for size in mib)}")

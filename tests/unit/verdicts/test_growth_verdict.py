@@ -436,6 +436,20 @@ def work_of(done: list[int], rss: list[int]) -> work.Curve:
     return work.curve_of(replace(run, work=(worked(done, rss, "RELOAD", reload=done),)))
 
 
+def test_leak_of_devices_grows_beside_flat_rss() -> None:
+    """A dma-buf after each iteration, which no resident set counts."""
+    done = list(range(401))
+    run = replace(sample_runs.run("a", 1), work=(worked(done, [60 << 20] * len(done)),))
+    times = [1_000_000 * each for each in done]
+    line = replace(run.timeline, device_t_ns=sample_runs.packed(times), device=sample_runs.packed([each << 16 for each in done]))
+
+    flat, leaking = (growth.series(work.curve_of(each), 4096) for each in (run, replace(run, timeline=line)))
+    assert judge([flat] * 3).word == "steady"
+    verdict = judge([leaking] * 3)
+    assert verdict.word == "grows"
+    assert verdict.slope == pytest.approx(1 << 16, rel=0.01)
+
+
 LOOKS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 200)
 
 

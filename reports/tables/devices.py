@@ -1,0 +1,103 @@
+"""The tables of memory that no resident set counts: for each variant one row per kind, one column per phase."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+
+from memprof.base.units import format_bytes
+from memprof.records import metrics, summary
+from memprof.records.metrics import BYTES
+from memprof.records.summary import Key
+from memprof.records.types import PAGE_TABLES, PEAK, STARTUP, DeviceKind, Run
+
+from ..rows import BASELINE, label_names, labels
+from . import grid
+from .grid import TextTable, Unit
+
+TITLE = "Device memory"
+_APART = 0.05  # of RSS, from which on a limit is about another figure
+
+
+def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[TextTable]:
+    """The tables of peaks and of ends, if any of these runs had memory of a device. Medians over the repeats."""
+    runs = [run for group in groups.values() for run in group]
+    if not had_any(runs):
+        return []
+    phases = [phase for phase in summary.phases(runs) if any(_kinds(run, phase) for run in runs)]
+    kinds = [
+        *dict.fromkeys(kind.kind for run in runs for mark in run.marks for kind in mark.devices if kind.kind != PAGE_TABLES),
+        PAGE_TABLES,
+    ]
+    size = grid.choose_unit(BYTES, [mark.device_peak_bytes or 0 for run in runs for mark in run.marks], unit)
+    names = label_names(groups)
+    header = (*names, "kind", *(BASELINE if phase == STARTUP else phase for phase in phases))
+    made = []
+    for title, of in (("peak", _peak), ("at the end", _end)):
+        rows = [
+            (*labels(key, names), kind, *(_cell([of(run, phase, kind) for run in group], size) for phase in phases))
+            for key, group in groups.items()
+            for kind in kinds
+        ]
+        made.append(TextTable(size.caption(f"{TITLE} by kind, {title}"), header, tuple(rows), len(names) + 1))
+    return made
+
+
+def notes(runs: Sequence[Run]) -> list[str]:
+    """Where the table's figures come from, and what of such memory resident sets count."""
+    if not had_any(runs):
+        return []
+    resident = max((sum(kind.resident_end_bytes or 0 for kind in mark.devices) for run in runs for mark in run.marks), default=0)
+    inside = f"; up to {format_bytes(resident)} of such memory is in RSS, and not in these figures" if resident else ""
+    return [
+        f"{TITLE}, which RSS does not count: read every 8 ms and at the ends of phases, each buffer once{inside}. A shorter peak may be missing."
+    ]
+
+
+def limits(group: Sequence[Run]) -> list[str]:
+    """Which figure a limit of these repeats of a variant is about, where that differs from RSS by more than 5%."""
+    rss, charged, device = (_middle(group, name) for name in ("rss_peak_bytes", "charged_peak_bytes", "device_peak_bytes"))
+    if rss is None or any(run.charged is not None and run.charged.group is not None for run in group):
+        return []  # of a group that was looked at, control_group.py has more
+    if charged is not None and abs(charged - rss) > _APART * rss:
+        parts = [f"RSS peak {format_bytes(rss)}", *([f"device memory up to {format_bytes(device)}"] if device else [])]
+        return [
+            f"a limit of a container or a service is on the charge of its control group, {format_bytes(charged)} at most here ({', '.join(parts)}): "
+            "it has the page cache and kernel memory of the run too, and only what the run itself brought in"
+        ]
+    if device is not None and device > _APART * rss:
+        return [
+            f"a device is full by RSS, swapped pages and device memory together: here a peak of {format_bytes(rss)} in RSS, and of "
+            f"{format_bytes(device)} beside it"
+        ]
+    return []
+
+
+def _middle(group: Sequence[Run], name: str) -> float | None:
+    values = [value for run in group if (value := metrics.value(run, PEAK, metrics.METRICS[name])) is not None]
+    return statistics.median(values) if values else None
+
+
+def had_any(runs: Iterable[Run]) -> bool:
+    """Whether any run had memory of a device."""
+    return any(mark.device_peak_bytes for run in runs for mark in run.marks)
+
+
+def _kinds(run: Run, phase: str) -> Mapping[str, DeviceKind]:
+    mark = run.mark(phase)
+    return {kind.kind: kind for kind in mark.devices} if mark is not None else {}
+
+
+def _peak(run: Run, phase: str, kind: str) -> int | None:
+    mark, found = run.mark(phase), _kinds(run, phase).get(kind)
+    return found.peak_bytes if found is not None else 0 if mark is not None and mark.device_peak_bytes is not None else None
+
+
+def _end(run: Run, phase: str, kind: str) -> int | None:
+    mark, found = run.mark(phase), _kinds(run, phase).get(kind)
+    return found.end_bytes if found is not None else 0 if mark is not None and mark.device_end_bytes is not None else None
+
+
+def _cell(values: Sequence[int | None], size: Unit) -> str:
+    scaled = [value / size.size for value in values if value is not None]
+    return grid.spread(statistics.median(scaled), scaled) if scaled else "-"

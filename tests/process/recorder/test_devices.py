@@ -1,0 +1,183 @@
+"""Memory outside of all resident sets as either recorder reads it: memfds of known sizes, what cannot be read, and what it costs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import need_tool
+from support.compiler import once_compiled
+
+from memprof.recorder import devices
+
+from .harness import MIB, Event, Recorder, Recording, order, python
+
+RULES = ["1000000 0 0 begin", "1000000 0 0 end"]  # at a mark with one of these words all is read
+MAKE = "def make(mib):\n    file = os.memfd_create('it'); os.write(file, bytes(mib << 20)); return file\n"
+
+
+def buffers(event: Event) -> list[tuple[str, int, int, int]]:
+    """(kind, size, mapped, resident) in MiB of each buffer."""
+    fields = [field.split(":") for field in event.fields[3:] if field]
+    return [(kind, *(int(size) // MIB for size in sizes)) for kind, _, _, *sizes in fields]  # type: ignore[misc]
+
+
+def last(recording: Recording, mark: str) -> list[tuple[str, int, int, int]]:
+    """What was read last before a mark."""
+    place = recording.events.index(recording.wait_mark(mark))
+    found = [event for event in recording.events[:place] if event.kind == "buffers"]
+    return buffers(found[-1]) if found else []
+
+
+def test_memfd_by_descriptor_mapping_and_neither(recorder: Recorder) -> None:
+    code = (
+        "import mmap\n"
+        + MAKE
+        + "file = make(8); mark('begin 1'); go()\nview = mmap.mmap(file, 8 << 20); view[: 3 << 20] = bytes(3 << 20)\n"
+        "mark('begin 2'); go(); os.close(file); mark('begin 3'); go(); view.close(); mark('begin 4'); go(); mark('end')"
+    )
+    with recorder.run(python(code), rule=RULES) as recording:
+        seen = []
+        for number in range(1, 5):
+            seen.append(last(recording, f"begin {number}"))
+            recording.go()
+        recording.finish()
+
+    # mmap has a descriptor of its own, and what is mapped is known by its address where the kernel lets it be looked at.
+    assert seen == [[("memfd", 8, 0, 0)], [("memfd", 8, 8, 3)], [("memfd", 8, 8, 3)], []]
+
+
+def test_descriptor_passed_by_socket_is_the_same(recorder: Recorder) -> None:
+    code = (
+        "import socket\n" + MAKE + "here, there = socket.socketpair()\n"
+        "if os.fork() == 0:\n    here.close(); socket.recv_fds(there, 1, 1); mark('begin child'); there.recv(1); os._exit(0)\n"
+        "there.close(); file = make(8); socket.send_fds(here, [b'x'], [file]); go()"
+    )
+    with recorder.run(python(code), rule=RULES, tree=1) as recording:
+        recording.wait_mark("begin child")
+        recording.go()
+        events = recording.finish()
+
+    found = {event[2]: event.fields[3] for event in events if event.kind == "buffers" and "memfd" in event.fields[-1]}
+    assert len(found) == 2
+    assert len(set(found.values())) == 1  # kind, inode and size are the same in both
+
+
+def test_memfd_of_20_ms_seen_from_the_first_on(recorder: Recorder) -> None:
+    """The kernel counts descriptors from 6.2 on; before, only a process that is known to use devices is looked at so often."""
+    code = MAKE + "mark('begin')\nfor _ in range(5):\n    file = make(8); time.sleep(0.02); os.close(file); time.sleep(0.05)\nmark('end')"
+    for attempt in range(4):  # a busy machine may not let the recorder run in time
+        with recorder.run(python(code), rule=RULES) as recording:
+            recording.finish()
+        seen = [event for event in recording.of("buffers") if buffers(event) == [("memfd", 8, 0, 0)]]
+        if len(seen) == 5 or attempt == 3:
+            break
+    assert len(seen) == 5
+
+
+def test_page_tables_of_a_process_without_devices(recorder: Recorder) -> None:
+    code = (
+        "block = b'x' * (64 << 20)\n"
+        "mark('begin ' + next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmPTE')))\ngo()"
+    )
+    with recorder.run(python(code), rule=RULES) as recording:
+        size = recording.wait("mark").text(2).split()[1]
+        tables = recording.of("tables")[-1]
+        recording.go()
+        recording.finish()
+
+    assert tables.fields[3:] == (size, "0", "0")
+    assert not recording.of("buffers") and not recording.of("clients")
+
+
+# -- what cannot be read, or only seldom
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process as somebody else")
+def test_hidden_descriptors_are_told(recorder: Recorder) -> None:
+    need_tool("setpriv")
+    with subprocess.Popen(["sleep", "60"], user=65534) as process:
+        text = order([f"attach {process.pid} 0"], timeout=3 * 10**8)
+        with recorder.started(text, wrap=["setpriv", "--bounding-set", "-all", "--inh-caps", "-all"]) as running:
+            assert running.stdout is not None
+            told = running.stdout.read().decode().splitlines()
+        process.kill()
+
+    hidden = [line.split() for line in told if line.startswith("buffers ")]
+    assert [words[3:] for words in hidden] == [[str(process.pid), "-"]]
+
+
+def test_readings_left_out_with_thousands_of_descriptors(recorder: Recorder) -> None:
+    code = (
+        "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (9000, 9000))\n" + MAKE + "file = make(1); mark('begin')\n"
+        "for _ in range(8000): os.dup(file)\n"
+        "end = time.monotonic() + 3\nwhile time.monotonic() < end: os.close(os.dup(0)); time.sleep(0.002)"
+    )
+    with recorder.run(python(code), rule=RULES) as recording:
+        events = recording.finish()
+
+    assert [event for event in events if event.kind == "fault" and event.fields[1] == "devices" and event[2] > 0]
+    assert any(buffers(event) == [("memfd", 1, 0, 0)] for event in recording.of("buffers"))
+
+
+def test_cost_with_a_hundred_descriptors(recorder: Recorder) -> None:
+    """docs/device-memory.md has the figures; here is ten times what is allowed, as on a busy machine any time is longer."""
+    code = MAKE + "file = make(1)\nfor _ in range(100): os.dup(0)\nmark('begin'); go()"
+    with recorder.run(python(code), rule=RULES) as recording:
+        recording.wait_mark("begin")
+        process = psutil.Process(recording.process.pid)
+        before, begin_ns = sum(process.cpu_times()[:2]), time.monotonic_ns()
+        recording.wait(".", lambda event: event[3] > 4000)
+        spent, took_ns = sum(process.cpu_times()[:2]) - before, time.monotonic_ns() - begin_ns
+        recording.go()
+        recording.finish()
+
+    assert spent / took_ns * 1e9 < 0.1 + 0.1
+
+
+# -- clients of DRM drivers: fdinfo in the form that is documented for each driver; none of it was read on such a device but vgem's, which was on the
+# board. i915: proc_pid_fdinfo(5). xe: xe_drm_client.c. panthor, panfrost: Documentation/gpu. amdgpu: amdgpu_fdinfo.c of Linux 6.1. msm, v3d, etnaviv:
+# drm_show_memory_stats of drm_file.c, which leaves out what a driver does not know.
+
+FDINFO = sorted((Path(__file__).parents[2] / "data" / "fdinfo").glob("*.txt"))
+CLIENTS = {
+    "amdgpu": "amdgpu,0000:03:00.0,185,cpu/-/-/-/-/0,gtt/-/-/-/-/2097152,vram/-/-/-/-/61501440",
+    "etnaviv": "etnaviv,-,7,memory/12582912/-/0/-/-",
+    "i915": "i915,0000:00:02.0,39,stolen-system0/0/0/0/0/-,system0/6189056/6189056/0/1728512/-",
+    "msm": "msm,-,3,memory/41943040/33554432/1048576/0/-",
+    "panfrost": "panfrost,-,3,memory/8388608/4194304/0/131072/-",
+    "panthor": "panthor,-,10,memory/16875520/16875520/0/0/-",
+    "v3d": "v3d,-,23,memory/76660736/44302336/32358400/0/-",
+    "vgem": "-,-,-",
+    "xe": "xe,0000:03:00.0,3,gtt/196608/196608/0/-/-,stolen/0/0/0/-/-,system/0/0/0/0/-,vram0/24567808/24567808/16777216/-/-",
+}
+ODD = "pos:\t0\ndrm-driver:\t\ndrm-client-id:\tx y,z\ndrm-total-a/b:\t3 KiB\ndrm-total-:\t1\ndrm-total-c:\tmany\ndrm-memory-d:\t7 MiB\nno colon\n"
+READER = """
+#include "devices.c"
+int main(void) {
+    static char text[65536];
+    read_whole(0, text, sizeof text);
+    add_client(text);
+    return write(1, devices.line.items, devices.line.count) != (ssize_t)devices.line.count;
+}
+"""
+
+
+@pytest.mark.parametrize("driver", sorted(CLIENTS))
+def test_client_by_recorded_fdinfo(driver: str) -> None:
+    assert sorted(CLIENTS) == [path.stem for path in FDINFO]
+    text = next(path for path in FDINFO if path.stem == driver).read_bytes()
+    assert devices.client(text).decode() == CLIENTS[driver]
+
+
+def test_clients_alike_in_both_recorders() -> None:
+    folder = Path(devices.__file__).parent / "c"
+    others = [str(path) for path in sorted(folder.glob("*.c")) if path.name not in ("devices.c", "main.c")]
+    reader = once_compiled("cc", "reader.c", READER, f"-I{folder}", "-std=c99", "-D_GNU_SOURCE", *others)
+    for text in [*(path.read_bytes() for path in FDINFO), ODD.encode()]:
+        done = subprocess.run([str(reader)], input=text, capture_output=True, check=True)
+        assert done.stdout == devices.client(text)

@@ -1,0 +1,162 @@
+"""Memory of devices, which no resident set counts, in tables, frames, pages, pictures, budgets and the waterfall."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+
+import numpy
+import pytest
+from support import explanations
+from support.sample_runs import MIB, packed, run, runs
+from support.tables import cells
+
+from memprof.base.errors import InputError
+from memprof.records import metrics
+from memprof.records.summary import summarise
+from memprof.records.types import PEAK, Charged, DeviceKind, Run
+from memprof.reports import columns, frame, page
+from memprof.reports.page import drawn
+from memprof.reports.pictures import timeline, waterfall
+from memprof.reports.tables import explain, table
+from memprof.verdicts import budgets
+
+
+def with_devices(made: Run, peak: int = 300, end: int = 200, resident: int = 5) -> Run:
+    """The run with this many MiB of a dma-buf in EXECUTE, and none before; all read."""
+    tables = DeviceKind("page tables", MIB, MIB, 0)
+    buffer = DeviceKind("dma-buf system", peak * MIB, end * MIB, resident * MIB)
+
+    def change(mark):
+        if mark.phase == "EXECUTE":
+            return replace(mark, device_peak_bytes=peak * MIB, device_end_bytes=end * MIB, devices=(tables, buffer))
+        return replace(mark, device_peak_bytes=0, device_end_bytes=0, devices=(tables,))
+
+    last = made.mark("EXECUTE")
+    times = [last.begin_ns, last.begin_ns + 10**6, last.begin_ns + 2 * 10**6]
+    line = replace(made.timeline, device_t_ns=packed(times), device=packed([0, peak * MIB, end * MIB]))
+    return replace(made, marks=tuple(map(change, made.marks)), timeline=line)
+
+
+def test_table_by_kind_and_phase():
+    text = table.render([with_devices(each) for each in runs()], brief=True, unit="MiB")
+
+    peaks = {line.split("|")[2].strip(): line for line in text.split("Device memory by kind, peak (MiB)")[1].split("\n\n")[1].splitlines()}
+    assert [cell.strip() for cell in peaks["dma-buf system"].split("|")[3:-1]][-1].startswith("300")
+    assert "1.0" in peaks["page tables"]
+    assert "up to 5.0 MiB of such memory is in RSS, and not in these figures" in text
+
+
+def test_table_without_devices_unchanged():
+    text = table.render(runs(), brief=True)
+    assert "evice" not in text and "page tables" not in text
+
+
+def test_table_of_named_metrics():
+    text = table.render([with_devices(run())], ["device_peak_bytes", "device_end_bytes"], unit="MiB")
+    peaks, ends = cells(text, "Device memory peak (MiB)")["a"], cells(text, "Device memory at the end (MiB)")["a"]
+    assert (peaks["EXECUTE"], peaks["PEAK"]) == ("~300.0", "~300.0")  # only readings every 8 ms saw it
+    assert ends["EXECUTE"] == "200.0"
+
+
+def test_json_has_kinds_of_a_phase():
+    rows = json.loads(table.render([with_devices(run())], format="json"))
+    (row,) = [row for row in rows if row["phase"] == "EXECUTE"]
+    assert row["device_peak_bytes"] == 300 * MIB
+    assert row["devices"][1] == {
+        "kind": "dma-buf system",
+        "peak_bytes": 300 * MIB,
+        "end_bytes": 200 * MIB,
+        "resident_end_bytes": 5 * MIB,
+    }
+
+
+def test_frame_has_peak_of_the_run():
+    rows = frame.runs_frame([with_devices(run())]).set_index("phase")
+    assert rows.loc[PEAK, "device_peak_bytes"] == 300 * MIB
+    assert rows.loc["EXECUTE", "page_tables_end_bytes"] == MIB
+
+
+@pytest.mark.parametrize(("limit", "over"), [("250 MiB", True), ("300 MiB", False)])
+def test_budget_of_device_memory(tmp_path, limit, over):
+    (tmp_path / "b.toml").write_text(f'device_peak_bytes = "{limit}"\n')
+    (budget,) = budgets.read(tmp_path / "b.toml")
+    (row,) = [row for row in summarise([with_devices(run())], ("device_peak_bytes",)) if row.phase == PEAK]
+    assert budget.matches(row)
+    assert (row.max > budget.limit) == over
+
+
+def test_run_that_could_not_see_them_has_no_figure():
+    assert summarise([run()], ("device_peak_bytes", "device_end_bytes")) == ()
+    assert metrics.value(run(), PEAK, metrics.METRICS["device_peak_bytes"]) is None
+
+
+def test_steps_keep_their_maximum_between_rows():
+    rows = columns.ColumnArrays(*(numpy.array(column) for column in ([0, 10, 20, 30], [1, 1, 1, 1], [0] * 4, [0] * 4)))
+    device = numpy.array([5, 6, 25]), numpy.array([9, 2, 4])
+    assert columns.device_over(rows, device).tolist() == [0, 9, 2, 4]
+
+
+def test_page_draws_and_tells_them():
+    made = with_devices(run())
+    (model,) = drawn.page([[made]]).models
+    (trace,) = model.groups[0].traces
+    assert numpy.frombuffer(base64.b64decode(trace.device), "<u4").max() == 300 * 1024
+    assert "Device memory, which RSS does not count" in page.render([made])
+    (plain,) = drawn.page([[run()]]).models
+    assert plain.groups[0].traces[0].device == ""
+    assert "Device memory, which" not in page.render([run()])
+
+
+def test_timeline_draws_them_to_scale():
+    figure = timeline.render([with_devices(run(), peak=900)])
+    (axes,) = figure.axes[1:] or figure.axes
+    assert max(max(line.get_ydata()) for line in axes.lines) >= 900
+    assert axes.get_ylim()[1] > 900
+
+
+def test_damaged_column_refused():
+    made = with_devices(run())
+    with pytest.raises(InputError, match="damaged"):
+        timeline.render([replace(made, timeline=replace(made.timeline, device="###"))])
+
+
+def test_waterfall_has_them_beside_the_resident_set():
+    made = explanations.explanation()
+    made = replace(made, phases=(*made.phases[:-1], replace(made.phases[-1], device_bytes=300 * MIB)))
+    text = explain.render(made)
+    assert "device buffers, beside RSS" in text
+    assert explain.visible(made)[-1] == "device buffers, beside RSS"
+    assert "device buffers, beside RSS" not in explain.render(explanations.explanation())
+    figure = waterfall.draw(made)
+    assert max(axes.get_xlim()[1] for axes in figure.axes) > 491
+
+
+def charged(made: Run, mib: float) -> Run:
+    return replace(made, charged=Charged(peak_bytes=int(mib * MIB)))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda made: made, None),
+        (lambda made: charged(made, 272), None),  # less than 5% from the RSS peak, 270.0 MiB
+        (lambda made: charged(made, 400), "is on the charge of its control group, 400.0 MiB at most here (RSS peak 270.0 MiB)"),
+        (lambda made: charged(with_devices(made), 400), "400.0 MiB at most here (RSS peak 270.0 MiB, device memory up to 300.0 MiB)"),
+        (with_devices, "here a peak of 270.0 MiB in RSS, and of 300.0 MiB beside it"),
+        (lambda made: with_devices(made, peak=13, end=1), None),
+    ],
+)
+def test_sentence_on_the_figure_of_a_limit(change, words):
+    text = table.render([change(run())], brief=True)
+    assert (words in text) if words else ("a limit of a container" not in text and "a device is full" not in text)
+
+
+def test_charge_of_the_run_and_of_a_phase():
+    made = charged(run(), 400)
+    made = replace(
+        made, marks=tuple(replace(mark, charged_peak_bytes=99 * MIB) if mark.phase == "PREPARE" else mark for mark in made.marks)
+    )
+    cell = cells(table.render([made], ["charged_peak_bytes"], unit="MiB"), "Charge of the control group, peak (MiB)")["a"]
+    assert (cell["PREPARE"], cell["PEAK"], cell["EXECUTE"]) == ("99.0", "400.0", "-")
