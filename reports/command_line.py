@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from dataclasses import replace
 
 from memprof.records.types import COMMAND, Job
 from memprof.subjects.settings import options
@@ -13,13 +13,31 @@ from memprof.subjects.suite import DEFAULTS
 
 def command_line(job: Job, repeats: int) -> str:
     """The words for a shell, in the folder of the model. repeats: how often it was measured. A setting that has its default is left out."""
+    words = _words(job, repeats)
+    if job.runtime == COMMAND:
+        return shlex.join(["memprof", "exec", *words, "--", *(f"{name}={value}" for name, value in job.variables.items()), *job.argv])
+    return shlex.join(["memprof", "run", os.path.basename(job.model.path), "-r", _runtime(job), *words])
+
+
+def explanation(job: Job) -> str:
+    """The words that explain the memory of a model's Job, in this folder."""
+    path = os.path.relpath(job.model.path)
+    return shlex.join(["memprof", "explain", path, "-r", _runtime(job), *_words(replace(job, release=True), DEFAULTS.repeats or 1, path)])
+
+
+def _runtime(job: Job) -> str:
+    return f"{job.runtime}@{job.version}" if job.version and not job.runtime.endswith(".py") else job.runtime
+
+
+def _words(job: Job, repeats: int, model: str = "") -> list[str]:
+    """The settings that are not the defaults. model: its path, if not the folder of the model is meant."""
     is_program = job.runtime == COMMAND
     again = {
         "set": job.knobs,
         "threads": (job.threads,) if job.threads is not None else (),
         "env": {} if is_program else job.variables,
         "shapes": job.shapes,
-        "inputs": os.path.basename(job.inputs) if job.inputs is not None else None,
+        "inputs": (os.path.relpath(job.inputs) if model else os.path.basename(job.inputs)) if job.inputs is not None else None,
         "values": job.values,
         "phases": job.phases,
         "phase_regexes": job.phase_regexes,
@@ -33,12 +51,4 @@ def command_line(job: Job, repeats: int) -> str:
         "release": None if job.release or is_program else False,
     }
     usual = vars(DEFAULTS) | ({"repeats": 1} if is_program else {})
-    words = options({name: value for name, value in again.items() if value != usual[name]})
-    if is_program:
-        return shlex.join(["memprof", "exec", *words, "--", *(f"{name}={value}" for name, value in job.variables.items()), *job.argv])
-    return shlex.join(["memprof", "run", os.path.basename(job.model.path), "-r", job.runtime, *words])
-
-
-def settings(job: Job) -> Iterator[str]:
-    """The words for a Job's knobs and threads."""
-    yield from options({"set": job.knobs, "threads": (job.threads,) if job.threads is not None else ()})
+    return options({name: value for name, value in again.items() if value != usual[name]})

@@ -383,9 +383,7 @@ def _next(runs: Sequence[Run]) -> str:
     if not peaks:
         return "--all prints every table"
     _, job = max(peaks, key=lambda each: each[0])
-    settings = report("command_line").settings(job)
-    words = shlex.join(["memprof", "explain", os.path.relpath(job.model.path), "-r", job.runtime, *settings])
-    return f"`{words}` accounts for this memory, --all prints every table"
+    return f"`{report('command_line').explanation(job)}` accounts for this memory, --all prints every table"
 
 
 def unused_path() -> Path:
