@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.errors import InputError, UsageError
+from ..base.errors import InputError, MeasurementError, UsageError
 from ..base.units import counted
 from ..laws import coefficients
 from ..records import store, summary
@@ -58,6 +58,8 @@ def judge(request: GateRequest, progress: Progress) -> Report:
             ]
             rows += verdicts.judge(*_judged_metrics(request, known), request.limits, request.across_machines)
             rows += _not_in_both(known)
+        if request.command is not None and not any(entry.rows or entry.failed for entry in known.head.entries):
+            raise MeasurementError("the program ended before its memory could be read, in each run: there is no peak to judge")
         rows += budgets.judge(limits, known.head.entries)
         rows += growth_limits.judge(known.growth, limits)
         rows += coefficients.judge(known.laws)
@@ -94,17 +96,18 @@ def judge(request: GateRequest, progress: Progress) -> Report:
         tuple(dict.fromkeys(remarks)),
         proof,
         _commands(request, known, rows),
-        request.allow_gone,
-        _ran(known),
-        tuple(row for entry in known.head.entries for row in entry.rows),
-        (*known.base.entries, *known.head.entries),
+        allow_gone=request.allow_gone,
+        ran=_ran(known),
+        figures=tuple(row for entry in known.head.entries for row in entry.rows),
+        sources=(*known.base.entries, *known.head.entries),
     )
     return _only_said(report) if request.report_only else report
 
 
 def _only_said(report: Report) -> Report:
     """The report with a remark on the exit code that it would have had."""
-    return replace(report, remarks=(f"report only: without --report-only the exit code would be {report.exit_code}", *report.remarks))
+    said = f"report only: without --report-only the exit code would be {report.exit_code}"
+    return replace(report, report_only=True, remarks=(said, *report.remarks))
 
 
 def _unjudged(request: GateRequest, head: Sequence[BaselineEntry], rows: Sequence[Judged]) -> list[Judged]:

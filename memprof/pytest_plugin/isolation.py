@@ -31,6 +31,7 @@ for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):
 import pytest
 sys.exit(pytest.main(words["args"]))
 """
+_SLOWER = "memprof runs this test in separate processes, one after another, and with leaks= many times: it needs more time than by itself"
 _MONTH_NS = 30 * 24 * 3600 * 10**9
 # Options for the first process alone: they choose among tests, spread them, stop in a debugger, or write reports and caches.
 _FLAGS = {
@@ -85,6 +86,8 @@ def _reports(item: pytest.Item, measure: Callable[[pytest.Item, Path], list[pyte
             return measure(item, work.folder)
     except MemprofError as error:
         return [_report(item, "setup", "failed", str(error))]
+    except pytest.fail.Exception as error:  # of a plugin that limits a test's time in this process, such as pytest-timeout
+        return [_report(item, "call", "failed", f"{error}\n{_SLOWER}")]
 
 
 def _limited_reports(item: pytest.Item, folder: Path) -> list[pytest.TestReport]:

@@ -12,6 +12,7 @@ from ..base.units import format_bytes, parse_bytes
 
 MARK = "memprof"
 INI = "memprof_limit"
+_LEAST_LIMIT = 64 << 10  # of bytes: who writes 40 means MiB
 ONLY_LINUX = "memprof measures on Linux only"
 _WORDS = '("120 MiB", above_baseline=False, repeats=1, leaks="0 B")'
 
@@ -42,6 +43,10 @@ class MemoryLimit:
         if len(args) > 1 or words or not is_whole or not all(isinstance(size, str | int) for size in sizes):
             raise UsageError(f"{item.nodeid}: write @pytest.mark.{MARK}{_WORDS}, each of them if it is needed")
         limit = parse_bytes(str(args[0])) if args else shared
+        if limit is None and leaks is None and "memprof" not in getattr(item, "fixturenames", ()):
+            raise UsageError(f"{item.nodeid}: @pytest.mark.{MARK} has no limit: write {_WORDS}, or {INI} in the ini file")
+        if limit is not None and limit < _LEAST_LIMIT:
+            raise UsageError(f"{item.nodeid}: a limit of {format_bytes(limit)} is less than any process has: write 40 MiB")
         return cls(limit, bool(above), repeats, None if leaks is None else parse_bytes(str(leaks)), bool(args))
 
     def check(self, peak_bytes: int, before_bytes: int, what: str = "the test") -> None:

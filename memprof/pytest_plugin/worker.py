@@ -77,7 +77,14 @@ def _called_again(item: pytest.Item, most: int) -> Generator[None, object, objec
         for called in range(1, most):
             if called >= _LEAST_CALLS and time.monotonic() > end_s:
                 break
-            item.runtest()
+            try:
+                item.runtest()
+            except Exception as error:
+                if hasattr(error, "add_note"):  # from Python 3.11 on
+                    error.add_note(
+                        f"In call {called + 1}: memprof calls a test with leaks= many times in one process. Its fixtures are set up once."
+                    )
+                raise
             marks["iteration"](calls=1)
     return result
 

@@ -108,9 +108,9 @@ class Proof:
 class Report:
     """A gate's result: its title, all rows, worst first, and remarks for the reader.
 
-    commands: what the user may want to run next, by why. allow_gone: rows that base alone has are meant to be gone. ran: a run of each variant,
-    for the shapes of its inputs, by side (see memprof.verdicts.input_files). figures: all that is known of head, judged or not. sources: the
-    entries of both sides, for versions and machines.
+    commands: what the user may want to run next, by why. allow_gone: rows that base alone has are meant to be gone. report_only: no exit code will
+    say the result. ran: a run of each variant, for the shapes of its inputs, by side (see memprof.verdicts.input_files). figures: all that is known
+    of head, judged or not. sources: the entries of both sides, for versions and machines.
     """
 
     title: str
@@ -119,6 +119,7 @@ class Report:
     proof: Proof | None = None
     commands: Mapping[str, str] = field(default_factory=dict)
     allow_gone: bool = False
+    report_only: bool = False
     ran: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)
     figures: tuple[Row, ...] = ()
     sources: tuple[BaselineEntry, ...] = ()
@@ -244,6 +245,8 @@ def _compared(entry: BaselineEntry) -> BaselineEntry:
 
 def _judge_entry(base: BaselineEntry | None, head: BaselineEntry, limits: Limits) -> list[Judged]:
     judged = [_failure(base, head)] if head.failed else []
+    if base is not None and base.failed == base.runs and not head.failed:  # it may be broken, or lack what only this checkout has
+        judged.append(Judged(head.key, "", OUTCOME, "undecided", f"nothing to compare with: each run of base failed ({base.failure})"))
     before = {(row.phase, row.metric): row for row in base.rows} if base else {}
     after = {(row.phase, row.metric): row for row in head.rows}
     bound = max(entry.machine.peak_bound_bytes for entry in (base or head, head))

@@ -347,6 +347,8 @@ def _is_legal(letter: str) -> bool:
 def _github(report: Report) -> str:
     lines = []
     kinds = {"error": ("failed", "regressed", "over", "failing"), "warning": ("undecided", "gone"), "notice": ("improved",)}
+    if report.report_only:  # a step that is green has no errors
+        kinds = {"warning": (*kinds["error"], *kinds["warning"]), "notice": kinds["notice"]}
     for kind, verdicts in kinds.items():
         rows = [row for row in _by_variant(worst_first(report.rows)) if row.verdict in verdicts and row.cause is None]
         shown = rows if len(rows) <= _MOST_ANNOTATIONS else rows[: _MOST_ANNOTATIONS - 1]

@@ -76,6 +76,25 @@ def test_gate_command_refusal_is_sentence(memprof, checkout, words, code, says):
     assert (done.returncode, done.stdout, says in done.stderr) == (code, "", True), done.stderr
 
 
+def test_gate_against_ref_that_cannot_run_is_undecided(memprof, checkout):
+    (checkout.folder / "run.sh").write_text("exec ./app\n")
+    checkout.commit()
+    app = checkout.folder / "app"  # as a build's result it is in no tree
+    app.write_text("#!/bin/sh\nsleep 0.1\n")
+    app.chmod(0o755)
+
+    done = memprof("gate", "--against", "HEAD", "--budget", "900MiB", "--", "sh", "run.sh", cwd=checkout.folder)
+
+    assert done.returncode == 3, done.stderr
+    assert "nothing to compare with: each run of base failed (ended with exit code 127" in done.stdout
+
+
+def test_gate_of_command_that_ends_at_once(memprof, monkeypatch):
+    done = memprof("gate", "--budget", "9MiB", "--repeats", "1", "--", "sh", "-c", ":")
+
+    assert done.returncode == 0 or (done.returncode == 4 and "there is no peak to judge" in done.stderr), done.stderr
+
+
 def test_gate_command_has_settings_of_a_program(memprof, tmp_path):
     (tmp_path / "build").mkdir()
     done = memprof("gate", "--env", "CODE=0", "--cwd", "build", "--repeats", "2", "--", "sh", "-c", "sleep 0.2; exit $CODE")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -18,7 +19,7 @@ def lean(monkeypatch):
 
 
 TESTS = """
-import os, signal
+import os, signal, time
 import pytest
 
 HELD = b"x" * (64 << 20)   # of the module: it is there before any test runs
@@ -62,9 +63,18 @@ def test_expected():
 def test_unit():
     pass
 
-@pytest.mark.memprof
+@pytest.mark.memprof(above_baseline=True)
 def test_nothing_said():
     pass
+
+@pytest.mark.memprof(40)
+def test_without_unit():
+    pass
+
+@pytest.mark.timeout(2)
+@pytest.mark.memprof("1 GiB")
+def test_late():
+    time.sleep(60)
 
 def test_unmarked():
     assert str(os.getpid()) == os.environ["PARENT"]
@@ -74,11 +84,11 @@ def test_unmarked():
 def test_marked_test_limited_in_own_process(pytester, lean):
     pytester.makepyfile(TESTS)
     pytester.makeconftest("import os\nos.environ.setdefault('PARENT', str(os.getpid()))\n")
-    pytester.makeini("[pytest]\naddopts = --strict-markers -x --maxfail=99\nfilterwarnings = error\n")
+    pytester.makeini("[pytest]\naddopts = --strict-markers -x --maxfail=99 -p pytest_timeout\nfilterwarnings = error\n")
 
     done = pytester.runpytest_subprocess("--junitxml=out.xml", "-v", "-rA")
 
-    done.assert_outcomes(passed=4, failed=4, errors=1, skipped=1, xfailed=1)
+    done.assert_outcomes(passed=3, failed=5, errors=3, skipped=1, xfailed=1)
     done.stdout.fnmatch_lines_random(
         [
             "*test_small PASSED*",
@@ -89,6 +99,10 @@ def test_marked_test_limited_in_own_process(pytester, lean):
             "*the test's own process was ended by SIGSEGV before the test was done*",
             "*AssertionError: not c*",
             "*'lots' is not a size*",
+            "*@pytest.mark.memprof has no limit: write *",
+            "*a limit of 40 B is less than any process has: write 40 MiB*",
+            "*Timeout (>2.0s) from pytest-timeout*",
+            "*memprof runs this test in separate processes*",
         ]
     )
     done.stdout.re_match_lines_random(
@@ -339,6 +353,10 @@ def test_with_the_fixture(memprof): ...
 """
 
 
+# Python 3.10 has no notes.
+NOTED = ["*In call 5: memprof calls a test with leaks= many times in one process. *"] if sys.version_info >= (3, 11) else []
+
+
 @pytest.mark.long
 def test_no_growth_test_called_repeatedly(pytester, lean, monkeypatch):
     monkeypatch.setenv("PYTHONHASHSEED", "0")
@@ -356,6 +374,7 @@ def test_no_growth_test_called_repeatedly(pytester, lean, monkeypatch):
             "*test_leaks_less_than_it_may PASSED*",
             "*the test's memory: it grows by 6?.? KiB per call*; the limit is 0 B per call*",
             "*AssertionError: the fifth call*",
+            *NOTED,
             "*test_both_marks PASSED*",
             '*test_wrong_words: write @pytest.mark.memprof("120 MiB", above_baseline=False, repeats=1, leaks="0 B"), each of them if *',
             "*test_with_the_fixture: with the memprof fixture write memprof.function(FUNCTION, repeats=N) and memprof.grows(FUNCTION)*",

@@ -235,7 +235,8 @@ def test_failed_run_new_or_old():
     assert (always.exit_code, always.rows[0].verdict) == (4, "failing")
 
     mended = report_of(crashed(), runs())
-    assert mended.exit_code == 0
+    assert (mended.exit_code, mended.rows[0].verdict) == (3, "undecided")
+    assert mended.rows[0].reason == "nothing to compare with: each run of base failed (ended by SIGSEGV in PREPARE)"
     assert "base failed: ended by SIGSEGV" in next(row for row in mended.rows if row.verdict == "new").reason
 
 
@@ -315,6 +316,8 @@ def test_cause_in_first_risen_phase():
     assert lines[0].endswith(f". It explains 8 further rows: Anonymous memory at the end of {anonymous}; RSS peak of {peaks}")
     assert "9 regressions of one cause" in report.tally(judgement)
     assert report.render(judgement, "github").count("::error ") == 1
+    only_said = report.render(replace(judgement, report_only=True), "github")
+    assert "::error " not in only_said and only_said.count("::warning ") == 1 + report.render(judgement, "github").count("::warning ")
     assert (
         sum(
             row["cause"] == {"phase": "MODEL_LOAD", "metric": "rss_peak_bytes"}
