@@ -270,6 +270,8 @@ def _explanation(
         knobs=job.knobs,
         threads=job.threads,
         machine=plain.machine.name,
+        python_version=plain.about.python_version if plain.about is not None else "",
+        machine_words=plain.machine.words,
         measured=tuple(facts.measured),
         phases=phases,
         weight_bytes=sum(weight.tensor.bytes * weight.instances for weight in index.weights) if index is not None else None,

@@ -234,6 +234,8 @@ class Explanation:
     warnings: tuple[str, ...] = ()
     looked_peak_bytes: int | None = None
     peak_bound_bytes: int = 0
+    python_version: str = ""
+    machine_words: str = ""  # its CPUs and kernel
 
     @property
     def peak(self) -> PhaseFigures | None:

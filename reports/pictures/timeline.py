@@ -126,7 +126,7 @@ def _render(runs: Sequence[Run], phases: Sequence[str]) -> Figure:
     missing = [called[key] for key, variant in drawn.items() if variant is None]
     if missing:
         remarks.append(f"Not drawn, for nothing was seen of {'these phases' if phases else 'it'}: {', '.join(missing)}")
-    return _rows(models, _scales(models), headline.of_picture(runs), choosing.conditions(runs), remarks)
+    return _rows(models, _scales(models), "" if phases else headline.of_picture(runs), choosing.conditions(runs), remarks)
 
 
 def _drawn(name: str, group: Sequence[Run], phases: Sequence[str], cache: Cache) -> Drawn | None:

@@ -77,6 +77,14 @@ def title(explanation: Explanation) -> str:
     return f"{what}{knobs}{threads}{shapes}"
 
 
+def origin(explanation: Explanation) -> str:
+    """With what and where it was measured, for a report that is pasted."""
+    told = ((explanation.runtime, explanation.runtime_version), ("Python", explanation.python_version))
+    versions = ", ".join(f"{name} {version}" for name, version in told if version)
+    words = f" ({explanation.machine_words})" if explanation.machine_words else ""
+    return f"Measured {f'with {versions}; ' if versions else ''}on {explanation.machine}{words}."
+
+
 def warned(explanation: Explanation) -> list[str]:
     return [f"warning: {warning}" for warning in explanation.warnings]
 
@@ -334,6 +342,7 @@ def _markdown(explanation: Explanation) -> str:
             lines += [f"     - {say(text)}" for text in verdict(proposal, finding)]
     parts = ["\n".join(lines).rstrip(), markdown(Section("", tuple(tables(explanation)), tuple(notes(explanation))))]
     parts.append("How each slice was found:\n\n" + "\n".join(f"- {say(text)}" for text in hows(explanation)))
+    parts.append(say(origin(explanation)))
     return "\n\n".join(parts)
 
 
@@ -355,6 +364,7 @@ def _text(explanation: Explanation) -> str:
         lines += ["", *_bars(explanation)]
     lines += ["", laid_out(Section("", tuple(tables(explanation)), tuple(notes(explanation))), say)]
     lines += ["", "How each slice was found:", *(f"- {say(text)}" for text in hows(explanation))]
+    lines += ["", say(origin(explanation))]
     return "\n".join(lines)
 
 
