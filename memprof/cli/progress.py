@@ -51,10 +51,11 @@ def _peak(run: Run) -> str:
 
 class Plain:
     """Lines for logs: one per repeat of all variants of a model, and sooner where that takes long. A run that fails has a line of its own, which says
-    no more than that if the one before it failed in the same way."""
+    no more than that if its variant failed in the same way before."""
 
     def __init__(self) -> None:
-        self._failure = self._place = self._told_place = ""
+        self._failures: dict[str, str] = {}  # of each variant that failed, in words
+        self._place = self._told_place = ""
         self._is_last = False
         self._together: list[Run] = []  # that ended well, and have no line yet
         self._said_s = time.monotonic()
@@ -70,15 +71,15 @@ class Plain:
 
     def finished(self, run: Run) -> None:
         if run.outcome.ok:
-            self._failure = ""
             self._together.append(run)
             self._told_place = self._place
             if self._is_last or time.monotonic() - self._said_s >= _LONG_S:
                 self._tell()
             return
         words = ended(run)
-        again, self._failure = words == self._failure, words
-        self.say(f"{self._place} {described(run.job)}, repeat {run.job.repeat}: {'failed in the same way' if again else words}")
+        name = described(run.job)
+        again, self._failures[name] = words == self._failures.get(name), words
+        self.say(f"{self._place} {name}, repeat {run.job.repeat}: {'failed in the same way' if again else words}")
 
     def _tell(self) -> None:
         runs, self._together = self._together, []

@@ -142,6 +142,8 @@ class _Fitter:
         self._patience_ns = 0
         self._plain_time = 0.0
         self._end_ns = time.monotonic_ns() + request.time_ns if request.time_ns is not None else None
+        self._top = self._wanted = 0  # the first limit that worked, and how often the least must work
+        self._stopped = False  # by Ctrl-C or SIGTERM
         self._remarks: list[str] = []
         self._at_least: list[Run] = []  # the runs that worked in the least limit of the whole run
 
@@ -169,6 +171,8 @@ class _Fitter:
         interrupted = False
         try:
             for name in self._request.parts:
+                if self._stopped:
+                    break
                 if self._is_time_up():
                     self._remark(f"{name}: the time was up before it was searched; a longer --time searches it.")
                     continue
@@ -195,7 +199,7 @@ class _Fitter:
             job.threads,
             inputs.shapes_that_run(Path(job.model.path), job.shapes, job.inputs) or {},
             job.assumed,
-            interrupted,
+            interrupted or self._stopped,
         )
 
     # -- a run without a limit, looked at while it stands still
@@ -302,19 +306,16 @@ class _Fitter:
         return None if slow else run
 
     def _trial_again(self, late: Run, limit: int, part: str) -> Run:
-        """A trial in place of one that was ended by time, with twice the time: on a busy machine a run is late without want of memory.
-
-        If it works, later trials have as much time.
-        """
+        """A trial in place of one that was ended by time, with twice the time: on a busy machine a run is late without want of memory."""
         self._progress.say(f"{part}, {format_bytes(limit)}: {late.outcome.sentence}; it is tried again with twice the time")
         usual_ns, self._patience_ns = self._patience_ns, 2 * self._patience_ns
-        run = self._trial(limit, part=part)
-        if run.outcome.status == "timeout":
+        try:
+            return self._trial(limit, part=part)
+        finally:
             self._patience_ns = usual_ns
-        return run
 
     def _is_time_up(self) -> bool:
-        return self._end_ns is not None and time.monotonic_ns() >= self._end_ns
+        return self._stopped or (self._end_ns is not None and time.monotonic_ns() >= self._end_ns)
 
     def _remark(self, sentence: str) -> None:
         if sentence not in self._remarks:
@@ -340,41 +341,52 @@ class _Fitter:
         else:
             self._remark(f"{part}: no limit that was tried works, up to {format_bytes(high)}.")
             return None, trials, []
-        low, runs, top = 0, [run], high
-        wanted = CONFIRMATIONS + (_PLAIN_RUNS if part == WHOLE else 0)
+        self._top, self._wanted = high, CONFIRMATIONS + (_PLAIN_RUNS if part == WHOLE else 0)
+        bounds = _Bounds(0, high, [run], trials)
+        try:
+            self._bisect(part, bounds)
+        except KeyboardInterrupt:
+            if not bounds.runs:
+                raise
+            self._stopped = True
+            self._remark(f"{part}: interrupted; {bounds.words}.")
+        return bounds.least, bounds.trials, bounds.runs
+
+    def _bisect(self, part: str, bounds: _Bounds) -> None:
+        """Narrow the bounds until the least limit is known, or the time is up."""
         while True:
             if self._is_time_up():
-                above = f"above {format_bytes(low)}" if low else "lower"
-                self._remark(f"{part}: the time was up; the least limit may lie {above}, and {format_bytes(high)} works.")
-                return high, trials, runs
-            if high - low > _step(high):
-                middle = _whole_pages((low + high) / 2)
-                trials += 1
-                if (run := self._worked(middle, part)) is not None:
-                    high, runs = middle, [run]
+                self._remark(f"{part}: the time was up; {bounds.words}.")
+                return
+            if bounds.high - bounds.low > _step(bounds.high):
+                middle = _whole_pages((bounds.low + bounds.high) / 2)
+                if (run := self._worked_within(middle, part, bounds)) is not None:
+                    bounds.high, bounds.runs = middle, [run]
                 else:
-                    low = middle
-            elif len(runs) < wanted:
-                trials += 1
-                if (run := self._worked(high, part)) is not None:
-                    runs.append(run)
-                elif high > top * _RISE:
-                    self._remark(f"{part}: no limit that was tried works {wanted} times in a row, up to {format_bytes(high)}.")
-                    return None, trials, []
+                    bounds.low = middle
+            elif len(bounds.runs) < self._wanted:
+                if (run := self._worked_within(bounds.high, part, bounds)) is not None:
+                    bounds.runs.append(run)
+                elif bounds.high > self._top * _RISE:
+                    self._remark(f"{part}: no limit that was tried works {self._wanted} times in a row, up to {format_bytes(bounds.high)}.")
+                    bounds.found, bounds.runs = False, []
+                    return
                 else:  # it had worked by luck: the least lies a step above
-                    low, high, runs = high, _whole_pages(high + _step(high)), []
+                    bounds.low, bounds.high, bounds.runs = bounds.high, _whole_pages(bounds.high + _step(bounds.high)), []
             else:
                 break
         # A failure may have been bad luck too, and have sent the search too high. It goes down again while each step works as often.
-        while (lower := _whole_pages(high - _step(high))) > 0:
+        while (lower := _whole_pages(bounds.high - _step(bounds.high))) > 0:
             below: list[Run] = []
-            while len(below) < wanted:
-                trials += 1
-                if self._is_time_up() or (run := self._worked(lower, part)) is None:
-                    return high, trials, runs
+            while len(below) < self._wanted:
+                if self._is_time_up() or (run := self._worked_within(lower, part, bounds)) is None:
+                    return
                 below.append(run)
-            high, runs = lower, below
-        return high, trials, runs
+            bounds.high, bounds.runs = lower, below
+
+    def _worked_within(self, limit: int, part: str, bounds: _Bounds) -> Run | None:
+        bounds.trials += 1
+        return self._worked(limit, part)
 
     # -- the curve
 
@@ -383,7 +395,7 @@ class _Fitter:
             limit = _whole_pages((least or 0) * factor)
             if factor == 1.0:  # no more runs there: a failure among them would not raise the least limit
                 yield _at(limit, self._at_least)
-            elif limit > upper * 1.05:
+            elif limit > upper * 1.05 or self._stopped:
                 break
             elif self._is_time_up():
                 self._remark("The time was up before limits above the least were measured; a longer --time measures them.")
@@ -396,6 +408,27 @@ class _Fitter:
         if self._limiter.exact:
             return _peak(run, WHOLE)
         return 2 * max((mark.vms_peak_bytes or mark.height_bytes for mark in run.marks), default=1 << 30)
+
+
+@dataclass
+class _Bounds:
+    """A search: the least limit in bytes that works, `high`, lies above `low`. runs: those that worked there. found: False if no limit works."""
+
+    low: int
+    high: int
+    runs: list[Run]
+    trials: int
+    found: bool = True
+
+    @property
+    def least(self) -> int | None:
+        return self.high if self.found else None
+
+    @property
+    def words(self) -> str:
+        """Where the least limit may lie."""
+        above = f"above {format_bytes(self.low)}" if self.low else "lower"
+        return f"the least limit may lie {above}, and {format_bytes(self.high)} works"
 
 
 def _at(limit: int | None, runs: Sequence[Run]) -> LimitPoint:

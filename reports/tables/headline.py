@@ -27,11 +27,21 @@ _TIMED = (EXECUTE, GENERATE, REQUEST)
 def of_runs(runs: Sequence[Run]) -> str:
     """PEAK, in which phase, how far above the baseline, and what stays after release; of several rows those of the least and the largest PEAK.
 
-    Medians of the runs that ended well; empty where none did.
+    Medians of the runs that ended well, after the variants of which none did; empty where no variant has one.
     """
     groups, peaks = _peaks(runs)
     if not peaks:
         return ""
+    without = [key for key in summary.groups(runs) if key not in groups]
+    failed = (
+        f"{len(without)} of {len(without) + len(groups)} variants failed in every run: {', '.join(map(place, without))}. "
+        if without
+        else ""
+    )
+    return failed + _of_peaks(groups, peaks)
+
+
+def _of_peaks(groups: Mapping[Key, Sequence[Run]], peaks: Sequence[Row]) -> str:
     if len(peaks) == 1:
         row = peaks[0]
         return f"{place(row.key)}: PEAK is {_size(row)}, {_circumstances(groups[row.key])}."

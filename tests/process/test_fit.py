@@ -197,7 +197,7 @@ def test_late_run_tried_again_with_twice_the_time(held, imagined, monkeypatch):
     assert abs(fitted.parts[0].least_bytes - 45 * MIB) <= 2 * MIB
     assert len([said for said in progress.said if said.endswith("it is tried again with twice the time")]) == 1
     (first, usual_ns), (second, twice_ns), *later = [each for each in given if each[0]]
-    assert first == second and twice_ns == 2 * usual_ns == later[-1][1]
+    assert first == second and twice_ns == 2 * usual_ns == 2 * later[-1][1]
     assert not fitted.remarks
 
 
@@ -225,6 +225,23 @@ def test_search_ends_with_its_time(held, imagined, monkeypatch, seconds, least, 
     assert found == least if least is None else abs(found - least) <= 2 * MIB
     assert fitted.remarks == said
     assert all(sentence in render(fitted) for sentence in said)
+
+
+def test_interrupted_search_says_what_it_knows(held, imagined, monkeypatch):
+    whole, count = fit.campaign.measure, [0]
+
+    def measure(*words):
+        count[0] += 1
+        if count[0] == 6:
+            raise KeyboardInterrupt
+        yield from whole(*words)
+
+    monkeypatch.setattr(fit.campaign, "measure", measure)
+    fitted = fit.fit(fit.FitRequest(one(held(40), runs=1), parts=(fit.WHOLE, MODEL_LOAD)), Silent(), lambda line: None)
+
+    assert fitted.interrupted and [part.name for part in fitted.parts] == [fit.WHOLE]
+    assert abs(fitted.parts[0].least_bytes - 51.5 * MIB) <= MIB and fitted.parts[0].worked == 1
+    assert fitted.remarks == ("whole run: interrupted; the least limit may lie above 25.8 MiB, and 51.5 MiB works.",)
 
 
 def test_search_ends_without_reliable_limit(held, lucky):

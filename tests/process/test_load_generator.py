@@ -42,7 +42,7 @@ def drive(memprof, tmp_path, port, monkeypatch):
 
 
 def test_server_measured_in_each_phase(drive, nothing_left):
-    result, run = drive("loading")
+    result, run = drive("loading", "--all")
 
     assert run.outcome.ok, run.outcome.sentence
     assert [mark.phase for mark in run.marks] == ["MODEL_LOAD", "WARMUP", "REQUEST"]
