@@ -28,6 +28,7 @@ from .load_generator import Driving, check_free
 from .progress import Keep, Progress
 from .recorder_client import ask, input_copy, message
 
+BUSY_PERCENT = 25  # of the CPUs, from where on times are too long
 _COOLING_S, _COOLING_STEP_S = 1800, 2
 
 _Variant = tuple[VariantKey, str | None, JobSide | None]
@@ -165,7 +166,7 @@ def surroundings(total_model_bytes: int, place: Place = HERE) -> list[str]:
     """Remarks on the state of the machine that would spoil figures."""
     remarks = []
     busy, available = place.busy()
-    if busy > 25:
+    if busy > BUSY_PERCENT:
         remarks.append(f"the machine is busy ({busy:.0f}% of its CPUs): times will be too long")
     memory = place.machine().memory_bytes
     if 0 < memory < total_model_bytes:

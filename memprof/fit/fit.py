@@ -287,7 +287,7 @@ class _Fitter:
         """A trial that is completed under this limit in bytes, and fast enough; None if it is not."""
         try:
             run = self._trial(limit, part=part)
-            if run.outcome.status == "timeout" and not self._is_time_up():
+            if run.outcome.status == "timeout" and not self._is_time_up() and self._is_busy():
                 run = self._trial_again(run, limit, part)
         except limits.LimitRefusal as error:
             self._progress.say(f"{part}, {format_bytes(limit)}: its memory does not fit ({error})")
@@ -313,6 +313,10 @@ class _Fitter:
             return self._trial(limit, part=part)
         finally:
             self._patience_ns = usual_ns
+
+    def _is_busy(self) -> bool:
+        """Whether others use the machine now, so that a run may be late because of them."""
+        return self._order.place.busy()[0] > campaign.BUSY_PERCENT
 
     def _is_time_up(self) -> bool:
         return self._stopped or (self._end_ns is not None and time.monotonic_ns() >= self._end_ns)

@@ -14,6 +14,7 @@ from memprof.fit.fit import WHOLE, Fitted
 from memprof.laws.laws import FARTHEST
 from memprof.scale.answer import Scaled, words_of
 
+_FULL_SPEED = 1.1  # times as long as with no limit
 MARGIN = 0.1  # above a peak that was measured a few times only
 _MIB = 1 << 20
 
@@ -38,17 +39,33 @@ class Resources:
 def of_fit(fitted: Fitted) -> Resources | None:
     """Of the whole run; None where no limit was found under which it works.
 
-    A limit on allocated memory is none that a container has: then both come from the peak.
+    The least limit is slow, so what is requested is the least limit at full speed, if one was measured. What a group is charged beyond the resident
+    set is page cache, which the kernel takes back at the limit. A limit on allocated memory is none that a container has: then both come from the
+    peak.
     """
     part = next((part for part in fitted.parts if part.name == WHOLE), None)
     if part is None or part.least_bytes is None:
         return None
     peak, figure = part.rss_peak_bytes, "the RSS peak with no limit"
-    if (fitted.charged_bytes or 0) > peak:
-        peak, figure = fitted.charged_bytes or 0, "the most that its control group was charged with no limit"
-    least = _resource(part.least_bytes, 0, f"the least limit of the whole run, which has worked {counted(part.worked, 'time')}")
-    requests = least if fitted.exact else _resource(peak, 0, figure)
-    return Resources(requests, _resource(max(peak, part.least_bytes), MARGIN, figure))
+    fast = _fast(fitted)
+    if not fitted.exact:
+        requests = _resource(peak, 0, figure)
+    elif fast is not None:
+        requests = _resource(fast, 0, "the least limit that was measured at full speed")
+    else:
+        requests = _resource(part.least_bytes, 0, f"the least limit of the whole run, which has worked {counted(part.worked, 'time')}")
+    return Resources(requests, _resource(max(peak, part.least_bytes, fast or 0), MARGIN, figure))
+
+
+def _fast(fitted: Fitted) -> int | None:
+    """The least limit of the curve under which all runs worked about as fast as with none."""
+    usual_ns = fitted.curve[-1].time_ns if fitted.curve else None
+    limits = [
+        point.limit_bytes
+        for point in fitted.curve
+        if point.limit_bytes and point.time_ns and usual_ns and not point.ended and point.time_ns <= _FULL_SPEED * usual_ns
+    ]
+    return min(limits, default=None)
 
 
 def of_scale(scaled: Scaled) -> Resources | None:

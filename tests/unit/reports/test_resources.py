@@ -9,7 +9,7 @@ import pytest
 import yaml
 from support import fit_results, scale_scenarios
 
-from memprof.fit.fit import PartLimit
+from memprof.fit.fit import LimitPoint, PartLimit
 from memprof.laws.laws import FARTHEST
 from memprof.reports.tables import fit, resources, scale
 from memprof.scale import predictions
@@ -31,10 +31,22 @@ def test_fit_requests_least_limit() -> None:
     assert (found.limits.bytes, found.limits.margin, found.limits.figure) == (66 * MIB, 0.1, "the RSS peak with no limit: 60.0 MiB")
 
 
-def test_fit_limit_takes_larger_charge() -> None:
+def test_page_cache_in_charge_needs_no_limit() -> None:
     found = of_part(40, 60, charged_bytes=80 * MIB)
-    assert found is not None and found.limits.bytes == 88 * MIB
-    assert found.limits.figure == "the most that its control group was charged with no limit: 80.0 MiB"
+    assert found is not None and found.limits.bytes == 66 * MIB
+
+
+def test_fit_requests_full_speed() -> None:
+    curve = (
+        LimitPoint(40 * MIB, 9e8, 0.0, 9.0),
+        LimitPoint(44 * MIB, 1e7, 0.0, 0.0, "1 of 3 failed"),
+        LimitPoint(48 * MIB, 1.1e7, 0.0, 0.0),
+        LimitPoint(52 * MIB, 1e7, 0.0, 0.0),
+        LimitPoint(None, 1e7, 0.0, 0.0),
+    )
+    found = of_part(40, 60, curve=curve)
+    assert found is not None and found.requests.bytes == 48 * MIB
+    assert found.requests.figure == "the least limit that was measured at full speed: 48.0 MiB"
 
 
 def test_limit_of_allocated_memory_counts_for_nothing() -> None:
