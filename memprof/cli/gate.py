@@ -11,7 +11,7 @@ import click
 
 from ..base.errors import EXIT_OK
 from ..subjects.settings import OF_A_PROGRAM, fields
-from .subject import QuestionCommand, place_options, reaching, refuse_counts, refuse_process, settings_options, words_of_program
+from .subject import QuestionCommand, place_options, program_variant, reaching, refuse_process, settings_options, words_of_program
 
 if TYPE_CHECKING:
     from ..gate.request import GateRequest
@@ -187,8 +187,7 @@ def _program(settings: Mapping[str, Any], place: Place) -> Suite | None:
     """The suite of the program behind `--`, if there is one. settings: by parameter."""
     from ..base.errors import UsageError
     from ..places.place import HERE
-    from ..programs.commands import of_words
-    from ..subjects.suite import Suite, of_command
+    from ..subjects.suite import Suite
 
     words = words_of_program()
     if not words:
@@ -196,10 +195,7 @@ def _program(settings: Mapping[str, Any], place: Place) -> Suite | None:
         if given is not None:
             raise UsageError(f"--{given} goes with -- PROGRAM WORD...; a suite's file has its own settings")
         return None
-    refuse_process(words[:1])
-    command = of_words(words)
-    refuse_counts(command, settings)
-    return Suite(variants=(of_command(command),), **fields(settings, "program", place is not HERE))
+    return Suite(variants=(program_variant(words, settings),), **fields(settings, "program", place is not HERE))
 
 
 def _target(text: str) -> tuple[str, str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..places.place import Place
     from ..programs.commands import Command
     from ..records.types import Run
-    from ..subjects.suite import Suite
+    from ..subjects.suite import Suite, Variant
 
 # In the context of a command: all its words, those behind `--`, and whether all options are explained.
 _WORDS, _PROGRAM, _HELP_ALL = "memprof.words", "memprof.program", "memprof.help_all"
@@ -125,20 +125,17 @@ class Words:
         """The suite of these words, measured there, with the defaults of memprof's configuration. on_fleet, varied: see with_defaults. Raises
         UsageError."""
         from ..places.place import HERE
-        from ..programs.commands import of_words
         from ..subjects.configuration import with_defaults
-        from ..subjects.suite import Suite, Variant, of_command
+        from ..subjects.suite import Suite, Variant
         from . import talk
 
         if self.program and self.runtime is not None:
             raise UsageError("-r NAME or -- PROGRAM: a runtime, or a program")
-        refuse_process((*self.models, *self.program[:1]))
+        refuse_process(self.models)
         variants: tuple[Variant, ...] = ()
         kind = "program" if self.program else "runtime" if self.runtime is not None else ""
         if self.program:
-            command = of_words(self.program)
-            refuse_counts(command, self.settings)
-            variants = (of_command(command),)
+            variants = (program_variant(self.program, self.settings),)
         elif self.runtime is not None:
             variants = (Variant(runtime=self.runtime),)
         suite = Suite(models=self.models, variants=variants, place=place, **fields(self.settings, kind, place is not HERE))
@@ -150,6 +147,17 @@ def refuse_process(words: Iterable[str]) -> None:
     for word in words:
         if word.isdecimal() and not os.path.exists(word):
             raise UsageError(f"{word} is not a file; a process that already runs can only be polled: memprof attach {word}")
+
+
+def program_variant(words: Sequence[str], settings: Mapping[str, Any]) -> Variant:
+    """The variant that is the program of these words. settings: by parameter. Raises UsageError."""
+    from ..programs.commands import of_words
+    from ..subjects.suite import of_command
+
+    refuse_process(words[:1])
+    command = of_words(words)
+    refuse_counts(command, settings)
+    return of_command(command)
 
 
 def refuse_counts(command: Command, settings: Mapping[str, Any]) -> None:

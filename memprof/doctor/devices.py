@@ -9,6 +9,7 @@ from ..base.units import counted
 from ..campaign import nvidia
 from ..places.place import Place
 from .checks import Finding
+from .kernel import version_of
 
 # Each file that is there, then the fdinfo of a descriptor of each DRM render node behind its name.
 _LOOK = r"""
@@ -56,7 +57,7 @@ def facts_of(text: str) -> DeviceFacts:
 
 def dma_bufs(facts: DeviceFacts, release: str) -> Finding:
     """Whether dma-bufs have a size, and whether those that no process holds are shown."""
-    version = tuple(int(part) for part in re.findall(r"\d+", release)[:2])
+    version = version_of(release)
     if "readable fd" not in facts.lines:
         return "missing", "/proc/PID/fd may not be read", "no dma-buf and no DRM client can be seen: device figures are absent"
     if version < (5, 3):

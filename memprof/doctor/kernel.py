@@ -16,13 +16,18 @@ from ..places.cgroups import MemoryGroup, memory_group, read_or_none
 from .checks import Finding
 
 
+def version_of(release: str) -> tuple[int, ...]:
+    """The first two numbers of a kernel's release, fewer where it has no more."""
+    return tuple(int(part) for part in re.findall(r"\d+", release)[:2])
+
+
 def counters(release: str) -> Finding:
     """How exactly the kernel of that release keeps a process's memory counters, which statm and status show.
 
     6.17 made statm and status sum all parts (and some stable kernels took that over). 6.2 replaced the counters of each thread, folded in every
     64 faults, by counters of each CPU (mm/memory.c, lib/percpu_counter.c). See peak_bound of memprof.recording.bounds.
     """
-    version = tuple(int(part) for part in re.findall(r"\d+", release)[:2])
+    version = version_of(release)
     if not version:
         return "unknown", f"cannot be told (kernel {release})", ""
     if version >= (6, 17):

@@ -142,7 +142,6 @@ class _Fitter:
         self._patience_ns = 0
         self._plain_time = 0.0
         self._end_ns = time.monotonic_ns() + request.time_ns if request.time_ns is not None else None
-        self._top = self._wanted = 0  # the first limit that worked, and how often the least must work
         self._stopped = False  # by Ctrl-C or SIGTERM
         self._remarks: list[str] = []
         self._at_least: list[Run] = []  # the runs that worked in the least limit of the whole run
@@ -345,8 +344,7 @@ class _Fitter:
         else:
             self._remark(f"{part}: no limit that was tried works, up to {format_bytes(high)}.")
             return None, trials, []
-        self._top, self._wanted = high, CONFIRMATIONS + (_PLAIN_RUNS if part == WHOLE else 0)
-        bounds = _Bounds(0, high, [run], trials)
+        bounds = _Bounds(0, high, [run], trials, top=high, wanted=CONFIRMATIONS + (_PLAIN_RUNS if part == WHOLE else 0))
         try:
             self._bisect(part, bounds)
         except KeyboardInterrupt:
@@ -368,11 +366,13 @@ class _Fitter:
                     bounds.high, bounds.runs = middle, [run]
                 else:
                     bounds.low = middle
-            elif len(bounds.runs) < self._wanted:
+            elif len(bounds.runs) < bounds.wanted:
                 if (run := self._worked_within(bounds.high, part, bounds)) is not None:
                     bounds.runs.append(run)
-                elif bounds.high > self._top * _RISE:
-                    self._remark(f"{part}: no limit that was tried works {self._wanted} times in a row, up to {format_bytes(bounds.high)}.")
+                elif bounds.high > bounds.top * _RISE:
+                    self._remark(
+                        f"{part}: no limit that was tried works {bounds.wanted} times in a row, up to {format_bytes(bounds.high)}."
+                    )
                     bounds.found, bounds.runs = False, []
                     return
                 else:  # it had worked by luck: the least lies a step above
@@ -382,7 +382,7 @@ class _Fitter:
         # A failure may have been bad luck too, and have sent the search too high. It goes down again while each step works as often.
         while (lower := _whole_pages(bounds.high - _step(bounds.high))) > 0:
             below: list[Run] = []
-            while len(below) < self._wanted:
+            while len(below) < bounds.wanted:
                 if self._is_time_up() or (run := self._worked_within(lower, part, bounds)) is None:
                     return
                 below.append(run)
@@ -416,12 +416,15 @@ class _Fitter:
 
 @dataclass
 class _Bounds:
-    """A search: the least limit in bytes that works, `high`, lies above `low`. runs: those that worked there. found: False if no limit works."""
+    """A search: the least limit in bytes that works, `high`, lies above `low`. runs: those that worked there. top: the first limit that worked.
+    wanted: how often the least must work. found: False if no limit does."""
 
     low: int
     high: int
     runs: list[Run]
     trials: int
+    top: int
+    wanted: int
     found: bool = True
 
     @property
