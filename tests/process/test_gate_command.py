@@ -115,7 +115,7 @@ def test_gate_against_ref_without_git(memprof, tmp_path, monkeypatch):
 
 
 def test_gate_of_daemon_and_many_processes(memprof, nothing_left):
-    daemon = memprof("gate", "--budget", "100MiB", "--repeats", "1", "--", "sh", "-c", "setsid sleep 4998 & echo started")
+    daemon = memprof("gate", "--budget", "100MiB", "--repeats", "1", "--", "sh", "-c", "setsid sleep 4998 & sleep 0.2; echo started")
     assert daemon.returncode == 0
     assert "sh: processes that outlived the measured one and were ended: 1 (sleep)" in daemon.stdout
 
