@@ -24,6 +24,7 @@ from ..campaign.progress import Keep, Progress, Quiet
 from ..models import inputs
 from ..models.tensors import Unparsed, tensors
 from ..records import store
+from ..records.summary import late_rise_bytes, late_rise_words, timed_phase
 from ..records.types import COMMAND, EXECUTE, RUN, STARTUP, Job, Run
 from ..subjects.order import Order
 from . import activations, findings, indexed_rows, remote, small_weights, snippets, waterfall
@@ -250,6 +251,7 @@ def _explanation(
     phases = tuple(replace(account.phase, device_bytes=devices.get(account.phase.name, 0)) for account in accounts)
     shapes = _shapes(job)
     counted_bytes, counted_tensors, not_counted = waterfall.counted(index) if index is not None else (0, 0, {})
+    rise_bytes = late_rise_bytes([plain])
     facts = Facts(
         runtime=order.runtime,
         knobs={**{knob.name: knob.default for knob in order.runtime.knobs if knob.default is not None}, **job.knobs},
@@ -286,6 +288,7 @@ def _explanation(
                     *(plain.about.notes if plain.about is not None else ()),
                     *plain.warnings,
                     *remarks,
+                    *([late_rise_words(rise_bytes, timed_phase([plain]))] if rise_bytes else []),
                     *(() if is_program and not facts.ran else (findings.sight(facts),)),
                 )
             )

@@ -2,7 +2,7 @@
 
 All sizes in bytes. The file's schema has a version in its first field, "memprof_explain":
   1   2026-11   the first; later: shapes, assumed, warnings, the spread of latencies, threads among a proposal's settings,
-              the PEAK of the process that was looked at
+              the PEAK of the process that was looked at, verdicts on latencies, the rise of PEAK in later iterations
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -17,6 +18,7 @@ from ..base import files
 from ..base.errors import InputError, os_reason
 from ..records.summary import first_highest
 from ..records.types import Model
+from ..verdicts.compare import Verdict
 
 SCHEMA = 1
 SEEN_SHARE = 0.9  # of a PEAK, that a look must have had: else the looks missed it
@@ -148,7 +150,8 @@ class Verified:
     """The measured effect of a proposal, medians of `repeats` interleaved runs of each: before and after, bytes and ns.
 
     iteration_spread_ns, prepared_spread_ns: the distance of the farthest run from each median. peak_raised: PEAK rose by more than the kernel's
-    own bound. error: why it could not run.
+    own bound. error: why it could not run. iteration_verdict, prepared_verdict: compare's on the time, empty where an older memprof gave none.
+    late_rise_bytes: by how much iterations peak above those of WARMUP.
     """
 
     repeats: int
@@ -163,6 +166,9 @@ class Verified:
     iteration_spread_ns: tuple[float, float] | None = None
     prepared_spread_ns: tuple[float, float] | None = None
     peak_raised: bool = False
+    iteration_verdict: Verdict | Literal[""] = ""
+    prepared_verdict: Verdict | Literal[""] = ""
+    late_rise_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Whether a proposal helps: each is measured as a variant beside the settings as they are, interleaved, as plain runs like any other.
 
 Rules do not know all that a setting does. So each other value of each knob is measured once as well, and those that save most become proposals.
+Every run has the iterations of the run that is explained: a setting can need less in the first iteration and more in each later one.
 
-A change is beyond noise if the rank test of compare says so and it is larger than the kernel's own bound.
+A change is beyond noise where compare's verdict says so.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from ..base.errors import MemprofError
 from ..base.units import counted
 from ..campaign import campaign
 from ..campaign.progress import Keep, Progress
-from ..records import metrics
+from ..records import metrics, summary
 from ..records.metrics import METRICS
 from ..records.summary import timed_phase
 from ..records.types import PEAK, PREPARE, Run
 from ..subjects.orders import plan
 from ..subjects.suite import Suite, Variant
-from ..verdicts import ranks
+from ..verdicts.compare import verdict_of
 from .records import Advice, Explanation, Finding, Verified, worth
 
 _ADDED = " + "
@@ -84,8 +85,7 @@ def _screened(explanation: Explanation, suite: Suite, variant: Variant, progress
     if not advice or peak is None:
         return explanation, True
     progress.say(f"{explanation.model.name}: trying {counted(len(advice), 'other value')} of knobs once each")
-    once = replace(suite, repeats=1, warmup=1, runs=1)
-    trials = _tried(once, variant, {name: each.settings for name, each in advice.items()}, progress, keep)
+    trials = _tried(replace(suite, repeats=1), variant, {name: each.settings for name, each in advice.items()}, progress, keep)
     explanation = trials.noted(explanation, progress)
     peaks = {
         name: value for name, (run,) in trials.runs.items() if (value := metrics.value(run, PEAK, METRICS["rss_peak_bytes"])) is not None
@@ -187,7 +187,7 @@ def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Ve
     metric = "rss_peak_bytes" if inside or finding.rule == "transient" else "rss_end_bytes"
     sides = [[_values(side, PEAK, "rss_peak_bytes"), _values(side, phase, metric)] for side in good]
     bound = max(run.machine.peak_bound_bytes for side in good for run in side)
-    beyond = any(_beyond(first, second, bound) for first, second in zip(*sides, strict=True))
+    beyond = any(verdict_of(*pair, bound) in ("more", "less") for pair in zip(*sides, strict=True) if all(pair))
 
     def both(name: str, where: str) -> tuple[float, float] | None:
         return _medians([_values(side, where, name) for side in good])
@@ -207,13 +207,10 @@ def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Ve
         prepared_spread_ns=_spreads(prepared),
         peak_raised=peaks is not None and peaks[1] - peaks[0] > bound,
         beyond_noise=beyond,
+        iteration_verdict=verdict_of(*iterations) if all(iterations) else "",
+        prepared_verdict=verdict_of(*prepared) if all(prepared) else "",
+        late_rise_bytes=summary.late_rise_bytes(good[1]),
     )
-
-
-def _beyond(before: Sequence[float], after: Sequence[float], bound: int) -> bool:
-    if min(len(before), len(after)) < ranks.LEAST_REPEATS:
-        return False
-    return abs(statistics.median(after) - statistics.median(before)) > bound and ranks.two_sided_p(before, after) <= ranks.ALPHA
 
 
 def _last(runs: Sequence[Run]) -> str:

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..base.errors import InputError
-from ..base.units import counted
+from ..base.units import counted, format_bytes
 from . import metrics
 from .metrics import Metric
-from .types import EXECUTE, GENERATE, PEAK, PHASES, RELEASE, REQUEST, Job, JobSide, Run, heading
+from .types import EXECUTE, GENERATE, PEAK, PHASES, RELEASE, REQUEST, WARMUP, Job, JobSide, Run, heading
+
+_RISE_SHARE = 0.02  # of PEAK, by which later iterations must peak above earlier ones to count as a rise
 
 
 class VariantKey(NamedTuple):
@@ -156,6 +158,25 @@ def first_highest(peaks_bytes: Sequence[int], bound_bytes: int) -> int | None:
     # Later phases often stay at the level of an earlier phase; a few pages more are no new peak.
     most = max(peaks_bytes, default=0)
     return next((place for place, peak_bytes in enumerate(peaks_bytes) if peak_bytes >= most - bound_bytes), None)
+
+
+def late_rise_bytes(runs: Iterable[Run]) -> int:
+    """By how much the timed iterations peak above those of WARMUP, the median of the runs; 0 where that is no more than runs differ by.
+
+    They do the same work: where it needs more memory later, PEAK depends on the number of iterations.
+    """
+    rises = []
+    for run in runs:
+        first, later = run.mark(WARMUP), run.mark(timed_phase([run]))
+        if first is not None and later is not None and first.height_bytes:
+            rise = later.height_bytes - first.height_bytes
+            rises.append(rise if rise > max(run.machine.peak_bound_bytes, _RISE_SHARE * run.height_bytes) else 0)
+    return int(statistics.median(rises)) if rises else 0
+
+
+def late_rise_words(rise_bytes: int, phase: str) -> str:
+    """A rise of late_rise_bytes in words. phase: the timed one."""
+    return f"{phase} peaks {format_bytes(rise_bytes)} above {WARMUP}: PEAK rises with the number of iterations, and memprof grow tells how far"
 
 
 def summarise(runs: Iterable[Run], names: Sequence[str] = metrics.DEFAULT_METRICS) -> tuple[Row, ...]:

@@ -156,12 +156,19 @@ class Search:
         return [_point(settings, group) for settings, group in trials.items()]
 
     def proposals(self) -> list[TrialPoint]:
-        """All plain points of the front that peak below the default, least peak first. Points that keep the outputs have a front among themselves."""
+        """All plain points of the front that peak below the default, least peak first. Points that keep the outputs have a front among themselves.
+
+        Times of single trials are those of a machine that may be busy for a while. So there are also, for each of these, the point with only
+        some of its settings and the same peak; and the point with the fewest settings that keeps within a budget.
+        """
         known = self.plain_points()
-        safe = front(point for point in known if not point.changes)
-        points = [*safe, *(point for point in front(known) if point.changes)]
-        lower = [point for point in points if point.peak < self.base.peak * (1 - _CLIMB)]
-        return sorted(lower, key=lambda point: point.peak)
+        safe = [point for point in known if not point.changes]
+        points = [*front(safe), *(point for point in front(known) if point.changes)]
+        points += [lighter for point in points if (lighter := _lightest(point, known)) is not None]
+        within = [point for point in safe if point.peak <= (self.goal.budget or 0)]
+        points += sorted(within, key=lambda point: (len(point.settings), point.time))[:1]
+        lower = {point.settings: point for point in points if point.peak < self.base.peak * (1 - _CLIMB)}
+        return sorted(lower.values(), key=lambda point: point.peak)
 
     @property
     def base(self) -> TrialPoint:
@@ -170,8 +177,7 @@ class Search:
 
     def idle(self) -> list[tuple[str, str]]:
         """The values that changed neither figure, nor the outputs, between any two points that differ in that value alone."""
-        near_peak = max(_SAME_PEAK, 3 * _spread([trial.peak or 0 for trial in self.of(DEFAULT)]))
-        near_time = max(_SAME_TIME, 3 * _spread([trial.time or 0 for trial in self.of(DEFAULT)]))
+        near_peak, near_time = self._near()
         idle = []
         for item in self._items():
             ground = self._single(item) - {item}
@@ -189,6 +195,12 @@ class Search:
             ):
                 idle.append(item)
         return idle
+
+    def _near(self) -> tuple[float, float]:
+        """How far the logarithms of two peaks and of two times may lie apart to be called the same."""
+        default = self.of(DEFAULT)
+        spreads = _spread([trial.peak or 0 for trial in default]), _spread([trial.time or 0 for trial in default])
+        return max(_SAME_PEAK, 3 * spreads[0]), max(_SAME_TIME, 3 * spreads[1])
 
     def failed(self) -> list[Settings]:
         """The smallest combinations that failed."""
@@ -262,9 +274,19 @@ class Search:
         return None
 
     def _unsure(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:
-        """The best point, or a point to climb from, that stands on too few trials."""
-        points = [min(self.points(), key=self.value), *map(self._ground, _WEIGHTS)]
+        """The best point, a point to climb from, or a value that makes iterations faster and nothing else, that stands on too few trials."""
+        points = [min(self.points(), key=self.value), *map(self._ground, _WEIGHTS), *self._faster_alone()]
         return next((point.settings for point in points if point.trials + pending.count(point.settings) < _SURE), None)
+
+    def _faster_alone(self) -> list[TrialPoint]:
+        """The values by themselves with the default's peak and a shorter time, which may be that of a machine that was less busy."""
+        near_peak, near_time = self._near()
+        singles = [point for item in self._items() if (point := self._points.get(frozenset({item}))) is not None]
+        return [
+            point
+            for point in singles
+            if abs(math.log(point.peak / self.base.peak)) < near_peak and math.log(self.base.time / point.time) >= near_time
+        ]
 
     def _ground(self, weight: float) -> TrialPoint:
         """The point to climb from: the best, or one with fewer settings that is as good as equal."""
@@ -332,6 +354,16 @@ def front(points: Iterable[TrialPoint]) -> list[TrialPoint]:
             if not any(_lighter_as_fast(other, point) for other in small_enough):
                 unbeaten.append(point)
     return unbeaten
+
+
+def _lightest(point: TrialPoint, known: Iterable[TrialPoint]) -> TrialPoint | None:
+    """The point with the fewest settings, all of them among this one's, that has as good as the same peak."""
+    lighter = [
+        other
+        for other in known
+        if other.settings < point.settings and other.changes <= point.changes and other.peak <= point.peak * (1 + _EQUAL_PEAK)
+    ]
+    return min(lighter, key=lambda other: (len(other.settings), other.time), default=None)
 
 
 def _lighter_as_fast(lighter: TrialPoint, point: TrialPoint) -> bool:

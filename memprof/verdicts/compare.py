@@ -154,10 +154,16 @@ def _verdict(base: Row, head: Row, bound: int) -> Verdict:
         if abs(machines.difference) <= bound or 2 * min(machines.p, machines.turned.p) > ALPHA:
             return "noise"
         return "more" if machines.difference > 0 else "less"
-    difference = head.median - base.median
-    if min(len(base.values), len(head.values)) < LEAST_REPEATS:
+    return verdict_of(base.values, head.values, bound)
+
+
+def verdict_of(base: Sequence[float], head: Sequence[float], bound: float = 0) -> Verdict:
+    """Whether head's values are more than base's beyond noise, of one machine and neither empty. bound: the most that both may differ by and be the
+    same."""
+    difference = statistics.median(head) - statistics.median(base)
+    if min(len(base), len(head)) < LEAST_REPEATS:
         return "too few"
-    if difference == 0 or abs(difference) <= bound or two_sided_p(base.values, head.values) > ALPHA:
+    if difference == 0 or abs(difference) <= bound or two_sided_p(base, head) > ALPHA:
         return "noise"
     return "more" if difference > 0 else "less"
 

@@ -28,12 +28,14 @@ from memprof.explain.records import (
 )
 from memprof.records.metrics import BYTES
 from memprof.records.settings import written
-from memprof.records.types import PEAK
+from memprof.records.summary import late_rise_words
+from memprof.records.types import EXECUTE, PEAK
 
 from .. import soundness
 from ..fills import Fill
 from ..shapes import shaped
 from .grid import Section, TextTable, choose_unit, escaped, laid_out, markdown, number
+from .headline import time_words
 
 _BAR = 46
 _MOST_TENSORS = 12
@@ -132,10 +134,10 @@ def verdict(proposal: Advice, finding: Finding) -> list[str]:
         sizes.append(_change(f"{'peak' if inside or finding.rule == 'transient' else 'end'} of {phase}", done.phase_bytes))
     sizes += [_change("RSS at the end", done.end_bytes), _change("of it anonymous", done.anon_bytes)]
     cost = [
-        f"{name} {_latency(pair[0], spread and spread[0])} -> {_latency(pair[1], spread and spread[1])} ({pair[1] / pair[0] - 1:+.0%})"
-        for name, pair, spread in (
-            ("an iteration", done.iteration_ns, done.iteration_spread_ns),
-            ("load and prepare", done.prepared_ns, done.prepared_spread_ns),
+        f"{name} {_latency(pair[0], spread and spread[0])} -> {_latency(pair[1], spread and spread[1])} ({time_words(pair[1] / pair[0], verdict)})"
+        for name, pair, spread, verdict in (
+            ("an iteration", done.iteration_ns, done.iteration_spread_ns, done.iteration_verdict),
+            ("load and prepare", done.prepared_ns, done.prepared_spread_ns, done.prepared_verdict),
         )
         if pair and pair[0]
     ]
@@ -143,6 +145,7 @@ def verdict(proposal: Advice, finding: Finding) -> list[str]:
         f"measured, {counted(done.repeats, 'run')} each: {_saved(done)}",
         ", ".join(part for part in sizes if part),
         f"latency: {', '.join(cost)}" if cost else "",
+        late_rise_words(done.late_rise_bytes, EXECUTE) if done.late_rise_bytes else "",
     ]
     return [line for line in lines if line]
 
@@ -202,6 +205,10 @@ def notes(explanation: Explanation) -> list[str]:
     if any(phase.beyond_one_bytes is not None for phase in explanation.phases):
         notes.append(
             "weights beyond one copy: resident bytes of all copies of each tensor but one; in files, the kernel can drop them and read them again"
+        )
+    if len({proposal.verified.iteration_ns[:1] for proposal in explanation.ranked if proposal.verified and proposal.verified.iteration_ns}) > 1:
+        notes.append(
+            "latencies compare within a line: the settings as they are were measured again beside the pairs, in a session of their own"
         )
     return notes
 

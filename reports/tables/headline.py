@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from memprof.base.units import format_bytes
 from memprof.records import metrics, summary
@@ -12,7 +12,7 @@ from memprof.records.metrics import amount
 from memprof.records.summary import Key, Row, first_highest
 from memprof.records.types import EXECUTE, GENERATE, PEAK, REQUEST, Machine, Run
 from memprof.verdicts.baseline import BaselineEntry
-from memprof.verdicts.compare import Comparison, Difference
+from memprof.verdicts.compare import Comparison, Difference, Verdict
 from memprof.verdicts.verdicts import OUTCOME, Judged, Report, worst_first
 
 from ..rows import named, place
@@ -151,10 +151,15 @@ def _kind(row: Difference) -> str:
 
 
 def _time(row: Difference) -> str:
-    if row.verdict == "noise" or row.ratio is None or not row.difference:
-        return "takes the same time within noise"
-    few = ", with too few repeats" if row.verdict == "too few" else ""
-    return f"takes {abs(row.ratio - 1):.0%} {'more' if row.difference > 0 else 'less'} time{few}"
+    return f"takes {time_words(row.ratio or 1.0, row.verdict)}"
+
+
+def time_words(ratio: float, verdict: Verdict | Literal[""]) -> str:
+    """How much more time the one takes than the other, by compare's verdict; empty for none, of an older file."""
+    if verdict == "noise" or ratio == 1:
+        return "the same time within noise"
+    few = ", with too few repeats to tell it from noise" if verdict == "too few" else ""
+    return f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} time{few}"
 
 
 def _rest(peaks: Sequence[Difference]) -> str:

@@ -424,6 +424,8 @@ def _sentences(group: Sequence[Run]) -> list[str]:
         count = sum(other.outcome.phase == run.outcome.phase and other.outcome.status == run.outcome.status for other in failed)
         share = f" in {count} of {len(group)} repeats" if len(group) > 1 else ""
         sentences.append(f"failed{share}: {run.outcome.sentence}")
+    rise_bytes = summary.late_rise_bytes(group)
+    sentences += [summary.late_rise_words(rise_bytes, summary.timed_phase(group))] if rise_bytes else []
     sentences += _alike([control_group.sentences(run) for run in group])
     return sentences + _alike([run.about.notes if run.about else () for run in group]) + _alike([run.warnings for run in group])
 

@@ -228,3 +228,13 @@ def test_table_of_failures_only():
     text = table.render([run(outcome=Outcome("import", phase="STARTUP", message="ImportError: no libfoo.so"))])
 
     assert "a: failed: in STARTUP: ImportError: no libfoo.so" in text
+
+
+def test_note_on_peak_that_rises_with_iterations() -> None:
+    """The hint stands at the variant whose runs show it, and at no other."""
+    flat = {"STARTUP": (40, 40), "WARMUP": (100, 100), "EXECUTE": (101, 101)}
+    rising = {**flat, "EXECUTE": (140, 142)}
+    text = table.render([*runs("arena off", memory=rising), *runs("default", memory=flat)])
+    (note,) = (line for line in text.splitlines() if "memprof grow" in line)
+    said = "EXECUTE peaks 42.0 MiB above WARMUP: PEAK rises with the number of iterations, and memprof grow tells how far"
+    assert note == f"- arena off: {said}"
