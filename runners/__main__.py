@@ -383,6 +383,7 @@ def _described(name):
         "always_builds": bool(getattr(runtime_class, "always_builds", False)),
         "default_threads": getattr(runtime_class, "default_threads", None),
         "threads_env": getattr(runtime_class, "threads_env", None),
+        "threads_call": getattr(runtime_class, "threads_call", None),
         "env": dict(getattr(runtime_class, "env", {})),
         "native": getattr(runtime_class, "native", None),
         "bytes": _installed_bytes(distribution),

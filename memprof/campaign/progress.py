@@ -10,7 +10,14 @@ from ..records.types import Job, Run
 Keep = Callable[[bytes], None]  # takes each Run as a line of a runs file
 
 
-class Answer(Protocol):
+class Remarked(Protocol):
+    """A frozen dataclass with sentences for its reader."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]: ...
+
+
+class Answer(Remarked, Protocol):
     """What a question ends with. interrupted: by Ctrl-C or SIGTERM."""
 
     @property

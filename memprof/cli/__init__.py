@@ -76,14 +76,15 @@ _WITH_NUMPY = ("bisect", "explain", "grow", "history", "plan", "scale", "zoo")
 
 
 class CliCommand(click.Command):
-    """A command that refuses an option which counts once and is given twice: click would take the last one in silence."""
+    """A command that refuses an option which takes one value and is given twice: click would take the last one in silence."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         _, _, order = self.make_parser(ctx).parse_args(list(args))
         for option in order:
             if isinstance(option, click.Option) and order.count(option) > 1 and not (option.multiple or option.is_flag or option.count):
-                together = ": its values stand together, with commas" if option.metavar and "," in option.metavar else ""
-                raise click.UsageError(f"{option.opts[-1]} is given twice, and counts once{together}", ctx)
+                together = "its values stand together, with commas" if option.metavar and "," in option.metavar else ""
+                recipe = together or f"call {ctx.command_path} once for each, or leave one out"
+                raise click.UsageError(f"{option.opts[-1]} takes one value, and two are given: {recipe}", ctx)
         return super().parse_args(ctx, args)
 
 

@@ -6,19 +6,22 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from ..base.errors import EXIT_INTERRUPTED, UsageError
-from .subject import VERBOSE, SharedOption, subject
+from .subject import VERBOSE, SharedOption, refused_option, subject
 
 if TYPE_CHECKING:
-    from ..campaign.progress import Answer, Keep, Progress
+    from ..campaign.progress import Answer, Keep, Progress, Remarked
     from ..fleet.search_client import Machines
     from ..places.place import Place
+
+Found = TypeVar("Found", bound="Remarked")
+Ended = TypeVar("Ended", bound="Answer")
 
 APPEND = click.option("--append", is_flag=True, cls=SharedOption, help="Add to an existing file.")
 OUTPUT = click.option("-o", "--output", metavar="RUNS.jsonl", cls=SharedOption, help="Keep every run here.")
@@ -52,13 +55,21 @@ def shown(function: Any) -> Any:
     return _with(_SHOWN, called)
 
 
-def question(*own: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def question(*own: Callable[[Any], Any], several: bool = False) -> Callable[[Any], Any]:
     """The options of a question: its own, those of what is measured (see memprof.cli.subject.subject), and those for showing the answer."""
 
     def decorate(function: Any) -> Any:
-        return _with((*own, subject), shown(function))
+        variant = refused_option(
+            "--variant", sentence=lambda word: f"--variant {word}: only `memprof run` takes it; here it is -r and --set"
+        )
+        return _with((*own, variant, functools.partial(subject, several=several)), shown(function))
 
     return decorate
+
+
+def with_remarks(result: Found, state: Sequence[str]) -> Found:
+    """An answer that also has these sentences on the machine as it was when it began: a report that is read later needs them."""
+    return cast("Found", replace(cast("Any", result), remarks=(*state, *result.remarks)))
 
 
 def _with(every: Sequence[Callable[[Any], Any]], function: Any) -> Any:
@@ -69,7 +80,7 @@ def _with(every: Sequence[Callable[[Any], Any]], function: Any) -> Any:
 
 def answer(
     kind: str,
-    seek: Callable[[Progress, Keep], Answer],
+    seek: Callable[[Progress, Keep], Ended],
     showing: Showing,
     place: Place | None = None,
     fleet: Machines | None = None,
@@ -91,9 +102,10 @@ def answer(
         report("pictures.saving").check(Path(showing.picture))
     with keeping(Path(showing.output) if showing.output else None, talk, append=showing.append) as keep:
         with closing(chosen()) as progress:
-            for remark in campaign.surroundings(0, place or HERE) if fleet is None else ():
+            state = campaign.surroundings(0, place or HERE) if fleet is None else []
+            for remark in state:
                 progress.say(remark)
-            result = seek(progress, showing_output(keep, progress) if showing.verbose else keep)
+            result = with_remarks(seek(progress, showing_output(keep, progress) if showing.verbose else keep), state)
         form = "json" if showing.as_json else "text" if sys.stdout.isatty() else "markdown"
         click.echo(report(f"tables.{kind}").render(result, unit=showing.unit, format=form))
     if showing.picture is not None:

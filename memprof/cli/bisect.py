@@ -143,7 +143,9 @@ def _commits(suite: str, subject: Words, good: str | None, bad: str | None, path
 
     given = {name.replace("_", "-"): value for name, value in subject.settings.items()}
     _unused(
-        {"a MODEL": subject.models, "-r": subject.runtime, "-- PROGRAM": subject.program, **given, **others}, "--suite", "the suite says it"
+        {"a MODEL": subject.models, "-r": subject.runtimes, "-- PROGRAM": subject.program, **given, **others},
+        "--suite",
+        "the suite says it",
     )
     if good is None:
         raise UsageError("--suite takes --good REF: the older commit")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .answers import with_remarks
 from .subject import VERBOSE, QuestionCommand, Words, place_options, reaching, subject
 
 if TYPE_CHECKING:
@@ -112,8 +113,9 @@ def _measured(suite: Suite, output: str | None, keep_runs: str | None, verified:
     with keeping(Path(keep_runs) if keep_runs else None, talk) as kept, closing(chosen()) as progress:
         nowhere = showing_output(lambda line: None, progress) if verbose else lambda line: None
         keep = showing_output(kept, progress) if verbose else kept
-        for remark in campaign.surroundings(order.job.model.bytes, order.place):
+        state = campaign.surroundings(order.job.model.bytes, order.place)
+        for remark in state:
             progress.say(remark)
         # With --verify the same settings are among the variants, with as many repeats.
-        explanation = engine.explain(order, progress, nowhere if verified else keep)
+        explanation = with_remarks(engine.explain(order, progress, nowhere if verified else keep), state)
         return verify.verify(explanation, replace(order.subject, repeats=repeats), variant, progress, keep) if verified else explanation

@@ -28,7 +28,10 @@ _LARGE = 1 << 30  # a download that one is asked about
 @place_options
 @click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
 def listing(names: tuple[str, ...], python: str | None, newer: bool, on: str | None, remote_dir: str | None, as_json: bool) -> None:
-    """List the runtimes: version or how to install it, and the knobs with their values and meaning."""
+    """List the runtimes: version or how to install it, and the knobs with their values and meaning.
+
+    Of a runtime that is named, also what a program writes for each value.
+    """
     import msgspec
 
     from ..base.errors import UsageError, near_or_all
@@ -58,17 +61,20 @@ def listing(names: tuple[str, ...], python: str | None, newer: bool, on: str | N
         click.echo(f"{row.name}  {row.state}  takes {', '.join(row.endings) or 'any file'}")
         for line in row.lines:
             click.echo(f"    {line}")
-        _knobs([knob for knob in row.knobs if knob.name not in common])
+        _knobs([knob for knob in row.knobs if knob.name not in common], bool(names))
     if common:
         click.echo("every runtime")
-        _knobs([knob for knob in rows[0].knobs if knob.name in common])
+        _knobs([knob for knob in rows[0].knobs if knob.name in common], bool(names))
 
 
-def _knobs(knobs: list) -> None:  # type: ignore[type-arg]
+def _knobs(knobs: list, in_program: bool) -> None:  # type: ignore[type-arg]
+    """Print knobs. in_program: also what a program writes for each value."""
     for knob in knobs:
         default = f", default {knob.default}" if knob.default is not None else ""
         click.echo(f"    {knob.name}={knob.shown_values}  ({knob.acts}{default})")
         click.echo(f"        {knob.meaning}")
+        for value, words in knob.calls.items() if in_program else ():
+            click.echo(f"        {value} in a program: {words}")
 
 
 @click.command(cls=CliCommand, epilog="Example: memprof runtimes install onnxruntime==1.17")

@@ -109,10 +109,13 @@ def command_line(without: Collection[str]) -> str:
 
 @dataclass(frozen=True)
 class Words:
-    """What is measured, as it stands on the command line: models, a runtime, a program's words behind `--`, and the settings by parameter."""
+    """What is measured, as it stands on the command line: models, runtimes, a program's words behind `--`, and the settings by parameter.
+
+    Only a command that takes several runtimes has more than one.
+    """
 
     models: tuple[str, ...]
-    runtime: str | None
+    runtimes: tuple[str, ...]
     program: tuple[str, ...]
     settings: Mapping[str, Any]
 
@@ -129,15 +132,13 @@ class Words:
         from ..subjects.suite import Suite, Variant
         from . import talk
 
-        if self.program and self.runtime is not None:
+        if self.program and self.runtimes:
             raise UsageError("-r NAME or -- PROGRAM: a runtime, or a program")
         refuse_process(self.models)
-        variants: tuple[Variant, ...] = ()
-        kind = "program" if self.program else "runtime" if self.runtime is not None else ""
+        kind = "program" if self.program else "runtime" if self.runtimes else ""
+        variants = tuple(Variant(runtime=name) for name in self.runtimes)
         if self.program:
             variants = (program_variant(self.program, self.settings),)
-        elif self.runtime is not None:
-            variants = (Variant(runtime=self.runtime),)
         suite = Suite(models=self.models, variants=variants, place=place, **fields(self.settings, kind, place is not HERE))
         return with_defaults(suite, talk, on_fleet, varied)
 
@@ -167,15 +168,20 @@ def refuse_counts(command: Command, settings: Mapping[str, Any]) -> None:
             raise UsageError(f"{command.name}: write {{{word}}} where the number goes, or give no --{word}")
 
 
-def subject(function: Any) -> Any:
-    """The options for what is measured. The function takes them as one Words."""
+def subject(function: Any, several: bool = False) -> Any:
+    """The options for what is measured. The function takes them as one Words. several: runtimes can be more than one."""
 
     @functools.wraps(function)
     def called(*others: Any, settings: Mapping[str, Any], **words: Any) -> Any:
-        return function(*others, subject=Words(words.pop("models"), words.pop("runtime"), words_of_program(), settings), **words)
+        named = words.pop("runtime")
+        runtimes = tuple(named) if several else (named,) if named is not None else ()
+        return function(*others, subject=Words(words.pop("models"), runtimes, words_of_program(), settings), **words)
 
+    more = " (repeatable).  [default: every one that is installed and takes the model]" if several else "."
     called = settings_options(*SETTINGS)(called)
-    called = click.option("-r", "--runtime", metavar="NAME", help="A runtime, or the file of a runtime that you wrote.")(called)
+    called = click.option(
+        "-r", "--runtime", metavar="NAME", multiple=several, help=f"A runtime, or the file of a runtime that you wrote{more}"
+    )(called)
     return click.argument("models", nargs=-1, metavar="[MODEL] [-- PROGRAM WORD...]")(called)
 
 

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from ..campaign.progress import Keep, Progress
     from ..fleet.search_client import Machines
     from ..subjects.suite import Suite
-    from ..tune.answer import Tuned, TuneRequest
+    from ..tune.answer import Tuned, TunedRuntimes, TuneRequest
 
 _EPILOG = """\b
 Examples:
   memprof tune model.onnx -r onnxruntime --threads 1
+  memprof tune model.onnx -r onnxruntime -r mnn --budget 112MiB
   memprof tune model.onnx -r onnxruntime --max-latency +10% -o tune.jsonl --plot front.png
   memprof tune model.tflite -r litert --budget 120MiB --time 3min
   memprof tune model.tflite -r tflite --threads 1,2,4
@@ -60,6 +61,7 @@ Examples:
     click.option("-o", "--output", metavar="RUNS.jsonl", help="Keep every run here. --append needs this file."),
     click.option("--append", is_flag=True, help="Go on with the search in an existing -o file."),
     click.option("--plot", "picture", metavar="FILE", help="Draw the front: .png, .svg or .pdf."),
+    several=True,
 )
 def command(
     showing: Showing,
@@ -69,7 +71,9 @@ def command(
     machines: str | None,
     **words: Any,
 ) -> int:
-    """Search the settings of a runtime or a program for those with the least PEAK, and verify them by fresh interleaved runs.
+    """Search the settings of runtimes or a program for those with the least PEAK, and verify them by fresh interleaved runs.
+
+    Several runtimes are searched one after another and share the time; without one named, those that `memprof run` takes.
 
     A setting that fails is a result: it is learned and avoided. A setting that changes the model's outputs is marked. Let nothing else run
     meanwhile: trials run one after another, and their latencies are compared. On a fleet as many trials run at once as it has machines of the kind.
@@ -80,13 +84,30 @@ def command(
 
     fleet = FleetOptions.given(on, remote_dir, machines)
     with reaching(on if fleet is None else None, remote_dir, subject.python) as place, searching(fleet) as several:
-        request = _request(subject.suite(place, fleet is not None), fleet=several, **words)
+        suite = _spelled_out(subject.suite(place, fleet is not None))
+        requests = [_request(replace(suite, variants=(variant,)), fleet=several, **words) for variant in suite.variants]
         earlier = store.load([showing.output]).runs if showing.output and showing.append and Path(showing.output).exists() else ()
 
-        def seek(progress: Progress, keep: Keep) -> Tuned:
-            return tuner.tune(request, progress, keep, earlier)
+        def seek(progress: Progress, keep: Keep) -> Tuned | TunedRuntimes:
+            if len(requests) > 1:
+                return tuner.tune_each(requests, progress, keep, earlier)
+            return tuner.tune(requests[0], progress, keep, earlier)
 
         return answer("tune", seek, showing, place, several)
+
+
+def _spelled_out(suite: Suite) -> Suite:
+    """The suite with a variant for each runtime that `run` would take, where none is named; with what is left out said."""
+    from ..subjects.orders import plan
+    from ..subjects.suite import ALL, Variant
+    from . import talk
+
+    if suite.variants:
+        return suite
+    planned = plan(replace(suite, runtimes=(ALL,)))
+    for remark in planned.remarks:
+        talk(remark)
+    return replace(suite, variants=tuple(map(Variant, dict.fromkeys(order.job.runtime for order in planned.orders))))
 
 
 def _request(

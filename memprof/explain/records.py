@@ -174,12 +174,13 @@ class Verified:
 @dataclass(frozen=True)
 class Advice:
     """Advice: `settings` are knobs of this runtime, or its number of threads as "threads". Without settings it is a change to the model or the
-    machine, which cannot be tried here.
+    machine, which cannot be tried here. calls: what a program writes for the settings, in the runtime's own words.
     """
 
     text: str
     settings: Mapping[str, str] = field(default_factory=dict)
     verified: Verified | None = None
+    calls: tuple[str, ...] = ()
 
 
 def worth(proposal: Advice, bound_bytes: int) -> tuple[int, float]:
@@ -264,6 +265,11 @@ class Explanation:
             if proposal.verified is not None
         }
         return tuple(sorted(measured.values(), key=lambda proposal: worth(proposal, self.peak_bound_bytes)))
+
+    @property
+    def best(self) -> Advice | None:
+        """The proposal that saves the most PEAK, None if none that was measured saves any."""
+        return next((proposal for proposal in self.ranked[:1] if worth(proposal, self.peak_bound_bytes)[0] == 0), None)
 
     @property
     def looked_bytes(self) -> int:

@@ -71,11 +71,13 @@ class Facts:
                 return ()
             if self.knobs.get(name) != knob.check(value):  # knobs in force are as the runtime's side reads them
                 changed[name] = value
-        return (Advice(text, changed),) if changed else ()
+        return (Advice(text, changed, calls=self.runtime.in_program(changed)),) if changed else ()
 
     def propose_threads(self, text: str, count: int) -> tuple[Advice, ...]:
         """Another number of threads, if the runtime now has a single thread."""
-        return (Advice(text, {"threads": str(count)}),) if (self.threads or self.runtime.default_threads) == 1 else ()
+        settings = {"threads": str(count)}
+        single = (self.threads or self.runtime.default_threads) == 1
+        return (Advice(text, settings, calls=self.runtime.in_program(settings)),) if single else ()
 
 
 def at(look: PhaseLook) -> str:

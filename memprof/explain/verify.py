@@ -12,6 +12,7 @@ import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from ..base.errors import MemprofError
 from ..base.units import counted
@@ -23,7 +24,7 @@ from ..records.summary import timed_phase
 from ..records.types import PEAK, PREPARE, Run
 from ..subjects.orders import plan
 from ..subjects.suite import Suite, Variant
-from ..verdicts.compare import verdict_of
+from ..verdicts.compare import Verdict, verdict_of
 from .records import Advice, Explanation, Finding, Verified, worth
 
 _ADDED = " + "
@@ -56,7 +57,8 @@ def _with_pairs(explanation: Explanation) -> Explanation:
         both = {**first.settings, **second.settings}
         if len(both) == 2 and frozenset(both.items()) not in known:
             place = next(number for number, finding in enumerate(findings) if first in finding.proposals)
-            proposals = (*findings[place].proposals, Advice("both: each saves PEAK by itself", both))
+            pair = Advice("both: each saves PEAK by itself", both, calls=(*first.calls, *second.calls))
+            proposals = (*findings[place].proposals, pair)
             findings[place] = replace(findings[place], proposals=proposals)
     return replace(explanation, findings=tuple(findings)) if tuple(findings) != explanation.findings else explanation
 
@@ -75,7 +77,7 @@ def _screened(explanation: Explanation, suite: Suite, variant: Variant, progress
     known = {frozenset(proposal.settings.items()) for finding in explanation.findings for proposal in finding.proposals}
     (order, *_) = plan(replace(suite, variants=(variant,), runtimes=(), repeats=1)).orders
     advice = {
-        _name(settings): Advice(f"no rule proposes it ({knob.meaning})", settings)
+        _name(settings): Advice(f"no rule proposes it ({knob.meaning})", settings, calls=order.runtime.in_program(settings))
         for knob in order.runtime.knobs
         if knob.name not in {**suite.set, **variant.set}
         for settings in ({knob.name: value} for value in knob.candidates())
@@ -187,7 +189,7 @@ def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Ve
     metric = "rss_peak_bytes" if inside or finding.rule == "transient" else "rss_end_bytes"
     sides = [[_values(side, PEAK, "rss_peak_bytes"), _values(side, phase, metric)] for side in good]
     bound = max(run.machine.peak_bound_bytes for side in good for run in side)
-    beyond = any(verdict_of(*pair, bound) in ("more", "less") for pair in zip(*sides, strict=True) if all(pair))
+    beyond = any(_verdict(pair, bound) in ("more", "less") for pair in zip(*sides, strict=True))
 
     def both(name: str, where: str) -> tuple[float, float] | None:
         return _medians([_values(side, where, name) for side in good])
@@ -207,10 +209,15 @@ def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Ve
         prepared_spread_ns=_spreads(prepared),
         peak_raised=peaks is not None and peaks[1] - peaks[0] > bound,
         beyond_noise=beyond,
-        iteration_verdict=verdict_of(*iterations) if all(iterations) else "",
-        prepared_verdict=verdict_of(*prepared) if all(prepared) else "",
+        iteration_verdict=_verdict(iterations),
+        prepared_verdict=_verdict(prepared),
         late_rise_bytes=summary.late_rise_bytes(good[1]),
     )
+
+
+def _verdict(sides: Sequence[Sequence[float]], bound_bytes: int = 0) -> Verdict | Literal[""]:
+    before, after = sides
+    return verdict_of(before, after, bound_bytes) if before and after else ""
 
 
 def _last(runs: Sequence[Run]) -> str:

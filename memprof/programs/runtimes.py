@@ -49,7 +49,8 @@ class Knob:
     """One setting of a runtime: its values, and when it acts (build, env or load). env says which variables carry it.
 
     tries: if the values are a type, those that a search tries. needs: the value that another knob must have, by its name, where this one does
-    not have its default. bounds: what its value counts where that is the most that a cache holds, None where it bounds none.
+    not have its default. bounds: what its value counts where that is the most that a cache holds, None where it bounds none. call: see
+    runners/runtimes/__init__.py.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Knob:
     tries: tuple[str, ...] = ()
     needs: Mapping[str, str] = field(default_factory=dict)
     bounds: Literal["bytes", "entries"] | None = None
+    call: str | Mapping[str, str] | None = None
 
     def check(self, text: str) -> str:
         """The value in the form that the runtime's side reads: sizes as plain bytes, paths absolute.
@@ -89,6 +91,20 @@ class Knob:
             return {self.env: value}
         return dict(self.env.get(value, {})) if self.env else {}
 
+    def in_program(self, value: str) -> str:
+        """What a program writes for a value, in the runtime's own words, as they are declared where the value may be any; empty where it has none."""
+        if self.call is None:
+            pairs = self.variables(value).items()
+            return f"{' '.join(f'{name}={text}' for name, text in pairs)} in the environment" if pairs else ""
+        text = self.call if isinstance(self.call, str) else self.call.get(value, "")
+        return text.replace("{value}", value).replace("{flag}", str(value == "on"))
+
+    @property
+    def calls(self) -> Mapping[str, str]:
+        """The words for each of its values that a program writes any for; of values that are a type, the words for that."""
+        values = self.values if isinstance(self.values, tuple) else (self.shown_values,)
+        return {value: text for value in values if (text := self.in_program(value))}
+
     def needed(self, value: str) -> Mapping[str, str]:
         """The values that other knobs must have where this one has this value."""
         return {} if value == self.default else self.needs
@@ -113,7 +129,7 @@ class Runtime:
     always_builds: any model is converted first; converts: the endings of the model files that are. no_converter: why
     that cannot be done here, None if it can.
     bytes: the size of its package's files. prefix: the environment it is in. signature: whether it takes inputs that
-    memprof makes. needs, without_wheels, doubling, reshapes, one_shape, env: see runners/runtimes/__init__.py.
+    memprof makes. needs, without_wheels, doubling, reshapes, one_shape, env, threads_call: see runners/runtimes/__init__.py.
     """
 
     name: str
@@ -127,6 +143,7 @@ class Runtime:
     build_uses: tuple[str, ...] = ()
     default_threads: int | None = None
     threads_env: str | None = None
+    threads_call: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     error: str | None = None
     python: str = ""
@@ -149,6 +166,14 @@ class Runtime:
     def knob(self, name: str) -> Knob | None:
         """The knob of that name."""
         return next((knob for knob in self.knobs if knob.name == name), None)
+
+    def in_program(self, settings: Mapping[str, str]) -> tuple[str, ...]:
+        """What a program writes for these settings, knobs and `threads`, each in the runtime's own words; without those that have none."""
+        words = [knob.in_program(knob.check(value)) for name, value in settings.items() if (knob := self.knob(name)) is not None]
+        if (count := settings.get("threads")) is not None:
+            by_env = f"{self.threads_env}={{value}} in the environment" if self.threads_env else ""
+            words.append((self.threads_call or by_env).replace("{value}", count))
+        return tuple(filter(None, words))
 
     def lacks(self, knobs: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
         """For each value that acts only beside another, and has not got it: its knob, the other knob, and the sentence."""

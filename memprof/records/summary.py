@@ -176,7 +176,9 @@ def late_rise_bytes(runs: Iterable[Run]) -> int:
 
 def late_rise_words(rise_bytes: int, phase: str) -> str:
     """A rise of late_rise_bytes in words. phase: the timed one."""
-    return f"{phase} peaks {format_bytes(rise_bytes)} above {WARMUP}: PEAK rises with the number of iterations, and memprof grow tells how far"
+    return (
+        f"{phase} peaks {format_bytes(rise_bytes)} above {WARMUP}: PEAK rises with the number of iterations, and memprof grow tells how far"
+    )
 
 
 def summarise(runs: Iterable[Run], names: Sequence[str] = metrics.DEFAULT_METRICS) -> tuple[Row, ...]:

@@ -27,7 +27,8 @@ class TuneRequest:
     default's. tries: values to try by knob, in place of those that the knob names; by `env.NAME`, of a variable; or by NAME, in place of `{NAME}`
     among a program's words. tolerance: by how much outputs may differ from the default's, relative to the
     largest, and still count as the same. time_ns: how long the search may take, verification included.
-    fleet: the machines to measure on, in place of the suite's place.
+    fleet: the machines to measure on, in place of the suite's place. prefix: what the names of its variants begin with, where several runtimes are
+    searched.
     """
 
     suite: Suite
@@ -36,6 +37,7 @@ class TuneRequest:
     tolerance: float = 1e-3
     time_ns: int = 600 * 1000 * MS
     fleet: Machines | None = None
+    prefix: str = ""
 
     @property
     def fixed(self) -> dict[str, str]:
@@ -60,9 +62,10 @@ class TuneRequest:
 class Recommendation:
     """Settings with verified figures: medians of fresh interleaved runs, PEAK in bytes and an iteration's time in ns.
 
-    number: its runs are those of the variant whose name begins with # and this; 0 is the default.
+    number: its runs are those of the variant whose name begins with # and this, after the request's prefix; 0 is the default.
     output_error: see Run; None if the runtime hands no outputs out. command: a command line that measures the settings again. variables: the
-    environment that carries those settings which act there.
+    environment that carries those settings which act there. calls: the settings in the runtime's own words. late_rise_bytes: see
+    memprof.records.summary.
     """
 
     number: int
@@ -75,13 +78,16 @@ class Recommendation:
     changes_outputs: bool
     command: str
     variables: Mapping[str, str]
+    calls: tuple[str, ...] = ()
+    late_rise_bytes: int = 0
 
 
 @dataclass(frozen=True)
 class LeftOut:
     """Settings that were measured again and are no proposal. number: see Recommendation.
 
-    rival: the number of the row that beats it in those runs, None if it failed with `error`.
+    rival: the number of the row that stands for it: one that beats it in those runs, or one with fewer settings and no other figures. None if it
+    failed with `error`.
     """
 
     number: int
@@ -101,8 +107,9 @@ class Tuned:
     that failed, each with its sentence. left_out: the numbers that the proposals lack. complete: False if the time was up or the search was
     interrupted before it had nothing left to gain.
     verified: False if its proposals were not measured again. runs: those behind the figures, which are the trials if nothing was verified;
-    settings that differ only in values that change nothing are one variant. interrupted: by Ctrl-C or SIGTERM. untried: how many values were not
-    tried by themselves; needed_ns: how long a search that tries each takes, as far as is known.
+    settings that differ only in values that change nothing are one variant. within: how many of the settings that were tried keep within the
+    budget, and how many were tried. remarks: on the machine, as it was at the begin. interrupted: by Ctrl-C or SIGTERM. untried: how many
+    values were not tried by themselves; needed_ns: how long a search that tries each takes, as far as is known.
     """
 
     model: str
@@ -129,6 +136,29 @@ class Tuned:
     left_out: tuple[LeftOut, ...] = ()
     untried: int = 0
     needed_ns: int = 0
+    within: tuple[int, int] = (0, 0)
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TunedRuntimes:
+    """The answers of several runtimes to the same request. failed: the sentence of each runtime whose default settings fail, by name."""
+
+    answers: tuple[Tuned, ...]
+    failed: Mapping[str, str] = field(default_factory=dict)
+    interrupted: bool = False
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Tuned | None:
+        """The answer whose best settings reach the goal best, or whose default does where it has none better; None if none reaches it."""
+        within = self.answers[0].goal.budget
+        reached = {answer.runtime: answer.best or answer.default for answer in self.answers if answer.best or within is None}
+        return min(
+            (answer for answer in self.answers if answer.runtime in reached),
+            key=lambda answer: reached[answer.runtime].peak if within is None else reached[answer.runtime].time,
+            default=None,
+        )
 
 
 def shown(settings: Settings) -> str:
@@ -159,23 +189,53 @@ def beats(proposal: Recommendation, other: Recommendation) -> bool:
     return proposal.peak <= other.peak and proposal.time <= other.time and (proposal.peak < other.peak or proposal.time < other.time)
 
 
-def rivals(measured: Sequence[Recommendation]) -> dict[int, int]:
-    """By the number of each recommendation that another beats, the number of that other; of several that of the least peak.
+def alike(one: Recommendation, other: Recommendation, bound_bytes: int) -> bool:
+    """Whether two recommendations differ neither in peak nor in time beyond noise. bound_bytes: how far a peak can lie from the truth."""
+    near = abs(one.peak - other.peak) <= bound_bytes or not _apart(one.peaks, other.peaks)
+    return near and not _apart(one.times, other.times)
+
+
+def _apart(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether no value of one lies among the other's: of 5 repeats each that is what compare's verdict asks for, and fewer have none."""
+    return max(one) < min(other) or max(other) < min(one)
+
+
+def rivals(measured: Sequence[Recommendation], bound_bytes: int) -> dict[int, int]:
+    """By the number of each recommendation that another stands for, the number of that other: one with fewer settings that is alike, or one that
+    beats it, of several that of the least peak.
 
     One that changes the outputs does not push out one that keeps them.
     """
+    standing: dict[int, int] = {}
+    plain: list[Recommendation] = []
+    for proposal in sorted(measured, key=lambda each: (len(each.settings), each.peak, each.time)):
+        same = [
+            other
+            for other in plain
+            if len(other.settings) < len(proposal.settings)
+            and other.changes_outputs <= proposal.changes_outputs
+            and alike(other, proposal, bound_bytes)
+        ]
+        if same:
+            standing[proposal.number] = same[0].number
+        else:
+            plain.append(proposal)
     beaten = {}
-    for proposal in measured:
-        better = [other for other in measured if beats(other, proposal) and other.changes_outputs <= proposal.changes_outputs]
+    for proposal in plain:
+        better = [other for other in plain if beats(other, proposal) and other.changes_outputs <= proposal.changes_outputs]
         if better:
             beaten[proposal.number] = min(better, key=lambda other: (other.peak, other.time)).number
-    return beaten
+    return beaten | {number: beaten.get(other, other) for number, other in standing.items()}
 
 
 def best_of(goal: Goal, default: Recommendation, proposals: Sequence[Recommendation]) -> Recommendation | None:
+    """The recommendation that reaches the goal, None if none does. With a budget, of those that keep within it and are as fast as the fastest
+    within noise, that with the fewest settings."""
     if goal.budget is not None:
         within = [proposal for proposal in (default, *proposals) if proposal.peak <= goal.budget and not proposal.changes_outputs]
-        return min(within, key=lambda proposal: proposal.time, default=None)
+        fastest = min(within, key=lambda proposal: proposal.time, default=None)
+        as_fast = [proposal for proposal in within if fastest is proposal or (fastest and not _apart(proposal.times, fastest.times))]
+        return min(as_fast, key=lambda proposal: (len(proposal.settings), proposal.peak, proposal.time), default=None)
     within = [proposal for proposal in proposals if not proposal.changes_outputs]
     within = [proposal for proposal in within if goal.max_time is None or proposal.time <= goal.max_time * default.time]
     return min(within, key=lambda proposal: proposal.peak, default=None)

@@ -24,11 +24,23 @@ from ..fleet.payload import SearchTrial
 from ..fleet.search_client import Machines
 from ..models import inputs
 from ..records import metrics, store
-from ..records.summary import timed_phase
+from ..records.summary import late_rise_bytes, timed_phase
 from ..records.types import COMMAND, EXECUTE, PEAK, RUN, Run
 from ..subjects.order import Order
 from ..subjects.suite import DEFAULTS, MS
-from .answer import ITERATION, VERIFYING_REPEATS, LeftOut, Recommendation, Tuned, TuneRequest, best_of, command_of, rivals, shown
+from .answer import (
+    ITERATION,
+    VERIFYING_REPEATS,
+    LeftOut,
+    Recommendation,
+    Tuned,
+    TunedRuntimes,
+    TuneRequest,
+    best_of,
+    command_of,
+    rivals,
+    shown,
+)
 from .search import DEFAULT, Search, Settings, Trial
 from .subject import Subject, subject_of
 
@@ -50,6 +62,34 @@ def tune(request: TuneRequest, progress: Progress, keep: Keep, earlier: Sequence
     return _Tuner(request, progress, keep).run(earlier)
 
 
+def tune_each(requests: Sequence[TuneRequest], progress: Progress, keep: Keep, earlier: Sequence[Run] = ()) -> TunedRuntimes:
+    """The searches of several runtimes, one after another; they share the time of the first request. earlier: their runs, of all of them.
+
+    Raises as `tune` does, but MeasurementError only where the default settings of every runtime fail.
+    """
+    answers: list[Tuned] = []
+    failed: dict[str, str] = {}
+    end_ns, interrupted = time.monotonic_ns() + requests[0].time_ns, False
+    for place, request in enumerate(requests):
+        name = request.suite.only.runtime
+        request = replace(request, time_ns=(end_ns - time.monotonic_ns()) // (len(requests) - place), prefix=f"{name} ")
+        progress.say(f"{name}: searching for {format_duration(request.time_ns)}")
+        try:
+            own = [run for run in earlier if run.job.variant.startswith(request.prefix)]
+            answers.append(replace(tune(request, progress, keep, own), runtime=name))
+        except MeasurementError as error:
+            failed[name] = str(error)
+        except KeyboardInterrupt:
+            if not answers:
+                raise
+            interrupted = True
+        if interrupted or (answers and answers[-1].interrupted):
+            break
+    if not answers:
+        raise MeasurementError("; ".join(failed.values()))
+    return TunedRuntimes(tuple(answers), failed, interrupted or answers[-1].interrupted)
+
+
 class _Tuner:
     def __init__(self, request: TuneRequest, progress: Progress, keep: Keep) -> None:
         self._request, self._progress, self._keep_run = request, progress, keep
@@ -64,7 +104,7 @@ class _Tuner:
             if self._runs < 1:
                 raise UsageError("--runs 0: tune compares the time of iterations, so that 1 is the least")
         self._search = Search(self._subject.candidates, request.goal, needs=self._subject.needs)
-        self._default = self._order(DEFAULT, "default").job
+        self._default = self._order(DEFAULT, self._name(DEFAULT)).job
         self._version: str | None = None  # of the runtime, on a fleet
         self._sentences: dict[Settings, str] = {}
         self._tried: list[tuple[Settings, Run]] = []
@@ -133,7 +173,7 @@ class _Tuner:
             yield settings, self._measured(settings, most_ns), time.monotonic_ns() - begin_ns
 
     def _measured(self, settings: Settings, most_ns: int | None = None) -> Run:
-        order = self._order(settings, shown(settings))
+        order = self._order(settings, self._name(settings))
         job = replace(order.job, repeat=self._repeats(settings) + 1)
         order = replace(order, job=replace(job, timeout_ns=self._patience_ns(job.timeout_ns, most_ns)))
         (run,) = self._compared([order])  # to its end: an interruption that meets an unfinished generator is lost
@@ -147,9 +187,9 @@ class _Tuner:
         asked = []
         for settings in wanted:
             repeats[settings] += 1
-            variant, repeat = self._subject.variant(settings, shown(settings)), self._repeats(settings) + repeats[settings]
-            suite = replace(self._suite, variants=(variant,), runs=self._runs, timeout_ns=timeout_ns)
-            sought = SearchRequest(repeats={shown(settings): (repeat,)})
+            name, repeat = self._name(settings), self._repeats(settings) + repeats[settings]
+            suite = replace(self._suite, variants=(self._subject.variant(settings, name),), runs=self._runs, timeout_ns=timeout_ns)
+            sought = SearchRequest(repeats={name: (repeat,)})
             if reference is not None:
                 sought = replace(sought, outputs="compared")
             elif settings == DEFAULT and not self._subject.is_program:
@@ -171,6 +211,10 @@ class _Tuner:
                 yield settings, run, took_ns
             else:
                 yield settings, answer.why or None, took_ns
+
+    def _name(self, settings: Settings, number: int | None = None) -> str:
+        """The name of the variant of these settings. number: of the proposal, whose runs are not those of the search."""
+        return self._request.prefix + (f"#{number} " if number is not None else "") + shown(settings)
 
     def _repeats(self, settings: Settings) -> int:
         """How often these settings were measured."""
@@ -274,7 +318,7 @@ class _Tuner:
             rounds = max(1, min(rounds, int(self._left_ns() // max(self._round_ns(wanted), 1))))
         runs_each = f"{counted(rounds, 'fresh run')} each"
         self._progress.say(f"verifying {counted(len(wanted) - 1, 'proposal')} against the default, {runs_each}, interleaved")
-        orders = [self._order(settings, f"#{number} {shown(settings)}", self._verifying_runs) for number, settings in enumerate(wanted)]
+        orders = [self._order(settings, self._name(settings, number), self._verifying_runs) for number, settings in enumerate(wanted)]
         verified: dict[Settings, list[Run]] = {settings: [] for settings in wanted}
         if self._request.fleet is not None:
             return self._verified_there(self._request.fleet, wanted, rounds)
@@ -289,7 +333,7 @@ class _Tuner:
 
     def _verified_there(self, fleet: Machines, wanted: Sequence[Settings], rounds: int) -> dict[Settings, list[Run]]:
         """The same as one comparison, on one machine; nothing if the fleet gives it up."""
-        variants = tuple(self._subject.variant(settings, f"#{number} {shown(settings)}") for number, settings in enumerate(wanted))
+        variants = tuple(self._subject.variant(settings, self._name(settings, number)) for number, settings in enumerate(wanted))
         suite = replace(self._suite, variants=variants, runs=self._verifying_runs, repeats=rounds)
 
         def late(runs: Sequence[Run]) -> bool:
@@ -318,19 +362,23 @@ class _Tuner:
             tried = {settings: [run for full, run in self._tried if plain.get(full) == settings] for settings in wanted}
             measured = [self._proposal(number, settings, runs) for number, (settings, runs) in enumerate(tried.items())]
         default, *others = measured
-        beaten = rivals(measured)
-        kept = sorted((proposal for proposal in others if proposal.number not in beaten), key=lambda proposal: proposal.peak)
-        left_out = [LeftOut(each.number, each.settings, rival=beaten[each.number]) for each in others if each.number in beaten]
+        goal = self._request.goal
+        beaten = rivals(measured, max(run.machine.peak_bound_bytes for _, run in self._tried))
+        standing = [proposal for proposal in others if proposal.number not in beaten]
+        # Within a budget a faster one of the same time within noise may have less PEAK as well, by more settings.
+        best = best_of(goal, default, standing if goal.budget is None else others)
+        kept = sorted((each for each in others if each in standing or each is best), key=lambda proposal: proposal.peak)
+        left_out = [LeftOut(each.number, each.settings, rival=beaten[each.number]) for each in others if each not in kept]
         if sure:
             numbered = enumerate(verified)
             left_out += [LeftOut(number, each, error=failures[each]) for number, each in numbered if each in failures]
         return Tuned(
             model=self._model.name,
             runtime=self._subject.name,
-            goal=self._request.goal,
+            goal=goal,
             default=default,
             proposals=tuple(kept),
-            best=best_of(self._request.goal, default, kept),
+            best=best,
             idle=tuple(self._search.idle()),
             failed=tuple((settings, self._sentences.get(settings, "")) for settings in self._search.failed()),
             left_out=tuple(sorted(left_out, key=lambda each: each.number)),
@@ -347,23 +395,20 @@ class _Tuner:
             compares=not self._subject.is_program,
             given=self._request.defaults,
             untried=len(untried := self._search.untried()),
+            within=(sum(point.peak <= (goal.budget or 0) for point in self._search.points()), len(self._search.points())),
             needed_ns=round(sum(self._took_ns) + len(untried) * self._usual_ns() + self._verifying_ns()),
         )
 
     def _plain_runs(self) -> Iterator[Run]:
         plain = self._search.plain()
         for settings, run in self._tried:
-            yield replace(run, job=replace(run.job, variant=shown(plain.get(settings, settings))))
+            yield replace(run, job=replace(run.job, variant=self._name(plain.get(settings, settings))))
 
     def _proposal(self, number: int, settings: Settings, runs: Sequence[Run]) -> Recommendation:
         trials = [_trial(settings, run, self._request.tolerance) for run in runs]
         peaks, times = tuple(trial.peak or 0.0 for trial in trials), tuple(trial.time or 0.0 for trial in trials)
         errors = [run.output_error for run in runs if run.output_error is not None]
-        return self._with_words(number, settings, peaks, times, max(errors) if errors else None)
-
-    def _with_words(
-        self, number: int, settings: Settings, peaks: tuple[float, ...], times: tuple[float, ...], error: float | None
-    ) -> Recommendation:
+        error = max(errors) if errors else None
         order = self._order(settings, shown(settings))
         return Recommendation(
             number=number,
@@ -376,6 +421,8 @@ class _Tuner:
             changes_outputs=error is not None and error > self._request.tolerance,
             command=command_of(self._request, settings, order),
             variables={name: value for name, value in order.env.items() if value is not None},
+            calls=order.runtime.in_program(dict(sorted(settings))),
+            late_rise_bytes=late_rise_bytes(runs),
         )
 
 

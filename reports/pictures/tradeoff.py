@@ -38,11 +38,12 @@ Spot = tuple[float, float]
 
 @dataclass(frozen=True)
 class TradeoffPoint:
-    """A variant: its memory in bytes and its latency in ns over the repeats that succeeded."""
+    """A variant: its memory in bytes and its latency in ns over the repeats that succeeded. row: how a table beside the picture calls it."""
 
     name: str
     memory: tuple[float, ...]
     latency: tuple[float, ...]
+    row: str = ""
 
     @property
     def at(self) -> tuple[float, float]:
@@ -73,21 +74,31 @@ def front(points: Sequence[TradeoffPoint]) -> list[TradeoffPoint]:
     return best
 
 
-def render(runs: Sequence[Run], memory: str = "rss_peak_bytes", *, phase: str | None = None) -> Figure:
-    """The picture of these runs, one panel per model. memory: the metric that stands for it, in `phase` (PEAK for RSS peaks where None).
+def render(
+    runs: Sequence[Run],
+    memory: str = "rss_peak_bytes",
+    *,
+    phase: str | None = None,
+    rows: Mapping[str, str] | None = None,
+    limit_bytes: float | None = None,
+    finding: str = "",
+) -> Figure:
+    """The picture of these runs, one panel per model. memory: the metric that stands for it, in `phase` (PEAK for RSS peaks where None). rows: by the
+    name of a variant, what a table beside the picture calls it. limit_bytes: a limit to memory, which is a line. finding: the heading, where it is
+    no range.
 
     Raises UsageError for an unknown metric, InputError where no run succeeded or none has both figures.
     """
     metric = metrics.metric(memory)
     choosing.need_success(runs)
     with style.look():
-        return _render(runs, metric, choosing.phase_of(metric, phase, runs))
+        return _render(runs, metric, choosing.phase_of(metric, phase, runs), rows or {}, limit_bytes, finding)
 
 
-def _render(runs: Sequence[Run], metric: Metric, phase: str) -> Figure:
+def _render(runs: Sequence[Run], metric: Metric, phase: str, rows: Mapping[str, str], limit_bytes: float | None, finding: str) -> Figure:
     grouped = summary.groups(runs)
     called = named(grouped)
-    points = {model: _points(block, called, metric, phase) for model, block in choosing.by_model(grouped).items()}
+    points = {model: _points(block, called, metric, phase, rows) for model, block in choosing.by_model(grouped).items()}
     all_points = [point for model_points in points.values() for point in model_points]
     if not all_points:
         raise InputError(f"these runs have no {metric.name} in {phase} together with timed iterations")
@@ -98,13 +109,18 @@ def _render(runs: Sequence[Run], metric: Metric, phase: str) -> Figure:
     )
     shown = {model: model_points for model, model_points in points.items() if model_points}
     timed = "Duration" if all(_timed(group) == RUN for group in grouped.values()) else "Latency, one iteration"
-    panels = {model: _Panel(model_points, units) for model, model_points in shown.items()}
+    panels = {model: _Panel(model_points, units, limit_bytes) for model, model_points in shown.items()}
     heights = {model: _HIGH + _BELOW + panel.key_height for model, panel in panels.items()}
     remarks = choosing.remarks(grouped)
     remarks += [f"{model}: no repeat of any variant succeeded" for model in points if model not in shown]
     remarks += [f"Only the front is named, {panel.unnamed} others are not: --variant chooses" for panel in panels.values() if panel.unnamed]
     sheet = Sheet(
-        "Latency against memory", choosing.conditions(runs), heights, finding=headline.of_picture(runs), legend=_LEGEND, remarks=remarks
+        "Latency against memory",
+        choosing.conditions(runs),
+        heights,
+        finding=finding or headline.of_picture(runs),
+        legend=_LEGEND,
+        remarks=remarks,
     )
     for model, panel in panels.items():
         across = lettering.label(units[0].caption(metric.title + choosing.in_phase(phase)), 8.0, style.SMALL)
@@ -124,7 +140,9 @@ _LEGEND = (
 )
 
 
-def _points(block: Mapping[Key, list[Run]], called: Mapping[Key, str], metric: Metric, phase: str) -> list[TradeoffPoint]:
+def _points(
+    block: Mapping[Key, list[Run]], called: Mapping[Key, str], metric: Metric, phase: str, rows: Mapping[str, str]
+) -> list[TradeoffPoint]:
     latency = metrics.METRICS["time_ns"]
     points = []
     for key, group in block.items():
@@ -133,7 +151,7 @@ def _points(block: Mapping[Key, list[Run]], called: Mapping[Key, str], metric: M
         having = [(memory, time) for memory, time in both if memory is not None and time is not None]
         if having:
             memory, time = zip(*having, strict=True)
-            points.append(TradeoffPoint(called[key], memory, time))
+            points.append(TradeoffPoint(called[key], memory, time, rows.get(key.heading, "")))
     return points
 
 
@@ -145,14 +163,18 @@ def _timed(group: Sequence[Run]) -> str:
 class _Panel:
     """A model's points and their labels, decided before the sheet is made.
 
-    Labels are names if all are short and have room beside their points, else numbers, which a key below the panel explains.
+    Labels are names if all are short and have room beside their points, else the rows of a table or numbers, which a key below the panel explains.
     """
 
-    def __init__(self, points: Sequence[TradeoffPoint], units: tuple[Unit, Unit]) -> None:
+    def __init__(self, points: Sequence[TradeoffPoint], units: tuple[Unit, Unit], limit_bytes: float | None) -> None:
         self._points = points
+        self._limit = limit_bytes / units[0].size if limit_bytes is not None else None
         self._units = units
         self._wide = 10.0 - _LEFT - _RIGHT
-        self._scales = (_scale([point.memory for point in points], units[0]), _scale([point.latency for point in points], units[1]))
+        self._scales = (
+            _scale([*(point.memory for point in points), *([(limit_bytes,)] if limit_bytes else [])], units[0]),
+            _scale([point.latency for point in points], units[1]),
+        )
         named = sorted(points if len(points) <= _MOST_NAMES else front(points)[:_MOST_NAMES], key=lambda point: point.at)
         self.unnamed = len(points) - len(named)
         names = lettering.distinct([point.name for point in named], _KEY_INCHES, style.SMALL)
@@ -161,8 +183,9 @@ class _Panel:
         self._labels = [_Label(name, spot, self._wide) for name, spot in zip(names, spots, strict=True)]
         self._key: list[str] = []
         if widest > _NAME_INCHES or _crowded(self._labels):
-            self._labels = [_Label(text, spot, self._wide) for text, spot in _numbers(spots)]
-            self._key = [f"{number}  {name}" for number, name in enumerate(names, 1)]
+            rows = [point.row or str(number) for number, point in enumerate(named, 1)]
+            self._labels = [_Label(text, spot, self._wide) for text, spot in _short_labels(spots, rows)]
+            self._key = [f"{row}  {name.removeprefix(row).lstrip()}" for row, name in zip(rows, names, strict=True)]
         self._key_wide = max([_NAME_INCHES, *(lettering.width(text, style.SMALL) for text in self._key)]) + 0.25
         self._key_rows = -(-len(self._key) // max(1, min(_MOST_KEY_COLUMNS, int(self._wide / self._key_wide))))
 
@@ -184,6 +207,10 @@ class _Panel:
         axes.tick_params(length=2.5, which="both")
         best = front(self._points)
         self._draw_front(axes, best)
+        if self._limit is not None:
+            axes.axvline(self._limit, color=style.FAILED, linewidth=1.2, zorder=2)
+            words: dict[str, Any] = {"rotation": 90, "ha": "right", "va": "top", "size": style.SMALL, "color": style.FAILED}
+            axes.text(self._limit, 0.98, "limit ", transform=axes.get_xaxis_transform(), **words)
         self._draw_bars(axes)
         on_front = {id(point) for point in best}
         self._draw_points(axes, [point for point in self._points if id(point) in on_front], _ON)
@@ -239,13 +266,13 @@ def _crowded(labels: Sequence[_Label]) -> bool:
     return any(label.box.count_overlaps([*points, *(other.box for other in labels[place + 1 :])]) > 0 for place, label in enumerate(labels))
 
 
-def _numbers(spots: Sequence[Spot]) -> list[tuple[str, Spot]]:
-    """The numbers of points from 1 on. Points so near that their numbers would meet share a text."""
-    together: dict[Spot, list[int]] = {}
-    for number, (x, y) in enumerate(spots, 1):
+def _short_labels(spots: Sequence[Spot], rows: Sequence[str]) -> list[tuple[str, Spot]]:
+    """The rows or numbers of points. Points so near that these would meet share a text."""
+    together: dict[Spot, list[str]] = {}
+    for row, (x, y) in zip(rows, spots, strict=True):
         near = next((spot for spot in together if abs(spot[0] - x) < 0.3 and abs(spot[1] - y) < 0.15), (x, y))
-        together.setdefault(near, []).append(number)
-    return [(_listed(numbers), spot) for spot, numbers in together.items()]
+        together.setdefault(near, []).append(row)
+    return [(_listed(list(map(int, each))) if all(map(str.isdigit, each)) else ", ".join(each), spot) for spot, each in together.items()]
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from memprof.tune.answer import Tuned
+from memprof.tune.answer import Tuned, TunedRuntimes, shown
 
+from ..tables import tune
 from . import tradeoff
 
 
-def picture(tuned: Tuned) -> Figure:
-    """Latency against PEAK of the verified runs, and of all trials where nothing was verified."""
-    return tradeoff.render(tuned.runs)
+def picture(answer: Tuned | TunedRuntimes) -> Figure:
+    """Latency against PEAK of the verified runs, and of all trials where nothing was verified, with the budget as a line."""
+    answers = tune.each_of(answer)
+    several = len(answers) > 1
+    rows: dict[str, str] = {}
+    for tuned in answers:
+        prefix = f"{tuned.runtime} " if several else ""
+        numbered = {each.number: each.settings for each in (tuned.default, *tuned.proposals)}
+        numbered |= {each.number: each.settings for each in tuned.left_out}
+        rows |= {f"{prefix}#{number} {shown(settings)}": f"{prefix}#{number}" for number, settings in numbered.items()}
+    runs = [run for tuned in answers for run in tuned.runs]
+    return tradeoff.render(runs, rows=rows, limit_bytes=answers[0].goal.budget, finding=tune.of_picture(answer))

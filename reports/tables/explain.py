@@ -35,7 +35,7 @@ from .. import soundness
 from ..fills import Fill
 from ..shapes import shaped
 from .grid import Section, TextTable, choose_unit, escaped, laid_out, markdown, number
-from .headline import time_words
+from .headline import in_program, time_words
 
 _BAR = 46
 _MOST_TENSORS = 12
@@ -206,7 +206,10 @@ def notes(explanation: Explanation) -> list[str]:
         notes.append(
             "weights beyond one copy: resident bytes of all copies of each tensor but one; in files, the kernel can drop them and read them again"
         )
-    if len({proposal.verified.iteration_ns[:1] for proposal in explanation.ranked if proposal.verified and proposal.verified.iteration_ns}) > 1:
+    if (
+        len({proposal.verified.iteration_ns[:1] for proposal in explanation.ranked if proposal.verified and proposal.verified.iteration_ns})
+        > 1
+    ):
         notes.append(
             "latencies compare within a line: the settings as they are were measured again beside the pairs, in a session of their own"
         )
@@ -349,8 +352,8 @@ def _markdown(explanation: Explanation) -> str:
             lines += [f"     - {say(text)}" for text in verdict(proposal, finding)]
     parts = ["\n".join(lines).rstrip(), markdown(Section("", tuple(tables(explanation)), tuple(notes(explanation))))]
     parts.append("How each slice was found:\n\n" + "\n".join(f"- {say(text)}" for text in hows(explanation)))
-    parts.append(say(origin(explanation)))
-    return "\n\n".join(parts)
+    parts += [_in_program(explanation, True), say(origin(explanation))]
+    return "\n\n".join(filter(None, parts))
 
 
 def _text(explanation: Explanation) -> str:
@@ -371,8 +374,14 @@ def _text(explanation: Explanation) -> str:
         lines += ["", *_bars(explanation)]
     lines += ["", laid_out(Section("", tuple(tables(explanation)), tuple(notes(explanation))), say)]
     lines += ["", "How each slice was found:", *(f"- {say(text)}" for text in hows(explanation))]
+    lines += ["", say(ended)] if (ended := _in_program(explanation, False)) else []
     lines += ["", say(origin(explanation))]
     return "\n".join(lines)
+
+
+def _in_program(explanation: Explanation, code: bool) -> str:
+    best = explanation.best
+    return in_program(settings(best), best.calls, code) if best is not None else ""
 
 
 def _bars(explanation: Explanation) -> list[str]:

@@ -226,6 +226,12 @@ def _whence(lead: Judged, rows: Sequence[Judged], report: Report) -> str:
     return f", in {highest.phase}" + (f"; at its end {' and '.join(kinds)}" if kinds else "")
 
 
+def in_program(called: str, words: Sequence[str], code: bool) -> str:
+    """What a program writes for some settings, as the end of an answer; empty where nothing is known. code: in markdown, as code."""
+    texts = [f"`{text}`" if code else text for text in (called, *words)]
+    return f"In your program, for {texts[0]}: {'; '.join(texts[1:])}." if words else ""
+
+
 def origin(runs: Sequence[Run]) -> str:
     """`Measured with onnxruntime 1.31.0, Python 3.11.2; on here (a CPU, 2 CPUs, x86_64, Linux 6.18).`; empty where runs do not tell.
 

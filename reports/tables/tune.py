@@ -4,59 +4,97 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
 from memprof.records.metrics import BYTES, NS
-from memprof.tune.answer import ITERATION, LeftOut, Recommendation, Tuned, shown
+from memprof.records.summary import late_rise_words
+from memprof.records.types import EXECUTE
+from memprof.tune.answer import ITERATION, LeftOut, Recommendation, Tuned, TunedRuntimes, shown
+from memprof.verdicts.compare import Verdict, verdict_of
 
 from ..shapes import shaped
-from . import grid
+from . import grid, headline
 from .grid import Say, Section, TextTable, Unit
 
 
-def render(tuned: Tuned, *, unit: str | None = None, format: str = "markdown") -> str:
+def render(answer: Tuned | TunedRuntimes, *, unit: str | None = None, format: str = "markdown") -> str:
     """The outcome as markdown, as text for a terminal, or the same content as json. Raises UsageError for an unknown unit."""
     if format == "json":
-        return json.dumps(_plain(tuned), indent=1)
+        return json.dumps(_plain(answer) if isinstance(answer, Tuned) else _plain_runtimes(answer), indent=1)
     say = plain if format == "text" else grid.escaped
-    parts = [_finding(tuned, say, unit), grid.laid_out(section(tuned, unit, bold=format != "text"), say)]
-    parts += [f"{name}\n\n    {proposal.command}" for name, proposal in _named(tuned) if proposal is not tuned.default]
-    return "\n\n".join(parts)
+    answers = each_of(answer)
+    size = _unit(answers, unit)
+    parts = [_finding(answer, say, size)] if isinstance(answer, Tuned) else [_of_runtimes(answer, say, size)]
+    parts.append(grid.laid_out(section(answer, unit, bold=format != "text"), say))
+    for tuned in answers:
+        parts += [f"{name}\n\n    {each.command}" for name, each in _named(tuned, len(answers) > 1) if _has_command(each, tuned, answer)]
+    best = answer if isinstance(answer, Tuned) else answer.best
+    if best is not None and best.best is not None:
+        parts.append(headline.in_program(shown(best.best.settings), best.best.calls, format != "text"))
+    return "\n\n".join(filter(None, parts))
 
 
-def section(tuned: Tuned, unit: str | None = None, bold: bool = True) -> Section:
-    """The table of the default and every proposal, and notes on the search. bold: changed outputs are marked so."""
-    size = _unit(tuned, unit)
-    time = grid.choose_unit(NS, [proposal.time for _, proposal in _named(tuned)])
-    header: tuple[str, ...] = ("", "settings", f"PEAK ({size.name})", "of default", f"{tuned.timed} ({time.name})", "of default", "outputs")
-    rows: tuple[tuple[str, ...], ...] = tuple(
-        (
-            name,
-            shown(proposal.settings),
-            grid.spread(proposal.peak / size.size, [peak / size.size for peak in proposal.peaks]),
-            f"{proposal.peak / tuned.default.peak:.1%}",
-            grid.spread(proposal.time / time.size, [value / time.size for value in proposal.times]),
-            f"{proposal.time / tuned.default.time:.1%}",
-            _outputs(proposal, bold),
-        )
-        for name, proposal in _named(tuned)
+def each_of(answer: Tuned | TunedRuntimes) -> Sequence[Tuned]:
+    """The answer of each runtime, or the one of the only one."""
+    return (answer,) if isinstance(answer, Tuned) else answer.answers
+
+
+def _has_command(each: Recommendation, tuned: Tuned, answer: Tuned | TunedRuntimes) -> bool:
+    """Whether the command of a row is printed: of several runtimes, that of the best of each."""
+    return each is not tuned.default if isinstance(answer, Tuned) else each is tuned.best
+
+
+def section(answer: Tuned | TunedRuntimes, unit: str | None = None, bold: bool = True) -> Section:
+    """The table of the default and every proposal, of each runtime, and notes on the search. bold: changed outputs are marked so."""
+    answers = each_of(answer)
+    size = _unit(answers, unit)
+    time = grid.choose_unit(NS, [proposal.time for tuned in answers for _, proposal in _named(tuned)])
+    tuned = answers[0]
+    budget = tuned.goal.budget
+    header: tuple[str, ...] = (
+        *("", "settings", f"PEAK ({size.name})", "of default"),
+        *((f"within {format_bytes(budget)}",) if budget is not None else ()),
+        *(f"{tuned.timed} ({time.name})", "of default"),
+        *(("outputs",) if tuned.compares else ()),
     )
-    if not tuned.compares:
-        header, rows = header[:-1], tuple(row[:-1] for row in rows)
-    return Section("", (TextTable("", header, rows, 2),), tuple(_notes(tuned, bold)))
+    rows = tuple(_row(name, each, tuned, (size, time), bold) for tuned in answers for name, each in _named(tuned, len(answers) > 1))
+    notes = tuple(_notes(answer, bold) if isinstance(answer, Tuned) else _notes_of_runtimes(answer, bold))
+    return Section("", (TextTable("", header, rows, 2),), notes)
 
 
-def _unit(tuned: Tuned, unit: str | None) -> Unit:
+def _row(name: str, proposal: Recommendation, tuned: Tuned, units: tuple[Unit, Unit], bold: bool) -> tuple[str, ...]:
+    default, budget, (size, time) = tuned.default, tuned.goal.budget, units
+    noise = " (noise)" if proposal is not default and _time_verdict(proposal, default) == "noise" else ""
+    return (
+        name,
+        shown(proposal.settings),
+        grid.spread(proposal.peak / size.size, [peak / size.size for peak in proposal.peaks]),
+        f"{proposal.peak / default.peak:.1%}",
+        *(("yes" if proposal.peak <= budget else "no",) if budget is not None else ()),
+        grid.spread(proposal.time / time.size, [value / time.size for value in proposal.times]),
+        f"{proposal.time / default.time:.1%}{noise}",
+        *((_outputs(proposal, bold),) if tuned.compares else ()),
+    )
+
+
+def _time_verdict(proposal: Recommendation, default: Recommendation) -> Verdict:
+    return verdict_of(default.times, proposal.times)
+
+
+def _unit(answers: Sequence[Tuned], unit: str | None) -> Unit:
     """The unit of the table and of the sentence above it, which say the same in the same words."""
-    return grid.choose_unit(BYTES, [proposal.peak for _, proposal in _named(tuned)], unit)
+    return grid.choose_unit(BYTES, [proposal.peak for tuned in answers for _, proposal in _named(tuned)], unit)
 
 
-def _named(tuned: Tuned) -> list[tuple[str, Recommendation]]:
-    """The default and every proposal, with the name of its row."""
+def _named(tuned: Tuned, several: bool = False) -> list[tuple[str, Recommendation]]:
+    """The default and every proposal, with the name of its row. several: the table has other runtimes too."""
+    runtime = f"{tuned.runtime} " if several else ""
     return [
-        (f"#{proposal.number}{' (best)' if proposal is tuned.best else ''}", proposal) for proposal in (tuned.default, *tuned.proposals)
+        (f"{runtime}#{proposal.number}{' (best)' if proposal is tuned.best else ''}", proposal)
+        for proposal in (tuned.default, *tuned.proposals)
     ]
 
 
@@ -69,25 +107,60 @@ def _outputs(proposal: Recommendation, bold: bool) -> str:
     return f"**{words}**" if proposal.changes_outputs and bold else words
 
 
-def _finding(tuned: Tuned, say: Say, unit: str | None) -> str:
-    size = _unit(tuned, unit)
+def _of_runtimes(answer: TunedRuntimes, say: Say, size: Unit) -> str:
+    """The best runtime of all, and what was found of each."""
+    several = f"Of {counted(len(answer.answers), 'runtime')}"
+    best, each = answer.best, "".join(f"\n- {_finding(tuned, say, size)}" for tuned in answer.answers)
+    if best is None:
+        return f"{several}, none keeps within {format_bytes(answer.answers[0].goal.budget or 0)}.\n{each}"
+    row = best.best or best.default
+    found = f"`{shown(row.settings)}`, with a PEAK of {grid.number(row.peak / size.size)} {size.name}"
+    if best.goal.budget is None:
+        return f"{several}, {say(best.runtime)} needs least: {found}.\n{each}"
+    return f"{several}, {say(best.runtime)} is the fastest within {format_bytes(best.goal.budget)}: {found}.\n{each}"
+
+
+def _finding(tuned: Tuned, say: Say, size: Unit) -> str:
     threads = f", {counted(tuned.threads, 'thread')}" if tuned.threads else ""
     what = tuned.model if tuned.model == tuned.runtime else f"{tuned.model}, {tuned.runtime}"
     name = f"{say(what)}{threads}{say(shaped(tuned.shapes, tuned.assumed))}"
-    if tuned.best is None and tuned.untried:
-        return f"{name}: the time was up with {counted(tuned.untried, 'value')} untried, and no better settings were found so far.{_more_time(tuned)}"
-    if tuned.best is None:
-        wanted = f"within {format_bytes(tuned.goal.budget)}" if tuned.goal.budget is not None else "below the default's peak"
+    return f"{name}: {_found(tuned, size)}"
+
+
+def _found(tuned: Tuned, size: Unit) -> str:
+    best, default, budget = tuned.best, tuned.default, tuned.goal.budget
+    if best is None and tuned.untried:
+        return (
+            f"the time was up with {counted(tuned.untried, 'value')} untried, and no better settings were found so far.{_more_time(tuned)}"
+        )
+    if best is None:
+        wanted = f"within {format_bytes(budget)}" if budget is not None else "below the default's peak"
         kept = " and leave the outputs as they are" if any(proposal.changes_outputs for proposal in tuned.proposals) else ""
-        return f"{name}: no settings were found that stay {wanted}{kept}."
-    if tuned.best is tuned.default:
-        return f"{name}: the default keeps within {format_bytes(tuned.goal.budget or 0)}, and nothing that does is faster."
-    timed = "per iteration" if tuned.timed == ITERATION else f"in {tuned.timed}"
-    share, longer = tuned.best.peak / tuned.default.peak, tuned.best.time / tuned.default.time
-    return (
-        f"{name}: `{shown(tuned.best.settings)}` peaks at {grid.number(tuned.best.peak / size.size)} {size.name}, {share:.1%} of the default's "
-        f"{grid.number(tuned.default.peak / size.size)} {size.name}, and takes {longer:.1%} of its time {timed}."
-    )
+        return f"no settings were found that stay {wanted}{kept}."
+    if best is default:
+        return f"the default keeps within {format_bytes(budget or 0)}, and nothing that does is faster{_fits(tuned)}."
+    timed = "an iteration" if tuned.timed == ITERATION else tuned.timed
+    peaks = f"{grid.number(best.peak / size.size)} {size.name}, {best.peak / default.peak:.1%} of the default's "
+    peaks += f"{grid.number(default.peak / size.size)} {size.name}"
+    time = f"{timed} takes {headline.time_words(best.time / default.time, _time_verdict(best, default))}"
+    if budget is None:
+        return f"`{shown(best.settings)}` peaks at {peaks}, and {time}."
+    return f"fastest within {format_bytes(budget)}: `{shown(best.settings)}`, which peaks at {peaks}; {time}{_fits(tuned)}."
+
+
+def _fits(tuned: Tuned) -> str:
+    """How many of the settings that were tried keep within the budget."""
+    return f"; {tuned.within[0]} of {counted(tuned.within[1], 'setting')} that ran fit" if tuned.within[1] else ""
+
+
+def of_picture(answer: Tuned | TunedRuntimes) -> str:
+    """The same for the title of a picture, whose key has the settings; empty where nothing better was found."""
+    best = answer if isinstance(answer, Tuned) else answer.best
+    if best is None or best.best is None:
+        return ""
+    (name,) = (name for name, each in _named(best, not isinstance(answer, Tuned)) if each is best.best)
+    least = f"PEAK of {name} is {format_bytes(best.best.peak)}, {best.best.peak / best.default.peak:.1%} of the default's"
+    return f"{least}; the limit is {format_bytes(best.goal.budget)}" if best.goal.budget is not None else least
 
 
 def _more_time(tuned: Tuned) -> str:
@@ -95,8 +168,19 @@ def _more_time(tuned: Tuned) -> str:
     return f" --time {math.ceil(tuned.needed_ns / 60e9)}min tries each." if tuned.needed_ns else ""
 
 
+def _notes_of_runtimes(answer: TunedRuntimes, bold: bool) -> Iterator[str]:
+    """The notes of each runtime, those that all have once."""
+    yield from answer.remarks
+    yield "Each runtime was searched and verified by itself, one after another: times of two runtimes are of two moments."
+    notes = {tuned.runtime: _notes(tuned, bold) for tuned in answer.answers}
+    for text in dict.fromkeys(note for own in notes.values() for note in own):
+        having = [name for name, own in notes.items() if text in own]
+        yield text if len(having) == len(notes) else f"{', '.join(having)}: {text}"
+    yield from (f"{name}: {sentence}" for name, sentence in answer.failed.items())
+
+
 def _notes(tuned: Tuned, bold: bool) -> list[str]:
-    notes = []
+    notes = list(tuned.remarks)
     trials = counted(tuned.trials, "trial")
     if tuned.verified:
         notes.append(
@@ -116,6 +200,8 @@ def _notes(tuned: Tuned, bold: bool) -> list[str]:
     if any(proposal.changes_outputs for proposal in tuned.proposals):
         marked = f"{'bold' if bold else 'said to differ'} beyond {tuned.tolerance:g}"
         notes.append(f"Outputs: the largest difference from the default's over their largest magnitude; {marked}.")
+    rising = [(name, each.late_rise_bytes) for name, each in _named(tuned) if each.late_rise_bytes]
+    notes += [f"{name}: {late_rise_words(rise_bytes, EXECUTE)}." for name, rise_bytes in rising]
     if tuned.idle:
         notes.append(f"These change neither PEAK nor time, and are left out: {', '.join(f'{name}={value}' for name, value in tuned.idle)}.")
     notes += [f"{shown(settings)} fails: {message}" for settings, message in tuned.failed]
@@ -127,7 +213,17 @@ def _left_out(each: LeftOut, verified: bool) -> str:
     if each.rival is None:
         return f"{name} failed when it was measured again: {each.error}"
     rival = "the default" if each.rival == 0 else f"#{each.rival}"
-    return f"{name} is left out: {'measured again' if verified else 'by the medians'}, it has no less PEAK and takes no less time than {rival}."
+    seen = "measured again" if verified else "by the medians"
+    return f"{name} is left out: {seen}, it has no less PEAK and takes no less time than {rival} beyond noise."
+
+
+def _plain_runtimes(answer: TunedRuntimes) -> dict[str, Any]:
+    return {
+        "best_runtime": None if answer.best is None else answer.best.runtime,
+        "runtimes": [_plain(tuned) for tuned in answer.answers],
+        "failed": dict(answer.failed),
+        "remarks": list(answer.remarks),
+    }
 
 
 def _plain(tuned: Tuned) -> dict[str, Any]:
@@ -136,6 +232,7 @@ def _plain(tuned: Tuned) -> dict[str, Any]:
         "runtime": tuned.runtime,
         "max_time": tuned.goal.max_time,
         "budget_bytes": tuned.goal.budget,
+        "within_budget": list(tuned.within) if tuned.goal.budget is not None else None,
         "default": _plain_proposal(tuned.default),
         "proposals": [_plain_proposal(proposal) for proposal in tuned.proposals],
         "best": None if tuned.best is None else dict(sorted(tuned.best.settings)),
@@ -156,6 +253,7 @@ def _plain(tuned: Tuned) -> dict[str, Any]:
         "threads": tuned.threads,
         "shapes": {name: list(shape) for name, shape in tuned.shapes.items()},
         "assumed": {name: list(shape) for name, shape in tuned.assumed.items()},
+        "remarks": list(tuned.remarks),
     }
 
 
@@ -170,4 +268,6 @@ def _plain_proposal(proposal: Recommendation) -> dict[str, Any]:
         "changes_outputs": proposal.changes_outputs,
         "command": proposal.command,
         "env": dict(proposal.variables),
+        "in_program": list(proposal.calls),
+        "late_rise_bytes": proposal.late_rise_bytes,
     }

@@ -29,7 +29,8 @@ the model file in a separate process that is not measured, and returns the path 
 kinds that it heeds, and with `always_builds` it is called with any settings, or with `converts` for the model files of these endings;
 `converter` is then the module that it needs and a sentence for when that is missing. `imports(model, options)` imports what this kind of
 model or these settings need beyond `__init__`, and belongs to the baseline too. `default_threads` is how many threads the runtime uses unasked
-(None: every CPU), and `threads_env` the variable that carries the number if no argument does. `env` are variables that its processes are started
+(None: every CPU), `threads_env` the variable that carries the number if no argument does, and `threads_call` what a program writes for it
+(see Knob's `call`). `env` are variables that its processes are started
 with, such as one that turns off what it sends to its makers. `notes` and `version` are shown with the results. `needs` names
 packages, as pip takes them, that an environment made for this runtime gets beside the distribution; `without_wheels` those among all it
 brings along that have no wheel, so that pip may build them. `doubling` names the knob whose `off` ends it, if the runtime takes its memory as
@@ -82,15 +83,21 @@ class Knob:
     needs: the value that another knob must have, by its name, where this one does not have its default.
     bounds: "bytes" or "entries" for a knob that says how many of them a cache holds at most, 0 for no cache: `memprof grow` then says where
         growth stops.
+    call: what a program writes for a value, in the words of the runtime's interface: a text with {value} or {flag} (True or False) in it, or
+        a text by value. None if the variables of `env` say it all; "" for a setting that is memprof's own.
     """
 
-    def __init__(self, name, values, default, acts, meaning, env=None, tries=(), needs=None, bounds=None):
+    def __init__(self, name, values, default, acts, meaning, env=None, tries=(), needs=None, bounds=None, call=None):
         if acts not in ("build", "env", "load"):
             raise ValueError(f"{name}: a knob acts at build, env or load, not {acts}")
         self.name, self.values, self.default, self.acts, self.meaning, self.env = name, values, default, acts, meaning, env
         if bounds not in (None, "bytes", "entries") or (bounds and values not in ("int", "bytes")):
             raise ValueError(f"{name}: a knob of a number or a size bounds a cache in bytes or entries, not in {bounds}")
-        self.tries, self.needs, self.bounds = tries, needs or {}, bounds
+        self.tries, self.needs, self.bounds, self.call = tries, needs or {}, bounds, call
+
+    def calling(self, call):
+        """The same knob of a runtime whose interface has other words for it."""
+        return Knob(self.name, self.values, self.default, self.acts, self.meaning, self.env, self.tries, self.needs, self.bounds, call)
 
     def describe(self):
         """The knob as plain data, for the process that reads and checks the user's words."""
@@ -104,6 +111,7 @@ class Knob:
             "tries": list(self.tries),
             "needs": self.needs,
             "bounds": self.bounds,
+            "call": self.call,
         }
 
     def value(self, text):
@@ -117,7 +125,16 @@ class Knob:
 
 # glibc's allocator decides for every runtime how much freed memory stays resident.
 COMMON_KNOBS = (
-    Knob("malloc_arenas", "int", None, "env", "most arenas glibc's malloc may open (its own: 8 a CPU)", "MALLOC_ARENA_MAX", ("1",)),
+    Knob(
+        "malloc_arenas",
+        "int",
+        None,
+        "env",
+        "most arenas glibc's malloc may open (its own: 8 a CPU)",
+        "MALLOC_ARENA_MAX",
+        ("1",),
+        call="MALLOC_ARENA_MAX={value} in the environment, or mallopt(M_ARENA_MAX, {value}) in C",
+    ),
     Knob(
         "malloc_mmap_threshold",
         "bytes",
@@ -126,10 +143,25 @@ COMMON_KNOBS = (
         "blocks from this size on get separate mappings and go back to the kernel when freed (its own: 128 KiB, growing)",
         "MALLOC_MMAP_THRESHOLD_",
         ("64KiB", "1MiB"),
+        call="MALLOC_MMAP_THRESHOLD_={value} in the environment, or mallopt(M_MMAP_THRESHOLD, {value}) in C",
     ),
-    Knob("malloc_trim", ON_OFF, "off", "load", "call malloc_trim(0) at the end of MODEL_LOAD and of PREPARE"),
+    Knob(
+        "malloc_trim",
+        ON_OFF,
+        "off",
+        "load",
+        "call malloc_trim(0) at the end of MODEL_LOAD and of PREPARE",
+        call={"on": "malloc_trim(0) once the model is loaded, and again once it is prepared"},
+    ),
     Knob("preload", "file", None, "env", "a shared library to preload, such as another allocator", "LD_PRELOAD"),
-    Knob("ballast", "bytes", "0", "load", "hold this much more from the start of MODEL_LOAD on: a known increase, to prove a gate with"),
+    Knob(
+        "ballast",
+        "bytes",
+        "0",
+        "load",
+        "hold this much more from the start of MODEL_LOAD on: a known increase, to prove a gate with",
+        call="",
+    ),
 )
 
 

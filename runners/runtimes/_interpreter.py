@@ -6,22 +6,39 @@ and ai-edge-litert 2.3.
 
 from . import ON_OFF, Knob
 
+_RESOLVER = "Interpreter(..., experimental_op_resolver_type=OpResolverType."
 KNOBS = (
-    Knob("xnnpack", ON_OFF, "on", "load", "XNNPACK's kernels, which keep a repacked copy of the weights"),
+    Knob(
+        "xnnpack",
+        ON_OFF,
+        "on",
+        "load",
+        "XNNPACK's kernels, which keep a repacked copy of the weights",
+        call={"off": _RESOLVER + "BUILTIN_WITHOUT_DEFAULT_DELEGATES)"},
+    ),
     Knob(
         "kernels",
         ("optimized", "reference"),
         "optimized",
         "load",
         "what runs without XNNPACK; reference kernels need no scratch, and never use it",
+        call={"reference": _RESOLVER + "BUILTIN_REF)"},
     ),
-    Knob("source", ("file", "buffer"), "file", "load", "map the model file, or read it into memory and hand that over"),
+    Knob(
+        "source",
+        ("file", "buffer"),
+        "file",
+        "load",
+        "map the model file, or read it into memory and hand that over",
+        call={"buffer": "Interpreter(model_content=...) in place of model_path"},
+    ),
     Knob(
         "preserve_all_tensors",
         ON_OFF,
         "off",
         "load",
         "keep every intermediate tensor instead of reusing its memory",
+        call="Interpreter(..., experimental_preserve_all_tensors={flag})",
         needs={"api": "interpreter"},  # of LiteRT's two; tflite has no other
     ),
 )
@@ -30,6 +47,7 @@ KNOBS = (
 class InterpreterRuntime:
     formats = (".tflite",)
     default_threads = 1
+    threads_call = "Interpreter(..., num_threads={value})"
 
     def _use(self, module, version):
         """Keep the package's interpreter module, for a subclass's __init__."""

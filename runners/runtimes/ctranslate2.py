@@ -20,6 +20,7 @@ class Runtime:
     distribution = "ctranslate2"
     formats = ("/model.bin",)
     default_threads = None
+    threads_call = "Generator or Translator(path, intra_threads={value})"
     knobs = (
         Knob(
             "compute_type",
@@ -27,6 +28,7 @@ class Runtime:
             "default",
             "load",
             "the type to hold the weights and to compute in (its own: that of the model's file)",
+            call='Generator or Translator(path, compute_type="{value}")',
         ),
     )
 

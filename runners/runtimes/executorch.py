@@ -20,8 +20,18 @@ class Runtime:
     without_wheels = ("antlr4-python3-runtime",)
     formats = (".pte",)
     default_threads = None
+    threads_call = "_unsafe_reset_threadpool({value})"
     # Not offered: program_verification, which changed no peak by more than 0.2 MiB (1.4).
-    knobs = (Knob("mmap", ON_OFF, "on", "load", "map the .pte, or read it into memory"),)
+    knobs = (
+        Knob(
+            "mmap",
+            ON_OFF,
+            "on",
+            "load",
+            "map the .pte, or read it into memory",
+            call={"off": "_load_program_from_buffer(data) in place of _load_program(path)"},
+        ),
+    )
 
     def __init__(self):
         import torch  # first: the library beneath is linked to torch's

@@ -14,11 +14,16 @@ _PROMPT, _GENERATE = "128", "32"
 _FIRST_TOKEN, _TOKENS, _STEP = 3, 251, 97
 
 
+def _entry(name, value):
+    return {"off": '"%s": %s among the session_options of genai_config.json' % (name, value)}
+
+
 class Runtime:
     distribution = "onnxruntime-genai"
     needs = ("numpy",)
     formats = ("/genai_config.json",)
     default_threads = None
+    threads_call = '"intra_op_num_threads": {value} among the session_options of genai_config.json'
     env = {"ORT_DISABLE_TELEMETRY": "1"}
     knobs = (
         Knob(
@@ -28,12 +33,20 @@ class Runtime:
             "load",
             "tokens of a prompt that are computed at once (its own: all of them); activations are those of a chunk",
             tries=("32", "128"),
+            call="GeneratorParams.set_search_options(chunk_size={value})",
         ),
-        Knob("arena", ON_OFF, "on", "load", "ONNX Runtime's CPU memory arena"),
-        Knob("mem_pattern", ON_OFF, "on", "load", "plan all activations of a run as one block"),
-        Knob("prepacking", ON_OFF, "on", "load", "repack weights into the layout that the kernels like best"),
-        Knob("prompt", "int", _PROMPT, "load", "tokens of each request's prompt"),
-        Knob("generate", "int", _GENERATE, "load", "tokens generated for each request"),
+        Knob("arena", ON_OFF, "on", "load", "ONNX Runtime's CPU memory arena", call=_entry("enable_cpu_mem_arena", "false")),
+        Knob("mem_pattern", ON_OFF, "on", "load", "plan all activations of a run as one block", call=_entry("enable_mem_pattern", "false")),
+        Knob(
+            "prepacking",
+            ON_OFF,
+            "on",
+            "load",
+            "repack weights into the layout that the kernels like best",
+            call=_entry("session.disable_prepacking", '"1"'),
+        ),
+        Knob("prompt", "int", _PROMPT, "load", "tokens of each request's prompt", call=""),
+        Knob("generate", "int", _GENERATE, "load", "tokens generated for each request", call=""),
     )
 
     def __init__(self):

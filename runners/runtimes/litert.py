@@ -11,25 +11,48 @@ from ._interpreter import KNOBS, InterpreterRuntime, source
 
 _CACHE = ".xnnpack_cache"
 
+# What CompiledModel takes in place of the Interpreter's words.
+_COMPILED = {
+    "xnnpack": "CpuOptions(kernel_mode=CpuKernelMode.BUILTIN)",
+    "kernels": "CpuOptions(kernel_mode=CpuKernelMode.REFERENCE)",
+    "source": "CompiledModel.from_buffer(...)",
+}
+
+
+def _both_ways(knob):
+    """The words of an Interpreter's knob, and those of CompiledModel where it has the knob too."""
+    if knob.name not in _COMPILED:
+        return knob.call
+    return {value: "%s; of CompiledModel: %s" % (text, _COMPILED[knob.name]) for value, text in knob.call.items()}
+
 
 class Runtime(InterpreterRuntime):
     distribution = "ai-edge-litert"
-    knobs = KNOBS + (
+    knobs = tuple(knob.calling(_both_ways(knob)) for knob in KNOBS) + (
         Knob(
             "node_fusion",
             ON_OFF,
             "on",
             "load",
             "hand connected operators to XNNPACK together rather than one by one",
+            call={"off": "Interpreter(..., experimental_disable_delegate_node_fusion=True)"},
             needs={"api": "interpreter"},
         ),
-        Knob("api", ("interpreter", "compiled_model"), "interpreter", "load", "which of LiteRT's two interfaces executes the model"),
+        Knob(
+            "api",
+            ("interpreter", "compiled_model"),
+            "interpreter",
+            "load",
+            "which of LiteRT's two interfaces executes the model",
+            call={"compiled_model": "CompiledModel.from_file(path, options=Options(cpu_options=CpuOptions(...)))"},
+        ),
         Knob(
             "weight_cache",
             ON_OFF,
             "off",
             "build",
             "XNNPACK's repacked weights lie in a file made beforehand and are mapped from it",
+            call={"on": "CpuOptions.xnnpack_weight_cache_path = path"},
             needs={"api": "compiled_model"},
         ),
     )

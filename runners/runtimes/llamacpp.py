@@ -15,6 +15,7 @@ from . import ON_OFF, Knob, Refused
 
 _KV_TYPES = ("f16", "bf16", "f32", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 _PROMPT, _GENERATE = "128", "32"
+_FLASH = {"auto": "AUTO", "on": "ENABLED", "off": "DISABLED"}
 # llama_log_set's levels from here on are warnings and errors (ggml.h, ggml_log_level).
 _WARNING = 3
 # Ids that every vocabulary has and that end no text: the bytes and the commonest pieces. Prime to the step below.
@@ -25,17 +26,91 @@ class Runtime:
     distribution = "xllamacpp"
     formats = (".gguf",)
     default_threads = None
+    threads_call = "CommonParams.cpuparams.n_threads = {value}"
     knobs = (
-        Knob("context", "int", "4096", "load", "tokens that the KV cache holds, those of all slots together", tries=("2048", "8192")),
-        Knob("slots", "int", "1", "load", "requests that can be open at once; without kv_unified they share the context out"),
-        Knob("kv_unified", ON_OFF, "off", "load", "one KV cache for all slots, in which each can take the whole context"),
-        Knob("kv_type", _KV_TYPES, "f16", "load", "the type of the KV cache; of less than 16 bits only with flash attention"),
-        Knob("flash_attention", ("auto", *ON_OFF), "auto", "load", "attention without a whole matrix of scores"),
-        Knob("batch", "int", "2048", "load", "tokens of a prompt that are handed over at once", tries=("512",)),
-        Knob("micro_batch", "int", "512", "load", "tokens that are computed at once: compute buffers grow with it", tries=("64", "128")),
-        Knob("mmap", ON_OFF, "on", "load", "map the weights instead of reading them"),
-        Knob("mlock", ON_OFF, "off", "load", "lock the weights in memory, so that none of them is read again"),
-        Knob("engine", ("direct", "server"), "direct", "load", "llama.cpp's functions, or its server, whose MODEL_LOAD holds PREPARE"),
+        Knob(
+            "context",
+            "int",
+            "4096",
+            "load",
+            "tokens that the KV cache holds, those of all slots together",
+            tries=("2048", "8192"),
+            call="CommonParams.n_ctx = {value}",
+        ),
+        Knob(
+            "slots",
+            "int",
+            "1",
+            "load",
+            "requests that can be open at once; without kv_unified they share the context out",
+            call="CommonParams.n_parallel = {value}",
+        ),
+        Knob(
+            "kv_unified",
+            ON_OFF,
+            "off",
+            "load",
+            "one KV cache for all slots, in which each can take the whole context",
+            call="CommonParams.kv_unified = {flag}",
+        ),
+        Knob(
+            "kv_type",
+            _KV_TYPES,
+            "f16",
+            "load",
+            "the type of the KV cache; of less than 16 bits only with flash attention",
+            call={kind: f"CommonParams.cache_type_k = CommonParams.cache_type_v = GGML_TYPE_{kind.upper()}" for kind in _KV_TYPES},
+        ),
+        Knob(
+            "flash_attention",
+            ("auto", *ON_OFF),
+            "auto",
+            "load",
+            "attention without a whole matrix of scores",
+            call={value: f"CommonParams.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_{name}" for value, name in _FLASH.items()},
+        ),
+        Knob(
+            "batch",
+            "int",
+            "2048",
+            "load",
+            "tokens of a prompt that are handed over at once",
+            tries=("512",),
+            call="CommonParams.n_batch = {value}",
+        ),
+        Knob(
+            "micro_batch",
+            "int",
+            "512",
+            "load",
+            "tokens that are computed at once: compute buffers grow with it",
+            tries=("64", "128"),
+            call="CommonParams.n_ubatch = {value}",
+        ),
+        Knob(
+            "mmap",
+            ON_OFF,
+            "on",
+            "load",
+            "map the weights instead of reading them",
+            call="CommonParams.use_mmap = {flag}; from load_mode on, LLAMA_LOAD_MODE_NONE for False",
+        ),
+        Knob(
+            "mlock",
+            ON_OFF,
+            "off",
+            "load",
+            "lock the weights in memory, so that none of them is read again",
+            call="CommonParams.use_mlock = {flag}; from load_mode on, LLAMA_LOAD_MODE_MLOCK for True",
+        ),
+        Knob(
+            "engine",
+            ("direct", "server"),
+            "direct",
+            "load",
+            "llama.cpp's functions, or its server, whose MODEL_LOAD holds PREPARE",
+            call="",
+        ),
         Knob(
             "prompt_cache",
             "bytes",
@@ -43,9 +118,10 @@ class Runtime:
             "load",
             "engine=server: keep as much of earlier prompts' KV cache beside the context",
             bounds="bytes",
+            call="CommonParams.cache_ram_mib, of {value} bytes",
         ),
-        Knob("prompt", "int", _PROMPT, "load", "tokens of each request's prompt"),
-        Knob("generate", "int", _GENERATE, "load", "tokens generated for each request"),
+        Knob("prompt", "int", _PROMPT, "load", "tokens of each request's prompt", call=""),
+        Knob("generate", "int", _GENERATE, "load", "tokens generated for each request", call=""),
     )
 
     def __init__(self):
@@ -83,7 +159,7 @@ class Runtime:
         params.n_batch, params.n_ubatch = knobs["batch"], min(knobs["micro_batch"], knobs["batch"])
         params.kv_unified = knobs["kv_unified"]
         params.cache_type_k = params.cache_type_v = getattr(package.ggml_type, "GGML_TYPE_" + knobs["kv_type"].upper())
-        flash = {"auto": "AUTO", "on": "ENABLED", "off": "DISABLED"}[knobs["flash_attention"]]
+        flash = _FLASH[knobs["flash_attention"]]
         params.flash_attn_type = getattr(package.llama_flash_attn_type, "LLAMA_FLASH_ATTN_TYPE_" + flash)
         self._set_loading(params, knobs["mmap"], knobs["mlock"])
         params.cache_ram_mib = -(-knobs["prompt_cache"] >> 20) if knobs["prompt_cache"] else 0

@@ -23,6 +23,7 @@ class Runtime:
     converts = (".onnx", ".tflite")
     converter = ("_tools", "this package of MNN comes without the converter that makes an .mnn file of other models")
     default_threads = 4
+    threads_call = 'Interpreter.createSession({"numThread": {value}})'
     knobs = (
         Knob(
             "weights",
@@ -30,6 +31,7 @@ class Runtime:
             "f32",
             "build",
             "the type of the weights in the file that a model is converted to; the session holds them as f32 again",
+            call={"f16": "mnnconvert --fp16", "int8": "mnnconvert --weightQuantBits 8"},
         ),
         Knob(
             "placed",
@@ -37,6 +39,7 @@ class Runtime:
             "embedded",
             "build",
             "weights in the .mnn file that a model is converted to, or beside it, from where they are read once and not kept",
+            call={"separate": "mnnconvert --saveExternalData, and Interpreter.setExternalFile(path of the weights)"},
         ),
         Knob(
             "winograd",
@@ -44,6 +47,7 @@ class Runtime:
             "3",
             "load",
             "how far the weights of 3x3 convolutions may grow for Winograd's algorithm; 0 leaves them as they are",
+            call="Interpreter.setSessionHint(3, {value}), where 3 is WINOGRAD_MEMORY_LEVEL of HintMode in C++",
         ),
     )
 

@@ -14,6 +14,7 @@ from . import ON_OFF, Knob, Refused
 # Numbers of the parameters of the layer Input, and the axes that they give the sizes of, the innermost first.
 _SIZES = {1: ("0",), 2: ("0", "1"), 3: ("0", "1", "2"), 4: ("0", "1", "11", "2")}
 _PNNX_TIMEOUT_S = 3000
+_WITHOUT_F16 = "net.opt.use_fp16_storage = net.opt.use_fp16_packed = net.opt.use_fp16_arithmetic = False"
 
 
 class Runtime:
@@ -25,17 +26,47 @@ class Runtime:
         "ncnn takes .onnx by pnnx, which is not installed: pip install --no-deps pnnx (its program does not need the torch that it asks for)",
     )
     default_threads = None
+    threads_call = "net.opt.num_threads = {value}"
     knobs = (
-        Knob("storage", ("f16", "bf16", "f32"), "f16", "load", "the type in which weights and activations are held, where the CPU has it"),
-        Knob("winograd", ON_OFF, "on", "load", "transform the weights of 3x3 convolutions for Winograd's algorithm, which enlarges them"),
-        Knob("sgemm", ON_OFF, "on", "load", "compute other convolutions as a product of matrices"),
-        Knob("light", ON_OFF, "on", "load", "free weights once they are packed, and each activation after its last use"),
+        Knob(
+            "storage",
+            ("f16", "bf16", "f32"),
+            "f16",
+            "load",
+            "the type in which weights and activations are held, where the CPU has it",
+            call={"bf16": f"net.opt.use_bf16_storage = True, and {_WITHOUT_F16}", "f32": _WITHOUT_F16},
+        ),
+        Knob(
+            "winograd",
+            ON_OFF,
+            "on",
+            "load",
+            "transform the weights of 3x3 convolutions for Winograd's algorithm, which enlarges them",
+            call="net.opt.use_winograd_convolution = {flag}",
+        ),
+        Knob(
+            "sgemm",
+            ON_OFF,
+            "on",
+            "load",
+            "compute other convolutions as a product of matrices",
+            call="net.opt.use_sgemm_convolution = {flag}",
+        ),
+        Knob(
+            "light",
+            ON_OFF,
+            "on",
+            "load",
+            "free weights once they are packed, and each activation after its last use",
+            call="net.opt.lightmode = {flag}",
+        ),
         Knob(
             "pool_clear",
             ON_OFF,
             "off",
             "load",
             "give the blocks of activations back after every run, rather than keep those of every shape",
+            call={"on": "net.opt.blob_allocator and net.opt.workspace_allocator of your own, and clear() of both after each run"},
         ),
     )
 

@@ -49,6 +49,7 @@ class Runtime:
             "env",
             "who computes convolutions and dense layers; the rest is always cpu's",
             {"cpu": {}, "ruy": {"OP_BACKEND_Conv2D": "ruy", "OP_BACKEND_FullyConnected": "ruy"}},
+            call={"ruy": 'backends "cpu;ruy" of the session; OP_BACKEND_Conv2D=ruy and OP_BACKEND_FullyConnected=ruy in the environment'},
         ),
     )
 

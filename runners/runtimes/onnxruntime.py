@@ -24,8 +24,20 @@ _TYPES = {
     "tensor(string)": "str",
 }
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "xnnpack": "XnnpackExecutionProvider", "cuda": "CUDAExecutionProvider"}
+_LEVELS = {"all": "ORT_ENABLE_ALL", "extended": "ORT_ENABLE_EXTENDED", "basic": "ORT_ENABLE_BASIC", "off": "ORT_DISABLE_ALL"}
+_ORDERS = {"default": "DEFAULT", "priority": "PRIORITY_BASED", "memory_efficient": "MEMORY_EFFICIENT"}
+_MODES = {"sequential": "ORT_SEQUENTIAL", "parallel": "ORT_PARALLEL"}
 
 _TELEMETRY_SINCE = (1, 29)
+
+
+def _by_value(text, names):
+    """The words for each value, whose name in the runtime's interface stands for {name}."""
+    return {value: text.replace("{name}", name) for value, name in names.items()}
+
+
+def _entry(value, name, text):
+    return {value: 'SessionOptions.add_session_config_entry("%s", "%s")' % (name, text)}
 
 
 class Runtime:
@@ -33,6 +45,7 @@ class Runtime:
     formats = (".onnx", ".ort")
     build_uses = ("optimization", "constant_folding")  # the ORT format holds the graph as optimised
     default_threads = None
+    threads_call = "SessionOptions.intra_op_num_threads = {value}"
     # From 1.29 on it keeps a database of what it sends to its makers: 2.6 MiB of memory, and where it lies differs with the database's path and
     # content. With CI set it keeps none by itself.
     env = {"ORT_DISABLE_TELEMETRY": "1"}
@@ -41,24 +54,100 @@ class Runtime:
     # Not offered: session.use_ort_model_bytes_for_initializers. For a path it does nothing, and Python's bytes reach the session as a
     # temporary that is freed before the first run (SIGSEGV, 1.31).
     knobs = (
-        Knob("optimization", ("all", "extended", "basic", "off"), "all", "load", "graph optimization level"),
-        Knob("prepacking", ON_OFF, "on", "load", "repack weights into the layout that the kernels like best; shared weights stay in both"),
-        Knob("constant_folding", ON_OFF, "on", "load", "compute constant subgraphs once at load and keep their results"),
-        Knob("mem_pattern", ON_OFF, "on", "load", "plan all activations of a run as one block"),
-        Knob("arena", ON_OFF, "on", "load", "the CPU memory arena"),
-        Knob("arena_shrink", ON_OFF, "off", "load", "give unused arena blocks back at the end of every run"),
+        Knob(
+            "optimization",
+            ("all", "extended", "basic", "off"),
+            "all",
+            "load",
+            "graph optimization level",
+            call=_by_value("SessionOptions.graph_optimization_level = GraphOptimizationLevel.{name}", _LEVELS),
+        ),
+        Knob(
+            "prepacking",
+            ON_OFF,
+            "on",
+            "load",
+            "repack weights into the layout that the kernels like best; shared weights stay in both",
+            call=_entry("off", "session.disable_prepacking", "1"),
+        ),
+        Knob(
+            "constant_folding",
+            ON_OFF,
+            "on",
+            "load",
+            "compute constant subgraphs once at load and keep their results",
+            call=_entry("off", "optimization.disable_specified_optimizers", "ConstantFolding"),
+        ),
+        Knob(
+            "mem_pattern",
+            ON_OFF,
+            "on",
+            "load",
+            "plan all activations of a run as one block",
+            call="SessionOptions.enable_mem_pattern = {flag}",
+        ),
+        Knob("arena", ON_OFF, "on", "load", "the CPU memory arena", call="SessionOptions.enable_cpu_mem_arena = {flag}"),
+        Knob(
+            "arena_shrink",
+            ON_OFF,
+            "off",
+            "load",
+            "give unused arena blocks back at the end of every run",
+            call={"on": 'RunOptions.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0") for each run'},
+        ),
         Knob(
             "weights",
             ("embedded", "separate"),
             None,
             "build",
             "weights inside the model file, or beside it as external data that is mapped",
+            call={
+                "embedded": "onnx.save_model(model, path)",
+                "separate": "onnx.save_model(model, path, save_as_external_data=True)",
+            },
         ),
-        Knob("format", ("onnx", "ort"), None, "build", "convert the model to ONNX Runtime's own format"),
-        Knob("order", ("default", "priority", "memory_efficient"), "default", "load", "the order in which operators run"),
-        Knob("mode", ("sequential", "parallel"), "sequential", "load", "run independent operators one after another or side by side"),
-        Knob("provider", tuple(_PROVIDERS), "cpu", "load", "execution provider"),
-        Knob("spinning", ON_OFF, "on", "load", "idle threads spin before they sleep"),
+        Knob(
+            "format",
+            ("onnx", "ort"),
+            "onnx",
+            "build",
+            "onnx: the model's file as it is; ort: converted to ONNX Runtime's own format, which holds the graph as optimised",
+            call={
+                "ort": 'SessionOptions.optimized_model_filepath and add_session_config_entry("session.save_model_format", "ORT") write the .ort file'
+            },
+        ),
+        Knob(
+            "order",
+            ("default", "priority", "memory_efficient"),
+            "default",
+            "load",
+            "the order in which operators run",
+            call=_by_value("SessionOptions.execution_order = ExecutionOrder.{name}", _ORDERS),
+        ),
+        Knob(
+            "mode",
+            ("sequential", "parallel"),
+            "sequential",
+            "load",
+            "run independent operators one after another or side by side",
+            call=_by_value("SessionOptions.execution_mode = ExecutionMode.{name}", _MODES),
+        ),
+        Knob(
+            "provider",
+            tuple(_PROVIDERS),
+            "cpu",
+            "load",
+            "execution provider",
+            call=_by_value('InferenceSession(path, options, providers=["{name}"])', _PROVIDERS),
+        ),
+        Knob(
+            "spinning",
+            ON_OFF,
+            "on",
+            "load",
+            "idle threads spin before they sleep",
+            call=_entry("off", "session.intra_op.allow_spinning", "0"),
+        ),
     )
 
     def __init__(self):
@@ -126,19 +215,12 @@ class Runtime:
         knobs, ort = options.knobs, self.ort
         settings = ort.SessionOptions()
         settings.log_severity_level = 3
-        level = ort.GraphOptimizationLevel
-        settings.graph_optimization_level = {
-            "all": level.ORT_ENABLE_ALL,
-            "extended": level.ORT_ENABLE_EXTENDED,
-            "basic": level.ORT_ENABLE_BASIC,
-            "off": level.ORT_DISABLE_ALL,
-        }[knobs["optimization"]]
+        settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, _LEVELS[knobs["optimization"]])
         settings.enable_mem_pattern = knobs["mem_pattern"]
         settings.enable_cpu_mem_arena = knobs["arena"]
-        settings.execution_mode = ort.ExecutionMode.ORT_PARALLEL if knobs["mode"] == "parallel" else ort.ExecutionMode.ORT_SEQUENTIAL
+        settings.execution_mode = getattr(ort.ExecutionMode, _MODES[knobs["mode"]])
         if knobs.get("order", "default") != "default":  # a knob that onnxruntime-native, which builds models here too, has not
-            order = {"priority": "PRIORITY_BASED", "memory_efficient": "MEMORY_EFFICIENT"}[knobs["order"]]
-            settings.execution_order = getattr(ort.ExecutionOrder, order)
+            settings.execution_order = getattr(ort.ExecutionOrder, _ORDERS[knobs["order"]])
         if options.threads:
             settings.intra_op_num_threads = options.threads
             settings.inter_op_num_threads = options.threads if knobs["mode"] == "parallel" else 1

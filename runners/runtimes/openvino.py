@@ -9,6 +9,7 @@ class Runtime:
     distribution = "openvino"
     formats = (".onnx", ".xml", ".tflite")
     default_threads = None
+    threads_call = 'compile_model(model, "CPU", {"INFERENCE_NUM_THREADS": {value}})'
     knobs = (
         Knob(
             "format",
@@ -16,17 +17,43 @@ class Runtime:
             None,
             "build",
             "convert the model to OpenVINO's own format, whose weights can be mapped; ir_f16 halves them",
+            call={
+                "ir": "openvino.save_model(core.read_model(path), target, compress_to_fp16=False)",
+                "ir_f16": "openvino.save_model(core.read_model(path), target, compress_to_fp16=True)",
+            },
         ),
-        Knob("mmap", ON_OFF, "on", "load", "map weights that lie in separate files (.xml, ONNX external data) instead of reading them"),
+        Knob(
+            "mmap",
+            ON_OFF,
+            "on",
+            "load",
+            "map weights that lie in separate files (.xml, ONNX external data) instead of reading them",
+            call='core.set_property({"ENABLE_MMAP": {flag}})',
+        ),
         Knob(
             "precision",
             ("f32", "bf16", "f16"),
             None,
             "load",
             "the type to compute in, where the CPU has it (its own: the smallest that is fast)",
+            call='compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "{value}"})',
         ),
-        Knob("performance", ("latency", "throughput"), "latency", "load", "one stream on all threads, or several side by side"),
-        Knob("streams", "int", None, "load", "how many inferences can run at once, each with separate activations"),
+        Knob(
+            "performance",
+            ("latency", "throughput"),
+            "latency",
+            "load",
+            "one stream on all threads, or several side by side",
+            call={"throughput": 'compile_model(model, "CPU", {"PERFORMANCE_HINT": "THROUGHPUT"})'},
+        ),
+        Knob(
+            "streams",
+            "int",
+            None,
+            "load",
+            "how many inferences can run at once, each with separate activations",
+            call='compile_model(model, "CPU", {"NUM_STREAMS": {value}})',
+        ),
         Knob(
             "cpu_runtime_cache",
             "int",
@@ -35,9 +62,17 @@ class Runtime:
             "how many kernels made for dynamic shapes are kept for when such a shape comes again; 0 keeps none (its own: 5000 on x86-64)",
             tries=("0",),
             bounds="entries",
+            call='compile_model(model, "CPU", {"CPU_RUNTIME_CACHE_CAPACITY": {value}})',
         ),
         primitive_cache(needs={"cpu_runtime_cache": "0"}),  # the CPU plugin's cache holds the same primitives (2026.4)
-        Knob("model_cache", "path", None, "load", "a folder where compiled models are kept; the first run fills it, later ones read it"),
+        Knob(
+            "model_cache",
+            "path",
+            None,
+            "load",
+            "a folder where compiled models are kept; the first run fills it, later ones read it",
+            call='core.set_property({"CACHE_DIR": "{value}"})',
+        ),
     )
 
     def __init__(self):

@@ -27,9 +27,15 @@ class Runtime:
             None,
             "load",
             "the size of the arena, of which only used pages are resident; too small a size is an error (its own: 10 times the model file)",
+            call="Interpreter.from_bytes(model, arena_size={value})",
         ),
         Knob(
-            "preserve_all_tensors", ON_OFF, "off", "load", "keep every intermediate tensor instead of reusing its memory; records no arena"
+            "preserve_all_tensors",
+            ON_OFF,
+            "off",
+            "load",
+            "keep every intermediate tensor instead of reusing its memory; records no arena",
+            call={"on": "Interpreter.from_bytes(model, intrepreter_config=InterpreterConfig.kPreserveAllTensors)"},
         ),
     )
 

@@ -25,12 +25,41 @@ class Runtime:
     needs = ("numpy",)
     formats = (".pt2", ".py")
     default_threads = None
+    threads_call = "torch.set_num_threads({value})"
     knobs = (
-        Knob("compile", ("off", "inductor"), "off", "load", "eager, or compiled by inductor in PREPARE; that takes a C++ compiler"),
-        Knob("package", ("aoti",), None, "build", "compile the .pt2 into a package of AOTInductor first; that takes a C++ compiler"),
-        Knob("grad", ON_OFF, "off", "load", "keep what a backward step would need, as a model that trains does"),
+        Knob(
+            "compile",
+            ("off", "inductor"),
+            "off",
+            "load",
+            "eager, or compiled by inductor in PREPARE; that takes a C++ compiler",
+            call={"inductor": 'torch.compile(module, backend="inductor")'},
+        ),
+        Knob(
+            "package",
+            ("aoti",),
+            None,
+            "build",
+            "compile the .pt2 into a package of AOTInductor first; that takes a C++ compiler",
+            call={"aoti": "torch._inductor.aoti_compile_and_package(program, package_path=path)"},
+        ),
+        Knob(
+            "grad",
+            ON_OFF,
+            "off",
+            "load",
+            "keep what a backward step would need, as a model that trains does",
+            call="torch.set_grad_enabled({flag})",
+        ),
         primitive_cache(),
-        Knob("mkldnn", ON_OFF, "on", "load", "oneDNN's kernels; without them torch's own, slower ones, and fewer pages of its libraries"),
+        Knob(
+            "mkldnn",
+            ON_OFF,
+            "on",
+            "load",
+            "oneDNN's kernels; without them torch's own, slower ones, and fewer pages of its libraries",
+            call="torch.backends.mkldnn.set_flags({flag})",
+        ),
     )
 
     def __init__(self):

@@ -37,9 +37,30 @@ class Runtime:
     threads_env = "TVM_NUM_THREADS"
     default_threads = _own_threads()
     knobs = (
-        Knob("weights", ("embedded", "separate"), "embedded", "build", "weights inside the library, or in a file of parameters beside it"),
-        Knob("memory_plan", ON_OFF, "on", "build", "plan the activations' storage when compiling, rather than allocate each in a run"),
-        Knob("allocator", ("pooled", "naive"), "pooled", "load", "keep freed activations for reuse, or give them back at once"),
+        Knob(
+            "weights",
+            ("embedded", "separate"),
+            "embedded",
+            "build",
+            "weights inside the library, or in a file of parameters beside it",
+            call={"separate": "weights as inputs of the compiled graph, from tvm.runtime.load_param_dict_from_file"},
+        ),
+        Knob(
+            "memory_plan",
+            ON_OFF,
+            "on",
+            "build",
+            "plan the activations' storage when compiling, rather than allocate each in a run",
+            call={"off": 'tvm.transform.PassContext(disabled_pass=["StaticPlanBlockMemory"]) when compiling'},
+        ),
+        Knob(
+            "allocator",
+            ("pooled", "naive"),
+            "pooled",
+            "load",
+            "keep freed activations for reuse, or give them back at once",
+            call={"naive": 'VirtualMachine(library, device, "naive")'},
+        ),
         Knob(
             "runtime_only",
             ON_OFF,

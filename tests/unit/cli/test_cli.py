@@ -144,11 +144,17 @@ def test_option_given_twice_refused(memprof, name, command):
         done = memprof(*name.split()[1:], option, "1", option, "2")
 
         assert done.returncode == 2
-        assert done.stderr.startswith(f"memprof: {option} is given twice, and counts once")
+        assert done.stderr.startswith(f"memprof: {option} takes one value, and two are given: ")
+
+
+def test_runtimes_of_one_question_say_how(memprof):
+    done = memprof("fit", "a.onnx", "-r", "mnn", "-r", "onnxruntime")
+    assert "--runtime takes one value, and two are given: call memprof fit once for each" in done.stderr
+    assert "--variant x=mnn: only `memprof run` takes it" in memprof("fit", "a.onnx", "--variant", "x=mnn").stderr
 
 
 def test_list_option_twice_says_how(memprof):
     assert (
-        "--threads is given twice, and counts once: its values stand together, with commas"
+        "--threads takes one value, and two are given: its values stand together, with commas"
         in memprof("run", "a.onnx", "--threads", "1", "--threads", "2").stderr
     )

@@ -27,6 +27,7 @@ SPEAKERS = {
 }
 # Options of other programs, in sentences that name these programs.
 FOREIGN = {"--security-opt", "--cap-add", "--unshallow", "--raw", "--native", "--no-deps", "--alloc-fns", "--batch-check", "--write"}
+FOREIGN |= {"--fp", "--weight", "--save"}  # of mnnconvert, as far as the pattern below reads them
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
 
 

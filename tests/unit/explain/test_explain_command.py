@@ -13,7 +13,7 @@ from support.explanations import MIB, explanation
 from memprof.base.errors import InputError
 from memprof.explain import records, verify
 from memprof.explain.records import Advice, PhaseFigures, PhaseLook, Verified
-from memprof.programs.runtimes import Knob
+from memprof.programs.runtimes import Knob, Runtime
 from memprof.reports import page
 from memprof.reports.pictures import waterfall
 from memprof.subjects.orders import Plan
@@ -126,7 +126,7 @@ def test_values_that_no_rule_proposes_are_tried(monkeypatch: pytest.MonkeyPatch)
 
     def plan(suite: Suite) -> Plan:
         planned.append((suite, [variant.name for variant in suite.variants]))
-        order = SimpleNamespace(runtime=SimpleNamespace(knobs=knobs))
+        order = SimpleNamespace(runtime=Runtime("mine", knobs=tuple(knobs)))
         return Plan((order,) * len(suite.variants) * (suite.repeats or 1), ())  # type: ignore[arg-type]
 
     def measure(orders, progress, keep):

@@ -239,6 +239,44 @@ def test_proposals_are_whole_front():
     assert [dict(point.settings)["k"] for point in search.proposals()] == ["a", "b", "c", "d", "e", "f"]
 
 
+def told(knobs, figures, goal=None):
+    """A search with these trials: settings as `a=on,b=on`, with the peak and the time of each."""
+    search = Search(knobs, goal or Goal())
+    for text, figure in figures:
+        search.tell(Trial(frozenset(tuple(pair.split("=")) for pair in text.split(",") if pair), *figure))
+    return search
+
+
+def test_single_fast_trial_is_repeated():
+    """A machine that is idle for a moment makes any value look fast: that value is tried again before it counts for anything."""
+    default = [("", (140.0, time)) for time in (138.0, 178.0, 146.0)]
+    search = told({"format": ("onnx",), "arena": ("off",)}, [*default, ("format=onnx", (140.0, 54.0)), ("arena=off", (130.0, 140.0))])
+    asked = []
+    while (settings := search.ask()) is not None and len(asked) < 8:
+        asked.append(settings)
+        search.tell(Trial(settings, 130.0 if ("arena", "off") in settings else 140.0, 141.0))
+
+    assert asked.count(frozenset({("format", "onnx")})) == 2
+    assert search.idle() == [("format", "onnx")]
+
+
+def test_lighter_and_plainest_are_proposed():
+    """Long settings whose single trial was fast stand beside those that are measured to need the same, and within a budget beside the plainest."""
+    knobs = {name: ("on",) for name in "abcd"}
+    trials = [
+        *[("", (140.0, 100.0))] * 3,
+        *(("a=on", (109.0, 190.0)), ("b=on", (139.9, 99.0)), ("c=on", (118.0, 110.0)), ("d=on", (176.0, 100.0))),
+        *(("a=on,c=on", (108.0, 150.0)), ("a=on,b=on,c=on", (108.0, 75.0))),
+    ]
+
+    def proposed(goal=None):
+        return [set(dict(point.settings)) for point in told(knobs, trials, goal).proposals()]
+
+    assert {"a", "c"} in proposed()
+    assert {"a"} not in proposed()
+    assert {"a"} in proposed(Goal(budget=112.0))
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_proposal_missing_only_if_matched(seed):
     search = searched(Made(seed), trials=80)
