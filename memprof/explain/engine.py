@@ -23,6 +23,8 @@ from ..campaign import campaign
 from ..campaign.progress import Keep, Progress, Quiet
 from ..models import inputs
 from ..models.tensors import Unparsed, tensors
+from ..places.place import HERE
+from ..programs.runtimes import native_twin
 from ..records import store
 from ..records.summary import late_rise_bytes, late_rise_words, timed_phase
 from ..records.types import COMMAND, EXECUTE, RUN, STARTUP, Job, Run
@@ -262,6 +264,7 @@ def _explanation(
         ran=len(execute.times_ns) if (execute := plain.mark(EXECUTE)) is not None else 0,
         threads=job.threads,
         unread_bytes=unread_bytes,
+        native=native_twin(order.runtime.name, order.python) if order.place is HERE else None,
         shapes=", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in (shapes or {}).items()),
     )
     return Explanation(

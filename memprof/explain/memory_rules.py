@@ -6,12 +6,27 @@ from collections.abc import Iterator
 
 from ..base.units import counted, format_bytes
 from ..records.types import EXECUTE, MODEL_LOAD, PREPARE, STARTUP
-from .records import IN_USE, KEPT, REPACKED, Advice, Finding
+from .records import IN_USE, KEPT, LIBRARIES, REPACKED, RUNTIME, Advice, Finding
 from .rule_inputs import LEAST_STEPS, Facts, at, when
 
+# From this share of the resident set on, what a program without an interpreter would not have is worth another interface to the runtime.
+_INTERPRETER_SHARE = 0.2
 # An arena is called too large from twice the plan on, and this much more for the runtime's own structures.
 _PLAN_TIMES, _PLAN_MORE = 2, 16 << 20
 _ARENA_KNOBS = ("arena", "mem_pattern", "arena_shrink", "planner", "memory_plan", "allocator")
+
+
+def interpreter(facts: Facts) -> Iterator[Finding]:
+    """The memory that was there before the model, where the runtime can be measured without the interpreter's part of it."""
+    start, look = facts.phase(STARTUP), facts.steady
+    if start is None or look is None or facts.native is None or start.size(LIBRARIES) < _INTERPRETER_SHARE * look.rss_bytes:
+        return
+    evidence = (
+        f"{format_bytes(start.size(LIBRARIES))} are resident before the model is loaded: the interpreter, its modules, and the runtime's libraries",
+        f"a program in C or C++ has the runtime's libraries alone, and {facts.native} is measured so",
+    )
+    proposal = Advice("the same runtime without an interpreter", {RUNTIME: facts.native}, calls=("the runtime's C interface",))
+    yield Finding("interpreter", "an interpreter around the runtime", start.size(LIBRARIES), STARTUP, evidence, (proposal,))
 
 
 def kept(facts: Facts) -> Iterator[Finding]:

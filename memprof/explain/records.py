@@ -37,6 +37,7 @@ STACKS, LIBRARIES, MODEL_FILE, ONCE, AGAIN, REPACKED, IN_USE, KEPT, FILES, MAPPE
     "other anonymous mappings",
     "the rest",
 )
+RUNTIME = "runtime"  # among a proposal's settings: another runtime of the same package
 DEVICE = "device buffers, beside RSS"  # which are no slice of it
 # In the order in which they are stacked.
 SLICES = (LIBRARIES, STACKS, ONCE, MODEL_FILE, AGAIN, REPACKED, IN_USE, KEPT, FILES, MAPPED, REST)
@@ -173,8 +174,10 @@ class Verified:
 
 @dataclass(frozen=True)
 class Advice:
-    """Advice: `settings` are knobs of this runtime, or its number of threads as "threads". Without settings it is a change to the model or the
-    machine, which cannot be tried here. calls: what a program writes for the settings, in the runtime's own words.
+    """Advice: `settings` are knobs of this runtime, its number of threads as "threads", or another runtime of its package as "runtime".
+
+    Without settings it is a change to the model or the machine, which cannot be tried here. calls: what a program writes for the settings, in the
+    runtime's own words.
     """
 
     text: str

@@ -23,7 +23,7 @@ class Facts:
     knobs: those in force, defaults included. plan_bytes: the bytes that activations need at the shapes that ran, see activations; shapes: these
     shapes, in words. iterations: RSS in bytes at the end of each iteration of EXECUTE, none if they are too short to be polled one by one;
     ran: how many there were. threads: None where the runtime chooses. unread_bytes: the size of mapped tables of which too few rows were read to find
-    a copy of them.
+    a copy of them. native: the runtime of the same package that is measured without an interpreter, None if there is none here.
     """
 
     runtime: Runtime
@@ -36,6 +36,7 @@ class Facts:
     shapes: str = ""
     unread_bytes: int = 0
     ran: int = 0
+    native: str | None = None
 
     @property
     def least(self) -> int:

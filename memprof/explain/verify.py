@@ -25,7 +25,7 @@ from ..records.types import PEAK, PREPARE, Run
 from ..subjects.orders import plan
 from ..subjects.suite import Suite, Variant
 from ..verdicts.compare import Verdict, verdict_of
-from .records import Advice, Explanation, Finding, Verified, worth
+from .records import RUNTIME, Advice, Explanation, Finding, Verified, worth
 
 _ADDED = " + "
 _BEST = 3  # settings that are measured two by two
@@ -142,9 +142,10 @@ def _tried(suite: Suite, variant: Variant, proposals: Mapping[str, Mapping[str, 
     trials = _Trials()
     variants, names = [replace(variant, name="as it is")], [None, *proposals]
     for name, settings in proposals.items():
-        knobs = {key: value for key, value in settings.items() if key != "threads"}
+        knobs = {key: value for key, value in settings.items() if key not in ("threads", RUNTIME)}
         threads = (int(settings["threads"]),) if "threads" in settings else variant.threads
-        candidate = replace(variant, name=name, set={**variant.set, **knobs}, threads=threads)
+        runtime = settings.get(RUNTIME, variant.runtime)
+        candidate = replace(variant, runtime=runtime, name=name, set={**variant.set, **knobs}, threads=threads)
         try:
             plan(replace(suite, variants=(candidate,), runtimes=()))
             variants.append(candidate)

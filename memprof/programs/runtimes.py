@@ -341,6 +341,12 @@ def described(name: str) -> Runtime:
     return next((runtime for runtime in describe(sys.executable) if runtime.name == name), Runtime(name))
 
 
+def native_twin(name: str, python: str) -> str | None:
+    """The runtime of the same package that is measured without an interpreter on this machine, None if there is none that can be used."""
+    twins = (runtime for runtime in describe(python) if runtime.name == name + _NATIVE and runtime.installed)
+    return next((runtime.name for runtime in twins), None)
+
+
 def named(name: str, python: str, machine: RuntimeHost = _THIS_MACHINE) -> Runtime:
     """The runtime of that name, installed or not. Raises UsageError for an unknown name."""
     known = {runtime.name: runtime for runtime in describe(python, None, machine)}

@@ -29,6 +29,7 @@ from ..records.types import COMMAND, EXECUTE, PEAK, RUN, Run
 from ..subjects.order import Order
 from ..subjects.suite import DEFAULTS, MS
 from .answer import (
+    ENV,
     ITERATION,
     VERIFYING_REPEATS,
     LeftOut,
@@ -421,7 +422,10 @@ class _Tuner:
             changes_outputs=error is not None and error > self._request.tolerance,
             command=command_of(self._request, settings, order),
             variables={name: value for name, value in order.env.items() if value is not None},
-            calls=order.runtime.in_program(dict(sorted(settings))),
+            calls=(
+                *order.runtime.in_program(dict(sorted(settings))),
+                *(f"{name.removeprefix(ENV)}={value} in the environment" for name, value in sorted(settings) if name.startswith(ENV)),
+            ),
             late_rise_bytes=late_rise_bytes(runs),
         )
 

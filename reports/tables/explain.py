@@ -117,8 +117,8 @@ def headline(finding: Finding) -> str:
 
 
 def settings(proposal: Advice) -> str:
-    pairs = written(proposal.settings).items()
-    return " ".join(f"--threads {value}" if name == "threads" else f"--set {name}={value}" for name, value in pairs)
+    words = {"threads": "--threads {}", records.RUNTIME: "-r {}"}
+    return " ".join(words.get(name, f"--set {name}={{}}").format(value) for name, value in written(proposal.settings).items())
 
 
 def verdict(proposal: Advice, finding: Finding) -> list[str]:

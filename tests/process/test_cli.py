@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -13,7 +15,7 @@ from support.recorder_runs import NEAR
 
 import memprof as package
 from memprof.campaign import campaign
-from memprof.programs.runtimes import runners_path
+from memprof.programs.runtimes import describe, runners_path
 from memprof.records.settings import SIZES
 
 STEPS = {"load": [{"allocate": "w", "bytes": 30 << 20}], "execute": [{"spike": 20 << 20}]}
@@ -127,6 +129,44 @@ def test_runtimes_lists_all_knobs(memprof):
     assert all(knob["meaning"] for runtime in runtimes.values() for knob in runtime["knobs"])
     sizes = [{knob["name"] for knob in runtime["knobs"] if knob["values"] == "bytes"} for runtime in runtimes.values()]
     assert set.intersection(*sizes) == SIZES
+
+
+class _WithoutWords(ast.NodeTransformer):
+    """Leaves a runner's code without the words that it declares for a program."""
+
+    def visit_keyword(self, node):
+        return None if node.arg == "call" else self.generic_visit(node)
+
+    def visit_Assign(self, node):
+        names = {target.id for target in node.targets if isinstance(target, ast.Name)}
+        return None if names & {"threads_call", "_CALLS", "_COMPILED", "_RESOLVER", "_WITHOUT_F16"} else self.generic_visit(node)
+
+
+def test_knobs_have_the_runtimes_own_words():
+    """Each knob says what a program writes for its values, but for memprof's own; and a name in it is one that the runner sets."""
+    folder, own = runners_path() / "runtimes", {"ballast", "prompt", "generate", "engine", "extra", "x", "y", "z"}
+    beside = {"tflite": ["_interpreter.py"], "litert": ["_interpreter.py"], "onert-native": ["onert.py"]}
+    beside["onnxruntime-native"] = ["onnxruntime.py", "../native/onnxruntime_runner.c"]
+    for runtime in describe(sys.executable):
+        files = [f"{runtime.name.replace('-', '_')}.py", "__init__.py", *beside.get(runtime.name, [])]
+        texts = {file: (folder / file).read_text() for file in files}
+        code = " ".join(
+            ast.unparse(_WithoutWords().visit(ast.parse(text))) if file.endswith(".py") else text for file, text in texts.items()
+        )
+        code += "DisableMemPattern DisableCpuMemArena AddSessionConfigEntry" if runtime.native else ""  # which C calls by their place
+        for knob in runtime.knobs:
+            assert bool(knob.calls) is (knob.name not in own), (runtime.name, knob.name)
+            for words in knob.calls.values():
+                names = [name for name in re.findall(r"[A-Za-z_]\w{3,}", words) if name not in ("environment", "program", "with", "each")]
+                assert any(name in code for name in names), (runtime.name, words)
+        if runtime.distribution is not None and runtime.default_threads != 1:
+            assert runtime.in_program({"threads": "2"}), runtime.name
+
+
+def test_runtime_shows_the_words(memprof):
+    text = memprof("runtimes", "onnxruntime").stdout
+    assert "        off in a program: SessionOptions.enable_cpu_mem_arena = False\n" in text
+    assert "        SIZE in a program: MALLOC_MMAP_THRESHOLD_=SIZE in the environment" in text
 
 
 def modules_of(code):

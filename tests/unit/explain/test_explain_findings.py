@@ -316,3 +316,13 @@ def test_transformed_weights_with_algorithm_proposal(runtime, proposed):
     assert not findings.find(facts(runtime, look, unread_bytes=19 * MIB))
     assert not findings.find(facts(runtime, replace(look, unplaced_bytes=MIB // 2, unplaced_tensors=1)))
     assert not findings.find(facts(runtime, replace(look, unplaced_bytes=None, unplaced_tensors=0)))
+
+
+def test_interpreter_is_proposed_away_where_it_can_be() -> None:
+    """Where the same package has a runner without an interpreter, and what was there before the model is no small part."""
+    steady = phase("EXECUTE", use=60)
+    finding = only(facts(ORT, steady, native="onnxruntime-native"))
+    assert (finding.rule, finding.bytes, finding.phase) == ("interpreter", 40 * MIB, "STARTUP")
+    assert settings(finding) == [{"runtime": "onnxruntime-native"}]
+    assert findings.find(facts(ORT, steady)) == ()
+    assert findings.find(facts(ORT, phase("EXECUTE", use=400), native="onnxruntime-native")) == ()

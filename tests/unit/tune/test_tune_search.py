@@ -262,7 +262,7 @@ def test_single_fast_trial_is_repeated():
 
 def test_lighter_and_plainest_are_proposed():
     """Long settings whose single trial was fast stand beside those that are measured to need the same, and within a budget beside the plainest."""
-    knobs = {name: ("on",) for name in "abcd"}
+    knobs = dict.fromkeys("abcd", ("on",))
     trials = [
         *[("", (140.0, 100.0))] * 3,
         *(("a=on", (109.0, 190.0)), ("b=on", (139.9, 99.0)), ("c=on", (118.0, 110.0)), ("d=on", (176.0, 100.0))),
