@@ -14,12 +14,11 @@ _MOST = 4  # different shapes, or versions, in a heading
 
 
 def shapes(run: Run) -> str:
-    """`x 1x3x640x640` for each input whose shape was given or taken as 1, the inputs that were given a value, and the file of inputs whose shapes are
-    not known."""
+    """`x 1x3x640x640` for each input whose shape is known, the inputs that were given a value, and the file of inputs whose shapes are not."""
     job = run.job
     file = f", inputs from {Path(job.inputs).name}" if job.inputs and not job.given else ""
     values = "".join(f", {name}={value}" for name, value in job.values.items())
-    return (shaped({**job.shapes, **job.given}, job.assumed) + values + file).removeprefix(", ")
+    return (shaped({**job.fixed, **job.shapes, **job.given}, job.assumed) + values + file).removeprefix(", ")
 
 
 def heading(runs: Sequence[Run]) -> list[str]:

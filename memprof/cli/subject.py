@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from ..base.errors import EXIT_INTERRUPTED, MeasurementError, MemprofError, UsageError
+from ..base.units import counted, format_duration
 from ..subjects.settings import SETTINGS, Setting, fields
 from . import CliCommand
 
@@ -24,11 +25,14 @@ if TYPE_CHECKING:
     from ..campaign.progress import Keep, Progress
     from ..places.place import Place
     from ..programs.commands import Command
-    from ..records.types import Run
+    from ..records.types import Job, Run
     from ..subjects.suite import Suite, Variant
 
 # In the context of a command: all its words, those behind `--`, and whether all options are explained.
 _WORDS, _PROGRAM, _HELP_ALL = "memprof.words", "memprof.program", "memprof.help_all"
+
+
+_WORTH_A_FORECAST_NS = 60e9
 
 
 class SharedOption(click.Option):
@@ -335,7 +339,12 @@ def measure_suite(
             progress.say(remark)
         yield from there  # the tables are those of the whole campaign
         keep = showing_output(keep, progress) if verbose else keep
-        yield from campaign.measure(orders, progress, keep, recordings=recordings, gives_up=True)
+        first, took_ns = sum(order.job.repeat == 1 for order in orders), 0
+        for number, run in enumerate(campaign.measure(orders, progress, keep, recordings=recordings, gives_up=True), 1):
+            yield run
+            took_ns += sum(mark.time_ns for mark in run.marks)
+            if number == first and (left_ns := took_ns / number * (len(orders) - number)) >= _WORTH_A_FORECAST_NS:
+                progress.say(f"about {counted(len(orders) - number, 'run')} will follow, {format_duration(left_ns)} in all")
 
     return keep_runs(measure, output, append, as_json, above_baseline, brief, wanted=len(planned.orders))
 
@@ -386,7 +395,7 @@ def keep_runs(
 
 
 def _next(runs: Sequence[Run]) -> str:
-    """What to try after the brief tables, in a line: an explanation of the highest peak of a runtime, and every table."""
+    """What to try after the brief tables, in a line: an explanation of the least peak of a runtime, of the model that needs most, and every table."""
     from ..records.metrics import METRICS, value
     from ..records.types import PEAK
     from . import report
@@ -396,7 +405,10 @@ def _next(runs: Sequence[Run]) -> str:
     ]
     if not peaks:
         return "--all prints every table"
-    _, job = max(peaks, key=lambda each: each[0])
+    of_models: dict[str, list[tuple[float, Job]]] = {}
+    for peak, job in peaks:
+        of_models.setdefault(job.model.name, []).append((peak, job))
+    _, job = max((min(of_model, key=lambda each: each[0]) for of_model in of_models.values()), key=lambda each: each[0])
     return f"`{report('command_line').explanation(job)}` accounts for this memory, --all prints every table"
 
 

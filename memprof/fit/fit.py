@@ -52,7 +52,7 @@ class FitRequest:
 
     suite: of one model in a runtime, or of one program. max_time: how many times as long as without a limit an iteration may take, and a program
     whose iterations are not known as a whole, None for any. parts: of PARTS; a program has only the whole. time_ns: how long the search may take,
-    None for as long as it needs.
+    None for as long as it needs. within: the only limit to try, in bytes and on the whole run, None to search the least.
     """
 
     suite: Suite
@@ -60,6 +60,7 @@ class FitRequest:
     parts: Sequence[str] = PARTS
     by: By = "auto"
     time_ns: int | None = None
+    within: int | None = None
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class LimitPoint:
     """A point of the curve: a limit (None for none), the median iteration in ns, page faults and refaults over EXECUTE or over a program, and the
     failures in words.
 
-    Where some runs failed, the figures are of the others.
+    Where some runs failed, the figures are of the others. runs: how many there were; a limit that only the search tried has one.
     """
 
     limit_bytes: int | None
@@ -93,12 +94,13 @@ class LimitPoint:
     major_faults: float | None
     ended: str | None = None
     refaults: float | None = None
+    runs: int = 1
 
 
 @dataclass(frozen=True)
 class Fitted:
     """The answer. charged_bytes: the most that a group was charged with no limit, None if there was no group. shapes, assumed: see explain's
-    records. interrupted: by Ctrl-C or SIGTERM, after the first part.
+    records. interrupted: by Ctrl-C or SIGTERM, after the first part. within_bytes: the only limit that was tried, None if the least was searched.
     """
 
     model: str
@@ -115,6 +117,7 @@ class Fitted:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     interrupted: bool = False
+    within_bytes: int | None = None
 
 
 def fit(request: FitRequest, progress: Progress, keep: Keep) -> Fitted:
@@ -134,6 +137,8 @@ class _Fitter:
         self._program = request.suite.only.command is not None
         if self._program and set(request.parts) != {WHOLE}:
             raise UsageError("--part: a program is limited as a whole, --part whole")
+        if request.within is not None and set(request.parts) != {WHOLE}:
+            raise UsageError("--within is a limit on the whole run: --part whole")
         # release: the least memory in which a model runs
         warmup = request.suite.warmup if request.suite.warmup is not None else 1
         self._order = orders.of_one(replace(request.suite, warmup=warmup, cache=request.suite.cache or "cold", release=False))
@@ -145,6 +150,7 @@ class _Fitter:
         self._stopped = False  # by Ctrl-C or SIGTERM
         self._remarks: list[str] = []
         self._at_least: list[Run] = []  # the runs that worked in the least limit of the whole run
+        self._by_limit: dict[int, list[Run]] = {}  # the trials of the whole run that worked, by their limit
 
     def run(self) -> Fitted:
         job = self._order.job
@@ -184,6 +190,7 @@ class _Fitter:
                 raise
             interrupted = True
             self._remark("Interrupted: the search was not finished.")
+        curve += self._tried_above(parts, curve)
         return Fitted(
             job.model.name,
             job.runtime,
@@ -191,7 +198,7 @@ class _Fitter:
             self._limiter.words,
             self._limiter.exact,
             tuple(parts),
-            (*curve, _at(None, plain)),
+            (*sorted(curve, key=lambda at: at.limit_bytes or 0), _at(None, plain)),
             max(charges) if charges else None,
             self._request.max_time,
             tuple(self._remarks),
@@ -199,6 +206,7 @@ class _Fitter:
             inputs.shapes_that_run(Path(job.model.path), job.shapes, job.inputs) or {},
             job.assumed,
             interrupted or self._stopped,
+            self._request.within,
         )
 
     # -- a run without a limit, looked at while it stands still
@@ -238,6 +246,8 @@ class _Fitter:
 
     def _runs_to_come(self, upper: int) -> int:
         """About how many runs the search will take, if luck neither helps nor hinders."""
+        if self._request.within is not None:
+            return _PLAIN_RUNS + CONFIRMATIONS
         high = _start(upper)
         runs_a_part = 1 + math.ceil(math.log2(high / _step(high))) + 2 * CONFIRMATIONS - 1
         curve = len(_CURVE) if WHOLE in self._request.parts else 0  # its first point confirms the least limit
@@ -302,6 +312,8 @@ class _Fitter:
         slow = bool(time_ns and self._request.max_time is not None and time_ns > self._request.max_time * self._plain_time)
         duration = f", {format_duration(time_ns)}{'' if self._program else ' per iteration'}" if time_ns else ""
         self._progress.say(f"{part}, {format_bytes(limit)}: works{duration}{', which is too slow' if slow else ''}")
+        if part == WHOLE and not slow:
+            self._by_limit.setdefault(limit, []).append(run)
         return None if slow else run
 
     def _trial_again(self, late: Run, limit: int, part: str) -> Run:
@@ -336,6 +348,8 @@ class _Fitter:
 
     def _least(self, part: str, upper: int) -> tuple[int | None, int, list[Run]]:
         """The least limit in bytes that works, how many trials the search took, and the runs that worked under that limit."""
+        if self._request.within is not None:
+            return self._within(part, self._request.within)
         trials, high = 1, _start(upper)
         for _ in range(4):
             if (run := self._worked(high, part)) is not None:
@@ -353,6 +367,14 @@ class _Fitter:
             self._stopped = True
             self._remark(f"{part}: interrupted; {bounds.words}.")
         return bounds.least, bounds.trials, bounds.runs
+
+    def _within(self, part: str, limit: int) -> tuple[int | None, int, list[Run]]:
+        """The same of the only limit that is tried: it works if it does as often as a least limit must."""
+        runs: list[Run] = []
+        while len(runs) < CONFIRMATIONS and (run := self._worked(limit, part)) is not None:
+            runs.append(run)
+        works = len(runs) == CONFIRMATIONS
+        return (limit if works else None), len(runs) + (not works), runs
 
     def _bisect(self, part: str, bounds: _Bounds) -> None:
         """Narrow the bounds until the least limit is known, or the time is up."""
@@ -397,6 +419,8 @@ class _Fitter:
     def _curve(self, least: int | None, upper: int) -> Iterator[LimitPoint]:
         for factor in _CURVE if least is not None else ():
             limit = _whole_pages((least or 0) * factor)
+            if factor > 1.0 and self._request.within is not None:
+                break
             if factor == 1.0:  # no more runs there: a failure among them would not raise the least limit
                 yield _at(limit, self._at_least)
             elif limit > upper * 1.05 or self._stopped:
@@ -406,6 +430,12 @@ class _Fitter:
                 break
             else:
                 yield _at(limit, [self._trial(limit, name=f"in {format_bytes(limit)}") for _ in range(_PLAIN_RUNS)])
+
+    def _tried_above(self, parts: Sequence[PartLimit], curve: Sequence[LimitPoint]) -> list[LimitPoint]:
+        """The limits on the whole run above the least that the search tried and that worked, without those of the curve."""
+        known = {at.limit_bytes for at in curve}
+        least = next((part.least_bytes for part in parts if part.name == WHOLE), None) or 0
+        return [_at(limit, runs) for limit, runs in self._by_limit.items() if limit > least > 0 and limit not in known]
 
     def _ceiling(self, run: Run) -> int:
         """A limit in bytes under which a run passes with room to spare, for runs without a group that is charged."""
@@ -441,13 +471,13 @@ class _Bounds:
 def _at(limit: int | None, runs: Sequence[Run]) -> LimitPoint:
     completed = [run for run in runs if run.outcome.ok]
     if not completed:
-        return LimitPoint(limit, None, None, None, _ended(runs[0].outcome))
+        return LimitPoint(limit, None, None, None, _ended(runs[0].outcome), runs=len(runs))
     counts = [
         [count for run in completed if (count := _faults(run, name)) is not None] for name in ("minor_faults", "major_faults", "refaults")
     ]
     faults = [statistics.median(each) if each else None for each in counts]
     ended = None if len(completed) == len(runs) else f"{len(runs) - len(completed)} of {len(runs)} failed"
-    return LimitPoint(limit, statistics.median(_time(run) for run in completed), faults[0], faults[1], ended, faults[2])
+    return LimitPoint(limit, statistics.median(_time(run) for run in completed), faults[0], faults[1], ended, faults[2], len(runs))
 
 
 def _time(run: Run) -> float:

@@ -58,8 +58,9 @@ def was_lost(run: Run) -> bool:
 
 
 def measured(job: Job, machine: str) -> str:
-    """A hash of what was measured, and where. The file of a converted model is not in it: the knobs say how it is converted."""
-    return hashlib.sha256(f"{job_hash(replace(job, built=None))} {machine}".encode()).hexdigest()
+    """A hash of what was measured, and where. The file of a converted model is not in it: the knobs say how it is converted. Nor are the shapes that
+    the model's file fixes, which older runs lack."""
+    return hashlib.sha256(f"{job_hash(replace(job, built=None, fixed={}))} {machine}".encode()).hexdigest()
 
 
 def _measured_again(runs: Sequence[Run]) -> set[int]:

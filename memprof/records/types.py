@@ -20,7 +20,7 @@ from ..base.units import counted, format_bytes
 #       may be null; Mark.swap_peak_bytes and rss_swap_peak_bytes, Timeline.swap_t_ns and swap (where pages were swapped out); Job.cpus and
 #       no_swap; Mark.units, Run.work and Job.use (memory by units of work); Run.attempt (of a fleet); Job.sessions, processes, release, drive,
 #       at and planned_bytes; Mark.refaults and first_token_ns; Run.search (of `memprof scale`);
-#       Outcome.cut; Job.ranges; Charged.with_swap_peak_bytes; Job.version and side, which older files have in the variant's name;
+#       Outcome.cut; Job.ranges and fixed; Charged.with_swap_peak_bytes; Job.version and side, which older files have in the variant's name;
 #       Mark.device_peak_bytes, device_end_bytes and devices, Timeline.device_t_ns and device (memory outside of all resident sets);
 #       Mark.charged_peak_bytes;
 #       Mark.working_set_peak_bytes and charged_..._peak_bytes, Charged.group, limit_... and kernel_log (of `memprof attach --container`)
@@ -108,6 +108,7 @@ class Job:
     values: Mapping[str, str] = field(default_factory=dict)  # of inputs, as text: of a scalar, or of each of its elements
     given: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the shapes of the arrays in it
     assumed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # shapes that nobody gave, each open dimension as 1
+    fixed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # shapes that nobody gave and the model's file fixes
     ranges: Mapping[str, int] = field(default_factory=dict)  # of inputs that are made: the rows that the graph indexes by them
     built: str | None = None  # the path of the file that is loaded in place of the model, if a knob converts it
 

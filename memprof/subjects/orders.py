@@ -274,7 +274,8 @@ def _order(suite: Suite, model: Model, variant: Variant, runtime: Runtime, knobs
         shapes=shapes,
         inputs=_inputs(suite.inputs),
         values=suite.values,
-        assumed=_assumed(model, runtime, shapes, suite.inputs),
+        assumed=(assumed := _assumed(model, runtime, shapes, suite.inputs)),
+        fixed=_fixed(model, runtime, {*shapes, *given, *assumed}),
         ranges={name: rows for name, rows in indexing(Path(model.path)).limits().items() if name not in {*given, *suite.values}},
         release=bool(suite.release),
     )
@@ -318,6 +319,14 @@ def _assumed(model: Model, runtime: Runtime, shapes: Mapping[str, tuple[int, ...
     if runtime.name.endswith(".py"):
         return {}
     return inputs.taken_as_one(Path(model.path), shapes, arrays)
+
+
+def _fixed(model: Model, runtime: Runtime, others: Collection[str]) -> dict[str, tuple[int, ...]]:
+    """The shapes that the model's file fixes, of the inputs that have none of another origin."""
+    if runtime.name.endswith(".py"):
+        return {}
+    own = inputs.shapes_that_run(Path(model.path), {}, None) or {}
+    return {name: shape for name, shape in own.items() if name not in others}
 
 
 def _taken_as_one(model: Model, orders: Sequence[Order]) -> list[str]:

@@ -49,11 +49,12 @@ def _curve(fitted: Fitted, size: Unit) -> TextTable:
     no_limit_ns = fitted.curve[-1].time_ns
     counted_again = any(point.refaults is not None for point in fitted.curve)
     timed = "iteration" if grid.runtime(fitted.runtime) else "duration"
-    header = [f"limit ({size.name})", f"{timed} ({time.name})", "of no limit", "minor faults", "major faults"]
+    header = [f"limit ({size.name})", "runs", f"{timed} ({time.name})", "of no limit", "minor faults", "major faults"]
     header += ["refaults"] if counted_again else []
     rows = [
         [
             "none" if point.limit_bytes is None else _shown(point.limit_bytes, size),
+            str(point.runs),
             _shown(point.time_ns, time),
             f"{point.time_ns / no_limit_ns:.2f}x" if point.time_ns and no_limit_ns else "-",
             _shown(point.minor_faults),
@@ -87,9 +88,13 @@ def finding(fitted: Fitted, say: Say, unit: str | None = None) -> str:
     if part is None:
         least = [f"{part.name} works in {words(part.least_bytes)}" for part in fitted.parts if part.least_bytes is not None]
         return f"{job}: {', '.join(least) or 'no limit was found under which it works'}."
+    if fitted.within_bytes is not None and part.least_bytes is None:
+        seen = f"{counted(part.worked, 'trial')} of {part.trials} worked"
+        return f"{job}: does not run{slower} within {words(fitted.within_bytes)}: {seen}; its RSS peak with no limit is {words(part.rss_peak_bytes)}."
     if part.least_bytes is None:
         return f"{job}: no limit was found under which it runs{slower.rstrip(',')}."
     in_all = "" if fitted.exact else " of what it allocates"
+    in_all += f", in {part.worked} of {counted(part.trials, 'trial')}" if fitted.within_bytes is not None else ""
     return f"{job}: runs{slower} in {words(part.least_bytes)}{in_all}; its RSS peak with no limit is {words(part.rss_peak_bytes)}."
 
 
@@ -103,12 +108,13 @@ def whole(fitted: Fitted) -> PartLimit | None:
 
 
 def _notes(fitted: Fitted) -> list[str]:
-    notes = [f"Limited by {fitted.limiter}{_worked(fitted)}."]
+    notes = [f"Limited by {fitted.limiter}{_worked(fitted) if fitted.within_bytes is None else ''}."]
     dropped = " and of all files it maps" if grid.runtime(fitted.runtime) else ""
     if fitted.exact:
         notes.append(
-            f"A group is charged for pages that the run brings in itself, so the page cache of the model{dropped} is dropped "
-            "before each trial; pages that other processes hold meanwhile are free to it. The RSS peak counts them: it is the upper figure."
+            f"A group is charged for the pages that the run itself brings in: the page cache of the model{dropped} is dropped before each trial. "
+            "A page that another process holds already costs the group nothing, while the RSS peak counts it. So the RSS peak is the upper figure "
+            "for a device."
         )
     else:
         notes.append(

@@ -21,11 +21,12 @@ from .release import kept_bytes
 _KINDS = {"anon_end_bytes": "anonymous", "file_end_bytes": "file-backed"}
 _LEAST_MODEL, _SEEN_IN = 1 << 20, (0.1, 10.0)  # bytes of a model, and times its size, of which the model is the cause
 _Moved = TypeVar("_Moved", Difference, Judged)
+_WORTH_A_RATIO = 1.1
 _TIMED = (EXECUTE, GENERATE, REQUEST)
 
 
 def of_runs(runs: Sequence[Run]) -> str:
-    """PEAK, in which phase, how far above the baseline, and what stays after release; of several rows those of the least and the largest PEAK.
+    """PEAK, in which phase, how far above the baseline, and what stays after release; of several rows the least and the largest PEAK.
 
     Medians of the runs that ended well, after the variants of which none did; empty where no variant has one.
     """
@@ -45,8 +46,17 @@ def _of_peaks(groups: Mapping[Key, Sequence[Run]], peaks: Sequence[Row]) -> str:
     if len(peaks) == 1:
         row = peaks[0]
         return f"{place(row.key)}: PEAK is {_size(row)}, {_circumstances(groups[row.key])}."
-    least, largest = (f"{_size(row)}, of {place(row.key)} ({_circumstances(groups[row.key])})" for row in (peaks[0], peaks[-1]))
-    return f"Of {len(peaks)} PEAKs, the least is {least}, and the largest is {largest}."
+    least, largest = (f"{_size(row)} ({name})" for row, name in zip((peaks[0], peaks[-1]), _names(peaks), strict=True))
+    ratio = peaks[-1].median / peaks[0].median if peaks[0].median else 1.0
+    times = f", {ratio:.1f} times as much" if ratio >= _WORTH_A_RATIO else ""
+    return f"Of {len(peaks)} PEAKs, the least is {least}, and the largest is {largest}{times}."
+
+
+def _names(peaks: Sequence[Row]) -> tuple[str, str]:
+    """The names of the least and the largest, with their models where there are several."""
+    several = len({row.key.model for row in peaks}) > 1
+    names = {row.key: place(row.key) for row in peaks} if several else named([row.key for row in peaks])
+    return names[peaks[0].key], names[peaks[-1].key]
 
 
 def of_picture(runs: Sequence[Run]) -> str:
@@ -55,9 +65,7 @@ def of_picture(runs: Sequence[Run]) -> str:
     if not peaks:
         return ""
     if len(peaks) > 1:
-        several = len({row.key.model for row in peaks}) > 1
-        names = {row.key: place(row.key) for row in peaks} if several else named([row.key for row in peaks])
-        ends = (f"{_size(row)} ({names[row.key]})" for row in (peaks[0], peaks[-1]))
+        ends = (f"{_size(row)} ({name})" for row, name in zip((peaks[0], peaks[-1]), _names(peaks), strict=True))
         return f"PEAK is {' to '.join(ends)}"
     group = groups[peaks[0].key]
     return f"PEAK is {_size(peaks[0])}, in {summary.peak_phase(group)}{_above(group)}"

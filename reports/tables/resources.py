@@ -44,14 +44,15 @@ def of_fit(fitted: Fitted) -> Resources | None:
     peak.
     """
     part = next((part for part in fitted.parts if part.name == WHOLE), None)
-    if part is None or part.least_bytes is None:
+    if part is None or part.least_bytes is None or fitted.within_bytes is not None:
         return None
     peak, figure = part.rss_peak_bytes, "the RSS peak with no limit"
     fast = _fast(fitted)
     if not fitted.exact:
         requests = _resource(peak, 0, figure)
     elif fast is not None:
-        requests = _resource(fast, 0, "the least limit that was measured at full speed")
+        runs = next(point.runs for point in fitted.curve if point.limit_bytes == fast)
+        requests = _resource(fast, 0, f"the least limit that was measured at full speed, in {counted(runs, 'run')}")
     else:
         requests = _resource(part.least_bytes, 0, f"the least limit of the whole run, which has worked {counted(part.worked, 'time')}")
     return Resources(requests, _resource(max(peak, part.least_bytes, fast or 0), MARGIN, figure))

@@ -205,16 +205,18 @@ def _notes(tuned: Tuned, bold: bool) -> list[str]:
     if tuned.idle:
         notes.append(f"These change neither PEAK nor time, and are left out: {', '.join(f'{name}={value}' for name, value in tuned.idle)}.")
     notes += [f"{shown(settings)} fails: {message}" for settings, message in tuned.failed]
-    return notes + [_left_out(each, tuned.verified) for each in tuned.left_out]
+    notes += [f"{_numbered(each)} failed when it was measured again: {each.error}" for each in tuned.left_out if each.rival is None]
+    for number in dict.fromkeys(each.rival for each in tuned.left_out if each.rival is not None):
+        names = [_numbered(each) for each in tuned.left_out if each.rival == number]
+        left_out, it = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} left out", "it" if len(names) == 1 else "each"
+        seen = "measured again" if tuned.verified else "by the medians"
+        rival = f"#{number}" if number else "the default"
+        notes.append(f"{left_out}: {seen}, {it} has no less PEAK and takes no less time than {rival} beyond noise.")
+    return notes
 
 
-def _left_out(each: LeftOut, verified: bool) -> str:
-    name = f"#{each.number} ({shown(each.settings)})"
-    if each.rival is None:
-        return f"{name} failed when it was measured again: {each.error}"
-    rival = "the default" if each.rival == 0 else f"#{each.rival}"
-    seen = "measured again" if verified else "by the medians"
-    return f"{name} is left out: {seen}, it has no less PEAK and takes no less time than {rival} beyond noise."
+def _numbered(each: LeftOut) -> str:
+    return f"#{each.number} ({shown(each.settings)})"
 
 
 def _plain_runtimes(answer: TunedRuntimes) -> dict[str, Any]:

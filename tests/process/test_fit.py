@@ -18,7 +18,7 @@ from support.recorder_runs import measured, runtime_file, wait_for
 from support.suites import apart, one
 
 from memprof.base import control_groups, leftovers
-from memprof.base.errors import InputError
+from memprof.base.errors import InputError, UsageError
 from memprof.base.processes import boot
 from memprof.campaign import campaign
 from memprof.campaign.progress import Silent
@@ -179,6 +179,30 @@ def test_least_limit_without_later_failure(held, lucky):
     assert fitted.curve[0].time_ns
     assert fitted.curve[0].ended is None
     assert "; the least limit of the whole run has worked 6 times." in render(fitted)
+
+
+def test_tried_limits_are_rows(held, imagined):
+    """Limits that the search found to work stand in the table, each with how often it was measured."""
+    fitted = fit.fit(fit.FitRequest(one(held(40), runs=1), parts=(fit.WHOLE,)), Silent(), lambda line: None)
+    tried = [point.limit_bytes for point in fitted.curve[:-1]]
+
+    assert tried == sorted(tried) and len(tried) >= 2
+    assert all(limit > fitted.parts[0].least_bytes and point.runs == 1 for limit, point in zip(tried, fitted.curve, strict=False))
+
+
+@pytest.mark.parametrize(
+    ("within", "said"), [(50, "runs in 50.0 MiB, in 3 of 3 trials; "), (44, "does not run within 44.0 MiB: 0 trials of 1 worked; ")]
+)
+def test_only_limit_within_is_tried(held, imagined, monkeypatch, within, said):
+    monkeypatch.setattr(fit, "CONFIRMATIONS", 3)
+    runs = []
+    request = fit.FitRequest(one(held(40), runs=1), parts=(fit.WHOLE,), within=within * MIB)
+    fitted = fit.fit(request, Silent(), lambda line: runs.append(line))
+
+    assert f"synthetic, 1 thread: {said}" in (text := render(fitted)) or f"synthetic: {said}" in text
+    assert "resources:" not in text
+    with pytest.raises(UsageError, match="--within is a limit on the whole run"):
+        fit.fit(replace(request, parts=PARTS), Silent(), lambda line: None)
 
 
 @pytest.mark.parametrize("busy", [True, False])

@@ -69,7 +69,7 @@ def test_report_absent_figures_and_endings():
     assert "refaults" not in text
     again = render(made(curve=(LimitPoint(52 * MIB, 2e7, 100.0, 3.0, None, 4096.0), LimitPoint(None, 1e7, 0.0, 0.0))))
     rows = [[cell.strip() for cell in line.split("|")] for line in again.splitlines() if "2.00x" in line or "1.00x" in line]
-    assert [row[6] for row in rows] == ["4096", "-"] and "| refaults |" in again
+    assert [row[7] for row in rows] == ["4096", "-"] and "| refaults |" in again
 
 
 @pytest.mark.parametrize(

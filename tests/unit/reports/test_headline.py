@@ -81,9 +81,8 @@ TIMES = ", 2.3 times the model's 100.0 MiB"
         ([run(outcome=Outcome("signal", "EXECUTE", signal=9))], ""),
         (
             [run("a", extra_mib=5), run("b", threads=2), run("c", extra_mib=9), run("d", outcome=Outcome("signal", "EXECUTE", signal=9))],
-            f"1 of 4 variants failed in every run: net.onnx, d. Of 3 PEAKs, the least is "
-            f"270.0 MiB, of net.onnx, b, 2 threads (in PREPARE, 230.0 MiB above the baseline{TIMES}), "
-            "and the largest is 279.0 MiB, of net.onnx, c (in PREPARE, 239.0 MiB above the baseline, 2.4 times the model's 100.0 MiB).",
+            "1 of 4 variants failed in every run: net.onnx, d. Of 3 PEAKs, the least is "
+            "270.0 MiB (b, 2 threads), and the largest is 279.0 MiB (c, default threads).",
         ),
     ],
     ids=["one", "kept", "nothing kept", "polled", "failed", "several"],

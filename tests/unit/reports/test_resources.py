@@ -40,13 +40,13 @@ def test_fit_requests_full_speed() -> None:
     curve = (
         LimitPoint(40 * MIB, 9e8, 0.0, 9.0),
         LimitPoint(44 * MIB, 1e7, 0.0, 0.0, "1 of 3 failed"),
-        LimitPoint(48 * MIB, 1.1e7, 0.0, 0.0),
+        LimitPoint(48 * MIB, 1.1e7, 0.0, 0.0, runs=3),
         LimitPoint(52 * MIB, 1e7, 0.0, 0.0),
         LimitPoint(None, 1e7, 0.0, 0.0),
     )
     found = of_part(40, 60, curve=curve)
     assert found is not None and found.requests.bytes == 48 * MIB
-    assert found.requests.figure == "the least limit that was measured at full speed: 48.0 MiB"
+    assert found.requests.figure == "the least limit that was measured at full speed, in 3 runs: 48.0 MiB"
 
 
 def test_limit_of_allocated_memory_counts_for_nothing() -> None:
