@@ -48,7 +48,7 @@ class LeakAnswer:
         if row.verdict == "ok":
             return None
         if self.verdict.word == "undecided":
-            return f"{row.reason}. A process makes up to {most_calls:,} calls: a test decides it that takes less time, or whose work varies less"
+            return f"{row.reason}. Let its work vary less or take less time: a process makes up to {most_calls:,} calls"
         unfilled = outlook(self.verdict, self.rise_bytes, longer=False).unfilled_cache("call")
         return f"{row.reason}. {unfilled}: fill it in a fixture first, or allow its growth with leaks="
 
