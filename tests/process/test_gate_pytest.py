@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
+import yaml
 
 pytest_plugins = ["pytester"]
 
@@ -586,3 +588,16 @@ def test_verbose_costs_no_memory(pytester, lean):
     pytester.makepyfile("import pytest, conftest\n@pytest.mark.memprof('1 GiB')\ndef test_header(): assert not conftest.KEPT\n")
 
     pytester.runpytest_subprocess("-v").assert_outcomes(passed=1)
+
+
+def test_ci_example_keeps_figures(pytester, lean):
+    example = Path(__file__).parents[2] / "ci" / "examples" / "github" / "memprof-pytest.yml"
+    *_, tests, upload = yaml.safe_load(example.read_text())["jobs"]["tests"]["steps"]
+    pytest_word, *words = tests["run"].split()
+    pytester.makepyfile("import pytest\n@pytest.mark.memprof('1 GiB')\ndef test_it(): ...\n")
+
+    done = pytester.runpytest_subprocess(*words)
+
+    done.assert_outcomes(passed=1)
+    assert pytest_word == "pytest"
+    assert "peak_rss_bytes" in (pytester.path / upload["with"]["path"]).read_text()
