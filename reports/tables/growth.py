@@ -33,7 +33,7 @@ def render(grown: GrowthAnswer, *, unit: str | None = None, format: str = "markd
     """The outcome as markdown, as text for a terminal, or the same content as json. Raises UsageError for an unknown unit."""
     if format == "json":
         return json.dumps({"sentence": sentence(grown, plain), **_content(grown)}, indent=1)
-    say = plain if format == "text" else grid.escaped
+    say = grid.say_in(format)
     return f"{sentence(grown, say)}\n\n{grid.laid_out(section(grown, unit), say)}"
 
 
