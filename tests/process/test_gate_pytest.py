@@ -308,6 +308,7 @@ def test_fixture_measures_models_and_functions(pytester, lean, mode):
     peaks = {name: [int(figure.get("value")) for figure in case.iter("property")] for name, case in cases.items()}
     assert [len(peaks[name]) for name in ("test_function", "test_function_over", "test_function_fails")] == [1, 1, 0]
     assert peaks["test_function_over"][0] - peaks["test_function"][0] == pytest.approx(19 << 20, abs=1 << 20)  # the larger of two
+    assert "fixture.py" not in done.stdout.str()  # a traceback ends with the line of the test
     if not words:
         done.stdout.re_match_lines_random(
             [r"[56]\d\.\d MiB is net\.json's peak RSS; the limit is 30\.0 MiB. .* there before: above_baseline=True leaves that out"]
