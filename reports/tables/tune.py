@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
 from memprof.records.metrics import BYTES, NS
 from memprof.records.summary import late_rise_words
@@ -24,7 +23,7 @@ def render(answer: Tuned | TunedRuntimes, *, unit: str | None = None, format: st
     """The outcome as markdown, as text for a terminal, or the same content as json. Raises UsageError for an unknown unit."""
     if format == "json":
         return json.dumps(_plain(answer) if isinstance(answer, Tuned) else _plain_runtimes(answer), indent=1)
-    say = plain if format == "text" else grid.escaped
+    say = grid.say_in(format)
     answers = each_of(answer)
     size = _unit(answers, unit)
     parts = [_finding(answer, say, size)] if isinstance(answer, Tuned) else [_of_runtimes(answer, say, size)]
