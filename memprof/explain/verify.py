@@ -18,6 +18,7 @@ from ..base.errors import MemprofError
 from ..base.units import counted
 from ..campaign import campaign
 from ..campaign.progress import Keep, Progress
+from ..programs.runtimes import described
 from ..records import metrics, summary
 from ..records.metrics import METRICS
 from ..records.summary import timed_phase
@@ -48,19 +49,27 @@ def verify(explanation: Explanation, suite: Suite, variant: Variant, progress: P
 
 
 def _with_pairs(explanation: Explanation) -> Explanation:
-    """The explanation with a proposal for each two of the best settings that nobody measured together, in the finding of the better one."""
+    """The explanation with a proposal for each two of the best settings that nobody measured together, in the finding of the better one. Another
+    runtime is tried with the best settings alone."""
     known = {frozenset(proposal.settings.items()) for finding in explanation.findings for proposal in finding.proposals}
-    singles = [proposal for proposal in explanation.ranked if len(proposal.settings) == 1]
-    best = _one_per_knob(proposal for proposal in singles if worth(proposal, explanation.peak_bound_bytes)[0] == 0)
+    ranked = [proposal for proposal in explanation.ranked if worth(proposal, explanation.peak_bound_bytes)[0] == 0]
+    best = _one_per_knob(proposal for proposal in ranked if len(proposal.settings) == 1 and RUNTIME not in proposal.settings)
+    runtimes = [proposal for proposal in ranked if RUNTIME in proposal.settings]
     findings = list(explanation.findings)
-    for first, second in itertools.combinations(best, 2):
+    for first, second in (*itertools.combinations(best, 2), *itertools.product(runtimes, best[:1])):
         both = {**first.settings, **second.settings}
         if len(both) == 2 and frozenset(both.items()) not in known:
             place = next(number for number, finding in enumerate(findings) if first in finding.proposals)
-            pair = Advice("both: each saves PEAK by itself", both, calls=(*first.calls, *second.calls))
+            pair = Advice("both: each saves PEAK by itself", both, calls=_calls(first, second))
             proposals = (*findings[place].proposals, pair)
             findings[place] = replace(findings[place], proposals=proposals)
     return replace(explanation, findings=tuple(findings)) if tuple(findings) != explanation.findings else explanation
+
+
+def _calls(first: Advice, second: Advice) -> tuple[str, ...]:
+    """What a program writes for both, in the words of another runtime where that is the first of them."""
+    runtime = first.settings.get(RUNTIME)
+    return (*first.calls, *(second.calls if runtime is None else described(runtime).in_program(second.settings)))
 
 
 def _one_per_knob(proposals: Iterable[Advice]) -> list[Advice]:

@@ -15,6 +15,7 @@ from support.recorder_runs import NEAR
 
 import memprof as package
 from memprof.campaign import campaign
+from memprof.cli import subject
 from memprof.programs.runtimes import describe, runners_path
 from memprof.records.settings import SIZES
 
@@ -31,6 +32,31 @@ def test_run_tables_match_runs_file(memprof, scenario, tmp_path):
     assert memprof("table", "runs.jsonl").stdout == done.stdout
     assert "runs.jsonl holds the runs" in done.stderr
     assert "too few to decide a comparison" in done.stderr
+
+
+def test_next_step_is_of_least_peak(memprof, scenario, tmp_path):
+    (tmp_path / "suite.toml").write_text(f'''
+models = ["{scenario(**STEPS)}"]
+variant = [{{ name = "large", runtime = "synthetic", set = {{ extra = "40MiB" }} }}, {{ name = "small", runtime = "synthetic" }}]
+''')
+    done = memprof("run", "--suite", "suite.toml", "--repeats", "1")
+
+    assert "extra" not in next(line for line in done.stderr.splitlines() if "next: " in line)
+
+
+def test_long_campaign_says_what_follows(memprof, scenario, monkeypatch):
+    """After the first repeat of every variant, once, and only where the rest takes long."""
+    monkeypatch.setattr(subject, "_WORTH_A_FORECAST_NS", 0)
+    told = [
+        line
+        for line in memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "3").stderr.splitlines()
+        if " will follow" in line
+    ]
+    monkeypatch.setattr(subject, "_WORTH_A_FORECAST_NS", 60e9)
+    short = memprof("run", scenario(**STEPS), "-r", "synthetic", "--repeats", "3").stderr
+
+    assert len(told) == 1 and told[0].startswith("about 2 runs will follow, ") and told[0].endswith(" in all")
+    assert "will follow" not in short
 
 
 class Told:

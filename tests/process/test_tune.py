@@ -238,6 +238,24 @@ def test_budget_unreachable(tuned, imagined):
     assert "no settings were found that stay within 1.0 MiB" in done.stdout
 
 
+def test_several_runtimes_share_one_answer(memprof, folder, imagined, monkeypatch):
+    """Each has its own search, under its own name in the runs file; a search that goes on takes up the trials of each."""
+    monkeypatch.setattr(tuner, "VERIFYING_REPEATS", 2)
+    (folder / "other.py").write_text(RUNTIME)
+    fixed = ["--set", "bad=no", "--set", "idle=a", "--set", "slow=no", "--set", "rounding=exact"]
+    words = ["tune", "model.bin", "-r", "./mine.py", "-r", "./other.py", *COMMON, *fixed, "--time", "120s", "-o", "runs.jsonl"]
+    answer = json.loads(memprof(*words, "--json", "--plot", "front.png", cwd=folder).stdout)
+
+    assert [each["runtime"] for each in answer["runtimes"]] == ["./mine.py", "./other.py"]
+    assert all(each["best"] == {"copies": "1"} for each in answer["runtimes"])
+    assert answer["best_runtime"] == "./mine.py"
+    runs = store.load([folder / "runs.jsonl"]).runs
+    assert {run.job.variant.split(" ")[0] for run in runs} == {"./mine.py", "./other.py"}
+    again = memprof(*words, "--append", cwd=folder)
+    assert again.stderr.count("going on after") == 2
+    assert again.stdout.startswith("Of 2 runtimes, ./mine.py needs least: `copies=1`, with a PEAK of")
+
+
 @pytest.mark.long
 def test_search_resumed_after_interruption(tuned, folder):
     # After four trials a child waits until it may go on: the search cannot end before it is interrupted.

@@ -552,6 +552,20 @@ def test_tradeoff_program_by_its_duration():
     assert axes.get_ylabel() == "Duration (ms)"
 
 
+def test_tradeoff_named_as_table_with_limit():
+    """Rows that a table beside the picture has are called as there, and a limit is a line."""
+    names = {f"#{number} {'with many settings, ' * 3}{number}": f"#{number}" for number in (0, 2, 5)}
+    made = [run(name, extra_mib=place * 20) for place, name in enumerate(names)]
+    figure = tradeoff.render(made, rows=names, limit_bytes=200 * MIB, finding="the best is #2")
+    axes, texts = figure.axes[0], {text.get_text() for text in figure.texts}
+
+    assert {text.get_text() for text in axes.texts} >= {"#0", "#2", "#5"}
+    assert any(list(line.get_xdata()) == [200, 200] for line in axes.lines)
+    assert axes.get_xlim()[0] < 200 < axes.get_xlim()[1]
+    assert "the best is #2" in texts
+    assert any(text.startswith("#5  with many settings") for text in texts)
+
+
 def test_tradeoff_beaten_point_hollow():
     slow = run("slow", extra_mib=50)
     figure = tradeoff.render([run("good"), slow])
