@@ -264,7 +264,7 @@ def _explanation(
         ran=len(execute.times_ns) if (execute := plain.mark(EXECUTE)) is not None else 0,
         threads=job.threads,
         unread_bytes=unread_bytes,
-        native=native_twin(order.runtime.name, order.python) if order.place is HERE else None,
+        native=native_twin(order.runtime.name, order.python) if order.place is HERE and not is_program else None,
         shapes=", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in (shapes or {}).items()),
     )
     return Explanation(

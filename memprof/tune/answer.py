@@ -11,7 +11,7 @@ from ..records.types import Run
 from ..subjects.order import Order
 from ..subjects.settings import options
 from ..subjects.suite import MS, Suite
-from .search import Goal, Settings
+from .search import SAME_VALUE, Goal, Settings
 
 # The name under which the number of threads is searched over like a knob, and the begin of that of a variable.
 THREADS, ENV = "threads", "env."
@@ -189,9 +189,9 @@ def beats(proposal: Recommendation, other: Recommendation) -> bool:
     return proposal.peak <= other.peak and proposal.time <= other.time and (proposal.peak < other.peak or proposal.time < other.time)
 
 
-def alike(one: Recommendation, other: Recommendation, bound_bytes: int) -> bool:
-    """Whether two recommendations differ neither in peak nor in time beyond noise. bound_bytes: how far a peak can lie from the truth."""
-    near = abs(one.peak - other.peak) <= bound_bytes or not _apart(one.peaks, other.peaks)
+def alike(one: Recommendation, other: Recommendation) -> bool:
+    """Whether two recommendations differ neither in peak nor in time beyond noise."""
+    near = abs(one.peak - other.peak) <= SAME_VALUE * one.peak or not _apart(one.peaks, other.peaks)
     return near and not _apart(one.times, other.times)
 
 
@@ -200,7 +200,7 @@ def _apart(one: Sequence[float], other: Sequence[float]) -> bool:
     return max(one) < min(other) or max(other) < min(one)
 
 
-def rivals(measured: Sequence[Recommendation], bound_bytes: int) -> dict[int, int]:
+def rivals(measured: Sequence[Recommendation]) -> dict[int, int]:
     """By the number of each recommendation that another stands for, the number of that other: one with fewer settings that is alike, or one that
     beats it, of several that of the least peak.
 
@@ -212,9 +212,7 @@ def rivals(measured: Sequence[Recommendation], bound_bytes: int) -> dict[int, in
         same = [
             other
             for other in plain
-            if len(other.settings) < len(proposal.settings)
-            and other.changes_outputs <= proposal.changes_outputs
-            and alike(other, proposal, bound_bytes)
+            if len(other.settings) < len(proposal.settings) and other.changes_outputs <= proposal.changes_outputs and alike(other, proposal)
         ]
         if same:
             standing[proposal.number] = same[0].number

@@ -33,7 +33,7 @@ _SAME_PEAK, _SAME_TIME = 0.01, 0.05
 # Peaks and times of the front that are this near are as good as equal.
 _EQUAL_PEAK, _EQUAL_TIME = 0.003, 0.15
 # Of settings whose values differ by less, those with fewer settings are better.
-_CLIMB = 0.005
+SAME_VALUE = 0.005
 # Of two settings with as good as equal peaks the faster is better.
 _TIME_WEIGHT = 0.02
 _PRICE = 20.0
@@ -167,7 +167,7 @@ class Search:
         points += [lighter for point in points if (lighter := _lightest(point, known)) is not None]
         within = [point for point in safe if point.peak <= (self.goal.budget or 0)]
         points += sorted(within, key=lambda point: (len(point.settings), point.time))[:1]
-        lower = {point.settings: point for point in points if point.peak < self.base.peak * (1 - _CLIMB)}
+        lower = {point.settings: point for point in points if point.peak < self.base.peak * (1 - SAME_VALUE)}
         return sorted(lower.values(), key=lambda point: point.peak)
 
     @property
@@ -292,7 +292,7 @@ class Search:
         """The point to climb from: the best, or one with fewer settings that is as good as equal."""
         points = [(self.value(point, weight), point) for point in self._points.values()]
         least = min(value for value, _ in points)
-        alike = [(len(point.settings), value, sorted(point.settings), point) for value, point in points if value <= least + _CLIMB]
+        alike = [(len(point.settings), value, sorted(point.settings), point) for value, point in points if value <= least + SAME_VALUE]
         return min(alike)[-1]
 
     def _pair(self, tried: Set[Settings], pending: Sequence[Settings]) -> Settings | None:

@@ -364,7 +364,7 @@ class _Tuner:
             measured = [self._proposal(number, settings, runs) for number, (settings, runs) in enumerate(tried.items())]
         default, *others = measured
         goal = self._request.goal
-        beaten = rivals(measured, max(run.machine.peak_bound_bytes for _, run in self._tried))
+        beaten = rivals(measured)
         standing = [proposal for proposal in others if proposal.number not in beaten]
         # Within a budget a faster one of the same time within noise may have less PEAK as well, by more settings.
         best = best_of(goal, default, standing if goal.budget is None else others)

@@ -135,7 +135,9 @@ def _found(tuned: Tuned, size: Unit) -> str:
     if best is None:
         wanted = f"within {format_bytes(budget)}" if budget is not None else "below the default's peak"
         kept = " and leave the outputs as they are" if any(proposal.changes_outputs for proposal in tuned.proposals) else ""
-        return f"no settings were found that stay {wanted}{kept}."
+        lowest = min((default, *tuned.proposals), key=lambda proposal: proposal.peak)
+        least = f"{grid.number(lowest.peak / size.size)} {size.name}, of `{shown(lowest.settings)}`"
+        return f"no settings were found that stay {wanted}{kept}{f'; the least PEAK is {least}' if budget is not None else ''}."
     if best is default:
         return f"the default keeps within {format_bytes(budget or 0)}, and nothing that does is faster{_fits(tuned)}."
     timed = "an iteration" if tuned.timed == ITERATION else tuned.timed

@@ -133,7 +133,7 @@ def test_search_without_time_says_what_was_not_tried(needed_ns, more):
     [((100, 90, 80), {0: 2, 1: 2}), ((100, 100, 100), {1: 0, 2: 0}), ((100, 110, 90), {0: 2, 1: 2})],
 )
 def test_rival_is_least_peak(peaks, expected):
-    assert rivals([proposal(number, peak) for number, peak in enumerate(peaks)], 0) == expected
+    assert rivals([proposal(number, peak) for number, peak in enumerate(peaks)]) == expected
 
 
 def test_fewer_knobs_win_within_noise():
@@ -143,8 +143,8 @@ def test_fewer_knobs_win_within_noise():
     three = proposal(3, 1100 * MIB, times=(96, 119, 149, 231, 239), more=("arena", "trim"))
     default = proposal(0, 2000 * MIB, times=(98, 110, 140, 170, 160))
 
-    assert rivals([default, one, two], MIB // 2) == {2: 1}
-    assert rivals([default, one, three], MIB // 2) == {1: 3}
+    assert rivals([default, one, two]) == {2: 1}
+    assert rivals([default, one, three]) == {1: 3}
     assert best_of(search.Goal(), default, (one, three)) is three
 
 
