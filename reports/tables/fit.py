@@ -30,10 +30,11 @@ def section(fitted: Fitted, unit: str | None = None) -> Section:
         (part.name, _shown(part.least_bytes, size), _shown(part.rss_peak_bytes, size), _shown(part.touched_bytes, size))
         for part in fitted.parts
     ]
-    header: tuple[str, ...] = ("part", "least limit", "RSS peak, no limit", "working set")
+    limit = "least limit" if fitted.within_bytes is None else "limit that works"
+    header: tuple[str, ...] = ("part", limit, "RSS peak, no limit", "working set")
     if not _touched(fitted):
         header, rows = header[:-1], [row[:-1] for row in rows]
-    parts = TextTable(size.caption("Least memory"), header, tuple(rows))
+    parts = TextTable(size.caption("Least memory" if fitted.within_bytes is None else "Memory"), header, tuple(rows))
     return Section("", (parts, _curve(fitted, size)) if len(fitted.curve) > 1 else (parts,), tuple(_notes(fitted)))
 
 
@@ -88,13 +89,16 @@ def finding(fitted: Fitted, say: Say, unit: str | None = None) -> str:
         least = [f"{part.name} works in {words(part.least_bytes)}" for part in fitted.parts if part.least_bytes is not None]
         return f"{job}: {', '.join(least) or 'no limit was found under which it works'}."
     if fitted.within_bytes is not None and part.least_bytes is None:
-        seen = f"{counted(part.worked, 'trial')} of {part.trials} worked"
+        seen = f"it worked in {part.worked} of {counted(part.trials, 'trial')}"
         return f"{job}: does not run{slower} within {words(fitted.within_bytes)}: {seen}; its RSS peak with no limit is {words(part.rss_peak_bytes)}."
     if part.least_bytes is None:
         return f"{job}: no limit was found under which it runs{slower.rstrip(',')}."
     in_all = "" if fitted.exact else " of what it allocates"
     in_all += f", in {part.worked} of {counted(part.trials, 'trial')}" if fitted.within_bytes is not None else ""
-    return f"{job}: runs{slower} in {words(part.least_bytes)}{in_all}; its RSS peak with no limit is {words(part.rss_peak_bytes)}."
+    preposition = "in" if fitted.within_bytes is None else "within"
+    return (
+        f"{job}: runs{slower} {preposition} {words(part.least_bytes)}{in_all}; its RSS peak with no limit is {words(part.rss_peak_bytes)}."
+    )
 
 
 def _touched(fitted: Fitted) -> bool:

@@ -191,7 +191,8 @@ def test_tried_limits_are_rows(held, imagined):
 
 
 @pytest.mark.parametrize(
-    ("within", "said"), [(50, "runs in 50.0 MiB, in 3 of 3 trials; "), (44, "does not run within 44.0 MiB: 0 trials of 1 worked; ")]
+    ("within", "said"),
+    [(50, "runs within 50.0 MiB, in 3 of 3 trials; "), (44, "does not run within 44.0 MiB: it worked in 0 of 1 trial; ")],
 )
 def test_only_limit_within_is_tried(held, imagined, monkeypatch, within, said):
     monkeypatch.setattr(fit, "CONFIRMATIONS", 3)
