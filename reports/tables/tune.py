@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from memprof.base.units import counted, format_bytes
@@ -109,7 +110,7 @@ def _outputs(proposal: Recommendation, bold: bool) -> str:
 def _of_runtimes(answer: TunedRuntimes, say: Say, size: Unit) -> str:
     """The best runtime of all, and what was found of each."""
     several = f"Of {counted(len(answer.answers), 'runtime')}"
-    best, each = answer.best, "".join(f"\n- {_finding(tuned, say, size)}" for tuned in answer.answers)
+    best, each = answer.best, "".join(f"\n- {_finding(replace(tuned, needed_ns=0), say, size)}" for tuned in answer.answers)
     if best is None:
         return f"{several}, none keeps within {format_bytes(answer.answers[0].goal.budget or 0)}.\n{each}"
     row = best.best or best.default
@@ -173,7 +174,10 @@ def _notes_of_runtimes(answer: TunedRuntimes, bold: bool) -> Iterator[str]:
     """The notes of each runtime, those that all have once."""
     yield from answer.remarks
     yield "Each runtime was searched and verified by itself, one after another: times of two runtimes are of two moments."
-    notes = {tuned.runtime: _notes(tuned, bold) for tuned in answer.answers}
+    needed_ns = max(tuned.needed_ns if tuned.untried else 0 for tuned in answer.answers) * len(answer.answers)
+    if needed_ns:
+        yield f"They share the time: --time {math.ceil(needed_ns / 60e9)}min tries each value in each runtime."
+    notes = {tuned.runtime: _notes(replace(tuned, needed_ns=0), bold) for tuned in answer.answers}
     for text in dict.fromkeys(note for own in notes.values() for note in own):
         having = [name for name, own in notes.items() if text in own]
         yield text if len(having) == len(notes) else f"{', '.join(having)}: {text}"

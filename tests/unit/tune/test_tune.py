@@ -73,10 +73,12 @@ def test_several_runtimes_in_one_answer():
     one = tuner.Tuned(*("net", "mnn", search.Goal(), proposal(0, 140 * MIB), (), None, (), (), 9, True, True, 1e-3))
     best = proposal(1, 90 * MIB)
     other = tuner.Tuned(*("net", "ort", search.Goal(), proposal(0, 150 * MIB), (best,), best, (), (), 9, True, True, 1e-3))
+    one = replace(one, untried=3, needed_ns=70 * 10**9)
     answer = TunedRuntimes((one, other), {"tvm": "net, tvm: the default settings fail: no compiler"})
     text = render(answer)
     assert text.startswith("Of 2 runtimes, ort needs least: `copies=1`, with a PEAK of 90.0 MiB.")
     assert list(cells("\n\n" + text.split("\n\n", 2)[2], "")) == ["mnn #0", "ort #0", "ort #1 (best)"]
+    assert text.count("--time") == 1 and "- They share the time: --time 3min tries each value in each runtime." in text
     assert "- tvm: net, tvm: the default settings fail: no compiler" in text
     assert json.loads(render(answer, format="json"))["best_runtime"] == "ort"
     assert TunedRuntimes(tuple(replace(each, goal=search.Goal(budget=80 * MIB)) for each in (one, replace(other, best=None)))).best is None
