@@ -56,7 +56,7 @@ def notes(runs: Sequence[Run]) -> list[str]:
 
 def limits(group: Sequence[Run]) -> list[str]:
     """Which figure a limit of these repeats of a variant is about, where that differs from RSS by more than 5%."""
-    rss, charged, device = (_middle(group, name) for name in ("rss_peak_bytes", "charged_peak_bytes", "device_peak_bytes"))
+    rss, charged, device = (_middle(group, name) for name in ("rss_peak_bytes", metrics.CHARGED_PEAK, "device_peak_bytes"))
     if rss is None or any(run.charged is not None and run.charged.group is not None for run in group):
         return []  # of a group that was looked at, control_group.py has more
     if charged is not None and abs(charged - rss) > _APART * rss:
