@@ -18,9 +18,8 @@ from .looks import LookBudget
 _clock, _cpu = time.monotonic_ns, time.thread_time_ns
 _POLLS, _BORDERS = (0.008, 50_000_000), (0.02, 500_000_000)
 _PART_NS, _WHOLE_NS = 8_000_000, 100_000_000  # between two readings of a process, in part and in whole
-_IDLE_NS = (
-    1_000_000_000  # between two whole readings of a process that is not of devices, where a change of the count tells of a new descriptor
-)
+# The same where no process has a device's file. A change of the count tells of a new descriptor, so that a first buffer of 20 ms is seen too.
+_COUNT_NS, _IDLE_NS = 16_000_000, 1_000_000_000
 _MOST_KNOWN = 1 << 14
 _DMABUF, _MEMFD, _DRM = "/dmabuf:", "/memfd:", ("/dev/dri/", "/dev/accel/")
 # Who has one of these has buffers, or soon will.
@@ -36,10 +35,12 @@ _PLAIN = b"".join(bytes([code]) if chr(code).isalnum() or code in b"-.:" else b"
 class DeviceFiles:
     """The descriptors of a process. whole_ns: when they were last read in whole. count: how many there were, 0 where the kernel does not tell; names:
     their numbers. links: those of buffers and DRM clients, by number. used: the process, or who started it, has a device's file or huge pages, or had
-    some. ranges: the lines of maps that are of buffers, None to read on; mapped: see `_mapped`. written: the newest line of each kind."""
+    some. ranges: the lines of maps that are of buffers, None to read on; mapped: see `_mapped`; maps_ns: when maps was last read, 0 to read it in any
+    case; size: the size of the address space then. written: the newest line of each kind."""
 
     def __init__(self, used):
-        self.whole_ns = self.count = 0
+        self.whole_ns = self.count = self.maps_ns = 0
+        self.size = b""
         self.names: "list[str]" = []
         self.links: "dict[str, str]" = {}
         self.used = used
@@ -61,8 +62,8 @@ class DeviceReader:
         """Read the processes in turn; they have just been polled."""
         if now < self._next_ns:
             return
-        self._next_ns = now + _PART_NS
         members = self._processes.members()
+        self._next_ns = now + (_PART_NS if any(process.devices.used for process in members) else _COUNT_NS)
         for _ in members:
             process = members[self._place % len(members)]
             if now < self._polls.free_ns:
@@ -74,12 +75,17 @@ class DeviceReader:
             self._polls.spend(begin_ns)
 
     def look(self, must):
-        """Read all processes in whole. must: those with a device's file even if there is no time, as a phase begins or ends there."""
+        """Read all processes in whole. must: those with a device's file even if there is no time, as a phase begins or ends there; who is there is
+        looked at anew."""
+        if must:
+            if self._processes.tree:
+                self._processes.list_children()
+            self._processes.poll()
         now, budget = _clock(), self._borders if must else self._polls
         for process in self._processes.members():
             if now >= budget.free_ns or (must and process.devices.used):
                 begin_ns = _cpu()
-                process.devices.ranges = None
+                process.devices.ranges, process.devices.maps_ns = None, 0
                 self._read(process, process.devices, now)
                 budget.spend(begin_ns)
 
@@ -114,14 +120,24 @@ class DeviceReader:
             return
         files.used = files.used or any(link.startswith(_DEVICES) for link in links.values())
         files.links = {name: link for name, link in links.items() if link.startswith((_DMABUF, _MEMFD, *_DRM))}
-        if files.used:
-            ranges = [line for line in procfs.read("/proc/%d/maps" % task).split(b"\n") if b" /dmabuf:" in line or b" /memfd:" in line]
-            if ranges != files.ranges:
-                files.ranges, files.mapped = ranges, _mapped(task) if ranges else {}
+        self._read_maps(process, files, now)
         self._tell_links(process, files)
         tables = _tables(task)
         files.used = files.used or tables[1] not in (b"-", b"0")
         self._tell(process, b"tables", now, *tables)
+
+    def _read_maps(self, process, files, now):
+        """Read what is mapped. A process without a device's file may have a buffer that was mapped and closed before anybody looked: its address space
+        has changed then."""
+        size = process.statm.fields.partition(b" ")[0]
+        if not files.used and files.maps_ns and (now - files.maps_ns < _IDLE_NS or size == files.size):
+            return
+        files.maps_ns, files.size = now, size
+        task = process.statm.task
+        ranges = [line for line in procfs.read("/proc/%d/maps" % task).split(b"\n") if b" /dmabuf:" in line or b" /memfd:" in line]
+        files.used = files.used or bool(ranges)
+        if ranges != files.ranges:
+            files.ranges, files.mapped = ranges, _mapped(task) if ranges else {}
 
     def _tell_links(self, process, files):
         task, begin_ns = process.statm.task, _clock()

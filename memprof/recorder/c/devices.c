@@ -6,7 +6,8 @@
 
 #define PART_NS 8000000 /* between two readings of a process, in part */
 #define WHOLE_NS 100000000
-#define IDLE_NS 1000000000 /* of one that is not of devices, where a change of the count tells of a new descriptor */
+#define COUNT_NS 16000000 /* the same where no process has a device's file (devices.py) */
+#define IDLE_NS 1000000000
 #define KNOWN 4096 /* dma-bufs of which the size is kept */
 #define AMOUNTS 5
 #define REGIONS 16
@@ -333,9 +334,16 @@ static void take_figure(char *text, void *to) {
     files->mapped.items[place - 1].size += mapped.size + (i64)strtoull(rest + 1, NULL, 16);
 }
 
-static void read_mapped(struct device_files *files, int task) {
+/* A process without a device's file may have a buffer that was mapped and closed before anybody looked: its address space has changed then. */
+static void read_mapped(struct device_files *files, const struct statm *statm, i64 now) {
+    i64 size = read_int(statm->fields, NULL);
     uint64_t ranges = BEGIN_HASH;
+    int task = statm->task;
+    if (!files->used && files->maps_ns && (now - files->maps_ns < IDLE_NS || size == files->size)) return;
+    files->maps_ns = now;
+    files->size = size;
     each_line(open_of(task, "maps"), take_range, &ranges);
+    files->used |= ranges != BEGIN_HASH;
     if (ranges == files->ranges) return;
     files->ranges = ranges;
     files->mapped.count = 0;
@@ -356,7 +364,7 @@ static void read_whole_of(struct process *process, i64 now) {
         tell(process, 0, now);
         return;
     }
-    if (files->used) read_mapped(files, task);
+    read_mapped(files, &process->statm, now);
     tell_buffers(process);
     tell_clients(process);
     now = now_ns();
@@ -383,10 +391,16 @@ static void read_in_part(struct process *process, i64 now) {
     tell_clients(process);
 }
 
+static int any_used(void) {
+    size_t at = 0;
+    while (at < tree_count() && !tree_at(at)->devices.used) ++at;
+    return at < tree_count();
+}
+
 void devices_step(i64 now) {
     size_t left = tree_count();
     if (now < devices.next_ns) return;
-    devices.next_ns = now + PART_NS;
+    devices.next_ns = now + (any_used() ? PART_NS : COUNT_NS);
     for (; left; --left) {
         struct process *process = tree_at(devices.turn % tree_count());
         i64 before_ns = cpu_ns();
@@ -402,13 +416,16 @@ void devices_step(i64 now) {
 
 void devices_look(int must) {
     struct budget *budget = must ? &devices.borders : &devices.polls;
-    i64 now = now_ns();
+    i64 now;
     size_t at;
+    if (must) tree_list(), tree_read();
+    now = now_ns();
     for (at = 0; at < tree_count(); ++at) {
         struct process *process = tree_at(at);
         i64 before_ns = cpu_ns();
         if (process->twin || !(budget_is_left(budget, now) || (must && process->devices.used))) continue;
         process->devices.ranges = 0;
+        process->devices.maps_ns = 0;
         read_whole_of(process, now);
         budget_spend(budget, before_ns);
     }

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import need_tool
+from support.attacks.buffers import sees_mapped_files
 from support.compiler import once_compiled
 
 from memprof.recorder import devices
@@ -65,6 +66,34 @@ def test_descriptor_passed_by_socket_is_the_same(recorder: Recorder) -> None:
     found = {event[2]: event.fields[3] for event in events if event.kind == "buffers" and "memfd" in event.fields[-1]}
     assert len(found) == 2
     assert len(set(found.values())) == 1  # kind, inode and size are the same in both
+
+
+def test_buffer_mapped_and_closed_before_any_look(recorder: Recorder) -> None:
+    """Nothing but what is mapped tells of it: the process was never seen with a device's file."""
+    code = (
+        "import ctypes\nlibc = ctypes.CDLL(None)\nlibc.mmap.restype = ctypes.c_void_p\n" + MAKE + "file = make(8)\n"
+        "where = libc.mmap(None, ctypes.c_size_t(8 << 20), 3, 1, file, ctypes.c_long(0)); os.close(file)\n"
+        "ctypes.memset(where, 1, 3 << 20); mark('begin'); go()"
+    )
+    with recorder.run(python(code), rule=RULES, interval=10**9) as recording:
+        seen = last(recording, "begin")
+        recording.go()
+        recording.finish()
+
+    assert seen == [("memfd", 8 if sees_mapped_files() else 0, 8, 3)]
+
+
+def test_process_of_the_last_moment_is_read(recorder: Recorder) -> None:
+    code = (
+        MAKE + "read, write = os.pipe()\nif os.fork() == 0:\n    file = make(8); os.write(write, b'x'); wait()\n"
+        "os.read(read, 1); mark('begin'); go()"
+    )
+    with recorder.run(python(code), rule=RULES, interval=10**9, tree=1) as recording:
+        seen = last(recording, "begin")
+        recording.go()
+        recording.finish()
+
+    assert seen == [("memfd", 8, 0, 0)]
 
 
 def test_memfd_of_20_ms_seen_from_the_first_on(recorder: Recorder) -> None:
