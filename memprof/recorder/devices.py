@@ -127,8 +127,8 @@ class DeviceReader:
         self._tell(process, b"tables", now, *tables)
 
     def _read_maps(self, process, files, now):
-        """Read what is mapped. A process without a device's file may have a buffer that was mapped and closed before anybody looked: its address space
-        has changed then."""
+        """Read what is mapped. A process without a device's file may have a buffer that was mapped and closed before anybody looked; its address
+        space has changed then."""
         size = process.statm.fields.partition(b" ")[0]
         if not files.used and files.maps_ns and (now - files.maps_ns < _IDLE_NS or size == files.size):
             return

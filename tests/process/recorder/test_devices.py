@@ -13,7 +13,7 @@ from conftest import need_tool
 from support.attacks.buffers import sees_mapped_files
 from support.compiler import once_compiled
 
-from memprof.recorder import devices
+from memprof.recorder import devices, procfs
 
 from .harness import MIB, Event, Recorder, Recording, order, python
 
@@ -196,6 +196,13 @@ int main(void) {
 """
 
 
+def in_c() -> list[str]:
+    """What compiles a program that has devices.c in it with the rest of the recorder."""
+    folder = Path(devices.__file__).parent / "c"
+    others = [str(path) for path in sorted(folder.glob("*.c")) if path.name not in ("devices.c", "main.c")]
+    return [f"-I{folder}", "-std=c99", "-D_GNU_SOURCE", *others]
+
+
 @pytest.mark.parametrize("driver", sorted(CLIENTS))
 def test_client_by_recorded_fdinfo(driver: str) -> None:
     assert sorted(CLIENTS) == [path.stem for path in FDINFO]
@@ -204,9 +211,99 @@ def test_client_by_recorded_fdinfo(driver: str) -> None:
 
 
 def test_clients_alike_in_both_recorders() -> None:
-    folder = Path(devices.__file__).parent / "c"
-    others = [str(path) for path in sorted(folder.glob("*.c")) if path.name not in ("devices.c", "main.c")]
-    reader = once_compiled("cc", "reader.c", READER, f"-I{folder}", "-std=c99", "-D_GNU_SOURCE", *others)
+    reader = once_compiled("cc", "reader.c", READER, *in_c())
     for text in [*(path.read_bytes() for path in FDINFO), ODD.encode()]:
         done = subprocess.run([str(reader)], input=text, capture_output=True, check=True)
         assert done.stdout == devices.client(text)
+
+
+# -- a dma-buf that is mapped and has no descriptor, as the machine shows it: texts in the documented form, which nobody read on such a machine here.
+# /sys/kernel/dmabuf/buffers: Documentation/ABI/testing/sysfs-kernel-dmabuf-buffers. bufinfo of debugfs: dma_buf_debug_show of
+# drivers/dma-buf/dma-buf.c, of Linux 6.1, and of Linux 4.19, whose lines have no inode.
+
+SYSFS = {
+    "/sys/kernel/dmabuf/buffers/121/exporter_name": "system\n",
+    "/sys/kernel/dmabuf/buffers/121/size": "8294400\n",
+    "/sys/kernel/dmabuf/buffers/122/exporter_name": "panfrost: a/b\n",
+    "/sys/kernel/dmabuf/buffers/122/size": "4096\n",
+}
+BUFINFO = {
+    "/sys/kernel/debug/dma_buf/bufinfo": """
+Dma-buf Objects:
+size    \tflags   \tmode    \tcount   \texp_name\tino     \tname
+08294400\t00080002\t00000007\t00000003\tvc4\t00000121\tscreen 1
+\tAttached Devices:
+\tgpu:gpu
+Total 1 devices attached
+
+00004096\t00080002\t00080007\t00000002\tdrm\t00000123\t<none>
+\tkernel fence: panfrost js-0-2 seq 121 signalled
+\tAttached Devices:
+\tfe400000.gpu
+\t121
+Total 2 devices attached
+
+
+Total 2 objects, 8298496 bytes
+"""
+}
+BEFORE_INODES = {
+    "/sys/kernel/debug/dma_buf/bufinfo": """
+Dma-buf Objects:
+size    \tflags   \tmode    \tcount   \texp_name
+00000121\t00000002\t00000007\t00000003\tion
+\tAttached Devices:
+Total 0 devices attached
+
+
+Total 1 objects, 121 bytes
+"""
+}
+SHOWN = [
+    (SYSFS, 121, ("system", 8294400)),
+    (SYSFS, 122, ("panfrost:_a_b", 4096)),
+    (BUFINFO, 121, ("vc4", 8294400)),
+    (BUFINFO, 123, ("drm", 4096)),
+    (SYSFS | BUFINFO, 121, ("system", 8294400)),
+    (SYSFS | BUFINFO, 123, ("drm", 4096)),
+    (BUFINFO, 122, None),
+    (BEFORE_INODES, 121, None),
+    ({}, 121, None),
+]
+SHOWN_READER = """
+#include "base.h"
+static const char *machine;
+static int open_there(const char *path, int flags) {
+    char there[4096];
+    add_text(add_text(there, machine), path);
+    return open(there, flags);
+}
+#define open open_there
+#include "devices.c"
+int main(int count, char **words) {
+    struct buffer buffer = {.inode = count == 3 ? read_int(words[2], NULL) : 0, .kind = 'b'};
+    machine = words[1];
+    take_from_machine(&buffer);
+    add_field(buffer.exporter);
+    add_number(" ", buffer.size);
+    return write(1, devices.line.items, devices.line.count) != (ssize_t)devices.line.count;
+}
+"""
+
+
+@pytest.mark.parametrize(("texts", "inode", "shown"), SHOWN)
+def test_buffer_shown_by_the_machine(
+    texts: dict[str, str], inode: int, shown: tuple[str, int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path, text in texts.items():
+        file = Path(f"{tmp_path}{path}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    read = procfs.read
+    monkeypatch.setattr(procfs, "read", lambda path: read(f"{tmp_path}{path}"))
+    found = devices._shown(inode)
+    assert (found and (found[0].decode(), found[1])) == shown
+
+    reader = once_compiled("cc", "shown.c", SHOWN_READER, *in_c())
+    done = subprocess.run([str(reader), str(tmp_path), str(inode)], capture_output=True, text=True, check=True)
+    assert done.stdout == (f"{shown[0]} {shown[1]}" if shown else " 0")

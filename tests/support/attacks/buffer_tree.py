@@ -1,13 +1,13 @@
 """A tree of processes that share memfds as a plan says, for a recorder to look at: `python -I -S buffer_tree.py RUNNERS PAUSE_S PLAN`. Stdlib only.
 
-PLAN is JSON: how many processes there are, and for each phase its commands, each with the process that does it first. Process 0 is the first one; it
-tells the others, and nothing moves while a mark is read.
+PLAN is JSON: how many processes there are, and for each phase its commands: [PROCESS, KIND, FIGURES]. Process 0 is the first one; it tells the
+others, and nothing moves while a mark is read.
 
-    [P, "make", B, PAGES]           a memfd with so many pages
-    [P, "map", B, FIRST, COUNT]     mapped in whole, with these pages touched
-    [P, "close", B], [P, "unmap", B], [P, "dup", B]     all descriptors of it, its mapping, one more descriptor
-    [P, "pass", B, Q]               a descriptor, by a socket
-    [P, "fork", Q], [P, "exit"]
+    make B PAGES            a memfd with so many pages
+    map B FIRST COUNT       mapped in whole, with these pages touched
+    close B, unmap B, dup B all descriptors of it, its mapping, one more descriptor
+    pass B PROCESS          a descriptor, by a socket
+    fork PROCESS, exit
 """
 
 import ctypes
@@ -97,7 +97,7 @@ class Member:
 
 def _lives(pid):
     try:
-        with open("/proc/%d/stat" % pid) as file:
+        with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
@@ -111,9 +111,9 @@ def main():
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that end
     first = Member(plan["processes"])
     for number, commands in enumerate(plan["phases"]):
-        with phase("P%d" % number):
-            for command in commands:
-                first.order(*command)
+        with phase(f"P{number}"):
+            for process, kind, figures in commands:
+                first.order(process, kind, *figures)
         time.sleep(pause_s)
 
 

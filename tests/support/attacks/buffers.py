@@ -29,7 +29,7 @@ KINDS: tuple[RecorderKind, ...] = ("python", "c")
 PROGRAM = Path(__file__).with_name("buffer_tree.py")
 _PROCESSES, _BUFFERS, _PAGES, _COMMANDS = 7, 10, 200, 12  # at most: the last of them in a phase
 _PAUSES_S = (0.05, 0.5, 3.0)  # after a phase's end, tried in turn: a busy machine reads late
-Command = tuple[int, str, *tuple[int, ...]]
+Command = tuple[int, str, tuple[int, ...]]  # who does it, what, and its figures
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Holder:
 
 @dataclass
 class World:
-    """A tree as it must be after the commands so far. sizes: pages of all buffers that ever were; free: of each the first page that nobody touched."""
+    """A tree as it must be after the commands so far. sizes: pages of all buffers so far; free: the first page of each that nobody touched."""
 
     holders: dict[int, Holder] = field(default_factory=lambda: {0: Holder()})
     sizes: list[int] = field(default_factory=list)
@@ -63,20 +63,20 @@ class World:
         process = draw.choice(sorted(self.holders))
         holder = self.holders[process]
         if len(self.sizes) < _BUFFERS:
-            yield process, "make", len(self.sizes), draw.randint(1, _PAGES)
+            yield process, "make", (len(self.sizes), draw.randint(1, _PAGES))
         if self.processes < _PROCESSES:
-            yield process, "fork", self.processes
+            yield process, "fork", (self.processes,)
         if process:
-            yield process, "exit"
+            yield process, "exit", ()
         for buffer in draw.sample(sorted(holder.descriptors), min(1, len(holder.descriptors))):
-            yield process, "dup", buffer
-            yield process, "close", buffer
+            yield process, "dup", (buffer,)
+            yield process, "close", (buffer,)
             for other in draw.sample(sorted(self.holders.keys() - {process}), min(1, len(self.holders) - 1)):
-                yield process, "pass", buffer, other
+                yield process, "pass", (buffer, other)
             if buffer not in holder.touched:
-                yield process, "map", buffer, self.free[buffer], draw.randint(0, self.sizes[buffer] - self.free[buffer])
+                yield process, "map", (buffer, self.free[buffer], draw.randint(0, self.sizes[buffer] - self.free[buffer]))
         for buffer in draw.sample(sorted(holder.touched), min(1, len(holder.touched))):
-            yield process, "unmap", buffer
+            yield process, "unmap", (buffer,)
 
     def mapped_alone(self) -> bool:
         """Whether a buffer is mapped of which no process has a descriptor."""
@@ -85,7 +85,7 @@ class World:
 
     def do(self, command: Command) -> None:
         """Change as the command says."""
-        process, kind, *words = command
+        process, kind, words = command
         holder = self.holders[process]
         if kind == "make":
             holder.descriptors.add(words[0])
@@ -164,7 +164,7 @@ def judged(phase: Phase, mark: Mark | None) -> Iterator[str]:
 
 
 def _measured(phases: Sequence[Phase], pause_s: float, kind: RecorderKind) -> Run:
-    plan = json.dumps({"processes": _PROCESSES, "phases": [[(p, *rest) for p, *rest in phase.commands] for phase in phases]})
+    plan = json.dumps({"processes": _PROCESSES, "phases": [phase.commands for phase in phases]})
     words = (sys.executable, "-I", "-S", str(PROGRAM), str(runners_path()), str(pause_s), plan)
     message = Message(
         Job(Model("m", "/m", (), 0, ""), COMMAND, "v", 1, 0, 1), Start(words, command=CommandStart()), 60 * 10**9, {"": 10**6}
