@@ -193,6 +193,17 @@ def test_reading_that_comes_late_is_none_of_the_end(late_ms: float, end: float) 
     assert figures(recording.run(), "A") == (8, end)
 
 
+def test_buffer_of_an_orphan_counts() -> None:
+    """Its parent had ended before anybody saw it."""
+    recording = Recording()
+    recording.begin("A")
+    recording.orphan(101)
+    recording.buffers(101, "dmabuf:system:7:8:0:0")
+    recording.poll()
+    recording.end("A")
+    assert figures(recording.run(), "A") == (8, 8)
+
+
 def test_buffer_goes_with_its_process() -> None:
     recording = Recording()
     recording.spawn(101)
