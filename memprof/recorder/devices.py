@@ -5,6 +5,7 @@
     /dmabuf:NAME       a dma-buf, from Linux 5.3 on (drivers/dma-buf/dma-buf.c): its fdinfo has size:, exp_name: and, from 5.19 on, ino:
     /memfd:NAME        a memfd: its blocks are there, mapped or not
     /dev/dri/NAME      a client of a DRM driver, as is /dev/accel/NAME: its fdinfo has lines drm-... (Documentation/gpu/drm-usage-stats.rst)
+    /dev/mali0         as some others, a client of a driver that tells nothing; and so is anon_inode:dmabuf, a dma-buf before Linux 5.3
 
 A mapping keeps a buffer when its descriptors are closed. /proc/PID/smaps (proc_pid_smaps(5)) has its inode, and how much of it is resident.
 """
@@ -22,11 +23,17 @@ _PART_NS, _WHOLE_NS = 8_000_000, 100_000_000  # between two readings of a proces
 _COUNT_NS, _IDLE_NS = 16_000_000, 1_000_000_000
 _MOST_KNOWN = 1 << 14
 _DMABUF, _MEMFD, _DRM = "/dmabuf:", "/memfd:", ("/dev/dri/", "/dev/accel/")
+_CLOSED = {
+    "/dev/mali": b"mali",
+    "/dev/kgsl": b"kgsl",
+    "/dev/nvidia": b"nvidia",
+    "/dev/rknpu": b"rknpu",
+    "/dev/galcore": b"galcore",
+    "anon_inode:dmabuf": b"dmabuf",
+}
+_TOLD = (_DMABUF, _MEMFD, *_DRM, *_CLOSED)
 # Who has one of these has buffers, or soon will.
-_DEVICES = (
-    *(_DMABUF, _MEMFD, *_DRM, "anon_inode:dmabuf", "/dev/dma_heap/", "/dev/udmabuf", "/dev/ion", "/dev/nvidia", "/dev/kfd"),
-    *("/dev/mali", "/dev/kgsl", "/dev/rknpu", "/dev/galcore", "/dev/fastrpc", "/dev/adsprpc"),
-)
+_DEVICES = (*_TOLD, "/dev/dma_heap/", "/dev/udmabuf", "/dev/ion", "/dev/kfd", "/dev/fastrpc", "/dev/adsprpc")
 _AMOUNTS = (b"total", b"resident", b"shared", b"purgeable", b"memory")
 _UNITS = {b"KiB": 1 << 10, b"MiB": 1 << 20}
 _PLAIN = b"".join(bytes([code]) if chr(code).isalnum() or code in b"-.:" else b"_" for code in range(128)) + b"_" * 128
@@ -119,7 +126,7 @@ class DeviceReader:
         except OSError:  # it has ended
             return
         files.used = files.used or any(link.startswith(_DEVICES) for link in links.values())
-        files.links = {name: link for name, link in links.items() if link.startswith((_DMABUF, _MEMFD, *_DRM))}
+        files.links = {name: link for name, link in links.items() if link.startswith(_TOLD)}
         self._read_maps(process, files, now)
         self._tell_links(process, files)
         tables = _tables(task)
@@ -143,6 +150,10 @@ class DeviceReader:
         task, begin_ns = process.statm.task, _clock()
         buffers, clients = {}, set()
         for name, link in files.links.items():
+            silent = next((driver for begin, driver in _CLOSED.items() if link.startswith(begin)), None)
+            if silent is not None:
+                clients.add(b"%s,-,-" % silent)
+                continue
             if link.startswith(_DRM):
                 text = procfs.read("/proc/%d/fdinfo/%s" % (task, name))
                 if text:  # else it has been closed

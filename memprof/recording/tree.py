@@ -361,6 +361,7 @@ class ProcessTree:
     def see_nvidia(self, t_ns: int, fields: Iterable[bytes]) -> None:
         """What NVML tells of processes, of which some may be of this tree: the fields of that line."""
         sizes = {int(pid): size for pid, _, size in (field.partition(b":") for field in fields if field)}
+        self.devices.asks_nvidia = True
         found = [process for process in self._processes.values() if process.pid in sizes or process.devices.nvidia]
         for process in found:
             process.devices.see_nvidia(sizes.get(process.pid, b"0"))

@@ -134,10 +134,14 @@ static void tell_clients(struct process *process) {
     i64 begin_ns = now_ns();
     size_t at;
     for (at = 0; at < files->links.count; ++at) {
+        const struct device_link *link = &files->links.items[at];
         char name[32];
-        add_int(add_text(name, "fdinfo/"), files->links.items[at].number);
-        if (files->links.items[at].kind != 'd' || !read_whole(open_of(process->statm.task, name), text, sizeof text)) continue;
-        add_client(text);
+        add_int(add_text(name, "fdinfo/"), link->number);
+        if (link->kind == 's') {
+            add_field(link->silent);
+            add_field(",-,-");
+        } else if (link->kind == 'd' && read_whole(open_of(process->statm.task, name), text, sizeof text)) add_client(text);
+        else continue;
         ADD(&devices.line, 0);
         ADD(&clients, strcpy(take_memory(devices.line.count), devices.line.items));
         devices.line.count = 0;
@@ -239,7 +243,7 @@ static void tell_buffers(struct process *process) {
     char *colon;
     devices.buffers.count = 0;
     for (at = 0; at < files->links.count; ++at)
-        if (files->links.items[at].kind != 'd') take_descriptor(process->statm.task, &files->links.items[at]);
+        if (files->links.items[at].kind == 'b' || files->links.items[at].kind == 'm') take_descriptor(process->statm.task, &files->links.items[at]);
     for (at = 0; at < files->mapped.count; ++at) take_mapped(process->statm.task, &files->mapped.items[at]);
     if (devices.buffers.count) qsort(devices.buffers.items, devices.buffers.count, sizeof *devices.buffers.items, by_inode);
     for (at = 0; at < devices.buffers.count; ++at) {
@@ -261,10 +265,18 @@ static char kind_of(const char *link) {
     return begins(link, "/dmabuf:") ? 'b' : begins(link, "/memfd:") ? 'm' : 0;
 }
 
+/* The name of a driver that tells nothing, NULL for other files. */
+static const char *silent_driver(const char *link) {
+    static const char *const names[][2] = {{"/dev/mali", "mali"},   {"/dev/kgsl", "kgsl"},       {"/dev/nvidia", "nvidia"},
+                                           {"/dev/rknpu", "rknpu"}, {"/dev/galcore", "galcore"}, {"anon_inode:dmabuf", "dmabuf"}};
+    size_t at = 0;
+    while (at < LENGTH(names) && !begins(link, names[at][0])) ++at;
+    return at < LENGTH(names) ? names[at][1] : NULL;
+}
+
 /* Who has one of these is about to have buffers. */
 static int is_device(const char *link) {
-    static const char *const names[] = {"anon_inode:dmabuf", "/dev/dma_heap/", "/dev/udmabuf", "/dev/ion",     "/dev/nvidia",  "/dev/kfd",
-                                        "/dev/mali",         "/dev/kgsl",      "/dev/rknpu",   "/dev/galcore", "/dev/fastrpc", "/dev/adsprpc"};
+    static const char *const names[] = {"/dev/dma_heap/", "/dev/udmabuf", "/dev/ion", "/dev/kfd", "/dev/fastrpc", "/dev/adsprpc"};
     size_t at = 0;
     while (at < LENGTH(names) && !begins(link, names[at])) ++at;
     return at < LENGTH(names);
@@ -292,7 +304,8 @@ static uint64_t list(int task, struct device_files *files) {
         if (files == NULL || (length = readlinkat(dirfd(folder), entry->d_name, text, sizeof text - 1)) <= 0) continue;
         text[length] = 0;
         link.number = (int)read_int(entry->d_name, NULL);
-        link.kind = kind_of(text);
+        link.silent = silent_driver(text);
+        link.kind = link.silent != NULL ? 's' : kind_of(text);
         if (link.kind) ADD(&files->links, link);
         files->used |= link.kind || is_device(text);
     }

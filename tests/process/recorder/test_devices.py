@@ -15,7 +15,7 @@ from support.compiler import once_compiled
 
 from memprof.recorder import devices, procfs
 
-from .harness import MIB, Event, Recorder, Recording, order, python
+from .harness import MIB, Event, Recorder, Recording, escaped, order, python
 
 RULES = ["1000000 0 0 begin", "1000000 0 0 end"]  # at a mark with one of these words all is read
 MAKE = "def make(mib):\n    file = os.memfd_create('it'); os.write(file, bytes(mib << 20)); return file\n"
@@ -138,6 +138,20 @@ def test_hidden_descriptors_are_told(recorder: Recorder) -> None:
 
     hidden = [line.split() for line in told if line.startswith("buffers ")]
     assert [words[3:] for words in hidden] == [[str(process.pid), "-"]]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a /dev of its own")
+def test_silent_drivers_are_told(recorder: Recorder) -> None:
+    """Files of their names stand for the devices: what such a driver has is told nowhere."""
+    need_tool("unshare")
+    make = 'mount -t tmpfs it /dev && mknod /dev/null c 1 3 && touch /dev/mali0 /dev/nvidiactl /dev/nvidia0 && exec "$@"'
+    code = "files = [open('/dev/' + name) for name in ('mali0', 'nvidiactl', 'nvidia0')]; mark('begin')"
+    text = order([f"argv {escaped(word)}" for word in python(code)], rule=RULES)
+    with recorder.started(text, wrap=["unshare", "-m", "sh", "-c", make, "sh"]) as running:
+        assert running.stdout is not None
+        told = running.stdout.read().decode().splitlines()
+
+    assert next(line.split()[4:] for line in told if line.startswith("clients ")) == ["mali,-,-", "nvidia,-,-"]
 
 
 def test_readings_left_out_with_thousands_of_descriptors(recorder: Recorder) -> None:

@@ -265,10 +265,22 @@ def test_hidden_descriptors_leave_no_figure() -> None:
     assert "memory of devices is in no figure: the descriptors of a process may not be read" in run.warnings
 
 
-@pytest.mark.parametrize(("client", "who"), [("-,-,-", "one without a name"), ("panfrost,-,3", "panfrost")])
+@pytest.mark.parametrize(("client", "who"), [("-,-,-", "one without a name"), ("panfrost,-,3", "panfrost"), ("mali,-,-", "mali")])
 def test_silent_driver_is_named(client: str, who: str) -> None:
     run = in_phase(f"100 client {client}")
     assert f"drivers that tell of no memory here, so that it is in no figure: {who}" in run.warnings
+
+
+@pytest.mark.parametrize(("asks", "remarks"), [(False, 1), (True, 0)])
+def test_nvidia_that_is_used_and_not_asked_is_said(asks: bool, remarks: int) -> None:
+    recording = Recording()
+    if asks:
+        recording.tell("nvidia %d 9000")
+    recording.begin("A")
+    recording.tell(f"clients %d 9000 {ROOT} nvidia,-,-")
+    recording.end("A")
+    assert sum("NVML was not asked" in warning for warning in recording.run().warnings) == remarks
+    assert not any("tell of no memory" in warning for warning in recording.run().warnings)
 
 
 def test_readings_left_out_are_said() -> None:
