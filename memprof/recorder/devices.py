@@ -19,8 +19,9 @@ from .looks import LookBudget
 _clock, _cpu = time.monotonic_ns, time.thread_time_ns
 _POLLS, _BORDERS = (0.008, 50_000_000), (0.02, 500_000_000)
 _PART_NS, _WHOLE_NS = 8_000_000, 100_000_000  # between two readings of a process, in part and in whole
-# The same where no process has a device's file. A change of the count tells of a new descriptor, so that a first buffer of 20 ms is seen too.
-_COUNT_NS, _IDLE_NS = 16_000_000, 1_000_000_000
+# The same where no process has a device's file. A change of the count tells of a new descriptor, so that a first buffer of 20 ms is seen too; where
+# no count has changed for long, and no phase has begun or ended, the counts are read as seldom as after this part of that time.
+_COUNT_NS, _IDLE_NS, _QUIET = 16_000_000, 1_000_000_000, 64
 _MOST_KNOWN = 1 << 14
 _DMABUF, _MEMFD, _DRM = "/dmabuf:", "/memfd:", ("/dev/dri/", "/dev/accel/")
 _CLOSED = {
@@ -63,6 +64,7 @@ class DeviceReader:
         self._writer, self._processes = writer, processes
         self._polls, self._borders = LookBudget(begin_ns, *_POLLS), LookBudget(begin_ns, *_BORDERS)
         self._next_ns = self._place = self._left_out = 0
+        self._moved_ns = begin_ns  # when a count was last seen to change, or a phase to begin or end
         self._known: "dict[int, tuple]" = {}  # (exporter, size) of dma-bufs by inode
 
     def step(self, now):
@@ -70,7 +72,8 @@ class DeviceReader:
         if now < self._next_ns:
             return
         members = self._processes.members()
-        self._next_ns = now + (_PART_NS if any(process.devices.used for process in members) else _COUNT_NS)
+        used = any(process.devices.used for process in members)
+        self._next_ns = now + (_PART_NS if used else min(max(_COUNT_NS, (now - self._moved_ns) // _QUIET), _WHOLE_NS))
         for _ in members:
             process = members[self._place % len(members)]
             if now < self._polls.free_ns:
@@ -88,6 +91,7 @@ class DeviceReader:
             if self._processes.tree:
                 self._processes.list_children()
             self._processes.poll()
+            self._moved_ns = _clock()
         now, budget = _clock(), self._borders if must else self._polls
         for process in self._processes.members():
             if now >= budget.free_ns or (must and process.devices.used):
@@ -106,6 +110,8 @@ class DeviceReader:
         """Read in whole what may have changed. Before 6.2 the kernel does not count descriptors."""
         task = process.statm.task
         count = _count(task)
+        if count != files.count:
+            self._moved_ns = now
         period_ns = _IDLE_NS if count and not files.used else _WHOLE_NS
         if now - files.whole_ns >= period_ns or count != files.count or (files.used and not count and _names(task) != files.names):
             self._read(process, files, now)

@@ -107,7 +107,8 @@ Reflexes, and the end:
 leads to buffers (the recorder has the list). Its descriptors are listed every 8 ms, and its buffers and clients read where that list has changed, and
 every 100 ms. What drivers tell of clients, and the blocks of memfds, are read every 8 ms too. Where the kernel counts descriptors (6.2 and later,
 st_size of /proc/PID/fd), another process is read where that count has changed, and every second; where it does not, every 100 ms. The count is read
-every 8 ms, and every 16 ms where no process is of devices. What such a process has mapped is read once a second where the size of its address space
+every 8 ms. Where no process is of devices, it is read every 16 ms, and more seldom where no count has changed for more than a second and no phase has
+begun or ended: down to every 100 ms. What such a process has mapped is read once a second where the size of its address space
 has changed. All of it has 0.8% of a CPU, and 50 ms. Before the `mark` of a line that fits a rule, and before a `look` that was asked for, children
 are listed, statm is polled, and all processes are read. These readings have 2% and 500 ms, and beyond that go on for processes of devices. A look
 after output reads them as far as there is time.

@@ -8,6 +8,7 @@
 #define WHOLE_NS 100000000
 #define COUNT_NS 16000000 /* the same where no process has a device's file (devices.py) */
 #define IDLE_NS 1000000000
+#define QUIET 64
 #define KNOWN 4096 /* dma-bufs of which the size is kept */
 #define AMOUNTS 5
 #define REGIONS 16
@@ -18,7 +19,7 @@ struct region { char name[WORD_ROOM]; i64 amounts[AMOUNTS]; };
 
 static struct {
     struct budget polls, borders;
-    i64 next_ns, left_out;
+    i64 next_ns, moved_ns, left_out; /* moved_ns: when a count was last seen to change, or a phase to begin or end */
     size_t turn;
     struct buffer known[KNOWN];                                  /* by inode */
     struct { struct buffer *items; size_t count, room; } buffers; /* of one process */
@@ -394,6 +395,7 @@ static void read_in_part(struct process *process, i64 now) {
     i64 count = count_of(process->statm.task);
     int changes = files->tells, other = files->used && !count && list(process->statm.task, NULL) != files->names;
     size_t at;
+    if (count != files->count) devices.moved_ns = now;
     if (other || now - files->whole_ns >= (count && !files->used ? IDLE_NS : WHOLE_NS) || count != files->count) {
         read_whole_of(process, now);
         return;
@@ -413,7 +415,8 @@ static int any_used(void) {
 void devices_step(i64 now) {
     size_t left = tree_count();
     if (now < devices.next_ns) return;
-    devices.next_ns = now + (any_used() ? PART_NS : COUNT_NS);
+    if (!devices.moved_ns) devices.moved_ns = now;
+    devices.next_ns = now + (any_used() ? PART_NS : min64(max64(COUNT_NS, (now - devices.moved_ns) / QUIET), WHOLE_NS));
     for (; left; --left) {
         struct process *process = tree_at(devices.turn % tree_count());
         i64 before_ns = cpu_ns();
@@ -433,6 +436,7 @@ void devices_look(int must) {
     size_t at;
     if (must) tree_list(), tree_read();
     now = now_ns();
+    if (must) devices.moved_ns = now;
     for (at = 0; at < tree_count(); ++at) {
         struct process *process = tree_at(at);
         i64 before_ns = cpu_ns();
