@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -180,6 +182,32 @@ def test_cost_with_a_hundred_descriptors(recorder: Recorder) -> None:
         recording.finish()
 
     assert spent / took_ns * 1e9 < 0.1 + 0.1
+
+
+def test_counts_are_read_seldom_without_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A simulated minute of a process that opens nothing: every 16 ms at first and after a phase's border, later every 100 ms."""
+    process = SimpleNamespace(statm=SimpleNamespace(task=1, fields=b"1 1 1"), devices=devices.DeviceFiles(False), twin=None, pid=1)
+    processes = SimpleNamespace(members=lambda: [process], tree=False, poll=lambda: None)
+    reader, looks, clock = devices.DeviceReader(None, processes, 1), list[int](), [1]
+    monkeypatch.setattr(devices, "_clock", lambda: clock[0])
+    monkeypatch.setattr(devices, "_count", lambda task: looks.append(clock[0]) or 5)
+    monkeypatch.setattr(reader, "_read", lambda process, files, now: setattr(files, "count", 5))
+    process.devices.count, process.devices.whole_ns = 5, 10**15
+
+    def gaps(until_ms: int) -> list[int]:
+        looks.clear()
+        while clock[0] < until_ms * 10**6:
+            reader.step(clock[0])
+            clock[0] += 10**6
+        return [(after - before) // 10**6 for before, after in pairwise(looks)]
+
+    assert set(gaps(1000)) == {16}
+    assert set(gaps(60_000)[-100:]) == {100}
+    reader.look(must=True)
+    assert set(gaps(61_000)[1:]) == {16}
+    process.devices.count = 4  # a descriptor more than when it was read last
+    gaps(62_000)
+    assert reader._moved_ns > 61_000 * 10**6
 
 
 # -- clients of DRM drivers: fdinfo in the form that is documented for each driver; none of it was read on such a device but vgem's, which was on the
