@@ -36,7 +36,7 @@ check: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/mypy --config-file ci/mypy-runners.ini
 	$(BIN)/python ci/words.py
 
-# proselint and the phrases of ci/words.toml, on README, docs/, CONTRIBUTING, CHANGELOG and every --help.
+# proselint and the phrases of ci/words.toml, on README, docs/, CONTRIBUTING, CHANGELOG and every --help; the phrases in messages, docstrings and comments too.
 words: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/words.py
 

@@ -58,7 +58,7 @@ class DeviceReader:
         self._known: "dict[int, tuple]" = {}  # (exporter, size) of dma-bufs by inode
 
     def step(self, now):
-        """Read the processes in turn; they have just been polled."""
+        """Read the processes one after another; they have just been polled."""
         if now < self._next_ns:
             return
         self._next_ns = now + _PART_NS
@@ -187,7 +187,7 @@ def client(text):
 
 
 def _lines(text):
-    """The lines of an fdinfo, by what stands before their first colon."""
+    """The lines of an fdinfo, by the text before their first colon."""
     pairs = [line.partition(b":") for line in text.split(b"\n")]
     return {name: value.strip() for name, _, value in pairs}
 

@@ -90,7 +90,7 @@ def arena_heights(drawn: Sequence[Drawn], high: float, least: float) -> list[flo
 
 @dataclass(frozen=True)
 class RectangleLabel:
-    """The text in a rectangle, empty without room, and whether it stands upright. Not escaped."""
+    """The text in a rectangle, empty without room, and whether it stands upright; without escapes."""
 
     text: str = ""
     upright: bool = False
