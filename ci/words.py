@@ -88,7 +88,12 @@ def texts(source: str) -> tuple[str, str]:
 
 def documents() -> Iterator[tuple[str, str, Checks]]:
     """The name and the text of each file, module and command's help, and the checks that are for it: those of prose, or of phrases alone."""
-    prose_checks = {"phrase": True, "prose": True, "notation": True, **{name: on and name not in LEFT_OUT for name, on in DEFAULT["checks"].items()}}
+    prose_checks = {
+        "phrase": True,
+        "prose": True,
+        "notation": True,
+        **{name: on and name not in LEFT_OUT for name, on in DEFAULT["checks"].items()},
+    }
     for path in FILES:
         yield str(path.relative_to(ROOT)), prose(path.read_text(encoding="utf-8")), prose_checks
     for path in MODULES:

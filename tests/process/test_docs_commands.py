@@ -23,7 +23,6 @@ from conftest import Memprof, need_tool
 from support import manual_files
 from support.manual import ROOT, blocks
 
-from memprof.doctor import known_allocations
 from memprof.programs import runtimes
 
 MADE_PAGE = "commands.md"  # by `make docs`
@@ -65,8 +64,12 @@ ELSEWHERE = (
     Elsewhere(r"--cycles", "2 s", "process/test_grow.py::test_grow_leaking_runtime_by_reload"),
     Elsewhere(r"--why --who", "5 s", "process/test_grow_call_sites.py::test_leak_in_onnxruntime_wrapper_located"),
     Elsewhere(r"batch=1\.\.64|vary .*--vary", "17 s", "process/test_scale.py::test_law_with_plan_from_kept_runs"),
+    Elsewhere(r"^memprof doctor$", "1 s", "process/test_doctor.py::test_peak_error_within_bound"),
+    Elsewhere(r"--threads 1,2,4", "1 s", "process/test_suite.py::test_thread_sweep_one_job_each"),
     Elsewhere(r"--within 1GiB", "2 s", "process/test_scale.py::test_law_found_inverted_and_confirmed"),
     Elsewhere(r"grow .*--for 8h", "3 s", "process/test_grow.py::test_grow_reports_progress_until_time_limit"),
+    Elsewhere(r"^memprof grow \S+ -r onnxruntime$", "2 s", "process/test_grow.py::test_grow_tells_what_inputs_do"),
+    Elsewhere(r"sessions=1", "1 s", "process/test_scale.py::test_sessions_cost_with_or_without_law"),
     Elsewhere(r"processes=1", "2 s", "process/test_scale.py::test_processes_cost_private_memory_each"),
     Elsewhere(r"fit .*-r ", "4 s", "process/test_fit.py::test_fit_command_reports_limits_and_curve"),
     Elsewhere(r"heap record .* -r ", "10 s", "process/test_heap_record.py::test_massif_model_ends_after_prepare"),
@@ -78,7 +81,7 @@ LESS = {
     "exec": {"--repeats": "1"},
     "gate --": {"--repeats": "1"},
     "explain -r": {"--warmup": "0", "--runs": "1"},
-    "grow": {"--budget": "2000"},
+    "grow --": {"--budget": "2000"},
     "attach": {"--for": "200ms"},
     "scale": {"--points": "3"},
     "scale -r": {"--warmup": "0", "--runs": "1"},
@@ -149,7 +152,6 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         return tuple(replace(found, version=None) if found.name in SLOW_TO_IMPORT else found for found in ask(*words))  # type: ignore[arg-type]
 
     monkeypatch.setattr(runtimes, "describe", quick)
-    monkeypatch.setattr(known_allocations, "_ENOUGH_NS", 0)
     monkeypatch.setenv("PATH", f"{tmp_path}:{Path(sys.executable).parent}", prepend=os.pathsep)
     monkeypatch.delenv("DISPLAY", raising=False)
     with (
