@@ -110,7 +110,7 @@ atlas: $(VENV)/.for-tests $(VENV)/.installed
 bench-scale: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/laws.py $(PARTS)
 
-# This project's own peaks against ci/baseline.json; ci/gate-self --update makes that anew.
+# This project's own peaks against ci/baseline.json; ci/gate-self --update writes it again.
 gate: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/gate-self
 

@@ -34,7 +34,9 @@ except ImportError:
 Checks = dict[str, bool]
 ROOT = Path(__file__).resolve().parents[1]
 FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted({*(ROOT / "docs").rglob("*.md")} - {PAGE})]
-MODULES = [path for room in ("memprof", "reports", "runners", "ci") for path in sorted((ROOT / room).rglob("*.py"))]
+ROOMS = ("memprof", "reports", "runners", "ci")
+MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+PROGRAMS = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.[ch]"))]
 WITH_MESSAGES = ("memprof", "reports")  # those of runners/ quote the runtimes
 # Markdown has ASCII quotes and signs, a p value of 0.004 is not one of 0, and a heading's words may recur below it.
 LEFT_OUT = ("typography", "psychology", "lexical_illusions")
@@ -86,6 +88,15 @@ def texts(source: str) -> tuple[str, str]:
     return "\n".join(messages).encode(errors="replace").decode(), "\n".join(explained)
 
 
+def comments(source: str) -> str:
+    """The comments of a program in C on their lines."""
+    lines = [""] * (source.count("\n") + 1)
+    for comment in re.finditer(r'"(?:\\.|[^"\\\n])*"|/\*(.*?)\*/|//([^\n]*)', source, re.DOTALL):
+        for line, text in enumerate((comment[1] or comment[2] or "").splitlines(), source.count("\n", 0, comment.start())):
+            lines[line] += f" · {text.strip()}" if lines[line] else text.strip(" *")
+    return "\n".join(lines)
+
+
 def documents() -> Iterator[tuple[str, str, Checks]]:
     """The name and the text of each file, module and command's help, and the checks that are for it: those of prose, or of phrases alone."""
     prose_checks = {
@@ -102,6 +113,8 @@ def documents() -> Iterator[tuple[str, str, Checks]]:
         if name.parts[0] in WITH_MESSAGES:
             yield str(name), messages, {"phrase": True}
         yield str(name), explained, {"phrase": True, "prose": True}
+    for path in PROGRAMS:
+        yield str(path.relative_to(ROOT)), comments(path.read_text(encoding="utf-8")), {"phrase": True, "prose": True}
     for context in contexts(click.Context(group, info_name="memprof")):
         options = (parameter.help or "" for parameter in context.command.params if isinstance(parameter, click.Option))
         text = "\n\n".join((cleandoc(context.command.help or ""), *options))

@@ -49,12 +49,12 @@ void process_find_kin(struct process *process);
 void process_list_threads(struct process *process); /* find the children of its other threads too: that costs more */
 
 /* What tells others whether it is worth it to read more; all of it only grows. changes: how often a process has come or gone, or got
- * memory of its own; moved, moved_shared: pages by which resident sets, and their file-backed parts, have changed, those of who came or
- * went among them. */
+ * memory of its own; moved, moved_shared: pages by which resident sets, and their file-backed parts, have changed, with those of processes
+ * that came or went. */
 struct motion { i64 changes, moved, moved_shared; };
 
 /* With this process. is_ours: it was started, so that it belongs to the recording even if it has ended, and orphans fall to the recorder.
- * lists: whether all that it starts belongs to it. */
+ * lists: whether the processes that it starts belong to it. */
 void tree_begin(int pid, int is_ours, int lists);
 void tree_add_named(int pid); /* a process that a mark names, if it was not found before */
 int tree_program(void); /* the first process of those that marks have named and that live, else the first */
