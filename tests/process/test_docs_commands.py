@@ -40,7 +40,8 @@ class Elsewhere(NamedTuple):
 
 ELSEWHERE = (
     Elsewhere(r"^make (demo|test)\b", "every runtime, and the tests themselves", ".ci/run"),
-    Elsewhere(r"\bpip install\b", "an index of packages", "ci/wheel-test"),
+    Elsewhere(r"\bpip install\b|^python3 -m venv ", "an index of packages", "ci/wheel-test"),
+    Elsewhere(r"^pytest ", "a pytest for each test", "process/test_gate_pytest.py::test_memprof_option_shows_each_test"),
     Elsewhere(r"ssh:|^ssh ", "a machine with ssh", "process/test_places.py::test_run_on_place_measures_model"),
     Elsewhere(r"adb:|^adb ", "a device with adb", "process/test_adb.py::test_exec_on_only_device"),
     Elsewhere(r"labgrid|LG_", "a coordinator of labgrid", "process/test_labgrid.py::test_place_acquired_and_released"),
