@@ -105,11 +105,13 @@ def nvidia_driver(facts: DeviceFacts, here: bool) -> Finding:
             "nvidia-ml-py is not installed",
             "pip install 'ml-memprof[nvidia]'; until then memory of this driver is in no figure",
         )
+    except OSError as error:
+        return "limited", str(error), "memory of this driver is in no figure until NVML answers"
     return "ok", f"NVML, {counted(count, 'device')}", "memory by process at phases' borders and every 100 ms, marked approximate"
 
 
 def closed_drivers(facts: DeviceFacts) -> Finding:
-    """Drivers that tell nothing of their memory to other programs."""
+    """Drivers that hide their memory from other programs."""
     found = facts.nodes(*_CLOSED)
     if not found:
         return "ok", "none (Mali, Adreno and ION of old kernels)", "no memory is hidden by one"

@@ -3,7 +3,7 @@
 Rules do not know all that a setting does. So each other value of each knob is measured once as well, and those that save most become proposals.
 Every run has the iterations of the run that is explained: a setting can need less in the first iteration and more in each later one.
 
-A change is beyond noise where compare's verdict says so.
+A change is beyond noise where compare's verdict is more or less.
 """
 
 from __future__ import annotations

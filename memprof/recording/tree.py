@@ -1,4 +1,4 @@
-"""A process and all that it starts: the sum of their memory (sums.py makes it), and the largest of each.
+"""A process and those that it starts: the sum of their memory (sums.py makes it), and the largest of each.
 
 A child that vfork has made runs in its parent's memory until it execs, and counts for nothing until then.
 
@@ -48,7 +48,7 @@ class ProcessTree:
 
     def __init__(self, root: int, page: int) -> None:
         self._root = self._centre = root
-        self._apart = False  # whether processes that are not below the measured one are no part of the tree
+        self._apart = False  # whether the tree is without processes that are not below the measured one
         self._page = page
         self.swap, self.devices = Swap(), DeviceHistory()
         self._processes: dict[int, ProcessState] = {}
@@ -73,6 +73,11 @@ class ProcessTree:
     def is_whole(self) -> bool:
         """Whether the measured process is the process that was started, so that both sums are the same."""
         return self._centre == self._root
+
+    @property
+    def _has_all(self) -> bool:
+        """Whether all processes belong to the measured process, also one whose parent had ended before anybody saw it."""
+        return self.is_whole and not self._apart
 
     @property
     def last(self) -> Statm | None:
@@ -124,10 +129,10 @@ class ProcessTree:
         self.own.sum.flush()
 
     def measure(self, pid: int, alone: bool) -> None:
-        """Make this process the measured process. alone: processes that are not below it, such as a debugger, are no part of the tree."""
+        """Make this process the measured process. alone: the tree is without processes that are not below it, such as a debugger."""
         self._centre, self._stretches, self._changed = pid, [], True
         for process in self._processes.values():
-            process.inside = self._below(process)
+            process.inside = self._below(process) or (self._has_all and not alone)
         if alone:
             self._root, self._apart = pid, True
             self._over, self._leaving, self.most, self.unseen = [], [], 0, 0
@@ -171,7 +176,7 @@ class ProcessTree:
         process.above = self._processes.get(process.parent) if process.parent is not None else None
         process.end_ns = t_ns
         process.child_faults = stat.child_faults if stat is not None else None
-        process.inside = process.pid == self._centre or (process.above is not None and process.above.inside)
+        process.inside = self._has_all or process.pid == self._centre or (process.above is not None and process.above.inside)
         if self._apart and not process.inside:
             return
         self._processes[process.pid] = process
@@ -356,6 +361,7 @@ class ProcessTree:
     def see_nvidia(self, t_ns: int, fields: Iterable[bytes]) -> None:
         """What NVML tells of processes, of which some may be of this tree: the fields of that line."""
         sizes = {int(pid): size for pid, _, size in (field.partition(b":") for field in fields if field)}
+        self.devices.asks_nvidia = True
         found = [process for process in self._processes.values() if process.pid in sizes or process.devices.nvidia]
         for process in found:
             process.devices.see_nvidia(sizes.get(process.pid, b"0"))
@@ -448,7 +454,7 @@ class ProcessTree:
         may have been copied."""
         size = max(0, faults - process.faults) * self._page
         if size > _FEW and not self._huge_rose:
-            size = max(0, size - process.grown)  # with huge pages it grows by more than a page a fault
+            size = max(0, size - process.grown)  # with huge pages a fault adds more than one page
         process.know_faults(t_ns, faults)
         return self._tell_copies(process, size)
 
@@ -463,7 +469,7 @@ class ProcessTree:
         return copied
 
     def _copy_at_end(self, t_ns: int, process: ProcessState) -> None:
-        """Take the faults of a process that has ended, as far as they are still known; else it may have copied all that it shared.
+        """Take the faults of a process that has ended, as far as they are still known; else it may have copied every page that it shared.
 
         The process that has waited for it has its faults in cminflt, with those of all processes that it had waited for.
         """
@@ -556,5 +562,5 @@ class ProcessTree:
             low = sum(process.file for process in inside) - union_bytes(parts) - spread
             if low > history.sum.certain:
                 history.sum.at_least(low)
-                for process in inside:  # its end takes all that it has of files from the overlap that is certain
+                for process in inside:  # its end takes all its pages of files from the overlap that is certain
                     process.own = min(process.own, process.rss - process.file)

@@ -50,7 +50,7 @@ def standing(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
 
 
 def was_lost(run: Run) -> bool:
-    """Whether a run's recorder was lost, with its connection or without: such a run says nothing of its job.
+    """Whether a run's recorder was lost, with its connection or without: such a run is no evidence about its job.
 
     A run that is lost because its marks are not complete is a result: its memory was seen. Files of before `cut` have no samples of the others.
     """
@@ -58,8 +58,8 @@ def was_lost(run: Run) -> bool:
 
 
 def measured(job: Job, machine: str) -> str:
-    """A hash of what was measured, and where. The file of a converted model is not in it: the knobs say how it is converted. Nor are the shapes that
-    the model's file fixes, which older runs lack."""
+    """A hash of what was measured, and where. The file of a converted model is not in it: the knobs say how it is converted. The shapes that the
+    model's file fixes are not in it either: older runs lack them."""
     return hashlib.sha256(f"{job_hash(replace(job, built=None, fixed={}))} {machine}".encode()).hexdigest()
 
 
@@ -79,6 +79,6 @@ def identity(run: Run) -> str:
 
 
 def job_hash(job: Job) -> str:
-    """A hash of a job by content: where the files of its model lie makes no difference."""
+    """A hash of a job by content: the place of the files of its model does not count."""
     model = replace(job.model, path="", files=())
     return hashlib.sha256(msgspec.json.encode(replace(job, model=model), order="deterministic")).hexdigest()

@@ -21,7 +21,7 @@ class Runtime:
     formats = (".pte",)
     default_threads = None
     threads_call = "_unsafe_reset_threadpool({value})"
-    # Not offered: program_verification, which changed no peak by more than 0.2 MiB (1.4).
+    # One knob is left out: program_verification, which changed no peak by more than 0.2 MiB (1.4).
     knobs = (
         Knob(
             "mmap",
