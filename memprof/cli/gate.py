@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Examples:
   memprof gate --budget 900MiB -- pnpm test
-  memprof gate --against main -- python app.py
+  memprof gate --against main --build 'make -s app' -- ./test.sh
   memprof gate --baseline memprof.json --report-only --env OMP_NUM_THREADS=2 -- ./app --model m.tflite
   memprof gate head.jsonl --baseline baseline.json
   memprof gate head.jsonl --budgets budgets.toml
@@ -50,7 +50,12 @@ _FORMATS = ("markdown", "json", "junit", "github", "bencher", "github-benchmark"
 @click.option(
     "--against",
     metavar="REF",
-    help="With a program: measure it also in a worktree of this git ref, alternating with this checkout. Nothing is built there.",
+    help="With a program: measure it also in a worktree of this git ref, alternating with this checkout.",
+)
+@click.option(
+    "--build",
+    metavar="COMMAND",
+    help="With a program: run this line of shell once before the first run, unmeasured; with --against in both trees.",
 )
 @click.option("--run", "suite", metavar="SUITE.toml", help="Measure this suite now instead of reading runs.")
 @click.option(
@@ -161,6 +166,7 @@ def _request(
     thresholds: tuple[str, ...],
     settings: Mapping[str, Any],
     on: Place,
+    build: str | None,
     **words: Any,
 ) -> GateRequest:
     from ..gate.request import GateRequest
@@ -173,7 +179,7 @@ def _request(
     }
     return GateRequest(
         heads=tuple(map(Path, heads)),
-        command=_program(settings, on),
+        command=_program(settings, on, build),
         on=on,
         budget=of_peak(budget) if budget is not None else None,
         limits=parse_limits(thresholds),
@@ -183,19 +189,24 @@ def _request(
     )
 
 
-def _program(settings: Mapping[str, Any], place: Place) -> Suite | None:
+def _program(settings: Mapping[str, Any], place: Place, build: str | None) -> Suite | None:
     """The suite of the program behind `--`, if there is one. settings: by parameter."""
     from ..base.errors import UsageError
     from ..places.place import HERE
-    from ..subjects.suite import Suite
+    from ..subjects.suite import Build, Suite
 
+    if build is not None and not build.strip():
+        raise UsageError("--build is empty: write a line of shell, such as --build 'make -s app'")
     words = words_of_program()
     if not words:
+        if build is not None:
+            raise UsageError("--build goes with -- PROGRAM WORD...; a suite's file has [build]")
         given = next((setting.name for setting in OF_A_PROGRAM if settings[setting.parameter] not in (None, ())), None)
         if given is not None:
             raise UsageError(f"--{given} goes with -- PROGRAM WORD...; a suite's file has its own settings")
         return None
-    return Suite(variants=(program_variant(words, settings),), **fields(settings, "program", place is not HERE))
+    built = Build(build) if build is not None else None
+    return Suite(variants=(program_variant(words, settings),), build=built, **fields(settings, "program", place is not HERE))
 
 
 def _target(text: str) -> tuple[str, str]:

@@ -70,6 +70,7 @@ def judge(request: GateRequest, progress: Progress) -> Report:
             remarks.append(_begun_baseline(request, known.head))
         if request.command is not None:
             remarks += _behaviour(request.command, known.head)
+            remarks += _unbuilt(request.command, known) if request.against is not None else []
         if not rows:
             raise InputError("there is no row to judge")
         proof = None
@@ -129,6 +130,24 @@ def _behaviour(subject: Suite, head: GateSide) -> list[str]:
         with_one = f"script -qec {shlex.quote(_words(command))} /dev/null"
         remarks.append(f"{command.name} may need a terminal, and memprof gives a program none: {with_one} gives it one")
     return remarks
+
+
+def _unbuilt(subject: Suite, known: GateSides) -> list[str]:
+    """A remark if base's program, or one that it starts, cannot be started there, and head's can."""
+    if any(_is_missing(run) for run in known.head.from_runs):
+        return []
+    failed = next((run for run in known.base.from_runs if _is_missing(run)), None)
+    if failed is None:
+        return []
+    from ..versions.worktrees import BUILD_HINT
+
+    there = BUILD_HINT if subject.build is None else f"`{subject.build.command}` does not make it there"
+    return [f"base cannot start {subject.only.name}, or a program that it starts ({failed.outcome.sentence}): {there}"]
+
+
+def _is_missing(run: Run) -> bool:
+    """Whether a program could not be started: as the kernel says it, or a shell (126 for one that may not be run, 127 for one that is not there)."""
+    return run.outcome.status == "start" or run.outcome.exit_code in (126, 127)
 
 
 def _words(command: Command) -> str:
@@ -243,7 +262,8 @@ def _proposed(subject: Suite, repeats: int | None, head: Sequence[BaselineEntry]
     command = subject.only.command
     if proposed is None or head[0].failed or command is None:
         return {}
-    given = "".join(f" {shlex.quote(word)}" for word in options(vars(subject) | {"repeats": repeats}))
+    words = (["--build", subject.build.command] if subject.build is not None else []) + options(vars(subject) | {"repeats": repeats})
+    given = "".join(f" {shlex.quote(word)}" for word in words)
     return {f"{proposed.sentence}:": f"memprof gate --budget {proposed.word}{given} -- {_words(command)}"}
 
 

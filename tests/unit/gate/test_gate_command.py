@@ -14,13 +14,13 @@ from memprof.base.errors import UsageError
 from memprof.campaign.progress import Silent
 from memprof.gate import decide, two_builds
 from memprof.gate.request import BASE, GateRequest
-from memprof.places.place import HERE
+from memprof.places.place import HERE, Here
 from memprof.programs.commands import of_words
 from memprof.records.summary import Key, row
 from memprof.records.types import PEAK, JobSide, Outcome, Run
 from memprof.reports.tables import gate as report
 from memprof.subjects.order import Order
-from memprof.subjects.suite import Suite, of_command
+from memprof.subjects.suite import Build, Suite, of_command
 from memprof.verdicts import baseline, budget_proposal, budgets, verdicts
 
 STEADY = (100, 100.1, 100.2, 100.3, 100.4)
@@ -168,6 +168,13 @@ def test_words_that_exclude_each_other(gate, words, says):
     with pytest.raises(UsageError) as error:
         gate(STEADY, **words)
     assert str(error.value) == says
+
+
+def test_build_runs_here_alone():
+    command = Suite(variants=(of_command(of_words(["true"])),), build=Build("make"))
+
+    with pytest.raises(UsageError, match="^--build goes without --on: it runs on this machine$"):
+        GateRequest(command=command, on=Here()).check()
 
 
 # -- how often it is wrong, with the noise of hand-written gates' cases
