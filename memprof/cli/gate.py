@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +12,7 @@ import click
 
 from ..base.errors import EXIT_OK
 from ..subjects.settings import OF_A_PROGRAM, fields
-from .subject import QuestionCommand, place_options, program_variant, reaching, refuse_process, settings_options, words_of_program
+from .subject import QuestionCommand, place_options, program_variant, reaching, refuse_program, settings_options, words_of_program
 
 if TYPE_CHECKING:
     from ..gate.request import GateRequest
@@ -137,7 +138,7 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], on: str | 
 
     if as_json and form not in (None, "json"):
         raise UsageError(f"--json and --format {form}: only one of them can be printed; --also {form}=FILE writes the other")
-    refuse_process(words["heads"])
+    refuse_program(words["heads"])
     targets = [_target(text) for text in others]
     for _, path in targets:
         files.check_target(Path(path))
@@ -184,6 +185,7 @@ def _request(
         budget=of_peak(budget) if budget is not None else None,
         limits=parse_limits(thresholds),
         output=Path(output) if output else unused_path(),
+        in_ci=os.environ.get("CI", "").lower() in ("true", "1"),  # as GitHub, GitLab and most others set it
         **files,
         **words,
     )

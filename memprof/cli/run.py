@@ -20,7 +20,7 @@ from .subject import (
     reaching,
     recording_option,
     recordings_of,
-    refuse_process,
+    refuse_program,
     settings_options,
 )
 
@@ -153,7 +153,7 @@ def _suite(
     kinds = {"runtime"} if runtimes or variants else set()
     kinds |= {"program"} if cmds else set()
     kind = kinds.pop() if len(kinds) == 1 and suite_file is None else ""
-    refuse_process(models)
+    refuse_program(models)
     flags = Suite(
         models=models,
         runtimes=runtimes,

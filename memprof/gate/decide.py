@@ -64,8 +64,9 @@ def judge(request: GateRequest, progress: Progress) -> Report:
         rows += growth_limits.judge(known.growth, limits)
         rows += coefficients.judge(known.laws)
         rows += _failures(rows, known.head.entries)
-        if request.command is not None and not limits and not request.of_two_trees:
-            rows += _unjudged(request, known.head.entries, rows) if begins_baseline or request.base is None else []
+        alone = request.command is not None and not request.of_two_trees and (request.base is None or begins_baseline)
+        if alone and (not limits or (begins_baseline and request.in_ci)):
+            rows += _unjudged(request, known.head.entries, rows)
         if begins_baseline:
             remarks.append(_begun_baseline(request, known.head))
         if request.command is not None:
@@ -112,11 +113,21 @@ def _only_said(report: Report) -> Report:
 
 
 def _unjudged(request: GateRequest, head: Sequence[BaselineEntry], rows: Sequence[Judged]) -> list[Judged]:
-    """A row for each figure of a command that nothing judges yet."""
+    """A row for each figure of a command that nothing judges yet.
+
+    A CI service throws the checkout away, and with it the baseline that each run would make anew: nothing would ever be judged, and nobody would see
+    it. Jest with --ci, too, fails a test whose snapshot is missing, in place of writing it.
+    """
+    lost = request.base is not None and request.in_ci
     reason = f"the first run, which {request.base} keeps" if request.base is not None else "measured, and no budget or baseline judges it"
-    failing = {row.key for row in rows}
+    if lost:
+        reason = f"{request.base} is not in this checkout, so nothing judges this run"
+    failing = {row.key for row in rows if row.metric == verdicts.OUTCOME}
     return [
-        Judged(row.key, row.phase, row.metric, "new", reason, head=row) for entry in head if entry.key not in failing for row in entry.rows
+        Judged(row.key, row.phase, row.metric, "undecided" if lost else "new", reason, head=row)
+        for entry in head
+        if entry.key not in failing
+        for row in entry.rows
     ]
 
 

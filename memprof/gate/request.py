@@ -34,6 +34,7 @@ class GateRequest:
 
     command: the suite of one command, which is measured in place of `suite`. against: the git ref in whose tree it is measured too.
     budget: a limit beside those of the file `budgets`. report_only: the report says which exit code it would have had.
+    in_ci: a CI service runs this, in a checkout that it throws away: a baseline that is not there yet leaves the run undecided.
     trust_runs: programs that the heads name may be executed to measure again, whoever wrote the files. on: where the suite is measured.
     """
 
@@ -55,6 +56,7 @@ class GateRequest:
     confirm: bool = False
     prove: bool = False
     trust_runs: bool = False
+    in_ci: bool = False
     report_only: bool = False
     output: Path = Path("memprof-gate.jsonl")
     on: places.Place = HERE

@@ -123,7 +123,8 @@ def test_gate_builds_once_in_each_tree(memprof, built, tmp_path):
     assert built.is_clean()
 
 
-def test_gate_builds_here_for_other_judges(memprof, built, tmp_path):
+def test_gate_builds_here_for_other_judges(memprof, built, tmp_path, monkeypatch):
+    monkeypatch.delenv("CI", raising=False)  # where a baseline that is not there is no verdict
     words = ("--repeats", "1", "--build", "sh make.sh")
     for number, judge in enumerate([("--budget", "1GiB"), ("--baseline", "memprof.json"), ()]):
         done = memprof("gate", *judge, *words, "-o", f"{number}.jsonl", "--", "./app", cwd=built.folder)
@@ -140,7 +141,9 @@ def test_gate_build_that_fails_is_sentence(memprof, built, judge):
     done = memprof("gate", *judge, "--build", "echo no rule to make app; false; echo on", "--", "./app", cwd=built.folder)
 
     assert (done.returncode, done.stdout) == (5, "")
-    says = "this folder cannot be built: `echo no rule to make app; false; echo on` ended with exit code 1: no rule to make app (all of it in "
+    says = (
+        "this folder cannot be built: `echo no rule to make app; false; echo on` ended with exit code 1: no rule to make app (all of it in "
+    )
     assert says in done.stderr.splitlines()[-1]
     assert built.is_clean()
 

@@ -129,6 +129,20 @@ def test_baseline_made_by_first_run(gate):
     assert path.read_bytes() == kept
 
 
+def test_baseline_missing_in_ci_is_undecided(gate):
+    path = Path("memprof.json")
+    for words in ({}, {"budget": "110MiB"}):
+        first = gate(STEADY, base=path, in_ci=True, **words)
+        text = report.render(first)
+
+        assert first.exit_code == 3
+        assert "sh: PEAK is 100.2 MiB (memprof.json is not in this checkout, so nothing judges this run)." in text
+        assert "- memprof.json is made from this run: commit it, and later runs are compared with it" in text
+        assert gate(STEADY, base=path, in_ci=True, **words).exit_code == 0
+        path.unlink()
+    assert gate(STEADY, base=path, in_ci=True, budget="50MiB").exit_code == 1
+
+
 def test_baseline_of_failed_run_not_made(gate):
     judged = gate((100, 100, 100, 100, None), base=Path("memprof.json"))
 
@@ -173,7 +187,7 @@ def test_words_that_exclude_each_other(gate, words, says):
 def test_build_runs_here_alone():
     command = Suite(variants=(of_command(of_words(["true"])),), build=Build("make"))
 
-    with pytest.raises(UsageError, match="^--build goes without --on: it runs on this machine$"):
+    with pytest.raises(UsageError, match=r"^--build goes without --on: it runs on this machine$"):
         GateRequest(command=command, on=Here()).check()
 
 
