@@ -17,6 +17,7 @@ from ..base.units import counted
 from ..laws import coefficients
 from ..records import store, summary
 from ..records.summary import VariantKey
+from ..records.types import PEAK, RUN
 from ..subjects.settings import options
 from ..verdicts import acknowledgements, baseline, budget_proposal, budgets, growth_limits, input_files, verdicts
 from ..verdicts.baseline import DEFAULT_METRICS, BaselineEntry, GateSide
@@ -52,7 +53,7 @@ def judge(request: GateRequest, progress: Progress) -> Report:
             known = replace(known, base=replace(known.base, entries=base_entries))
             remarks += [*renamings, *_other_names(known), *_surroundings(request, known)]
             remarks += [
-                f"{entry.model}, {entry.heading}: {entry.failed} of base's {counted(entry.runs, 'run')} failed: {entry.failure}"
+                f"{entry.label}: {entry.failed} of base's {counted(entry.runs, 'run')} failed: {entry.failure}"
                 for entry in known.base.entries
                 if entry.failed
             ]
@@ -74,6 +75,7 @@ def judge(request: GateRequest, progress: Progress) -> Report:
             remarks += _unbuilt(request.command, known) if request.against is not None else []
         if not rows:
             raise InputError("there is no row to judge")
+        rows = _without_run(rows)
         proof = None
         if request.confirm or request.prove:
             from .confirmation import Checks
@@ -129,6 +131,19 @@ def _unjudged(request: GateRequest, head: Sequence[BaselineEntry], rows: Sequenc
         if entry.key not in failing
         for row in entry.rows
     ]
+
+
+def _without_run(rows: Sequence[Judged]) -> list[Judged]:
+    """The rows without those of RUN whose figures are PEAK's: a program without phases has one row."""
+    peaks = {(row.key, row.metric): row for row in rows if row.phase == PEAK and row.budget is None}
+
+    def repeats(row: Judged) -> bool:
+        peak = peaks.get((row.key, row.metric)) if row.phase == RUN and row.budget is None else None
+        return peak is not None and all(
+            (mine and mine.values) == (its and its.values) for mine, its in ((row.base, peak.base), (row.head, peak.head))
+        )
+
+    return [row for row in rows if not repeats(row)]
 
 
 def _behaviour(subject: Suite, head: GateSide) -> list[str]:
@@ -211,7 +226,7 @@ def _unconfirmed(judged: Sequence[Judged], checked: Sequence[Judged]) -> list[st
     places: dict[str, list[str]] = {}
     for before, after in zip(judged, checked, strict=True):
         if before.verdict == "regressed" != after.verdict:
-            places.setdefault(f"{after.key.model}, {after.key.heading}", []).append(f"{after.phase} {after.metric}")
+            places.setdefault(after.key.label, []).append(f"{after.phase} {after.metric}")
     return [f"{place}: not confirmed by a fresh measurement: {', '.join(names)}" for place, names in places.items()]
 
 
@@ -308,5 +323,5 @@ def _untrusted(run: Run, option: str) -> str:
     from .confirmation import execution_words
 
     job = run.job
-    words = f"{option} executes what the runs file names for {job.model.name}, {job.heading}: {execution_words(job)}"
+    words = f"{option} executes what the runs file names for {job.label}: {execution_words(job)}"
     return f"{words}; if you trust the file, allow it with --trust-runs"

@@ -11,7 +11,7 @@ from ..base.errors import InputError
 from ..base.units import counted
 from . import metrics
 from .metrics import Metric
-from .types import EXECUTE, GENERATE, PEAK, PHASES, RELEASE, REQUEST, Job, JobSide, Run, heading
+from .types import EXECUTE, GENERATE, PEAK, PHASES, RELEASE, REQUEST, Job, JobSide, Run, heading, label
 
 
 class VariantKey(NamedTuple):
@@ -27,6 +27,11 @@ class VariantKey(NamedTuple):
     def heading(self) -> str:
         """Its variant as reports name it."""
         return heading(self.variant, self.version, self.side)
+
+    @property
+    def label(self) -> str:
+        """Its model and variant, as sentences name them."""
+        return label(self.model, self.variant, self.version, self.side)
 
     def on(self, machine: str) -> Key:
         """Its key on a machine of that name."""
@@ -51,6 +56,11 @@ class KeyFields:
     def heading(self) -> str:
         """Its variant as reports name it."""
         return self.place.heading
+
+    @property
+    def label(self) -> str:
+        """Its model and variant, as sentences name them."""
+        return self.place.label
 
 
 @dataclass(frozen=True)
@@ -114,7 +124,7 @@ def groups_of_one_machine(runs: Iterable[Run]) -> dict[Key, list[Run]]:
     for key in by_key:
         machines = sorted({other.machine for other in by_key if replace(other, machine="") == replace(key, machine="")})
         if len(machines) > 1:
-            raise InputError(f"{key.model}, {key.heading}: one side has runs of {' and '.join(machines)}; compare one machine at a time")
+            raise InputError(f"{key.label}: one side has runs of {' and '.join(machines)}; compare one machine at a time")
     return by_key
 
 

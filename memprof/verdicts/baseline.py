@@ -280,7 +280,7 @@ def update(path: Path, measured: Sequence[BaselineEntry]) -> Updated:
     """
     for entry in measured:
         if entry.failed == entry.runs:
-            raise InputError(f"{entry.model}, {entry.heading}: every run failed ({entry.failure}); a baseline needs runs that ended well")
+            raise InputError(f"{entry.label}: every run failed ({entry.failure}); a baseline needs runs that ended well")
     before = read(path) if path.exists() else ()
     places = {entry.place for entry in measured}
     kept = tuple(entry for entry in before if entry.place not in places)
@@ -368,7 +368,7 @@ def differing(base: Sequence[BaselineEntry], head: Sequence[BaselineEntry]) -> t
     """Other differences between the entries that both sides have, in words: where they were measured, and how."""
     before = {entry.place: entry for entry in base}
     pairs = [(before[entry.place], entry) for entry in head if entry.place in before]
-    surroundings, asked = settings.difference_remarks((f"{entry.model}, {entry.heading}", *_ways(old, entry)) for old, entry in pairs)
+    surroundings, asked = settings.difference_remarks((entry.label, *_ways(old, entry)) for old, entry in pairs)
     changed = sorted({entry.model for old, entry in pairs if old.sha256 != entry.sha256})
     return surroundings, (*asked, *(f"{name} is not the same file on both sides" for name in changed))
 

@@ -99,7 +99,7 @@ class Proof:
     @property
     def sentence(self) -> str:
         """The result, in words."""
-        where = f"{self.key.model}, {self.key.heading}"
+        where = self.key.label
         increase = f"{format_bytes(self.added_bytes)} more in {where} {'were seen' if self.seen else 'were NOT seen'}"
         return f"{increase}; the same build measured twice {'was silent' if self.silent else 'was NOT silent'}"
 

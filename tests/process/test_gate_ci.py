@@ -167,7 +167,7 @@ def test_recipe_fetches_base_in_shallow_clone(folder, repository):
 @pytest.mark.parametrize(
     ("words", "code", "title", "row"),
     [
-        ({"MEMPROF_RUN": "false | cat", "MEMPROF_BUDGET": "1GiB"}, 4, "not measured", "bash"),
+        ({"MEMPROF_RUN": "false | cat", "MEMPROF_BUDGET": "1GiB"}, 4, "not measured", "cat"),
         (
             {"MEMPROF_RUN": "sleep 0.1", "MEMPROF_BUDGET": "1KiB", "MEMPROF_REPORT_ONLY": "true", "MEMPROF_BASE_REF": "x"},
             0,

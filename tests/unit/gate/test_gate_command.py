@@ -69,7 +69,7 @@ def made(order, peaks, failure):
 def test_budget_of_command(gate, peaks, budget, code, says):
     judged = gate(peaks, budget=budget)
 
-    assert (judged.exit_code, judged.title) == (code, f"sh, measured now, against a budget of {budget}")
+    assert (judged.exit_code, judged.title) == (code, f"exit, measured now, against a budget of {budget}")
     assert any(says in row.reason for row in judged.rows)
 
 
@@ -78,11 +78,22 @@ def test_report_only_names_exit_code(gate):
     assert gate(STEADY, budget="50MiB").remarks == ()
 
 
+def test_program_without_phases_has_one_row(gate):
+    gate(STEADY, base=Path("memprof.json"))
+    judged = gate([peak + 20 for peak in STEADY], base=Path("memprof.json"), metrics=("rss_peak_bytes",))
+    text = report.render(judged)
+
+    assert [(row.phase, row.metric, row.cause) for row in judged.rows] == [(PEAK, "rss_peak_bytes", None)]
+    assert "exit: PEAK is 20.0 MiB more (100.2 MiB to 120.2 MiB)." in text
+    assert ": 1 regression.\n" in text and "explains" not in text and "<summary>1 row<" in text
+
+
 def test_command_alone_gets_proposal(gate):
     judged = gate(STEADY)
 
     assert judged.exit_code == 0
     assert report.render(judged).startswith("### memprof gate: measured\n")
+    assert report.tally(judged) == "2 rows measured"
     ((why, command),) = judged.commands.items()
     assert command == "memprof gate --budget 102MiB -- MODE=fast sh -c exit"
     assert why == "A budget of 102MiB would hold: the highest of 5 repeats is 100.4 MiB, and a gate counts no difference below 1.0 MiB:"
@@ -136,7 +147,7 @@ def test_baseline_missing_in_ci_is_undecided(gate):
         text = report.render(first)
 
         assert first.exit_code == 3
-        assert "sh: PEAK is 100.2 MiB (memprof.json is not in this checkout, so nothing judges this run)." in text
+        assert "exit: PEAK is 100.2 MiB (memprof.json is not in this checkout, so nothing judges this run)." in text
         assert "- memprof.json is made from this run: commit it, and later runs are compared with it" in text
         assert gate(STEADY, base=path, in_ci=True, **words).exit_code == 0
         path.unlink()
@@ -156,7 +167,7 @@ def test_failure_without_terminal_gets_hint(gate, message):
     judged = gate((None,) * 5, failure=replace(FAILED, message=message), budget="110MiB")
 
     assert judged.remarks == (
-        "sh may need a terminal, and memprof gives a program none: script -qec 'MODE=fast sh -c exit' /dev/null gives it one",
+        "exit may need a terminal, and memprof gives a program none: script -qec 'MODE=fast sh -c exit' /dev/null gives it one",
     )
 
 
@@ -165,7 +176,7 @@ def test_left_processes_are_named(gate, monkeypatch):
     usual = made
     monkeypatch.setitem(globals(), "made", lambda *words: replace(usual(*words), warnings=(said,)))
 
-    assert gate(STEADY, budget="110MiB").remarks == (f"sh: {said}",)
+    assert gate(STEADY, budget="110MiB").remarks == (f"exit: {said}",)
 
 
 @pytest.mark.parametrize(
