@@ -106,7 +106,7 @@ def read(
             raise UsageError(f"--metric {name}: no commit of this history has it; memprof history add --metric {name} keeps it")
     entries = {(place, kinds[point.machine], entry.place): entry for place, _, point in used for entry in point.entries}
     failures = {
-        (place, entry.label): summary.failures(entry.failed, entry.runs, entry.failure)
+        (place, entry.place.label): summary.failures(entry.failed, entry.runs, entry.failure)
         for place, _, point in used
         for entry in point.entries
         if entry.failed
