@@ -101,6 +101,26 @@ def test_verdict_by_shape_of_samples(base, head, expected, why):
     assert (row.verdict, why in row.reason) == (expected, True), row.reason
 
 
+@pytest.mark.parametrize(
+    ("base", "head", "missed", "expected"),
+    [
+        ((8.2, 4, 7.2, 9.8, 8.2), (7.2, 1.8, 4, 9.8, 7.9), 3, "undecided"),
+        ((8.2, 4, 7.2, 9.8, 8.2), (7.2, 1.8, 4, 9.8, 7.9), 0.5, "ok"),  # less than the least difference that counts
+        ((9.8, 9.8, 9.7, 9.8, 9.8), (9.8, 9.7, 9.8, 9.8, 9.7), 3, "ok"),  # the repeats agree
+        ((8.2, 8, 7.2, 9.8, 8.2), (27.2, 21.8, 24, 29.8, 27.9), 3, "regressed"),
+    ],
+)
+def test_peak_of_polling_in_verdict(base, head, missed, expected):
+    sides = [
+        row(KEY, PEAK, "rss_peak_bytes", tuple(value * MIB for value in side), False, missed=int(missed * MIB)) for side in (base, head)
+    ]
+    judged = verdicts.judge_row(*sides, 0, verdicts.parse_limits(["10%"]))
+
+    assert judged.verdict == expected, judged.reason
+    assert ("up to 3.0 MiB more is possible: --recorder c" in judged.reason) == (expected == "undecided")
+    assert "~" in report.render(Report("", (judged,))).splitlines()[2]
+
+
 def test_headline_never_fine_beside_undecided():
     key = replace(KEY, variant="other")
     hidden = judged((27.4, 9.8, 8, 10.4, 11), (27.7, 21.7, 21.9, 21.2, 23.1), limits=verdicts.parse_limits(["10%"]))
