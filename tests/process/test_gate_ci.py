@@ -183,7 +183,7 @@ def test_recipe_runs_command_without_file(folder, words, code, title, row):
 
     assert done.returncode == code, done.stderr
     summary = (folder / "summary.md").read_text()
-    assert summary.startswith(f"### memprof gate: {title}\n\n{row}, {row}: ") and f"\n\n{row}, measured now" in summary
+    assert summary.startswith(f"### memprof gate: {title}\n\n{row}: ") and f"\n\n{row}, measured now" in summary
 
 
 def test_recipe_keeps_baseline_that_it_made(folder):

@@ -155,7 +155,7 @@ def test_gate_build_that_makes_nothing_in_base(memprof, built):
     inside = memprof("gate", "--against", "main", *words, "sh", "-c", "./app", cwd=built.folder)
 
     assert (missing.returncode, "`[ -e app.txt ] || exit 0; sh make.sh` does not make it there" in missing.stderr) == (2, True)
-    assert "base cannot start sh, or a program that it starts" in inside.stdout and "does not make it there" in inside.stdout
+    assert "base cannot start app, or a program that it starts" in inside.stdout and "does not make it there" in inside.stdout
 
 
 def test_gate_of_command_that_ends_at_once(memprof, monkeypatch):
@@ -186,7 +186,7 @@ def test_gate_against_ref_without_git(memprof, tmp_path, monkeypatch):
 def test_gate_of_daemon_and_many_processes(memprof, nothing_left):
     daemon = memprof("gate", "--budget", "100MiB", "--repeats", "1", "--", "sh", "-c", "setsid sleep 4998 & sleep 0.2; echo started")
     assert daemon.returncode == 0
-    assert "sh: processes that outlived the measured one and were ended: 1 (sleep)" in daemon.stdout
+    assert "sleep: processes that outlived the measured one and were ended: 1 (sleep)" in daemon.stdout
 
     script = "for n in $(seq 500); do sleep 0.5 & done; wait"
     many = memprof("gate", "--budget", "4GiB", "--repeats", "1", "-o", "many.jsonl", "--", "sh", "-c", script)
