@@ -293,3 +293,13 @@ def test_proposed_budget_holds():
         broken += max(peaks(draw, 0.3)) * MIB > budgets.of_peak(made.word).limit
 
     assert broken == 0
+
+
+def test_baseline_keeps_what_polling_may_have_missed(tmp_path):
+    polled = replace(mark("RUN", 1, 8, 8), rss_peak_exact=False, rss_peak_high_bytes=11 * MIB)
+    (entry,) = baseline.entries([replace(run(repeat=repeat, memory={}), marks=(polled,)) for repeat in range(5)])
+    assert {row.missed for row in entry.rows if row.metric == "rss_peak_bytes"} == {3 * MIB}
+
+    baseline.update(tmp_path / "b.json", [entry])
+
+    assert [row.missed for row in baseline.read(tmp_path / "b.json")[0].rows] == [row.missed for row in entry.rows]
