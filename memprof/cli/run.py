@@ -20,6 +20,7 @@ from .subject import (
     reaching,
     recording_option,
     recordings_of,
+    refuse_process,
     refuse_program,
     settings_options,
 )
@@ -149,11 +150,12 @@ def _suite(
     from ..subjects.suite import ALL, Suite, parse_cmd, parse_variant, read
 
     if models and not (runtimes or variants or cmds or suite_file):
+        refuse_program(models)
         runtimes = (ALL,)
     kinds = {"runtime"} if runtimes or variants else set()
     kinds |= {"program"} if cmds else set()
     kind = kinds.pop() if len(kinds) == 1 and suite_file is None else ""
-    refuse_program(models)
+    refuse_process(models)
     flags = Suite(
         models=models,
         runtimes=runtimes,

@@ -132,7 +132,10 @@ class Words:
 
         if self.program and self.runtime is not None:
             raise UsageError("-r NAME or -- PROGRAM: a runtime, or a program")
-        refuse_program(self.models)
+        if self.program or self.runtime:  # they may run what is a model for them
+            refuse_process(self.models)
+        else:
+            refuse_program(self.models)
         variants: tuple[Variant, ...] = ()
         kind = "program" if self.program else "runtime" if self.runtime is not None else ""
         if self.program:

@@ -37,45 +37,8 @@ _SHELL = re.compile(r"(ba|da|z|k)?sh[0-9.]*")
 _LEFT_OUT = re.compile(r"(?m)(?:^|\s)#.*$|\d*(?:>>?|<)(?:&\d|\s*[^\s&|;<>()]+)")  # comments and redirections
 _SHORT = 24  # characters of a script that is named by its words
 # What a shell does itself, and no program that it starts; and words that make a script more than programs one after another.
-_BUILTINS = {
-    ".",
-    ":",
-    "cd",
-    "echo",
-    "exit",
-    "export",
-    "false",
-    "printf",
-    "read",
-    "set",
-    "test",
-    "true",
-    "ulimit",
-    "umask",
-    "unset",
-    "wait",
-    "[",
-}
-_KEYWORDS = {
-    "!",
-    "{",
-    "case",
-    "do",
-    "done",
-    "elif",
-    "else",
-    "esac",
-    "eval",
-    "exec",
-    "fi",
-    "for",
-    "function",
-    "if",
-    "in",
-    "then",
-    "until",
-    "while",
-}
+_BUILTIN = re.compile(r"[.:\[]|cd|echo|exit|export|false|printf|read|set|test|true|ulimit|umask|unset|wait")
+_KEYWORD = re.compile(r"[!{]|case|do|done|elif|else|esac|eval|exec|fi|for|function|if|in|then|until|while")
 
 RUNTIME = Runtime(name=COMMAND, version="")
 
@@ -171,8 +134,8 @@ def _script_subject(script: str, shell: str) -> str:
     except ValueError:  # a quote is left open
         return shell
     groups = [list(group) for ends, group in groupby(tokens, lambda token: not token.strip(";&|")) if not ends]
-    programs = [words for group in groups if (words := list(dropwhile(_VARIABLE.match, group))) and words[0] not in _BUILTINS]
-    plain = not _KEYWORDS.intersection(tokens) and all(token.strip("()`") for token in tokens)
+    programs = [words for group in groups if (words := list(dropwhile(_VARIABLE.match, group))) and not _BUILTIN.fullmatch(words[0])]
+    plain = all(token.strip("()`") and not _KEYWORD.fullmatch(token) for token in tokens)
     if plain and programs and "$" not in programs[-1][0]:
         return subject(programs[-1])
     text = " ".join(script.split()) or shell

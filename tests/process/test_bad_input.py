@@ -243,6 +243,8 @@ def test_library_and_file_that_may_run_are_models(memprof, folder):
     """Some file systems let every file run, and TVM's models are libraries."""
     (folder / "good.json").chmod(0o755)
     script(folder / "net.so", "\x7fELF")
+    script(folder / "model.elf", "\x7fELF")
 
+    assert memprof("run", "model.elf", "--cmd", "own=cat {model}", "--repeats", "1", "-o", "own.jsonl").returncode == 0
     assert memprof("run", "good.json", "-r", "synthetic", "--repeats", "1", "--runs", "1").returncode == 0
     assert "is a program" not in memprof("run", "net.so", "-r", "synthetic").stderr
