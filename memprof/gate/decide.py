@@ -117,7 +117,7 @@ def _only_said(report: Report) -> Report:
 def _unjudged(request: GateRequest, head: Sequence[BaselineEntry], rows: Sequence[Judged]) -> list[Judged]:
     """A row for each figure of a command that nothing judges yet.
 
-    A CI service throws the checkout away, and with it the baseline that each run would make anew: nothing would ever be judged, and nobody would see
+    A CI service throws the checkout away, and with it the baseline that each run would make again: nothing would ever be judged, and nobody would see
     it. Jest with --ci, too, fails a test whose snapshot is missing, in place of writing it.
     """
     lost = request.base is not None and request.in_ci
@@ -245,7 +245,7 @@ def _failures(rows: Sequence[Judged], head: Sequence[BaselineEntry]) -> list[Jud
 
 
 def _judged_metrics(request: GateRequest, known: GateSides) -> tuple[tuple[BaselineEntry, ...], tuple[BaselineEntry, ...]]:
-    """Both sides with the metrics that are compared, without those of budgets alone. Raises for a metric that was asked for and is missing."""
+    """Both sides with the metrics that are compared, without those of budgets alone. Raises for a metric that the request names and the runs lack."""
     wanted = request.metrics or DEFAULT_METRICS
     base, head = (
         tuple(replace(entry, rows=tuple(row for row in entry.rows if row.metric in wanted)) for entry in side.entries)
