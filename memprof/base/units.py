@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 from .errors import UsageError
 
@@ -130,3 +131,8 @@ def format_duration(nanoseconds: float) -> str:
 def counted(number: int, noun: str) -> str:
     """`1 thread`, `1,200 runs`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def either(names: Sequence[str]) -> str:
+    """`PREPARE`, `MODEL_LOAD or PREPARE`, `MODEL_LOAD, PREPARE or EXECUTE`."""
+    return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ..base.errors import UndecidedError
 from ..base.units import format_bytes
 from . import phrases
-from .frames import NO_MODULE, UNKNOWN, Frame
+from .frames import NO_MODULE, Frame
 from .names import is_allocator, module_name, nameless
 from .profile import HeapProfile, Snapshot
 from .shape import MOST_NODES, ROOT, is_unknown, merged
@@ -127,7 +127,7 @@ def identity(frame: Frame) -> tuple[str, str]:
     A build without debug information knows a library where another knows a source file, so modules need not agree.
     """
     module = "" if frame.module == NO_MODULE else module_name(frame)
-    if frame.function == UNKNOWN:
+    if frame.kind == "unknown":  # its offset is another one in another build
         return nameless(frame), module
     name = _BUILD.sub("", _UNNAMED.sub("{lambda}", frame.function)).strip() or frame.function
     if frame.file is not None and frame.file.endswith(".py"):
