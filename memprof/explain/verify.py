@@ -184,7 +184,7 @@ def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Ve
         failed = next((run for run in (*after, *before) if not run.outcome.ok), None)
         return Verified(len(after), error=failed.outcome.sentence if failed is not None else "it was not measured")
     phase, _, inside = finding.phase.partition("/")
-    metric = "rss_peak_bytes" if inside or finding.rule == "transient" else "rss_end_bytes"
+    metric = "rss_peak_bytes" if inside else "rss_end_bytes"
     sides = [[_values(side, PEAK, "rss_peak_bytes"), _values(side, phase, metric)] for side in good]
     bound = max(run.machine.peak_bound_bytes for side in good for run in side)
     beyond = any(_beyond(first, second, bound) for first, second in zip(*sides, strict=True))

@@ -110,7 +110,7 @@ def _why_possible(profile: HeapProfile, snapshot: Snapshot) -> list[str]:
     """Sentences on a moment so near a border that the clocks do not tell its phase, and on what does."""
     near = tuple(dict.fromkeys(span.name for span in profile.phases_nearby(snapshot)))
     names = profile.possible_phases(snapshot)
-    if len(near) < 2:
+    if profile.phase_error is None or len(near) < 2:
         return []
     text = f"Snapshot {snapshot.index} lies nearer to a border of phases than {profile.tool}'s clock is known against theirs"
     if names == near:

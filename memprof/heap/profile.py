@@ -114,6 +114,8 @@ class HeapProfile:
 
         A phase whose resident set stayed below the heap that the snapshot holds gives way to one whose resident set reached it.
         """
+        if self.phase_error is None:
+            return () if snapshot.phase is None else (snapshot.phase,)
         near = self.phases_nearby(snapshot)
         reached = [span for span in near if span.rss_peak_bytes is not None and span.rss_peak_bytes >= snapshot.heap_bytes]
         able = [span for span in near if span in reached or span.rss_peak_bytes is None] if reached else near

@@ -129,7 +129,7 @@ def verdict(proposal: Advice, finding: Finding) -> list[str]:
     sizes = [_change("PEAK", done.peak_bytes)]
     phase, _, inside = finding.phase.partition("/")
     if done.phase_bytes and done.phase_bytes != done.end_bytes and done.phase_bytes != done.peak_bytes:
-        sizes.append(_change(f"{'peak' if inside or finding.rule == 'transient' else 'end'} of {phase}", done.phase_bytes))
+        sizes.append(_change(f"{'peak' if inside else 'end'} of {phase}", done.phase_bytes))
     sizes += [_change("RSS at the end", done.end_bytes), _change("of it anonymous", done.anon_bytes)]
     cost = [
         f"{name} {_latency(pair[0], spread and spread[0])} -> {_latency(pair[1], spread and spread[1])} ({pair[1] / pair[0] - 1:+.0%})"
