@@ -23,7 +23,9 @@ def library_copied(facts: Facts) -> Iterator[Finding]:
         evidence.append(_words_of(last) + f": {format_bytes(last.beyond_one_bytes or 0)} beyond one copy stay")
     proposals = (
         *facts.propose("keep the weights out of the library, in a file of parameters", weights="separate"),
-        *_if_none(facts, "weights", "change how the library is built: link the weights apart from the code, and map them or read them once"),
+        *_if_none(
+            facts, "weights", "change how the library is built: link the weights apart from the code, and map them or read them once"
+        ),
     )
     yield Finding(
         "library_copied", "weights in a library are mapped and copied", worst.beyond_one_bytes or 0, worst.name, tuple(evidence), proposals

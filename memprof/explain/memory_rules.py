@@ -158,7 +158,9 @@ def outputs(facts: Facts) -> Iterator[Finding]:
             f"RSS grew with every one of the last {len(late)} iterations of EXECUTE, by {format_bytes(sum(steps) / len(steps))} each,"
             f" {format_bytes(sum(steps))} in all",
         )
-        advice = (Advice("change the program: free an iteration's outputs before the next iteration, or give the runtime the same buffers each time"),)
+        advice = (
+            Advice("change the program: free an iteration's outputs before the next iteration, or give the runtime the same buffers"),
+        )
         yield Finding(
             "outputs_kept", "output tensors are kept alive from one iteration to the next", sum(steps), look.name, evidence, advice
         )
@@ -213,6 +215,6 @@ def transient(facts: Facts) -> Iterator[Finding]:
             if worst.name in (MODEL_LOAD, PREPARE) and not repacked
             else ()
         ),
-        Advice(f"change the runtime: what it makes in {worst.name} only to make something else of it, it frees as soon as that is made"),
+        Advice(f"change the runtime: free each intermediate result of {worst.name} once the next is made from it"),
     )
     yield Finding("transient", f"a transient of {worst.name} sets the PEAK", above, f"{worst.name}/peak", tuple(evidence), proposals)

@@ -237,6 +237,8 @@ class Explanation:
     peak_bound_bytes: int = 0
     python_version: str = ""
     machine_words: str = ""  # its CPUs and kernel
+    libc: str = ""
+    packages: Mapping[str, str] = field(default_factory=dict)  # those that the child had imported, and their versions
 
     @property
     def peak(self) -> PhaseFigures | None:

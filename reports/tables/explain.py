@@ -209,7 +209,8 @@ def notes(explanation: Explanation) -> list[str]:
 # -- tables
 
 
-def _waterfall(explanation: Explanation) -> TextTable:
+def waterfall(explanation: Explanation) -> TextTable:
+    """The slices of each look, and what lies beside them."""
     largest = max(phase.rss_bytes for phase in explanation.phases)
     unit = choose_unit(BYTES, [largest])
     names = [name for name in SLICES if any(phase.size(name) for phase in explanation.phases) or name == REST]
@@ -319,8 +320,8 @@ def hows(explanation: Explanation) -> list[str]:
 
 
 def tables(explanation: Explanation) -> list[TextTable]:
-    waterfall = _waterfall(explanation) if explanation.phases else None
-    return [table for table in (waterfall, _copies(explanation), _tensors(explanation)) if table is not None]
+    slices = waterfall(explanation) if explanation.phases else None
+    return [table for table in (slices, _copies(explanation), _tensors(explanation)) if table is not None]
 
 
 def _markdown(explanation: Explanation) -> str:

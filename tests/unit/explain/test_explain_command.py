@@ -41,6 +41,40 @@ def test_no_findings_said_of_what_was_looked_at(looked: int, sentence: str, form
     assert [line for line in report().render(found, form).split("\n") if "Nothing was found" in line or "The looks" in line] == [sentence]
 
 
+def test_report_has_what_issue_needs() -> None:
+    from memprof.reports.tables import explain_report
+
+    found = explanation(libc="glibc 2.36", machine_words="Cortex, 4 CPUs, aarch64, Linux 6.1", packages={"onnxruntime": "1.0"})
+    text = explain_report.render(found, "memprof explain net.onnx -r onnxruntime", "to send.png")
+    wanted = (
+        "# onnxruntime 1.0: memory that was freed & kept",
+        "PEAK 225.0 MiB, in MODEL_LOAD",
+        "(to%20send.png)",
+        "| slice ",
+        "--set malloc_trim=on",
+    )
+    assert all(words in text for words in wanted), text
+    assert "```sh\nmemprof explain net.onnx -r onnxruntime\n```" in text and "To be attached: to send.png, the picture; and" in text
+    model = found.model
+    versions = (
+        f"SHA-256 {model.sha256}",
+        "runtime: onnxruntime 1.0",
+        "C library: glibc 2.36",
+        "machine: Cortex",
+        "packages: onnxruntime 1.0",
+    )
+    assert all(words in text for words in versions), text
+    assert "How each slice was found" not in text and "how one" not in text and "explain.md" in text
+    with pytest.raises(InputError, match="nothing to report"):
+        explain_report.render(explanation(phases=()), "memprof explain", "p.png")
+
+
+def test_earlier_slice_names_read(tmp_path: Path) -> None:
+    path = tmp_path / "why.json"
+    path.write_bytes(records.encode(explanation()).replace(b"weights, one copy", b"weights once"))
+    assert records.load(path) == explanation()
+
+
 @pytest.fixture
 def rules_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what rules propose is verified: no other value of a knob is tried."""
