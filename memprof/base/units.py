@@ -136,3 +136,14 @@ def counted(number: int, noun: str) -> str:
 def either(names: Sequence[str]) -> str:
     """`PREPARE`, `MODEL_LOAD or PREPARE`, `MODEL_LOAD, PREPARE or EXECUTE`."""
     return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+_OF_NAMES = re.compile(r"[./@=\d_\\]")  # what names of files, versions and options have, and words have not
+
+
+def capitalised(sentence: str, *names: str) -> str:
+    """A sentence with a large first letter, unless it begins with a name: one of these, or a word as those of files (`labels.onnx`, `./a`, `v2`)."""
+    first = sentence.partition(" ")[0].rstrip(".,;:")
+    if _OF_NAMES.search(first) or any(name and sentence.startswith(name) for name in names):
+        return sentence
+    return sentence[:1].upper() + sentence[1:]

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from memprof.base.errors import UsageError
 from memprof.base.terminal_text import plain
-from memprof.base.units import format_bytes
+from memprof.base.units import capitalised, format_bytes
 from memprof.heap import phrases
 from memprof.heap.frames import By
 from memprof.heap.profile import HeapProfile, Snapshot
@@ -287,7 +287,7 @@ class _ProfilePage(terminal.TextPage):
         if look.fold:
             notes.append("allocators' own frames are left out (--no-fold)")
         if notes:
-            self.prose("; ".join(notes)[0].upper() + "; ".join(notes)[1:] + ".", "dim")
+            self.prose(capitalised("; ".join(notes)) + ".", "dim")
 
     def _node(self, tree: Shape, node: int, whole: int, guide: str) -> None:
         size, above = tree.bytes[node], tree.parent[node]

@@ -181,7 +181,7 @@ class _Tables:
             tables += release.tables(groups, self.unit)
             tables += commands.tables(groups, self.unit)
             tables += control_group.tables(groups, self.unit)
-        kept = [_STAYS_NOTE] if any(STAYS in made.header for made in tables) else []
+        kept = [_STAYS_NOTE, *release.notes(groups)] if any(STAYS in made.header for made in tables) else []
         return Section(_title(runs), tuple(tables), (*kept, *self.notes(groups, shown)))
 
     def of_metric(self, metric: Metric, groups: Groups, stays: bool = False) -> list[TextTable]:

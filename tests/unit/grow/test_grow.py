@@ -70,6 +70,21 @@ def test_flat_work_decided_in_one_round(tmp_path, monkeypatch):
     assert words(grown.verdict) == "steady. 0 B (95%: at most 3 B) per iteration over 2,000."
 
 
+@pytest.mark.parametrize(("freed", "told"), [(64 * MIB, True), (3 * MIB, False), (None, False)])
+def test_freed_memory_before_work_told(tmp_path, monkeypatch, freed, told):
+    """`memprof run` showed 222 MiB and `memprof grow` 254 MiB, for a freed tensor that glibc kept in one and not in the other."""
+
+    def with_freed(run: Run) -> Run:
+        return replace(run, marks=tuple(replace(mark, heap_free_end_bytes=freed) for mark in run.marks))
+
+    Simulated(lambda unit: 0, monkeypatch, fails=with_freed)
+
+    remarks = " ".join(answered(asked(tmp_path)).remarks)
+
+    assert ("At the end of PREPARE glibc's heap holds 64.0 MiB of freed memory" in remarks) == told
+    assert ("malloc_mmap_threshold=64KiB" in remarks) == told
+
+
 def test_growth_confirmed_by_longer_round(tmp_path, monkeypatch):
     simulated = Simulated(lambda unit: unit * 65536, monkeypatch)
 
