@@ -24,7 +24,7 @@ _PHASE = click.option("--at-phase", "phase", metavar="PHASE", help="The largest 
 _INVERT = click.option(
     "--invert",
     is_flag=True,
-    help="Turn the tree round: the program's entry first, its callees below.  [default: what allocates first, its callers below]",
+    help="Begin with the program's entry, and go down to what allocates.  [default: what allocates, then its callers]",
 )
 _FULL = click.option("--full-names", is_flag=True, help="Names as the tool has them, with templates and parameters.")
 _FOLD = click.option(

@@ -116,6 +116,7 @@ def shared_repacked(facts: Facts) -> Iterator[Finding]:
             "convert the model to the runtime's own format, whose weights are mapped: the copy as stored is the file's", format="ir"
         ),
         *facts.propose("weights as external data, which is mapped: the copy as stored is the file's", weights="separate"),
+        *facts.propose("weights beside the converted file, which are read once and not kept", placed="separate"),
         Advice("change the model: if several operators share a weight, transpose their small operands, not the weight"),
     )
     evidence = [_words_of(look), *when(facts, lambda look: _size(look, repacked=True, where=(ANONYMOUS, SHARED)), "repacked copies")]

@@ -365,14 +365,14 @@ class _Grower:
         return _SHARE_OF_MEMORY * available
 
     def _remark_freed(self, runs: Sequence[Run]) -> None:
-        """Freed memory that glibc holds when the work begins. ONNX Runtime 1.32 left 32 or 64 MiB there, by the small blocks of Python that lay before
-        the model's in the heap: other ones in `memprof grow` than in `memprof run`."""
+        """Freed memory that glibc holds when the work begins. ONNX Runtime 1.32 left 32 or 64 MiB there, by small blocks of Python that lay
+        before the model's in the heap: others in `memprof grow` than in `memprof run`."""
         last = next((mark for mark in reversed(runs[0].marks) if mark.phase in (MODEL_LOAD, PREPARE)), None) if runs else None
         freed = (last.heap_free_end_bytes or 0) if last is not None else 0
         if last is not None and freed > max(_LEAST_FREED, _FREED_SHARE * (last.rss_end_bytes or 0)):
             self._remark(
-                f"At the end of {last.phase} glibc's heap holds {format_bytes(freed)} of freed memory. How much it holds depends on small blocks that were "
-                "allocated before, so that `memprof run` of the same model may show a few tensors more or less; with `--set "
+                f"At the end of {last.phase} glibc's heap holds {format_bytes(freed)} of freed memory. How much it holds depends on small blocks "
+                "that were allocated before, so that `memprof run` of the same model may show a few tensors more or less; with `--set "
                 "malloc_mmap_threshold=64KiB` large blocks go back at once."
             )
 

@@ -14,6 +14,7 @@ from memprof.base.errors import InputError
 from memprof.explain import records, verify
 from memprof.explain.records import Advice, PhaseFigures, PhaseLook, Verified
 from memprof.programs.runtimes import Knob
+from memprof.records.types import Outcome
 from memprof.reports import page
 from memprof.reports.pictures import waterfall
 from memprof.subjects.orders import Plan
@@ -185,6 +186,23 @@ def test_values_that_no_rule_proposes_are_tried(monkeypatch: pytest.MonkeyPatch)
     ]
     assert verified.findings[-1].title == "other settings save PEAK" and verified.findings[-1].bytes == 30 * MIB
     assert "> --set prepacking=off: no rule proposes it (about prepacking)" in report().render(verified)
+
+
+def test_values_without_effect_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """--verify of an .mnn file tried ten values, and the answer had neither a proposal nor a word of them."""
+    knobs = [Knob("prepacking", ("on", "off"), "on", "load", ""), Knob("placed", ("embedded", "separate"), "embedded", "build", "")]
+    order = SimpleNamespace(runtime=SimpleNamespace(knobs=knobs))
+
+    def measure(orders, progress, keep):
+        failed = Outcome("refused", "MODEL_LOAD", message="it is not converted")
+        yield from (sample_runs.run("as it is"), sample_runs.run("prepacking=off"), sample_runs.run("placed=separate", outcome=failed))
+
+    monkeypatch.setattr(verify, "plan", lambda suite: Plan((order,) * len(suite.variants), ()))  # type: ignore[arg-type]
+    monkeypatch.setattr(verify.campaign, "measure", measure)
+    found = verify.verify(explanation(findings=()), Suite(), Variant("mnn"), recorder_runs.Silent(), lambda line: None)
+    assert not found.findings
+    assert found.remarks[-1].startswith("--verify tried 1 other value of knobs once each: none saves more than ")
+    assert "; placed=separate cannot run: " in found.remarks[-1] and "it is not converted" in found.remarks[-1]
 
 
 def measured(change: float, at_end: float = 0, error: str | None = None) -> Verified:

@@ -318,6 +318,14 @@ def test_findings_worst_first_without_small() -> None:
     assert [finding.rule for finding in findings.find(made)] == ["kept", "shared_repacked"]
 
 
+def test_shared_repacked_proposes_weights_beside_file() -> None:
+    """MNN's knob has another name than that of other runtimes."""
+    runtime = Runtime("mnn", knobs=(Knob("placed", ("embedded", "separate"), "embedded", "build", ""),))
+    copies = (held("as stored", ANON, 20), held("in blocks of 4", ANON, 20))
+    finding = only(facts(runtime, phase("EXECUTE", *copies, beyond=20, once=20, repacked=20)))
+    assert (finding.rule, settings(finding)) == ("shared_repacked", [{"placed": "separate"}])
+
+
 NCNN = Runtime("ncnn", knobs=(Knob("winograd", ON_OFF, "on", "load", ""),))
 MNN = Runtime("mnn", knobs=(Knob("winograd", ("0", "1", "2", "3"), "3", "load", ""),))
 
