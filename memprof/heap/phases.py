@@ -4,7 +4,7 @@
      "phases": [{"name": "MODEL_LOAD", "begin_ns": N, "end_ns": N, "rss_peak_bytes": N}, ...]}
 
 Times are CLOCK_MONOTONIC. begin_ns is the recorder's start, which STARTUP, the tool's launch, follows; wall_offset_ns by how much CLOCK_REALTIME
-(memray's clock) is ahead. rss_peak_bytes, with the tool's own memory in it, is absent in files of memprof before 0.1 and where pages were
+(memray's clock) is ahead. rss_peak_bytes, with the tool's own memory in it, is absent in earlier files and where pages were
 swapped out. It is no runs file, so that a run under a tool is never compared with a plain one.
 """
 

@@ -21,6 +21,7 @@ from .trees import CallTree
 
 TimeUnit = Literal["i", "ms", "s", "B"]
 Kind = Literal["empty", "detailed", "peak"]
+_EMPTY_SHARE = 0.001
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,8 @@ class HeapProfile:
         return tuple(dict.fromkeys(span.name for span in able))
 
     def phases_nearby(self, snapshot: Snapshot) -> list[PhaseSpan]:
-        """The phases within the clocks' uncertainty of a snapshot's moment."""
+        """The phases within the clocks' uncertainty of a snapshot's moment, without those that took a thousandth of it: nothing happens in them, as
+        in PREPARE of onnxruntime-native."""
         error = self.phase_error or 0.0
         begin = snapshot.time - (0.0 if self.started_ns is None else error)
         end = (snapshot.time if snapshot.until is None else snapshot.until) + error
@@ -130,7 +132,7 @@ class HeapProfile:
         near, at = [], bisect_right(begins, end) - 1
         while at >= 0 and reach[at] >= begin:
             span = spans[at]
-            if span.end is None or span.end >= begin:
+            if span.end is None or (span.end >= begin and span.end - span.begin >= _EMPTY_SHARE * error):
                 near.append(span)
             at -= 1
         return near[::-1]

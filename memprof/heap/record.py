@@ -184,7 +184,8 @@ def _order(request: HeapRequest) -> Order:
     executes = request.until in (None, WARMUP)
     warmup = max(suite.warmup or 0, int(request.until == WARMUP)) if executes else 0
     # release: a tool that ends the program at a phase, or its teardown, frees too
-    return of_one(replace(suite, warmup=warmup, runs=suite.runs or 1, release=False))
+    runs = suite.runs or 1 if executes else 0
+    return of_one(replace(suite, warmup=warmup, runs=runs, release=False))
 
 
 def interpreter(order: Order) -> str | None:

@@ -126,7 +126,7 @@ class Runtime:
         stem, ending = os.path.splitext(os.path.basename(model))
         if ending.lower() not in _FRAMEWORKS:  # asked for by a knob alone
             raise Refused(
-                "%s is in MNN's own format: weights and placed act only where an .onnx or .tflite model is converted" % stem + ending
+                "%s%s is in MNN's own format: weights and placed act where an .onnx or .tflite model is converted" % (stem, ending)
             )
         target = os.path.join(folder, stem + ".mnn")
         words = ["mnnconvert", "-f", _FRAMEWORKS[ending.lower()], "--modelFile", os.path.abspath(model), "--MNNModel", target]

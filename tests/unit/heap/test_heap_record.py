@@ -172,12 +172,17 @@ _HEAPTRACK = "v 10400 3\ns 3 app\ns 4 main\ni 10 1 2\nt 1 0\na a00000 1\n"
 def test_peak_near_border_names_phases(tmp_path: Path) -> None:
     """heaptrack's clock starts up to 0.3 s after STARTUP: the peak at 1.9 s may lie behind the border at 2.0 s, not that at 2.6 s."""
     begin, ms = 5_000_000_000, 1_000_000
-    ends = {"STARTUP": 1000, "MODEL_LOAD": 2000, "PREPARE": 2600, "EXECUTE": 9000}
+    ends = {"STARTUP": 1000, "MODEL_LOAD": 2000, "EMPTY": 2000.1, "PREPARE": 2600, "EXECUTE": 9000}
     begins = dict(zip(ends, (0, *ends.values()), strict=False))
 
     def read(**rss: int) -> HeapProfile:
         spans = [
-            {"name": name, "begin_ns": begin + (70 + begins[name]) * ms, "end_ns": begin + (70 + end) * ms, "rss_peak_bytes": rss.get(name)}
+            {
+                "name": name,
+                "begin_ns": begin + int((70 + begins[name]) * ms),
+                "end_ns": begin + int((70 + end) * ms),
+                "rss_peak_bytes": rss.get(name),
+            }
             for name, end in ends.items()
         ]
         kept = {"memprof_heap": 1, "tool": "heaptrack", "files": ["h"], "begin_ns": begin, "wall_offset_ns": 0, "partial": None}
