@@ -361,8 +361,9 @@ def lines(order: Order, progress: Progress, most: int = 10) -> tuple[GrowthLine,
         traced = replace(order, traced=str(path), job=replace(order.job, release=False))
         (run,) = campaign.measure([traced], Quiet(progress), lambda line: None)
         must_be_ok(run)
-        return _read(path)[:most]
+        return read_lines(path)[:most]
 
 
-def _read(path: Path) -> tuple[GrowthLine, ...]:
+def read_lines(path: Path) -> tuple[GrowthLine, ...]:
+    """The answer of runners/tracing.py, the line that grew most first."""
     return tuple(GrowthLine(*row) for row in json.loads(path.read_text(encoding="utf-8")))
