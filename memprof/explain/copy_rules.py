@@ -73,7 +73,8 @@ def held_at_peak(facts: Facts) -> Iterator[Finding]:
         phase = look.name.partition("/")[0]
         whole = sum(copy.bytes for copy in look.held if not copy.freed)
         times = whole / max(1, whole - (look.beyond_one_bytes or 0))
-        evidence = [_words_of(look), f"at the end of {phase} {format_bytes(held(look) - extra)} are held beyond one copy"]
+        stays = held(look) - extra
+        evidence = [_words_of(look), f"at the end of {phase} {format_bytes(stays) if stays else 'nothing'} is held beyond one copy"]
         figures = next((figures for figures in facts.measured if figures.name == phase), None)
         if figures is not None:
             evidence.append(f"{phase} peaks {format_bytes(figures.transient_bytes)} above its end")
@@ -82,7 +83,7 @@ def held_at_peak(facts: Facts) -> Iterator[Finding]:
             *facts.propose("do not compute constant subgraphs at load: removes the folded copies", constant_folding="off"),
             Advice("change the runtime: repack one weight at a time, and free its first copy before the next weight is repacked"),
         )
-        title = f"the weights are held {times:.1f} times at {phase}'s peak"
+        title = f"the weights are held {times:.1f} times, for a moment"
         yield Finding("held_at_peak", title, held(look), look.name, tuple(evidence), proposals)
 
 

@@ -119,9 +119,11 @@ def of_picture(runs: Sequence[Run]) -> str:
         return f"PEAK is {_size(peaks[0])}, in {summary.peak_phase(group)}{_above(group)}"
     models = _by_model(peaks)
     names = named([row.key for row in peaks])
-    parts = [f"{rows[0].key.model} {_span(rows, names)}" if len(models) > 1 else _span(rows, names) for rows in models[:_MOST_TITLED]]
+    if len(models) == 1:
+        return f"PEAK is {_span(peaks, names)}"
+    parts = [f"of {rows[0].key.model} {_span(rows, names)}" for rows in models[:_MOST_TITLED]]
     more = f"; {counted(len(models) - len(parts), 'more model')}" if len(models) > len(parts) else ""
-    return f"PEAK is {'; '.join(parts)}{more}"
+    return f"PEAK {'; '.join(parts)}{more}"
 
 
 def _span(rows: Sequence[Row], names: Mapping[Key, str]) -> str:

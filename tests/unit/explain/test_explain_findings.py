@@ -302,7 +302,7 @@ def test_weights_held_at_peak() -> None:
     made = facts(ORT, inside, end, peaks={"MODEL_LOAD": (148, 146), "PREPARE": (278, 265)})
     kept, finding = findings.find(made)
     assert kept.rule == "kept" and finding.rule == "held_at_peak"
-    assert (finding.title, finding.bytes, finding.phase) == ("the weights are held 1.8 times at PREPARE's peak", 75 * MIB, "PREPARE/peak")
+    assert (finding.title, finding.bytes, finding.phase) == ("the weights are held 1.8 times, for a moment", 75 * MIB, "PREPARE/peak")
     assert "PREPARE peaks 13.0 MiB above its end" in finding.evidence
     assert {"prepacking": "off"} in settings(finding) and {"constant_folding": "off"} in settings(finding)
     stays = replace(end, beyond_one_bytes=72 * MIB)

@@ -104,7 +104,7 @@ def test_sentence_compares_within_one_model():
     made += [replace(one, job=replace(one.job, model=replace(one.job.model, name="big.onnx"))) for one in large]
     sentences = headline.of_runs(made).split(". Of")
     assert len(sentences) == 2 and sentences[0].count("big.onnx") == 2 and sentences[1].count("net.onnx") == 2
-    assert headline.of_picture(made) == "PEAK is big.onnx 360.0 MiB (a) to 369.0 MiB (b); net.onnx 270.0 MiB (a) to 272.0 MiB (b)"
+    assert headline.of_picture(made) == "PEAK of big.onnx 360.0 MiB (a) to 369.0 MiB (b); of net.onnx 270.0 MiB (a) to 272.0 MiB (b)"
 
 
 def test_sentence_of_two_releases_tells_change():
