@@ -10,7 +10,7 @@ import os
 import re
 import struct
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +28,7 @@ _LEAST, _SAMPLE = 6, 48  # return addresses; six by chance at one of a hundred t
 _MISSES = 0.1  # the share of addresses that need not stand behind a call: a signal's frame, a function that begins a thread
 _X86_64, _AARCH64 = 62, 183  # e_machine
 _INDIRECT = (2, 3, 4, 6, 7)  # the lengths of x86-64's `call r/m64` (FF /2) without prefixes
+_LONGEST = 8  # bytes before a return address that are looked at
 _SHARE = 0.05  # of the peak's bytes, below which nothing is said
 _OFFSET = re.compile(r".+[+@]0x[0-9a-f]+", re.DOTALL)
 
@@ -63,13 +64,13 @@ def located(profile: HeapProfile) -> HeapProfile:
 
 
 def _nameless(frame: Frame) -> bool:
-    return frame.function == UNKNOWN and bool(frame.module and frame.address) and frame.module != NO_MODULE
+    return frame.kind == "unknown" and frame.function == UNKNOWN and bool(frame.module and frame.address) and frame.module != NO_MODULE
 
 
 def _base(module: str, addresses: Sequence[int]) -> int | None:
     """Where a library was mapped in the run, None if its file does not tell."""
     sample = addresses[:: max(1, len(addresses) // _SAMPLE)]
-    if len(sample) < _LEAST:
+    if len(sample) < _LEAST or not os.path.isfile(module):  # a hostile profile may name a pipe
         return None
     try:
         with mapped(Path(module)) as data:
@@ -89,24 +90,26 @@ def _where_calls_end(data: Data, sample: Sequence[int], low: int, high: int) -> 
     if ends is None:
         return None
     allowed = int(len(sample) * _MISSES) if len(sample) > 2 * _LEAST else 0
-    found = set()
+    found, left = set(), _MOST_PAGES
     for number in range(count):
         kind, flags, offset, start, _, length = struct.unpack_from("<IIQQQQ", data, table + number * size)
         pages = (length - (high - low)) // _PAGE + 1
-        if kind != 1 or not flags & 1 or not 0 < pages <= _MOST_PAGES:  # PT_LOAD, PF_X
+        if kind != 1 or not flags & 1 or not 0 < pages <= left:  # PT_LOAD, PF_X
             continue
+        left -= pages
         last = (low - start) // _PAGE * _PAGE
         for base in range(last, last - (pages + 1) * _PAGE, -_PAGE):
-            places = [address - base - start + offset for address in sample]
-            if base >= 0 and any(_matches(data, ends, places, after, allowed) for after in (0, 1)):
+            if base >= 0 and any(_matches(data, ends, sample, offset - start - base + after, allowed) for after in (0, 1)):
                 found.add(base)
     return found.pop() if len(found) == 1 else None
 
 
-def _matches(data: Data, ends, places: Sequence[int], after: int, allowed: int) -> bool:  # type: ignore[no-untyped-def]
+def _matches(data: Data, ends: Callable[[Data, int], bool], sample: Sequence[int], shift: int, allowed: int) -> bool:
+    """Whether all but so many addresses, shifted to places in the file, stand behind calls."""
     misses = 0
-    for place in places:
-        misses += not (8 <= place + after < len(data) and ends(data, place + after))
+    for address in sample:
+        place = address + shift
+        misses += not (_LONGEST <= place < len(data) and ends(data, place))
         if misses > allowed:
             return False
     return True

@@ -12,6 +12,7 @@ from support.sample_profiles import usual
 
 from memprof.heap import diff, load, phrases, unnamed
 from memprof.heap.names import group_name
+from memprof.reports.heap import diff as report
 
 _TEXT, _VADDR = 0x1000, 0x2000  # where an ELF file's code lies, and is mapped
 _MACHINES = {"x86-64": 62, "aarch64": 183, "other": 8}
@@ -74,3 +75,19 @@ def test_profile_with_names_has_no_remark() -> None:
     assert unnamed.remark(usual(), usual().peak) is None
 
     assert not any("no symbols" in remark for remark in phrases.remarks(usual()))
+
+
+def test_difference_sums_nameless_frames_by_library(tmp_path: Path) -> None:
+    """Offsets of two builds have nothing to do with one another, and a chain of nameless frames is one place."""
+    sides = []
+    for number, size in enumerate((100, 300)):
+        module = tmp_path / f"build{number}" / "libx.so.1"
+        lines = "".join(f"{' ' * depth}n1: {size} 0x{depth + number:X}000: ??? (in {module})\n" for depth in range(1, 4))
+        tree = (
+            f"n1: {size} (heap allocation functions) malloc/new/new[], --alloc-fns, etc.\n{lines}    n0: {size} 0x9: main (in /bin/app)\n"
+        )
+        path = tmp_path / f"m{number}"
+        path.write_text(f"desc: d\ncmd: c\ntime_unit: ms\nsnapshot=0\ntime=1\nmem_heap_B={size}\nheap_tree=peak\n{tree}")
+        sides.append(load(path))
+    text = report.render(diff.diff(*sides))
+    assert text.count("??? ") == 2 and "+200 B" in text, text  # among the functions, and once in the tree
