@@ -27,7 +27,7 @@ from ..models import check_extents, inputs
 from ..programs.commands import Command
 from ..records import work
 from ..records.settings import in_a_line
-from ..records.types import COMMAND, MODEL_LOAD, PREPARE, RELOAD, Run, Use
+from ..records.types import COMMAND, RELOAD, Run, Use
 from ..subjects import orders
 from ..subjects.drive import Drive
 from ..subjects.order import Order
@@ -44,7 +44,6 @@ _BUDGET_NS = 300 * 1000 * MS
 _ENDLESS = (1 << 31) - 1  # units of a run that ends by time
 _REPORT_NS = 60 * 1000 * MS
 _LOADING_NS = 600 * 1000 * MS  # beside the work, at most
-_LEAST_FREED, _FREED_SHARE = 4 << 20, 0.05  # of freed memory before the work, and of the resident set, to be worth a remark
 _PATIENCE = 4  # times as long as a longer round should take
 _SHARE_OF_MEMORY = 0.25  # of what is free, for a round that grows as expected
 _IN_TIME = 0.9  # of its time: what ended sooner was not ended by time
@@ -189,7 +188,8 @@ class _Grower:
                 raise
             interrupted = True
         answer = self._together([answers[kind] for kind in self._kinds])
-        self._remark_freed(answer.runs)
+        for freed in filter(None, (work.freed_before(run) for run in answer.runs[:1])):
+            self._remark(f"{capitalised(freed)}.")
         return replace(answer, interrupted=interrupted, remarks=tuple(self._remarks))
 
     def _fixed(self) -> str:
@@ -363,18 +363,6 @@ class _Grower:
         """How much memory a round that grows may take."""
         _, available = self._order.place.busy()
         return _SHARE_OF_MEMORY * available
-
-    def _remark_freed(self, runs: Sequence[Run]) -> None:
-        """Freed memory that glibc holds when the work begins. ONNX Runtime 1.32 left 32 or 64 MiB there, by small blocks of Python that lay
-        before the model's in the heap: others in `memprof grow` than in `memprof run`."""
-        last = next((mark for mark in reversed(runs[0].marks) if mark.phase in (MODEL_LOAD, PREPARE)), None) if runs else None
-        freed = (last.heap_free_end_bytes or 0) if last is not None else 0
-        if last is not None and freed > max(_LEAST_FREED, _FREED_SHARE * (last.rss_end_bytes or 0)):
-            self._remark(
-                f"At the end of {last.phase} glibc's heap holds {format_bytes(freed)} of freed memory. How much it holds depends on small blocks "
-                "that were allocated before, so that `memprof run` of the same model may show a few tensors more or less; with `--set "
-                "malloc_mmap_threshold=64KiB` large blocks go back at once."
-            )
 
     def _remark(self, text: str) -> None:
         if text not in self._remarks:

@@ -23,7 +23,7 @@ from typing import Any
 from memprof.base.errors import InputError, UsageError
 from memprof.base.terminal_text import harmless
 from memprof.base.units import counted
-from memprof.records import metrics, summary
+from memprof.records import metrics, summary, work
 from memprof.records.metrics import BYTES, NS, PEAKS, Metric
 from memprof.records.summary import Key
 from memprof.records.types import EXECUTE, PEAK, RELEASE, STARTUP, WARMUP, Run
@@ -426,7 +426,13 @@ def _sentences(group: Sequence[Run]) -> list[str]:
         share = f" in {count} of {len(group)} repeats" if len(group) > 1 else ""
         sentences.append(f"failed{share}: {run.outcome.sentence}")
     sentences += _alike([control_group.sentences(run) for run in group])
+    sentences += _alike([_freed(run) for run in group])
     return sentences + _alike([run.about.notes if run.about else () for run in group]) + _alike([run.warnings for run in group])
+
+
+def _freed(run: Run) -> list[str]:
+    """Of a run of `memprof grow`: why its memory may not be that of `memprof run`."""
+    return [freed] if run.job.use is not None and (freed := work.freed_before(run)) is not None else []
 
 
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")

@@ -18,8 +18,9 @@ from memprof.grow import grow
 from memprof.grow.grow import GrowRequest, UnitBudget, parse_budget, parse_shapes
 from memprof.grow.kinds import kind_of, kinds_of
 from memprof.records import store
-from memprof.records.types import Outcome, Run
+from memprof.records.types import Outcome, Run, Use
 from memprof.reports.tables import growth as growth_table
+from memprof.reports.tables import table as runs_table
 from memprof.reports.tables.growth import words
 from memprof.subjects.suite import Suite
 
@@ -83,6 +84,14 @@ def test_freed_memory_before_work_told(tmp_path, monkeypatch, freed, told):
 
     assert ("At the end of PREPARE glibc's heap holds 64.0 MiB of freed memory" in remarks) == told
     assert ("malloc_mmap_threshold=64KiB" in remarks) == told
+
+
+def test_freed_memory_told_in_table_of_runs():
+    made = sample_runs.run("a")
+    made = replace(made, marks=tuple(replace(mark, heap_free_end_bytes=64 * MIB) for mark in made.marks))
+    of_grow = replace(made, job=replace(made.job, use=Use(100, 10**9)))
+    assert "at the end of PREPARE glibc's heap holds 64.0 MiB of freed memory" in runs_table.render([of_grow])
+    assert "of freed memory" not in runs_table.render([made])
 
 
 def test_growth_confirmed_by_longer_round(tmp_path, monkeypatch):
