@@ -29,7 +29,7 @@ _MISSES = 0.1  # the share of addresses that need not stand behind a call: a sig
 _X86_64, _AARCH64 = 62, 183  # e_machine
 _INDIRECT = (2, 3, 4, 6, 7)  # the lengths of x86-64's `call r/m64` (FF /2) without prefixes
 _LONGEST = 8  # bytes before a return address that are looked at
-_SHARE = 0.05  # of the peak's bytes, below which nothing is said
+_SHARE = 0.05  # of the peak's bytes, below which there is no remark
 _OFFSET = re.compile(r".+[+@]0x[0-9a-f]+", re.DOTALL)
 
 
@@ -39,7 +39,7 @@ def offset_name(module: str, offset: int) -> str:
 
 
 def is_unnamed(function: str, module: str | None) -> bool:
-    """Whether a frame's function is what stands for a name: `???`, or the module with an offset or an address."""
+    """Whether a frame's function stands for a name: `???`, or the module with an offset or an address."""
     own = module is not None and function.startswith(os.path.basename(module)) and _OFFSET.fullmatch(function) is not None
     return function == UNKNOWN or own
 
