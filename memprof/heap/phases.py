@@ -94,7 +94,8 @@ def with_phases(profile: HeapProfile, path: Path) -> HeapProfile:
         return profile
     first = path.name == record.files[0]  # the others are of its forked children, which end as they please
     partial = profile.partial or (record.partial if first else None)
-    phases = _spans(record, profile.time_unit, profile.started_ns)
+    # A child that ran another program has a clock of its own, which nothing tells but a tool that writes CLOCK_REALTIME.
+    phases = _spans(record, profile.time_unit, profile.started_ns) if first or profile.started_ns is not None else ()
     if not phases:
         return replace(profile, partial=partial)
     names = _names((snapshot.time for snapshot in profile.snapshots), phases)

@@ -155,7 +155,8 @@ def test_phases_on_snapshot_clock(tmp_path: Path) -> None:
     largest = profile.largest_tree("PREPARE")
     assert largest is None
     (tmp_path / "massif.out.2").write_text(text)
-    assert load(tmp_path / "massif.out.2").partial is None  # a forked child's, whose end is its own
+    child = load(tmp_path / "massif.out.2")  # its end is its own, and its clock begins with its program
+    assert child.partial is None and child.phases == () and not any(snapshot.phase for snapshot in child.snapshots)
     (tmp_path / "other").write_text(text)
     assert load(tmp_path / "other").phases == ()
     huge = json.dumps({**kept, "begin_ns": 10**400})
