@@ -53,7 +53,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[object]:
-    """What is collected stays until the session's end, so that no garbage collection needs to look at it: neither those of now nor those of the tests."""
+    """What is collected stays until the session's end: no garbage collection looks at it, neither meanwhile nor in the tests."""
     gc.disable()
     try:
         return (yield)

@@ -413,9 +413,7 @@ def test_suite_absent_in_base_all_new(memprof, checkout, command):
 
 
 def test_untracked_model_taken_from_checkout(memprof, checkout):
-    checkout.commit(
-        runtime_dot_py=RUNTIME, engine_dot_py=ENGINE.format(2), bench__suite_dot_toml=quick(checkout), _dot_gitignore="*.bin\n"
-    )
+    checkout.commit(runtime_dot_py=RUNTIME, engine_dot_py=ENGINE.format(2), bench__suite_dot_toml=quick(checkout), _dot_gitignore="*.bin\n")
     checkout.write(bench__net_dot_bin="downloaded")
 
     done = memprof("gate", "--run", "bench/suite.toml", "--base-ref", "main", "-o", "o.jsonl", "--repeats", "1", cwd=checkout.folder)

@@ -22,6 +22,8 @@ from memprof.scale.answer import PlaceRun, Scaled
 from memprof.scale.arena_requests import planned_again, replayed
 from memprof.subjects.dimensions import parse
 
+pytestmark = pytest.mark.xdist_group("accuracy")  # one worker makes what its tests share
+
 NOISE = (131072.0, 0.001)  # of two runs at a place, as the machine had it that measured them
 CASES = {case["name"]: case for case in map(json.loads, (Path(__file__).parents[2] / "data" / "laws.jsonl").read_text().splitlines())}
 
