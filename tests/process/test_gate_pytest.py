@@ -361,7 +361,7 @@ NOTED = ["*In call 5: memprof calls a test with leaks= many times in one process
 def test_no_growth_test_called_repeatedly(pytester, lean, monkeypatch):
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     pytester.makepyfile(GROWING)
-    pytester.makeconftest("from memprof.pytest_plugin import isolation\nisolation._ROUNDS = (150, 600)\n")
+    pytester.makeconftest("from memprof.pytest_plugin import isolation\nisolation._ROUNDS = (100, 300)\n")
     pytester.makeini("[pytest]\naddopts = --strict-markers\n")
 
     done = pytester.runpytest_subprocess("--junitxml=out.xml", "-v", "-rA", timeout=300)
