@@ -22,7 +22,7 @@ TESTS = """
 import os, signal, time
 import pytest
 
-HELD = b"x" * (64 << 20)   # of the module: it is there before any test runs
+HELD = b"x" * (32 << 20)   # of the module: it is there before any test runs
 
 @pytest.fixture(scope="session")
 def made():
