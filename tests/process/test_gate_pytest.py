@@ -552,7 +552,7 @@ def test_over():
 
 def test_memprof_option_shows_each_test(pytester, lean):
     pytester.makepyfile(SHOWN)
-    pytester.makeconftest("from memprof.pytest_plugin import isolation\nisolation._ROUNDS = (150, 600)\n")
+    pytester.makeconftest("from memprof.pytest_plugin import isolation\nisolation._ROUNDS = (100, 300)\n")
 
     done = pytester.runpytest_subprocess("--memprof", "--junitxml=out.xml", "--durations=0")
 
