@@ -54,7 +54,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Commits:
-    """Commits that a worker builds, as `bisect --suite` does on its own machine, and measures by turns with the comparison's suite.
+    """Commits that a worker builds, as `bisect --suite` does on its own machine, and measures alternately with the comparison's suite.
 
     hashes: by their labels. repository: what the desk calls it. format: of its hashes, in git's words. pack: the comparison's file with git's
     objects; beside it lies its index, with the ending .idx. shallow: those of its commits whose parents are not in it. tags: hashes by full names.
@@ -82,7 +82,7 @@ class SearchRequest:
     outputs: whether each Run tells how far its outputs are from the default's; "sent" if the desk gets the default's. reference: the comparison's
     file that has the default's outputs; empty if they are those of the first variant. variant: the only one, if those of the suite are its versions,
     each named by its label; else empty. makes: whether the worker makes an environment for each variant that lacks one: for its runtime at a version
-    (NAME@VERSION), or, of a package, for the release that is its label. beside: what else the environments of a package have (`bisect --with`).
+    (NAME@VERSION), or, of a package, for the release that is its label. beside: the other packages of its environments (`bisect --with`).
     commits: what is measured in place of a suite's words.
     """
 

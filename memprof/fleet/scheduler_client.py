@@ -110,13 +110,13 @@ class SchedulerClient:
     _in_a_row: Counter[str] = field(default_factory=Counter)  # failures by the same
     _benched: set[str] = field(default_factory=set)  # addresses of places that failed too often
     _parts: Counter[tuple[str, str]] = field(default_factory=Counter)  # those given to a place, by what they share it with and its address
-    _sentences: set[str] = field(default_factory=set)  # about places: each is said once
+    _sentences: set[str] = field(default_factory=set)  # about places: each is printed once
     _scheduler: str | None = None  # the identity of its process
     _began: bool = False
-    _stands_still_s: float | None = None  # since when no place fits what waits
+    _stands_still_s: float | None = None  # since when no place fits the queue
     _wanted: int = 0  # Runs of all comparisons
     _came: int = 0
-    _kept: int = 0  # of what came, without what is aside
+    _kept: int = 0  # of the results so far, without those aside
 
     @property
     def aside(self) -> int:
@@ -239,7 +239,7 @@ class SchedulerClient:
         return None if len(others) == len(fitting) else tuple(sorted(others))
 
     def _check_that_it_goes_on(self) -> None:
-        """Raises InputError if nothing runs and no place fits what waits. One that was there may come back: its worker tries that."""
+        """Raises InputError if nothing runs and no place fits the queue. A lost place may come back: its worker tries that."""
         wanted = {one.comparison.needs for one in self._open.values()}
         fitting = {needs: [place for place in self._there.values() if needs <= place.offered.labels.items()] for needs in wanted}
         unmatched = [needs for needs, places in fitting.items() if all(place.address in self._benched for place in places)]
@@ -452,7 +452,7 @@ class SchedulerClient:
                         offset += len(piece)
                         if any(answers.values()) or offset >= sent.bytes or not piece:
                             break
-            except Exception:  # the worker or the scheduler is gone, or the file: its worker waits a while and says so
+            except Exception:  # the worker or the scheduler is gone, or the file: its worker waits a while and reports it
                 return
 
     def _scheduler_lost(self, error: BaseException) -> InputError:

@@ -44,7 +44,7 @@ from .remote_builds import Unmade
 
 _MOST_OUTPUTS = 64 << 20
 _PIECE = 1 << 20
-_LAST_S = 10  # for ending well, once there is no input any more
+_LAST_S = 10  # for ending well, once the input has ended
 
 
 def main() -> int:
@@ -86,7 +86,7 @@ def _result(line: bytes, place: Place) -> Result:
 
 def _prepare(place: Place) -> None:
     """Have what a first comparison would wait for: the recorder and, if the place is this machine, what its interpreter says of its runtimes."""
-    with suppress(MemprofError):  # a comparison that needs it is told
+    with suppress(MemprofError):  # a comparison that needs it gets the reason
         recorder_command(place.recorder, place)
         if place is HERE:
             runtimes.describe(place.interpreter(None), None, place)

@@ -22,7 +22,7 @@ from .message import Doing, Event, Offered, Result, Task
 _LOOK_S = 0.2  # how often a thread that waits looks whether its comparison was cancelled
 _OPEN_S = 120.0
 _END_S = 15.0
-# Not by -m, which would look for modules in the working folder first.
+# Without -m, which would look for modules in the working folder first.
 _LOOP = "import sys; sys.path.pop(0); from memprof.fleet import worker_loop; worker_loop.run()"
 
 
@@ -76,7 +76,7 @@ class Slot:
         return msgspec.to_builtins(replace(self.doing, for_s=for_s))  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """End the process, and all that it does."""
+        """End the process, and its work."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -112,7 +112,7 @@ class Slot:
             yield event
 
     def _event(self, stop: Callable[[], bool]) -> Event:
-        """What the process says next. Raises Gone if the process ended, Cancelled if `stop` says so."""
+        """What the process says next. Raises Gone if the process ended, Cancelled once `stop` is true."""
         assert self._process is not None and self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         with selectors.DefaultSelector() as selector:
