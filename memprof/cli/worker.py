@@ -37,7 +37,7 @@ def command(
     import asyncio
 
     from ..base.errors import EXIT_OK, UsageError
-    from ..fleet import worker, worker_slots
+    from ..fleet import worker
     from ..fleet.payload import parse_labels
     from . import talk
     from .fleet import load_distributed
@@ -47,9 +47,9 @@ def command(
     named = offers or ("here",)
     if len(set(named)) < len(named):
         raise UsageError("--offer names a machine twice, and it can measure one comparison at a time")
-    slots = [worker_slots.Slot(name, remote_dir if name != "here" else None, python if name != "here" else None, given) for name in named]
+    places = [worker.Offer(name, *((remote_dir, python) if name != "here" else ())) for name in named]
     try:
-        asyncio.run(worker.serve(scheduler, slots, talk))
+        asyncio.run(worker.serve(scheduler, places, given, talk))
     except KeyboardInterrupt:
         talk("the machines are no longer offered")
     return EXIT_OK

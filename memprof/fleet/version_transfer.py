@@ -28,9 +28,8 @@ from . import payload
 from .message import Commits, SearchRequest, Sent
 from .payload import SearchTrial
 
-# A machine's name -> the numbers of the repeats of each version that it must still measure, by the version's number.
-Missing = Callable[[str], Mapping[int, tuple[int, ...]]]
 Say = Callable[[str], None]
+Repeats = Mapping[int, tuple[int, ...]]  # their numbers, by the version's
 
 _PACK = "commits.pack"
 _CHECKOUT = "checkout"
@@ -42,8 +41,9 @@ class Travelling(Protocol):
     @property
     def several(self) -> bool: ...
 
-    def asked(self, missing: Missing, place: VariantKey | None) -> SearchTrial:
-        """A comparison of versions, of all places while none is chosen."""
+    def asked(self, missing: Repeats, missing_at: Mapping[str, Repeats], place: VariantKey | None) -> SearchTrial:
+        """A comparison of versions, of all places while none is chosen. missing: the repeats that a machine must measure. missing_at: the same for
+        those that have measured something before, by their names."""
 
 
 # -- releases
@@ -59,16 +59,22 @@ class Releases:
     beside: tuple[str, ...] = ()
     several: bool = False
 
-    def asked(self, missing: Missing, place: VariantKey | None) -> SearchTrial:
+    def asked(self, missing: Repeats, missing_at: Mapping[str, Repeats], place: VariantKey | None) -> SearchTrial:
         (variant,) = self.suite.variants
+        sought = SearchRequest(
+            repeats=_by_label(missing, self.labels),
+            repeats_at={machine: _by_label(some, self.labels) for machine, some in missing_at.items()},
+            makes=True,
+            package=self.package,
+            beside=self.beside,
+            variant=variant.name,
+        )
+        variants = tuple(variant.called(self.labels[number]) for number in missing)
+        return SearchTrial(replace(self.suite, variants=variants, repeats=max(map(max, missing.values()))), sought)
 
-        def sought(machine: str) -> SearchRequest:
-            repeats = {self.labels[number]: some for number, some in missing(machine).items()}
-            return SearchRequest(repeats=repeats, makes=True, package=self.package, beside=self.beside, variant=variant.name)
 
-        most = max(max(some) for some in missing("").values())
-        variants = tuple(variant.called(self.labels[number]) for number in missing(""))
-        return SearchTrial(replace(self.suite, variants=variants, repeats=most), sought(""), sought)
+def _by_label(repeats: Repeats, labels: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    return {labels[number]: some for number, some in repeats.items()}
 
 
 # -- commits
@@ -84,14 +90,14 @@ class CommitPayload:
     sent: tuple[Sent, ...]
     several: bool
 
-    def asked(self, missing: Missing, place: VariantKey | None) -> SearchTrial:
-        hashes = {self.labels[number]: self.hashes[number] for number in missing("")}
-        commits = replace(self.commits, hashes=hashes, which=replace(self.commits.which, place=place))
-
-        def sought(machine: str) -> SearchRequest:
-            return SearchRequest(repeats={self.labels[number]: some for number, some in missing(machine).items()}, commits=commits)
-
-        return SearchTrial(Suite(), sought(""), sought, sent=self.sent)
+    def asked(self, missing: Repeats, missing_at: Mapping[str, Repeats], place: VariantKey | None) -> SearchTrial:
+        hashes = {self.labels[number]: self.hashes[number] for number in missing}
+        sought = SearchRequest(
+            repeats=_by_label(missing, self.labels),
+            repeats_at={machine: _by_label(some, self.labels) for machine, some in missing_at.items()},
+            commits=replace(self.commits, hashes=hashes, which=replace(self.commits.which, place=place)),
+        )
+        return SearchTrial(Suite(), sought, sent=self.sent)
 
 
 @contextmanager

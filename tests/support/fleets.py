@@ -136,7 +136,7 @@ def tenders(worker: subprocess.Popen[bytes]) -> list[psutil.Process]:
     with suppress(psutil.Error):  # the worker has ended
         for child in psutil.Process(worker.pid).children():
             with suppress(psutil.Error):  # it has ended since it was listed
-                tending += [child] if "worker_loop.run()" in " ".join(child.cmdline()) else []
+                tending += [child] if "worker_process.run()" in " ".join(child.cmdline()) else []
     return tending
 
 
