@@ -128,9 +128,9 @@ class FleetLab:
         missing_at = {machine: self._missing(wanted, machine) for machine in machines}
         return self._travelling.asked(self._missing(wanted, ""), missing_at, self._place)
 
-    def _missing(self, wanted: RepeatCounts, machine: str) -> dict[int, tuple[int, ...]]:
-        """The repeats that a machine must measure, beside those that it has."""
-        return {number: tuple(range(self._have(machine, number) + 1, count + 1)) for number, count in wanted.items()}
+    def _missing(self, wanted: RepeatCounts, machine: str) -> dict[str, tuple[int, ...]]:
+        """The repeats that a machine must measure, beside those that it has, by the versions' labels."""
+        return {self._labels[number]: tuple(range(self._have(machine, number) + 1, count + 1)) for number, count in wanted.items()}
 
     def _kept(self, line: bytes) -> None:
         self._state.keep(line)

@@ -23,7 +23,7 @@ from ..records.types import Job, Run
 from ..subjects.order import Order
 from ..subjects.orders import plan
 from ..subjects.suite import Suite
-from ..versions import installation, packages
+from ..versions import packages
 from . import remote_builds
 from .message import ComparisonTask, Repeats, Result, SearchRequest
 from .remote_builds import Unmade
@@ -112,7 +112,7 @@ def _orders(
             yield orders
         return
     suite = replace(comparison.suite, place=place)
-    planned = plan(_with_versions(suite, sought, place, say) if sought.makes else suite)
+    planned = plan(_with_releases(suite, sought, place, say) if sought.package else suite)
     if comparison.sought is None:  # a search says its own
         for remark in planned.remarks:
             say(remark)
@@ -128,23 +128,14 @@ def _asked(job: Job, sought: SearchRequest) -> Job:
     return replace(job, at=dict(sought.at), sessions=sought.sessions, verifies=sought.verifies, planned_bytes=sought.planned_bytes)
 
 
-def _with_versions(suite: Suite, sought: SearchRequest, place: Place, say: Callable[[str], None]) -> Suite:
-    """The suite with the environment of each variant, which is made if it is missing. Raises UsageError and InputError."""
+def _with_releases(suite: Suite, sought: SearchRequest, place: Place, say: Callable[[str], None]) -> Suite:
+    """The suite with the environment of each release, which is made if it is missing. Raises UsageError and InputError."""
     variants = []
     for variant in suite.variants:
-        if sought.package:
-            place.only_here(f"{sought.package} {variant.name}, which is installed first,")
-            runtime = variant.runtime if variant.command is None else None
-            package = packages.parse(sought.package, runtime, sought.beside, suite.python)
-            variant = packages.inside(variant, package, package.ensure(variant.name, say))
-        else:
-            name, version = installation.parse(variant.runtime)
-            if version is not None:
-                place.only_here(f"{variant.runtime}, which is installed first,")
-                known = installation.PipPackage.of(installation.known(name))
-                made = installation.ensure(known, version, say)
-                variant = replace(variant, runtime=name, python=made.interpreter)
-        variants.append(variant)
+        place.only_here(f"{sought.package} {variant.name}, which is installed first,")
+        runtime = variant.runtime if variant.command is None else None
+        package = packages.parse(sought.package, runtime, sought.beside, suite.python)
+        variants.append(packages.inside(variant, package, package.ensure(variant.name, say)))
     return replace(suite, variants=tuple(variants))
 
 

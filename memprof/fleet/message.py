@@ -69,10 +69,9 @@ class SearchRequest:
 
     repeats: those to be measured; of a variant that is not named all. Of commits by label, and of others none. repeats_at: the same at a place by its
     name, where something of it was measured before. outputs: whether each Run tells how far its outputs are from the default's; "sent" if the desk
-    gets the default's. reference: the comparison's file that has the default's outputs; empty if they are those of the first variant. variant: the
-    only one, if those of the suite are its versions, each named by its label; else empty. makes: whether the worker makes an environment for each
-    variant that lacks one: for its runtime at a version (NAME@VERSION), or, of a package, for the release that is its label. beside: what else the
-    environments of a package have (`bisect --with`). commits: what is measured in place of a suite's words.
+    gets the default's. reference: the comparison's file that has the default's outputs; empty if they are those of the first variant. package: whose
+    releases the suite's variants are, each named by its label; the worker makes an environment for each that lacks one. beside: what else these have
+    (`bisect --with`). variant: the name of the only one whose releases they are. commits: what is measured in place of a suite's words.
     """
 
     at: Mapping[str, int] = field(default_factory=dict)
@@ -83,7 +82,6 @@ class SearchRequest:
     repeats_at: Mapping[str, Repeats] = field(default_factory=dict)
     outputs: Literal["", "compared", "sent"] = ""
     reference: str = ""
-    makes: bool = False
     package: str = ""
     beside: tuple[str, ...] = ()
     variant: str = ""

@@ -28,7 +28,7 @@ from ..base.units import counted
 from ..campaign.progress import Keep, Progress
 from ..records import attempts, store
 from ..records.types import Attempt, Machine, Run
-from . import message, monitor, worker_process
+from . import message, monitor, worker
 from .message import ComparisonTask, Event, Labels, Result
 from .monitor import Waiting
 from .scheduler import AWAY, FleetPlace, described, offered_words, places
@@ -229,7 +229,7 @@ class SchedulerClient:
         key = f"{self._name}-{one.comparison.key}-{secrets.token_hex(4)}"
         one.future = self.client.submit(
             pickle.loads,
-            pickle.dumps(_Call(worker_process.measure, one.comparison, key, self._name)),
+            pickle.dumps(_Call(worker.measure, one.comparison, key, self._name)),
             key=key,
             workers=one.workers and [*one.workers],
             resources=message.resources(one.comparison.needs, self.kind),
@@ -388,7 +388,7 @@ class SchedulerClient:
                     piece = b"-"
                     while piece:
                         piece = file.read(_PIECE)
-                        (goes_on,) = self.client.run(worker_process.receive, event.task, piece, workers=[event.address]).values()
+                        (goes_on,) = self.client.run(worker.receive, event.task, piece, workers=[event.address]).values()
                         if not goes_on or comparison.key not in self._open:
                             return
 
@@ -405,19 +405,16 @@ def comparisons_in(path: Path, say: Callable[[str], None]) -> dict[str, tuple[in
     The file is read a line at a time. Raises InputError.
     """
     counts: Counter[tuple[str, int]] = Counter()
-    wanted: dict[tuple[str, int], int] = {}
+    known: dict[str, tuple[int, bool]] = {}
     try:
         for where, line in store.lines(path, say):
-            run = store.decode(line, where)
-            if run.attempt is not None:
-                counts[run.attempt.comparison, run.attempt.number] += 1
-                wanted[run.attempt.comparison, run.attempt.number] = run.attempt.runs
+            attempt = store.decode(line, where).attempt
+            if attempt is not None:
+                last, complete = known.get(attempt.comparison, (0, False))
+                counts[attempt.comparison, attempt.number] += 1
+                whole = counts[attempt.comparison, attempt.number] >= attempt.runs > 0
+                known[attempt.comparison] = max(last, attempt.number), complete or whole
     except InputError:
-        if counts:
-            raise
-        return {}  # an empty file, or a torn line: whoever adds to it looks at that
-    known: dict[str, tuple[int, bool]] = {}
-    for (comparison, number), count in counts.items():
-        before, complete = known.get(comparison, (0, False))
-        known[comparison] = max(before, number), complete or count >= wanted[comparison, number] > 0
+        if known:
+            raise  # else it is empty, or has a torn line: whoever adds to it looks at that
     return known

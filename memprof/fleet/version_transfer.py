@@ -25,11 +25,10 @@ from ..subjects.suite import ALL, Build, Suite, variants_of
 from ..versions.measurement import Selection
 from ..versions.worktrees import Repository
 from . import payload
-from .message import Commits, SearchRequest, Sent
+from .message import Commits, Repeats, SearchRequest, Sent
 from .payload import SearchTrial
 
 Say = Callable[[str], None]
-Repeats = Mapping[int, tuple[int, ...]]  # their numbers, by the version's
 
 _PACK = "commits.pack"
 _CHECKOUT = "checkout"
@@ -41,9 +40,8 @@ class Travelling(Protocol):
     @property
     def several(self) -> bool: ...
 
-    def asked(self, missing: Repeats, missing_at: Mapping[str, Repeats], place: VariantKey | None) -> SearchTrial:
-        """A comparison of versions, of all places while none is chosen. missing: the repeats that a machine must measure. missing_at: the same for
-        those that have measured something before, by their names."""
+    def asked(self, repeats: Repeats, repeats_at: Mapping[str, Repeats], place: VariantKey | None) -> SearchTrial:
+        """A comparison of the versions of these labels, of all places while none is chosen. See message.SearchRequest."""
 
 
 # -- releases
@@ -51,30 +49,18 @@ class Travelling(Protocol):
 
 @dataclass(frozen=True)
 class Releases:
-    """Releases of a package. labels: their names. suite: what is measured of each, of one variant. package, beside: see message.SearchRequest."""
+    """Releases of a package. suite: what is measured of each, of one variant. package, beside: see message.SearchRequest."""
 
-    labels: Sequence[str]
     suite: Suite
     package: str
     beside: tuple[str, ...] = ()
     several: bool = False
 
-    def asked(self, missing: Repeats, missing_at: Mapping[str, Repeats], place: VariantKey | None) -> SearchTrial:
+    def asked(self, repeats: Repeats, repeats_at: Mapping[str, Repeats], place: VariantKey | None) -> SearchTrial:
         (variant,) = self.suite.variants
-        sought = SearchRequest(
-            repeats=_by_label(missing, self.labels),
-            repeats_at={machine: _by_label(some, self.labels) for machine, some in missing_at.items()},
-            makes=True,
-            package=self.package,
-            beside=self.beside,
-            variant=variant.name,
-        )
-        variants = tuple(variant.called(self.labels[number]) for number in missing)
-        return SearchTrial(replace(self.suite, variants=variants, repeats=max(map(max, missing.values()))), sought)
-
-
-def _by_label(repeats: Repeats, labels: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    return {labels[number]: some for number, some in repeats.items()}
+        variants, most = tuple(map(variant.called, repeats)), max(map(max, repeats.values()))
+        sought = SearchRequest(repeats=repeats, repeats_at=repeats_at, package=self.package, beside=self.beside, variant=variant.name)
+        return SearchTrial(replace(self.suite, variants=variants, repeats=most), sought)
 
 
 # -- commits
@@ -82,22 +68,16 @@ def _by_label(repeats: Repeats, labels: Sequence[str]) -> dict[str, tuple[int, .
 
 @dataclass(frozen=True)
 class CommitPayload:
-    """Commits in files. commits: as a worker is told of them, without hashes. hashes: of all versions, by their numbers."""
+    """Commits in files. commits: all of them, as a worker is told."""
 
-    labels: Sequence[str]
-    hashes: Sequence[str]
     commits: Commits
     sent: tuple[Sent, ...]
     several: bool
 
-    def asked(self, missing: Repeats, missing_at: Mapping[str, Repeats], place: VariantKey | None) -> SearchTrial:
-        hashes = {self.labels[number]: self.hashes[number] for number in missing}
-        sought = SearchRequest(
-            repeats=_by_label(missing, self.labels),
-            repeats_at={machine: _by_label(some, self.labels) for machine, some in missing_at.items()},
-            commits=replace(self.commits, hashes=hashes, which=replace(self.commits.which, place=place)),
-        )
-        return SearchTrial(Suite(), sought, sent=self.sent)
+    def asked(self, repeats: Repeats, repeats_at: Mapping[str, Repeats], place: VariantKey | None) -> SearchTrial:
+        hashes = {label: self.commits.hashes[label] for label in repeats}
+        commits = replace(self.commits, hashes=hashes, which=replace(self.commits.which, place=place))
+        return SearchTrial(Suite(), SearchRequest(repeats=repeats, repeats_at=repeats_at, commits=commits), sent=self.sent)
 
 
 @contextmanager
@@ -117,7 +97,7 @@ def packed(repository: Repository, hashes: Sequence[str], labels: Sequence[str],
             f"{format_bytes(size)} travel to each worker, once: {counted(len(hashes), 'commit')} of {repository.root.name}, and {_named(lent)}"
         )
         commits = Commits(
-            hashes={},
+            hashes=dict(zip(labels, hashes, strict=True)),
             repository=f"{repository.root} of {os.uname().nodename}",
             format=repository.git("rev-parse", "--show-object-format", what="the kind of git's hashes cannot be told"),
             pack=_PACK,
@@ -128,7 +108,7 @@ def packed(repository: Repository, hashes: Sequence[str], labels: Sequence[str],
             build=asked.build or Build(),
             which=which,
         )
-        yield CommitPayload(labels, hashes, commits, tuple(sent), _may_have_several(asked, which))
+        yield CommitPayload(commits, tuple(sent), _may_have_several(asked, which))
 
 
 def _named(lent: Sequence[Sent]) -> str:

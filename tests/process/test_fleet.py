@@ -17,9 +17,10 @@ import sys
 import termios
 from collections import Counter
 
+import psutil
 import pytest
-from support.fleets import fleet, measuring, tenders, until
-from support.recorder_runs import free_port, has_ended, held_runtime, runs_in, runtime_file, script, sentence, started, wait_for
+from support.fleets import fleet, measuring, until
+from support.recorder_runs import free_port, held_runtime, runs_in, runtime_file, script, sentence, started, wait_for
 
 pytestmark = pytest.mark.xdist_group("fleet")  # one worker makes what its tests share
 
@@ -226,9 +227,10 @@ def test_machine_lost_and_desk_interrupted(scenario, memprof, lab, tmp_path):
     with started(tmp_path, *words, "-o", path) as process:
         until(lambda: path.exists() and path.read_bytes().count(b"\n") == 2)
         until(lambda: begun() == 3)
-        # The process that tends the place and measures has a recorder; the other has none, but for what an earlier test has just let go.
+        # The worker that measures has a recorder; the other has none, but for what an earlier test has just let go.
         (busy,) = until(lambda: len(some := measuring(*lab.workers)) == 1 and some)
-        busy.kill()
+        lost = "a" if busy is lab.workers[0] else "b"
+        lab.kill(lost)
         let(4)  # the first of the second attempt, and the next stands still
         until(lambda: len(attempts(path)) == 2)
         process.send_signal(signal.SIGINT)
@@ -242,6 +244,7 @@ def test_machine_lost_and_desk_interrupted(scenario, memprof, lab, tmp_path):
     assert first == 1  # and the other is not always 2: a busy scheduler may still offer the place that was lost
     assert len({(line["attempt"]["number"], line["job"]["repeat"]) for line in lines}) == len(lines)  # every Run once
     until(lambda: not measuring(*lab.workers))  # nothing is left running
+    lab.workers["ab".index(lost)] = lab.worker(lost, "--labels", f"kind={lost},pool=lab")
 
     let(1000)
     done = memprof(*words, "-o", path, "--append")
@@ -387,16 +390,25 @@ def test_machine_offered_by_one_worker(memprof_process, lab):
     assert done.stderr.splitlines()[-1] == "memprof: here cannot be offered: here: another worker offers this machine"
 
 
-def test_lease_of_dead_worker_freed(lab, memprof):
-    first = lab.worker("leased", "--labels", "kind=leased")
-    (tender,) = tenders(first)
-    os.kill(first.pid, signal.SIGKILL)
-    first.wait()
-    wait_for(lambda: has_ended(tender))
+def test_lease_of_dead_worker_freed(lab):
+    lab.worker("leased", "--labels", "kind=leased")
+    lab.kill("leased")
 
     lab.worker("leased", "--labels", "kind=leased")
 
     assert b"is offered at" in lab.log("leased").read_bytes()
+
+
+def test_worker_offers_places_that_it_reaches(lab):
+    worker = lab.worker("several", "--offer", "here", "--offer", "ssh:nobody@127.0.0.1:1", "--labels", "kind=several")
+    said = wait_for(lambda: b"cannot" in (log := lab.log("several").read_bytes()) and log.decode())
+    (other, *more) = psutil.Process(worker.pid).children()
+    worker.terminate()
+
+    assert "here is offered at" in said and "ssh:nobody@127.0.0.1:1 cannot be offered: " in said
+    assert worker.wait(60) == 0
+    psutil.wait_procs([other, *more], timeout=60)
+    assert not other.is_running()
 
 
 @pytest.mark.long

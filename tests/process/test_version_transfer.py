@@ -64,7 +64,7 @@ class Search:
     said: list[str] = field(default_factory=list)
 
     def asked(self, *numbers: int) -> SearchTrial:
-        return self.packed.asked(dict.fromkeys(numbers, (1, 2)), {}, None)  # type: ignore[attr-defined, no-any-return]
+        return self.packed.asked({self.labels[number]: (1, 2) for number in numbers}, {}, None)  # type: ignore[attr-defined, no-any-return]
 
     def task(self, *numbers: int) -> ComparisonTask:
         return payload.sought(self.asked(*numbers), frozenset({("kind", "x")}))
@@ -259,7 +259,7 @@ def test_commit_blamed_after_ends_were_built(checkout: Checkout, monkeypatch) ->
     with search(checkout, monkeypatch, "HEAD~1") as asked:
         with asked.built(0):
             pass
-        have = {0: (), 1: (1,)}
+        have = {asked.labels[0]: (), asked.labels[1]: (1,)}
         only = asked.packed.asked(have, {}, None)  # type: ignore[attr-defined]
         monkeypatch.setattr(asked, "asked", lambda *numbers: only)
         with pytest.raises(Unmade), asked.built(0, 1):

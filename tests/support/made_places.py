@@ -18,9 +18,9 @@ from typing import Any
 # The tests' folder is no package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from memprof.fleet import message, scheduler, security, worker_process
+from memprof.fleet import message, scheduler, security, worker
 from memprof.fleet.message import ComparisonTask, Event, Offered, Result
-from memprof.fleet.worker_process import Station
+from memprof.fleet.worker import Station
 from memprof.places.place import HERE
 from memprof.records import store
 from memprof.records.types import Run
@@ -31,20 +31,20 @@ _TIMELINES = 50  # that differ
 
 
 def measure(comparison: ComparisonTask, task: str, events: str) -> None:
-    """In place of worker_process.measure: runs of nothing."""
+    """In place of worker.measure: runs of nothing."""
     from distributed import get_worker
     from distributed.utils import sync
 
-    worker: Any = get_worker()
+    here: Any = get_worker()
 
     def tell(**words: Any) -> None:
-        data = pickle.dumps(Event(comparison.key, task, worker.address, **words))
-        sync(worker.loop, worker.scheduler.queue_put, name=events, data=data, timeout=None)
+        data = pickle.dumps(Event(comparison.key, task, here.address, **words))
+        sync(here.loop, here.scheduler.queue_put, name=events, data=data, timeout=None)
 
     tell(begins=True, plan=_RUNS_EACH)
     time.sleep(_SECONDS)
     for repeat in range(1, _RUNS_EACH + 1):
-        tell(run=store.encode(_made(comparison, repeat, worker.name.partition(" ")[0])))
+        tell(run=store.encode(_made(comparison, repeat, here.name.partition(" ")[0])))
     tell(end=Result())
 
 
@@ -59,7 +59,7 @@ async def offer(address: str, number: int) -> None:
     labels = {"kind": "made", "place": f"made{number}"}
     offered = Offered(f"made{number}", "nowhere", f"made{number}", labels, message.PROTOCOL, message.version())
     station = Station(offered, HERE)
-    await worker_process.connected(address, station, security.security(address, "worker", print))
+    await worker.connected(address, station, security.security(address, "worker", print))
     print(f"{offered.place} is offered", flush=True)
     await station.worker.finished()
 
@@ -82,7 +82,7 @@ _ADDRESS, _PLACES, _RUNS_EACH, _SECONDS = sys.argv[1], int(sys.argv[2]), int(sys
 async def main() -> None:
     """See the module's text."""
     scheduler.calm()
-    worker_process.measure = measure
+    worker.measure = measure
     await asyncio.gather(*(offer(_ADDRESS, number) for number in range(_PLACES)))
 
 

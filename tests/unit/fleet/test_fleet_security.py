@@ -22,7 +22,7 @@ from support.sample_runs import run
 from memprof.base.cache import cache_folder
 from memprof.base.errors import InputError, UsageError
 from memprof.cli.fleet import slim
-from memprof.fleet import message, monitor, scheduler, scheduler_client, search_client, worker_files, worker_process
+from memprof.fleet import message, monitor, scheduler, scheduler_client, search_client, worker, worker_files
 from memprof.fleet.message import PROTOCOL, ComparisonTask, Doing, Event, Offered, Result, SearchRequest, Sent
 from memprof.fleet.payload import MachineChoice, SearchTrial, packed, parse_labels
 from memprof.fleet.security import unreachable
@@ -380,11 +380,11 @@ def test_file_name_outside_folder_refused(kept):
 
 
 def station(**words):
-    return worker_process.Station(Offered(**OFFERED), HERE, SimpleNamespace(name="here of b"), **words)
+    return worker.Station(Offered(**OFFERED), HERE, SimpleNamespace(name="here of b"), **words)
 
 
 def test_silent_desk_times_out(kept, monkeypatch):
-    monkeypatch.setattr(worker_process, "_SILENCE_S", 0.05)
+    monkeypatch.setattr(worker, "_SILENCE_S", 0.05)
     told = []
     station().measure(ComparisonTask("t", "me", Suite(), hello()), "key", lambda **words: told.append(words))
     assert [*told[0], *told[1]] == ["begins", "needs"] and told[1]["needs"] == (HELLO,)
@@ -393,15 +393,15 @@ def test_silent_desk_times_out(kept, monkeypatch):
 
 def test_piece_for_ended_task_refused(monkeypatch):
     here = station(task="now")
-    monkeypatch.setattr(worker_process, "_STATIONS", [here])
-    assert [asyncio.run(worker_process.receive(task, b"x")) for task in ("before", "now")] == [False, True]
+    monkeypatch.setattr(worker, "_STATIONS", [here])
+    assert [asyncio.run(worker.receive(task, b"x")) for task in ("before", "now")] == [False, True]
     assert here.pieces.get() == b"x" and here.pieces.empty()
 
 
 def test_clock_differences_ignored(monkeypatch):
     # A worker says how long it has been at it; the time of day of neither side is in it.
-    here = station(doing=Doing("m", "desk"), since_s=worker_process.time.monotonic() - 7)
-    monkeypatch.setattr(worker_process.time, "time", lambda: 0)
+    here = station(doing=Doing("m", "desk"), since_s=worker.time.monotonic() - 7)
+    monkeypatch.setattr(worker.time, "time", lambda: 0)
 
     assert 7 <= here.doing_now()["for_s"] < 1000
     assert "time" not in Offered.__dataclass_fields__

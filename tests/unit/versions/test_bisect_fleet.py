@@ -38,7 +38,7 @@ def versions(count: int) -> Versions:
     suite = Suite(models=("net.onnx",), variants=(Variant(runtime="engine", name="fp16 @ cpu"),))
 
     def travels(which: object, say: object) -> AbstractContextManager[Releases]:
-        return nullcontext(Releases(labels, suite, "engine"))
+        return nullcontext(Releases(suite, "engine"))
 
     return Versions("release", "engine", labels, opened, lambda number: labels[number], "key", {}, travels)
 
@@ -74,7 +74,7 @@ class Fleet:
         for number, (each, machine) in enumerate(self._turn(asked)):
             sought = each.sought
             repeats_here = sought.repeats_at.get(f"m{machine}", sought.repeats)
-            assert sought.makes and each.suite.repeats == max(max(repeats, default=0) for repeats in each.sought.repeats.values())
+            assert each.suite.repeats == max(max(repeats, default=0) for repeats in each.sought.repeats.values())
             assert sought.package == "engine"
             numbers = {variant.name: int(variant.name.removeprefix("1.")) for variant in each.suite.variants}
             if any(version in self.lacking for version in numbers.values()):
@@ -140,7 +140,7 @@ def commits(count: int, several: bool = False) -> Versions:
     told = Commits({}, "r", "sha1", "commits.pack", (), {}, "checkout", "suite.toml", Build(), Selection())
 
     def travels(which: Selection, say: object) -> AbstractContextManager[CommitPayload]:
-        return nullcontext(CommitPayload(labels, labels, replace(told, which=which), (), several))
+        return nullcontext(CommitPayload(replace(told, hashes=dict(zip(labels, labels, strict=True)), which=which), (), several))
 
     return replace(versions(count), noun="commit", labels=labels, travels=travels)
 
