@@ -30,7 +30,6 @@ from .remote_builds import Unmade
 from .worker_files import Ask, folder_of
 
 _MOST_OUTPUTS = 64 << 20
-_PIECE = 1 << 20
 
 
 class Tell(Protocol):
@@ -148,9 +147,7 @@ def _send(outputs: Path, tell: Tell) -> None:
             "only when the proposals are verified"
         )
     elif size:
-        with outputs.open("rb") as file:
-            while piece := file.read(_PIECE):
-                tell(outputs=piece)
+        tell(outputs=outputs.read_bytes())
 
 
 def _as_at_desk(run: Run, comparison: ComparisonTask, names: Mapping[str, str]) -> Run:

@@ -128,7 +128,7 @@ class Event:
     """Something that happens while a comparison is measured, at the worker of this address. task: its key at the scheduler.
 
     begins: in the first event. needs: hashes of files that the worker lacks. plan: how many runs there are. run: a line of a runs file. remark: for
-    people. outputs: a piece of the default's. end: in the last event.
+    people. outputs: the default's. end: in the last event.
     """
 
     comparison: str

@@ -104,7 +104,7 @@ def sought(asked: SearchTrial, labels: Labels, number: int = 0) -> ComparisonTas
         (task,) = packed(asked.suite, MachineChoice(labels), [])
     task = replace(task, sought=asked.sought)
     if asked.reference is not None:
-        file = _sent("reference.npz", Path(asked.reference), "the outputs of the default")
+        file = sent_file("reference.npz", Path(asked.reference), "the outputs of the default ")
         task = replace(task, files=(*task.files, file), sought=replace(asked.sought, reference=file.name))
     return _with_key(task, number)
 
@@ -163,12 +163,12 @@ def _cost(suite: Suite, model: Model | None, runs: int) -> float:
     return float(runs * (_PER_RUN + turns * (model.bytes if model is not None else 0)))
 
 
-def _sent(name: str, path: Path, what: str) -> Sent:
-    """A file to be sent under a name. Raises InputError."""
+def sent_file(name: str, path: Path, what: str = "") -> Sent:
+    """A file to be sent under a name. what: it is, before its path. Raises InputError."""
     try:
         sha256, size = sha256_of(path)
     except OSError as error:
-        raise InputError(f"{what} {path}: {os_reason(error)}") from None
+        raise InputError(f"{what}{path}: {os_reason(error)}") from None
     return Sent(name, str(path.absolute()), sha256, size)
 
 
@@ -227,7 +227,7 @@ class _FileCollector:
         return self._put(path, f"{what}/{len(self.files)}/{os.path.basename(path)}", what)
 
     def _put(self, path: str, name: str, what: str) -> str:
-        self.files[name] = _sent(name, Path(path), what)
+        self.files[name] = sent_file(name, Path(path), f"{what} ")
         self.names[name] = self.files[name].path
         return name
 

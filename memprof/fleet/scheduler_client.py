@@ -18,6 +18,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -44,8 +45,7 @@ class _Open:
     """A comparison that is not done. rank: its place among all, the first begins first. attempt: the number of the last that began.
 
     future: of its Dask task. workers: the addresses of those that Dask may give it to, None for all that offer what it asks for. place: where it is
-    measured, or was last. running: whether it is. arrived: which Runs of that are here, of so many in its plan. failures: the names of places, and
-    the reasons. refused_by: addresses.
+    measured now. arrived: which Runs of that are here, of so many in its plan. failures: the names of places, and the reasons. refused_by: addresses.
     """
 
     comparison: ComparisonTask
@@ -54,7 +54,6 @@ class _Open:
     future: Any = None
     workers: tuple[str, ...] | None = None
     place: FleetPlace | None = None
-    running: bool = False
     plan: int = 0
     arrived: set[str] = field(default_factory=set)
     failures: list[tuple[str, str]] = field(default_factory=list)
@@ -162,18 +161,18 @@ class SchedulerClient:
             self._there = {place.address: place for place in there if self.kind in (None, place.offered.labels_of_kind)}
             for sentence in sentences:
                 self._say_once(sentence)
-        for one in [one for one in self._open.values() if one.running and one.place and one.place.address not in self._there]:
+        for one in [one for one in self._open.values() if one.place is not None and one.place.address not in self._there]:
             self._fail(one, "it vanished", submits=False)
         self._check_that_it_goes_on()
         for one in self._open.values():
-            if not one.running and (one.future is None or one.workers != self._workers_for(one)):
+            if one.place is None and (one.future is None or one.workers != self._workers_for(one)):
                 self._submit(one)
         self._tell_counts()
 
     def _tell_counts(self) -> None:
         if self._open:
             last = next(reversed(self._open.values()))
-            running = sum(one.running for one in self._open.values())
+            running = sum(one.place is not None for one in self._open.values())
             counts = running, len(self._open) - running, len(self.comparisons) - len(self._open)
             monitor.tell(self.client, last.comparison.desk, Waiting(last.comparison.desk, *counts, last.future.key if last.future else ""))
 
@@ -197,16 +196,16 @@ class SchedulerClient:
     def _check_that_it_goes_on(self) -> None:
         """Raises InputError if nothing runs and no place fits what waits. One that was there may come back: its worker tries that."""
         unmatched = [needs for needs in {one.comparison.needs for one in self._open.values()} if not self._usable(needs)]
-        named = "; ".join(described(needs) for needs in unmatched if needs)
-        none = f"no place of the fleet has {named}" if named else "the fleet has no place"
-        words = offered_words([*self._there.values()])
-        if not unmatched or any(one.running for one in self._open.values()):
+        if not unmatched or any(one.place for one in self._open.values()):
             self._stands_still_s = None
             return
         self._stands_still_s = self._stands_still_s or time.monotonic()
-        fitting = [place.name for place in self._there.values() for needs in unmatched if needs <= place.offered.labels.items()]
-        if fitting:
-            raise InputError(f"{', '.join(sorted({*fitting}))} failed too often, and no other place fits the rest of the queue: {words}")
+        named = "; ".join(described(needs) for needs in unmatched if needs)
+        none = f"no place of the fleet has {named}" if named else "the fleet has no place"
+        words = offered_words([*self._there.values()])
+        failing = {place.name for place in self._there.values() for needs in unmatched if needs <= place.offered.labels.items()}
+        if failing:
+            raise InputError(f"{', '.join(sorted(failing))} failed too often, and no other place fits the rest of the queue: {words}")
         if not self._began:
             raise InputError(f"{none}: {words}")
         if time.monotonic() - self._stands_still_s > _ABSENT_S:
@@ -243,7 +242,7 @@ class SchedulerClient:
         if one.future is not None:
             with suppress(Exception):
                 self.client.cancel([one.future], force=True)
-        one.future, one.running = None, False
+        one.future = one.place = None
 
     def _heard(self, news: Any) -> Iterator[Run]:
         """Take an Event, a future that is done, or an error."""
@@ -257,7 +256,7 @@ class SchedulerClient:
             return  # of a task that was taken back
         if news.begins:
             self._begin(one, news.address)
-        if not one.running or one.place is None or one.place.address != news.address:
+        if one.place is None or one.place.address != news.address:
             return  # of a worker that Dask has lost
         if news.plan:
             self._wanted += news.plan - one.plan
@@ -265,7 +264,7 @@ class SchedulerClient:
         if news.remark:
             self._say_once(f"{one.place.name}: {news.remark}")
         if news.outputs:
-            self.outputs[news.comparison] = self.outputs.get(news.comparison, b"") + news.outputs
+            self.outputs[news.comparison] = news.outputs
         if news.needs:
             threading.Thread(target=self._send, args=(one.comparison, news), daemon=True).start()
         if news.run:
@@ -275,16 +274,14 @@ class SchedulerClient:
 
     def _begin(self, one: _Open, address: str) -> None:
         """A worker begins. If another had begun, Dask has lost that one."""
-        if one.running and one.place:
+        if one.place is not None:
             self._fail(one, "it vanished", submits=False)
         if one.comparison.key not in self._open:
             return  # that was once too often
         if address not in self._there:
             self._look()
-        self.outputs.pop(one.comparison.key, None)  # of an attempt that was lost
         if address in self._there:  # else it is gone again
-            one.place = self._there[address]
-            one.running = self._began = True
+            one.place, self._began = self._there[address], True
             one.attempt += 1
 
     def _arrived(self, one: _Open, place: FleetPlace, line: bytes) -> Iterator[Run]:
@@ -316,11 +313,11 @@ class SchedulerClient:
         if one is None or future.status not in ("error", "cancelled"):
             return
         if future.status == "cancelled":
-            raise _scheduler_lost(future.exception())
+            raise _scheduler_lost(CancelledError())
         error = future.exception()
         if not isinstance(error, KilledWorker):
             self._refused(one, f"its worker failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
-        elif one.running and one.place:
+        elif one.place is not None:
             self._fail(one, "it vanished")
         else:
             self._submit(one)  # it waited at each worker that died, and was begun at none
@@ -341,12 +338,13 @@ class SchedulerClient:
 
     def _refused(self, one: _Open, why: str) -> None:
         """An attempt failed, for which its place is to blame."""
-        if one.place is not None:
-            one.refused_by.add(one.place.address)
-            self._in_a_row[one.place.address] += 1
+        place = one.place
+        if place is not None:
+            one.refused_by.add(place.address)
+            self._in_a_row[place.address] += 1
         self._fail(one, why)
-        if one.place is not None and self._in_a_row[one.place.address] == MOST_FAILURES:
-            self._say_once(f"{one.place.name} failed three times in a row and gets nothing more")
+        if place is not None and self._in_a_row[place.address] == MOST_FAILURES:
+            self._say_once(f"{place.name} failed three times in a row and gets nothing more")
 
     def _fail(self, one: _Open, why: str, submits: bool = True) -> None:
         """An attempt is lost; its comparison begins again, whole, or is given up. submits: not if Dask gives its task away by itself."""
@@ -373,7 +371,7 @@ class SchedulerClient:
     def _put_aside(self, one: _Open) -> None:
         """Count the Runs of an attempt that is lost no more."""
         self._kept -= len(one.arrived)
-        one.arrived, one.running = set(), False
+        one.arrived, one.place = set(), None
 
     def _close(self, one: _Open) -> None:
         self._withdraw(one)

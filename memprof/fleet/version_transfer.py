@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from ..base.errors import InputError, UsageError, os_reason
-from ..base.files import sha256_of
+from ..base.errors import UsageError
 from ..base.leftovers import scratch
 from ..base.units import counted, format_bytes
 from ..models.identity import identify
@@ -181,9 +180,7 @@ def _pack(repository: Repository, objects: Sequence[str], folder: Path) -> Itera
     words = ("-c", "pack.threads=1", "pack-objects", "-q", str(folder / "commits"))
     name = repository.git(*words, what="the commits cannot be packed", given="\n".join(objects).encode())
     for ending in (".pack", ".idx"):
-        path = folder / f"commits-{name}{ending}"
-        sha256, size = sha256_of(path)
-        yield Sent(Path(_PACK).with_suffix(ending).name, str(path), sha256, size)
+        yield payload.sent_file(Path(_PACK).with_suffix(ending).name, folder / f"commits-{name}{ending}")
 
 
 def _lent(repository: Repository, hashes: Sequence[str], asked: Suite) -> list[Sent]:
@@ -211,12 +208,7 @@ def _lacks(repository: Repository, hashes: Sequence[str], inside: Path) -> bool:
 
 
 def _file(repository: Repository, inside: Path) -> Sent:
-    path = repository.root / inside
-    try:
-        sha256, size = sha256_of(path)
-    except OSError as error:
-        raise InputError(f"{path}: {os_reason(error)}") from None
-    return Sent(f"{_CHECKOUT}/{inside.as_posix()}", str(path), sha256, size)
+    return payload.sent_file(f"{_CHECKOUT}/{inside.as_posix()}", repository.root / inside)
 
 
 def _model(path: str, inside: Path) -> list[Sent]:
