@@ -3,7 +3,7 @@
 fleet/files/SHA256      its time is that of its last use; a comparison that uses it has a second link to it
 fleet/files.lock        locked by the only place of this machine that gets files
 fleet/files.part        on its way
-fleet/comparison-PID    of the process that measures it
+fleet/comparison-TOKEN  see memprof.base.leftovers
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
-
 from ..base.cache import cache_folder
 from ..base.errors import InputError, os_reason
 from ..base.files import sha256_of
+from ..base.leftovers import new_token
 from .message import Sent
 
 LIMIT_BYTES = 20 << 30  # of all kept files together
@@ -32,20 +31,21 @@ Ask = Callable[[Sequence[str]], Iterator[bytes]]
 @contextmanager
 def folder_of(files: Sequence[Sent], ask: Ask) -> Iterator[Path]:
     """The folder of a comparison with all its files, as long as the block lasts. Raises InputError if they cannot be kept or do not come."""
-    folder = cache_folder("fleet") / f"{_FOLDER}{os.getpid()}"
-    for left in cache_folder("fleet").glob(f"{_FOLDER}*"):  # by a process that was killed
-        if left == folder or not psutil.pid_exists(int(left.name.removeprefix(_FOLDER))):
+    for left in cache_folder("fleet").glob(f"{_FOLDER}*"):
+        if not (cache_folder("running") / left.name.removeprefix(_FOLDER)).exists():  # its worker was killed, see leftovers
             shutil.rmtree(left, ignore_errors=True)
-    try:
+    with new_token() as token:
+        folder = cache_folder("fleet") / f"{_FOLDER}{token}"
         try:
-            folder.mkdir()
-            _fetch(files, folder, ask)
-        except OSError as error:
-            where = f"{error.filename or folder} on {os.uname().nodename}"
-            raise InputError(f"{where}: {os_reason(error)}; XDG_CACHE_HOME of its worker can name another place") from None
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+            try:
+                folder.mkdir()
+                _fetch(files, folder, ask)
+            except OSError as error:
+                where = f"{error.filename or folder} on {os.uname().nodename}"
+                raise InputError(f"{where}: {os_reason(error)}; XDG_CACHE_HOME of its worker can name another place") from None
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _fetch(files: Sequence[Sent], folder: Path, ask: Ask) -> None:

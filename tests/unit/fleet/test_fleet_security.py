@@ -343,11 +343,13 @@ def test_oldest_unused_files_removed(kept, monkeypatch):
     assert requested == ["first", "other", "third", "last!"]
 
 
-def test_folders_of_killed_processes_removed(kept):
-    gone = cache_folder("fleet") / "comparison-4194304"  # no process has so large a number
+def test_folder_of_killed_worker_removed(kept):
+    gone = cache_folder("fleet") / "comparison-abcd"  # nobody has noted that token
     gone.mkdir()
     with worker_files.folder_of((), pytest.fail) as folder:
         assert folder.exists() and not gone.exists()
+        with worker_files.folder_of((), pytest.fail) as other:
+            assert folder.exists() and other != folder
 
 
 @pytest.mark.parametrize("what", ["files", "comparison-"])
