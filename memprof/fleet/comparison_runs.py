@@ -69,12 +69,13 @@ def _measure(comparison: ComparisonTask, place: Place, name: str, folder: Path, 
     repeats = sought.repeats_at.get(name, sought.repeats)
     outputs = Outputs(folder / "outputs.npz", folder / (sought.reference or "default.npz"))
     names = {str(folder.resolve() / each): path for each, path in comparison.names.items()}
-    with _orders(comparison, sought, repeats, place, folder, tell) as orders:
+    teller = _Teller(tell)
+    with _orders(comparison, sought, repeats, place, folder, teller.say) as orders:
         tell(plan=len(orders))
         if sought.outputs:
             orders = outputs.asked(orders)
         try:
-            for run in campaign.measure(orders, _Teller(tell), lambda line: None):
+            for run in campaign.measure(orders, teller, lambda line: None):
                 if run.outcome.cut == "connection":
                     raise PlaceLost(run.outcome.message)
                 if sought.outputs:
@@ -98,13 +99,9 @@ class _Teller(Silent):
 
 @contextmanager
 def _orders(
-    comparison: ComparisonTask, sought: SearchRequest, repeats: Repeats, place: Place, folder: Path, tell: Tell
+    comparison: ComparisonTask, sought: SearchRequest, repeats: Repeats, place: Place, folder: Path, say: Callable[[str], None]
 ) -> Iterator[Sequence[Order]]:
     """The orders of a comparison, of its commits or of its suite's words."""
-
-    def say(sentence: str) -> None:
-        tell(remark=sentence)
-
     if sought.commits is not None:
         place.only_here("a commit, which is built first,")
         with remote_builds.built(sought.commits, repeats, folder.resolve(), say) as orders:

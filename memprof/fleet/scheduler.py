@@ -1,6 +1,6 @@
 """Dask's scheduler as memprof sees it: the connection, Dask's own settings, and the places that workers offer there.
 
-What Dask would do to keep itself busy or observed (stealing, profiling, memory limits) is off: a measurement may be running on the same machine.
+Dask profiles nothing and seldom looks at the system: a measurement may be running on the same machine.
 """
 
 from __future__ import annotations
@@ -30,10 +30,6 @@ CALM = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.system-monitor.interval": "10s",
     "distributed.admin.tick.interval": "1s",
-    "distributed.worker.memory.target": False,
-    "distributed.worker.memory.spill": False,
-    "distributed.worker.memory.pause": False,
-    "distributed.worker.memory.terminate": False,
 }
 
 

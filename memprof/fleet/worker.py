@@ -266,7 +266,7 @@ async def _offer(scheduler: str, station: Station, certificates: Any, executor: 
             continue
         await connected(scheduler, station, certificates, executor)
         say(f"{station.offered.place} is offered at {scheduler}")
-        while station.place is not None and station.worker.status.name in ("running", "paused"):
+        while station.place is not None and station.worker.status.name == "running":
             await asyncio.sleep(0.2)
         if station.place is not None:
             say(f"the connection to {scheduler} is lost; {station.offered.place} waits for it")
