@@ -115,7 +115,7 @@ class Running:
         import repeated  # only here, so that other jobs pay nothing for it
 
         for phase, count in (("WARMUP", self._job["warmup"]), ("RELOAD", use["iterations"])):
-            if count:
+            if count or self._looked_at():
                 self._begin(phase)
                 repeated.reloads(
                     self._marks, self._class, self._job["model"], self._options, give_inputs, work_of, dict(use, iterations=count)
@@ -170,7 +170,7 @@ class Running:
         feed = self._feed(use)
         try:
             for phase, count in (("WARMUP", self._job["warmup"]), ("EXECUTE", use["iterations"])):
-                if count:
+                if count or self._looked_at():
                     self._begin(phase)
                     repeated.iterations(self._marks, self._runtime, work_of(self._runtime), feed, dict(use, iterations=count))
                     self._look()
@@ -196,6 +196,10 @@ class Running:
         wanted = [kind for kind in kinds if kinds[kind]]
         if wanted and not hasattr(self._runtime, "signature"):
             raise Refused("this runtime makes its own inputs: %s cannot take their place" % wanted[0])
+
+    def _looked_at(self):
+        """Whether somebody looks at the ends of phases: then work without a warm-up has an empty one, whose end is the begin of the first unit."""
+        return self._marks.holds or self._lines is not None
 
     def _look(self):
         if self._lines is not None:

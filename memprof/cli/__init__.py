@@ -148,6 +148,11 @@ def report(name: str) -> ModuleType:
     return import_module(f"memprof.reports.{name}")
 
 
+def answer_format(as_json: bool) -> str:
+    """How an answer goes to standard output: as JSON, as text on a terminal, which needs no escapes, and else as Markdown."""
+    return "json" if as_json else "text" if sys.stdout.isatty() else "markdown"
+
+
 def write(target: str | None, writer: Callable[[Path], object]) -> None:
     """Write a report's file, whole or not at all: `writer` is called with a draft's path, and the draft gets the target's name when all is written.
 

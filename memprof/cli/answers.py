@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
@@ -81,7 +80,7 @@ def answer(
     from ..campaign import campaign
     from ..campaign.runs_writer import keeping
     from ..places.place import HERE
-    from . import report, talk
+    from . import answer_format, report, talk
     from .progress import chosen, showing_output
 
     if showing.append and showing.output is None:
@@ -94,8 +93,7 @@ def answer(
             for remark in campaign.surroundings(0, place or HERE) if fleet is None else ():
                 progress.say(remark)
             result = seek(progress, showing_output(keep, progress) if showing.verbose else keep)
-        form = "json" if showing.as_json else "text" if sys.stdout.isatty() else "markdown"
-        click.echo(report(f"tables.{kind}").render(result, unit=showing.unit, format=form))
+        click.echo(report(f"tables.{kind}").render(result, unit=showing.unit, format=answer_format(showing.as_json)))
     if showing.picture is not None:
         report("pictures.saving").save(report(f"pictures.{kind}").picture(result), showing.picture)
         talk(f"{showing.picture} is drawn")

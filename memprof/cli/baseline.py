@@ -41,7 +41,7 @@ def update(files: tuple[str, ...], output: str, names: tuple[str, ...], as_json:
     from ..base.units import counted
     from ..records import metrics
     from ..verdicts import baseline
-    from . import report, talk
+    from . import answer_format, report, talk
 
     metric_names = tuple(metrics.metric(name).name for name in names) or baseline.DEFAULT_METRICS
     side = baseline.load(files, metric_names)
@@ -52,5 +52,5 @@ def update(files: tuple[str, ...], output: str, names: tuple[str, ...], as_json:
         talk(warning)
     for entry in updated.kept:
         talk(f"{entry.model}, {entry.heading}: not in these runs, left as it was")
-    click.echo(report("tables.gate").render_update(updated, "json" if as_json else "markdown"))
+    click.echo(report("tables.gate").render_update(updated, answer_format(as_json)))
     talk(f"{output} is written: {counted(len(side.entries), 'variant')}")

@@ -107,7 +107,7 @@ def command(
     from ..bisect import bisect, bisect_request
     from ..records import metrics
     from ..verdicts.verdicts import parse_limits
-    from . import report, talk
+    from . import answer_format, report, talk
     from .fleet import FleetOptions, searching
     from .progress import chosen
 
@@ -134,7 +134,7 @@ def command(
             versions, name, at_phase, wanted_model, variant, limits, every, not no_explain, vary, per, several
         )
         answer = bisect.bisect_versions(request, progress, Path(output) if output else None, talk)
-    click.echo(report("tables.bisect").render(answer, "json" if as_json else "markdown"))
+    click.echo(report("tables.bisect").render(answer, answer_format(as_json)))
 
 
 def _commits(suite: str, subject: Words, good: str | None, bad: str | None, path: str | None, **others: Any) -> Versions:

@@ -40,7 +40,7 @@ def command(
     from ..base.errors import UsageError
     from ..records import metrics
     from ..verdicts import compare
-    from . import load_runs, report
+    from . import answer_format, load_runs, report
 
     if (head is None) != (len(variants) == 2):
         raise UsageError("give two files, or one file and --variant twice")
@@ -50,4 +50,4 @@ def command(
         comparison = compare.compare_variants(sides[0].runs, variants[0], variants[1], metric_names, across_machines)
     else:
         comparison = compare.compare(sides[0].runs, sides[1].runs, metric_names, across_machines)
-    click.echo(report("tables.comparison").render(comparison, all_rows=all_rows, unit=unit, format="json" if as_json else "markdown"))
+    click.echo(report("tables.comparison").render(comparison, all_rows=all_rows, unit=unit, format=answer_format(as_json)))

@@ -142,10 +142,10 @@ def command(scheduler: str, watch: bool, as_json: bool) -> int:
     """Show a fleet: its machines, the work of each, and the queue."""
     from ..fleet import monitor
     from ..fleet.scheduler import connected
-    from . import report, talk
+    from . import answer_format, report, talk
 
     load_distributed()
-    form = ("lines" if watch else "json") if as_json else "markdown"
+    form = "lines" if watch and as_json else answer_format(as_json)
     with connected(scheduler, talk) as client, _shown_on(watch and not as_json) as show:
         for fleet in monitor.look(client, scheduler):
             show(report("tables.fleet").render(fleet, format=form))

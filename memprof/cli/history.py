@@ -84,11 +84,11 @@ def show(last: int, phase: str | None, names: tuple[str, ...], folder: str, as_j
 
     Arrows stand at the steps.
     """
-    from . import report
+    from . import answer_format, report
 
     history = _read(folder, names)
     metric, phase = _shown(history, names, phase)
-    click.echo(report("tables.history").render(history, last, metric, phase, "json" if as_json else "markdown"))
+    click.echo(report("tables.history").render(history, last, metric, phase, answer_format(as_json)))
 
 
 @command.command(
@@ -105,10 +105,10 @@ def check(names: tuple[str, ...], folder: str, as_json: bool) -> int:
     """
     from ..versions import history_file
     from ..versions import history_folder as kept
-    from . import report
+    from . import answer_format, report
 
     checked = history_file.check(kept.load(Path(folder)), _root(), _known(names))
-    click.echo(report("tables.history").render_check(checked, "json" if as_json else "markdown"))
+    click.echo(report("tables.history").render_check(checked, answer_format(as_json)))
     if checked.worse:
         return EXIT_REGRESSION
     if checked.failing:

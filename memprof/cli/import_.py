@@ -34,11 +34,11 @@ def command(files: tuple[str, ...], name: str | None, machine: str | None, outpu
     from ..campaign.runs_writer import keeping
     from ..recording import importing
     from ..records import store
-    from . import report, talk
+    from . import answer_format, report, talk
     from .subject import unused_path
 
     runs = importing.runs([importing.words(text) for text in files], name=name, machine=machine)
     with keeping(Path(output) if output else unused_path(), talk, append=append) as keep:
         for run in runs:
             keep(store.encode(run))
-        click.echo(report("tables.table").render(runs, format="json" if as_json else "markdown"))
+        click.echo(report("tables.table").render(runs, format=answer_format(as_json)))

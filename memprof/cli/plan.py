@@ -137,12 +137,12 @@ def show(order: str, with_steps: bool, unit: str | None, as_json: bool, **words:
     the tensors in memory there.
     """
     from ..plan.analysis import analyse, rows
-    from . import report
+    from . import answer_format, report
 
     plan, question = _planned(**words)
     analysis = analyse(plan, question, order)
     table = rows(plan.mapped, analysis.chosen.order) if with_steps else None
-    click.echo(report("tables.plan").show(analysis, table, format="json" if as_json else "markdown", unit=unit))
+    click.echo(report("tables.plan").show(analysis, table, format=answer_format(as_json), unit=unit))
 
 
 @command.command(
@@ -208,7 +208,7 @@ def residency(bandwidth: str | None, unit: str | None, as_json: bool, **words: A
     Only the needs of the current operator, and of N operators ahead, are then resident.
     """
     from ..plan.swapping import at_shapes, known_runs, swapping
-    from . import report, talk
+    from . import answer_format, report, talk
 
     speed = parse_bandwidth(bandwidth) if bandwidth else None
     measured = known_runs(words["model"], words.pop("files"))
@@ -223,7 +223,7 @@ def residency(bandwidth: str | None, unit: str | None, as_json: bool, **words: A
         str(words["model"]),
         residencies,
         measured.runs,
-        format="json" if as_json else "markdown",
+        format=answer_format(as_json),
         bandwidth=speed,
         unit=unit,
         timed=question["profile"] is not None,
@@ -292,11 +292,11 @@ def pack(file: Path, capacity: str | None, limit: str, output: Path | None, forc
     from ..base.errors import InputError, UndecidedError
     from ..base.files import FORCE, check_new
     from ..plan.arenas import packing
-    from . import report, write
+    from . import answer_format, report, write
 
     check_new(*([output] if output else []), instead=FORCE, overwrite=force)
     packed = packing.pack(file, parse_bytes(capacity) if capacity else None, parse_duration_ns(limit) / 1e9)
-    click.echo(report("tables.plan").packed(packed, format="json" if as_json else "markdown"))
+    click.echo(report("tables.plan").packed(packed, format=answer_format(as_json)))
     if output is not None:
         write(str(output), lambda path: path.write_text(packed.csv, encoding="utf-8"))
     if packed.refusal is not None:

@@ -401,8 +401,8 @@ def unused_path() -> Path:
 
 
 def _report(runs: Sequence[Run], above_baseline: bool, as_json: bool, brief: bool) -> None:
-    from . import report
+    from . import answer_format, report
 
     # Imported only now that the last child has ended.
-    text = report("tables.table").render(runs, format="json" if as_json else "markdown", above_baseline=above_baseline, brief=brief)
+    text = report("tables.table").render(runs, format=answer_format(as_json), above_baseline=above_baseline, brief=brief)
     click.echo(text)

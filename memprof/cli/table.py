@@ -48,28 +48,27 @@ Examples:
     "--format",
     "form",
     type=click.Choice(["markdown", "html", "csv", "json", "parquet"]),
-    default="markdown",
-    show_default=True,
-    help="csv, json and parquet have one row per run and phase.",
+    help="csv, json and parquet have one row per run and phase.  [default: markdown]",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--above-baseline", is_flag=True, help="Show memory above the baseline: the runtime with no model loaded.")
 @click.option("-o", "--output", metavar="FILE", help="Write there instead of to standard output; needed for parquet.")
-def command(files: tuple[str, ...], names: tuple[str, ...], form: str, as_json: bool, output: str | None, **words: Any) -> None:
+def command(files: tuple[str, ...], names: tuple[str, ...], form: str | None, as_json: bool, output: str | None, **words: Any) -> None:
     """Print tables from runs files: medians over repeats.
 
     There is one table per metric, with a row per variant and a column per phase. --style chooses other tables.
     """
     from ..records import metrics
-    from . import load_runs, report, write, write_text
+    from . import answer_format, load_runs, report, write, write_text
 
     for name in names:
         metrics.metric(name)
     loaded = load_runs(*files)
+    form = answer_format(as_json) if as_json or (form is None and output is None) else form or "markdown"
     if form == "parquet":
         write(output, lambda path: report("frame").write_parquet(loaded.runs, path))
         return
-    text = report("tables.table").render(loaded.runs, names, format="json" if as_json else form, **words)
+    text = report("tables.table").render(loaded.runs, names, format=form, **words)
     if output is None:
         click.echo(text)
     else:

@@ -103,7 +103,7 @@ class GrowthLine:
 class GrowthParts:
     """Two looks at a process and the difference between them, in bytes.
 
-    first, last: the phases at whose ends they were taken; if inside is true, the units of work after which they were. parts: the slices,
+    first, last: the phases at whose ends they were taken; if inside is true, the moments between which they lie, in words. parts: the slices,
     those that grew most first; their sum is the resident set. blocks: the size of all of glibc's blocks in use, resident or not, first and last.
     arenas: how many arenas beside the main arena have memory, threads how many stacks were seen. mappings: mapped files, shared memory and other
     anonymous mappings that grew, by name. swap: bytes swapped out. complete: whether glibc's chunks could be followed both times;
@@ -287,7 +287,7 @@ def why(order: Order, progress: Progress, first: str = WARMUP, last: str = EXECU
     what campaign.measure raises.
     """
     job = order.job
-    if (first == WARMUP and not job.warmup and order.command is None) or first == last:
+    if (first == WARMUP and not job.warmup and job.use is None and order.command is None) or first == last:
         raise UsageError("a growth is looked at after the warm-up and at the end: it needs at least one iteration of each")
     remarks: list[str] = []
     index, tiny = weights(order, remarks, progress)
@@ -306,7 +306,11 @@ def why(order: Order, progress: Progress, first: str = WARMUP, last: str = EXECU
         raise MeasurementError(
             f"{job.model.name}, {job.variant}: it did not stand still at the end of {' and '.join(missing)}, so nothing is known of its growth"
         )
-    return replace(between(looks[first], looks[last], index, looker.model_files(run.job), tiny), remarks=(*remarks, *run.warnings))
+    grown = replace(between(looks[first], looks[last], index, looker.model_files(run.job), tiny), remarks=(*remarks, *run.warnings))
+    if first == WARMUP and not job.warmup:  # an empty warm-up, of work that is repeated
+        unit = "reload" if job.use is not None and job.use.cycles else "iteration"
+        return replace(grown, first=f"the begin of the first {unit}", last=f"the end of {last}", inside=True)
+    return grown
 
 
 class _Seen(Exception):
@@ -350,15 +354,16 @@ def lines(order: Order, progress: Progress, most: int = 10) -> tuple[GrowthLine,
     """
     if order.command is not None or order.runtime.native is not None:
         raise UsageError(f"{order.job.variant}: tracemalloc is of Python, and this child is none")
-    if not order.job.warmup:
+    if not order.job.warmup and order.job.use is None:
         raise UsageError("a growth is looked at after the warm-up and at the end: it needs at least one iteration of each")
     with scratch("growth") as work:
         path = work.folder / "lines.json"
         traced = replace(order, traced=str(path), job=replace(order.job, release=False))
         (run,) = campaign.measure([traced], Quiet(progress), lambda line: None)
         must_be_ok(run)
-        return _read(path)[:most]
+        return read_lines(path)[:most]
 
 
-def _read(path: Path) -> tuple[GrowthLine, ...]:
+def read_lines(path: Path) -> tuple[GrowthLine, ...]:
+    """The answer of runners/tracing.py, the line that grew most first."""
     return tuple(GrowthLine(*row) for row in json.loads(path.read_text(encoding="utf-8")))

@@ -16,10 +16,10 @@ from ..campaign.progress import Progress
 from ..explain import growth as two_looks
 from ..explain.growth import GrowthLine
 from ..records import work
-from ..records.types import EXECUTE, Use
+from ..records.types import EXECUTE
 from ..verdicts.curve_tail import LEAST_RISE
 from ..verdicts.growth import Verdict
-from .grow import GrowRequest, GrowthAnswer, order_of, work_order
+from .grow import GrowRequest, GrowthAnswer, work_order
 
 RELOADS = "RELOAD"  # the phase of reloads, as the runner calls it
 _ENOUGH_BYTES, _LEAST_UNITS = 16 << 20, 100  # so much more, and so many iterations, show the parts well
@@ -40,13 +40,13 @@ def explained(request: GrowRequest, answer: GrowthAnswer, progress: Progress) ->
     verdict = answer.verdict
     if (none := _no_rise(verdict)) is not None:
         return replace(answer, remarks=(*answer.remarks, f"--why: {none}, so there is no rise to look into"))
-    warmup, runs = _looks_after(verdict, answer)
     if request.command is not None:
-        looked = _of_program(request, answer, (warmup, warmup + runs), progress)
+        first, more = _looks_after(verdict, answer, 1)
+        looked = _of_program(request, answer, (first, first + more), progress)
         return replace(answer, why=looked, remarks=(*answer.remarks, *_said((*looked.sentences, *looked.remarks))))
-    order = order_of(request)
-    repeats = request.cycles or request.varied or answer.fresh
-    use = Use(runs, 0, request.cycles, 2, request.varied, request.seed, answer.fresh) if repeats else None
+    order = work_order(request, 1, answer.fresh)
+    warmup, runs = _looks_after(verdict, answer, 0 if order.runtime.native is None else 1)
+    use = replace(order.job.use, iterations=runs) if order.job.use is not None else None
     order = replace(order, job=replace(order.job, warmup=warmup, runs=runs, use=use))
     looked = two_looks.why(order, progress, last=RELOADS if request.cycles else EXECUTE)
     traced = order.runtime.name.endswith(".py") and order.place.beside  # tracemalloc's answer is a file
@@ -63,12 +63,13 @@ def _no_rise(verdict: Verdict) -> str | None:
     return "it is steady" if verdict.word == "steady" else None
 
 
-def _looks_after(verdict: Verdict, answer: GrowthAnswer) -> tuple[int, int]:
-    """After how many units the first look is taken, and after how many more the second: what rose came between them."""
+def _looks_after(verdict: Verdict, answer: GrowthAnswer, least: int) -> tuple[int, int]:
+    """After how many units the first look is taken, and after how many more the second: what rose came between them. least: the fewest units
+    after which the child can stand still."""
     if verdict.word == "bounded":
-        return 1, max(verdict.warmup - 1, 1)
+        return least, max(verdict.warmup - least, 1)
     if verdict.word == "undecided":
-        return 1, max(verdict.warmup + verdict.tail - 1, 1)
+        return least, max(verdict.warmup + verdict.tail - least, 1)
     runs, each = max(verdict.tail, 1), _each(verdict, answer)
     if each > 0:
         runs = min(runs, max(_LEAST_UNITS, math.ceil(_ENOUGH_BYTES / each)))

@@ -15,8 +15,8 @@
         assert memprof.function(build_index, 10_000).grown_bytes < memprof.size("20 MiB")
         assert not memprof.grows(build_index, 10_000)
 
-`memprof_limit = "500MiB"` in pytest's ini file is the limit of every test that names none. `pytest --memprof` measures the tests of pytest-benchmark
-also in a separate process, and shows their peaks beside their times.
+`memprof_limit = "500MiB"` in pytest's ini file is the limit of every test that names none. `pytest --memprof` measures the
+peak of every test in a separate process, and shows them in a table. Tests of pytest-benchmark then run here too, for their times.
 
 A marked test's process is a pytest that runs this one test: fixtures are set up again there, session fixtures too. Processes that the test
 starts count: the limit is on the sum. Options of the command line and of addopts reach it, except those that choose among tests, spread them over
@@ -27,10 +27,10 @@ from __future__ import annotations
 
 import pytest
 
-from .benchmarks import pytest_terminal_summary
 from .fixture import memprof
 from .isolation import pytest_runtest_protocol
 from .limit import INI, MARK
+from .table import OPTION, pytest_terminal_summary
 from .worker import pytest_runtest_call, pytest_runtest_logreport, pytest_sessionstart
 
 __all__ = [
@@ -45,17 +45,23 @@ __all__ = [
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("memprof")
-    group.addoption("--memprof", action="store_true", help="Show the peak RSS of tests that use pytest-benchmark's fixture.")
+    group.addoption(
+        OPTION,
+        action="store_true",
+        help="Run each test in a separate process, and show how much memory and time it took. Limits hold as without it.",
+    )
     parser.addini(
-        INI, "The limit on the peak RSS of every test that names none, such as 500MiB: each test runs in a separate process.", default=""
+        INI,
+        "The limit on the peak RSS of every test that names none, such as 500MiB. Each test then runs in a separate process.",
+        default="",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        f"{MARK}(limit=None, above_baseline=False, repeats=1, leaks=None): the test's peak RSS must not exceed the limit, such as '120 MiB', in any "
-        "of its repeats; each runs in a separate process, or, with the memprof fixture, the limit is on the fixture's measurements. above_baseline: "
-        "memory from before does not count. leaks: the test is also called again and again in three processes, and their memory must not rise by "
-        "more with each call; its fixtures are set up once a process.",
+        f"{MARK}(limit=None, above_baseline=False, repeats=1, leaks=None): the test runs in a separate process, whose peak RSS must not exceed the "
+        "limit, such as '120 MiB'. above_baseline: memory from before the test does not count. repeats: in so many processes. leaks: three more "
+        "processes call the test again and again, and each call may keep so much, such as '10 KiB'. A test that uses the memprof fixture runs as "
+        "usual, and what the fixture measures must not exceed the limit.",
     )

@@ -3,27 +3,45 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import pickle
 import secrets
 import sys
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import pytest
 
-from ..base.errors import MeasurementError, UsageError
+from ..base.errors import MeasurementError, MemprofError, UsageError
 from ..base.units import parse_bytes
 from .limit import MARK, ONLY_LINUX, MemoryLimit
+from .table import PEAK
 
 if TYPE_CHECKING:
     from ..api import Runs
     from ..records.types import Run
     from ..verdicts.growth import Verdict
 
+__tracebackhide__ = True  # pytest leaves these lines out of a test's traceback
 _BUDGET_NS = 60 * 10**9  # of memprof.grows
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _shown(method: Callable[P, R]) -> Callable[P, R]:
+    """The method, whose errors show the line of the test alone: what memprof did until then tells its reader nothing."""
+
+    @functools.wraps(method)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except MemprofError as error:
+            raise error.with_traceback(None) from None
+
+    return called
 
 
 @dataclass(frozen=True)
@@ -70,7 +88,7 @@ class Memprof:
         try:
             result = yield
         finally:
-            item.user_properties += [("peak_rss_bytes", max(self._peaks_bytes))] if self._peaks_bytes else []
+            item.user_properties += [(PEAK, max(self._peaks_bytes))] if self._peaks_bytes else []
         if self._limit is not None and self._limit.own and not self._peaks_bytes:
             pytest.fail(f"@pytest.mark.{MARK} guards nothing: the test measures nothing with its memprof fixture", pytrace=False)
         return result
@@ -80,6 +98,7 @@ class Memprof:
         """Bytes in `120 MiB`."""
         return parse_bytes(text)
 
+    @_shown
     def model(
         self,
         model: str | Path,
@@ -98,6 +117,7 @@ class Memprof:
         measured_runs = api.measure([model], [runtime], set=set, threads=sweep, warmup=warmup, runs=runs, repeats=repeats, release=False)
         return self._measured(measured_runs, Path(model).name, "STARTUP")
 
+    @_shown
     def function(self, function: Callable[..., object], *args: object, repeats: int = 1, **kwargs: object) -> MeasureResult:
         """Call a function once a repeat, in a new interpreter that imports its module for it.
 
@@ -113,6 +133,7 @@ class Memprof:
         measured_runs = api.measure([path], variants=[variant], warmup=0, runs=1, repeats=repeats, release=False)
         return self._measured(measured_runs, name, "PREPARE")
 
+    @_shown
     def grows(self, function: Callable[..., object], *args: object, **kwargs: object) -> Grows:
         """Whether memory rises when a function is called again and again, in three processes. It takes seconds, up to about a minute.
 
@@ -121,7 +142,6 @@ class Memprof:
         from ..campaign.progress import Silent
         from ..grow import grow
         from ..programs.runtimes import runners_path
-        from ..records.summary import Key
         from ..subjects.suite import Suite, Variant
         from ..verdicts import growth_limits
 
@@ -129,15 +149,15 @@ class Memprof:
         variant = Variant(str(runners_path() / "function.py"), name, env=environment)
         request = grow.GrowRequest(Suite((str(path),), variants=(variant,)), budget=grow.UnitBudget(time_ns=_BUDGET_NS))
         try:
-            verdict = grow.grow(request, Silent(), lambda line: None).verdict
+            answer = grow.grow(request, Silent(), lambda line: None)
         except MeasurementError as error:
             pytest.fail(str(error), pytrace=False)
-        row = growth_limits.judged(
-            growth_limits.VariantGrowth(Key(name, name, None, ""), "iteration", verdict), growth_limits.Limit("iteration", 0)
-        )
-        reason = row.reason.replace("iteration", "call").removesuffix("; the limit is 0 B per call")
+        verdict, outlook = answer.verdict, answer.would_change
+        reason = growth_limits.words(replace(verdict, unit="call", needed=None))  # how many it calls is not for the test to say
         if verdict.word == "undecided":
             pytest.fail(f"{name}: {reason}", pytrace=False)
+        if verdict.word == "grows" and outlook is not None:
+            reason = f"{reason}. {outlook.unfilled_cache('call')}"
         return Grows(reason, verdict)
 
     def _callable(self, function: Callable[..., object], args: object, kwargs: object) -> tuple[str, Path, dict[str, str]]:
@@ -164,7 +184,7 @@ class Memprof:
         self._peaks_bytes.append(measured.peak_bytes)
         if self._limit is not None:
             worst = max(runs, key=lambda run: run.height_bytes)
-            self._limit.check(worst.height_bytes, _end(worst, before), what)
+            self._limit.check(worst.height_bytes, _end(worst, before), f"{what}'s peak RSS")
         return measured
 
 
@@ -178,4 +198,7 @@ def memprof(request: pytest.FixtureRequest, tmp_path: Path) -> Memprof:
     """Measures a model or a function in a separate process: memprof.model(PATH, RUNTIME), memprof.function(FUNCTION, ...)."""
     if not sys.platform.startswith("linux"):
         pytest.skip(ONLY_LINUX)
-    return Memprof(tmp_path, MemoryLimit.of(request.node))
+    try:
+        return Memprof(tmp_path, MemoryLimit.of(request.node))
+    except UsageError as error:
+        pytest.fail(str(error), pytrace=False)

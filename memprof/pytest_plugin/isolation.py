@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..base.errors import MemprofError, UsageError
-from . import benchmarks
-from .limit import INI, ONLY_LINUX, MemoryLimit, words_of
-from .worker import CALLS, MARKS, PHASE, REPORTS
+from . import benchmarks, leaks
+from .limit import INI, ONLY_LINUX, TEST_PEAK, MemoryLimit, words_of
+from .table import BEFORE, OPTION, PEAK
+from .worker import CALLS, LEAST_CALLS, LINES, MARKS, PHASE, REPORTS
 
 if TYPE_CHECKING:
     from ..records.types import Run
+    from ..verdicts.growth import Verdict
 
 _ROUNDS = (1000, 8000)  # calls a process; the second only if the first does not decide
 _CHILD = """
@@ -53,14 +56,16 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """Run a limited test in separate processes, and pass on their reports; of a benchmark, have its peak before pytest runs it here."""
     if os.environ.get(REPORTS):
         return None
-    if _is_isolated(item):
-        reports = _reports(item, _limited_reports)
-    elif benchmarks.is_measured(item):
-        reports = _reports(item, _benchmark_reports)
-    else:
+    benchmarked = benchmarks.FIXTURE in getattr(item, "fixturenames", ())
+    if not _is_isolated(item) and not _is_shown(item):
         return None
+    begin_s = time.monotonic()
+    reports = _reports(item, _limited_reports if _is_isolated(item) or not benchmarked else _benchmark_reports)
     if benchmarks.measured in item.stash:
         return None
+    for report in reports:
+        if report.when == "call":  # all that the test took here, in as many processes as it ran
+            report.duration = time.monotonic() - begin_s - sum(other.duration for other in reports if other is not report)
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
@@ -73,7 +78,12 @@ def _is_isolated(item: pytest.Item) -> bool:
     given = words_of(item)
     if given is None and not (item.config.getini(INI) and isinstance(item, pytest.Function)):
         return False
-    return "memprof" not in getattr(item, "fixturenames", ()) or (given is not None and not {"repeats", "leaks"}.isdisjoint(given[1]))
+    return "memprof" not in getattr(item, "fixturenames", ()) or (given is not None and not {"repeats", "leaks"}.isdisjoint(given))
+
+
+def _is_shown(item: pytest.Item) -> bool:
+    """Whether the test's peak is wanted for the table, and the test does not measure by the fixture."""
+    return bool(item.config.getoption(OPTION)) and isinstance(item, pytest.Function) and "memprof" not in item.fixturenames
 
 
 def _reports(item: pytest.Item, measure: Callable[[pytest.Item, Path], list[pytest.TestReport]]) -> list[pytest.TestReport]:
@@ -92,16 +102,14 @@ def _reports(item: pytest.Item, measure: Callable[[pytest.Item, Path], list[pyte
 
 def _limited_reports(item: pytest.Item, folder: Path) -> list[pytest.TestReport]:
     """The reports of the process in which a test's peak was highest, or of the first in which it did not pass. Raises UsageError."""
-    limit = MemoryLimit.of(item)
-    assert limit is not None
+    limit = MemoryLimit.of(item) or MemoryLimit()
     if "memprof" in getattr(item, "fixturenames", ()):
-        raise UsageError(f"{item.nodeid}: with the memprof fixture write memprof.function(FUNCTION, repeats=N) and memprof.grows(FUNCTION)")
+        raise UsageError("with the memprof fixture write memprof.function(FUNCTION, repeats=N) and memprof.grows(FUNCTION)")
     reports: list[pytest.TestReport] = []
-    if limit.bytes is not None or limit.leaks_bytes is None or limit.repeats > 1:
+    if limit.bytes is not None or limit.leaks_bytes is None or limit.repeats > 1 or _is_shown(item):
         for _ in range(limit.repeats):
             run, fresh = _measured_reports(item, folder)
-            for report in fresh:
-                _judge_all_processes(item, report, run)
+            _judge_from_outside(item, fresh, run)
             if any(report.outcome != "passed" for report in fresh):
                 return fresh
             reports = max(reports, fresh, key=_peak)
@@ -109,17 +117,16 @@ def _limited_reports(item: pytest.Item, folder: Path) -> list[pytest.TestReport]
 
 
 def _peak(reports: Sequence[pytest.TestReport]) -> int:
-    return max((int(str(value)) for report in reports for name, value in report.user_properties if name == benchmarks.PEAK), default=-1)
+    return max((int(str(value)) for report in reports for name, value in report.user_properties if name == PEAK), default=-1)
 
 
 def _benchmark_reports(item: pytest.Item, folder: Path) -> list[pytest.TestReport]:
     """Keep the figures of a benchmark that another process has run once; its reports there are passed on only if it did not pass."""
     run, reports = _measured_reports(item, folder)
-    for report in reports:
-        _judge_all_processes(item, report, run)
+    _judge_from_outside(item, reports, run)
     if all(report.outcome == "passed" for report in reports):
         properties = dict(reports[-1].user_properties)
-        item.stash[benchmarks.measured] = {name: int(str(properties[name])) for name in (benchmarks.PEAK, benchmarks.BEFORE)}
+        item.stash[benchmarks.measured] = {name: int(str(properties[name])) for name in (PEAK, BEFORE)}
     return reports
 
 
@@ -141,28 +148,37 @@ def _measured_reports(item: pytest.Item, folder: Path, **environment: str) -> tu
 
 def _growth_reports(item: pytest.Item, folder: Path, most_bytes: int, earlier: Sequence[pytest.TestReport]) -> list[pytest.TestReport]:
     """The reports of a test that must not grow: those of its last process, or of the first in which it did not pass. earlier: those of its peak."""
-    from ..records import work
-    from ..records.summary import key
-    from ..verdicts import growth, growth_limits
-    from ..verdicts.growth_limits import VariantGrowth
+    from ..verdicts import growth
 
     for calls in _ROUNDS:
-        series = []
+        runs = []
         for _ in range(growth.LEAST_PROCESSES):
             run, reports = _measured_reports(item, folder, **{CALLS: str(calls), "MEMPROF_WORK": "1"})
             if any(report.outcome != "passed" for report in reports) or not run.work:
                 return reports
-            series.append(growth.series(work.curve_of(run), run.machine.page_bytes))
-        verdict = growth.judge(series)
-        if verdict.word != "undecided" or verdict.tail < calls - 1:  # its time ended before its calls
+            runs.append(run)
+        answer = leaks.judge(runs)
+        if answer.verdict.word != "undecided" or answer.verdict.tail < calls - 1:  # its time ended before its calls
             break
-    row = growth_limits.judged(VariantGrowth(key(run), "call", verdict), growth_limits.Limit("call", most_bytes))
+    failure = answer.failure(run, most_bytes, _ROUNDS[-1])
+    if failure is not None and answer.verdict.word == "grows":
+        failure = "\n".join([failure, *_keeping_lines(item, folder, answer.verdict)])
     peaks = earlier[-1].user_properties if earlier else []
     for report in reports:
-        report.user_properties = [*peaks, *report.user_properties, ("growth_bytes_per_call", verdict.slope)]
-        if report.when == "call" and row.verdict != "ok" and not hasattr(report, "wasxfail"):
-            report.outcome, report.longrepr = "failed", f"the test's memory: {row.reason}"
+        report.user_properties = [*peaks, *report.user_properties, *answer.properties]
+        if report.when == "call" and failure is not None and not hasattr(report, "wasxfail"):
+            report.outcome, report.longrepr = "failed", failure
     return reports
+
+
+def _keeping_lines(item: pytest.Item, folder: Path, verdict: Verdict) -> Iterator[str]:
+    """Which lines of Python keep what the test leaves behind, from one more process, where Python traces its objects."""
+    from ..explain.growth import read_lines
+
+    path, calls = folder / "lines.json", max(LEAST_CALLS // 2, verdict.warmup)
+    _measured_reports(item, folder, **{CALLS: str(2 * calls), LINES: str(path)})
+    if path.exists():  # or the test failed there
+        yield from leaks.told(read_lines(path), calls, verdict.slope, item.config.rootpath)
 
 
 def _measured_test(item: pytest.Item, folder: Path, reports: Path, more: Mapping[str, str]) -> Run:
@@ -184,19 +200,22 @@ def _measured_test(item: pytest.Item, folder: Path, reports: Path, more: Mapping
     return run
 
 
-def _judge_all_processes(item: pytest.Item, report: pytest.TestReport, run: Run) -> None:
-    """Hold the sum of a test's processes to its limit: its own process has judged itself alone."""
-    mark, limit = run.mark(PHASE), MemoryLimit.of(item)
-    if mark is None or limit is None or len(run.processes) < 2 or mark.rss_peak_bytes is None:
+def _judge_from_outside(item: pytest.Item, reports: Sequence[pytest.TestReport], run: Run) -> None:
+    """Hold a test that passed to the peak that was seen from outside: that of all its processes together, and what its own process did not see yet of
+    itself, because the kernel counts late. A test that failed by its own figure keeps that."""
+    mark, limit = run.mark(PHASE), MemoryLimit.of(item) or MemoryLimit()
+    if mark is None or mark.rss_peak_bytes is None or any(report.outcome != "passed" for report in reports):
         return
-    properties = dict(report.user_properties)  # those of the test, repeated in each report
-    peak = max(mark.rss_peak_bytes, int(str(properties.get("peak_rss_bytes", 0))))
-    report.user_properties = [(name, peak if name == "peak_rss_bytes" else value) for name, value in report.user_properties]
-    if report.when == "call" and report.outcome == "passed" and not hasattr(report, "wasxfail"):
-        try:
-            limit.check(peak, mark.rss_begin_bytes or 0, "the test's process tree")
-        except pytest.fail.Exception as error:
-            report.outcome, report.longrepr = "failed", str(error)
+    own = _peak(reports)
+    peak = max(mark.rss_peak_bytes, own)
+    several = len(run.processes) > 1 and peak - own > run.machine.peak_bound_bytes
+    for report in reports:
+        report.user_properties = [(name, peak if name == PEAK else value) for name, value in report.user_properties]
+        if report.when == "call" and not hasattr(report, "wasxfail"):
+            try:
+                limit.check(peak, mark.rss_begin_bytes or 0, "the peak RSS of the test's process tree" if several else TEST_PEAK)
+            except pytest.fail.Exception as error:
+                report.outcome, report.longrepr = "failed", str(error)
 
 
 def _arguments(item: pytest.Item, grows: bool) -> list[str]:
@@ -208,6 +227,7 @@ def _arguments(item: pytest.Item, grows: bool) -> list[str]:
         if positional in given_words:
             del given_words[len(given_words) - 1 - given_words[::-1].index(positional)]
     words = [*_heeded(given_words), f"{item.path}::{name}", "--rootdir", str(config.rootpath), "-p", "no:cacheprovider", "-o", "addopts="]
+    words += ["--no-header"]  # with -v hypothesis imports itself for its line there, which is 11 MiB
     words += ["-c", str(config.inipath)] if config.inipath else []
     if config.pluginmanager.hasplugin("benchmark"):  # pytest-benchmark's name; called once, its function needs what it needs
         words += ["--benchmark-disable"]

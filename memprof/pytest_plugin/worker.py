@@ -18,13 +18,15 @@ import pytest
 
 from . import benchmarks
 from .fixture import Memprof
-from .limit import MemoryLimit
+from .limit import TEST_PEAK, MemoryLimit
+from .table import BEFORE, PEAK
 
 REPORTS = "MEMPROF_PYTEST_REPORTS"  # the variable of this process that names the file where its reports go
 MARKS = "MEMPROF_PYTEST_MARKS"  # the variable that names the file that writes marks
 CALLS = "MEMPROF_PYTEST_CALLS"  # the variable that says how often a test that must not grow is called at most
+LINES = "MEMPROF_PYTEST_LINES"  # the variable that names the file for the lines whose objects grew in the second half of those calls
 PHASE = "TEST"
-_ROUND_S, _LEAST_CALLS = 15, 64  # a process calls for so long, but so often at least
+_ROUND_S, LEAST_CALLS = 15, 64  # a process calls for so long, but so often at least
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -61,22 +63,25 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         before = _status("VmRSS")
         result = yield
         peak = max(_status("VmHWM"), _status("VmRSS"))
-    item.user_properties += [(benchmarks.PEAK, peak), (benchmarks.BEFORE, before)]
-    what = "the test" if exact else "since its process began (the kernel does not let it be reset), the test"
-    limit.check(peak, before, what)
+    item.user_properties += [(PEAK, peak), (BEFORE, before)]
+    limit.check(peak, before, TEST_PEAK if exact else f"{TEST_PEAK} since its process began (the kernel does not let it be reset)")
     return result
 
 
 def _called_again(item: pytest.Item, most: int) -> Generator[None, object, object]:
     """Call the test again and again, with its memory after each call told to the process that measures this one."""
     marks: dict[str, Any] = runpy.run_path(os.environ[MARKS])
+    path = os.environ.get(LINES)
+    tracing: Any = runpy.run_path(str(Path(os.environ[MARKS]).with_name("tracing.py")))["Lines"](path) if path else None
     with marks["phase"](PHASE):
         result = yield
         marks["iteration"](calls=1)
         end_s = time.monotonic() + _ROUND_S
         for called in range(1, most):
-            if called >= _LEAST_CALLS and time.monotonic() > end_s:
+            if tracing is None and called >= LEAST_CALLS and time.monotonic() > end_s:
                 break
+            if tracing is not None and called == most // 2:
+                tracing.look()
             try:
                 item.runtest()
             except Exception as error:
@@ -86,6 +91,8 @@ def _called_again(item: pytest.Item, most: int) -> Generator[None, object, objec
                     )
                 raise
             marks["iteration"](calls=1)
+    if tracing is not None:
+        tracing.look()
     return result
 
 

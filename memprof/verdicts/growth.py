@@ -90,6 +90,11 @@ class Growth:
     needed: int | None = None
 
     @property
+    def row_unit(self) -> str:
+        """The unit that counts the rows, for sentences: tokens and new shapes come beside iterations."""
+        return self.unit if self.unit not in ("token", "shape") else "iteration"
+
+    @property
     def late(self) -> bool:
         """Whether it is bounded, but reached its bound so late that a longer run is worth its time."""
         return self.word == "bounded" and self.warmup > _LATE * (self.warmup + self.tail)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..base.errors import UsageError
-from ..base.units import format_bytes
+from ..base.units import counted, format_bytes
 from ..records import store, summary, work
 from ..records.metrics import GROWTH
 from ..records.summary import Key
@@ -130,19 +130,27 @@ def judged(measured: VariantGrowth, limit: Limit) -> Judged:
     return Judged(measured.key, phase(measured.per), GROWTH, verdict, reason, budget=limit.bytes)
 
 
-def _decided(grown: Growth, limit: Limit, by: By | None) -> tuple[Verdict, str]:
+def words(grown: Growth, by: By | None = None) -> str:
+    """The verdict without a limit, its figure first: `64.0 KiB more per iteration (95%: 63.9 KiB to 64.1 KiB)`."""
     from .growth_inputs import ONLY_WITH
 
-    allowed = f"the limit is {format_bytes(limit.bytes)} per {limit.per}"
     if grown.word == "undecided":
         needed = f"; {grown.needed:,} would decide it" if grown.needed else ""
-        return "undecided", f"undecided after {grown.tail:,}: {grown.reason}{needed}; {allowed}"
+        return f"undecided after {counted(grown.tail, grown.row_unit)}: {grown.reason}{needed}"
     if grown.word != "grows":
         rose = f"{format_bytes(grown.rise_bytes)} more in the first {grown.warmup:,}, then " if grown.word == "bounded" else ""
-        return "ok", f"{grown.word}: {rose}0 B (95%: at most {format_bytes(grown.high)}) per {grown.unit} over {grown.tail:,}"
-    span = f"{format_bytes(grown.low)} to {format_bytes(grown.high)}"
+        return f"{grown.word}: {rose}0 B (95%: at most {format_bytes(grown.high)}) per {grown.unit} over {grown.tail:,}"
     only = f" with {ONLY_WITH[by]} only" if by in ONLY_WITH else ""
-    rate = f"it grows{only} by {format_bytes(grown.slope)} per {grown.unit} (95%: {span})"
+    span = f"{format_bytes(grown.low)} to {format_bytes(grown.high)}"
+    return f"{format_bytes(grown.slope)} more per {grown.unit}{only} (95%: {span})"
+
+
+def _decided(grown: Growth, limit: Limit, by: By | None) -> tuple[Verdict, str]:
+    rate, allowed = words(grown, by), f"the limit is {format_bytes(limit.bytes)} per {limit.per}"
+    if grown.word == "undecided":
+        return "undecided", f"{rate}; {allowed}"
+    if grown.word != "grows":
+        return "ok", rate
     if limit.bytes and limit.per not in (grown.unit, *grown.rivals):
         return "undecided", f"{rate}, and {allowed}: the two units cannot be compared"
     if grown.low > limit.bytes:

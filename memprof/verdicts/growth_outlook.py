@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ..base.units import counted, format_bytes
 from .curve_tail import BOUND_SHARE, LEAST_RISE
 from .growth import Verdict, Word
 
@@ -53,6 +54,10 @@ class Outlook:
     bound: CacheBound | None = None
     bound_units: int | None = None
     passed: tuple[CacheBound, ...] = ()
+
+    def unfilled_cache(self, unit: str) -> str:
+        """What a verdict of growth has not ruled out, without its stop. unit: what counts the rows."""
+        return f"A cache that is not full after {counted(self.units, unit)} ({format_bytes(self.rise_bytes)}) is not ruled out"
 
 
 def outlook(verdict: Verdict, rise_bytes: int, bounds: Sequence[CacheBound] = (), *, longer: bool = True) -> Outlook:

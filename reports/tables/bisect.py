@@ -27,8 +27,8 @@ def render(answer: Bisected, format: str = "markdown") -> str:
     """The answer as markdown, or the same content as json."""
     if format == "json":
         return json.dumps(_plain(answer), indent=1)
-    lines = [grid.escaped(line) for line in sentences(answer)]
-    return "\n\n".join(["\n".join(lines), grid.markdown(_table(answer))])
+    say = grid.say_in(format)
+    return "\n\n".join(["\n".join(map(say, sentences(answer))), grid.laid_out(_table(answer), say)])
 
 
 def sentences(answer: Bisected) -> list[str]:

@@ -17,11 +17,11 @@ _WORDS = {"more": "more", "less": "less", "noise": "within noise", "too few": "t
 
 
 def render(comparison: Comparison, *, all_rows: bool = False, unit: str | None = None, format: str = "markdown") -> str:
-    """The comparison as Markdown, a sentence first, or the same content as JSON. all_rows: those within noise too."""
+    """The comparison as Markdown or as text, a sentence first, or the same content as JSON. all_rows: those within noise too."""
     if format == "json":
         return _json(comparison)
-    first = headline.of_comparison(comparison)
-    return "\n\n".join([*([grid.escaped(first)] if first else []), grid.markdown(section(comparison, all_rows=all_rows, unit=unit))])
+    say, first = grid.say_in(format), headline.of_comparison(comparison)
+    return "\n\n".join([*([say(first)] if first else []), grid.laid_out(section(comparison, all_rows=all_rows, unit=unit), say)])
 
 
 def section(comparison: Comparison, *, all_rows: bool = False, unit: str | None = None) -> Section:

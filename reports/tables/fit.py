@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
 from memprof.fit.fit import WHOLE, Fitted, PartLimit
 from memprof.records.metrics import BYTES, NS
@@ -20,7 +19,7 @@ def render(fitted: Fitted, *, unit: str | None = None, format: str = "markdown")
     found = resources.of_fit(fitted)
     if format == "json":
         return json.dumps({**asdict(fitted), "resources": found and asdict(found)}, indent=1)
-    say = plain if format == "text" else grid.escaped
+    say = grid.say_in(format)
     return f"{finding(fitted, say, unit)}\n\n{grid.laid_out(section(fitted, unit), say)}{resources.block(found, format)}"
 
 

@@ -28,7 +28,7 @@ def render(fleet: Fleet, *, format: str = "markdown") -> str:
     notes += fleet.unusable
     busy = sum(bool(place.doing.title) for place in fleet.places)
     title = f"{fleet.scheduler}: {counted(len(fleet.places), 'machine')}, {busy} of them busy"
-    return grid.markdown(Section(title, tuple(tables), tuple(notes)))
+    return grid.laid_out(Section(title, tuple(tables), tuple(notes)), grid.say_in(format))
 
 
 def _places(fleet: Fleet) -> list[tuple[str, ...]]:

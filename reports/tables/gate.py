@@ -227,7 +227,7 @@ def render_update(updated: Updated, format: str = "markdown") -> str:
         row = after or before
         if row is not None:
             figures = " → ".join(amount(row.metric, side.median) if side else "-" for side in (before, after))
-            lines.append(f"- {grid.escaped(place(row.key, row.phase))}, {metrics.METRICS[row.metric].title}: {figures}")
+            lines.append(f"- {grid.say_in(format)(place(row.key, row.phase))}, {metrics.METRICS[row.metric].title}: {figures}")
     return "\n".join(lines) or "No median changed."
 
 

@@ -98,6 +98,11 @@ def percent(ratio: float) -> str:
 Say = Callable[[str], str]
 
 
+def say_in(format: str) -> Say:
+    """How texts are written in `text`, for a terminal, or in Markdown."""
+    return plain if format == "text" else escaped
+
+
 def markdown(section: Section) -> str:
     """A section as Markdown, its columns aligned so that it reads well as plain text too."""
     return laid_out(section, escaped)

@@ -33,7 +33,7 @@ def render(grown: GrowthAnswer, *, unit: str | None = None, format: str = "markd
     """The outcome as markdown, as text for a terminal, or the same content as json. Raises UsageError for an unknown unit."""
     if format == "json":
         return json.dumps({"sentence": sentence(grown, plain), **_content(grown)}, indent=1)
-    say = plain if format == "text" else grid.escaped
+    say = grid.say_in(format)
     return f"{sentence(grown, say)}\n\n{grid.laid_out(section(grown, unit), say)}"
 
 
@@ -92,12 +92,12 @@ def words(growth: Growth) -> str:
             more = "; it fills memory that was freed before, so the resident set does not rise yet"
         rivals = f". It may as well be by {' or '.join(growth.rivals)}: they varied together" if growth.rivals else ""
         span = f"{format_bytes(growth.low)} to {format_bytes(growth.high)}"
-        begin = f"from the {_ordinal(growth.warmup + 1)} on" if growth.warmup else f"from the 1st {_unit_of_rows(growth)} on"
+        begin = f"from the {_ordinal(growth.warmup + 1)} on" if growth.warmup else f"from the 1st {growth.row_unit} on"
         return f"grows. {format_bytes(growth.slope)} {each} (95%: {span}){where}, {begin}{more}{rivals}."
     if growth.word == "undecided":
         needed = f"; {growth.needed:,} would decide it" if growth.needed else ""
         rose = f" {format_bytes(growth.rise_bytes)} more by then." if growth.rise_bytes else ""
-        return f"undecided after {growth.tail:,}: {growth.reason}{needed}.{rose}"
+        return f"undecided after {counted(growth.tail, growth.row_unit)}: {growth.reason}{needed}.{rose}"
     most = f"0 B (95%: at most {format_bytes(_rounded(growth.high))}) {each} over {growth.tail:,}."
     if growth.word == "steady":
         return f"steady. {most}"
@@ -110,14 +110,13 @@ def words(growth: Growth) -> str:
 
 def prospect(growth: Growth, outlook: Outlook) -> str:
     """What is not ruled out, what would tell, and where growth would stop; empty where the verdict alone says it."""
-    unit, bound = _unit_of_rows(growth), outlook.bound
+    unit, bound = growth.row_unit, outlook.bound
     if growth.word == "bounded" and bound is not None:
         return f"This is where {bound.knob} bounds a cache: at {_amount(bound)}."
     sentences = []
     if growth.word == "grows" and outlook.needed and outlook.shown:
-        done = f"{counted(outlook.units, unit)} ({format_bytes(outlook.rise_bytes)})"
         longer = outlook.option or f"a run of {counted(outlook.needed, unit)}"
-        sentences.append(f"A cache that is not full after {done} is not ruled out: {longer} would show a bound within {outlook.shown:,}.")
+        sentences.append(f"{outlook.unfilled_cache(unit)}: {longer} would show a bound within {outlook.shown:,}.")
     if growth.word in ("grows", "undecided") and bound is not None:
         after = f", after about {counted(outlook.bound_units or 0, unit)}" if bound.counts == "bytes" else ""
         sentences.append(f"If it is the cache that {bound.knob} bounds, it stops at {_amount(bound)}{after}.")
@@ -151,10 +150,6 @@ def section(grown: GrowthAnswer, unit: str | None = None) -> Section:
     header = ("inputs", *columns) if grown.kinds else columns
     table = TextTable("Resident and swapped memory of each process", header, tuple(rows), labels=2 + bool(grown.kinds))
     return Section("", (table,), grown.remarks)
-
-
-def _unit_of_rows(growth: Growth) -> str:
-    return growth.unit if growth.unit not in ("token", "shape") else "iteration"
 
 
 def _rounded(value: float) -> float:

@@ -25,9 +25,10 @@ def render(history: History, count: int, metric: str, phase: str, format: str = 
     """The newest `count` commits with this metric in this phase, and all changes."""
     if format == "json":
         return json.dumps(_plain(history), indent=1)
-    parts = [grid.markdown(_table(history, count, metric, phase))]
-    parts.append("\n".join(f"- {grid.escaped(sentence(change, history))}" for change in history.changes) or "No step was found.")
-    parts += ["\n".join(f"- {grid.escaped(remark)}" for remark in history.remarks)] if history.remarks else []
+    say = grid.say_in(format)
+    parts = [grid.laid_out(_table(history, count, metric, phase), say)]
+    parts.append("\n".join(f"- {say(sentence(change, history))}" for change in history.changes) or "No step was found.")
+    parts += ["\n".join(f"- {say(remark)}" for remark in history.remarks)] if history.remarks else []
     return "\n\n".join(parts)
 
 
@@ -46,12 +47,13 @@ def render_check(checked: Checked, format: str = "markdown") -> str:
             },
             indent=1,
         )
-    lines = [f"- {grid.escaped(sentence(change, history))}" for change in checked.news]
-    lines += [f"- {grid.escaped(f'{newest.short}: {words}')}" for words in checked.failing]
+    say = grid.say_in(format)
+    lines = [f"- {say(sentence(change, history))}" for change in checked.news]
+    lines += [f"- {say(f'{newest.short}: {words}')}" for words in checked.failing]
     if not checked.enough:
-        lines.append(f"- {grid.escaped(newest.short)} is the only commit on its kind of machine: there is nothing to compare it with")
-    remarks = [f"- {grid.escaped(remark)}" for remark in history.remarks]
-    return "\n".join([*(lines or [f"{grid.escaped(newest.short)} shows no step."]), *remarks])
+        lines.append(f"- {say(newest.short)} is the only commit on its kind of machine: there is nothing to compare it with")
+    remarks = [f"- {say(remark)}" for remark in history.remarks]
+    return "\n".join([*(lines or [f"{say(newest.short)} shows no step."]), *remarks])
 
 
 def sentence(change: SharedStep, history: History) -> str:

@@ -46,7 +46,7 @@ def unit_of(values: Sequence[float], wanted: str | None = None) -> Unit:
 
 
 def show(analysis: Analysis, steps: Sequence[StepRow] | None = None, *, format: str = "markdown", unit: str | None = None) -> str:
-    """An analysis as text. format: `markdown` or `json`. steps: the table of the chosen order, shown in place of the tensors at the peak."""
+    """An analysis as text. format: `markdown`, `text` or `json`. steps: the table of the chosen order, shown in place of the tensors at the peak."""
     if format == "json":
         content: dict[str, Any] = asdict(analysis)
         if steps is not None:
@@ -56,7 +56,7 @@ def show(analysis: Analysis, steps: Sequence[StepRow] | None = None, *, format: 
     tables += [_steps(analysis.chosen, steps, unit)] if steps is not None else [_peak(analysis.chosen, unit)]
     in_place = ", working in place" if analysis.in_place else ""
     title = f"{Path(analysis.model).name}: {counted(analysis.operators, 'operator')} in {analysis.mode}{in_place}"
-    return grid.markdown(Section(title, tuple(tables), tuple(_notes(analysis))))
+    return grid.laid_out(Section(title, tuple(tables), tuple(_notes(analysis))), grid.say_in(format))
 
 
 def order_name(order: Ordered) -> str:
@@ -244,6 +244,5 @@ def packed(result: Packed, *, format: str = "markdown") -> str:
         words = {"met": "met", "impossible": "cannot be met, proven", "undecided": "not met, not proven impossible"}
         rows.append(("capacity", f"{result.capacity_bytes:,}: {words[str(result.verdict)]}"))
     title = f"{Path(result.file).name}: {counted(result.buffers, 'buffer')}"
-    return grid.markdown(
-        Section(title, (TextTable("Arena (B)", ("", "bytes"), tuple(rows)),), (f"How: {result.how}.",) if result.how else ())
-    )
+    notes = (f"How: {result.how}.",) if result.how else ()
+    return grid.laid_out(Section(title, (TextTable("Arena (B)", ("", "bytes"), tuple(rows)),), notes), grid.say_in(format))

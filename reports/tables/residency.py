@@ -50,7 +50,7 @@ def show(
     resident = TextTable(size.caption("Resident"), tuple(header), tuple(rows))
     tables = (resident, _moved(planned, unit), *_times(planned, bandwidth, run_ns))
     notes = _notes(planned, measured, timed, run_ns) + [f"Assumed: {assumption}." for assumption in assumptions]
-    return grid.markdown(Section(f"{Path(model).name}: what must be resident", tables, tuple(notes)))
+    return grid.laid_out(Section(f"{Path(model).name}: what must be resident", tables, tuple(notes)), grid.say_in(format))
 
 
 def _moved(planned: Residency, wanted: str | None) -> TextTable:

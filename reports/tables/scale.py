@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from memprof.base.terminal_text import plain, shortened
+from memprof.base.terminal_text import shortened
 from memprof.base.units import BYTE_UNITS, counted, format_bytes, format_number
 from memprof.laws.laws import FARTHEST, Coefficient, Law, bounds
 from memprof.laws.terms import SizePoint
@@ -25,7 +25,7 @@ def render(scaled: Scaled, *, unit: str | None = None, format: str = "markdown")
     found = resources.of_scale(scaled)
     if format == "json":
         return json.dumps({**_plain(scaled), "resources": found and asdict(found)}, indent=1)
-    say = plain if format == "text" else grid.escaped
+    say = grid.say_in(format)
     return f"{finding(scaled, say)}\n\n{grid.laid_out(section(scaled, unit), say)}{resources.block(found, format)}"
 
 

@@ -81,7 +81,8 @@ def render(
     parts = sections(runs, names, style=style, stat=stat, unit=unit, phase=phase, above_baseline=above_baseline, window=window, stays=brief)
     if format == "html":
         return grid.html(parts)
-    texts = [grid.escaped(first), *(grid.markdown(section) for section in parts), grid.escaped(headline.origin(runs))]
+    say = grid.say_in(format)
+    texts = [say(first), *(grid.laid_out(section, say) for section in parts), say(headline.origin(runs))]
     return "\n\n".join(text for text in texts if text)
 
 

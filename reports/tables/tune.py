@@ -6,7 +6,6 @@ import json
 import math
 from typing import Any
 
-from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
 from memprof.records.metrics import BYTES, NS
 from memprof.tune.answer import ITERATION, LeftOut, Recommendation, Tuned, shown
@@ -20,7 +19,7 @@ def render(tuned: Tuned, *, unit: str | None = None, format: str = "markdown") -
     """The outcome as markdown, as text for a terminal, or the same content as json. Raises UsageError for an unknown unit."""
     if format == "json":
         return json.dumps(_plain(tuned), indent=1)
-    say = plain if format == "text" else grid.escaped
+    say = grid.say_in(format)
     parts = [_finding(tuned, say, unit), grid.laid_out(section(tuned, unit, bold=format != "text"), say)]
     parts += [f"{name}\n\n    {proposal.command}" for name, proposal in _named(tuned) if proposal is not tuned.default]
     return "\n\n".join(parts)

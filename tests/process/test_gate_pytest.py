@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
+import yaml
 
 pytest_plugins = ["pytester"]
 
@@ -71,8 +73,11 @@ def test_nothing_said():
 def test_without_unit():
     pass
 
+@pytest.mark.memprof(limt="1 GiB")
+def test_misspelt(): ...
+
 @pytest.mark.timeout(2)
-@pytest.mark.memprof("1 GiB")
+@pytest.mark.memprof(limit="1 GiB")
 def test_late():
     time.sleep(60)
 
@@ -88,7 +93,7 @@ def test_marked_test_limited_in_own_process(pytester, lean):
 
     done = pytester.runpytest_subprocess("--junitxml=out.xml", "-v", "-rA")
 
-    done.assert_outcomes(passed=3, failed=5, errors=3, skipped=1, xfailed=1)
+    done.assert_outcomes(passed=3, failed=5, errors=4, skipped=1, xfailed=1)
     done.stdout.fnmatch_lines_random(
         [
             "*test_small PASSED*",
@@ -98,15 +103,19 @@ def test_marked_test_limited_in_own_process(pytester, lean):
             "*test_many?d::e f? PASSED*",
             "*the test's own process was ended by SIGSEGV before the test was done*",
             "*AssertionError: not c*",
-            "*'lots' is not a size*",
-            "*@pytest.mark.memprof has no limit: write *",
-            "*a limit of 40 B is less than any process has: write 40 MiB*",
+            "@pytest.mark.memprof: 'lots' is not a size*",
+            "@pytest.mark.memprof takes no limt; did you mean limit?",
+            "@pytest.mark.memprof has no limit: write *",
+            '@pytest.mark.memprof: the limit 40 has no unit, so it is in bytes: write "40 MiB"',
             "*Timeout (>2.0s) from pytest-timeout*",
             "*memprof runs this test in separate processes*",
         ]
     )
     done.stdout.re_match_lines_random(
-        [r".*the test's peak RSS is (49|50)\.\d MiB above the [\d.]+ MiB before it; the limit is 40\.0 MiB.*"]
+        [
+            r"(49|50)\.\d MiB is the test's peak RSS above the [\d.]+ MiB before it; the limit is 40\.0 MiB",
+            r"[\d.]+ MiB is the test's peak RSS; the limit of 60\.0 MiB is less than the \d+\.\d MiB before the test: above_baseline=True leaves .*",
+        ]
     )
     cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
     small = {figure.get("name"): int(figure.get("value")) for figure in cases["test_small"].iter("property")}
@@ -177,7 +186,7 @@ def test_marked_test_includes_child_processes(pytester, lean):
 
     done.assert_outcomes(passed=1, failed=1, xfailed=1)
     done.stdout.fnmatch_lines_random(["*test_program FAILED*", "*test_few PASSED*"])
-    said = r"(?m)^the test's process tree's peak RSS is (\d+)\.\d MiB above .*; the limit is 40\.0 MiB"
+    said = r"(?m)^(\d+)\.\d MiB is the peak RSS of the test's process tree above .*; the limit is 40\.0 MiB"
     (above,) = re.findall(said, done.stdout.str())
     assert 60 <= int(above) < 120
     few = next(case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase") if case.get("name") == "test_few")
@@ -292,15 +301,18 @@ def test_fixture_measures_models_and_functions(pytester, lean, mode):
     done = pytester.runpytest_subprocess(f"--import-mode={mode}", "-p", "no:cacheprovider", "--junitxml=out.xml", *words)
 
     done.assert_outcomes(**({"passed": 1, "failed": 3} if words else {"passed": 2, "failed": 7, "skipped": 1}))
-    done.stdout.re_match_lines_random([r"hold's peak RSS is (39|40)\.\d MiB above .*; the limit is 30\.0 MiB"])
+    done.stdout.re_match_lines_random([r"(39|40)\.\d MiB is hold's peak RSS above .*; the limit is 30\.0 MiB"])
     done.stdout.fnmatch_lines_random(["fail: in EXECUTE: ValueError: of its own"])
     done.stdout.re_match_lines_random([r"E .*where \d+ = MeasureResult\(peak_bytes=\d+, grown_bytes=\d+\)\.grown_bytes"])
     cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
     peaks = {name: [int(figure.get("value")) for figure in case.iter("property")] for name, case in cases.items()}
     assert [len(peaks[name]) for name in ("test_function", "test_function_over", "test_function_fails")] == [1, 1, 0]
     assert peaks["test_function_over"][0] - peaks["test_function"][0] == pytest.approx(19 << 20, abs=1 << 20)  # the larger of two
+    assert "fixture.py" not in done.stdout.str()  # a traceback ends with the line of the test
     if not words:
-        done.stdout.re_match_lines_random([r"net\.json's peak RSS is [56]\d\.\d MiB; the limit is 30\.0 MiB"])
+        done.stdout.re_match_lines_random(
+            [r"[56]\d\.\d MiB is net\.json's peak RSS; the limit is 30\.0 MiB. .* there before: above_baseline=True leaves that out"]
+        )
         done.stdout.fnmatch_lines_random(["*cannot be imported by another process*", "*its arguments cannot be handed to another process*"])
         done.stdout.fnmatch_lines_random(["*memprof guards nothing: the test measures nothing with its memprof fixture"])
 
@@ -344,6 +356,9 @@ def test_fails_later():
 @pytest.mark.memprof(per_call="0 B")
 def test_wrong_words(): ...
 
+@pytest.mark.memprof("1 GiB", "2 GiB")
+def test_two_limits(): ...
+
 @pytest.mark.memprof(leaks=0)
 @pytest.mark.memprof("1 GiB")
 def test_both_marks(): ...
@@ -366,23 +381,26 @@ def test_no_growth_test_called_repeatedly(pytester, lean, monkeypatch):
 
     done = pytester.runpytest_subprocess("--junitxml=out.xml", "-v", "-rA", timeout=300)
 
-    done.assert_outcomes(passed=3, failed=2, errors=2)
+    done.assert_outcomes(passed=3, failed=2, errors=3)
     done.stdout.fnmatch_lines_random(
         [
             "*test_steady PASSED*",
             "*test_leaks FAILED*",
             "*test_leaks_less_than_it_may PASSED*",
-            "*the test's memory: it grows by 6?.? KiB per call*; the limit is 0 B per call*",
+            "6?.? KiB more per call (95%: *; the limit is 0 B per call. A cache that is not full after * calls (* MiB) is not ruled out: fill *",
+            "test_no_growth_test_called_repeatedly.py:17 keeps 6?.? KiB of Python's objects per call",
             "*AssertionError: the fifth call*",
             *NOTED,
             "*test_both_marks PASSED*",
-            '*test_wrong_words: write @pytest.mark.memprof("120 MiB", above_baseline=False, repeats=1, leaks="0 B"), each of them if *',
-            "*test_with_the_fixture: with the memprof fixture write memprof.function(FUNCTION, repeats=N) and memprof.grows(FUNCTION)*",
+            "@pytest.mark.memprof takes no per_call; there are limit, above_baseline, repeats, leaks",
+            '*write @pytest.mark.memprof("120 MiB", above_baseline=False, repeats=1, leaks="0 B"), each of them if *',
+            "*with the memprof fixture write memprof.function(FUNCTION, repeats=N) and memprof.grows(FUNCTION)*",
         ]
     )
     cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
-    rates = {figure.get("name"): float(figure.get("value")) for figure in cases["test_leaks"].iter("property")}
-    assert rates["growth_bytes_per_call"] == pytest.approx(65536, rel=0.1)
+    figures = {figure.get("name"): figure.get("value") for figure in cases["test_leaks"].iter("property")}
+    assert figures["growth_verdict"] == "grows"
+    assert float(figures["growth_bytes_per_call"]) == pytest.approx(65536, rel=0.1)
 
 
 LIMITED = """
@@ -411,21 +429,27 @@ def test_ini_limit_and_repeats(pytester, lean):
     done = pytester.runpytest_subprocess("--junitxml=out.xml", "-v")
 
     done.assert_outcomes(passed=2, failed=1)
-    done.stdout.re_match_lines_random([r".*test_large FAILED.*", r"the test's peak RSS is [\d.]+ MiB; the limit is 100\.0 MiB"])
+    done.stdout.re_match_lines_random(
+        [r".*test_large FAILED.*", r"[\d.]+ MiB is the test's peak RSS; the limit is 100\.0 MiB\. [\d.]+ MiB of it .*"]
+    )
     assert (pytester.path / "calls").read_text() == "xx"
     cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
     figures = {figure.get("name"): int(figure.get("value")) for figure in cases["test_repeats"].iter("property")}
     assert figures["peak_rss_bytes"] - figures["rss_before_bytes"] > 100 << 20  # the higher of the two
 
 
-def test_ini_limit_without_unit_is_sentence(pytester, lean):
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [("lots", "'lots' is not a size*"), ('"300"', 'the limit 300 has no unit, so it is in bytes: write "300 MiB"')],
+)
+def test_ini_limit_without_unit_is_sentence(pytester, lean, limit, said):
     pytester.makepyfile("def test_any(): ...")
-    pytester.makeini("[pytest]\nmemprof_limit = lots\n")
+    pytester.makeini(f"[pytest]\nmemprof_limit = {limit}\n")
 
     done = pytester.runpytest_subprocess()
 
     done.assert_outcomes(errors=1)
-    done.stdout.fnmatch_lines_random(["*memprof_limit: 'lots' is not a size*"])
+    done.stdout.fnmatch_lines_random([f"*memprof_limit: {said}"])
 
 
 # What pytest-benchmark's fixture has that memprof uses: its name, a call, extra_info; and its plug-in's name and option.
@@ -469,10 +493,17 @@ def test_benchmark_peak_beside_times(pytester, lean):
     done = pytester.runpytest_subprocess("--memprof", "--benchmark-json", "times.json")
 
     done.assert_outcomes(passed=2)
-    done.stdout.re_match_lines([r"=+ memprof: peak RSS, and its growth in the test =+", r" +[\d.]+ MiB +\+6[345]\.\d MiB  .*::test_it$"])
+    done.stdout.re_match_lines(
+        [
+            r"=+ memprof: the memory of each test =+",
+            r" +peak RSS +in the test +per call +time  test",
+            r" +[\d.]+ MiB +\+6[345]\.\d MiB +- +[\d.]+ m?s  .*::test_it$",
+            r" +[\d.]+ MiB +\+.* +- +[\d.]+ m?s  .*::test_other$",
+        ],
+        consecutive=True,
+    )
     assert (pytester.path / "calls").read_text() == "xxxx"  # once for its peak, three times for its times
     assert (pytester.path / "figures").read_text() == "['peak_rss_bytes', 'rss_before_bytes']"
-    assert "::test_other" not in done.stdout.str()
 
 
 def test_fixture_grows_of_functions(pytester, lean):
@@ -491,4 +522,83 @@ def test_fixture_grows_of_functions(pytester, lean):
     done = pytester.runpytest_subprocess("-v", timeout=300)
 
     done.assert_outcomes(passed=1, failed=2)
-    done.stdout.fnmatch_lines_random(["*assert not Grows(reason='it grows by 6?.? KiB per call (95%: *", "*ValueError: not today*"])
+    done.stdout.fnmatch_lines_random(
+        ["*assert not Grows(reason='6?.? KiB more per call (95%: *A cache that is not full after * calls (*", "*ValueError: not today*"]
+    )
+
+
+SHOWN = """
+import os, time
+import pytest
+
+KEPT = []
+
+def test_plain():
+    time.sleep(0.2)
+    bytearray(b"x" * (32 << 20))
+
+@pytest.mark.memprof(leaks="1 MiB")
+def test_leak():
+    KEPT.append(bytearray(b"x" * 65536))
+
+def test_fixture(memprof):
+    memprof.function(os.getpid)
+
+@pytest.mark.memprof("1 B", above_baseline=True)
+def test_over():
+    KEPT.append(b"x" * (8 << 20))
+"""
+
+
+def test_memprof_option_shows_each_test(pytester, lean):
+    pytester.makepyfile(SHOWN)
+    pytester.makeconftest("from memprof.pytest_plugin import isolation\nisolation._ROUNDS = (150, 600)\n")
+
+    done = pytester.runpytest_subprocess("--memprof", "--junitxml=out.xml", "--durations=0")
+
+    done.assert_outcomes(passed=3, failed=1)
+    done.stdout.re_match_lines_random(
+        [
+            r" +[\d.]+ MiB +\+6[345]\.\d MiB +- +[\d.]+ m?s  .*::test_plain$",  # bytes and bytearray are there together
+            r" +[\d.]+ MiB +\+.* +6\d\.\d KiB +[\d.]+ s  .*::test_leak$",
+            r" +[\d.]+ MiB +- +- +[\d.]+ m?s  .*::test_fixture$",
+        ]
+    )
+    cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
+    figures = {name: {each.get("name"): each.get("value") for each in case.iter("property")} for name, case in cases.items()}
+    assert figures["test_leak"]["growth_verdict"] == "grows"
+    (shown,) = re.findall(r"(?m)^ +[\d.]+ MiB +\+(.*?)  .*::test_over$", done.stdout.str())
+    assert f"{shown} is the test's peak RSS above the " in done.stdout.str()  # the table has what was judged
+    # Four processes and their starts, of which each call by itself takes microseconds.
+    assert float(cases["test_leak"].get("time")) > 4 * 0.05
+    done.stdout.re_match_lines([r"\d+\.\d\ds call .*::test_leak"])
+
+
+def test_memprof_option_names_reason_for_nothing(pytester, lean):
+    pytester.makepyfile("import pytest\ndef test_any(): pytest.skip()\n")
+
+    done = pytester.runpytest_subprocess("--memprof")
+
+    done.stdout.fnmatch_lines(
+        ["*memprof: the memory of each test*", "No test was measured: those that ran were skipped, failed, or *"], consecutive=True
+    )
+
+
+def test_verbose_costs_no_memory(pytester, lean):
+    pytester.makeconftest("KEPT = []\ndef pytest_report_header(config):\n    KEPT.append(b'x' * (config.option.verbose << 26))\n")
+    pytester.makepyfile("import pytest, conftest\n@pytest.mark.memprof('1 GiB')\ndef test_header(): assert not conftest.KEPT\n")
+
+    pytester.runpytest_subprocess("-v").assert_outcomes(passed=1)
+
+
+def test_ci_example_keeps_figures(pytester, lean):
+    example = Path(__file__).parents[2] / "ci" / "examples" / "github" / "memprof-pytest.yml"
+    *_, tests, upload = yaml.safe_load(example.read_text())["jobs"]["tests"]["steps"]
+    pytest_word, *words = tests["run"].split()
+    pytester.makepyfile("import pytest\n@pytest.mark.memprof('1 GiB')\ndef test_it(): ...\n")
+
+    done = pytester.runpytest_subprocess(*words)
+
+    done.assert_outcomes(passed=1)
+    assert pytest_word == "pytest"
+    assert "peak_rss_bytes" in (pytester.path / upload["with"]["path"]).read_text()

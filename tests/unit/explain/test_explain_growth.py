@@ -174,7 +174,7 @@ LIBC += "def block(size):\n    place = libc.malloc(size)\n    libc.memset(place,
 def test_growth_lines_from_plain_rows(tmp_path) -> None:
     path = tmp_path / "lines.json"
     path.write_text(json.dumps([["a.py", 3, 100, 2]]))
-    assert grown._read(path) == (grown.GrowthLine("a.py", 3, 100, 2),)
+    assert grown.read_lines(path) == (grown.GrowthLine("a.py", 3, 100, 2),)
 
 
 def test_why_skipped_when_steady() -> None:

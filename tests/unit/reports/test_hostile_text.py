@@ -5,21 +5,24 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.explanations import explanation
-from support.sample_runs import run, timeline
+from support.sample_runs import run, runs, timeline
 
 from memprof.base.errors import InputError
 from memprof.base.terminal_text import plain
+from memprof.cli import answer_format
 from memprof.explain.records import SLICES, PhaseLook, Slice
 from memprof.records import store
 from memprof.records.types import Outcome, Run
 from memprof.reports import frame, page, trace
 from memprof.reports.pictures import choosing, saving
-from memprof.reports.tables import explain, table
+from memprof.reports.tables import comparison, explain, table
+from memprof.verdicts import compare
 
 LINK = "\x1b]8;;http://evil.example\x1b\\click\x1b]8;;\x07\x9b31m"
 
@@ -39,6 +42,20 @@ def test_table_without_escapes(style):
     text = table.render(made, style=style) + table.render(made, style=style, format="html") + table.render(made, format="csv")
 
     assert not any(mark in text for mark in "\x1b\x07\x9b")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_markdown_escapes_kept_from_terminal(monkeypatch, terminal):
+    name = "<module> a|b `c`"
+    made = runs(name, model=name)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+
+    form = answer_format(as_json=False)
+    compared = comparison.render(compare.compare(made, made, ("rss_peak_bytes",)), all_rows=True, format=form)
+
+    for text in (table.render(made, format=form), compared):
+        assert (name in text) is terminal
+        assert ("&lt;module> a\\|b \\`c\\`" in text) is not terminal
 
 
 def test_message_without_escapes(memprof, tmp_path):
