@@ -23,6 +23,7 @@ from memprof.base.cache import cache_folder
 from memprof.base.errors import InputError, UsageError
 from memprof.cli.fleet import slim
 from memprof.fleet import message, monitor, scheduler, scheduler_client, search_client, worker, worker_files
+from memprof.fleet.comparison_runs import PlaceLost
 from memprof.fleet.message import PROTOCOL, ComparisonTask, Doing, Event, Offered, Result, SearchRequest, Sent
 from memprof.fleet.payload import MachineChoice, SearchTrial, packed, parse_labels
 from memprof.fleet.security import unreachable
@@ -391,6 +392,35 @@ def test_silent_desk_times_out(kept, monkeypatch):
     station().measure(ComparisonTask("t", "me", Suite(), hello()), "key", lambda **words: told.append(words))
     assert [*told[0], *told[1]] == ["begins", "needs"] and told[1]["needs"] == (HELLO,)
     assert told[2]["end"].how == "refused" and told[2]["end"].why == "the desk sent nothing of a file for 0 s"
+
+
+def test_lost_place_is_left(kept, monkeypatch):
+    def lose(*words):
+        raise PlaceLost("no route")
+
+    told, here = [], station()
+    monkeypatch.setattr(worker.comparison_runs, "measure", lose)
+    with pytest.raises(worker.Interrupted):
+        here.measure(ComparisonTask("t", "me", Suite()), "key", lambda **words: told.append(words))
+    assert told == [{"begins": True}, {"end": Result("refused", "no route")}]
+    assert (here.task, here.doing) == ("", Doing()), "nobody stops it any more"
+
+
+def test_interruption_ends_only_what_works():
+    main = worker._MainThread()
+    main.interrupted(10, None)  # nothing is measured
+    ended = main.submit(lambda: main.interrupted(10, None))
+    after = main.submit(int)
+    with pytest.raises(worker.Interrupted):
+        main.work()
+    assert str(ended.exception()) == "ended by Interrupted" and not after.done()
+    main.interrupted(10, None)
+
+    after.cancel()
+    last = main.submit(lambda: main.interrupted(10, None))
+    with pytest.raises(worker.Interrupted):
+        main.work()
+    assert last.done(), "a call that Dask took back is not made"
 
 
 def test_piece_for_ended_task_refused(monkeypatch):
