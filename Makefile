@@ -15,7 +15,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what the
 BESIDE := --dist loadgroup --no-loadscope-reorder --maxprocesses 8 --numprocesses
 
 .PHONY: demo test quick check words crossings docs wheel-test image-test gate clean bench bench-gate bench-plan bench-explain bench-growth bench-scale
-.PHONY: atlas bench-runtimes bench-fleet fuzz attack attack-kills attack-faults attack-hostile attack-trees attack-fuzz
+.PHONY: atlas bench-runtimes bench-fleet fuzz attack attack-kills attack-faults attack-hostile attack-trees attack-buffers attack-fuzz
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/demo
@@ -77,9 +77,9 @@ fuzz: $(VENV)/.for-tests $(VENV)/.installed
 # ATTACK_REPEATS of each kill and each tree; ATTACK_SECONDS for each reader and way of fuzzing; PARTS="--only scale" for the cases with that word.
 ATTACK_REPEATS ?= 1
 ATTACK_SECONDS ?= 1
-attack: attack-kills attack-faults attack-hostile attack-trees attack-fuzz
+attack: attack-kills attack-faults attack-hostile attack-trees attack-buffers attack-fuzz
 
-attack-kills attack-faults attack-hostile attack-trees: $(VENV)/.for-tests $(VENV)/.installed
+attack-kills attack-faults attack-hostile attack-trees attack-buffers: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/attack.py $(@:attack-%=%) --repeats $(ATTACK_REPEATS) $(PARTS)
 
 attack-fuzz: $(VENV)/.for-tests $(VENV)/.installed

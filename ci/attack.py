@@ -1,7 +1,7 @@
-"""Tries all cases of an attack and counts: `python ci/attack.py kills|faults|hostile|trees [--only WORD]... [--repeats N]`.
+"""Tries all cases of an attack and counts: `python ci/attack.py kills|faults|hostile|trees|buffers [--only WORD]... [--repeats N]`.
 
 The cases and what is right of them stand in tests/support/attacks/, beside the tests that try some of each kind. Exits 1 where a case was not right.
-The sums of all cases go into docs/evidence/reliability.md, those of trees from 20 repeats on.
+The sums of all cases go into docs/evidence/, those of trees from 20 repeats on. Each repeat of buffers is another tree.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from support.attacks import faults, hostile, sandbox, trees
+from support.attacks import buffers, faults, hostile, sandbox, trees
 from support.attacks import kills as kill_cases
 
 from bench import docs
@@ -35,11 +35,17 @@ Attacked = tuple[list[tuple[str, ...]], str, bool]  # a table, its note, and whe
 
 def main() -> int:
     """Attack, print the counts, judge."""
-    attacks = {"kills": _kills, "faults": _faults, "hostile": _hostile, "trees": _trees}
+    attacks = {"kills": _kills, "faults": _faults, "hostile": _hostile, "trees": _trees, "buffers": _buffers}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("attack", choices=list(attacks))
     parser.add_argument("--only", action="append", default=[], metavar="WORD", help="only cases whose name has one of these words")
-    parser.add_argument("--repeats", type=int, default=1, metavar="N", help="of each kill and each tree  [default: %(default)s]")
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of each kill and each tree, or made-up trees with buffers  [default: %(default)s]",
+    )
     words = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts this in the background has it ignored, by memprof too
     hits: list[str] = []
@@ -52,7 +58,7 @@ def main() -> int:
     if not hits:
         parser.error(f"no case of {words.attack} has one of these words")
     print(aligned(rows))
-    if not words.only and (words.attack != "trees" or words.repeats >= _FOR_DOCS):
+    if not words.only and (words.attack not in ("trees", "buffers") or words.repeats >= _FOR_DOCS):
         docs.write(f"attack-{words.attack}", totals(rows), [f"`python ci/attack.py {words.attack} --repeats {words.repeats}`{note}."])
     return 0 if good else 1
 
@@ -140,6 +146,17 @@ def _trees(chosen: Chosen, repeats: int) -> Attacked:
                 print(*rows[-1], file=sys.stderr, flush=True)
                 good &= is_good
     return rows, "; sizes in MiB", good
+
+
+def _buffers(chosen: Chosen, repeats: int) -> Attacked:
+    counts: dict[str, list[bool]] = {}
+    for seed in range(repeats):
+        for kind in buffers.KINDS:
+            if chosen(f"tree {seed}, {kind}"):
+                counts.setdefault(kind, []).append(_said(f"tree {seed}, {kind}", buffers.tried(seed, kind)))
+    every = [right for rights in counts.values() for right in rights]
+    rows = [("recorder", "tried", "right"), *((kind, *_counted(rights)) for kind, rights in counts.items()), ("all", *_counted(every))]
+    return rows, ": so many trees of processes that share memfds, each with the recorder in Python and with that in C", all(every)
 
 
 if __name__ == "__main__":

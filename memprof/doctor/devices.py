@@ -105,6 +105,8 @@ def nvidia_driver(facts: DeviceFacts, here: bool) -> Finding:
             "nvidia-ml-py is not installed",
             "pip install 'ml-memprof[nvidia]'; until then memory of this driver is in no figure",
         )
+    except OSError as error:
+        return "limited", str(error), "memory of this driver is in no figure until NVML answers"
     return "ok", f"NVML, {counted(count, 'device')}", "memory by process at phases' borders and every 100 ms, marked approximate"
 
 

@@ -5,6 +5,7 @@
     /dmabuf:NAME       a dma-buf, from Linux 5.3 on (drivers/dma-buf/dma-buf.c): its fdinfo has size:, exp_name: and, from 5.19 on, ino:
     /memfd:NAME        a memfd: its blocks are there, mapped or not
     /dev/dri/NAME      a client of a DRM driver, as is /dev/accel/NAME: its fdinfo has lines drm-... (Documentation/gpu/drm-usage-stats.rst)
+    /dev/mali0         as some others, a client of a driver that tells nothing; and so is anon_inode:dmabuf, a dma-buf before Linux 5.3
 
 A mapping keeps a buffer when its descriptors are closed. /proc/PID/smaps (proc_pid_smaps(5)) has its inode, and how much of it is resident.
 """
@@ -18,16 +19,22 @@ from .looks import LookBudget
 _clock, _cpu = time.monotonic_ns, time.thread_time_ns
 _POLLS, _BORDERS = (0.008, 50_000_000), (0.02, 500_000_000)
 _PART_NS, _WHOLE_NS = 8_000_000, 100_000_000  # between two readings of a process, in part and in whole
-_IDLE_NS = (
-    1_000_000_000  # between two whole readings of a process that is not of devices, where a change of the count tells of a new descriptor
-)
+# The same where no process has a device's file. A change of the count tells of a new descriptor, so that a first buffer of 20 ms is seen too; where
+# no count has changed for long, and no phase has begun or ended, the counts are read as seldom as after this part of that time.
+_COUNT_NS, _IDLE_NS, _QUIET = 16_000_000, 1_000_000_000, 64
 _MOST_KNOWN = 1 << 14
 _DMABUF, _MEMFD, _DRM = "/dmabuf:", "/memfd:", ("/dev/dri/", "/dev/accel/")
+_CLOSED = {
+    "/dev/mali": b"mali",
+    "/dev/kgsl": b"kgsl",
+    "/dev/nvidia": b"nvidia",
+    "/dev/rknpu": b"rknpu",
+    "/dev/galcore": b"galcore",
+    "anon_inode:dmabuf": b"dmabuf",
+}
+_TOLD = (_DMABUF, _MEMFD, *_DRM, *_CLOSED)
 # Who has one of these has buffers, or soon will.
-_DEVICES = (
-    *(_DMABUF, _MEMFD, *_DRM, "anon_inode:dmabuf", "/dev/dma_heap/", "/dev/udmabuf", "/dev/ion", "/dev/nvidia", "/dev/kfd"),
-    *("/dev/mali", "/dev/kgsl", "/dev/rknpu", "/dev/galcore", "/dev/fastrpc", "/dev/adsprpc"),
-)
+_DEVICES = (*_TOLD, "/dev/dma_heap/", "/dev/udmabuf", "/dev/ion", "/dev/kfd", "/dev/fastrpc", "/dev/adsprpc")
 _AMOUNTS = (b"total", b"resident", b"shared", b"purgeable", b"memory")
 _UNITS = {b"KiB": 1 << 10, b"MiB": 1 << 20}
 _PLAIN = b"".join(bytes([code]) if chr(code).isalnum() or code in b"-.:" else b"_" for code in range(128)) + b"_" * 128
@@ -36,10 +43,12 @@ _PLAIN = b"".join(bytes([code]) if chr(code).isalnum() or code in b"-.:" else b"
 class DeviceFiles:
     """The descriptors of a process. whole_ns: when they were last read in whole. count: how many there were, 0 where the kernel does not tell; names:
     their numbers. links: those of buffers and DRM clients, by number. used: the process, or who started it, has a device's file or huge pages, or had
-    some. ranges: the lines of maps that are of buffers, None to read on; mapped: see `_mapped`. written: the newest line of each kind."""
+    some. ranges: the lines of maps that are of buffers, None to read on; mapped: see `_mapped`; maps_ns: when maps was last read, 0 to read it in any
+    case; size: the size of the address space then. written: the newest line of each kind."""
 
     def __init__(self, used):
-        self.whole_ns = self.count = 0
+        self.whole_ns = self.count = self.maps_ns = 0
+        self.size = b""
         self.names: "list[str]" = []
         self.links: "dict[str, str]" = {}
         self.used = used
@@ -55,14 +64,16 @@ class DeviceReader:
         self._writer, self._processes = writer, processes
         self._polls, self._borders = LookBudget(begin_ns, *_POLLS), LookBudget(begin_ns, *_BORDERS)
         self._next_ns = self._place = self._left_out = 0
+        self._moved_ns = begin_ns  # when a count was last seen to change, or a phase to begin or end
         self._known: "dict[int, tuple]" = {}  # (exporter, size) of dma-bufs by inode
 
     def step(self, now):
         """Read the processes in turn; they have just been polled."""
         if now < self._next_ns:
             return
-        self._next_ns = now + _PART_NS
         members = self._processes.members()
+        used = any(process.devices.used for process in members)
+        self._next_ns = now + (_PART_NS if used else min(max(_COUNT_NS, (now - self._moved_ns) // _QUIET), _WHOLE_NS))
         for _ in members:
             process = members[self._place % len(members)]
             if now < self._polls.free_ns:
@@ -74,12 +85,18 @@ class DeviceReader:
             self._polls.spend(begin_ns)
 
     def look(self, must):
-        """Read all processes in whole. must: those with a device's file even if there is no time, as a phase begins or ends there."""
+        """Read all processes in whole. must: those with a device's file even if there is no time, as a phase begins or ends there; who is there is
+        looked at anew."""
+        if must:
+            if self._processes.tree:
+                self._processes.list_children()
+            self._processes.poll()
+            self._moved_ns = _clock()
         now, budget = _clock(), self._borders if must else self._polls
         for process in self._processes.members():
             if now >= budget.free_ns or (must and process.devices.used):
                 begin_ns = _cpu()
-                process.devices.ranges = None
+                process.devices.ranges, process.devices.maps_ns = None, 0
                 self._read(process, process.devices, now)
                 budget.spend(begin_ns)
 
@@ -93,6 +110,8 @@ class DeviceReader:
         """Read in whole what may have changed. Before 6.2 the kernel does not count descriptors."""
         task = process.statm.task
         count = _count(task)
+        if count != files.count:
+            self._moved_ns = now
         period_ns = _IDLE_NS if count and not files.used else _WHOLE_NS
         if now - files.whole_ns >= period_ns or count != files.count or (files.used and not count and _names(task) != files.names):
             self._read(process, files, now)
@@ -113,20 +132,34 @@ class DeviceReader:
         except OSError:  # it has ended
             return
         files.used = files.used or any(link.startswith(_DEVICES) for link in links.values())
-        files.links = {name: link for name, link in links.items() if link.startswith((_DMABUF, _MEMFD, *_DRM))}
-        if files.used:
-            ranges = [line for line in procfs.read("/proc/%d/maps" % task).split(b"\n") if b" /dmabuf:" in line or b" /memfd:" in line]
-            if ranges != files.ranges:
-                files.ranges, files.mapped = ranges, _mapped(task) if ranges else {}
+        files.links = {name: link for name, link in links.items() if link.startswith(_TOLD)}
+        self._read_maps(process, files, now)
         self._tell_links(process, files)
         tables = _tables(task)
         files.used = files.used or tables[1] not in (b"-", b"0")
         self._tell(process, b"tables", now, *tables)
 
+    def _read_maps(self, process, files, now):
+        """Read what is mapped. A process without a device's file may have a buffer that was mapped and closed before anybody looked; its address
+        space has changed then."""
+        size = process.statm.fields.partition(b" ")[0]
+        if not files.used and files.maps_ns and (now - files.maps_ns < _IDLE_NS or size == files.size):
+            return
+        files.maps_ns, files.size = now, size
+        task = process.statm.task
+        ranges = [line for line in procfs.read("/proc/%d/maps" % task).split(b"\n") if b" /dmabuf:" in line or b" /memfd:" in line]
+        files.used = files.used or bool(ranges)
+        if ranges != files.ranges:
+            files.ranges, files.mapped = ranges, _mapped(task) if ranges else {}
+
     def _tell_links(self, process, files):
         task, begin_ns = process.statm.task, _clock()
         buffers, clients = {}, set()
         for name, link in files.links.items():
+            silent = next((driver for begin, driver in _CLOSED.items() if link.startswith(begin)), None)
+            if silent is not None:
+                clients.add(b"%s,-,-" % silent)
+                continue
             if link.startswith(_DRM):
                 text = procfs.read("/proc/%d/fdinfo/%s" % (task, name))
                 if text:  # else it has been closed

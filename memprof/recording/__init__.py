@@ -64,7 +64,8 @@ Memory. A reading that is the same as the last one of its kind and process is no
                                             KIND: dmabuf or memfd (SIZE: its blocks). MAPPED: bytes that it has mapped of it; RESIDENT: of these, the
                                             bytes that its resident set or HUGETLB counts
     clients T D PID [DRIVER,PDEV,ID[,REGION/TOTAL/RESIDENT/SHARED/PURGEABLE/MEMORY]...]...
-                                            its clients of DRM drivers, by the lines drm-... of their fdinfo; `-` for a line that is not there
+                                            its clients of DRM drivers, by the lines drm-... of their fdinfo; `-` for a line that is not there. A
+                                            driver whose files tell nothing, such as mali, is DRIVER,-,-
     nvidia T D [PID:BYTES]...               memprof's own line: what NVML tells of all processes of the machine, `-` for bytes that it does not know
     tables T D PID PTE HUGETLB SHARED       VmPTE and HugetlbPages of its status, Shared_Hugetlb of its smaps_rollup, in kB
     charge T CURRENT INACTIVE_FILE ANON FILE KERNEL STACKS SLAB TABLES
@@ -105,9 +106,12 @@ Reflexes, and the end:
 **When descriptors are read.** A process is of devices once it, or who started it, was seen with a dma-buf, a memfd, huge pages or a file of /dev that
 leads to buffers (the recorder has the list). Its descriptors are listed every 8 ms, and its buffers and clients read where that list has changed, and
 every 100 ms. What drivers tell of clients, and the blocks of memfds, are read every 8 ms too. Where the kernel counts descriptors (6.2 and later,
-st_size of /proc/PID/fd), another process is read where that count has changed, and every second; where it does not, every 100 ms. All of it has 0.8%
-of a CPU, and 50 ms. All processes are read before the `mark` of a line that fits a rule, and before a `look` that was asked for. These readings have
-2% and 500 ms, and beyond that go on for processes of devices. A look after output reads them as far as there is time.
+st_size of /proc/PID/fd), another process is read where that count has changed, and every second; where it does not, every 100 ms. The count is read
+every 8 ms. Where no process is of devices, it is read every 16 ms, and more seldom where no count has changed for more than a second and no phase has
+begun or ended: down to every 100 ms. What such a process has mapped is read once a second where the size of its address space
+has changed. All of it has 0.8% of a CPU, and 50 ms. Before the `mark` of a line that fits a rule, and before a `look` that was asked for, children
+are listed, statm is polled, and all processes are read. These readings have 2% and 500 ms, and beyond that go on for processes of devices. A look
+after output reads them as far as there is time.
 
 **What the recorder reads at once.** Most readings can wait for their turn. These cannot, because what they tell is gone a moment later:
 

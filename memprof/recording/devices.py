@@ -42,12 +42,13 @@ class Region:
 @dataclass
 class ProcessDevices:
     """The newest readings of a process. clients: by driver, device and id. hidden: its descriptors may not be read; silent: drivers of DRM that tell
-    of no memory. nvidia, page_tables, huge, huge_shared: in bytes."""
+    of no memory; uses_nvidia: it has a file of NVIDIA's, whose memory NVML alone tells. nvidia, page_tables, huge, huge_shared: in bytes."""
 
     buffers: Sequence[DeviceBuffer] = ()
     clients: dict[str, list[Region]] | None = None
     hidden: bool = False
     silent: tuple[str, ...] = ()
+    uses_nvidia: bool = False
     nvidia: int = 0
     page_tables: int = 0
     huge: int = 0
@@ -66,7 +67,8 @@ class ProcessDevices:
                 driver, device, key, *regions = decoded(field).split(",")
                 self.clients[f"{driver},{device},{key}"] = [_region(region) for region in regions]
                 silent += [driver] if not regions else []
-        self.silent = tuple(silent)
+        self.uses_nvidia = "nvidia" in silent
+        self.silent = tuple(driver for driver in silent if driver != "nvidia")
 
     def see_nvidia(self, size: bytes) -> None:
         """What NVML tells of it, in bytes; `-` where it does not know."""
@@ -145,13 +147,15 @@ def _highest(history: TimelineBuilder, begin_ns: int, end_ns: int) -> int:
 
 class DeviceHistory:
     """The memory of some processes by kind over time. known: whether any was read. hidden: of how many the descriptors could not be read at most;
-    silent: drivers of DRM that told of no memory. left_out: readings for which the recorder had no time."""
+    silent: drivers that told of no memory; uses_nvidia, asks_nvidia: whether NVIDIA's driver was used, and NVML asked. left_out: readings for which
+    the recorder had no time."""
 
     def __init__(self) -> None:
         self.timeline = TimelineBuilder()  # all kinds but page tables; its file is what resident sets count
         self._kinds: dict[str, TimelineBuilder] = {}
         self.hidden = 0
         self.silent: set[str] = set()
+        self.uses_nvidia = self.asks_nvidia = False
         self.left_out = 0
         self.known, self._read_ns = False, 0
 
@@ -162,6 +166,7 @@ class DeviceHistory:
         self._read_ns = t_ns
         self.hidden = max(self.hidden, sum(process.hidden for process in held))
         self.silent.update(driver for process in held for driver in process.silent)
+        self.uses_nvidia = self.uses_nvidia or any(process.uses_nvidia for process in held)
         found = sizes(held)
         for kind in found:
             if kind not in self._kinds and len(self._kinds) < _KINDS:
@@ -217,6 +222,8 @@ class DeviceHistory:
         if self.silent:
             who = ", ".join(sorted(name if name != "-" else "one without a name" for name in self.silent))
             remarks.append(f"drivers that tell of no memory here, so that it is in no figure: {who}")
+        if self.uses_nvidia and not self.asks_nvidia:
+            remarks.append("memory of NVIDIA's driver is in no figure, as NVML was not asked: `memprof doctor` says why")
         if self.left_out:
             remarks.append(
                 f"there was no time to read descriptors every 8 ms: a peak of devices may be missed ({self.left_out} readings left out)"

@@ -75,6 +75,11 @@ class ProcessTree:
         return self._centre == self._root
 
     @property
+    def _has_all(self) -> bool:
+        """Whether all processes belong to the measured process, also one whose parent had ended before anybody saw it."""
+        return self.is_whole and not self._apart
+
+    @property
     def last(self) -> Statm | None:
         """(rss, file-backed, vms) of all processes together in bytes, as far as was known when they were last read."""
         return self.whole.sum.last
@@ -127,7 +132,7 @@ class ProcessTree:
         """Make this process the measured process. alone: processes that are not below it, such as a debugger, are no part of the tree."""
         self._centre, self._stretches, self._changed = pid, [], True
         for process in self._processes.values():
-            process.inside = self._below(process)
+            process.inside = self._below(process) or (self._has_all and not alone)
         if alone:
             self._root, self._apart = pid, True
             self._over, self._leaving, self.most, self.unseen = [], [], 0, 0
@@ -171,7 +176,7 @@ class ProcessTree:
         process.above = self._processes.get(process.parent) if process.parent is not None else None
         process.end_ns = t_ns
         process.child_faults = stat.child_faults if stat is not None else None
-        process.inside = process.pid == self._centre or (process.above is not None and process.above.inside)
+        process.inside = self._has_all or process.pid == self._centre or (process.above is not None and process.above.inside)
         if self._apart and not process.inside:
             return
         self._processes[process.pid] = process
@@ -356,6 +361,7 @@ class ProcessTree:
     def see_nvidia(self, t_ns: int, fields: Iterable[bytes]) -> None:
         """What NVML tells of processes, of which some may be of this tree: the fields of that line."""
         sizes = {int(pid): size for pid, _, size in (field.partition(b":") for field in fields if field)}
+        self.devices.asks_nvidia = True
         found = [process for process in self._processes.values() if process.pid in sizes or process.devices.nvidia]
         for process in found:
             process.devices.see_nvidia(sizes.get(process.pid, b"0"))

@@ -15,6 +15,7 @@ from ..base.units import format_bytes, format_duration, format_number
 from .types import PEAK, STARTUP, Mark, Run
 
 BYTES, NS, COUNT = "bytes", "ns", "count"
+CHARGED_PEAK = "charged_peak_bytes"
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ _METRICS = (
     Metric("shmem_end_bytes", "Shared memory at the end", BYTES, _field("shmem_end_bytes"), "shmem_end_bytes"),
     Metric("device_peak_bytes", "Device memory peak", BYTES, _field("device_peak_bytes")),
     Metric("device_end_bytes", "Device memory at the end", BYTES, _field("device_end_bytes")),
-    Metric("charged_peak_bytes", "Charge of the control group, peak", BYTES, _field("charged_peak_bytes")),
+    Metric(CHARGED_PEAK, "Charge of the control group, peak", BYTES, _field(CHARGED_PEAK)),
     Metric("page_tables_end_bytes", "Page tables at the end", BYTES, _field("page_tables_end_bytes")),
     Metric("swap_end_bytes", "Swapped out at the end", BYTES, _field("swap_end_bytes"), "swap_end_bytes"),
     Metric("vms_peak_bytes", "VMS peak, never reset", BYTES, _field("vms_peak_bytes"), "vms_end_bytes"),
@@ -114,7 +115,6 @@ METRICS = {metric.name: metric for metric in _METRICS}
 GROWTH, LAW = "growth_bytes", "law_bytes"
 OF_SEVERAL = {name: Metric(name, title, BYTES, lambda mark: None) for name, title in ((GROWTH, "Growth"), (LAW, "Memory"))}
 
-CHARGED_PEAK = "charged_peak_bytes"
 # Peaks, which the whole run has too, and not only each phase.
 PEAKS = ("rss_peak_bytes", "rss_swap_peak_bytes", "device_peak_bytes", CHARGED_PEAK)
 # Read from a high-water mark, which the kernel keeps up to the run's bound below the truth.

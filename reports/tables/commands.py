@@ -12,7 +12,7 @@ from memprof.records.summary import Key
 from memprof.records.types import Process, Run
 
 from ..rows import label_names, labels
-from . import grid
+from . import devices, grid
 from .grid import TextTable
 from .swap import shown_value
 
@@ -28,7 +28,8 @@ def tables(groups: Groups, unit: str | None) -> list[TextTable]:
 def beside(rows: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Sequence[dict[str, Any]]:
     """Rows as frame.runs_frame has them. The first row of each run also gets its values (the last by name), processes and control group.
 
-    The row of a phase that counted units of work, such as tokens, gets them, and that of a phase with memory of devices its kinds.
+    The row of a phase that counted units of work, such as tokens, gets them, and that of a phase with memory of devices its kinds, and what the
+    runtime itself counted.
     """
     first: dict[tuple[object, ...], dict[str, Any]] = {}
     of_phase: dict[tuple[object, ...], dict[str, Any]] = {}
@@ -44,6 +45,8 @@ def beside(rows: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Sequence[dict
             if mark.device_peak_bytes:
                 kinds = [{name: figure for name, figure in asdict(kind).items() if figure is not None} for kind in mark.devices]
                 of_phase.get((*which, mark.phase), {})["devices"] = kinds
+            if counts := devices.own_counts(run, mark.phase):
+                of_phase.get((*which, mark.phase), {})["device_counts"] = dict(counts)
         row = first.get(which, {})
         if run.values:
             row["values"] = {value.name: value.note if value.value is None else value.value for value in run.values}

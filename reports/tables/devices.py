@@ -16,6 +16,11 @@ from . import grid
 from .grid import TextTable, Unit
 
 TITLE = "Device memory"
+# What a runtime counts itself of its memory on a device, by the names that its runner gives (runners/runtimes/torch.py).
+_COUNTS = {
+    "torch_allocated_peak_bytes": "torch's tensors, by torch",
+    "torch_reserved_peak_bytes": "torch's allocator, by torch",
+}
 _APART = 0.05  # of RSS, from which on a limit is about another figure
 
 
@@ -24,12 +29,15 @@ def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[TextTa
     runs = [run for group in groups.values() for run in group]
     if not had_any(runs):
         return []
-    phases = [phase for phase in summary.phases(runs) if any(_kinds(run, phase) for run in runs)]
+    phases = [phase for phase in summary.phases(runs) if any(_kinds(run, phase) or own_counts(run, phase) for run in runs)]
     kinds = [
         *dict.fromkeys(kind.kind for run in runs for mark in run.marks for kind in mark.devices if kind.kind != PAGE_TABLES),
         PAGE_TABLES,
     ]
-    size = grid.choose_unit(BYTES, [mark.device_peak_bytes or 0 for run in runs for mark in run.marks], unit)
+    counts = [own_counts(run, phase) for run in runs for phase in phases]
+    own = [kind for name, kind in _COUNTS.items() if any(name in found for found in counts)]
+    sizes = [mark.device_peak_bytes or 0 for run in runs for mark in run.marks]
+    size = grid.choose_unit(BYTES, [*sizes, *(count for found in counts for count in found.values())], unit)
     names = label_names(groups)
     header = (*names, "kind", *(BASELINE if phase == STARTUP else phase for phase in phases))
     made = []
@@ -37,7 +45,7 @@ def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[TextTa
         rows = [
             (*labels(key, names), kind, *(_cell([of(run, phase, kind) for run in group], size) for phase in phases))
             for key, group in groups.items()
-            for kind in kinds
+            for kind in (*kinds, *(own if of is _peak else ()))
         ]
         made.append(TextTable(size.caption(f"{TITLE} by kind, {title}"), header, tuple(rows), len(names) + 1))
     return made
@@ -56,7 +64,7 @@ def notes(runs: Sequence[Run]) -> list[str]:
 
 def limits(group: Sequence[Run]) -> list[str]:
     """Which figure a limit of these repeats of a variant is about, where that differs from RSS by more than 5%."""
-    rss, charged, device = (_middle(group, name) for name in ("rss_peak_bytes", "charged_peak_bytes", "device_peak_bytes"))
+    rss, charged, device = (_middle(group, name) for name in ("rss_peak_bytes", metrics.CHARGED_PEAK, "device_peak_bytes"))
     if rss is None or any(run.charged is not None and run.charged.group is not None for run in group):
         return []  # of a group that was looked at, control_group.py has more
     if charged is not None and abs(charged - rss) > _APART * rss:
@@ -79,8 +87,17 @@ def _middle(group: Sequence[Run], name: str) -> float | None:
 
 
 def had_any(runs: Iterable[Run]) -> bool:
-    """Whether any run had memory of a device."""
-    return any(mark.device_peak_bytes for run in runs for mark in run.marks)
+    """Whether any run had memory of a device, or counted such memory itself."""
+    return any(mark.device_peak_bytes or own_counts(run, mark.phase) for run in runs for mark in run.marks)
+
+
+def own_counts(run: Run, phase: str) -> Mapping[str, float]:
+    """What the runtime itself counted of its memory on devices in a phase, at most, in bytes by name."""
+    counts: dict[str, float] = {}
+    for value in run.values:
+        if value.name in _COUNTS and value.phase == phase and value.value is not None:
+            counts[value.name] = max(value.value, counts.get(value.name, 0))
+    return counts
 
 
 def _kinds(run: Run, phase: str) -> Mapping[str, DeviceKind]:
@@ -88,7 +105,10 @@ def _kinds(run: Run, phase: str) -> Mapping[str, DeviceKind]:
     return {kind.kind: kind for kind in mark.devices} if mark is not None else {}
 
 
-def _peak(run: Run, phase: str, kind: str) -> int | None:
+def _peak(run: Run, phase: str, kind: str) -> float | None:
+    name = next((name for name, own in _COUNTS.items() if own == kind), None)
+    if name is not None:
+        return own_counts(run, phase).get(name)
     mark, found = run.mark(phase), _kinds(run, phase).get(kind)
     return found.peak_bytes if found is not None else 0 if mark is not None and mark.device_peak_bytes is not None else None
 
@@ -98,6 +118,6 @@ def _end(run: Run, phase: str, kind: str) -> int | None:
     return found.end_bytes if found is not None else 0 if mark is not None and mark.device_end_bytes is not None else None
 
 
-def _cell(values: Sequence[int | None], size: Unit) -> str:
+def _cell(values: Sequence[float | None], size: Unit) -> str:
     scaled = [value / size.size for value in values if value is not None]
     return grid.spread(statistics.median(scaled), scaled) if scaled else "-"

@@ -1,10 +1,12 @@
-"""PyTorch on the CPU: a program of torch.export (.pt2), a package of AOTInductor (.pt2 too), or a Python file that returns a module. Seen with 2.13.
+"""PyTorch: a program of torch.export (.pt2), a package of AOTInductor (.pt2 too), or a Python file that returns a module. Seen with 2.13.
 
 The Python file has a function `model()` that returns the module, and `inputs()` that returns its example inputs, a tuple of tensors.
 
 MODEL_LOAD reads the .pt2, or calls `model()`. PREPARE makes the module from the graph; with compile=inductor it compiles too, which torch does in
 a first call, so that call is in PREPARE. An AOTInductor package is a library: MODEL_LOAD opens it and reads its weights, and nothing is left to
 prepare.
+
+It runs on the CPU, but for a module whose parameters are on another device: its inputs are put there too, and an iteration lasts until CUDA is done.
 """
 
 import json
@@ -39,6 +41,7 @@ class Runtime:
         self.torch = torch
         self.version = torch.__version__
         self.notes = []
+        self._device = "cpu"
 
     def imports(self, model, options):
         if model.endswith(".pt2") and not _is_package(model):
@@ -105,6 +108,8 @@ class Runtime:
         if self._program is not None:
             self._module = self._program.module()
             self._program = None  # it holds the graph a second time; the weights are shared
+        if isinstance(self._module, torch.nn.Module):  # else of a package
+            self._device = next((parameter.device for parameter in self._module.parameters()), "cpu")
         if self._compiles:
             from torch._inductor import config
 
@@ -112,7 +117,10 @@ class Runtime:
             config.force_disable_caches, config.compile_threads = True, 1
             self._module = torch.compile(self._module, backend="inductor")
             shapes = [self._options.shapes.get(name, shape) for name, shape, _ in self._inputs]
-            zeros = [torch.zeros(_closed(shape), dtype=getattr(torch, dtype)) for shape, (_, _, dtype) in zip(shapes, self._inputs)]
+            zeros = [
+                torch.zeros(_closed(shape), dtype=getattr(torch, dtype), device=self._device)
+                for shape, (_, _, dtype) in zip(shapes, self._inputs)
+            ]
             self._module(*zeros)
             self.notes.append("PREPARE has one execution in it: inductor compiles in the first call")
 
@@ -120,14 +128,28 @@ class Runtime:
         return self._inputs
 
     def set_inputs(self, arrays):
-        self._arguments = [self.torch.from_numpy(arrays[name]) for name, _, _ in self._inputs]
+        self._arguments = [self.torch.from_numpy(arrays[name]).to(self._device) for name, _, _ in self._inputs]
 
     def execute(self):
         self._result = self._module(*self._arguments)
+        if self.torch.cuda.is_initialized():
+            self.torch.cuda.synchronize()
 
     def outputs(self):
         result = self._module(*self._arguments)
-        return [each.detach().numpy() for each in _flat(result)]
+        return [each.detach().cpu().numpy() for each in _flat(result)]
+
+    def figures(self):
+        """The peaks of torch's own allocator in the phase, on all devices of CUDA together; each begins anew. None where CUDA is not in use: to ask
+        whether it is there would take memory."""
+        cuda = self.torch.cuda
+        if not cuda.is_initialized():
+            return {}
+        devices = range(cuda.device_count())
+        allocated, reserved = (sum(map(most, devices)) for most in (cuda.max_memory_allocated, cuda.max_memory_reserved))
+        for device in devices:
+            cuda.reset_peak_memory_stats(device)
+        return {"torch_allocated_peak_bytes": allocated, "torch_reserved_peak_bytes": reserved}
 
     @staticmethod
     def build(model, folder, options):

@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.attacks import faults, hostile, kills, sandbox, trees
+from support.attacks import buffers, faults, hostile, kills, sandbox, trees
+from support.examples import tried
+
+from memprof.records.types import DeviceKind, Mark
 
 
 @pytest.mark.parametrize(
@@ -127,6 +130,20 @@ def test_trees_judge_missed_and_wide_sums():
     assert trees.judged("fork", [(held, held + 1.0)] * 20) == (20, 20, True)
     assert trees.judged("fork", [(held, held + 1.0)] * 19 + [(held * 2.0, held * 2.1)]) == (19, 20, False)
     assert trees.judged("fork", [(held, held * 1.5)] * 20) == (20, 0, False)
+
+
+@pytest.mark.parametrize("kind", buffers.KINDS)
+@pytest.mark.parametrize("seed", tried(range(6)))
+def test_tree_counts_each_buffer_once(kind, seed):
+    assert buffers.tried(seed, kind) == []
+
+
+def test_buffers_judge_double_and_missed_ones():
+    mark = Mark("P0", 0, 1, None, False, device_peak_bytes=9, device_end_bytes=7, devices=(DeviceKind("memfd", 9, 7, 2),))
+    assert list(buffers.judged(buffers.Phase((), 7, 2, 9), mark)) == []
+    assert len(list(buffers.judged(buffers.Phase((), 6, 2, 8), mark))) == 2  # a buffer of a byte was counted twice
+    assert len(list(buffers.judged(buffers.Phase((), 7, 3, 10), mark))) == 1
+    assert list(buffers.judged(buffers.Phase((), 0, 0, 0), None)) == ["a phase without figures"]
 
 
 def test_attack_script_counts_cases(tmp_path):

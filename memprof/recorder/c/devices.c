@@ -6,7 +6,9 @@
 
 #define PART_NS 8000000 /* between two readings of a process, in part */
 #define WHOLE_NS 100000000
-#define IDLE_NS 1000000000 /* of one that is not of devices, where a change of the count tells of a new descriptor */
+#define COUNT_NS 16000000 /* the same where no process has a device's file (devices.py) */
+#define IDLE_NS 1000000000
+#define QUIET 64
 #define KNOWN 4096 /* dma-bufs of which the size is kept */
 #define AMOUNTS 5
 #define REGIONS 16
@@ -17,7 +19,7 @@ struct region { char name[WORD_ROOM]; i64 amounts[AMOUNTS]; };
 
 static struct {
     struct budget polls, borders;
-    i64 next_ns, left_out;
+    i64 next_ns, moved_ns, left_out; /* moved_ns: when a count was last seen to change, or a phase to begin or end */
     size_t turn;
     struct buffer known[KNOWN];                                  /* by inode */
     struct { struct buffer *items; size_t count, room; } buffers; /* of one process */
@@ -133,10 +135,14 @@ static void tell_clients(struct process *process) {
     i64 begin_ns = now_ns();
     size_t at;
     for (at = 0; at < files->links.count; ++at) {
+        const struct device_link *link = &files->links.items[at];
         char name[32];
-        add_int(add_text(name, "fdinfo/"), files->links.items[at].number);
-        if (files->links.items[at].kind != 'd' || !read_whole(open_of(process->statm.task, name), text, sizeof text)) continue;
-        add_client(text);
+        add_int(add_text(name, "fdinfo/"), link->number);
+        if (link->kind == 's') {
+            add_field(link->silent);
+            add_field(",-,-");
+        } else if (link->kind == 'd' && read_whole(open_of(process->statm.task, name), text, sizeof text)) add_client(text);
+        else continue;
         ADD(&devices.line, 0);
         ADD(&clients, strcpy(take_memory(devices.line.count), devices.line.items));
         devices.line.count = 0;
@@ -238,7 +244,7 @@ static void tell_buffers(struct process *process) {
     char *colon;
     devices.buffers.count = 0;
     for (at = 0; at < files->links.count; ++at)
-        if (files->links.items[at].kind != 'd') take_descriptor(process->statm.task, &files->links.items[at]);
+        if (files->links.items[at].kind == 'b' || files->links.items[at].kind == 'm') take_descriptor(process->statm.task, &files->links.items[at]);
     for (at = 0; at < files->mapped.count; ++at) take_mapped(process->statm.task, &files->mapped.items[at]);
     if (devices.buffers.count) qsort(devices.buffers.items, devices.buffers.count, sizeof *devices.buffers.items, by_inode);
     for (at = 0; at < devices.buffers.count; ++at) {
@@ -260,10 +266,18 @@ static char kind_of(const char *link) {
     return begins(link, "/dmabuf:") ? 'b' : begins(link, "/memfd:") ? 'm' : 0;
 }
 
+/* The name of a driver that tells nothing, NULL for other files. */
+static const char *silent_driver(const char *link) {
+    static const char *const names[][2] = {{"/dev/mali", "mali"},   {"/dev/kgsl", "kgsl"},       {"/dev/nvidia", "nvidia"},
+                                           {"/dev/rknpu", "rknpu"}, {"/dev/galcore", "galcore"}, {"anon_inode:dmabuf", "dmabuf"}};
+    size_t at = 0;
+    while (at < LENGTH(names) && !begins(link, names[at][0])) ++at;
+    return at < LENGTH(names) ? names[at][1] : NULL;
+}
+
 /* Who has one of these is about to have buffers. */
 static int is_device(const char *link) {
-    static const char *const names[] = {"anon_inode:dmabuf", "/dev/dma_heap/", "/dev/udmabuf", "/dev/ion",     "/dev/nvidia",  "/dev/kfd",
-                                        "/dev/mali",         "/dev/kgsl",      "/dev/rknpu",   "/dev/galcore", "/dev/fastrpc", "/dev/adsprpc"};
+    static const char *const names[] = {"/dev/dma_heap/", "/dev/udmabuf", "/dev/ion", "/dev/kfd", "/dev/fastrpc", "/dev/adsprpc"};
     size_t at = 0;
     while (at < LENGTH(names) && !begins(link, names[at])) ++at;
     return at < LENGTH(names);
@@ -291,7 +305,8 @@ static uint64_t list(int task, struct device_files *files) {
         if (files == NULL || (length = readlinkat(dirfd(folder), entry->d_name, text, sizeof text - 1)) <= 0) continue;
         text[length] = 0;
         link.number = (int)read_int(entry->d_name, NULL);
-        link.kind = kind_of(text);
+        link.silent = silent_driver(text);
+        link.kind = link.silent != NULL ? 's' : kind_of(text);
         if (link.kind) ADD(&files->links, link);
         files->used |= link.kind || is_device(text);
     }
@@ -333,9 +348,16 @@ static void take_figure(char *text, void *to) {
     files->mapped.items[place - 1].size += mapped.size + (i64)strtoull(rest + 1, NULL, 16);
 }
 
-static void read_mapped(struct device_files *files, int task) {
+/* A process without a device's file may have a buffer that was mapped and closed before anybody looked: its address space has changed then. */
+static void read_mapped(struct device_files *files, const struct statm *statm, i64 now) {
+    i64 size = read_int(statm->fields, NULL);
     uint64_t ranges = BEGIN_HASH;
+    int task = statm->task;
+    if (!files->used && files->maps_ns && (now - files->maps_ns < IDLE_NS || size == files->size)) return;
+    files->maps_ns = now;
+    files->size = size;
     each_line(open_of(task, "maps"), take_range, &ranges);
+    files->used |= ranges != BEGIN_HASH;
     if (ranges == files->ranges) return;
     files->ranges = ranges;
     files->mapped.count = 0;
@@ -356,7 +378,7 @@ static void read_whole_of(struct process *process, i64 now) {
         tell(process, 0, now);
         return;
     }
-    if (files->used) read_mapped(files, task);
+    read_mapped(files, &process->statm, now);
     tell_buffers(process);
     tell_clients(process);
     now = now_ns();
@@ -373,6 +395,7 @@ static void read_in_part(struct process *process, i64 now) {
     i64 count = count_of(process->statm.task);
     int changes = files->tells, other = files->used && !count && list(process->statm.task, NULL) != files->names;
     size_t at;
+    if (count != files->count) devices.moved_ns = now;
     if (other || now - files->whole_ns >= (count && !files->used ? IDLE_NS : WHOLE_NS) || count != files->count) {
         read_whole_of(process, now);
         return;
@@ -383,10 +406,17 @@ static void read_in_part(struct process *process, i64 now) {
     tell_clients(process);
 }
 
+static int any_used(void) {
+    size_t at = 0;
+    while (at < tree_count() && !tree_at(at)->devices.used) ++at;
+    return at < tree_count();
+}
+
 void devices_step(i64 now) {
     size_t left = tree_count();
     if (now < devices.next_ns) return;
-    devices.next_ns = now + PART_NS;
+    if (!devices.moved_ns) devices.moved_ns = now;
+    devices.next_ns = now + (any_used() ? PART_NS : min64(max64(COUNT_NS, (now - devices.moved_ns) / QUIET), WHOLE_NS));
     for (; left; --left) {
         struct process *process = tree_at(devices.turn % tree_count());
         i64 before_ns = cpu_ns();
@@ -402,13 +432,17 @@ void devices_step(i64 now) {
 
 void devices_look(int must) {
     struct budget *budget = must ? &devices.borders : &devices.polls;
-    i64 now = now_ns();
+    i64 now;
     size_t at;
+    if (must) tree_list(), tree_read();
+    now = now_ns();
+    if (must) devices.moved_ns = now;
     for (at = 0; at < tree_count(); ++at) {
         struct process *process = tree_at(at);
         i64 before_ns = cpu_ns();
         if (process->twin || !(budget_is_left(budget, now) || (must && process->devices.used))) continue;
         process->devices.ranges = 0;
+        process->devices.maps_ns = 0;
         read_whole_of(process, now);
         budget_spend(budget, before_ns);
     }

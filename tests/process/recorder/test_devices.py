@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 from conftest import need_tool
+from support.attacks.buffers import sees_mapped_files
 from support.compiler import once_compiled
 
-from memprof.recorder import devices
+from memprof.recorder import devices, procfs
 
-from .harness import MIB, Event, Recorder, Recording, order, python
+from .harness import MIB, Event, Recorder, Recording, escaped, order, python
 
 RULES = ["1000000 0 0 begin", "1000000 0 0 end"]  # at a mark with one of these words all is read
 MAKE = "def make(mib):\n    file = os.memfd_create('it'); os.write(file, bytes(mib << 20)); return file\n"
@@ -67,6 +70,34 @@ def test_descriptor_passed_by_socket_is_the_same(recorder: Recorder) -> None:
     assert len(set(found.values())) == 1  # kind, inode and size are the same in both
 
 
+def test_buffer_mapped_and_closed_before_any_look(recorder: Recorder) -> None:
+    """Nothing but what is mapped tells of it: the process was never seen with a device's file."""
+    code = (
+        "import ctypes\nlibc = ctypes.CDLL(None)\nlibc.mmap.restype = ctypes.c_void_p\n" + MAKE + "file = make(8)\n"
+        "where = libc.mmap(None, ctypes.c_size_t(8 << 20), 3, 1, file, ctypes.c_long(0)); os.close(file)\n"
+        "ctypes.memset(where, 1, 3 << 20); mark('begin'); go()"
+    )
+    with recorder.run(python(code), rule=RULES, interval=10**9) as recording:
+        seen = last(recording, "begin")
+        recording.go()
+        recording.finish()
+
+    assert seen == [("memfd", 8 if sees_mapped_files() else 0, 8, 3)]
+
+
+def test_process_of_the_last_moment_is_read(recorder: Recorder) -> None:
+    code = (
+        MAKE + "read, write = os.pipe()\nif os.fork() == 0:\n    file = make(8); os.write(write, b'x'); wait()\n"
+        "os.read(read, 1); mark('begin'); go()"
+    )
+    with recorder.run(python(code), rule=RULES, interval=10**9, tree=1) as recording:
+        seen = last(recording, "begin")
+        recording.go()
+        recording.finish()
+
+    assert seen == [("memfd", 8, 0, 0)]
+
+
 def test_memfd_of_20_ms_seen_from_the_first_on(recorder: Recorder) -> None:
     """The kernel counts descriptors from 6.2 on; before, only a process that is known to use devices is looked at so often."""
     code = MAKE + "mark('begin')\nfor _ in range(5):\n    file = make(8); time.sleep(0.02); os.close(file); time.sleep(0.05)\nmark('end')"
@@ -111,6 +142,20 @@ def test_hidden_descriptors_are_told(recorder: Recorder) -> None:
     assert [words[3:] for words in hidden] == [[str(process.pid), "-"]]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a /dev of its own")
+def test_silent_drivers_are_told(recorder: Recorder) -> None:
+    """Files of their names stand for the devices: what such a driver has is told nowhere."""
+    need_tool("unshare")
+    make = 'mount -t tmpfs it /dev && mknod /dev/null c 1 3 && touch /dev/mali0 /dev/nvidiactl /dev/nvidia0 && exec "$@"'
+    code = "files = [open('/dev/' + name) for name in ('mali0', 'nvidiactl', 'nvidia0')]; mark('begin')"
+    text = order([f"argv {escaped(word)}" for word in python(code)], rule=RULES)
+    with recorder.started(text, wrap=["unshare", "-m", "sh", "-c", make, "sh"]) as running:
+        assert running.stdout is not None
+        told = running.stdout.read().decode().splitlines()
+
+    assert next(line.split()[4:] for line in told if line.startswith("clients ")) == ["mali,-,-", "nvidia,-,-"]
+
+
 def test_readings_left_out_with_thousands_of_descriptors(recorder: Recorder) -> None:
     code = (
         "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (9000, 9000))\n" + MAKE + "file = make(1); mark('begin')\n"
@@ -137,6 +182,32 @@ def test_cost_with_a_hundred_descriptors(recorder: Recorder) -> None:
         recording.finish()
 
     assert spent / took_ns * 1e9 < 0.1 + 0.1
+
+
+def test_counts_are_read_seldom_without_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A simulated minute of a process that opens nothing: every 16 ms at first and after a phase's border, later every 100 ms."""
+    process = SimpleNamespace(statm=SimpleNamespace(task=1, fields=b"1 1 1"), devices=devices.DeviceFiles(False), twin=None, pid=1)
+    processes = SimpleNamespace(members=lambda: [process], tree=False, poll=lambda: None)
+    reader, looks, clock = devices.DeviceReader(None, processes, 1), list[int](), [1]
+    monkeypatch.setattr(devices, "_clock", lambda: clock[0])
+    monkeypatch.setattr(devices, "_count", lambda task: looks.append(clock[0]) or 5)
+    monkeypatch.setattr(reader, "_read", lambda process, files, now: setattr(files, "count", 5))
+    process.devices.count, process.devices.whole_ns = 5, 10**15
+
+    def gaps(until_ms: int) -> list[int]:
+        looks.clear()
+        while clock[0] < until_ms * 10**6:
+            reader.step(clock[0])
+            clock[0] += 10**6
+        return [(after - before) // 10**6 for before, after in pairwise(looks)]
+
+    assert set(gaps(1000)) == {16}
+    assert set(gaps(60_000)[-100:]) == {100}
+    reader.look(must=True)
+    assert set(gaps(61_000)[1:]) == {16}
+    process.devices.count = 4  # a descriptor more than when it was read last
+    gaps(62_000)
+    assert reader._moved_ns > 61_000 * 10**6
 
 
 # -- clients of DRM drivers: fdinfo in the form that is documented for each driver; none of it was read on such a device but vgem's, which was on the
@@ -167,6 +238,13 @@ int main(void) {
 """
 
 
+def in_c() -> list[str]:
+    """What compiles a program that has devices.c in it with the rest of the recorder."""
+    folder = Path(devices.__file__).parent / "c"
+    others = [str(path) for path in sorted(folder.glob("*.c")) if path.name not in ("devices.c", "main.c")]
+    return [f"-I{folder}", "-std=c99", "-D_GNU_SOURCE", *others]
+
+
 @pytest.mark.parametrize("driver", sorted(CLIENTS))
 def test_client_by_recorded_fdinfo(driver: str) -> None:
     assert sorted(CLIENTS) == [path.stem for path in FDINFO]
@@ -175,9 +253,99 @@ def test_client_by_recorded_fdinfo(driver: str) -> None:
 
 
 def test_clients_alike_in_both_recorders() -> None:
-    folder = Path(devices.__file__).parent / "c"
-    others = [str(path) for path in sorted(folder.glob("*.c")) if path.name not in ("devices.c", "main.c")]
-    reader = once_compiled("cc", "reader.c", READER, f"-I{folder}", "-std=c99", "-D_GNU_SOURCE", *others)
+    reader = once_compiled("cc", "reader.c", READER, *in_c())
     for text in [*(path.read_bytes() for path in FDINFO), ODD.encode()]:
         done = subprocess.run([str(reader)], input=text, capture_output=True, check=True)
         assert done.stdout == devices.client(text)
+
+
+# -- a dma-buf that is mapped and has no descriptor, as the machine shows it: texts in the documented form, which nobody read on such a machine here.
+# /sys/kernel/dmabuf/buffers: Documentation/ABI/testing/sysfs-kernel-dmabuf-buffers. bufinfo of debugfs: dma_buf_debug_show of
+# drivers/dma-buf/dma-buf.c, of Linux 6.1, and of Linux 4.19, whose lines have no inode.
+
+SYSFS = {
+    "/sys/kernel/dmabuf/buffers/121/exporter_name": "system\n",
+    "/sys/kernel/dmabuf/buffers/121/size": "8294400\n",
+    "/sys/kernel/dmabuf/buffers/122/exporter_name": "panfrost: a/b\n",
+    "/sys/kernel/dmabuf/buffers/122/size": "4096\n",
+}
+BUFINFO = {
+    "/sys/kernel/debug/dma_buf/bufinfo": """
+Dma-buf Objects:
+size    \tflags   \tmode    \tcount   \texp_name\tino     \tname
+08294400\t00080002\t00000007\t00000003\tvc4\t00000121\tscreen 1
+\tAttached Devices:
+\tgpu:gpu
+Total 1 devices attached
+
+00004096\t00080002\t00080007\t00000002\tdrm\t00000123\t<none>
+\tkernel fence: panfrost js-0-2 seq 121 signalled
+\tAttached Devices:
+\tfe400000.gpu
+\t121
+Total 2 devices attached
+
+
+Total 2 objects, 8298496 bytes
+"""
+}
+BEFORE_INODES = {
+    "/sys/kernel/debug/dma_buf/bufinfo": """
+Dma-buf Objects:
+size    \tflags   \tmode    \tcount   \texp_name
+00000121\t00000002\t00000007\t00000003\tion
+\tAttached Devices:
+Total 0 devices attached
+
+
+Total 1 objects, 121 bytes
+"""
+}
+SHOWN = [
+    (SYSFS, 121, ("system", 8294400)),
+    (SYSFS, 122, ("panfrost:_a_b", 4096)),
+    (BUFINFO, 121, ("vc4", 8294400)),
+    (BUFINFO, 123, ("drm", 4096)),
+    (SYSFS | BUFINFO, 121, ("system", 8294400)),
+    (SYSFS | BUFINFO, 123, ("drm", 4096)),
+    (BUFINFO, 122, None),
+    (BEFORE_INODES, 121, None),
+    ({}, 121, None),
+]
+SHOWN_READER = """
+#include "base.h"
+static const char *machine;
+static int open_there(const char *path, int flags) {
+    char there[4096];
+    add_text(add_text(there, machine), path);
+    return open(there, flags);
+}
+#define open open_there
+#include "devices.c"
+int main(int count, char **words) {
+    struct buffer buffer = {.inode = count == 3 ? read_int(words[2], NULL) : 0, .kind = 'b'};
+    machine = words[1];
+    take_from_machine(&buffer);
+    add_field(buffer.exporter);
+    add_number(" ", buffer.size);
+    return write(1, devices.line.items, devices.line.count) != (ssize_t)devices.line.count;
+}
+"""
+
+
+@pytest.mark.parametrize(("texts", "inode", "shown"), SHOWN)
+def test_buffer_shown_by_the_machine(
+    texts: dict[str, str], inode: int, shown: tuple[str, int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path, text in texts.items():
+        file = Path(f"{tmp_path}{path}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    read = procfs.read
+    monkeypatch.setattr(procfs, "read", lambda path: read(f"{tmp_path}{path}"))
+    found = devices._shown(inode)
+    assert (found and (found[0].decode(), found[1])) == shown
+
+    reader = once_compiled("cc", "shown.c", SHOWN_READER, *in_c())
+    done = subprocess.run([str(reader), str(tmp_path), str(inode)], capture_output=True, text=True, check=True)
+    assert done.stdout == (f"{shown[0]} {shown[1]}" if shown else " 0")

@@ -640,6 +640,7 @@ def test_output_after_a_due_poll(recorder: Recorder) -> None:
         recording.go()
         wait_until(lambda: program.memory_info().rss > 64 * MIB and program.status() == psutil.STATUS_SLEEPING)
         recording.process.send_signal(signal.SIGCONT)
+        recording.wait("output")  # before the program ends, and has no memory
         recording.go()
         events = recording.finish()
 

@@ -89,3 +89,13 @@ def test_doctor_says_what_it_is_asked_with(install: Install, monkeypatch: pytest
     assert nvidia_driver(there, here=True)[:2] == ("ok", "NVML, 2 devices")
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert "ml-memprof[nvidia]" in nvidia_driver(there, here=True)[2]
+
+
+def test_library_that_is_broken_is_said(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise FakeError("Driver/library version mismatch")
+
+    install({0: ({}, {})})
+    monkeypatch.setattr(sys.modules["pynvml"], "nvmlInit", fail)
+    assert nvidia_driver(facts_of("/dev/nvidiactl\n"), here=True)[:2] == ("limited", "NVML: Driver/library version mismatch")
+    assert nvidia.reader() is None

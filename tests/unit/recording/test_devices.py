@@ -193,6 +193,19 @@ def test_reading_that_comes_late_is_none_of_the_end(late_ms: float, end: float) 
     assert figures(recording.run(), "A") == (8, end)
 
 
+def test_buffer_of_an_orphan_counts() -> None:
+    """Its parent had ended before anybody saw it."""
+    recording = Recording()
+    recording.begin("A")
+    recording.orphan(101)
+    recording.buffers(101, "dmabuf:system:7:8:0:0")
+    recording.poll()
+    recording.end("A")
+    run = recording.run()
+    assert figures(run, "A") == (8, 8)
+    assert not mark(run, "A").rss_peak_exact  # the high-water mark is of one of two
+
+
 def test_buffer_goes_with_its_process() -> None:
     recording = Recording()
     recording.spawn(101)
@@ -254,10 +267,22 @@ def test_hidden_descriptors_leave_no_figure() -> None:
     assert "memory of devices is in no figure: the descriptors of a process may not be read" in run.warnings
 
 
-@pytest.mark.parametrize(("client", "who"), [("-,-,-", "one without a name"), ("panfrost,-,3", "panfrost")])
+@pytest.mark.parametrize(("client", "who"), [("-,-,-", "one without a name"), ("panfrost,-,3", "panfrost"), ("mali,-,-", "mali")])
 def test_silent_driver_is_named(client: str, who: str) -> None:
     run = in_phase(f"100 client {client}")
     assert f"drivers that tell of no memory here, so that it is in no figure: {who}" in run.warnings
+
+
+@pytest.mark.parametrize(("asks", "remarks"), [(False, 1), (True, 0)])
+def test_nvidia_that_is_used_and_not_asked_is_said(asks: bool, remarks: int) -> None:
+    recording = Recording()
+    if asks:
+        recording.tell("nvidia %d 9000")
+    recording.begin("A")
+    recording.tell(f"clients %d 9000 {ROOT} nvidia,-,-")
+    recording.end("A")
+    assert sum("NVML was not asked" in warning for warning in recording.run().warnings) == remarks
+    assert not any("tell of no memory" in warning for warning in recording.run().warnings)
 
 
 def test_readings_left_out_are_said() -> None:

@@ -15,7 +15,7 @@ from support.tables import cells
 from memprof.base.errors import InputError
 from memprof.records import metrics
 from memprof.records.summary import summarise
-from memprof.records.types import PEAK, Charged, DeviceKind, Run
+from memprof.records.types import PEAK, Charged, DeviceKind, Run, Value
 from memprof.reports import columns, frame, page
 from memprof.reports.page import drawn
 from memprof.reports.pictures import timeline, waterfall
@@ -51,6 +51,20 @@ def test_table_by_kind_and_phase():
 def test_table_without_devices_unchanged():
     text = table.render(runs(), brief=True)
     assert "evice" not in text and "page tables" not in text
+
+
+def test_table_and_json_with_counts_of_torch():
+    """What no driver told stands there by torch's own count."""
+    made = replace(
+        run(), values=tuple(Value("torch_reserved_peak_bytes", at, size * MIB, "EXECUTE") for at, size in ((1, 40), (2, 64), (3, 8)))
+    )
+    text = table.render([made], brief=True, unit="MiB")
+    line = next(line for line in text.splitlines() if "torch's allocator, by torch" in line)
+    assert line.rstrip(" |").endswith("64.0")
+    assert "torch's tensors" not in text
+    assert "torch's" not in text.partition("at the end (MiB)")[2]
+    (row,) = [row for row in json.loads(table.render([made], format="json")) if row["phase"] == "EXECUTE"]
+    assert row["device_counts"] == {"torch_reserved_peak_bytes": 64 * MIB}
 
 
 def test_table_of_named_metrics():
