@@ -36,7 +36,7 @@ check: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/mypy --config-file ci/mypy-runners.ini
 	$(BIN)/python ci/words.py
 
-# proselint and the phrases of ci/words.toml, on README, docs/, CONTRIBUTING, CHANGELOG and every --help.
+# proselint and the phrases of ci/words.toml, on README, docs/, CONTRIBUTING, CHANGELOG and every --help; the phrases in messages, docstrings and comments too.
 words: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/words.py
 
@@ -110,7 +110,7 @@ atlas: $(VENV)/.for-tests $(VENV)/.installed
 bench-scale: $(VENV)/.for-tests $(VENV)/.installed
 	$(BIN)/python ci/bench/laws.py $(PARTS)
 
-# This project's own peaks against ci/baseline.json; ci/gate-self --update makes that anew.
+# This project's own peaks against ci/baseline.json; ci/gate-self --update writes it again.
 gate: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash ci/gate-self
 

@@ -72,7 +72,7 @@ def summarise(runs: Iterable[Run], names: Sequence[str] = metrics.DEFAULT_METRIC
 
 
 def _report(name: str) -> Any:
-    # By name: reports import records, and nothing here imports pandas until it is asked for.
+    # By name: reports import records, and nothing here imports pandas until a caller needs it.
     return import_module(f"memprof.reports.{name}")
 
 

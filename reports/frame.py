@@ -101,7 +101,7 @@ def write_parquet(runs: Iterable[Run], path: Path) -> None:
 
 
 def timeline_frame(runs: Iterable[Run]) -> pandas.DataFrame:
-    """One row a sample of every run; t_ns counts from the start of the run's first phase, phase is empty between two phases.
+    """One row per sample of every run; t_ns counts from the start of the run's first phase, phase is empty between two phases.
 
     The words are categories: ten million rows take 0.4 GiB. Raises InputError where a timeline is damaged.
     """

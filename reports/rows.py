@@ -73,6 +73,6 @@ def columns(metric: Metric, phases: Sequence[str]) -> list[str]:
     if metric.unit == NS:
         # How long an import takes is no property of the model, warming up is not timed, and nobody waits for a deletion.
         return [phase for phase in phases if phase not in (STARTUP, WARMUP, RELEASE)]
-    if metric.name in HIGH_WATER_MARKS:  # the peak of a phase that only frees is what was there before it
+    if metric.name in HIGH_WATER_MARKS:  # the peak of a phase that only frees is the memory from before it
         phases = [phase for phase in phases if phase != RELEASE]
     return [BASELINE if phase == STARTUP else phase for phase in phases] + [PEAK] * (metric.name in PEAKS)

@@ -49,7 +49,7 @@ def _collisions(short: Sequence[str], texts: Sequence[str]) -> list[list[int]]:
 
 
 def _around(text: str, common: int, room: float, measure: Measure) -> str:
-    """A text's beginning and, behind what is left out, the part in which it differs from others, from the beginning of its word on."""
+    """A text's beginning and, behind what is left out, the part in which it differs from others, from the beginning of that word on."""
     start = max(text.rfind(" ", 0, common) + 1, common - 12)
     tail = "…" + text[start:]
     if measure(tail) > room * 2 / 3:

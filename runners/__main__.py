@@ -310,7 +310,7 @@ def end(marks, runtime, times_ns=()):
 
 
 def give_inputs(runtime, options):
-    """Make the runtime's inputs and hand them over, if it has a signature. What was made is said in a sentence, empty for no integers."""
+    """Make the runtime's inputs and hand them over, if it has a signature. A sentence tells what was made, empty for no integers."""
     if hasattr(runtime, "signature"):
         import inputs
 
@@ -424,7 +424,7 @@ def _found(distribution):
         known = metadata.distribution(distribution)
     except metadata.PackageNotFoundError:
         return None
-    # Not `files`, which makes an object of each of thousands of rows.
+    # `files` is not used: it makes an object of each of thousands of rows.
     return known.version, list(csv.reader((known.read_text("RECORD") or "").splitlines())), known.locate_file
 
 
@@ -515,5 +515,5 @@ if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    # Skips the runtimes' teardown: it is no part of the job, and a crash in it would spoil a result that is complete.
+    # Skips the runtimes' teardown: the job does not include it, and a crash in it would spoil a result that is complete.
     os._exit(code)

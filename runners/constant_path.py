@@ -1,6 +1,6 @@
 """A model's path that is as long wherever the model lies.
 
-A runtime copies the path into its own memory, once whole and once in pieces, and the sizes of these copies decide where glibc puts what comes
+A runtime copies the path into its own memory, once whole and once in pieces, and the sizes of these copies decide where glibc puts the memory
 after them: MobileNet v2 in ONNX Runtime had peaks of 101.4 to 108.7 MiB at eighteen paths. So the model's folder is opened, and the model's path
 leads through the open folder, which has the same number in every process.
 """

@@ -55,8 +55,8 @@ class Made:
 
 
 class Feed:
-    """Inputs of each shape, with its name, in turn. notes: what the reader of the figures is told. Raises Refused for fresh ones that can hardly
-    differ."""
+    """Inputs of each shape, with its name, one after another. notes: sentences for the reader of the figures. Raises Refused for fresh ones that
+    differ too little."""
 
     def __init__(self, items, turn):
         self._items, self._turn = items, turn

@@ -78,7 +78,7 @@ def _scalar(dtype, seed):
 
 
 def check_names(signature, names, where=""):
-    """Raises Refused for a name that is no input of the model. where: what has it, with a colon."""
+    """Raises Refused for a name that the model's inputs lack. where: what has it, with a colon."""
     known = [name for name, _, _ in signature]
     for name in names:
         if name not in known:

@@ -47,8 +47,9 @@ process happen outside the timed part.
 
 Marks do not move the memory of what is measured. Python takes each object above 512 bytes from malloc. If a mark made such objects, their sizes
 would follow the digits of its figures, and glibc would cut the program's heap another way from run to run: ONNX Runtime's arena then fits into what
-is free there, or does not, which is 50 MiB of a ResNet-50. So texts lie in buffers of one size, and all else is small. Memory after each unit of work
-is kept as text in such a buffer, made before the first unit: a list of samples would grow with the run, and so would be a leak in what it measures.
+is free there, or does not, which is 50 MiB of a ResNet-50. So texts lie in buffers of one size, and other objects are small. Memory after each unit
+of work is kept as text in such a buffer, made before the first unit: a list of samples would grow with the run, and so would be a leak in what it
+measures.
 """
 
 import _signal  # the C part, which is there anyway: the module around it would move the memory of a process that is stopped
@@ -71,7 +72,7 @@ _STATUS = {
 }
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TIMES_A_LINE = 150
-_TEXT_LENGTHS = (1500, 600, 200, 50, 0)  # tried in turn until a line fits: a character takes up to 12 bytes in it
+_TEXT_LENGTHS = (1500, 600, 200, 50, 0)  # tried one after another until a line fits: a character takes up to 12 bytes in it
 _SEEN = bytearray(8192)  # of a file of /proc
 _LINE = bytearray(4096)  # of a mark: PIPE_BUF bytes
 

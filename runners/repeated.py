@@ -2,8 +2,8 @@
 
 The job's "use": {"iterations": at most, "time_ns": at most, 0 for any, "cycles": null or "reload", "runs": iterations a cycle, "shapes":
 [{INPUT: [N, ...]}, ...], "seed": of the order of shapes, null for one after another, "fresh": whether each iteration gets new content, "folder":
-of .npz files that iterations get in turn, or null, "feeder": the words of a program that prints inputs, or []}. All that this needs is made before
-the first unit, but for the entries of a stream.
+of .npz files that iterations get one after another, or null, "feeder": the words of a program that prints inputs, or []}. All that this needs is made
+before the first unit, but for the entries of a stream.
 """
 
 import gc

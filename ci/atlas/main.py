@@ -1,9 +1,9 @@
 """What each release of a runtime costs in memory: `make atlas`, or PARTS="onnxruntime ncnn" for some runtimes.
 
 The last releases of every runtime that pip packages, each in an environment of memprof's, measure three or more models (see subjects.py). Figures
-are kept in memprof's cache, under atlas/, as a history whose commits are releases. What is there is not measured again, so that the script goes on
+are kept in memprof's cache, under atlas/, as a history whose commits are releases. Kept releases are not measured again, so that the script goes on
 where it was stopped, and a new release is all that a later call adds. With --on the machines of a fleet measure (see on_fleet.py). At the end the
-page, atlas/site/index.html, and the tables of docs/evidence/atlas.md are written from all that is there; --no-measure does nothing else.
+page, atlas/site/index.html, and the tables of docs/evidence/atlas.md are written from all kept releases; --no-measure does nothing else.
 
 Times are not told: runs may share the machine with others. PIP_CONSTRAINT keeps torch away, which no runtime here needs.
 """
@@ -135,7 +135,7 @@ class _Says(Silent):
 
 
 def _note(place: Place, release: str, reason: str) -> None:
-    # Where this machine has the environment is no part of the reason.
+    # Where this machine has the environment does not belong to the reason.
     reason = re.sub(r"/\S*/site-packages/", "", reason)
     place.note(release, reason)
     _say(f"{release}: {reason}")

@@ -81,7 +81,7 @@ class Lab:
         env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
         native = folder / "cache" / "memprof" / "native"
         native.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(recorder_build.built(), native)  # it is compiled on first use, which is no part of a campaign
+        shutil.copy2(recorder_build.built(), native)  # it is compiled on first use, which does not count as the campaign
         words = [*_inside(netns), _MEMPROF, "worker", self.address, "--labels", f"name={name}"]
         self.workers[name] = subprocess.Popen(words, env=env, stderr=(folder / "log").open("ab"))
 
@@ -210,7 +210,7 @@ def _busy_s(runs: Sequence[Run]) -> float:
 
 
 def _span_s(runs: Sequence[Run]) -> float:
-    """From the first job's start to the last one's end: the desk's start and its tables are no part of a campaign."""
+    """From the first job's start to the last one's end: the desk's start and its tables do not count as the campaign."""
     return max(run.started_ns / 1e9 + _busy_s([run]) for run in runs) - min(run.started_ns for run in runs) / 1e9
 
 

@@ -2,13 +2,13 @@
 `python ci/bench/gate.py [PART...]`.
 
 A series is a long interleaved campaign of one setting: A, then A with a known increase (the larger of 2% and 2 MiB, held from MODEL_LOAD on
-by the ballast knob), A again and so on. It is cut into disjoint groups of five runs. Two groups of A make an independent pair of runs files
+by the ballast knob), A again, alternating. It is cut into disjoint groups of five runs. Two groups of A make an independent pair of runs files
 that differ in nothing; a group of A and a group with the increase make a pair that differs by it. A pair is judged as a user's gate judges, with
 all rows of its default metrics. A false alarm is a regression in any row, a miss is a pair whose gate does not end with exit code 1.
 
-The series are kept in bench/gate-NAME.jsonl and continued where they were left; `table` alone prints what is there. Intervals are Clopper and
+The series are kept in bench/gate-NAME.jsonl and continued where they were left; `table` alone prints their results so far. Intervals are Clopper and
 Pearson's (1934) at 95%, two-sided; "at most" is its one-sided upper bound. Beside the gate, on the PEAK of the same runs: the rule of most
-projects (one sample a side, +5%) and Welch's t test at 0.05, one-sided.
+projects (one sample per side, +5%) and Welch's t test at 0.05, one-sided.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def _leak_beside_cache(random: Random) -> Truth:
 
 
 def _leak_in_pauses(random: Random) -> Truth:
-    """A leak of a thousand units in turn with a pause as long."""
+    """A leak of a thousand units, alternating with a pause as long."""
     size, begin = random.uniform(2000, 20_000), random.integers(2000)
     return Truth(
         lambda units, _: size * ((units + begin) // 2000 * 1000 + np.minimum((units + begin) % 2000, 1000)), "grows", rate=size / 2

@@ -241,7 +241,7 @@ def _changed(line: bytes, draw: random.Random) -> bytes:
     content = json.loads(line)
     for _ in range(draw.randint(1, 4)):
         places = _places(content)
-        if not places:  # a short message has lost all that it had
+        if not places:  # a short message has lost all its fields
             break
         holder, key = draw.choice(places)
         if draw.random() < 0.1 and isinstance(holder, dict):

@@ -47,7 +47,7 @@ _MAGIC = (
 )
 # heaptrack's version and its format's.
 _HEAPTRACK = re.compile(rb"v [0-9a-f]{5,6} [0-9a-f]\n")
-# Messages of protobuf have no magic bytes: they are told by their first fields.
+# Messages of protobuf have no magic bytes: their first fields identify them.
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 # Numbers of google/pprof's Profile (period_type, period, times), then its first sample_type.
 _PPROF = re.compile(
@@ -82,7 +82,7 @@ _PATTERNS = (
 
 
 def kind_of(path: Path) -> str | None:
-    """What a file is, in words that may follow `is`; None for bytes that tell nothing. Raises OSError."""
+    """What a file is, in words that may follow `is`; None for bytes of no known kind. Raises OSError."""
     with path.open("rb") as file:
         return kind_of_head(file.read(HEAD_BYTES))
 

@@ -106,7 +106,7 @@ def _nameless(draft: Path) -> BinaryIO | None:
     try:
         return os.fdopen(os.open(draft.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666), "w+b")
     except OSError:
-        return None  # what else is wrong, opening by name says
+        return None  # opening by name gives any other reason
 
 
 def _give_name(file: BinaryIO, draft: Path) -> None:

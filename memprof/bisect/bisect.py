@@ -38,7 +38,7 @@ _REQUEST = "request"  # the unit of growth of a server that memprof asks
 
 @dataclass(frozen=True)
 class Bisected:
-    """The answer. question: what was followed. phases: the first phase in which each step is seen. also: what else differs
+    """The answer. question: what was followed. phases: the first phase in which each step is seen. also: the other differences
     between both sides of each, such as a package that the release brought along. sides: of each step, explained before and
     after. undoing: what undoes each step for the worse, None where that was not asked or has no meaning. seconds: how long it took."""
 
@@ -152,7 +152,7 @@ class _VersionLab:
         self._state.failed(self._request.versions.labels[number], reason)
 
     def _runs(self, number: int, repeats: int, place: VariantKey | None) -> list[Run] | Unable:
-        """That many runs of a version at one place, or at each that is asked for, those of an earlier memprof first."""
+        """That many runs of a version at one place, or at each of the given places, those of an earlier memprof first."""
         label = self._request.versions.labels[number]
         if label in self._state.failures:
             return Unable(self._state.failures[label])

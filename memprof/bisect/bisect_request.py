@@ -70,7 +70,7 @@ class SearchState:
     """What is known of a question from an earlier memprof and from this one, in files of the cache."""
 
     def __init__(self, request: BisectRequest, say: Callable[[str], None]) -> None:
-        # Not the place: it is this machine, and says itself by an address that each process has again.
+        # The place is left out: it is this machine, and its text is an address that differs in each process.
         words = {each.name: getattr(request.suite, each.name) for each in fields(request.suite) if each.name != "place"}
         asked = f"{request.versions.key} {words} {request.metric} {request.phase} {request.model} {request.variant} {request.vary} {request.per}"
         if request.fleet is not None:

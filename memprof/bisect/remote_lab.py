@@ -24,7 +24,7 @@ from .search import FigureQuestion, Figures, RepeatCounts, Unable, VersionStep
 from .step_sides import FIRST, also, first_phase, followed
 from .undo_search import Undoing
 
-_MOST_AT_ONCE = 8  # a turn of so many versions leaves a ninth of what there was
+_MOST_AT_ONCE = 8  # a turn of so many versions leaves a ninth of the range
 
 
 class FleetLab:

@@ -45,7 +45,7 @@ class Unable:
 
 # A version's number and a count of repeats -> that many more figures, or why there are none.
 Look = Callable[[int, int], "tuple[float, ...] | Unable"]
-# How many figures of each of some versions one machine must have -> all that it has of these, or which of them cannot be had.
+# How many figures of each of some versions one machine must have -> all its figures of these, or which of them cannot be had.
 RepeatCounts = Mapping[int, int]
 Figures = Mapping[int, "tuple[float, ...]"]
 Ask = Callable[[Sequence[RepeatCounts]], "list[Figures | Unable]"]
@@ -53,7 +53,7 @@ Ask = Callable[[Sequence[RepeatCounts]], "list[Figures | Unable]"]
 
 @dataclass(frozen=True)
 class FigureQuestion:
-    """The figure that is asked for. bound_bytes: of peaks on this machine. limits: the smallest difference that counts."""
+    """The figure to follow. bound_bytes: of peaks on this machine. limits: the smallest difference that counts."""
 
     key: Key
     phase: str
@@ -100,7 +100,7 @@ def search(
 def search_at_once(
     count: int, ask: Ask, width: int, question: FigureQuestion, every: bool = False, say: Callable[[str], None] = lambda words: None
 ) -> Searched:
-    """As `search`, with so many versions in a turn. ask: is asked for all that a turn needs; each answer is of one machine."""
+    """As `search`, with so many versions in a turn. ask: gets the needs of a whole turn; each answer is of one machine."""
     return _StepSearch(count, ask, width, question, say).answer(every)
 
 

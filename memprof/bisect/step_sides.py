@@ -20,7 +20,7 @@ FIRST = 5  # repeats of each variant at both ends, to choose the variant to foll
 
 
 def row_of(request: BisectRequest, runs: Sequence[Run]) -> summary.Row:
-    """The figures that are asked for, of runs of one version and variant. Raises UsageError where there are none."""
+    """The figures to follow, of runs of one version and variant. Raises UsageError where there are none."""
     wanted = metrics.metric(request.metric)
     phases = summary.phases(runs)
     usual = PEAK if wanted.name in metrics.PEAKS else phases[-1]

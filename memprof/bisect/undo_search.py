@@ -1,6 +1,6 @@
 """The smallest setting that undoes a step: the newer version is measured with each other value of each knob, then with two of the best together.
 
-A setting undoes a step if fresh repeats with it are no worse than the older version, by the gate's verdict. Of several the fastest is told.
+A setting undoes a step if fresh repeats with it are no worse than the older version, by the gate's verdict. The fastest of several is reported.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Trial:
 def undo(
     suite: Suite, variant: Variant, before: Row, after: Row, question: FigureQuestion, progress: Progress, keep: Keep
 ) -> Undoing | None:
-    """Search for the variant of the newer version's suite. before, after: the rows of both sides. None where there is no knob to turn.
+    """Search for the variant of the newer version's suite. before, after: the rows of both sides. None without a knob to turn.
 
     Raises what campaign.measure raises."""
     lab = _UndoLab(suite, variant, question, progress, keep)

@@ -32,9 +32,9 @@ class Versions:
     """The versions, the good one first. noun: `commit` or `release`. subject: of which there are versions. labels: their names.
 
     open: a version as a suite to be measured, as long as the block lasts; it raises InputError for a version that cannot be made. named: a
-    version for people, with its subject. key: text that is the same for the same versions. facts: what else the figures hold for, by a name for
+    version for people, with its subject. key: text that is the same for the same versions. facts: other conditions of the figures, by a name for
     people: the files that are measured with and their content, interpreters and their packages. travels: the versions as the workers of a fleet get
-    them, who make those that they are asked for; None where no fleet is asked. suite: what is measured of each, as it was asked. packages: what the
+    them, who make those of their comparisons; None where no fleet is asked. suite: what is measured of each, as it was asked. packages: what the
     environment of a version has, by name, once it was opened.
     """
 
@@ -76,7 +76,7 @@ def of_commits(file: Path, good: str, bad: str, path: str | None, say: Say) -> V
 
 
 def _facts(asked: Suite, build: Build, root: Path) -> dict[str, str]:
-    """What the checkout and the machine lend to every commit. What is not there is the commits' own, or is missed when it is measured."""
+    """What the checkout and the machine lend to every commit. Everything else is the commits' own, or its absence shows when it is measured."""
     facts = {}
     for path in asked.models:
         with suppress(MemprofError):

@@ -111,7 +111,7 @@ def measure(
 
 
 class _EqualFailures:
-    """Variants whose import or load has failed twice with the same error, so that a further repeat would tell nothing."""
+    """Variants whose import or load has failed twice with the same error, so that a further repeat would add no knowledge."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -124,7 +124,7 @@ class _EqualFailures:
             self._sentences.setdefault(_variant_of(run.job), []).append(outcome.sentence)
 
     def holds(self, job: Job) -> bool:
-        """Whether this variant is one; said once."""
+        """Whether this variant is one; the message comes once."""
         variant = _variant_of(job)
         failed = self._sentences.get(variant, [])
         found = len(failed) > 1 and failed[-1] == failed[-2]

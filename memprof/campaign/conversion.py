@@ -71,7 +71,7 @@ def _load_knobs(order: Order) -> dict[str, str]:
 
 
 def _varied(order: Order) -> Sequence[Mapping[str, Sequence[int]]]:
-    """The shapes that iterations take in turn. A converter that is told one shape alone may compute for it what depends on it."""
+    """The shapes that iterations take one after another. A converter that knows one shape alone may compute for it what depends on it."""
     return order.job.use.shapes if order.job.use is not None else ()
 
 

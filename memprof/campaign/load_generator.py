@@ -6,8 +6,8 @@ Its phases are MODEL_LOAD, from its start until it answers, WARMUP and REQUEST. 
 `openai:PORT`: the server answers to OpenAI's `/v1/completions`, and is ready when `/v1/models` answers. A prompt is a list of token ids, so that its
 length is known. `http:PORT/PATH`: each request gets PATH, or posts a file there; the server is ready when `/` answers, with whatever but 5xx.
 
-Answers are asked for as a stream (`stream`, server-sent events), so that the first token has a time. A server that does not stream, or whose stream
-has no count of tokens (`stream_options`), is asked for whole answers from then on.
+Requests want their answers as a stream (`stream`, server-sent events), so that the first token has a time. A server that does not stream, or whose
+stream has no count of tokens (`stream_options`), gets requests for whole answers from then on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..records.types import MODEL_LOAD, REQUEST, WARMUP, Job, Use
 from ..subjects.drive import Drive
 
 _LOOK_S = 0.02  # between two looks whether the server answers
-_SPARE_S = 2.0  # of the time limit, for what is said when it does not
+_SPARE_S = 2.0  # of the time limit, for the message when it does not
 _REST_S = 0.2  # at the end of requests: the recorder needs time to tell apart what several processes share
 _STOP_NS = 5_000_000_000  # from SIGTERM to SIGKILL
 _DEATH_S = 2.0  # a server whose connection broke has ended, as the recorder will say within this
@@ -194,7 +194,7 @@ class Driving:
         return self._answer(number, wanted)
 
     def _answer(self, number: int, wanted: dict[str, Any]) -> _Answer:
-        """Raises _Unstreamed where a stream was asked for and whole answers may do better, and OSError and _NotHttp."""
+        """Raises _Unstreamed where a request wanted a stream and whole answers may do better, and OSError and _NotHttp."""
         doubtful = "stream" in wanted and not self._has_streamed
         begin_ns = time.monotonic_ns()
         status, answer, first_ns = self._http("POST", "/v1/completions", json.dumps(wanted).encode())

@@ -1,4 +1,4 @@
-"""Who is told how measuring goes."""
+"""The listeners to the progress of a measurement."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Answer(Protocol):
 
 
 class Progress(Protocol):
-    """Who is told how it goes."""
+    """A listener to the progress."""
 
     def started(self, job: Job, index: int, total: int) -> None:
         """Job number `index` of `total`, from 1, starts."""

@@ -65,7 +65,7 @@ def ask(
     driving: Driving | None = None,
     recordings: Path | None = None,
 ) -> tuple[Run, bytes]:
-    """The Run of a message, and its line. A recorder that ends before its recording does, whoever killed it, makes a Run that says so.
+    """The Run of a message, and its line. A recorder that ends before its recording does, whoever killed it, makes a Run with that outcome.
 
     look, so_far, ...: see `Listeners`. input_descriptor: the child's standard input, which the recorder must inherit. driving: asks the child for
     work. recordings: the folder where the recording is kept, None for the cache, if the run goes wrong.
@@ -192,7 +192,7 @@ def input_copy(order: Order, at: int | None) -> Iterator[int | None]:
 
 @contextmanager
 def _recorder(place: Place, kind: RecorderKind, input_descriptor: int | None) -> Iterator[Started]:
-    """A recorder that waits for its line. At the end of the block it is gone, with all that it started. input_descriptor: see `ask`."""
+    """A recorder that waits for its line. At the end of the block it is gone, with every process that it started. input_descriptor: see `ask`."""
     command = recorder_command(kind, place)
     # An interruption inside Popen would leave a recorder that nobody knows of. Inside the block the recorder is known, and ended.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))

@@ -15,8 +15,8 @@ def keeping(
 ) -> Iterator[Callable[[bytes], None]]:
     """Yields a function that takes each Run as a line of the runs file. Without a path it keeps nothing.
 
-    At the end, also after an error or an interruption, `say` is told which file holds the Runs. A file that nothing was written to is removed,
-    unless it was there before. Raises InputError if the file cannot be opened for this.
+    At the end, also after an error or an interruption, `say` gets the name of the file that holds the Runs. A file that nothing was written to is
+    removed, unless it was there before. Raises InputError if the file cannot be opened for this.
     """
     if path is None:
         yield lambda line: None

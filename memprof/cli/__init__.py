@@ -71,7 +71,7 @@ _COMMANDS = {
         "zoo": ("zoo", "Make a model file: a real architecture with random weights."),
     },
 }
-# With any of their words; reports load it when they are asked for.
+# With any of their words; reports load it when a caller needs them.
 _WITH_NUMPY = ("bisect", "explain", "grow", "history", "plan", "scale", "zoo")
 
 

@@ -50,7 +50,7 @@ def _progress() -> ProgressBar | Silent:
     from .progress import ProgressBar, chosen
 
     progress = chosen()
-    return progress if isinstance(progress, ProgressBar) else Silent()  # nobody wants a line a run of these in a log
+    return progress if isinstance(progress, ProgressBar) else Silent()  # nobody wants one line per run of these in a log
 
 
 # -- for people

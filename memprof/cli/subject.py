@@ -275,7 +275,7 @@ def say_compiling(place: Place, recorder: str | None = None) -> None:
     from ..programs import recorder_build
     from . import talk
 
-    with suppress(InputError):  # no compiler, which is said where the recorder is needed
+    with suppress(InputError):  # no compiler, which is reported where the recorder is needed
         if (recorder or place.recorder) == "c" and not recorder_build.is_built(place.machine().arch):
             talk(f"compiling the recorder for {place.machine().arch}; this is needed once, and may take minutes")
 

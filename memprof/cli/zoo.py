@@ -99,7 +99,7 @@ def command(
     if output.name in ("", ".."):
         raise UsageError(f"-o {output} is a folder: name the model in it, -o {output / name}")
     paths = [output if len(formats) == 1 else output.with_name(output.name + zoo.ENDINGS[format]) for format in formats]
-    # Of several formats, what only ONNX has is for the ONNX file.
+    # With several formats, an option of ONNX is for the ONNX file.
     only_onnx = [format == "onnx" or len(formats) == 1 for format in formats]
     for format, onnx in zip(formats, only_onnx, strict=True):
         zoo.check(name, format, type_, size, external_data and onnx, open_ and onnx)  # all of them before the first is written

@@ -111,7 +111,7 @@ def nvidia_driver(facts: DeviceFacts, here: bool) -> Finding:
 
 
 def closed_drivers(facts: DeviceFacts) -> Finding:
-    """Drivers that tell nothing of their memory to other programs."""
+    """Drivers that hide their memory from other programs."""
     found = facts.nodes(*_CLOSED)
     if not found:
         return "ok", "none (Mali, Adreno and ION of old kernels)", "no memory is hidden by one"

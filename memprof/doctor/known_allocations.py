@@ -54,7 +54,7 @@ _REPEATS = 5
 _ENOUGH_NS = 4_500 * MS
 _STARTS = 50
 
-# (threads, held_ns) of the transient in PREPARE and of that in EXECUTE, a process a row.
+# (threads, held_ns) of the transient in PREPARE and of that in EXECUTE, one row per process.
 _PROCESSES = (
     ((1, 0), (1, 100 * MS)),
     ((1, MS // 10), (8, 0)),

@@ -1,7 +1,7 @@
 """The judgement behind `memprof doctor`: which figures can be measured on this machine, and how exactly.
 
 Allocations of known size go the way of every model (synthetic runtime, campaign, recorder), and the peaks that each source gives are put beside the
-true ones. All else is a look at /proc and /sys or a system call without effect. Each look is guarded, because a container may hide or refuse
+true ones. Every other check is a look at /proc and /sys or a system call without effect. Each look is guarded, because a container may hide or refuse
 anything: a look that fails finds "unknown", and the others go on. Looks at files take the root of the file system.
 """
 

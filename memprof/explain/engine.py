@@ -57,7 +57,7 @@ def explain(order: Order, progress: Progress, keep: Keep) -> Explanation:
         progress.say(f"{order.job.model.name}: {inputs.remark(order.job.assumed, Path(order.job.model.path))}")
     index, tiny = weights(order, remarks, progress)
     looker = remote.looker(order, index, tiny)
-    # Iterations are polled as often as all else: their growth is looked at, and no latency is taken from this run.
+    # Iterations are polled as often as other phases: their growth is looked at, and no latency is taken from this run.
     polled = replace(order, job=replace(order.job, iterations_interval_ns=order.job.interval_ns))
     progress.say(f"{order.job.model.name}: measuring it with these settings")
     (plain,) = campaign.measure([polled], Quiet(progress), keep)
@@ -309,7 +309,7 @@ def _shapes(job: Job) -> dict[str, tuple[int, ...]] | None:
 
 
 def _not_looked_at(plain: Run, held: Run) -> tuple[str, ...]:
-    """That the PEAK which is told is not the one that was looked at, where they differ by more than two runs of a steady runtime do."""
+    """That the reported PEAK is not the one of the looks, where they differ by more than two runs of a steady runtime do."""
     told, looked = plain.height_bytes, held.height_bytes
     if abs(told - looked) <= max(min(_ALIKE_SHARE * told, _ALIKE_BYTES), plain.machine.peak_bound_bytes):
         return ()

@@ -1,7 +1,7 @@
 """From the looks to findings: one rule a finding, each with its bytes, its evidence, and advice.
 
 A rule speaks from 4 MiB on, or 2% of the run's PEAK if that is more. If a knob of this runtime can change it, the knob is proposed and can be
-measured (`--verify`). All else is proposed in words.
+measured (`--verify`). Other proposals are words alone.
 """
 
 from __future__ import annotations

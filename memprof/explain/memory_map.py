@@ -58,7 +58,7 @@ class Mapping:
 
     @property
     def is_file(self) -> bool:
-        """Whether a file on a disk lies behind it. Shared memory is no file."""
+        """Whether a file on a disk lies behind it. Shared memory has none."""
         return self.inode != 0 and not self.is_shared_memory
 
     @property
@@ -301,7 +301,7 @@ def _text(pid: int, name: str) -> str:
     descriptor = _open(pid, name)
     chunks = []
     try:
-        while chunk := os.read(descriptor, 1 << 20):  # a read gives about a page, whatever is asked for
+        while chunk := os.read(descriptor, 1 << 20):  # a read gives about a page, however large the buffer is
             chunks.append(chunk)
     except OSError as error:
         raise _refused(pid, error.errno or 0) from None

@@ -206,7 +206,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Explanation:
-    """All that is known about one model in one runtime, or about a program.
+    """The knowledge about one model in one runtime, or about a program.
 
     runtime: the program's name for a program. shapes: the inputs' shapes as they ran, as far as they are known; assumed: those of them in which open
     dimensions were taken as 1. warnings: doubts about the rest. looked_peak_bytes: the PEAK of the process that was looked at, None in a file of an

@@ -46,7 +46,7 @@ from memprof.explain.remote_look import main
 sys.exit(main(sys.argv[2:]))
 """
 _PYTHON = "python3"
-_WITHIN_S = HOLD_LIMIT_NS // 10**9 - 10  # a recorder holds a process a little longer, or the end of a look would see it run again
+_WITHIN_S = HOLD_LIMIT_NS // 10**9 - 10  # a recorder holds a process somewhat longer, or the end of a look would see it run again
 _SHORT_S = 120
 
 

@@ -13,7 +13,7 @@ from .records import Advice, PhaseFigures, PhaseLook
 
 _LEAST = 4 << 20
 _LEAST_SHARE = 0.02
-LEAST_STEPS = 3  # between iterations, from which growth is told
+LEAST_STEPS = 3  # between iterations, from which growth is reported
 
 
 @dataclass(frozen=True)

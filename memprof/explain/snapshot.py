@@ -1,4 +1,4 @@
-"""One look at a process that stands still: all that is read of it, before anything is made of it.
+"""One look at a process that stands still: everything read of it, before any interpretation.
 
 This module and those that it imports need numpy and nothing else of memprof, so that they can run on another machine (remote_look.py).
 """
@@ -21,7 +21,7 @@ from .whole_weights import Small, Whole
 
 @dataclass(frozen=True)
 class ProcessSnapshot:
-    """All that was read of a process while it stood still. hits: None if weights were not looked for. whole: the small weights in it."""
+    """The readings of a process while it stood still. hits: None if weights were not looked for. whole: the small weights in it."""
 
     phase: str
     mappings: tuple[Mapping, ...]

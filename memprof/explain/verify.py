@@ -2,7 +2,7 @@
 
 Rules do not know all that a setting does. So each other value of each knob is measured once as well, and those that save most become proposals.
 
-A change is beyond noise if the rank test of compare says so and it is larger than the kernel's own bound.
+A change is beyond noise if the rank test of compare finds it and it is larger than the kernel's own bound.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class _Left:
         self._left = np.full(len(pages.address), PAGE, np.int64)
 
     def take(self, area: Ranges) -> int:
-        """Take all that is left of these ranges; the bytes taken."""
+        """Take the remainder of these ranges; the bytes taken."""
         begin = self._pages.address
         covered = area.covered(begin, begin + np.uint64(PAGE)).astype(np.int64)
         amount = np.minimum(covered, self._left)
@@ -69,7 +69,7 @@ class _Left:
         return int(amount.sum())
 
     def take_pages(self, which: NDArray[np.bool_]) -> int:
-        """Take all that is left of these pages; the bytes taken."""
+        """Take the remainder of these pages; the bytes taken."""
         amount = int(self._left[which].sum())
         self._left[which] = 0
         return amount

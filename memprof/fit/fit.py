@@ -279,7 +279,7 @@ class _Fitter:
         return self._measured(order, look)
 
     def _measured(self, order: Order, look: Callable[[Job, str, int], None] | None) -> Run:
-        (run,) = campaign.measure([order], Quiet(self._progress), self._keep, look)  # to its end: a full disk is said after the run
+        (run,) = campaign.measure([order], Quiet(self._progress), self._keep, look)  # to its end: a full disk is reported after the run
         return run
 
     def _worked(self, limit: int, part: str) -> Run | None:
@@ -305,7 +305,7 @@ class _Fitter:
         return None if slow else run
 
     def _trial_again(self, late: Run, limit: int, part: str) -> Run:
-        """A trial in place of one that was ended by time, with twice the time: on a busy machine a run is late without want of memory."""
+        """A trial in place of one that was ended by time, with twice the time: if the machine is busy, a run is late with enough memory."""
         self._progress.say(f"{part}, {format_bytes(limit)}: {late.outcome.sentence}; it is tried again with twice the time")
         usual_ns, self._patience_ns = self._patience_ns, 2 * self._patience_ns
         try:

@@ -43,7 +43,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Commits:
-    """Commits that a worker builds, as `bisect --suite` does on its own machine, and measures by turns with the comparison's suite.
+    """Commits that a worker builds, as `bisect --suite` does on its own machine, and measures alternately with the comparison's suite.
 
     hashes: by their labels. repository: what the desk calls it. format: of its hashes, in git's words. pack: the comparison's file with git's
     objects; beside it lies its index, with the ending .idx. shallow: those of its commits whose parents are not in it. tags: hashes by full names.
@@ -70,7 +70,7 @@ class SearchRequest:
     repeats: those to be measured; of a variant that is not named all. Of commits by label, and of others none. repeats_at: the same at a place by its
     name, where something of it was measured before. outputs: whether each Run tells how far its outputs are from the default's; "sent" if the desk
     gets the default's. reference: the comparison's file that has the default's outputs; empty if they are those of the first variant. package: whose
-    releases the suite's variants are, each named by its label; the worker makes an environment for each that lacks one. beside: what else these have
+    releases the suite's variants are, each named by its label; the worker makes an environment for each that lacks one. beside: their other packages
     (`bisect --with`). variant: the name of the only one whose releases they are. commits: what is measured in place of a suite's words.
     """
 
@@ -91,7 +91,7 @@ class SearchRequest:
 @dataclass(frozen=True)
 class ComparisonTask:
     """Runs that one machine measures. title, desk: for people. suite: its files by their names in the comparison's folder. model: as the desk knows
-    it, None for commands. names: what the desk calls the files that Jobs name. key: a hash of all that is asked for.
+    it, None for commands. names: what the desk calls the files that Jobs name. key: a hash of the whole request.
 
     needs: labels that its machine must have. runs: how many it has as far as its words say; only its worker knows that. cost: its estimated length
     in any unit. repeats: those to be measured, none for all. part: its number, if it shares no machine with the other parts of the same runs. kind:

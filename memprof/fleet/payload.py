@@ -96,7 +96,7 @@ class SearchTrial:
 
 
 def sought(asked: SearchTrial, labels: Labels, number: int = 0) -> ComparisonTask:
-    """A comparison of a search, for a machine with these labels. number: its own among those that are asked for at one time, of which several may ask
+    """A comparison of a search, for a machine with these labels. number: its own among those of one time, of which several may ask
     for the same. Raises UsageError and InputError."""
     if asked.sought.commits is not None:
         task = _of_commits(asked, labels)

@@ -25,7 +25,7 @@ class Unmade(Exception):
 
 @contextmanager
 def built(commits: Commits, repeats: Mapping[str, tuple[int, ...]], folder: Path, say: Callable[[str], None]) -> Iterator[list[Order]]:
-    """The orders of commits by turns; a commit without repeats is not built. Nobody removes the builds as long as the block lasts.
+    """The orders of commits, alternating; a commit without repeats is not built. Nobody removes the builds as long as the block lasts.
 
     folder: the comparison's, with its files. Raises Unmade; InputError and UsageError if this machine, or the question, is to blame.
     """

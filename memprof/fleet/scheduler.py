@@ -126,7 +126,7 @@ def described(labels: Labels) -> str:
 
 
 def offered_words(there: Sequence[FleetPlace]) -> str:
-    """What is there, for the error of a request that fits nothing."""
+    """The places of the fleet, for the error of a request that fits nothing."""
     if not there:
         return "there is no place at all: start `memprof worker` beside the machines"
     kinds = Counter(sorted(described(place.offered.labels_of_kind) for place in there))

@@ -93,9 +93,9 @@ class SchedulerClient:
     _open: dict[str, _Open] = field(default_factory=dict)  # by the comparison's key
     _there: dict[str, FleetPlace] = field(default_factory=dict)  # by the worker's address
     _in_a_row: Counter[str] = field(default_factory=Counter)  # refusals by the same
-    _sentences: set[str] = field(default_factory=set)  # about places: each is said once
+    _sentences: set[str] = field(default_factory=set)  # about places: each is printed once
     _began: bool = False
-    _stands_still_s: float | None = None  # since when no place fits what waits
+    _stands_still_s: float | None = None  # since when no place fits the queue
     _wanted: int = 0  # Runs of all comparisons
     _kept: int = 0  # Runs that came, without those of attempts that were lost
 
@@ -194,7 +194,7 @@ class SchedulerClient:
         return (own[0] if own else others[part % len(others)],)
 
     def _check_that_it_goes_on(self) -> None:
-        """Raises InputError if nothing runs and no place fits what waits. One that was there may come back: its worker tries that."""
+        """Raises InputError if nothing runs and no place fits the queue. A lost place may come back: its worker tries that."""
         unmatched = [needs for needs in {one.comparison.needs for one in self._open.values()} if not self._usable(needs)]
         if not unmatched or any(one.place for one in self._open.values()):
             self._stands_still_s = None
@@ -380,7 +380,7 @@ class SchedulerClient:
     def _send(self, comparison: ComparisonTask, event: Event) -> None:
         """The files that a worker lacks, in pieces, and nothing at the end of each."""
         by_hash = {sent.sha256: sent.path for sent in comparison.files}
-        with suppress(Exception):  # the worker or the scheduler is gone, or the file: its worker waits a while and says so
+        with suppress(Exception):  # the worker or the scheduler is gone, or the file: its worker waits a while and reports it
             for path in map(by_hash.__getitem__, event.needs):
                 with Path(path).open("rb") as file:
                     piece = b"-"

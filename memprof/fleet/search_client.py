@@ -23,7 +23,7 @@ from .scheduler_client import SchedulerClient
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """What came of a comparison. runs: in the order in which they were measured. complete: whether these are all. why: a sentence if the fleet gave
+    """The result of a comparison. runs: in the order in which they were measured. complete: whether these are all. why: a sentence if the fleet gave
     it up. outputs: the default's, if the search asked for them and they were small enough. seconds: from the question to the last Run. unmade: why
     commits cannot be built, by their labels."""
 

@@ -1,7 +1,7 @@
 """Versions on their way to the workers of a fleet, which make them: releases by their names, commits as what git has of them.
 
 A pack of git's objects has the commits from the good one to the bad one, with all their files, and nothing older. The suite's file travels beside it.
-So do a model, a runtime's file and inputs that lie in the checkout and not in each commit.
+A model, a runtime's file and inputs travel too, if they lie in the checkout and not in each commit.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Releases:
 
 @dataclass(frozen=True)
 class CommitPayload:
-    """Commits in files. commits: all of them, as a worker is told."""
+    """Commits in files. commits: all of them, as a worker gets them."""
 
     commits: Commits
     sent: tuple[Sent, ...]

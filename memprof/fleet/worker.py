@@ -1,7 +1,7 @@
 """`memprof worker`: offers a place to a fleet, as a Dask worker of one thread with a resource for each label.
 
 Dask works in a thread of its own, and the main thread measures. So what ends `memprof run` at Ctrl-C ends what is measured here, with its processes,
-when nobody waits for it any more, and when its place or the scheduler is lost. Then the place is reached anew, because nobody knows where it was
+when nobody waits for it any more, and when its place or the scheduler is lost. Then the place is reached again, because nobody knows where it was
 interrupted. The worker holds the place's lease meanwhile.
 """
 
@@ -46,7 +46,7 @@ _CONNECT_S = 1.0  # between two attempts to reach a scheduler that was there
 _BEAT_S = 1.9
 _SILENCE_S = 60.0  # how long a desk may send nothing of a file that is needed
 _PR_SET_PDEATHSIG = 1
-# Not by -m, which would look for modules in the working folder first.
+# Without -m, which would look for modules in the working folder first.
 _MEMPROF = "import sys; sys.path.pop(0); from memprof.__main__ import main; main()"
 
 
@@ -245,7 +245,7 @@ def _held(offer: str, folder: str | None, python: str | None) -> Iterator[Place]
 
 def _prepare(place: Place) -> None:
     """Have what a first comparison would wait for: the recorder and, if the place is this machine, what its interpreter says of its runtimes."""
-    with suppress(MemprofError):  # a comparison that needs it is told
+    with suppress(MemprofError):  # a comparison that needs it gets the reason
         recorder_command(place.recorder, place)
         if place is HERE:
             runtimes.describe(place.interpreter(None), None, place)

@@ -200,7 +200,7 @@ def _failures(rows: Sequence[Judged], head: Sequence[BaselineEntry]) -> list[Jud
 
 
 def _judged_metrics(request: GateRequest, known: GateSides) -> tuple[tuple[BaselineEntry, ...], tuple[BaselineEntry, ...]]:
-    """Both sides with the metrics that are compared, without those of budgets alone. Raises for a metric that was asked for and is missing."""
+    """Both sides with the metrics that are compared, without those of budgets alone. Raises for a metric that the request names and the runs lack."""
     wanted = request.metrics or DEFAULT_METRICS
     base, head = (
         tuple(replace(entry, rows=tuple(row for row in entry.rows if row.metric in wanted)) for entry in side.entries)

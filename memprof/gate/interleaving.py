@@ -20,7 +20,7 @@ def orders_at(orders: Sequence[Order], place: VariantKey) -> tuple[Order, ...]:
 
 
 def interleaved(orders: Mapping[JobSide, Sequence[Order]]) -> list[tuple[JobSide, Order]]:
-    """All sides' orders in one sequence: repeat by repeat, place by place, side beside side; each side is first in turn."""
+    """All sides' orders in one sequence: repeat by repeat, place by place, side beside side; the sides alternate as the first."""
     names = list(orders)
     sequence = []
     places = dict.fromkeys(place_of(order.job) for name in reversed(names) for order in orders[name])
@@ -57,7 +57,7 @@ def by_side(sequence: Sequence[tuple[JobSide, Order]], runs: Iterable[Run]) -> d
 
 
 class _Sided:
-    """A Progress that says whose run it is: no Run of a side says so itself, for its file is the side's."""
+    """A Progress with the name of the run's side: a Run of a side does not hold it, for its file is the side's."""
 
     def __init__(self, progress: Progress, sequence: Sequence[tuple[JobSide, Order]]) -> None:
         self._progress = progress

@@ -1,7 +1,7 @@
 """The measurements of a gate: a suite, or both sides of a git ref.
 
-With --base-ref both sides are measured in one campaign. Each repeat of a variant runs beside its counterpart, and the sides go first in turn, so
-that a machine that drifts drifts for both.
+With --base-ref both sides are measured in one campaign. Each repeat of a variant runs beside its counterpart, and the sides alternate as the first,
+so that a machine that drifts drifts for both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Why memory rose, for an answer of `memprof grow`: the same work in one more process, which stands still after its warm-up and at its end.
 
 A program is stopped from outside, when its marks or its lines tell that it has done so many units. It runs on until it stands still, so the two
-looks are told with the units that were heard of by then.
+looks have the units that were known by then.
 """
 
 from __future__ import annotations

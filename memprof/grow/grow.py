@@ -63,10 +63,10 @@ class UnitBudget:
 class GrowRequest:
     """The question: which work is repeated, and for how long at most.
 
-    suite: of one model in a runtime, or of one program, which runs by itself; its phase_regexes are the lines by which a program's units are told,
+    suite: of one model in a runtime, or of one program, which runs by itself; its phase_regexes are the lines that end a program's units,
     by unit. varied: the shapes that iterations take, with the seed of their order. cycles: "reload", None for iterations. soak_ns: one round,
     whose processes share so much time, and no other. wish: which inputs iterations get, None for what the suite says. processes: of each kind.
-    folder, feeder: a folder of .npz files, or the words of a program, from which inputs come in turn.
+    folder, feeder: a folder of .npz files, or the words of a program, from which inputs come one after another.
     """
 
     suite: Suite
@@ -82,7 +82,7 @@ class GrowRequest:
 
     @property
     def sized(self) -> bool:
-        """Whether a program does as many units as it is told: by a word of its command, or by memprof's requests."""
+        """Whether a program takes its number of units from memprof: by a word of its command, or by memprof's requests."""
         return self.suite.drive is not None or (self.command is not None and self.command.has("runs"))
 
     @property
@@ -207,7 +207,7 @@ class _Grower:
         return f"{os.path.basename(runtime.name)} makes its own inputs"
 
     def _round(self, wanted: Mapping[Kind, int]) -> tuple[dict[Kind, list[Run]], dict[Kind, int]]:
-        """One round: processes of each kind that do the same, in turn, and the nanoseconds that each kind took.
+        """One round: processes of each kind that do the same, alternating, and the nanoseconds that each kind took.
 
         The first of a kind may be ended by time; the others then do as much as it did.
         """
@@ -263,12 +263,12 @@ class _Grower:
         return run
 
     def _went_well(self, run: Run) -> bool:
-        """Whether it did all that was asked, or what time allowed: a program does not know of the budget, and is ended by time."""
+        """Whether it did its whole work, or as much as time allowed: a program does not know of the budget, and is ended by time."""
         by_time = self._request.command is not None and run.outcome.status == "timeout"
         return run.outcome.ok or (by_time and _done(run) >= (growth.LEAST_UNITS if self._request.soak_ns is not None else 1))
 
     def _failed(self, run: Run, kind: Kind) -> None:
-        """A process that ended early is judged by what there is of it, if that is enough."""
+        """A process that ended early is judged by its units so far, if they are enough."""
         done = _done(run)
         if done < growth.LEAST_UNITS:
             raise MeasurementError(f"{run.job.model.name}, {run.job.heading}: {run.outcome.sentence}")

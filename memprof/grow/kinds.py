@@ -19,7 +19,7 @@ Wish = Literal["same", "fresh", "both"]
 
 @dataclass(frozen=True)
 class Kind:
-    """What the iterations of a process get. varied: inputs of several shapes in turn; fresh: new content each time."""
+    """What the iterations of a process get. varied: inputs of several shapes, one after another; fresh: new content each time."""
 
     varied: bool = False
     fresh: bool = False

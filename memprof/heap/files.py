@@ -36,7 +36,7 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True)
 class ReaderChoice:
-    """What a reader is told. split: a phase, and the number of equal parts of its time of which memray's and heaptrack's readers keep the stacks.
+    """The options of a reader. split: a phase, and the number of equal parts of its time of which memray's and heaptrack's readers keep the stacks.
     value: which of a file's values the profile is of, see HeapProfile. install: see memray.read."""
 
     split: tuple[str, int] | None = None

@@ -12,7 +12,7 @@ UNKNOWN = "???"
 
 
 def is_python(file: str | None) -> bool:
-    """Whether a frame's file is Python's: a module, or what stands for one, such as <string>."""
+    """Whether a frame's file is Python's: a module, or a name in its place, such as <string>."""
     return file is not None and file.endswith((".py", ">"))
 
 

@@ -1,6 +1,6 @@
 """Call sites whose live bytes rise with work: the stacks of a profile at several moments of a phase, held against how much work was done by then.
 
-A site rises if its bytes follow the work: a straight line explains them nearly wholly. What is there at one moment and not at another, such as a
+A site rises if its bytes follow the work: a straight line explains them nearly wholly. Memory that comes and goes, such as a
 buffer inside an iteration, does not follow it.
 """
 

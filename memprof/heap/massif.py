@@ -71,7 +71,7 @@ class _Torn(Exception):
 
 
 def read(stream: Stream, name: str) -> HeapProfile:
-    """The profile in a massif file. A file that ends within a snapshot gives what it holds, and says so in `partial`.
+    """The profile in a massif file. A file that ends within a snapshot gives its content, and `partial` is set.
 
     Raises InputError, naming the line, if the file is not a massif file, contradicts itself or holds no snapshot.
     """
@@ -276,7 +276,7 @@ class _MassifReader:
         return self._bad(f"a wrong child count: {announced} announced, another number follows", first + node - self._line)
 
     def _piece(self) -> bytes:
-        """Whole lines of a tree, as many as there are at hand; empty if no line of a tree follows."""
+        """Whole lines of a tree, as many as are read so far; empty if no line of a tree follows."""
         while True:
             at, buffer = self._at, self._buffer
             end = buffer.rfind(b"\n", at)

@@ -5,7 +5,7 @@
     {"kind": "snapshot", "time_ms", "bytes", "as": "peak|detailed|empty", "stacks": [[[FRAME, ...], bytes, blocks], ...] or null}
 
 PHASES is JSON too, [[begin, end or null], ...] in milliseconds of the epoch: the largest snapshot of each phase has its stacks.
-Stacks are sites first. A stack that holds less than 1/SMALLEST of its snapshot is given as a line of Python, with -1 for all else. Snapshots are
+Stacks are sites first. A stack that holds less than 1/SMALLEST of its snapshot is given as a line of Python, with -1 for the rest. Snapshots are
 in the order of time.
 """
 
@@ -127,7 +127,7 @@ class Stacks:
         self._numbers: dict[Any, int] = {}
 
     def stack(self, record: Any, full: bool) -> tuple[int, ...]:
-        """The numbers of a record's frames, the site first. Not full: only the line of Python it came from, with -1 for all else, because
+        """The numbers of a record's frames, the site first. Without full: only the line of Python it came from, with -1 for the rest, because
         resolving the native frames of every small block takes minutes."""
         if not full:
             return (*(self._number(tuple(frame)) for frame in record.stack_trace(max_stacks=1)[:1]), -1)

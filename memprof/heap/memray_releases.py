@@ -1,4 +1,4 @@
-"""Which memray release reads a capture: told by the number of the format in its header, for captures that the memray at hand does not read.
+"""Which memray release reads a capture: the number of the format in its header tells it, for captures that the installed memray does not read.
 
 A capture begins with `memray\\0` and that number, of 32 bits (HeaderRecord in memray's records.h). memray packs finished captures as LZ4 frames
 (lz4_Frame_format.md), of which the first literals hold both. The table was found with captures of these releases: each reads its own format alone.
@@ -64,7 +64,7 @@ def _first_literals(head: bytes) -> bytes:
 def interpreter(path: Path, install: Say | None) -> str:
     """The Python of an environment whose memray reads a capture that the memray beside memprof does not.
 
-    install: where such an environment may be made, what is told of it. Raises InputError with the release that reads the capture.
+    install: where such an environment may be made, the listener to its progress. Raises InputError with the release that reads the capture.
     """
     number = format_of(path)
     if number is None:

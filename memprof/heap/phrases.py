@@ -117,7 +117,7 @@ def share(part: float, whole: float, digits: int = 1) -> str:
 
 
 def program(profile: HeapProfile) -> str:
-    """The recorded program, for a title: the command without folders, or the file if the command says nothing (memprof's runner)."""
+    """The recorded program, for a title: the command without folders, or the file if the command has no meaning for people (memprof's runner)."""
     words = [os.path.basename(word.rstrip("/")) or word if word.startswith("/") else word for word in profile.command.split()]
     if not words or _RUNNER.search(profile.command):
         return "/".join(os.path.normpath(profile.path).split(os.sep)[-2:]) if profile.path else profile.tool

@@ -58,7 +58,7 @@ class Reducer(Protocol):
     """Puts something small in the place of lists and dicts. A value that it returns itself is kept."""
 
     def of_list(self, before: Any, items: list[Any]) -> Any:
-        """before: the list, or what stands in its place, to which these items come; long lists come in pieces of a thousand."""
+        """before: the list, or its substitute, to which these items come; long lists come in pieces of a thousand."""
 
     def of_dict(self, items: dict[Any, Any]) -> Any:
         """items: a dict of at most a thousand keys, complete. The dict itself where it is to be kept."""

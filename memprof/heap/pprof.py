@@ -50,7 +50,7 @@ def read(data: Data, path: str, value: str | None = None) -> HeapProfile:
 class _PprofReader:
     def __init__(self, data: Data, path: str) -> None:
         self._data, self._path = data, path
-        # Where the repeated messages of each kind begin and end, in turn: a profile has millions.
+        # Where the repeated messages of each kind begin and end, alternating: a profile has millions.
         self._spans = {number: array("q") for number in (1, 2, 3, 4, 5, 6)}
         self._numbers = {9: 0, 12: 0, 14: 0}
         entries = 0

@@ -1,7 +1,7 @@
 """Arenas whose needs are known at each place: what a replay of their requests, or a plan of their buffers, says.
 
 An arena whose regions double (ONNX Runtime's, after TensorFlow's: best fit with coalescing) grows in steps, and one that a planner fills has what the
-worst of several moments needs. Neither is a sum of terms.
+worst of several moments needs. Both are more than a sum of terms.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHANCE = (float(1 << 20), 0.005)
 class ArenaLaw:
     """An arena whose regions double, or another (doubles). size: what it needs at a place, in bytes, but for a constant and `beside`; None where
     nobody can tell. beside: terms of what is not in the arena, such as the weights of each session. terms: what the tensors in it grow with, as a
-    plan has it; empty where no plan says so."""
+    plan has it; empty without a plan that has it."""
 
     size: Callable[[Coordinates], float] | None = None
     doubles: bool = True

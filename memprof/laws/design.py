@@ -1,7 +1,7 @@
 """Where to measure a law: a fixed list of places, of which the first ones that can be measured are taken.
 
 All dimensions low, then each high alone: what a dimension costs. Then the other corners: what two cost together. Then the places whose dimensions are
-low, high or in the middle between them, and so on with each half: how fast memory grows. Of these, places where memory is large come first, for the
+low, high or in the middle between them, and each half in the same way: how fast memory grows. Places where memory is large come first, for the
 terms differ most there.
 """
 

@@ -113,7 +113,7 @@ def _divided(problem: FitProblem, name: str) -> Iterator[tuple[Kind, float, str]
 
 
 def _powers_of_two(most: float) -> Iterator[float]:
-    """2, 4, 8 and so on."""
+    """The powers of two from 2 on."""
     size = 2.0
     while size <= most:
         yield size

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..base.errors import UsageError
 
-# A shape of more dimensions is no model's, and the product of a million extents takes minutes to multiply.
+# No model has a shape of more dimensions, and the product of a million extents takes minutes to multiply.
 MOST_DIMENSIONS = 1024
 MOST_EXTENT = (1 << 63) - 1  # ONNX has 64 bits with a sign for it, and so have runs files
 

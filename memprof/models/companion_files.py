@@ -31,8 +31,8 @@ _STORED = re.compile(
 
 
 def place(model: Path) -> Path:
-    """Where a model lies, links followed. A link to a name with another ending is not followed: the ending tells the format, and a cache has none.
-    Nor is one into the store of its repository, where nothing of the model lies beside it."""
+    """The place of a model, links followed. A link to a name with another ending is not followed: the ending tells the format, and a cache has none.
+    A link into the store of its repository is not followed either: nothing of the model lies beside its target."""
     if os.path.isdir(model):
         return Path(os.path.realpath(model))
     for _ in range(_MOST_LINKS):

@@ -40,7 +40,7 @@ _FOLDERS = ("metadata/MANIFEST", genai_folder.NAME, ctranslate2_file.NAME)
 def identify(path: str | Path, name: str | None = None) -> Model:
     """The model at a path, hashed. `~` is the home folder.
 
-    Raises InputError where it is missing, empty or unreadable, or where a folder is no model; UsageError for an empty name, which a path would
+    Raises InputError where it is missing, empty or unreadable, or where a folder holds none; UsageError for an empty name, which a path would
     take for the current folder.
     """
     if path == "":

@@ -107,7 +107,7 @@ def _encoded(value: int) -> bytes:
 
 
 def opening(number: int, length: int) -> bytes:
-    """What stands before the content of a field with a length: its tag and that length."""
+    """The bytes before the content of a field with a length: its tag and that length."""
     return _encoded(number << 3 | BYTES) + _encoded(length)
 
 

@@ -104,7 +104,7 @@ class _Program:
     def _constant(self, tensor: int) -> Iterator[Stored]:
         flat = self._flat
         number, extra = flat.scalar(tensor, _TENSOR_BUFFER, "<I"), flat.child(tensor, _TENSOR_EXTRA)
-        # 0 is the empty buffer of all that is computed; what changes while it runs, and what another file holds, is no constant here.
+        # 0 is the empty buffer of computed values; what changes while it runs, and what another file holds, is no constant here.
         elsewhere = extra and (flat.scalar(extra, _EXTRA_MUTABLE, "<Q") or flat.scalar(extra, _EXTRA_LOCATION, "<b"))
         dtype = _TYPES.get(flat.scalar(tensor, _TENSOR_TYPE, "<b"))
         if not number or elsewhere or dtype is None or flat.field(tensor, _TENSOR_ALLOCATION):
@@ -156,7 +156,7 @@ class _Program:
                 place = self._named[key][0]
             shape = _checked(flat.integers(tensor, _XNN_DIMENSIONS))
             dtype = _XNN_TYPES.get(flat.scalar(tensor, _XNN_TYPE, "<h"))
-            if dtype is None or math.prod(shape) * _ITEMS.get(dtype, 1) != size:  # two values of 4 bits in a byte, and the like
+            if dtype is None or math.prod(shape) * _ITEMS.get(dtype, 1) != size:  # two values of 4 bits in a byte, for example
                 dtype, shape = "uint8", (size,)
             yield Stored(f"{delegate}, constant {number}", dtype, shape, place, place + size)
 

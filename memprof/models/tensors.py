@@ -230,7 +230,7 @@ def _flatbuffer(path: Path) -> Iterator[StoredTensor]:
             for table in flat.tables(graph, tflite_file.GRAPH_TENSORS):
                 number = flat.scalar(table, tflite_file.TENSOR_BUFFER, "<I")
                 kind = tflite_file.type_name(flat, table)
-                if not number or number in seen or kind not in _NUMPY:  # 0 is the empty buffer of all that is computed
+                if not number or number in seen or kind not in _NUMPY:  # 0 is the empty buffer of computed values
                     continue
                 offset, size = buffers[number]
                 if size:

@@ -155,7 +155,7 @@ class _Output:
         return b""
 
     def read(self) -> bytes:
-        """All that is left."""
+        """The remaining bytes."""
         return b"".join(iter(self.read1, b""))
 
 

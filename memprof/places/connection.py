@@ -1,4 +1,4 @@
-"""The connection to another machine, by any way to reach its shell: `Link` is the way, all else is the same for each.
+"""The connection to another machine, by any way to reach its shell: `Link` is the way, the rest is the same for each.
 
 One process stays for as long as the place is used: far.sh on the other machine. It holds the lease there, for as long as it hears from here now and
 then, and a way that can share a connection shares that process's. Programs start through shells that stay as well (channel.py).
@@ -30,7 +30,7 @@ _OPEN_S = 40  # for a connection, its log-in and the facts, on a slow board too
 _SHORT_S = 120
 _ENDING_S = 30  # 2 s on an idle board
 _BEAT_S = 10.0  # how often the holder of a lease says that it is there
-_LEASE_S = 60  # without a word of its holder, a lease may be taken over; a recorder has ended its tree long before
+_LEASE_S = 60  # when its holder is silent for so long, a lease may be taken over; a recorder has ended its tree long before
 _FAR = Path(__file__).with_name("far.sh")
 
 

@@ -34,7 +34,7 @@ memprofs() {
     case $words in *memprof-begin*) return 0 ;; esac
     return 1
 }
-# Whether a process is the one that said so beside the lease, and no later one of its number. An earlier memprof says nothing of it.
+# Whether a process is the one that the lease names, and no later one of its number. An earlier memprof names none.
 same() {
     { last= then=; read -r last then < "$lease.$1"; } 2>/dev/null
     [ -z "$then" ] || [ "$then" = "$(started "$1")" ]
@@ -48,7 +48,7 @@ leave() {
 heard() {
     { read -r uptime idle < /proc/uptime && echo "${uptime%%.*} $begun" > "$lease.$$"; } 2>/dev/null
 }
-# Whether the holder of the lease was silent for too long. An earlier memprof's says nothing, and holds it for as long as it is connected.
+# Whether the holder of the lease was silent for too long. An earlier memprof's is always silent, and holds it for as long as it is connected.
 silent() {
     { last=; read -r last then < "$lease.$1" && read -r uptime idle < /proc/uptime; } 2>/dev/null
     [ -n "$last" ] && [ $((${uptime%%.*} - last)) -ge "$most" ]

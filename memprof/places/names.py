@@ -10,7 +10,7 @@ from ..base import configuration_file
 from ..base.errors import InputError, near, near_or_all
 
 KINDS = ("here", "ssh", "adb", "labgrid", "dask")
-# Why all else refuses one.
+# Why the other commands refuse one.
 ON_A_FLEET = "only `memprof run`, `scale`, `tune` and `bisect` measure on a fleet; name one machine, such as --on ssh:BOARD"
 _KEYS = ("on", "remote_dir", "python")
 

@@ -1,6 +1,6 @@
 """A Place, and `here`: put a file there, run a program with its input and output, end it, tell facts.
 
-All else of memprof asks a Place, and does not know which it has.
+The rest of memprof asks a Place, and does not know which it has.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FREQUENCIES = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq"
 class RunningProcess:
     """A process that runs: its name, its words, and its program if that may be read.
 
-    started: when it started, in clock ticks since the machine did, by which it is told from a later process of the same number; None if unknown.
+    started: when it started, in clock ticks since the machine did, which distinguishes it from a later process of the same number; None if unknown.
     """
 
     pid: int
@@ -194,7 +194,7 @@ class Here(ThisMachine):
     def running(self, pid: int) -> RunningProcess:
         if not os.path.isdir(f"/proc/{pid}"):
             raise InputError(f"there is no process {pid}")
-        started = processes.started(pid)  # first: what is read afterwards may be a later process's, and then the recorder says so
+        started = processes.started(pid)  # first: what is read afterwards may be a later process's, and then the recorder reports it
         name = processes.name(pid)
         if not processes.has_memory(pid):
             raise InputError(f"process {pid} ({name}) has ended, or is one of the kernel's own: it has no memory to look at")

@@ -50,7 +50,7 @@ if grep -q VmRSS status; then echo running; else echo empty; fi
 read -r stat < stat; set -- ${stat##*) }; echo "${20}" # proc_pid_stat(5), field 22
 cat comm; readlink exe || echo; echo $(wc -c < exe; sha256sum < exe) 2>/dev/null; cat cmdline
 """
-# As exec looks for it: a shell knows programs besides, which are no files.
+# As exec looks for it: a shell knows programs besides, which have no file.
 _WHICH = """
 case $1 in */*) if [ -x "$1" ] && [ ! -d "$1" ]; then echo "$1"; fi; exit 0 ;; esac
 set -f; IFS=:
@@ -155,7 +155,7 @@ class Remote(Connection):
         self._there.clear()
         return (before - after) * 1024
 
-    # -- what is there
+    # -- files and processes there
 
     def only_here(self, subject: str) -> None:
         """See Place."""
@@ -192,7 +192,8 @@ class Remote(Connection):
         return tuple(map(int, words)) if len(words) == 2 and all(word.isdigit() for word in words) else ()
 
     def program(self, command: Command, model: Model) -> tuple[tuple[str, ...], ModelFile]:
-        """See Place. A program by a relative path is sent if it is here; by an absolute path, or by its name alone, it is there. So are files."""
+        """See Place. A program by a relative path is sent if it is here; by an absolute path, or by its name alone, it is there. The same holds for
+        files."""
         name = command.argv[0]
         rest = tuple(self._with_file(word, command.cwd, model) for word in command.argv[1:])
         if "/" in name and not os.path.isabs(name) and os.path.exists(os.path.join(command.cwd or ".", name)):

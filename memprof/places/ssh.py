@@ -1,6 +1,6 @@
 """`ssh:[user@]host[:port]`: the way to a machine by the system's OpenSSH client, with its configuration, keys and agent.
 
-The first process is the connection's master; all others go through its socket, and so need no log-in. Nothing is asked for: BatchMode refuses
+The first process is the connection's master; all others go through its socket, and so need no log-in. Nobody is asked: BatchMode refuses
 passwords and unknown hosts.
 """
 

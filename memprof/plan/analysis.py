@@ -152,7 +152,7 @@ class Analysis:
 
 @dataclass(frozen=True)
 class AskedOrder:
-    """An order that was asked for. source: its origin, as a sentence, empty where its name says it."""
+    """An order of the request. source: its origin, as a sentence, empty where its name says it."""
 
     order: tuple[int, ...]
     source: str = ""
@@ -160,7 +160,7 @@ class AskedOrder:
 
 @dataclass(frozen=True)
 class Planned:
-    """A graph, its problem, and its training step where that was asked for."""
+    """A graph, its problem, and its training step if the request names one."""
 
     graph: Graph
     mapped: Mapped

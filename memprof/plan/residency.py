@@ -1,6 +1,6 @@
 """How little memory a model could run in if all it does not need yet were elsewhere: the question of memory swap, answered by a simulation.
 
-At each operator its results are resident, and all that it and the `lookahead` operators after it read, weights and activations alike. The rest
+At each operator its results are resident, and everything that it and the `lookahead` operators after it read, weights and activations alike. The rest
 lies on a device. An item is moved in when it enters and, if it was changed and is still wanted, out when it leaves. Transfers go over one
 channel, first come first served, while operators run. Those of an operator begin when it enters the window and must be done when it starts.
 """

@@ -43,7 +43,7 @@ def known_runs(model: Path, files: Sequence[str]) -> ModelRuns:
 def at_shapes(model_runs: ModelRuns, shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, tuple[int, ...]], ModelRuns]:
     """The shapes to plan at, and the runs of these shapes. shapes: those asked for; where it is empty, the runs' shapes are taken.
 
-    Raises UsageError where the runs have several shapes and none is asked for, InputError where no run has the shapes asked for.
+    Raises UsageError where the runs have several shapes and the request names none, InputError where no run has its shapes.
     """
     shapes_run = {shapes_of(run) for run in model_runs.runs if not unknown_shapes(run)}
     if not model_runs.runs:

@@ -112,7 +112,7 @@ def training(graph: Graph, optimizer: Optimizer = "sgd", gradients: Gradients = 
 
 
 def saved(operator: Operator, graph: Graph) -> tuple[tuple[int, ...], bool]:
-    """The tensors of the forward pass that an operator's backward step reads, and whether a rule says so."""
+    """The tensors of the forward pass that an operator's backward step reads, and whether a rule names them."""
     if operator.bodies:
         return (*operator.reads, *operator.writes), False
     chosen = tuple(number for number in operator.reads if graph.tensors[number].type not in FLOATING)

@@ -86,7 +86,7 @@ def split(text: str) -> list[str]:
 
 
 def of_words(words: Sequence[str], name: str = "") -> Command:
-    """A command from words that are split already. Raises UsageError if there is no program among them."""
+    """A command from words that are split already. Raises UsageError if they name no program."""
     env = {}
     at = 0
     while at < len(words) and _VARIABLE.match(words[at]):
@@ -159,7 +159,7 @@ def argv(command: Command, path: Path) -> tuple[str, ...]:
 
 
 def program_file(path: Path) -> ModelFile:
-    """The program's size and content, by which two builds of one name are told apart."""
+    """The program's size and content, which distinguish two builds of one name."""
     try:
         status = path.stat()
         return _hashed(str(path.resolve()), status.st_size, status.st_mtime_ns)
@@ -202,7 +202,7 @@ def models(commands: Sequence[Command], name: str | None) -> list[Model]:
     """The model of each command, if memprof was given none.
 
     Commands of one line are there to be compared: those that name no model are rows of the first model that any of them names, else of the
-    first program's name. Raises InputError for a file that is no model.
+    first program's name. Raises InputError for a file that holds no model.
     """
     paths = [model_among(command) for command in commands]
     named = [identify(path, name) if path is not None else None for path in paths]

@@ -23,7 +23,8 @@ class Environment:
     """A whole environment. runtime: the name of what it is for: a runtime, a package, or `npm:` and a package. python: the version of its
     interpreter. packages: their versions by name. bytes: what it takes on the disk.
 
-    kept: a person asked for it; others were made by a search, and go when room is needed. requirements: what was asked for beside it, sorted.
+    kept: a person asked for it; others were made by a search, and go when room is needed. requirements: the other requirements of the request,
+    sorted.
     """
 
     runtime: str
@@ -121,7 +122,7 @@ def finish(environment: Environment) -> None:
 
 @contextmanager
 def locked(runtime: str, say: Callable[[str], None]) -> Iterator[None]:
-    """The block in which environments of a runtime are made, for one memprof at a time: the second says so and waits. Raises InputError."""
+    """The block in which environments of a runtime are made, for one memprof at a time: the second prints a message and waits. Raises InputError."""
     with cache_folders.locked(place() / f"{file_name(runtime)}.lock", f"another memprof installs {runtime}", say):
         yield
 

@@ -1,4 +1,4 @@
-"""The recorder in C (memprof/recorder/c): compiled on first use for the machine that is asked for, kept in the cache by content.
+"""The recorder in C (memprof/recorder/c): compiled on first use for the machine of the request, kept in the cache by content.
 
 A compiler for musl is taken before one for glibc: glibc's static programs are eight times as large.
 """

@@ -237,7 +237,7 @@ def interpreter(path: str | None) -> str:
 
 
 class RuntimeHost(Protocol):
-    """A machine that is asked for its runtimes. name: as the user wrote it."""
+    """A machine that lists its runtimes. name: as the user wrote it."""
 
     @property
     def name(self) -> str: ...

@@ -182,7 +182,7 @@ def _keeping_lines(item: pytest.Item, folder: Path, verdict: Verdict) -> Iterato
 
 
 def _measured_test(item: pytest.Item, folder: Path, reports: Path, more: Mapping[str, str]) -> Run:
-    """Run the test in its own process, which is polled from outside with all that it starts."""
+    """Run the test in its own process, which is polled from outside with every process that it starts."""
     from ..campaign import campaign
     from ..campaign.progress import Silent
     from ..programs.commands import Command

@@ -52,9 +52,9 @@ recording is. Names that may stand several times are marked +.
     leave NS                its time is over in NS at the latest
     end NS                  end the program: SIGTERM to its process group now, SIGKILL after NS. With attach: look no more
 
-The end of standard input, SIGTERM, and a silence that is too long end the child and all that it started.
+The end of standard input, SIGTERM, and a silence that is too long end the child and every process that it started.
 
 The child gets MEMPROF_MARKS=FD:DEVICE:INODE, the pipe of its marks, and MEMPROF_STARTED_NS. It has its own process group, and ends with the recorder
-(PR_SET_PDEATHSIG); the recorder is the subreaper of all below it. Exit code 0 when the recording has its `end`, 3 when the recorder was told to end,
+(PR_SET_PDEATHSIG); the recorder is the subreaper of all below it. Exit code 0 when the recording has its `end`, 3 when memprof ended it,
 2 when the order was not understood.
 """

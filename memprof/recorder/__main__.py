@@ -91,7 +91,7 @@ def _look_at(order, writer, wake, early):
 
 
 def _is_over():
-    """Whether standard input has ended; what else it says is too late."""
+    """Whether standard input has ended; other words on it are too late."""
     return not os.read(0, 4096)
 
 

@@ -5,7 +5,7 @@
     /dmabuf:NAME       a dma-buf, from Linux 5.3 on (drivers/dma-buf/dma-buf.c): its fdinfo has size:, exp_name: and, from 5.19 on, ino:
     /memfd:NAME        a memfd: its blocks are there, mapped or not
     /dev/dri/NAME      a client of a DRM driver, as is /dev/accel/NAME: its fdinfo has lines drm-... (Documentation/gpu/drm-usage-stats.rst)
-    /dev/mali0         as some others, a client of a driver that tells nothing; and so is anon_inode:dmabuf, a dma-buf before Linux 5.3
+    /dev/mali0         as some others, a client of a closed driver; and so is anon_inode:dmabuf, a dma-buf before Linux 5.3
 
 A mapping keeps a buffer when its descriptors are closed. /proc/PID/smaps (proc_pid_smaps(5)) has its inode, and how much of it is resident.
 """
@@ -68,7 +68,7 @@ class DeviceReader:
         self._known: "dict[int, tuple]" = {}  # (exporter, size) of dma-bufs by inode
 
     def step(self, now):
-        """Read the processes in turn; they have just been polled."""
+        """Read the processes one after another; they have just been polled."""
         if now < self._next_ns:
             return
         members = self._processes.members()
@@ -86,7 +86,7 @@ class DeviceReader:
 
     def look(self, must):
         """Read all processes in whole. must: those with a device's file even if there is no time, as a phase begins or ends there; who is there is
-        looked at anew."""
+        looked at again."""
         if must:
             if self._processes.tree:
                 self._processes.list_children()
@@ -220,7 +220,7 @@ def client(text):
 
 
 def _lines(text):
-    """The lines of an fdinfo, by what stands before their first colon."""
+    """The lines of an fdinfo, by the text before their first colon."""
     pairs = [line.partition(b":") for line in text.split(b"\n")]
     return {name: value.strip() for name, _, value in pairs}
 

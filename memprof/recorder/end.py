@@ -55,10 +55,10 @@ class Reaper:
             send(pid, signal.SIGKILL)
         end_ns = _clock() + _KILL_NS
         while self.reap() and self.status is None and (_clock() < end_ns or send(self._root, signal.SIGKILL) is not False):
-            time.sleep(0.001)  # a program that has become another user's does not end: `sweep` says so
+            time.sleep(0.001)  # a program that has become another user's does not end: `sweep` reports it
 
     def sweep(self, patient):
-        """End all that is left. patient: some clean up and end by themselves, as Python's resource tracker does with shared memory."""
+        """End the remaining processes. patient: some clean up and end by themselves, as Python's resource tracker does with shared memory."""
         end_ns = _clock() + _ORPHANS_NS
         while patient and _clock() < end_ns and self.reap():
             time.sleep(0.002)

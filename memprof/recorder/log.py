@@ -10,7 +10,7 @@ _READ = 1 << 16  # at each poll
 
 
 class LogTail:
-    """Raises OSError if the file cannot be opened. What stands in it already was written before."""
+    """Raises OSError if the file cannot be opened. Its lines until then are from before."""
 
     def __init__(self, path):
         self._path = path

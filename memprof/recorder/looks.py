@@ -1,4 +1,5 @@
-"""Costly looks at processes, in turn, within a share of the time: their stat, status, words, and the children of other threads than the first."""
+"""Costly looks at processes, one after another, within a share of the time: their stat, status, words, and the children of other threads than the
+first."""
 
 import os
 import time
@@ -36,7 +37,7 @@ class LookSchedule:
         self._looks, self._faults, self._rollups = (LookBudget(begin_ns, *share) for share in (_LOOKS, _FAULTS, _ROLLUPS))
         self._place = self._faults_place = 0
         version = [int(part) for part in os.uname().release.split(".")[:2] if part.isdigit()]
-        self._late = version < [6, 17]  # for smaps_rollup the kernel walks the pages; before, it counts for all else late
+        self._late = version < [6, 17]  # for smaps_rollup the kernel walks the pages; before, it updates every other count late
 
     def turn(self, now):
         """Look at as many processes as their share of the time allows."""
@@ -78,7 +79,7 @@ class LookSchedule:
             self._processes.list_threads(process)
 
     def _ask_for_faults(self, processes, now):
-        """Read stat of processes that may share pages copied on write, in turn: nothing else shows a copy."""
+        """Read stat of processes that may share pages copied on write, one after another: nothing else shows a copy."""
         begin_ns = _cpu()
         stacks: "dict[bytes, int]" = {}
         for process in processes:

@@ -65,7 +65,7 @@ class Loop:
         self._end_ns, self._period = child.begin_ns + (order.timeout or NEVER), self._marks.period
         self._heard_ns = _clock()  # when standard input last had anything
         self._held_ns = self._polled_ns = self._left_out = 0
-        self.limited = self._over = self._ends = False  # _ends: it was told to end, which is no limit
+        self.limited = self._over = self._ends = False  # _ends: memprof ended it, and no limit did
         self._periods = 0  # of the first length; the newest of them are kept
         # The array module would serve too, but it imports collections: milliseconds of the start.
         self._newest = memoryview(bytearray(8 * _PERIODS)).cast("q")
@@ -77,7 +77,7 @@ class Loop:
         self._reading, self._sending = [], []
 
     def run(self, early):
-        """Follow the child until it has ended, or nothing is left to look at. early: what came on standard input with the order. Raises Stopped."""
+        """Follow the child until it has ended, or nothing is left to look at. early: the bytes on standard input behind the order. Raises Stopped."""
         wait = select.select
         self._obey(early)
         self._choose()

@@ -75,7 +75,7 @@ def _places(pid, text):
     for line in text.split(b"\n")[:-1]:  # a name may hold other ends of lines
         where, _, offset, device, inode, *rest = line.split(None, 5)
         name = rest[0] if rest else b""
-        if inode == b"0" and not name.startswith((b"/", b"[v")):  # [vdso] and the like count as file-backed
+        if inode == b"0" and not name.startswith((b"/", b"[v")):  # [vdso] and other names of that kind count as file-backed
             continue
         begin, _, end = where.partition(b"-")
         ordinary = name.startswith(b"/") and (not name.startswith(b"/dev/") or name.startswith((b"/dev/zero", b"/dev/shm/")))

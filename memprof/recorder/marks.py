@@ -7,7 +7,7 @@ from . import procfs
 from .order import Rule
 from .writer import escaped
 
-IDLE_NS = 100_000_000  # between two polls where none were asked for
+IDLE_NS = 100_000_000  # between two polls where the order has no period
 _MOST = 1 << 16
 
 

@@ -1,4 +1,4 @@
-"""What the child prints, or what comes to the log of a process that already runs: written at once if that is wanted, with a look after it."""
+"""The child's output, or new lines in the log of a process that already runs: written at once if that is wanted, with a look after it."""
 
 import time
 

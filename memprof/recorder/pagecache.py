@@ -3,7 +3,7 @@
 A file just written sits in the cache in large folios, which a fault maps whole (75 MB at once in a trial, against 8 MB after it was dropped
 and read again). So files are dropped once before their first use, and from then on kept read through (warm) or dropped each time (cold).
 A file that is read with read-ahead lies in folios too, and their size depends on the length of each read and on the device: where Linux 6.18
-read 64 KiB at a time there were folios of 1 MiB. So files are read through without read-ahead, one page a folio, on any device.
+read 64 KiB at a time there were folios of 1 MiB. So files are read through without read-ahead, with folios of one page, on any device.
 """
 
 import mmap

@@ -152,7 +152,7 @@ class Processes:
             self.find(pid, parent)
 
     def find(self, pid, parent=None, first=False):
-        """Look at one more process. first: it is the one that was started, which is told of even if it has ended."""
+        """Look at one more process. first: it is the one that was started, which is recorded even if it has ended."""
         self.tell_poll()  # the readings of now are not those of that time
         begin_ns = _clock()
         try:

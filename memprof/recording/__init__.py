@@ -16,12 +16,12 @@ a recording that was cut off is read up to its last whole line. Nothing in it is
 The begin:
 
     recording VERSION PAGE TICKS RECORDER   the first line: the format's version, bytes of a page, clock ticks in a second, python or c
-    order T TEXT                            memprof's own line, in JSON (order.py): what was asked for. The recorder does not write it
+    order T TEXT                            memprof's own line, in JSON (order.py): the request. The recorder does not write it
     begin T USABLE HWM PID                  right before the program starts: CPUs that it may use, the recorder's own VmHWM in kB, its process id
     error T STEP ERRNO HEAD TEXT            it did not start. STEP: cpus, group, exec, gone, reused or log; HEAD: of a program that is in no
                                             format that the kernel starts, its first 20 bytes in hexadecimal; TEXT: what was to be opened
     start T PID                             it has started, or is looked at from here on
-    layout T OFF                            where a fixed layout of addresses was asked for: 1 if the kernel gave it
+    layout T OFF                            if the order wants a fixed layout of addresses: 1 if the kernel gave it
 
 Processes. PARENT is the process among whose children it was found, 0 for the first one, for one that fell to the recorder when its parent
 ended, and for one that a mark named:
@@ -47,7 +47,7 @@ Memory. A reading that is the same as the last one of its kind and process is no
                                             then the processes whose statm has changed since they were last written. Written too if nothing has
                                             changed: after each `process`, `separate` and `gone`; of the newest poll, if it has no line yet, before
                                             each `process`, `mark`, `output`, `look` and `ended`; and now and then, to tell how far it went
-    status T D PID STATUS                   every 10 ms at most; of several processes in turn
+    status T D PID STATUS                   every 10 ms at most; of several processes one after another
     round T begin, round T end              around the shares of all processes; stat of all was read right before
     shares T D PID ROLLUP                   in each round of all processes, also if nothing has changed
     file N DEVICE INODE TEXT                what `maps` calls N; TEXT: its name. What may be other memory in each process (devices, [vdso])
@@ -65,14 +65,14 @@ Memory. A reading that is the same as the last one of its kind and process is no
                                             bytes that its resident set or HUGETLB counts
     clients T D PID [DRIVER,PDEV,ID[,REGION/TOTAL/RESIDENT/SHARED/PURGEABLE/MEMORY]...]...
                                             its clients of DRM drivers, by the lines drm-... of their fdinfo; `-` for a line that is not there. A
-                                            driver whose files tell nothing, such as mali, is DRIVER,-,-
+                                            closed driver, such as mali, is DRIVER,-,-
     nvidia T D [PID:BYTES]...               memprof's own line: what NVML tells of all processes of the machine, `-` for bytes that it does not know
     tables T D PID PTE HUGETLB SHARED       VmPTE and HugetlbPages of its status, Shared_Hugetlb of its smaps_rollup, in kB
     charge T CURRENT INACTIVE_FILE ANON FILE KERNEL STACKS SLAB TABLES
-                                            of a control group that is looked at, in bytes, ten times a second: all that it is charged, and of that
+                                            of a control group that is looked at, in bytes, ten times a second: its whole charge, and of that
                                             pages of files that were not used for long, anonymous memory, pages of files, the kernel's own memory
                                             (kernel or memory.kmem), and of that stacks, slab and page tables
-    bound T DEPTH PEAK LIMIT KILLS          of the same group (DEPTH 0) and of those above it (1, 2 and so on): the most that it was charged since it
+    bound T DEPTH PEAK LIMIT KILLS          of the same group (DEPTH 0) and of those above it (1, 2, 3): the most that it was charged since it
                                             was made, its limit (`max`: none), and how many of its processes were killed for lack of memory
     look T D PID RESET STATUS ROLLUP STAT READ TEXT
                                             a closer look at one process. READ: read_bytes of /proc/PID/io; RESET: 1 if its high-water mark
@@ -80,7 +80,7 @@ Memory. A reading that is the same as the last one of its kind and process is no
                                             process). After output ROLLUP is read where the kernel counts late (before 6.17), within a share of
                                             the time
 
-What came from the program:
+From the program:
 
     mark T COUNT TEXT                       a line on the marks' descriptor, without its end; COUNT as in `.`. Where a rule asks for figures of
                                             the control group, `group` stands right before it
@@ -100,7 +100,7 @@ Reflexes, and the end:
     fault T WHAT NUMBER                     of the recorder: behind (so many polls were left out, as nobody took what was written), mark (a
                                             line was longer than 64 KiB and left out), held (the process was let go at the limit), free (the
                                             process did not stop), devices (so many readings of descriptors were left out, as there was no time)
-    periods COUNT NS...                     how many polls had the first period that was asked for, and the 101 percentiles of the newest 4,096
+    periods COUNT NS...                     how many polls had the first period of the order, and the 101 percentiles of the newest 4,096
     end T                                   the last line
 
 **When descriptors are read.** A process is of devices once it, or who started it, was seen with a dma-buf, a memfd, huge pages or a file of /dev that
@@ -109,7 +109,7 @@ every 100 ms. What drivers tell of clients, and the blocks of memfds, are read e
 st_size of /proc/PID/fd), another process is read where that count has changed, and every second; where it does not, every 100 ms. The count is read
 every 8 ms. Where no process is of devices, it is read every 16 ms, and more seldom where no count has changed for more than a second and no phase has
 begun or ended: down to every 100 ms. What such a process has mapped is read once a second where the size of its address space
-has changed. All of it has 0.8% of a CPU, and 50 ms. Before the `mark` of a line that fits a rule, and before a `look` that was asked for, children
+has changed. All of it has 0.8% of a CPU, and 50 ms. Before the `mark` of a line that fits a rule, and before a `look` of the order, children
 are listed, statm is polled, and all processes are read. These readings have 2% and 500 ms, and beyond that go on for processes of devices. A look
 after output reads them as far as there is time.
 
@@ -118,7 +118,7 @@ after output reads them as far as there is time.
 - A process is found: its statm and stat, and those of its parent, before anything else. A child of fork begins with its parent's pages, and
   nothing tells afterwards how many those were: the parent may grow, and each fault of either may copy a page. With the parent's anonymous
   memory before (the last poll) and after (this reading), and the faults of both, the fold has an interval for the pages in common; a reading
-  that came a poll later would add all that was touched meanwhile to it. It is the only reading that copies on write need: from there on
+  that came a poll later would add the pages touched meanwhile to it. It is the only reading that copies on write need: from there on
   faults, shares and mappings narrow the interval, forward and backward.
 - A process ends: its stat while it is a zombie, for its faults; after that only its parent's cminflt tells, with those of others.
 - A line of output where phases may end with lines: a look, as a high-water mark tells of a phase only if it is read and reset there.

@@ -14,8 +14,8 @@ def peak_bound(kernel: str, page: int, cpus: int, usable: int, threads: int = 1)
 
     Linux 6.2 and later keep a memory counter as a sum and a part for each CPU, and fold a part in once it reaches max(32, 2 x CPUs) pages
     (percpu_counter_batch in lib/percpu_counter.c). Parts are left only on CPUs where the process ran. The resident set is the sum of two
-    counters that matter, anonymous and file-backed (a third, shared, hardly moves): in 4,000 trials on 2 CPUs the mark was up to 73 pages low,
-    where one counter allows 64.
+    counters that matter, anonymous and file-backed (a third, shared, moves by a page or two): in 4,000 trials on 2 CPUs the mark was up to 73 pages
+    low, where one counter allows 64.
 
     Earlier kernels keep a part for each thread, and fold it in after 64 faults (TASK_RSS_EVENTS_THRESH in mm/memory.c). A fault in a mapped file
     maps up to 64 KiB around it (fault_around_bytes), all of it counted late. On Linux 6.1, status and the mark were up to 67 pages per thread low

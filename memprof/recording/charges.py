@@ -29,8 +29,8 @@ class GroupCharges:
         self.kills: int | None = None
 
     def see_charge(self, fields: Sequence[bytes]) -> None:
-        """Take a line `charge`. The working set is as kubelet has it from cAdvisor (setMemoryStats in container/libcontainer/handler.go): all that is
-        charged without the inactive pages of files, and not below 0."""
+        """Take a line `charge`. The working set is as kubelet has it from cAdvisor (setMemoryStats in container/libcontainer/handler.go): the
+        charge without the inactive pages of files, and not below 0."""
         current, inactive, anon, file, kernel, stacks, slab, tables = (number(field) for field in fields[1:9])
         if kernel is None and None not in (stacks, slab, tables):
             kernel = sum(part or 0 for part in (stacks, slab, tables))  # before Linux 5.18

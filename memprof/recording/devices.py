@@ -17,7 +17,7 @@ from .timeline import FILE, TimelineBuilder
 
 HUGETLB, MEMFD, DMABUF, DRM, NVIDIA = "hugetlb", "memfd", "dma-buf", "drm", "nvidia, approximate"
 _WHOLE_NS = 100_000_000  # as often as the recorder reads all of a process
-_KINDS = 64  # that are told apart, those that came first
+_KINDS = 64  # that are kept apart, the first ones
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class DeviceHistory:
         record["devices"] = kinds
 
     def _end(self, history: TimelineBuilder, end_ns: int) -> tuple[int, int]:
-        """What was there at this time: as it was read right after it, or where that came late, as it was read last before."""
+        """The memory at this time: as read right after it, or if that reading came late, as read last before."""
         if self._read_ns - end_ns <= _WHOLE_NS:
             return history.last[0], history.last[1]
         return history.held(end_ns, end_ns), history.held(end_ns, end_ns, FILE)

@@ -47,7 +47,8 @@ class Notice(NamedTuple):
 
 
 def fold(lines: Iterable[bytes], place: str = "the recording") -> Run:
-    """The Run of a recording. A recording that was cut off makes a Run that says so. Raises InputError for lines that are none of a recording."""
+    """The Run of a recording. A recording that was cut off makes a Run with that outcome. Raises InputError for lines that are none of a
+    recording."""
     made = Fold(place)
     for line in lines:
         if line.endswith(b"\n"):  # else it was cut off
@@ -108,8 +109,8 @@ class Fold:
         return page, ticks
 
     def run(self) -> Run:
-        """The Run of what was taken; if the recording is not complete, its outcome says so. More lines can be taken afterwards, though they no longer
-        narrow the bounds of the samples up to here. Raises InputError."""
+        """The Run of what was taken; if the recording is not complete, its outcome has that. More lines can be taken afterwards, though they no
+        longer narrow the bounds of the samples up to here. Raises InputError."""
         if self._view is None:
             raise InputError(f"{self._place}: there is no recording")
         try:
@@ -137,7 +138,7 @@ class _View:
         self._held = self._name_held = ""  # at what it is, or is about to be, held; and was held last
         self._outcome: dict[str, Any] = {}
         self._charged: dict[str, int | None] | None = None
-        self._charged_anew = True  # the peak of the group began anew where that was last read
+        self._charged_anew = True  # the peak of the group began again where that was last read
         self._watched = GroupCharges()
         self._periods: list[int] = []
         self._tail, self._output_bytes = b"", 0
@@ -328,7 +329,7 @@ class _View:
         if word.word == "failed":
             self._marks.error = {"status": "error", "phase": word.phase, "message": word.message}
 
-    # -- what came from the program
+    # -- lines of the program
 
     def _mark(self, fields: list[bytes]) -> None:
         self.state.polls = int(fields[1])

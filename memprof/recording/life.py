@@ -52,7 +52,7 @@ class Life:
             state.warnings.append("it ended before it could be looked at" + bound)
             return
         record = read_record("RUN", state.begin_ns, state.end_ns, peak)
-        if state.tree.most > 1 and peak > seen:  # no poll saw it, and all others may have been there
+        if state.tree.most > 1 and peak > seen:  # no poll saw it, and every other process may have been there
             record["rss_peak_high_bytes"] = peak + seen
         if self.usage is not None:  # including the children that it waited for
             record["minor_faults"], record["major_faults"] = self.usage.minor_faults, self.usage.major_faults

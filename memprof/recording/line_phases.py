@@ -1,4 +1,5 @@
-"""Phases of a program without marks, seen from outside: they end where a line is printed, or where memprof says so as it asks the program for work.
+"""Phases of a program without marks, seen from outside: they end where a line is printed, or where memprof marks their end as it asks the program for
+work.
 
 A line arrives after the phase's end, and its look comes after the line, so times and peaks are approximate.
 """

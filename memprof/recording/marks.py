@@ -1,7 +1,7 @@
 """The measured program's own marks: lines of JSON (runners/memprof_marks.py has their form) that become the records of its phases.
 
 A line that is not understood is counted and left out: a program may write anything there. Marks that come twice or not at all are put right as far
-as possible, and a warning says so.
+as possible, and a warning reports it.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class MarkFold:
             record["units"] = {word(unit): count(total) for unit, total in units.items()}
         return record
 
-    # -- what else it says
+    # -- its other lines
 
     def _work(self, mark: Line) -> None:
         units = [word(unit) for unit in mark["units"]]
@@ -259,7 +259,7 @@ class MarkFold:
 
 
 def _alone(state: FoldState) -> bool:
-    """Whether what is not below the measured process is no part of the tree: a wrapper of memprof's own side, or a debugger."""
+    """Whether the tree is without processes that are not below the measured one: a wrapper of memprof's own side, or a debugger."""
     command = state.header.message.start.command
     return command is None or command.alone
 

@@ -68,7 +68,7 @@ class Start:
 
     @property
     def followed(self) -> bool:
-        """Whether all that it starts is looked at too."""
+        """Whether the recorder also looks at the processes that it starts."""
         return self.command is not None or self.attach is not None
 
 
@@ -93,7 +93,7 @@ class Hold:
 class Message:
     """One measurement. intervals: polling periods in nanoseconds by phase, "" for all others. files: whose page cache is treated as `cache` says;
     cache_drop: drop it first. silence_ns: the recorder ends the child if no line came for so long, 0 for never.
-    report_ns: how far the Run has come is told each time so much has passed, 0 for never."""
+    report_ns: the time between two reports of the Run so far, 0 for none."""
 
     job: Job
     start: Start
@@ -114,7 +114,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Header:
-    """What the fold is told: the measurement, the machine as it was known before, and when memprof asked for it, in ns since 1970."""
+    """The input of the fold: the measurement, the machine as it was known before, and when memprof asked for it, in ns since 1970."""
 
     message: Message
     machine: Machine

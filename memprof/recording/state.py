@@ -1,4 +1,4 @@
-"""What the parts of a fold share: who is measured, what came so far, and the warnings for the reader of the figures."""
+"""What the parts of a fold share: the measured process, the lines so far, and the warnings for the reader of the figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process and all that it starts: the sum of their memory (sums.py makes it), and the largest of each.
+"""A process and those that it starts: the sum of their memory (sums.py makes it), and the largest of each.
 
 A child that vfork has made runs in its parent's memory until it execs, and counts for nothing until then.
 
@@ -48,7 +48,7 @@ class ProcessTree:
 
     def __init__(self, root: int, page: int) -> None:
         self._root = self._centre = root
-        self._apart = False  # whether processes that are not below the measured one are no part of the tree
+        self._apart = False  # whether the tree is without processes that are not below the measured one
         self._page = page
         self.swap, self.devices = Swap(), DeviceHistory()
         self._processes: dict[int, ProcessState] = {}
@@ -129,7 +129,7 @@ class ProcessTree:
         self.own.sum.flush()
 
     def measure(self, pid: int, alone: bool) -> None:
-        """Make this process the measured process. alone: processes that are not below it, such as a debugger, are no part of the tree."""
+        """Make this process the measured process. alone: the tree is without processes that are not below it, such as a debugger."""
         self._centre, self._stretches, self._changed = pid, [], True
         for process in self._processes.values():
             process.inside = self._below(process) or (self._has_all and not alone)
@@ -454,7 +454,7 @@ class ProcessTree:
         may have been copied."""
         size = max(0, faults - process.faults) * self._page
         if size > _FEW and not self._huge_rose:
-            size = max(0, size - process.grown)  # with huge pages it grows by more than a page a fault
+            size = max(0, size - process.grown)  # with huge pages a fault adds more than one page
         process.know_faults(t_ns, faults)
         return self._tell_copies(process, size)
 
@@ -469,7 +469,7 @@ class ProcessTree:
         return copied
 
     def _copy_at_end(self, t_ns: int, process: ProcessState) -> None:
-        """Take the faults of a process that has ended, as far as they are still known; else it may have copied all that it shared.
+        """Take the faults of a process that has ended, as far as they are still known; else it may have copied every page that it shared.
 
         The process that has waited for it has its faults in cminflt, with those of all processes that it had waited for.
         """
@@ -562,5 +562,5 @@ class ProcessTree:
             low = sum(process.file for process in inside) - union_bytes(parts) - spread
             if low > history.sum.certain:
                 history.sum.at_least(low)
-                for process in inside:  # its end takes all that it has of files from the overlap that is certain
+                for process in inside:  # its end takes all its pages of files from the overlap that is certain
                     process.own = min(process.own, process.rss - process.file)

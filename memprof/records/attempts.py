@@ -50,7 +50,7 @@ def standing(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
 
 
 def was_lost(run: Run) -> bool:
-    """Whether a run's recorder was lost, with its connection or without: such a run says nothing of its job.
+    """Whether a run's recorder was lost, with its connection or without: such a run is no evidence about its job.
 
     A run that is lost because its marks are not complete is a result: its memory was seen. Files of before `cut` have no samples of the others.
     """
@@ -78,6 +78,6 @@ def identity(run: Run) -> str:
 
 
 def job_hash(job: Job) -> str:
-    """A hash of a job by content: where the files of its model lie makes no difference."""
+    """A hash of a job by content: the place of the files of its model does not count."""
     model = replace(job.model, path="", files=())
     return hashlib.sha256(msgspec.json.encode(replace(job, model=model), order="deterministic")).hexdigest()

@@ -175,7 +175,7 @@ def failures(failed: int, runs: int, failure: str | None) -> str:
 
 def _row(group_key: Key, group: Sequence[Run], phase: str, metric: Metric) -> Row | None:
     if phase == RELEASE and metric.name in metrics.HIGH_WATER_MARKS:
-        return None  # the peak of a phase that only frees is what was there before it
+        return None  # the peak of a phase that only frees is the memory from before it
     having = [(run, value) for run in group if (value := metrics.value(run, phase, metric)) is not None]
     if not having:
         return None

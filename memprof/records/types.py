@@ -1,4 +1,4 @@
-"""The types that cross a wall: a request (Job), observations (Mark, Timeline), and all that is known afterwards (Run).
+"""The types that cross a wall: a request (Job), observations (Mark, Timeline), and the knowledge afterwards (Run).
 
 Frozen, with the unit in every field's name; a figure that could not be had is None, never 0. The recorder writes a Run as JSON with the stdlib
 alone and so does not import this module; memprof.records.store decodes strictly what it wrote, which keeps the two in step.
@@ -76,13 +76,13 @@ class Use:
     shapes: tuple[Mapping[str, tuple[int, ...]], ...] = ()  # of inputs, that iterations take
     seed: int | None = None  # of the order of shapes, which is as by chance; None for one after another
     fresh: bool = False  # whether each iteration gets inputs of new content; else it gets the same, or those of its shape
-    folder: str | None = None  # of .npz files, which are the inputs of iterations in turn
+    folder: str | None = None  # of .npz files, which are the inputs of iterations one after another
     feeder: tuple[str, ...] = ()  # the words of a program that prints the inputs of iterations
 
 
 @dataclass(frozen=True)
 class Job:
-    """All that is known before a measurement."""
+    """The knowledge before a measurement."""
 
     model: Model
     runtime: str
@@ -134,7 +134,7 @@ class Job:
     at: Mapping[str, int] = field(default_factory=dict)  # the place measured for a law of memory: values by dimension
     planned_bytes: int | None = None  # the planner's own peak there, None where there was no plan
     version: str | None = None  # the label of the commit or release that it measures, where several are compared
-    side: JobSide | None = None  # of a gate, where its sides are told apart
+    side: JobSide | None = None  # of a gate that distinguishes its sides
 
     @property
     def heading(self) -> str:
@@ -148,7 +148,7 @@ class Job:
 
 
 def heading(variant: str, version: str | None, side: JobSide | None) -> str:
-    """The name of a variant for people, with the version and the side of a gate if it is told apart by them: `fp16 @ 1.2 (head)`."""
+    """The name of a variant for people, with the version and the side of a gate if they distinguish it: `fp16 @ 1.2 (head)`."""
     return f"{variant}{f' @ {version}' if version else ''}{f' ({side})' if side else ''}"
 
 
@@ -250,8 +250,8 @@ class Mark:
 class Timeline:
     """Memory over time, by polling. The columns are packed; memprof.records.store.unpack gives them as arrays.
 
-    Each column is base64 of zlib of the differences between neighbours as little-endian signed 64-bit integers, memory in bytes. A row a
-    change; rows are thinned in long runs without losing a maximum. The minimum, mean (weighted by time) and maximum are of all samples. If
+    Each column is base64 of zlib of the differences between neighbours as little-endian signed 64-bit integers, memory in bytes. Each
+    change is one row; rows are thinned in long runs without losing a maximum. The minimum, mean (weighted by time) and maximum are of all samples. If
     several processes ran, they are of the certain part of their sum.
     """
 
@@ -407,7 +407,7 @@ class Conditions:
 class Attempt:
     """The attempt of a fleet at a comparison, to which a run belongs."""
 
-    comparison: str  # a hash of all that was asked for
+    comparison: str  # a hash of the whole request
     number: int  # from 1 on; a comparison that lost its machine begins again as the next
     runs: int  # how many the whole comparison has
     place: str = ""  # the machine's, as its worker offers it
@@ -426,7 +426,7 @@ class ArenaRequests:
 
 @dataclass(frozen=True)
 class RequestTrace:
-    """A model's requests to ONNX Runtime's arena, from runs that are no measurements: from them the arena is simulated anywhere."""
+    """A model's requests to ONNX Runtime's arena, from runs apart from the measurements: from them the arena is simulated anywhere."""
 
     # Those of two runs of a session in order: n allocates number n, and ~n releases it.
     first: tuple[int, ...] = field(repr=False)
@@ -493,8 +493,8 @@ class Outcome:
     hints: tuple[
         str, ...
     ] = ()  # other possible reasons, each a piece of a sentence: what it printed, shapes that were assumed, integers made
-    # Why the recording of a run that is lost has no end: its recorder was ended, or the connection to it broke. Such a run says nothing of
-    # its job.
+    # Why the recording of a run that is lost has no end: its recorder was ended, or the connection to it broke. Such a run is no evidence
+    # about its job.
     cut: Literal["recorder", "connection"] | None = None
 
     @property
@@ -549,7 +549,7 @@ _MESSAGE_LETTERS = 300
 
 @dataclass(frozen=True)
 class Run:
-    """All that is known after a measurement: a line of a runs file.
+    """The knowledge after a measurement: a line of a runs file.
 
     If a command was more than one process, the timeline is of their sum, pages they share counted once as far as PSS could be had, and
     processes names each.
@@ -576,7 +576,7 @@ class Run:
     conditions: Conditions | None = None
     work: tuple[Work, ...] = ()
     attempt: Attempt | None = None  # None unless a fleet measured it
-    search: LawSearch | None = None  # None unless `memprof scale` was asked for more than a law, or knew more than its runs tell
+    search: LawSearch | None = None  # None unless the request to `memprof scale` had more than a law, or knew more than its runs tell
 
     @property
     def imported(self) -> bool:

@@ -42,7 +42,7 @@ class Curve:
 
     @property
     def whole(self) -> list[int]:
-        """Resident and swapped pages, and memory of devices: all that is still there."""
+        """Resident and swapped pages, and memory of devices, as they are at that time."""
         device = self.device or [0] * len(self.rss)
         return [sum(parts) for parts in zip(self.rss, self.swap, device, strict=True)]
 

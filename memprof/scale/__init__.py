@@ -1,1 +1,1 @@
-"""How memory grows with batch, threads, sessions and the like."""
+"""How memory grows with batch, threads, sessions and other dimensions."""

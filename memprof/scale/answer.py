@@ -135,7 +135,7 @@ class Against:
 
 @dataclass(frozen=True)
 class Scaled:
-    """The answer. main: the name of the law that predictions are of. undecided: what there is too little of, and what to add; empty if decided.
+    """The answer. main: the name of the law that predictions are of. undecided: the lack, and what to add; empty if decided.
     planned: the law of the planner's own peak, None where there is no plan; unplanned: why. shared: files whose pages processes share.
     mapped_again_bytes: what each further session adds to the resident set and not to memory, pages that it maps again.
     """
@@ -169,7 +169,7 @@ class Scaled:
 
     @property
     def unbelievable(self) -> str:
-        """Why the terms of the law say nothing; empty where they do, and for a law without any."""
+        """Why the terms of the law have no meaning; empty where they have one, and for a law without any."""
         return self.undecided if self.law is not None and len(self.law.coefficients) > 1 else ""
 
     @property

@@ -2,8 +2,8 @@
 that the runtime hands to another planner.
 
 Requests are recorded in runs without the arena, with a library preloaded that writes them down. The heap is looked at in a run that is stopped at
-the end of PREPARE, before it depends on any dimension. None of these runs is a measurement, and none is kept. The requests are, in a run of the
-search (records.types.RequestTrace), so that kept runs make the same law again.
+the end of PREPARE, before it depends on any dimension. These runs are not measurements, and memprof does not keep them. The requests are, in a run of
+the search (records.types.RequestTrace), so that kept runs make the same law again.
 """
 
 from __future__ import annotations
@@ -249,4 +249,4 @@ def _sound(known: RequestTrace) -> bool:
 
 
 def _nothing(line: bytes) -> None:
-    """Keeps no line of a run that is no measurement."""
+    """Keeps no line: its runs are not measurements."""

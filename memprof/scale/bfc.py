@@ -2,7 +2,7 @@
 
 BFC is best fit with coalescing. Regions double from 1 MiB. A request gets the smallest free chunk that is large enough, and of equal ones that at the
 lowest address. The chunk is cut if what is left is as large as the request, or large anyway. Free neighbours become one chunk. Nothing is given back,
-so memory is the union of all that was ever written (bfc_arena.cc and mem_pattern_planner.h of ONNX Runtime; seen with 1.32). Beside each region lies
+so memory is the union of all bytes ever written (bfc_arena.cc and mem_pattern_planner.h of ONNX Runtime; seen with 1.32). Beside each region lies
 a table of its chunks.
 
 From the second run with the same shapes on, all tensors of the graph lie in one block, by a plan of the first run's requests (`planned_block`).

@@ -20,7 +20,7 @@ from .answer import ANONYMOUS, CHARGED, PlaceRun, Scaled, words_of
 _CONTEXT = "context"
 _DIFFERENT = 0.1  # a growth that differs by this share from the plan's is a finding
 _TOO_FEW_VALUES = 4
-_WIDE = 4  # a range whose end is so many times its beginning is no small one
+_WIDE = 4  # a range whose end is so many times its beginning is wide
 _SHARED = 0.5  # of the weights: what costs less does not have them again
 # What llama.cpp keeps for each cell of a KV cache beside it: its position and shift of 4 bytes each, a place in a picture with its token of 12, and
 # a set of 256 sequences of 32. They are the allocations of xllamacpp 2026.10 that grow with the context.
@@ -30,7 +30,7 @@ _MOST_NOISE = 4  # a difference of no more than so many times the noise is none
 
 
 def findings(answer: Scaled, weight_bytes: int, token_costs: list[str], noise_bytes: float) -> tuple[str, ...]:
-    """All that is to be said of an answer. token_costs: see `of_token`. noise_bytes: what two runs at the same place differ by."""
+    """The sentences about an answer. token_costs: see `of_token`. noise_bytes: what two runs at the same place differ by."""
     return (
         *_flat(answer),
         *_sessions(answer, weight_bytes),
@@ -156,7 +156,7 @@ def _growth(answer: Scaled, noise_bytes: float) -> list[str]:
 
 
 def undecided(answer: Scaled, noise: tuple[float, float]) -> str:
-    """What there is too little of to know the law, and what to add. noise: what two runs differ by, in bytes and as a share."""
+    """What the law lacks, and what to add. noise: what two runs differ by, in bytes and as a share."""
     law = answer.law
     whole = [point for point in answer.points if not point.ended and not point.held_out]
     for dimension in answer.varying:

@@ -44,7 +44,7 @@ def answer(
     ranges = {each.label: (each.low, each.last) for each in dimensions if each.varies}
     names = dict.fromkeys(name for point in points if not point.ended for name in point.sizes)
     ordered = [main, *(name for name in names if name != main)]
-    # What is there several times grows with their number: what else a few runs of them show is chance, such as freed memory that is kept.
+    # Memory that exists several times grows with their number: other effects in a few runs of them are chance, such as freed memory that is kept.
     several = all(name in (SESSIONS, PROCESSES) for each in dimensions if each.varies for name in each.names)
 
     def law(name: str) -> laws.Law | None:
@@ -75,10 +75,10 @@ def arena(
     varying = [dimension for dimension in dimensions if dimension.varies]
     names = [name for dimension in varying for name in dimension.names]
     if not doubles:
-        # Each session has its own arenas, and what else it takes beside.
+        # Each session has its own arenas, and other memory beside them.
         beside = tuple(Term(((each.label, 1),)) for each in varying if each.label == SESSIONS)
         return ArenaLaw(doubles=False, beside=beside) if simulation is not None else None
-    # Each further session has an arena with tensors of the same sizes, which are no dimension's.
+    # Each further session has an arena with tensors of the same sizes, which depend on no dimension.
     if SESSIONS in names or all(name in OWN or name in job.knobs for name in names):
         return None
     plan = planned(points)

@@ -29,7 +29,7 @@ class Recording:
     """The requests of two runs of a session, one after the other, without an arena.
 
     first, second: the requests of each run in order: n allocates number n, and ~n releases it. sizes: of each number, in bytes. sites: for each,
-    where in the runtime's code it was asked for. inputs: the bytes of each array that the model is given, which were there before.
+    the place in the runtime's code that made it. inputs: the bytes of each array that the model gets, which exist before.
     """
 
     first: tuple[int, ...]
@@ -42,7 +42,7 @@ class Recording:
 def parse(lines: Iterable[str], first: tuple[int, int], second: tuple[int, int], inputs: tuple[int, ...]) -> Recording:
     """A recording from its text: `a NS ADDRESS BYTES SITE` and `f NS ADDRESS`. first, second: begin and end of each run, in ns of the same clock.
 
-    What was asked for before the first run stays, and is left out. Raises ValueError or IndexError for a text that is torn or of something else.
+    Memory requested before the first run stays, and is left out. Raises ValueError or IndexError for a text that is torn or of something else.
     """
     numbers: dict[str, int] = {}
     sizes: list[int] = []

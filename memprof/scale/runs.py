@@ -139,7 +139,7 @@ class Places:
         return replace(point, at=at, planned_bytes=planned, held_out=held_out)
 
     def simulate(self) -> tuple[LawSearch, Simulation | None]:
-        """The arenas at any place, and what they are made of: what was recorded in runs that are no measurements, or the buffers of a graph. Nothing
+        """The arenas at any place, and what they are made of: the recording of runs apart from the measurements, or the buffers of a graph. Nothing
         where they cannot be simulated."""
         if not self._request.simulates or self._variant.command is not None:
             return LawSearch(), None
@@ -186,7 +186,7 @@ class Places:
         unusual = " and ".join(others) or arena_requests.unusual(self._order(places[0]))
         if unusual:
             raise InputError(f"not with {unusual}{' in --vary' if others else ''}")
-        inputs = [self._inputs(at) for at in places]  # before any run: without them a recording tells nothing
+        inputs = [self._inputs(at) for at in places]  # before any run: without them a recording has no use
         self._progress.say(f"{self.model.name}: recording what is asked of the arena, in {len(places)} runs without it")
         recorded = [(at, arena_requests.record(self._guarded(self._order(at)), sizes)) for at, sizes in zip(places, inputs, strict=True)]
         kept = arena_requests.kept(recorded, arena_requests.heap(self._guarded(self._order(places[0]))))

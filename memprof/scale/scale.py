@@ -189,7 +189,7 @@ class _Scaler:
         return point
 
     def _would_not_fit(self, at: Mapping[str, int]) -> bool:
-        """Whether a place surely needs more than is free: only said once a law is known."""
+        """Whether a place surely needs more than is free: known only with a law."""
         if len(self._points) < 3:
             return False
         law = laws.law(self._series(self._main), noise=self._places.noise, arena=self._main_arena())

@@ -196,7 +196,7 @@ def space_of_program(dimensions: Sequence[Dimension], command: Command) -> Space
 
 def space(dimensions: Sequence[Dimension], model: Path, runtime: Runtime) -> Space:
     """The dimensions, each found in the model or the runtime. Raises UsageError for a name that neither has, for one that is there twice, and for one
-    that the file fixes, if the runtime does not change that; InputError for a file that is no model."""
+    that the file fixes, if the runtime does not change that; InputError for a file that holds no model."""
     runtime.check_file(str(model))
     declared = inputs.inputs(model)
     symbols: dict[str, list[tuple[str, int]]] = {}

@@ -21,8 +21,8 @@ class Drive:
     """A load: where the server listens, and how many requests are open at once.
 
     kind: openai, for a server of its completions API, or http for any other. Of openai: tokens of a prompt, tokens generated. Of http: the path that
-    is asked for, and the file that each request posts as its body (None: a GET); a folder, or a file of JSON lines, has bodies that requests post in
-    turn. distinct: how many prompts or bodies differ (None: all).
+    is requested, and the file that each request posts as its body (None: a GET); a folder, or a file of JSON lines, has bodies that requests post one
+    after another. distinct: how many prompts or bodies differ (None: all).
     """
 
     host: str
@@ -65,7 +65,8 @@ class Drive:
         return self.body is None or self.body.endswith(".json") or _is_lines(self.body)
 
     def bodies(self) -> tuple[bytes, ...]:
-        """What requests post in turn, none for nothing. Raises InputError if it cannot be read, or is empty where bodies differ."""
+        """The bodies that requests post one after another, none for nothing. Raises InputError if it cannot be read, or is empty where bodies
+        differ."""
         if self.body is None:
             return ()
         path = Path(self.body)

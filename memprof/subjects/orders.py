@@ -83,7 +83,7 @@ def plan(suite: Suite) -> Plan:
         remarks.append(f"{counted(repeats, 'repeat')}: too few to decide a comparison, which takes at least 5")
     recorder = suite.recorder or suite.place.recorder
     if recorder == "c":
-        recorder_command(recorder, suite.place)  # what is wrong with it is said before anything is measured
+        recorder_command(recorder, suite.place)  # its errors come before any measurement
     repeated = [
         replace(order, job=replace(order.job, repeat=repeat), recorder=recorder, max_celsius=suite.max_celsius)
         for repeat in range(1, repeats + 1)
@@ -135,7 +135,7 @@ def _with_all_spelled_out(suite: Suite) -> tuple[Suite, list[str]]:
 def check_words(suite: Suite) -> None:
     """Raises UsageError for words that no version of a runtime takes: its name, knobs and their values, a model's ending and the names of inputs.
 
-    No runtime need be installed. Nothing is said of a user's own runtime, nor of a model that is not there yet.
+    No runtime need be installed. A user's own runtime and a model that does not exist yet get no remark.
     """
     variants = [variant for variant in variants_of(suite) if variant.command is None]
     if any(variant.runtime == ALL or variant.runtime.endswith(".py") or os.sep in variant.runtime for variant in variants):
@@ -333,7 +333,8 @@ def _taken_as_one(model: Model, orders: Sequence[Order]) -> list[str]:
 
 
 def _check_names(model: Model, runtime: Runtime, names: Sequence[str]) -> None:
-    """Raises UsageError for a name that is no input of the model, as far as its file tells. A converter or a user's own runtime may have others."""
+    """Raises UsageError for a name that the inputs of the model lack, as far as its file tells. A converter or a user's own runtime may have
+    others."""
     known = () if runtime.name.endswith(".py") or runtime.converted(model.path) else inputs.names(Path(model.path))
     for name in names:
         if known and name not in known:

@@ -19,7 +19,7 @@ from . import drive, values
 
 def relative(folder: Path, text: str) -> str:
     """A path that is relative to a folder."""
-    return str(folder / os.path.expanduser(text)) if text else ""  # an empty word is not the folder; who uses it says so
+    return str(folder / os.path.expanduser(text)) if text else ""  # an empty word is not the folder; its user reports that
 
 
 def program(folder: Path, text: str) -> str:

@@ -358,7 +358,7 @@ def _reason(error: Exception) -> str:
 
 
 def parse_variant(text: str) -> Variant:
-    """`NAME=RUNTIME,KEY=VALUE,...`, where the keys python, threads, env.NAME and shape.INPUT are no knobs. Raises UsageError."""
+    """`NAME=RUNTIME,KEY=VALUE,...`, where the keys python, threads, env.NAME and shape.INPUT are settings of the variant. Raises UsageError."""
     name, equals, words = text.partition("=")
     runtime, *settings = words.split(",")
     if not equals or not name or not runtime:

@@ -185,7 +185,7 @@ def command_of(request: TuneRequest, settings: Settings, order: Order) -> str:
     """The command line that measures settings again. order: that of these settings."""
     suite, own = request.suite, request.suite.only
     given = vars(suite) | {"env": order.job.env, "set": {}}
-    if own.command is not None:  # knobs of a program are variables, and its words have all that was filled in
+    if own.command is not None:  # knobs of a program are variables, and its words have every value filled in
         env = {name: value for name, value in order.env.items() if value is not None}
         filled = {"threads": (), "cwd": order.job.cwd} | ({} if suite.drive is not None else {"warmup": None, "runs": None})
         return shlex.join(["memprof", "exec", *options(given | {"env": env} | filled), "--", *order.job.argv])

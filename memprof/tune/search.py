@@ -8,7 +8,7 @@ Three stages follow one another, each decided by the history alone, so that a se
              the next to be changed, until no change helps. All values are tried, because one without effect by itself may have one beside
              others, once the peak lies in another phase. The climb is repeated with more weight on the other figure, which fills the front.
 
-A combination that fails is narrowed down to a pair if possible. Nothing that contains a failed combination is asked for again.
+A combination that fails is narrowed down to a pair if possible. No later trial contains a failed combination.
 Settings are measured three times before the climb goes on from them.
 """
 
@@ -94,7 +94,7 @@ class Search:
     trials: list[Trial] = field(default_factory=list)
     needs: Needs = field(default_factory=dict)
     _failed: list[Settings] = field(default_factory=list)
-    _points: dict[Settings, TrialPoint] = field(default_factory=dict)  # kept between calls of `tell`, because they are asked for often
+    _points: dict[Settings, TrialPoint] = field(default_factory=dict)  # kept between calls of `tell`, because they are needed often
 
     def tell(self, trial: Trial) -> None:
         """Take a measurement."""

@@ -114,7 +114,7 @@ class _Tuner:
             trials = self._measured_here(wanted, most_ns) if fleet is None else self._measured_there(fleet, wanted, most_ns)
             for settings, run, took_ns in trials:
                 if run is None or (isinstance(run, Run) and run.outcome.status == "timeout" and known and took_ns >= spare_ns):
-                    in_time = False  # the time was up, which says nothing of these settings
+                    in_time = False  # the time was up, which is no fault of these settings
                     continue
                 self._took_ns.append(took_ns)
                 self._took_by[settings] = took_ns
@@ -392,7 +392,7 @@ def _trial(settings: Settings, run: Run, tolerance: float) -> Trial:
 
 
 def _timed(run: Run) -> str:
-    """What the time of a run is of: an iteration, or of a program the phase EXECUTE, or all that it does."""
+    """What the time of a run is of: an iteration, or of a program the phase EXECUTE, or its whole life."""
     if run.job.runtime != COMMAND:
         return ITERATION
     return EXECUTE if run.mark(EXECUTE) is not None else RUN

@@ -16,7 +16,7 @@
     growth_bytes = "0 B"              # at most so much more with each iteration: see growth_limits.py
     per = "iteration"                 # or "reload", or "shape"
 
-`peak` is rss_peak_bytes, of PEAK where no phase is named. Of several limits on a row the most specific wins: the limit that names the model
+`peak` is rss_peak_bytes, of PEAK where no phase is named. The most specific of several limits on a row wins: the limit that names the model
 more closely, then the variant, the phase, the metric; of equals the last. A limit that matches no row is an error: it guards nothing.
 """
 

@@ -70,8 +70,8 @@ class Growth:
     slope, low, high: bytes per unit of the tail, and its interval of 95%; for a flat tail high is the most that it can be. unit: what it grows
     with; rivals: units that explain it as well. warmup: after how much of the first unit the tail begins, and rise_bytes: how much memory rose until
     then; steep: after how much of it nine tenths of that had come, 0 where there is no bound. tail: how much of the first unit the tail has. where:
-    which memory rose, None if that is not known. hidden: it fills memory that was freed before, and the resident set hardly rises. reason: why it is
-    undecided, and needed: how much of the first unit would decide it, None if that cannot be told.
+    which memory rose, None if that is not known. hidden: it fills memory that was freed before, and the resident set rises less than it. reason: why
+    it is undecided, and needed: how much of the first unit would decide it, None if that cannot be told.
     """
 
     word: Word
@@ -110,8 +110,8 @@ class Verdict(Growth):
 def series(curve: Curve, page_bytes: int) -> Series:
     """The curve of a process as a series: swapped pages and memory of devices are counted as resident, because they are still there.
 
-    A unit that comes once an iteration takes the iteration's place, because its name says more. The first load is no growth with reloads: their
-    series begins after it.
+    A unit that comes once an iteration takes the iteration's place, because its name says more. The first load does not count as growth with reloads:
+    their series begins after it.
     """
     first = next((row for row, count in enumerate(curve.counts[RELOAD]) if count), 0) if RELOAD in curve.counts else 0
     counts = {name: count[first:] for name, count in curve.counts.items()}

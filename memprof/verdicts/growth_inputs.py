@@ -1,6 +1,6 @@
 """What memory grows with: told by two kinds of processes, whose iterations get the same input, or inputs that vary.
 
-All else is the same in both: the model, the shapes unless they are what varies, the calls of the runtime, the number of units. So growth in only
+The rest is the same in both: the model, the shapes unless they are what varies, the calls of the runtime, the number of units. So growth in only
 one kind comes from what varies. Each kind has its own verdict (memprof.verdicts.growth); nothing is measured or averaged here.
 """
 

@@ -29,7 +29,7 @@ def of_sides(base: Groups, head: Groups) -> dict[str, tuple[Run, ...]]:
 
 
 def beside_baseline(base: Sequence[BaselineEntry], entries: Sequence[BaselineEntry], head: Groups) -> dict[str, tuple[Run, ...]]:
-    """The same for a baseline, which keeps no runs, but the shapes that were asked for. entries: head's."""
+    """The same for a baseline, which keeps no runs, but the shapes of the request. entries: head's."""
     asked = {entry.place: _asked(entry) for entry in base}
     alike = all(asked.get(entry.place, _asked(entry)) == _asked(entry) for entry in entries)
     return {BOTH if alike else HEAD: _first(head)}

@@ -1,7 +1,7 @@
 """Runs of several machines of one kind: the machine is a random effect, so a difference between two machines is never one between two sides.
 
 Where both sides were measured on the same machines, each machine is compared with itself: the test of van Elteren (1960), stratified by
-machine. Where they were not, a machine counts as a single sample, its median: repeats on one machine say nothing about another.
+machine. Where they were not, a machine counts as a single sample, its median: repeats on one machine are no evidence about another.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ steps that matter, so points are not compared by a mean or a median but by how t
 memprof.verdicts.sample_distance), and a point is the mean of its vectors. The package ruptures proposes where that mean changes (PELT,
 Killick 2012). A proposal stays if the change beside it is larger than chance and the values moved by more than the floor.
 
-Levels are compared over at most `_WINDOW` points on either side: what drifts slowly is no step, however far it goes.
+Levels are compared over at most `_WINDOW` points on either side: a slow drift does not count as a step, however far it goes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from ..base.errors import InputError
 from . import sample_distance
 
-# The smallest step that is told, as a share of the level; for a high-water mark the kernel's bound too (see `find`).
+# The smallest step that is reported, as a share of the level; for a high-water mark the kernel's bound too (see `find`).
 SHARE = 0.004
 # The same between two releases. Modes of a peak lie up to 2% apart, and few repeats may show one mode each.
 BETWEEN = 0.02
@@ -108,7 +108,7 @@ def _thinned(point: Sequence[float]) -> Sequence[float]:
 def between(points: Sequence[Sequence[float]], bound: float = 0.0, share: float = BETWEEN) -> tuple[LevelStep, ...]:
     """The steps of a series in which each point may differ from the next, such as releases of a program: each point against the one before.
 
-    A step is told if every value lies farther than the bound and this share of the level before from every value of the point before. A few
+    A step is reported if every value lies farther than the bound and this share of the level before from every value of the point before. A few
     repeats do not show all modes, so that such a step is to be confirmed. low, high: the smallest and the largest difference.
     """
     steps = []
@@ -162,7 +162,7 @@ class _Series:
         if len(moves) >= _MANY:
             chance = float(moves[: math.ceil(0.9 * len(moves))].mean())  # a tenth may be steps and outliers
         else:
-            # Each value's vector has the length 1, which gives the variance of repeats. Of one repeat each, two points say nothing.
+            # Each value's vector has the length 1, which gives the variance of repeats. Two points with one repeat each have no variance.
             repeats = float(((1 - (vectors**2).sum(axis=1)) / numpy.maximum(counts - 1, 1)).mean()) if counts.min() > 1 else 0.0
             chance = (
                 math.inf

@@ -109,7 +109,7 @@ class Report:
     """A gate's result: its title, all rows, worst first, and remarks for the reader.
 
     commands: what the user may want to run next, by why. allow_gone: rows that base alone has are meant to be gone. report_only: no exit code will
-    say the result. ran: a run of each variant, for the shapes of its inputs, by side (see memprof.verdicts.input_files). figures: all that is known
+    say the result. ran: a run of each variant, for the shapes of its inputs, by side (see memprof.verdicts.input_files). figures: the known ones
     of head, judged or not. sources: the entries of both sides, for versions and machines.
     """
 
@@ -143,7 +143,7 @@ class Report:
 def worst_first(rows: Iterable[Judged]) -> tuple[Judged, ...]:
     """Rows by verdict, then variant by variant, the variant that moved most first; in a variant the worst row first.
 
-    Rows that moved alike keep the order in which they ran, PEAK first. So do rows and variants that are fine.
+    Rows that moved alike keep the order in which they ran, PEAK first. Rows and variants that are fine keep it too.
     """
     verdicts: dict[Verdict, dict[Key, list[Judged]]] = {verdict: {} for verdict in WORST_FIRST}
     for row in rows:
@@ -291,7 +291,7 @@ def _gone(key: Key, row: Row) -> Judged:
 def judge_row(base: Row, head: Row, bound_bytes: int, limits: Limits = Limits(), deterministic: bool = False) -> Judged:
     """The verdict on a row that both sides have. bound_bytes: the peaks' error bound on the machines they come from. deterministic: head's runs were.
 
-    Where pages were swapped out, resident memory alone says nothing: both sides are judged with the swapped-out pages added.
+    Where pages were swapped out, resident memory alone decides nothing: both sides are judged with the swapped-out pages added.
     """
     base, head = summary.whole(base), summary.whole(head)
     judged = _judge_whole_row(base, head, bound_bytes, limits, deterministic)

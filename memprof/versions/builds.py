@@ -50,8 +50,8 @@ class _Made:
 def suite_of(repository: Repository, commit: str, build: Build, label: str, say: Say) -> Iterator[Suite]:
     """The checkout's suite with a build of a commit, which is made if it is missing, and which nobody removes as long as the block lasts.
 
-    Every version is asked the same: the checkout's suite takes the place of the commit's own. Raises InputError if the commit cannot be checked
-    out or built.
+    Every version answers the same questions: the checkout's suite takes the place of the commit's own. Raises InputError if the commit cannot be
+    checked out or built.
     """
     end_leftovers()
     lock = cache_folder(cache_folders.COMMITS) / f"{_hash(repository.name)}.lock"

@@ -47,7 +47,7 @@ class Hit:
 class SharedStep:
     """All steps of one kind of machine between the same two commits: one cause. The first hit is the one to name.
 
-    phase: the first phase that moved in that hit's variant. also: what else changed there, briefly.
+    phase: the first phase that moved in that hit's variant. also: the other changes there, briefly.
     """
 
     hits: tuple[Hit, ...]
@@ -181,7 +181,7 @@ def with_steps(line: MetricLine, machines: Sequence[Machine], find: Callable[...
 
 
 def _least(metric: str) -> float:
-    """The smallest step that is told of a metric that is no peak: pages come and go, and a clock ticks."""
+    """The smallest step that is reported of a metric other than a peak: pages come and go, and a clock ticks."""
     return {metrics.BYTES: 256 << 10, metrics.NS: 1000, metrics.COUNT: 1}[metrics.METRICS[metric].unit]
 
 

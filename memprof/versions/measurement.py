@@ -1,4 +1,4 @@
-"""What is measured of a version: the orders of its suite that are asked for, each with the version's label."""
+"""What is measured of a version: the requested orders of its suite, each with the version's label."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Selection:
     place: VariantKey | None = None
 
     def asks(self, job: Job) -> bool:
-        """Whether a job is asked for."""
+        """Whether the request has a job."""
         return self.model in (None, job.model.name) and self.variant in (None, job.variant) and self.place in (None, place_of(job))
 
 
@@ -35,7 +35,7 @@ def by_place(runs: Iterable[Run]) -> dict[VariantKey, list[Run]]:
 
 
 def orders(suite: Suite, which: Selection) -> list[Order]:
-    """The orders of one repeat of a version. Raises MemprofError if the version cannot be measured, or lacks what is asked for."""
+    """The orders of one repeat of a version. Raises MemprofError if the version cannot be measured, or lacks a part of the request."""
     planned = plan(replace(suite, repeats=1)).orders
     wanted = [order for order in planned if which.asks(order.job)]
     failure = next((order.error for order in wanted if order.error is not None), None)

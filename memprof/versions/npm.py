@@ -54,7 +54,7 @@ class NodePackage:
         return self.name.removeprefix(PREFIX)
 
     def facts(self) -> Mapping[str, str]:
-        """What else its figures hold for. Raises InputError without node."""
+        """The other conditions of its figures. Raises InputError without node."""
         return {"node": _said(["node", "--version"], self.name)}
 
     def versions(self, pre: bool) -> Listed:

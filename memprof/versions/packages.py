@@ -35,7 +35,7 @@ class Package(Protocol):
     def beside(self) -> tuple[str, ...]: ...
 
     def facts(self) -> Mapping[str, str]:
-        """What else its figures hold for, by a name for people. Raises InputError."""
+        """The other conditions of its figures, by a name for people. Raises InputError."""
 
     def versions(self, pre: bool) -> Listed:
         """Its versions, the newest first. pre: pre-releases too. Raises InputError if they cannot be told."""
@@ -112,7 +112,8 @@ def runtime_of(name: str) -> Runtime | None:
 
 
 def parse(name: str, runtime: str | None, beside: Sequence[str], python: str | None) -> Package:
-    """The package of `NAME` or `npm:NAME`. runtime: what measures it, as -r has it, None for a program. beside: what else its environments have.
+    """The package of `NAME` or `npm:NAME`. runtime: what measures it, as -r has it, None for a program. beside: the other packages of its
+    environments.
 
     Raises UsageError.
     """

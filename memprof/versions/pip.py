@@ -2,7 +2,7 @@
 
 pip is that of memprof's own environment; with `--python`, which it has since 22.3, it works on another.
 The user's settings of pip (an index, a proxy, a folder of wheels) hold. Its report is described in
-https://pip.pypa.io/en/stable/reference/installation-report/ and has no sizes, so the index is asked for those.
+https://pip.pypa.io/en/stable/reference/installation-report/ and has no sizes, so those come from the index.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def versions(python: str, distribution: str, pre: bool = False) -> Listed:
 
 def listed(python: str, distribution: str, pre: bool = False, retry: bool = True) -> Listed:
     """What pip knows of a package's versions; nothing if it cannot tell. retry: as often as the user's settings say."""
-    # Which releases were yanked, and which index refused, pip tells only those who ask for all that it can say (-vv, pip 26.3).
+    # Which releases were yanked, and which index refused, pip tells only with its most verbose output (-vv, pip 26.3).
     words = ["-vv", "--no-input", *([] if retry else ["--retries", "0"]), "index", "versions", distribution, *(["--pre"] if pre else [])]
     try:
         done = subprocess.run(

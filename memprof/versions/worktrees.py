@@ -78,7 +78,7 @@ class Repository:
 
     @classmethod
     def around(cls, folder: Path) -> Repository:
-        """The repository that a folder lies in, of which no suite is asked for. Raises InputError if there is none."""
+        """The repository that a folder lies in, for a request without a suite. Raises InputError if there is none."""
         root = Path(git(folder, "rev-parse", "--show-toplevel", what=f"{folder} lies in no git repository"))
         return cls(root, Path())
 
@@ -231,7 +231,7 @@ def _base_label(ref: str, commit: str) -> str:
 
 
 def _build_of_base(repository: Repository, folder: Path, head: Build) -> Build:
-    """As base's suite says. A base without a suite is built as head is, and so is one that says nothing and has nothing to install."""
+    """As base's suite says. A base without a suite is built as head is, and so is one whose suite has no [build] and that has nothing to install."""
     if not repository.has_suite(folder):
         return head
     own = read(folder / repository.suite).build

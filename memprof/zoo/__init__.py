@@ -1,4 +1,4 @@
-"""Model files made on the spot: real architectures with random weights, and synthetic ones for single effects.
+"""Generated model files: real architectures with random weights, and synthetic ones for single effects.
 
 The same name and options give the same bytes on every machine, so a figure can be repeated without a download. An .mnn file is made of the ONNX
 file by MNN, and so depends on MNN's version; its weights are the same. Nothing heavy is imported before `make` is called.
@@ -218,7 +218,7 @@ def _make_genai(path: Path, size_bytes: int, overwrite: bool) -> tuple[Path, ...
     path.mkdir(exist_ok=True)
     check_new(config_path, instead=FORCE, overwrite=overwrite)
     files = _make_onnx(model, model_path, False, overwrite)
-    with replacing(config_path) as (file,):  # last: without it the folder is no model
+    with replacing(config_path) as (file,):  # last: only with it is the folder a model
         file.write(genai_config.of(shape).encode())
     return config_path, *files
 

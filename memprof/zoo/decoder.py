@@ -14,7 +14,7 @@ from ..base.errors import UsageError
 from .graph import Weight
 
 HEAD = 64
-CONTEXT = 131072  # the longest that it claims to know; a runtime takes less as it is told
+CONTEXT = 131072  # the longest that it claims to know; a runtime takes less by its settings
 ROPE_BASE = 10000.0
 EPSILON = 1e-5
 # Unknown, begin and end of a text, then the 256 bytes.

@@ -1,6 +1,6 @@
 """The zoo's encoder of BERT's kind, of any size, with random weights: its dimensions and weights; the writers know the formats.
 
-Depth, vocabulary and the width of a head are fixed, and the width follows from the size that is asked for. Weights are scaled so that no activation
+Depth, vocabulary and the width of a head are fixed, and the width follows from the requested size. Weights are scaled so that no activation
 vanishes or explodes.
 """
 

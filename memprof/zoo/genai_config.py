@@ -7,7 +7,7 @@ import json
 from .decoder import BEGIN, END, HEAD, UNKNOWN, VOCABULARY, Decoder
 
 MODEL = "model.onnx"
-# A cache of one buffer would be made for all of them; this one grows. llamacpp's context is as long where nothing else is said.
+# A cache of one buffer would be made for all of them; this one grows. llamacpp's context is as long by default.
 _CONTEXT = 4096
 
 

@@ -86,7 +86,7 @@ def save(model: OnnxModel, file: BinaryIO, side: BinaryIO | None = None, locatio
     """Writes a model, its large constants to `side` where that is given.
 
     `location` is the side file's name as the model is to know it, relative to the model. Constants below a page stay in
-    the model in any case: runtimes want shapes, bounds and scales at hand.
+    the model in any case: runtimes want shapes, bounds and scales in the file itself.
     """
     entries = _embedded(model.constants) if side is None else _external(model.constants, location)
     graph = model.proto.graph.SerializeToString(deterministic=True)

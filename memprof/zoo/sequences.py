@@ -1,6 +1,6 @@
 """Models over sequences with open dimensions, as ONNX: an encoder of BERT's kind, an LSTM, and a loop with a branch inside.
 
-`batch` and `sequence` are open and have these names in the file. The width follows from the size that is asked for. Weights are random, scaled so
+`batch` and `sequence` are open and have these names in the file. The width follows from the requested size. Weights are random, scaled so
 that no activation vanishes or explodes.
 """
 
@@ -120,7 +120,7 @@ def lstm(size_bytes: int) -> OnnxModel:
 
 
 def loop(size_bytes: int) -> OnnxModel:
-    """A Loop over the steps of a sequence; in it an If that applies one of two matrices, by turns. Input `input`, float [sequence, batch, width];
+    """A Loop over the steps of a sequence; in it an If that applies two matrices alternately. Input `input`, float [sequence, batch, width];
     output: the states after each step, of the same shape."""
     width = widest(size_bytes, lambda wide: 2 * wide * wide, 8, "loop")
     net = _Nodes("loop")

@@ -22,7 +22,7 @@ _SCHEMA_VERSION = 3
 _ALIGNMENT = 16
 # For tables and names beside the weights; inception_v3 needs 40 kB.
 _ROOM = 1 << 20
-# The old field for an operator's code is one byte wide. Codes beyond are in the new field, and the old says so.
+# The old field for an operator's code is one byte wide. Codes beyond are in the new field, and the old one then has its largest value.
 _BEYOND = 127
 
 
@@ -124,7 +124,7 @@ class Tables:
             description="memprof zoo",
             buffers=self._buffers,
         )
-        # A builder that must grow copies all that it holds.
+        # A builder that must grow copies its whole content.
         builder = _flatbuffers.Builder(weight_bytes + _ROOM)
         builder.vtables = _Forgetful()
         builder.Finish(model.Pack(builder), b"TFL3")

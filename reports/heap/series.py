@@ -94,7 +94,7 @@ class SiteArea:
 
 
 def rows(table: SiteSeries) -> list[SiteArea]:
-    """The areas from the ground up: the largest site lowest, all that is no site at the top. Together they are the snapshots' totals."""
+    """The areas from the ground up: the largest site lowest, memory without a site at the top. Together they are the snapshots' totals."""
     site_rows = [SiteArea(name, "site", table.values[place]) for place, name in enumerate(table.sites)]
     extra = numpy.array([snapshot.extra_bytes for snapshot in table.snapshots], "i8")
     stacks = numpy.array([snapshot.stacks_bytes for snapshot in table.snapshots], "i8")

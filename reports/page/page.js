@@ -65,7 +65,7 @@
     for (const table of all("[data-metric]", here)) table.hidden = table !== wanted;
   }
 
-  // A click on a heading sorts a table by that column: up, down, and back to the order of the file. What is no number comes last.
+  // A click on a heading sorts a table by that column: up, down, and back to the order of the file. Cells without a number come last.
   function sortable(table) {
     const [body] = table.tBodies;
     const rows = [...body.rows];

@@ -92,7 +92,7 @@ def model(runs: Sequence[Run], found: Sequence[str] = ()) -> ModelWords:
 
 
 def _table(measured: Sequence[tuple[str, tuple[str, ...]]], differing: Sequence[int]) -> TextTable:
-    """The conditions at these places of NAMES, a row a variant."""
+    """The conditions at these places of NAMES, one row per variant."""
     rows = tuple((label, *(texts[place] or "-" for place in differing)) for label, texts in measured)
     return TextTable("", ("variant", *(NAMES[place] for place in differing)), rows, 1 + len(differing))
 

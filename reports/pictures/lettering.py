@@ -89,7 +89,7 @@ def label(text: str, inches: float = 100.0, size: float = BODY, weight: str = "n
 
 
 def distinct(texts: Sequence[str], inches: float, size: float = BODY, weight: str = "normal") -> list[str]:
-    """Different texts, readable, shortened to fit, and different still. Not escaped."""
+    """Different texts, readable, shortened to fit, and different still, without escapes."""
     return short_names.distinct(texts, inches, lambda part: width(part, size, weight), readable)
 
 

@@ -55,11 +55,17 @@ def orders(plan: Planned, analysis: Analysis) -> list[Drawn]:
 
 
 def title(analysis: Analysis) -> str:
-    return f"Memory plan: {Path(analysis.model).name}"
+    """The finding: the two peaks, or that of the only order."""
+    chosen, best = analysis.chosen, analysis.best
+    needs = f"{order_name(chosen)} needs {format_bytes(chosen.peak_bytes)}"
+    if best is not None and 0 < best.peak_bytes < chosen.peak_bytes:
+        return f"The best order needs {format_bytes(best.peak_bytes)}; {needs}, {chosen.peak_bytes / best.peak_bytes - 1:.0%} more"
+    least = ", and no order needs less" if chosen.peak_bytes == analysis.lower_bound_bytes else ""
+    return f"{needs[0].upper()}{needs[1:]}{least}"
 
 
 def subtitle(analysis: Analysis) -> str:
-    parts = [f"{counted(analysis.operators, 'operator')} in {analysis.mode}"]
+    parts = [f"Memory plan: {Path(analysis.model).name}", f"{counted(analysis.operators, 'operator')} in {analysis.mode}"]
     if analysis.in_place:
         parts.append("working in place")
     parts.append("tensors only: scratch memory of kernels and weights are outside")
@@ -90,7 +96,7 @@ def arena_heights(drawn: Sequence[Drawn], high: float, least: float) -> list[flo
 
 @dataclass(frozen=True)
 class RectangleLabel:
-    """The text in a rectangle, empty without room, and whether it stands upright. Not escaped."""
+    """The text in a rectangle, empty without room, and whether it stands upright; without escapes."""
 
     text: str = ""
     upright: bool = False

@@ -103,7 +103,7 @@ class _Drawn:
 
     @property
     def limit_bytes(self) -> int | None:
-        """The limit, None where there is none or it lies far above all else."""
+        """The limit, None without a limit, or with one far above everything drawn."""
         limit = self.scaled.within_bytes
         return limit if limit is not None and limit <= _HIGHEST * self.high_bytes else None
 

@@ -44,7 +44,7 @@ class Strip:
 def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None = None) -> Figure:
     """The picture of these runs: for each model and metric (RSS peak where none is named) one row per variant.
 
-    phase: PEAK for RSS peaks and EXECUTE for all else where None. Raises UsageError for an unknown metric, InputError where no run
+    phase: PEAK for RSS peaks and EXECUTE for other metrics where None. Raises UsageError for an unknown metric, InputError where no run
     succeeded or none has the metric.
     """
     wanted = [metrics.metric(name) for name in (names or ("rss_peak_bytes",))]

@@ -38,7 +38,7 @@ class ThreadSeries:
 def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None = None) -> Figure:
     """The picture of these runs: one panel per metric, and one line of panels per model.
 
-    phase: PEAK for RSS peaks and EXECUTE for all else where None. Raises UsageError for an unknown metric, InputError where no variant was
+    phase: PEAK for RSS peaks and EXECUTE for other metrics where None. Raises UsageError for an unknown metric, InputError where no variant was
     measured with several thread counts or nothing of this was measured.
     """
     wanted = [metrics.metric(name) for name in (names or DEFAULT_METRICS)]

@@ -98,7 +98,7 @@ def lead(explanation: Explanation) -> str:
 
 
 def nothing(explanation: Explanation) -> str:
-    """That there are no findings; and of how much, where the looks missed a part of the PEAK."""
+    """That explain found no cause; and of how much, where the looks missed a part of the PEAK."""
     looked, peak = explanation.looked_bytes, explanation.peak_bytes
     if looked < SEEN_SHARE * peak:
         return f"The looks saw at most {format_bytes(looked)} of {format_bytes(peak)}: what the rest consists of is not known."

@@ -41,7 +41,7 @@ _MARKS = {
 }
 # A comment on GitHub holds 65,536 characters, a step's summary 1 MiB; the folded rows give way first.
 _MOST_ROWS = 300
-# Of each verdict; more lines say nothing that the first do not.
+# Of each verdict; more lines repeat the first ones.
 _MOST_LINES = 20
 # A row as a test. An undecided row is a test that could not be made; the job decides whether that fails it.
 _KINDS = {"failed": "failure", "regressed": "failure", "over": "failure", "failing": "error", "undecided": "skipped", "gone": "skipped"}

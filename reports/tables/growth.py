@@ -26,7 +26,7 @@ _WHERE: dict[Where, str] = {
     "other mappings": "in mappings outside of the C library's heap",
 }
 
-_LONG = 100  # units, from which on the steep part of a rise is told apart
+_LONG = 100  # units, from which on the steep part of a rise is a part of its own
 
 
 def render(grown: GrowthAnswer, *, unit: str | None = None, format: str = "markdown") -> str:

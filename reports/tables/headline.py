@@ -95,7 +95,7 @@ def _above(group: Sequence[Run]) -> str:
 
 
 def _of_model(above: float, model_bytes: int) -> str:
-    """How many times the model's size that is, for a model that is no small part of it: a load that holds the model twice is at 2."""
+    """How many times the model's size that is, for a model that is a large part of it: a load that holds the model twice is at 2."""
     times = above / model_bytes if model_bytes >= _LEAST_MODEL else 0.0
     return f", {times:.1f} times the model's {format_bytes(model_bytes)}" if _SEEN_IN[0] <= times <= _SEEN_IN[1] else ""
 
@@ -103,7 +103,7 @@ def _of_model(above: float, model_bytes: int) -> str:
 def of_comparison(comparison: Comparison) -> str:
     """How far PEAK differs, in which phase, in which kind of memory, and the time; empty where PEAK was not compared.
 
-    Of several rows, the one whose PEAK differs most.
+    With several rows it is the one whose PEAK differs most.
     """
     peaks = [row for row in comparison.differences if (row.phase, row.metric) == (PEAK, "rss_peak_bytes")]
     if not peaks:
@@ -164,9 +164,9 @@ def _rest(peaks: Sequence[Difference]) -> str:
 
 
 def of_gate(report: Report) -> str:
-    """What the worst row says: how much, in which phase, in which kind of memory; or that nothing changed. Empty for a gate without rows.
+    """The finding of the worst row: how much, in which phase, in which kind of memory; or that nothing changed. Empty for a gate without rows.
 
-    Of several rows of the worst verdict, PEAK's.
+    If several rows have the worst verdict, it is PEAK's.
     """
     rows = [row for row in worst_first(report.rows) if not (report.allow_gone and row.verdict == "gone")]
     if not rows:

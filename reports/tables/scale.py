@@ -37,7 +37,7 @@ def section(scaled: Scaled, unit: str | None = None) -> Section:
 
 
 def answers(scaled: Scaled, unit: str | None = None) -> list[TextTable]:
-    """Tables of the predictions and of the largest values that fit, of those that were asked for, and of the terms beside the planner's."""
+    """Tables of the predictions and of the largest values that fit, those of the request, and of the terms beside the planner's."""
     size = grid.choose_unit(BYTES, [value for point in scaled.points for value in point.sizes.values()], unit)
     tables = [_predictions(scaled, size)] if scaled.predictions else []
     tables += [_within(scaled)] if scaled.within else []
@@ -235,7 +235,7 @@ def passing(change: PeakChange) -> str:
 
 
 def notes(scaled: Scaled) -> list[str]:
-    """What there is to say beside the law, a sentence each."""
+    """The notes beside the law, one sentence for each."""
     said = [*scaled.findings]
     said += map(passing, scaled.changes)
     planned = [named.name for named in scaled.laws if named.law is not None and named.law.planned]

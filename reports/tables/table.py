@@ -65,8 +65,8 @@ def render(
     """The tables of these runs as text.
 
     names: metrics; none for the style's. stat: a name in STATISTICS. unit: for bytes; None for the unit that suits each table. phase: for the
-    styles models and threads; None for PEAK with RSS peaks, and EXECUTE with all else. window: for the style swap. brief: only the peaks and what
-    stays after RELEASE if no metric is named. Markdown of the style phases begins with a sentence if no metric is
+    styles models and threads; None for PEAK with RSS peaks, and EXECUTE with other metrics. window: for the style swap. brief: only the peaks and
+    what stays after RELEASE if no metric is named. Markdown of the style phases begins with a sentence if no metric is
     named. CSV and JSON have one row per run and phase, as frame.runs_frame has it, and heed only the names; JSON of the style swap has the figures of
     its tables. Raises UsageError, and InputError where a run has figures that no machine has.
     """
@@ -87,7 +87,7 @@ def render(
 
 
 def _plain(runs: Sequence[Run], names: Sequence[str], format: str) -> str:
-    from .. import frame  # brings pandas along, which takes longer than all else and which Markdown does not need
+    from .. import frame  # brings pandas along, which takes longer than the rest and which Markdown does not need
 
     table = frame.runs_frame(runs)
     if names:
@@ -169,7 +169,7 @@ class _Tables:
     def by_phase(self, runs: Sequence[Run], wanted: Sequence[Metric], stays: bool) -> Section:
         groups = summary.groups(runs)
         tables = []
-        # If no run came past the baseline, one table says so as well as eight.
+        # If no run came past the baseline, one table shows it as well as eight.
         usual = metrics.DEFAULT_METRICS if any(mark.phase != STARTUP for run in runs for mark in run.marks) else ("rss_peak_bytes",)
         shown = _beside_swap(wanted or [metrics.METRICS[name] for name in usual], runs)
         for metric in shown:

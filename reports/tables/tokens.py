@@ -60,7 +60,7 @@ def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[TextTa
 def _speed(mark: Mark | None) -> float | None:
     if mark is None or not mark.units.get(_UNIT):
         return None
-    # Requests side by side take less than the sum of their times; iterations in turn take less than the phase with its marks.
+    # Requests side by side take less than the sum of their times; iterations one after another take less than the phase with its marks.
     time_ns = min(sum(mark.times_ns) or mark.time_ns, mark.time_ns)
     return mark.units[_UNIT] / time_ns * 1e9 if time_ns else None
 

@@ -313,7 +313,7 @@ class _Stop(gdb.Breakpoint):
         now_ns = time.monotonic_ns()
         try:
             self.reached(now_ns)
-        except Exception as error:  # gdb would print it where nobody reads, and the call would be missing without a word
+        except Exception as error:  # gdb would print it where nobody reads, and the call would be missing without a message
             self.tracer.note("gdb: %s: %s" % (type(error).__name__, error))
         self.tracer.held(now_ns)
         return False

@@ -124,7 +124,7 @@ int main(int argc, char **argv) {
     run_session = (int (*)(void *))runner_function(library, "nnfw_run");
     close_session = (int (*)(void *))runner_function(library, "nnfw_close_session");
     if (runner_number("threads", 0) > 0 && !ruy)
-        runner_note("onert's convolutions use every CPU, whatever number of threads is asked for");
+        runner_note("onert's convolutions use every CPU, with any number of threads");
     runner_about(version ? version : "");
 
     runner_begin("MODEL_LOAD");

@@ -2,8 +2,8 @@
  *
  * The interface is a table of functions (struct OrtApi in include/onnxruntime/core/session/onnxruntime_c_api.h) that only ever grows at its end: its
  * maintainers hold the place of each entry fixed from the version on that brought it, and static assertions in onnxruntime_c_api.cc check it. The wheel
- * carries no header, so the places of the entries that are needed stand here, all of version 8 or before (ONNX Runtime 1.8), and the library is
- * asked for version 8 of the table. Seen with 1.31. CreateSession loads and prepares in one step, which Python's private class does not.
+ * carries no header, so the places of the entries that are needed stand here, all of version 8 or before (ONNX Runtime 1.8), and the program
+ * requests version 8 of the table. Seen with 1.31. CreateSession loads and prepares in one step, which Python's private class does not.
  */
 #include "runner.h"
 

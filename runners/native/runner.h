@@ -114,7 +114,7 @@ static void runner_about(const char *version) {
     runner_write(line, at);
 }
 
-/* End a complete job, without the runtime's teardown, which is no part of it: a crash there would spoil a complete result. */
+/* End a complete job, without the runtime's teardown, which the job does not include: a crash there would spoil a complete result. */
 static void runner_done(void) {
     char line[100];
     runner_write(line, snprintf(line, sizeof line, "{\"mark\":\"done\",\"pid\":%ld}\n", (long)getpid()));

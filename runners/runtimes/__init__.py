@@ -145,8 +145,8 @@ class Options:
 
     ranges: by input name, the number of rows that the model's graph indexes by the input, for those who make it.
     declared: for `build`, the shape of each input that the model's file declares, by name and in its order, open dimensions as 1. release:
-    whether the job ends with RELEASE. varied: the shapes by input name that iterations take in turn, empty where all take one; the first and
-    the last differ in each dimension that varies. dynamic: by input name, the shape with None for each such dimension. A runtime without
+    whether the job ends with RELEASE. varied: the shapes by input name that iterations take one after another, empty where all take one; the first
+    and the last differ in each dimension that varies. dynamic: by input name, the shape with None for each such dimension. A runtime without
     `signature` makes its inputs itself, and may do so from shapes and inputs.
     """
 

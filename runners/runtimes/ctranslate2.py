@@ -2,8 +2,8 @@
 
 The constructor reads the weights and brings them into the wanted type in one step, so MODEL_LOAD includes PREPARE. An iteration is one forward
 pass over the tokens for a model of language, and a greedy translation into as many tokens as there are for a model of two languages.
-The kind of model stands in the head of model.bin. Not offered: the capacity of oneDNN's cache of primitives, which changed memory over 64 shapes by
-0.2 MiB. Seen with 4.8.5.
+The kind of model stands in the head of model.bin. One knob is left out: the capacity of oneDNN's cache of primitives, which changed memory over 64
+shapes by 0.2 MiB. Seen with 4.8.5.
 """
 
 import json

@@ -20,7 +20,7 @@ class Runtime:
     without_wheels = ("antlr4-python3-runtime",)
     formats = (".pte",)
     default_threads = None
-    # Not offered: program_verification, which changed no peak by more than 0.2 MiB (1.4).
+    # One knob is left out: program_verification, which changed no peak by more than 0.2 MiB (1.4).
     knobs = (Knob("mmap", ON_OFF, "on", "load", "map the .pte, or read it into memory"),)
 
     def __init__(self):

@@ -4,7 +4,7 @@ The package's own class, Server, reads the weights and makes the context in one 
 library are called in its place: llama_model_load_from_file is MODEL_LOAD, llama_init_from_model is PREPARE. Their parameters are structures that
 change from version to version. They are never laid out here: llama.cpp's own functions make them from the package's CommonParams, and they are
 handed on as they are. Where these functions are missing, or CommonParams has no structure that looks as it should, the Server is used, and a note
-says so.
+tells which.
 """
 
 import ctypes

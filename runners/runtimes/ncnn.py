@@ -2,8 +2,8 @@
 
 load_model reads the weights and brings them into the layouts of its kernels in one step, so MODEL_LOAD includes PREPARE. ncnn has no batch: an
 input of shape (1, 3, 224, 224) elsewhere is (3, 224, 224) here, and the leading 1 is put back before its outputs. An .onnx model is converted
-by the program that the package pnnx carries. Not offered, because they changed no figure of memory: use_packing_layout, and weights as float16 in
-the .bin file. Formats: ncnn's wiki, param-and-model-file-structure. Seen with 1.0.20261020.
+by the program that the package pnnx carries. Two knobs are left out, because they changed no figure of memory: use_packing_layout, and weights as
+float16 in the .bin file. Formats: ncnn's wiki, param-and-model-file-structure. Seen with 1.0.20261020.
 """
 
 import os

@@ -65,7 +65,7 @@ class Runtime:
     def load(self, model, options):
         # Seen in 0.1.0: the cpu backend's convolutions take a thread a CPU from Eigen in any case; depthwise convolutions and ruy's obey.
         if options.threads is not None and options.knobs["backend"] == "cpu":
-            self.notes.append("onert's convolutions use every CPU, whatever number of threads is asked for")
+            self.notes.append("onert's convolutions use every CPU, with any number of threads")
         self._model = model
         self._shapes = options.shapes
         self._session = self._session_class(model, "cpu;ruy" if options.knobs["backend"] == "ruy" else "cpu")

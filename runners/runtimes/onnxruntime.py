@@ -1,7 +1,7 @@
 """ONNX Runtime, through its Python package.
 
 The public constructor loads and prepares in one step. The class beneath it, in `onnxruntime.capi._pybind_state`, has the two apart; it is
-private, so if it is missing MODEL_LOAD includes PREPARE, and the results say so. Seen with 1.17 to 1.31.
+private, so if it is missing MODEL_LOAD includes PREPARE, and a note of the results reports it. Seen with 1.17 to 1.31.
 """
 
 import os
@@ -38,7 +38,7 @@ class Runtime:
     env = {"ORT_DISABLE_TELEMETRY": "1"}
     doubling = "arena"
     reshapes = False
-    # Not offered: session.use_ort_model_bytes_for_initializers. For a path it does nothing, and Python's bytes reach the session as a
+    # One knob is left out: session.use_ort_model_bytes_for_initializers. For a path it does nothing, and Python's bytes reach the session as a
     # temporary that is freed before the first run (SIGSEGV, 1.31).
     knobs = (
         Knob("optimization", ("all", "extended", "basic", "off"), "all", "load", "graph optimization level"),

@@ -140,7 +140,7 @@ class Runtime:
         return [each.detach().cpu().numpy() for each in _flat(result)]
 
     def figures(self):
-        """The peaks of torch's own allocator in the phase, on all devices of CUDA together; each begins anew. None where CUDA is not in use: to ask
+        """The peaks of torch's own allocator in the phase, on all devices of CUDA together; each begins again. None where CUDA is not in use: to ask
         whether it is there would take memory."""
         cuda = self.torch.cuda
         if not cuda.is_initialized():

@@ -1,8 +1,8 @@
 """The manual: its examples print what it says, its words are words of the commands, and its pages and pictures are there.
 
 A ```console block holds commands after `$ ` and what they print on standard output; each is run in one folder, in the order of the pages, and
-compared with figures masked; a line `...` stands for any lines. A ```sh block is not run (it needs minutes, or files that nobody has): of its
-memprof commands the name and the options are looked up.
+compared with figures masked; a line `...` stands for any lines. test_docs_commands.py runs the commands of ```sh blocks; here the names of their
+commands and options are looked up.
 """
 
 from __future__ import annotations

@@ -651,7 +651,7 @@ def crowd() -> list[Run]:
 def test_page_fits_phone(browser, made: Callable[[], list[Run]]):
     opened(browser, made(), width=360)
 
-    for view in ("a row each", "one over the other"):
+    for view in ("one row for each", "one over the other"):
         browser.choose("view", view)
         browser.frames()
         assert browser.js("return document.documentElement.scrollWidth") <= 360

@@ -77,6 +77,6 @@ def _solver(cp_model: Any, seconds: float) -> Any:
     solver.parameters.max_time_in_seconds = max(seconds, 0.0)
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0
-    # Several strategies in turn on the one worker, in steps that are counted and not timed: far faster than one alone where the arena is full.
+    # Several strategies one after another on the one worker, in steps counted and not timed: far faster than one alone where the arena is full.
     solver.parameters.interleave_search = True
     return solver

@@ -1,7 +1,7 @@
 """A model's graph as a planner needs it, from any format: operators in the file's order, tensors with their bytes, weights.
 
-onnx_graph.py and tflite_graph.py make it; reduced.py reduces it to sizes, reads and writes. `unknown` names all that a reader did not
-understand, and `assumptions` all that it took for granted: nothing counts zero without a word. No package is needed here.
+onnx_graph.py and tflite_graph.py make it; reduced.py reduces it to sizes, reads and writes. `unknown` names everything that a reader did not
+understand, and `assumptions` everything that it took for granted: nothing counts zero silently. No package is needed here.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Span:
 class Constant:
     """Constant data. bytes: in memory, by type and shape (of a sparse weight, as stored); None where the type's size is not known.
 
-    content: the place of its bytes, or the bytes; None where they are not at hand. trainable: its type is floating, and it is no running
+    content: the place of its bytes, or the bytes; None where the file has only their place. trainable: its type is floating, and it is no running
     statistic.
     """
 
@@ -123,7 +123,7 @@ class Unknown:
 
 @dataclass(frozen=True)
 class Folded:
-    """An operator whose result a runtime computes once, because all that it reads is constant: the weights it reads, and those it makes. fused: it
+    """An operator whose result a runtime computes once, because every input of it is constant: the weights it reads, and those it makes. fused: it
     is taken for a part of its readers."""
 
     weights: tuple[int, ...]
@@ -141,8 +141,8 @@ class Remarks:
 
 @dataclass(frozen=True)
 class Graph:
-    """A model's main graph, or a graph inside an operator. Tensors that a body reads from around it are read by its operator and are no part of
-    the body.
+    """A model's main graph, or a graph inside an operator. Tensors that a body reads from around it are read by its operator, and belong to the graph
+    around it.
 
     inputs, outputs: numbers of tensors; weight_outputs: weights that are outputs. weights: of the main graph and all its bodies, both stored
     and results of folding; empty in a body. keeps_inputs: the format's runtime never reuses the memory of inputs. moved: why the operators are

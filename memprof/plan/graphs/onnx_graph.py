@@ -24,7 +24,7 @@ from .sorting import ordered
 
 _REPEATED = frozenset(("Loop", "Scan", "SequenceMap"))
 # Operators whose output may lie over their first input of the same size: they work element by element, or only name a tensor again.
-# onnxruntime's kernels say so with MayInplace and Alias.
+# onnxruntime's kernels declare it with MayInplace and Alias.
 _IN_PLACE = words(
     "Abs Acos Acosh Add And Asin Asinh Atan Atanh BatchNormalization Cast Ceil Celu Clip Cos Cosh CumSum DequantizeLinear Div Dropout Elu Erf Exp "
     "Expand Flatten Floor Gelu HardSigmoid HardSwish Identity LeakyRelu Log LogSoftmax Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow "

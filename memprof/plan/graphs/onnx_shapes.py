@@ -191,7 +191,7 @@ def _graph_of(node: Any, name: str) -> Any:
 
 
 def _rounds(node: Any, values: ChainMap[str, Any], means: _Means) -> int | None:
-    """How many rounds a Loop makes where constants say so, and its body's condition does not end it before."""
+    """How many rounds a Loop makes where constants fix it, and its body's condition does not end it before."""
     body = _graph_of(node, "body")
     trips = values.get(node.input[0]) if len(node.input) > 1 else None
     if trips is None or trips.dtype.name != "int64" or not trips.size or body is None or len(body.input) < 2 or not body.output:
@@ -390,7 +390,7 @@ class _Bound:
     changed: bool = False
 
     def set(self, dim: Any, extent: int) -> bool:
-        """Give a dimension a number, and all others of its name the same. True where the file had fixed another number."""
+        """Give all dimensions of one name a number. True where the file had fixed another number."""
         name = dim.dim_param
         if name and self.symbols.setdefault(name, extent) != extent:
             raise UsageError(f"{self.path}: dimension {name} cannot be {self.symbols[name]} and {extent} at once")

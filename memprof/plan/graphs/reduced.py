@@ -26,7 +26,7 @@ class Mapped:
 
 
 def problem(graph: Graph, in_place: bool = False) -> Mapped:
-    """A graph as a problem. A tensor of unknown size counts 0: `Graph.unsized` must be said beside any figure.
+    """A graph as a problem. A tensor of unknown size counts 0: `Graph.unsized` must stand beside any figure.
 
     A body's memory beyond the operator's results is a tensor that only this operator touches. Stateful operators keep their order through
     tensors of 0 bytes.

@@ -238,7 +238,7 @@ class _TfliteReader:
         return len(self._weights) - 1
 
     def shape(self, table: int, is_constant: bool) -> tuple[int, ...]:
-        """A tensor's shape, with the batch and the open dimensions that are asked for."""
+        """A tensor's shape, with the batch and the open dimensions of the request."""
         shape = tflite_file.shape(self._flat, table)
         if is_constant or not shape:
             return shape

@@ -173,7 +173,7 @@ def steps(problem: Problem, order: Sequence[int]) -> tuple[OrderStep, ...]:
 
 
 def peak(problem: Problem, order: Sequence[int]) -> int:
-    """The most bytes that any step of an order needs; where there is no step, the bytes of the tensors given."""
+    """The most bytes that any step of an order needs; without any step, the bytes of the tensors given."""
     costs = steps(problem, order)
     return costs[-1].peak_bytes if costs else sum(problem.sizes[tensor] for tensor in problem.given)
 

@@ -266,7 +266,7 @@ static char kind_of(const char *link) {
     return begins(link, "/dmabuf:") ? 'b' : begins(link, "/memfd:") ? 'm' : 0;
 }
 
-/* The name of a driver that tells nothing, NULL for other files. */
+/* The name of a closed driver, NULL for other files. */
 static const char *silent_driver(const char *link) {
     static const char *const names[][2] = {{"/dev/mali", "mali"},   {"/dev/kgsl", "kgsl"},       {"/dev/nvidia", "nvidia"},
                                            {"/dev/rknpu", "rknpu"}, {"/dev/galcore", "galcore"}, {"anon_inode:dmabuf", "dmabuf"}};

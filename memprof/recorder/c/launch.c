@@ -51,7 +51,7 @@ static int run_on(const char *list) {
     return sched_getaffinity(0, sizeof reached, &reached) == 0 && CPU_EQUAL(&wanted, &reached);
 }
 
-/* On how many CPUs the child may run, found by setting this process for a moment; 0 where it may not run on those that are asked for. */
+/* On how many CPUs the child may run, found by setting this process for a moment; 0 where it may not run on those of the order. */
 static int count_cpus(const char *list) {
     cpu_set_t before;
     int count;
@@ -101,7 +101,7 @@ static int limit(const char *text) {
     return setrlimit(known[at].number, &limits) == 0;
 }
 
-/* execvp(3) along the PATH that the child has by now, but no shell for what is no program. */
+/* execvp(3) along the PATH that the child has by now, but without a shell for other files. */
 static void execute(char **words, struct failure *failure) {
     const char *path = strchr(words[0], '/') != NULL ? "" : getenv("PATH");
     char file[4096];
@@ -121,7 +121,7 @@ static void execute(char **words, struct failure *failure) {
     }
 }
 
-/* What stands between the fork and the exec; 0 with errno. */
+/* The child between the fork and the exec; 0 with errno. */
 static int prepare(const struct order *order, struct failure *failure) {
     size_t at;
     if (!group_join()) {

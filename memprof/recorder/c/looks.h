@@ -1,4 +1,4 @@
-/* Looks at processes that cost more than statm: in turn, within a share of the recorder's time, and closer ones at the program. */
+/* Looks at processes that cost more than statm: one after another, within a share of the recorder's time, and closer ones at the program. */
 #pragma once
 
 #include "base.h"

@@ -14,7 +14,7 @@
 #include <signal.h>
 
 #define TICK_NS 100000000 /* between two occasions for anything but polls */
-#define IDLE_NS 100000000 /* between two polls where none were asked for */
+#define IDLE_NS 100000000 /* between two polls where the order has no period */
 #define HOLD_NS 1000000
 #define PERIODS 4096
 #define LAST_READS 16 /* of marks and output written before the end; a grandchild may write for ever */
@@ -27,7 +27,7 @@ static struct {
     i64 interval_ns, next_ns, tick_ns, end_ns; /* next, tick: when to poll, and when to do anything else */
     i64 heard_ns, held_ns;                     /* when standard input last had anything; when a process was last seen held */
     i64 left_out;                              /* polls, as nobody takes what is written */
-    int over, limited, quiet, told_to_end, printed; /* quiet: an end that was asked for is no limit; printed: output waits to be read */
+    int over, limited, quiet, told_to_end, printed; /* quiet: a requested end does not count as a limit; printed: output waits to be read */
     struct { char *items; size_t count, room; } command; /* whose end has not come yet */
     const char *unsent; /* of the child's input */
 } loop;

@@ -8,8 +8,8 @@
 
 void loop_begin(void); /* before anything is started: SIGCHLD and SIGTERM arrive while the loop waits, and only then */
 
-/* Until the child has ended, or nothing is left to look at. early: what came on standard input with the order. 0 where whoever asked for
- * the recording is gone, or wants no more of it. */
+/* Until the child has ended, or nothing is left to look at. early: the bytes on standard input behind the order. 0 where memprof is gone, or
+ * wants no more of it. */
 int loop_run(const struct order *order, const struct child *child, const char *early, size_t early_length);
 int loop_was_limited(void); /* whether the child's time was over */
 void loop_tell_rest(void); /* what is known at the end */

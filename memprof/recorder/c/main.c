@@ -12,7 +12,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
-/* Start the program and follow it; 0 where it was told to end. */
+/* Start the program and follow it; 0 where memprof ended it. */
 static int follow(const struct order *order, const char *early, size_t early_length) {
     struct child child;
     int recorded = 1;

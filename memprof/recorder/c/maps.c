@@ -18,7 +18,7 @@ static struct {
     struct { struct part *items; size_t count, room; } parts; /* of one process */
 } maps = {.budget = {0.004, 20000000, 0, 0}};
 
-/* The numbers of files by hashes of what they are told apart by. number: 0 for a free slot. */
+/* The numbers of files by hashes of their identity. number: 0 for a free slot. */
 static struct {
     struct { uint64_t hash; i64 number; } slots[SLOTS];
     i64 count, newest;
@@ -57,7 +57,7 @@ static void take_line(char *text, void *process_id) {
     uint64_t begin = strtoull(address, &end, 16), size = strtoull(end + (*end == '-'), NULL, 16) - begin, hash;
     struct part part, *last = maps.parts.count ? &maps.parts.items[maps.parts.count - 1] : NULL;
     i64 page = sysconf(_SC_PAGESIZE);
-    if (strcmp(inode, "0") == 0 && *name != '/' && !begins(name, "[v")) return; /* [vdso] and the like count as file-backed */
+    if (strcmp(inode, "0") == 0 && *name != '/' && !begins(name, "[v")) return; /* [vdso] and other names of that kind count as file-backed */
     hash = hashed(hashed(BEGIN_HASH, device, strlen(device) + 1), inode, strlen(inode) + 1);
     hash = hashed(hash, name, strlen(name));
     if (*name != '/' || is_device(name)) hash = hashed(hashed(hash, &pid, sizeof pid), &begin, sizeof begin);

@@ -1,5 +1,5 @@
-/* What the program prints, or what a process that already runs appends to a log (log.py): pieces of it are events where that is asked
- * for, and its end is kept. */
+/* What the program prints, or what a process that already runs appends to a log (log.py): pieces of it are events if the order wants
+ * them, and its end is kept. */
 #pragma once
 
 #include "order.h"

@@ -56,7 +56,7 @@ void reaper_kill(int root) {
     kill(-root, SIGKILL);
     all_refuse(&pids);
     free(pids.items);
-    while (reaper_reap(root) && reaper.status < 0 && (now_ns() <= end_ns || put_to_end(root))) usleep(1000); /* else the sweep says so */
+    while (reaper_reap(root) && reaper.status < 0 && (now_ns() <= end_ns || put_to_end(root))) usleep(1000); /* else the sweep reports it */
 }
 
 void reaper_sweep(int root, int patient) {

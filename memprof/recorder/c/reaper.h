@@ -4,5 +4,5 @@
 int reaper_reap(int root);  /* wait for all children that have ended; 0 where there are no others */
 int reaper_status(void);    /* the child's wait status, -1 as long as it runs */
 void reaper_kill(int root); /* the child and all that has become the recorder's, until the child has ended */
-/* End all that is left. patient: first wait for orphans that clean up and end by themselves, as Python's resource tracker. */
+/* End the remaining processes. patient: first wait for orphans that clean up and end by themselves, as Python's resource tracker. */
 void reaper_sweep(int root, int patient);

@@ -8,7 +8,7 @@
 
 static struct {
     char *bytes;
-    size_t begin, end, room; /* of what waits, and of the bytes */
+    size_t begin, end, room; /* of the bytes that wait, and their room */
     size_t added;            /* since the last flush */
     int left, broken;        /* left: by the last flush */
 } out;

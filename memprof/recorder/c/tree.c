@@ -79,7 +79,7 @@ void process_find_kin(struct process *process) {
     }
 }
 
-/* -- who comes */
+/* -- new processes */
 /* What was read of its statm is written. */
 static void take_statm(struct process *process) {
     add_text(process->pages, process->statm.fields);
@@ -87,7 +87,7 @@ static void take_statm(struct process *process) {
     process->shared = process->statm.shared;
 }
 
-/* It has come or gone, or has memory of its own from now on: all that it has counts as changed. */
+/* It has come or gone, or has memory of its own from now on: its whole memory counts as changed. */
 static void turn(const struct process *process) {
     tree.owes = 1;
     ++tree.motion.changes;

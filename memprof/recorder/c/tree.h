@@ -14,7 +14,7 @@ struct listing { int descriptor; char *text; size_t length; };
  * tells of memory. whole_ns: when that was last read in whole; maps_ns: when maps was, 0 to read it in any case, and size that of the
  * address space then; count: how many descriptors it had, 0 where the kernel does not tell; names, ranges, written: hashes of their numbers, of the lines of maps that are of buffers (0 to read on), and of the newest lines of buffers, clients
  * and tables. links: the descriptors of buffers and clients; kind: b, m, d, or s for a driver
- * that tells nothing, whose name is silent. mapped: the buffers that it has mapped; resident: bytes that
+ * that is closed, whose name is silent. mapped: the buffers that it has mapped; resident: bytes that
  * its resident set has of them; addresses: of the first. */
 struct device_files {
     int used, tells;
@@ -50,12 +50,12 @@ void process_find_kin(struct process *process);
 void process_list_threads(struct process *process); /* find the children of its other threads too: that costs more */
 
 /* What tells others whether it is worth it to read more; all of it only grows. changes: how often a process has come or gone, or got
- * memory of its own; moved, moved_shared: pages by which resident sets, and their file-backed parts, have changed, those of who came or
- * went among them. */
+ * memory of its own; moved, moved_shared: pages by which resident sets, and their file-backed parts, have changed, with those of processes
+ * that came or went. */
 struct motion { i64 changes, moved, moved_shared; };
 
 /* With this process. is_ours: it was started, so that it belongs to the recording even if it has ended, and orphans fall to the recorder.
- * lists: whether all that it starts belongs to it. */
+ * lists: whether the processes that it starts belong to it. */
 void tree_begin(int pid, int is_ours, int lists);
 void tree_add_named(int pid); /* a process that a mark names, if it was not found before */
 int tree_program(void); /* the first process of those that marks have named and that live, else the first */

@@ -9,7 +9,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -39,8 +39,9 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
         yield from file
 
 
-def _opened(path: Path) -> BinaryIO:
-    file = path.open("rb")
-    head = file.read(len(_GZIP))
-    file.seek(0)
-    return cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=file))) if head == _GZIP else file
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    with path.open("rb") as file:
+        head = file.read(len(_GZIP))
+        file.seek(0)
+        yield cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=file))) if head == _GZIP else file

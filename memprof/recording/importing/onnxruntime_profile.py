@@ -5,7 +5,7 @@
     {"cat": "Session", "name": "model_run", ...}                an iteration of EXECUTE
     {"cat": "Node", "name": "conv_1_kernel_time", "args": {"op_name", "mem_bytes_in_use", "mem_in_use_peak", "mem_arena_held", ...}}
 
-A node's figures are those of the CPU arena when it has run, in bytes, as text. They say nothing of the process's memory, so no RSS is made of them:
+A node's figures are those of the CPU arena when it has run, in bytes, as text. They do not hold the process's memory, so no RSS is made of them:
 they become values, one each for every node of the first run, in which the arena grows. Seen with 1.31. A torn file is read up to its last
 whole event.
 """

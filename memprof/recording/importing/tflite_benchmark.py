@@ -7,7 +7,7 @@
     Memory footprint delta from the start of the tool (MB): init=39.4531 overall=40.8281
     Overall peak memory footprint (MB) via periodic monitoring: 54.7188
 
-The runs of a log that holds several are told apart by their backend, which these lines name:
+The runs of a log that holds several differ by their backend, which these lines name:
 
     Use gpu: [1]                                    a delegate that its flag turned on, or [0] turned off
     Created TensorFlow Lite XNNPACK delegate for CPU.
@@ -34,7 +34,7 @@ _TIMINGS = re.compile(
 _FOOTPRINT = re.compile(rf"[Mm]emory footprint delta from the start of the tool \(MB\): init={NUMBER} overall={NUMBER}")
 _OLD_FOOTPRINT = re.compile(rf"Peak memory footprint \(MB\): init={NUMBER} overall={NUMBER}")
 _MONITORED = re.compile(rf"Overall peak memory footprint \(MB\) via periodic monitoring: {NUMBER}")
-# Neither part can match across its beginning: a line that repeats the beginning would be read from each one to the end.
+# Both parts end before the beginning of another: a line that repeats the beginning would be read from each one to the end.
 _GRAPH = re.compile(r"Graph: \[([^\[\]\n]{1,4096})\]|Loaded model (\S[^\n]{0,4096})")
 _SIZE = re.compile(rf"input model file size \(MB\): {NUMBER}")
 _THREADS = re.compile(r"(?:#threads used for CPU inference|Num threads): \[([0-9]{1,5})\]")

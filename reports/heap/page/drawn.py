@@ -2,7 +2,7 @@
 
 A page must open in a browser whatever the profile's size: at most `_MOST_SNAPSHOTS` points a file, `_MOST_TREES` trees, and of these only
 nodes above a share of their snapshot that lets all of them together stay below `_MOST_NODES`; smaller ones are gathered at their parent.
-The share is said on the page.
+The page states the share.
 """
 
 from __future__ import annotations
