@@ -271,7 +271,7 @@ class _Grower:
         """A process that ended early is judged by its units so far, if they are enough."""
         done = _done(run)
         if done < growth.LEAST_UNITS:
-            raise MeasurementError(f"{run.job.model.name}, {run.job.heading}: {run.outcome.sentence}")
+            raise MeasurementError(f"{run.job.label}: {run.outcome.sentence}")
         limit = ""
         if run.outcome.out_of_memory is not False:
             limit = f"; this machine has {format_bytes(run.machine.memory_bytes)}"

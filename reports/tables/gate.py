@@ -72,9 +72,9 @@ def tally(report: Report) -> str:
         _many(report.count("gone"), "row gone", "rows gone"),
         _many(report.count("acknowledged"), "acknowledged regression", "acknowledged regressions"),
         _many(report.count("improved"), "improvement", "improvements"),
-        _many(report.count("new"), "new row", "new rows"),
-        f"{report.count('ok')} fine",
+        _many(report.count("new"), *(("row measured", "rows measured") if outcome(report) == "measured" else ("new row", "new rows"))),
     ]
+    counts += [f"{report.count('ok')} fine"] if report.count("ok") or not any(counts) else []
     return ", ".join(count for count in counts if count)
 
 

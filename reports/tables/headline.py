@@ -111,7 +111,7 @@ def of_comparison(comparison: Comparison) -> str:
     rank = {"noise": 0, "too few": 1}
     peak = max(peaks, key=lambda row: (rank.get(row.verdict, 2), abs(row.difference)))
     own = [row for row in comparison.differences if row.key == peak.key]
-    label = f"{peak.key.model}, {peak.key.heading}" + (f", {peak.key.threads} threads" if peak.key.threads else "")
+    label = peak.key.label + (f", {peak.key.threads} threads" if peak.key.threads else "")
     parts = [f"{label}: {_peak(peak)}"]
     highest = _highest(own, max((run.machine.peak_bound_bytes for run in comparison.measured), default=0))
     if highest is not None and peak.verdict != "noise":
@@ -180,11 +180,15 @@ def of_gate(report: Report) -> str:
     if lead.budget is not None:
         return f"{place(lead.key)}: {name} is {_beside_budget(lead, lead.head, lead.budget)}."
     if lead.base is None:
-        return f"{place(lead.key)}: {name} is {amount(lead.metric, lead.head.median)} ({lead.reason})."
+        return f"{place(lead.key)}: {name} is {_median(lead.head)} ({lead.reason})."
     if lead.verdict == "ok":
-        figures = f"{amount(lead.metric, lead.head.median)}, and was {amount(lead.metric, lead.base.median)}"
+        figures = f"{_median(lead.head)}, and was {_median(lead.base)}"
         return f"Nothing changed beyond the thresholds: {name} of {place(lead.key)} is {figures}."
     return f"{place(lead.key)}: {name} is {_change(lead, lead.base, lead.head)}{_whence(lead, rows, report)}."
+
+
+def _median(row: Row) -> str:
+    return ("" if row.exact else "~") + amount(row.metric, row.median)  # as in the tables
 
 
 def _is_peak(row: Judged) -> bool:
@@ -201,7 +205,7 @@ def _beside_budget(row: Judged, head: Row, budget: float) -> str:
 
 def _change(row: Judged, base: Row, head: Row) -> str:
     difference = head.median - base.median
-    sizes = f"{amount(row.metric, base.median)} to {amount(row.metric, head.median)}"
+    sizes = f"{_median(base)} to {_median(head)}"
     doubt = f", {row.verdict}" if row.verdict in ("undecided", "acknowledged") else ""
     return f"{amount(row.metric, abs(difference))} {'more' if difference > 0 else 'less'} ({sizes}{doubt})"
 

@@ -48,7 +48,7 @@ def suite(checkout: Checkout, command: str = "true") -> str:
 def three(checkout: Checkout, command: str = "true", **files: str) -> None:
     """Three commits with a suite, a runtime and its model."""
     for number in range(3):
-        text = f"{ENGINE.format(40)}# {number}\n"
+        text = f"{ENGINE.format(2)}# {number}\n"
         written = {"runtime_dot_py": RUNTIME, "engine_dot_py": text, "bench__net_dot_bin": "1", **files}
         checkout.commit(bench__suite_dot_toml=suite(checkout, command), **written)
 
