@@ -154,14 +154,20 @@ def _both_trees(request: GateRequest, progress: Progress) -> Iterator[tuple[str,
         wanted = _with_request(request.command, request, progress.say)
         planned = plan(wanted)
         _say(planned.remarks, progress)
-        _build(request.command, worktrees.place_in(repository, base, here), base.label, progress)
-        command = wanted.only.command
-        assert command is not None
-        command = worktrees.command_in(repository, base, command, here, wanted.build)
-        alone = replace(wanted, name=planned.orders[0].job.model.name, variants=(suite.of_command(command),))
-        if wanted.build is None:
-            progress.say(f"{base.label} is measured as git has it: nothing is built there, and files that git ignores are not in it")
-        yield f"head (this checkout) against {base.label}", _base_side(alone, planned.orders), planned.orders, [], wanted
+        try:
+            _build(request.command, worktrees.place_in(repository, base, here), base.label, progress)
+        except worktrees.Unbuilt as error:  # head may be what mends it
+            job = planned.orders[0].job
+            base_side = _Base(unmeasurable={(job.model.name, job.variant): str(error)})
+        else:
+            command = wanted.only.command
+            assert command is not None
+            command = worktrees.command_in(repository, base, command, here, wanted.build)
+            alone = replace(wanted, name=planned.orders[0].job.model.name, variants=(suite.of_command(command),))
+            if wanted.build is None:
+                progress.say(f"{base.label} is measured as git has it: nothing is built there, and files that git ignores are not in it")
+            base_side = _base_side(alone, planned.orders)
+        yield f"head (this checkout) against {base.label}", base_side, planned.orders, [], wanted
 
 
 def _build(command: Suite, folder: Path, label: str, progress: Progress) -> None:

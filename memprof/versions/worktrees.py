@@ -336,6 +336,9 @@ def build_in(folder: Path, build: Build, label: str) -> None:
         _do(["sh", "-e", "-c", build.command], folder, variables, what, Unbuilt, work.folder / "build.log")
 
 
+_COMPILER_ERROR = re.compile(r":\d+: (?:fatal )?error: ")  # of GCC and Clang: FILE:LINE:COLUMN: error: ...
+
+
 def base_interpreter(build: Build) -> str:
     """The interpreter that makes the environment of a build. Raises InputError if there is none."""
     python = shutil.which(os.path.expanduser(build.python)) if build.python else sys.executable
@@ -357,8 +360,8 @@ def _do(
     failure: type[InputError] = InputError,
     log: Path | None = None,
 ) -> None:
-    """Run a command to its end. Raises a failure with the last line of its output and the log's path, InputError if it had no room or cannot be
-    started; an interruption ends its whole group. log: None for a file beside the folder."""
+    """Run a command to its end. Raises a failure with the error in its output or the last line, and the log's path, InputError if it had no room
+    or cannot be started; an interruption ends its whole group. log: None for a file beside the folder."""
     log = log or folder.with_name(f"{folder.name}.log")  # among what the next memprof removes, unless there is something to read in it
     with log.open("wb") as output:
         try:
@@ -382,7 +385,8 @@ def _do(
             raise
     if code:
         lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
-        errors = [line for line in lines if line.lower().startswith(("error", "fatal"))]
+        compiler = [line for line in lines if _COMPILER_ERROR.search(line)][:1]  # the others may follow from the first
+        errors = compiler or [line for line in lines if line.lower().startswith(("error", "fatal"))]
         last = (errors or lines or ["it printed nothing"])[-1]
         full = os.strerror(errno.ENOSPC)
         if any(full in line for line in lines):

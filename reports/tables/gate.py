@@ -58,6 +58,8 @@ def outcome(report: Report) -> str:
     """The outcome in a word: `measured` where nothing was there to judge by."""
     if all(row.verdict == "new" for row in report.rows):
         return "measured"
+    if report.exit_code == 1 and not (report.count("regressed") or report.count("over")):
+        return "failed"
     return {0: "fine", 1: "worse", 3: "undecided", 4: "not measured"}[report.exit_code]
 
 

@@ -143,7 +143,7 @@ def repository(tmp_path):
         f'[build]\npython = "{folder / "python"}"\ncommand = "true"\n'
     )
     git(folder, "init", "-q", "-b", "main")
-    for size in (20, 26):
+    for size in (4, 10):
         (folder / "bench/net.json").write_text(json.dumps({"load": [{"allocate": "w", "bytes": size << 20}]}))
         git(folder, "add", "-A")
         git(folder, "commit", "-q", "-m", "one")

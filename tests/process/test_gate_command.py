@@ -148,6 +148,26 @@ def test_gate_build_that_fails_is_sentence(memprof, built, judge):
     assert built.is_clean()
 
 
+def test_gate_mends_main_that_does_not_build(memprof, built, tmp_path):
+    """Its budget is judged, and the comparison is not."""
+    words = ("--repeats", "1", "--build", "[ -e mended ] || { echo 'app.c:6:72: error: no ;' && false; }; sh make.sh", "--", "./app")
+    built.write(mended="")
+    within = memprof("gate", "--against", "main", "--budget", "1GiB", *words, cwd=built.folder)
+    above = memprof("gate", "--against", "main", "--budget", "1MiB", *words, cwd=built.folder)
+
+    assert (within.returncode, above.returncode) == (3, 1), within.stderr
+    assert "base cannot measure it: base (main, " in within.stdout and "cannot be built: " in within.stdout
+    assert "ended with exit code 1: app.c:6:72: error: no ; (all of it in " in within.stdout
+    assert built.is_clean()
+
+
+def test_gate_of_program_that_fails_is_not_worse(memprof, built):
+    built.write(app_dot_py="raise SystemExit(3)")
+    done = memprof("gate", "--against", "main", "--repeats", "1", "--build", "sh make.sh", "--", "./app", cwd=built.folder)
+
+    assert (done.returncode, done.stdout.splitlines()[0]) == (1, "### memprof gate: failed")
+
+
 def test_gate_build_that_makes_nothing_in_base(memprof, built):
     words = ("--repeats", "1", "--build", "[ -e app.txt ] || exit 0; sh make.sh", "--")
     built.write(app_dot_txt="")
