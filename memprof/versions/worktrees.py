@@ -360,8 +360,10 @@ def _do(
     failure: type[InputError] = InputError,
     log: Path | None = None,
 ) -> None:
-    """Run a command to its end. Raises a failure with the error in its output or the last line, and the log's path, InputError if it had no room
-    or cannot be started; an interruption ends its whole group. log: None for a file beside the folder."""
+    """Run a command to its end; an interruption ends its whole group. log: None for a file beside the folder.
+
+    Raises a failure with the error in its output or else the last line, and the log's path; InputError if it had no room or cannot be started.
+    """
     log = log or folder.with_name(f"{folder.name}.log")  # among what the next memprof removes, unless there is something to read in it
     with log.open("wb") as output:
         try:
