@@ -67,6 +67,7 @@ class TreeSum:
         self._gained = self._lost = self._copied = 0
         self._missed = 0
         self._last_ns = 0
+        self._lasts = True  # whether there are members since the last sample
         self._pending: list[SumSample] = []
         self._newest: SumSample | None = None  # the last sample of several
         self._ahead: list[SumSample] = []  # the same sample, with what was learnt after it and when
@@ -112,7 +113,7 @@ class TreeSum:
 
     def sample(self, begin_ns: int, end_ns: int, members: Sequence[ProcessState]) -> None:
         """Take the members' resident sets as they were read between the two times; there is at least one member."""
-        self._last_ns = begin_ns
+        self._last_ns, self._lasts = begin_ns, True
         self.several = len(members) > 1
         if not self.several:
             self._sample_one(begin_ns, end_ns, members[0])
@@ -141,9 +142,13 @@ class TreeSum:
         rss, file, vms = self.last = (member.rss, member.file, member.vms)
         self._settled(begin_ns, end_ns, rss, rss, file, vms)
 
+    def end(self) -> None:
+        """No member is left: the last sample lasts no longer than to the newest time at which it was extended."""
+        self._lasts = False
+
     def extend(self, t_ns: int) -> None:
         """Nothing has changed since the last sample."""
-        if self.last is None or t_ns <= self._last_ns:
+        if self.last is None or not self._lasts or t_ns <= self._last_ns:
             return
         self._last_ns = t_ns
         if not self.several:

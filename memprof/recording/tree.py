@@ -308,9 +308,8 @@ class ProcessTree:
             self._miss(process)
             if process.waits:
                 self._explain_wait(process)
-        if self._processes:
-            self.most = max(self.most, len(self._processes))
-            self._sample(begin_ns, end_ns, last_ns)
+        self.most = max(self.most, len(self._processes))
+        self._sample(begin_ns, end_ns, last_ns)
 
     def _explain_wait(self, process: ProcessState) -> None:
         """A process has waited for a child at least: for one that has gone, else for one that was missed, else for one that nobody has seen."""
@@ -417,6 +416,7 @@ class ProcessTree:
         for history in self._both():
             members = self._members if history is self.whole else [process for process in self._members if process.inside]
             if not members:
+                history.sum.end()
                 continue
             several = history.sum.several
             if self._changed or history.sum.last is None:

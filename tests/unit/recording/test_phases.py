@@ -246,3 +246,20 @@ def test_refaults_of_repeats_are_added() -> None:
         recording.group(1, 1, refaults + 5)
         recording.end("A", peak=10)
     assert mark(recording.run(), "A").refaults == 10
+
+
+def test_marks_read_after_the_end_keep_their_phases() -> None:
+    """A recorder without CPU time reads marks when the program has ended: its last resident set is none of the phases since then."""
+    recording = Recording(rss=10)
+    recording.begin("A")
+    recording.poll({ROOT: 40})
+    recording.at(30).gone(ROOT)
+    recording.polled()
+    recording.end("A", ms=10, peak=42, rss=12)
+    recording.begin("B", ms=12)
+    recording.polled()
+    recording.end("B", ms=14, peak=12, rss=12)
+    recording.polled()
+    run = recording.run(largest=42)
+    assert [bounds(run, phase) for phase in ("A", "B")] == [(42, 42), (12, 12)]
+    assert mark(run, "B").rss_peak_exact
