@@ -266,6 +266,17 @@ def test_search_counts_matches_once(viewer):
     assert viewer.pixels("tree-0") == before
 
 
+def test_matches_counted_in_chosen_snapshot(viewer):
+    viewer.open(usual())
+    viewer.set("search", "net::")
+    viewer.browser.wait("return document.getElementById('matched').innerText")
+
+    viewer.chart(31)
+
+    assert viewer.caption().startswith("snapshot 2,")
+    assert viewer.find("#matched").text == "2 frames match, 60.0 MiB (98.4%)"
+
+
 def test_inverted_tree_begins_at_entry(viewer):
     viewer.open(usual())
 
