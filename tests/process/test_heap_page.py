@@ -192,6 +192,14 @@ def test_hover_shows_name_module_and_size(viewer):
     assert "net::Weights::read" in said and "libnet" in said and "60.0 MiB, 60.0% of the snapshot" in said
 
 
+def test_bytes_outside_children_named(viewer):
+    viewer.open(profile((0, {("a", "main"): 3, ("a",): 2})))
+
+    assert "; 2.0 MiB of it in no node below" in viewer.hover(0.3, 1)
+    viewer.set("shape", "flame")
+    assert "; 2.0 MiB of it in no node above" in viewer.hover(0.3, 1)
+
+
 def test_click_zooms_and_reset_restores(viewer):
     viewer.open(usual())
 

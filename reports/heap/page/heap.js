@@ -535,7 +535,7 @@
   function shareLine(view, node) {
     const [whole, zoomed] = [view.layout.nodes[0].bytes, view.layout.nodes[view.zoom].bytes];
     const ofZoomed = view.zoom ? `, ${percent(node.bytes, zoomed)} of what is zoomed` : "";
-    const self = node.own > 0 && node.children.length ? `; ${bytes(node.own)} of it in no node ${state.invert ? "below" : "above"}` : "";
+    const self = node.own > 0 && node.children.length ? `; ${bytes(node.own)} of it in no node ${state.shape === "flame" ? "above" : "below"}` : "";
     return `${bytes(node.bytes)}, ${percent(node.bytes, whole)} of the snapshot${ofZoomed}${self}`;
   }
 
