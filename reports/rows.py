@@ -46,7 +46,7 @@ def named(keys: Collection[Key]) -> dict[Key, str]:
 def place(key: Key, phase: str = "") -> str:
     """A key with its model, and a phase of it: `net.onnx, ort, 4 threads, EXECUTE`."""
     threads = [counted(key.threads, "thread")] if key.threads else []
-    return ", ".join([key.model, key.heading, *threads, *([phase] if phase else [])])
+    return ", ".join([key.label, *threads, *([phase] if phase else [])])
 
 
 def key_fields(key: Key) -> dict[str, str | int | None]:

@@ -80,7 +80,7 @@ class _Clock:
 def _metadata(pid: int, run: Run) -> Iterator[Event]:
     job = run.job
     threads = f", {counted(job.threads, 'thread')}" if job.threads else ""
-    name = f"{job.model.name}, {job.heading}{threads}, repeat {job.repeat}, {run.machine.name}"
+    name = f"{job.label}{threads}, repeat {job.repeat}, {run.machine.name}"
     yield _named(pid, 0, "process_name", name=_text(name))
     yield _named(pid, 0, "process_sort_index", sort_index=pid)
     if not run.outcome.ok:

@@ -12,7 +12,7 @@ from memprof.fleet.message import SearchRequest
 from memprof.fleet.payload import SearchTrial
 from memprof.fleet.search_client import Machines
 from memprof.records.types import Run
-from memprof.subjects.suite import Suite, Variant
+from memprof.subjects.suite import Suite
 from memprof.versions.commits import Commit
 
 from . import subjects
@@ -56,21 +56,13 @@ def measured(
 
 
 def _asked(wanted: Wanted, name: str, releases: Sequence[Commit], repeats: int) -> SearchTrial:
-    variants = tuple(_variant(wanted.runtime, release) for release in releases)
+    variants = tuple(replace(subjects.variant(wanted.runtime, None), name=release.tags[0]) for release in releases)
     suite = Suite(models=(str(wanted.models[name]),), variants=variants, name=name, warmup=1, runs=2, repeats=repeats)
-    return SearchTrial(suite, SearchRequest(makes=True))
-
-
-def _variant(runtime: str, release: Commit) -> Variant:
-    return replace(subjects.variant(runtime, None), runtime=f"{runtime}@{release.tags[0]}", name=release.subject)
+    return SearchTrial(suite, SearchRequest(package=wanted.runtime, variant=wanted.runtime))
 
 
 def _by_release(wanted: Wanted, runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """The runs under the names of the history, in which a variant is the runtime."""
-    return {
-        release.subject: [replace(run, job=replace(run.job, variant=wanted.runtime)) for run in runs if run.job.variant == release.subject]
-        for release in wanted.releases
-    }
+    return {release.subject: [run for run in runs if run.job.version == release.tags[0]] for release in wanted.releases}
 
 
 def _drop(line: bytes) -> None:

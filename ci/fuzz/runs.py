@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`make fuzz`: damaged and invented runs files, timelines, baselines, budgets, suites, histories, messages of a fleet and lists of accepted
+"""`make fuzz`: damaged and invented runs files, timelines, baselines, budgets, suites, histories and lists of accepted
 regressions, for what reads them; see harness.py.
 
 Odd values are put into real records, and pieces of real files are cut out and doubled. A suite is read and no more: with an invented suite a
@@ -161,20 +161,6 @@ def histories(data: bytes) -> None:
     commands(["history", *doors[zlib.crc32(data) % len(doors)], "--folder", "history"])
 
 
-def fleets(data: bytes) -> None:
-    """What a worker, a desk and a client say to one another."""
-    import msgspec
-
-    from memprof.fleet import message
-    from memprof.places.place import HERE
-
-    for read in (message.event, message.task):
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-            told = read(data)
-            if isinstance(told, message.Task):
-                message.suite_of(told.suite, HERE)
-
-
 def suites(data: bytes) -> None:
     """A suite, read."""
     from memprof.subjects import suite
@@ -191,7 +177,6 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "acknowledged": acknowledged,
     "suites": suites,
     "histories": histories,
-    "fleets": fleets,
 }
 
 
@@ -216,7 +201,6 @@ def seeds(name: str) -> list[bytes]:
         "acknowledged": [_ACKNOWLEDGED],
         "suites": [_SUITE],
         "histories": _history(),
-        "fleets": _messages(),
     }
     return by_name[name]
 
@@ -234,16 +218,6 @@ def _history() -> list[bytes]:
     Path("history/good.json").write_bytes(series.encoded(series.of(Commit("a" * 40, 7), baseline.entries(sample_runs.runs())))[1])
     later = baseline.entries(sample_runs.runs(extra_mib=[10 + extra for extra in _STEADY]))
     return [series.encoded(series.of(Commit("b" * 40, 8, ("a" * 40,), "subject", ("v1",)), later))[1]]
-
-
-def _messages() -> list[bytes]:
-    from memprof.fleet.message import Event, Result, Sent, Task, encode, words_of
-    from memprof.subjects.suite import Suite
-
-    files = (Sent("model/m.onnx", "/m.onnx", "ab" * 32, 7),)
-    task = Task("ab" * 16, "m", "me", words_of(Suite(models=("m.onnx",), repeats=2, threads=(1,))), files, None, (1, 2))
-    events = (Event("key", "cd" * 8, "tcp://a", ("ab" * 32,), 2, "{}", "hello"), Event("key", "cd" * 8, end=Result(2, "refused", "why")))
-    return [encode(task), *map(encode, events)]
 
 
 _ODD: list[Any] = [
@@ -319,7 +293,7 @@ def damage(name: str, seed: bytes, draw: random.Random) -> bytes | None:
             place = draw.randrange(len(lines))
             lines[place] = (_timeline if name == "timelines" else _changed)(lines[place], draw)
         return b"\n".join(lines) + b"\n"
-    if name in ("baselines", "histories", "fleets") and draw.random() < 0.7:
+    if name in ("baselines", "histories") and draw.random() < 0.7:
         return _changed(seed, draw)
     return None
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 from .errors import UsageError
 
@@ -130,3 +131,19 @@ def format_duration(nanoseconds: float) -> str:
 def counted(number: int, noun: str) -> str:
     """`1 thread`, `1,200 runs`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def either(names: Sequence[str]) -> str:
+    """`PREPARE`, `MODEL_LOAD or PREPARE`, `MODEL_LOAD, PREPARE or EXECUTE`."""
+    return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+_OF_NAMES = re.compile(r"[./@=\d_\\]")  # what names of files, versions and options have, and words have not
+
+
+def capitalised(sentence: str, *names: str) -> str:
+    """A sentence with a large first letter, unless it begins with a name: one of these, or a word as those of files (`labels.onnx`, `./a`, `v2`)."""
+    first = sentence.partition(" ")[0].rstrip(".,;:")
+    if _OF_NAMES.search(first) or any(name and sentence.startswith(name) for name in names):
+        return sentence
+    return sentence[:1].upper() + sentence[1:]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 
 from ..base.errors import InputError, UsageError
 from ..campaign.progress import Keep, Progress
@@ -125,11 +124,13 @@ class FleetLab:
         return unable or self._measured([wanted], again=False)[0]
 
     def _asked(self, wanted: RepeatCounts) -> SearchTrial:
-        return self._travelling.asked(partial(self._missing, wanted), self._place)
+        machines = {run.attempt.place for runs in self._state.runs.values() for run in runs if run.attempt is not None}
+        missing_at = {machine: self._missing(wanted, machine) for machine in machines}
+        return self._travelling.asked(self._missing(wanted, ""), missing_at, self._place)
 
-    def _missing(self, wanted: RepeatCounts, machine: str) -> dict[int, tuple[int, ...]]:
-        """The repeats that a machine must measure, beside those that it has."""
-        return {number: tuple(range(self._have(machine, number) + 1, count + 1)) for number, count in wanted.items()}
+    def _missing(self, wanted: RepeatCounts, machine: str) -> dict[str, tuple[int, ...]]:
+        """The repeats that a machine must measure, beside those that it has, by the versions' labels."""
+        return {self._labels[number]: tuple(range(self._have(machine, number) + 1, count + 1)) for number, count in wanted.items()}
 
     def _kept(self, line: bytes) -> None:
         self._state.keep(line)

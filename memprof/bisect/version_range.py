@@ -140,7 +140,7 @@ def of_releases(asked: Suite, name: str, first: str, last: str, pre: bool, say: 
         yield replace(asked, variants=(packages.inside(variant, package, environment),))
 
     def travels(which: Selection, say: Say) -> AbstractContextManager[Travelling]:
-        return nullcontext(Releases(labels, asked, name, beside))
+        return nullcontext(Releases(asked, name, beside))
 
     def packages_of(number: int) -> Mapping[str, str]:
         return made[number].packages if number in made else {}

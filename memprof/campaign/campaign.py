@@ -130,7 +130,7 @@ class _EqualFailures:
         found = len(failed) > 1 and failed[-1] == failed[-2]
         if found and variant not in self._told:
             self._told.add(variant)
-            self._progress.say(f"{job.model.name}, {job.heading}: it failed twice in the same way, so its other repeats are left out")
+            self._progress.say(f"{job.label}: it failed twice in the same way, so its other repeats are left out")
         return found
 
 

@@ -243,7 +243,7 @@ def message(order: Order, dropped: set[str], token: str, input_descriptor: int |
     drop = any(path not in dropped for path in files)
     dropped.update(files)
     start = Start(
-        argv=(*order.wrap, *(order.argv or native.argv(order.runtime, job) or (*_program(order), "run"))),
+        argv=(*order.wrap, *(order.argv or native.argv(order.runtime, job, order.until) or (*_program(order), "run"))),
         env={**order.env, TOKEN: token},
         cwd=order.cwd,
         stdin="" if order.command is not None else _line(child),

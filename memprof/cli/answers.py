@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..base.errors import EXIT_INTERRUPTED, UsageError
-from .subject import VERBOSE, SharedOption, subject
+from . import report, talk, write_text
+from .subject import VERBOSE, SharedOption, command_line, subject
 
 if TYPE_CHECKING:
     from ..campaign.progress import Answer, Keep, Progress
@@ -21,11 +22,37 @@ if TYPE_CHECKING:
 
 APPEND = click.option("--append", is_flag=True, cls=SharedOption, help="Add to an existing file.")
 OUTPUT = click.option("-o", "--output", metavar="RUNS.jsonl", cls=SharedOption, help="Keep every run here.")
+REPORT = click.option(
+    "--report", "issue", metavar="FILE.md", help="Write a report to send to a maintainer, and its picture FILE.png beside it."
+)
 _SHOWN = (
     click.option("--unit", metavar="UNIT", cls=SharedOption, help="KiB, MiB, GiB, kB or MB for all sizes.  [default: the unit that suits]"),
     VERBOSE,
     click.option("--json", "as_json", is_flag=True, cls=SharedOption, help="Print the same as JSON."),
 )
+
+
+def report_file(issue: str | None) -> Path | None:
+    """The file of --report. Raises UsageError and InputError now, so that a name which cannot be cost no measurement."""
+    from ..base import files
+
+    if issue is None:
+        return None
+    path = Path(issue)
+    if path.suffix != ".md":
+        raise UsageError(f"--report {issue}: the report is Markdown, so that its name ends in .md")
+    for target in (path, path.with_suffix(".png")):
+        files.check_target(target)
+    return path
+
+
+def write_report(path: Path, kind: str, answer: object, picture: object) -> None:
+    """Write an answer's report to a maintainer, and its picture beside it. kind: its module of reports."""
+    drawn = path.with_suffix(".png")
+    report("pictures.saving").save(picture, drawn)
+    again = command_line(without=("issue", "picture", "output", "keep_runs", "append", "form", "as_json", "verbose"))
+    write_text(str(path), report(kind).render(answer, again, drawn.name))
+    talk(f"{path} is the report, {drawn} its picture")
 
 
 @dataclass(frozen=True)

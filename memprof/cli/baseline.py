@@ -51,6 +51,6 @@ def update(files: tuple[str, ...], output: str, names: tuple[str, ...], as_json:
     for warning in side.warnings:
         talk(warning)
     for entry in updated.kept:
-        talk(f"{entry.model}, {entry.heading}: not in these runs, left as it was")
+        talk(f"{entry.label}: not in these runs, left as it was")
     click.echo(report("tables.gate").render_update(updated, answer_format(as_json)))
     talk(f"{output} is written: {counted(len(side.entries), 'variant')}")

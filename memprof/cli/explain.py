@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .answers import REPORT, report_file, write_report
 from .subject import VERBOSE, QuestionCommand, Words, place_options, reaching, subject
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ _EPILOG = """\b
 Examples:
   memprof explain model.onnx -r onnxruntime
   memprof explain model.tflite -r litert --threads 1 --verify -o why.json --plot why.png
+  memprof explain model.onnx -r onnxruntime --verify --report issue.md
   memprof explain model.onnx -r tvm --set weights=separate --format markdown > why.md
   memprof explain -- ./engine model.bin
   memprof explain model.gguf -- ./engine -m {model}
@@ -43,6 +45,7 @@ Examples:
 @click.option("-o", "--output", metavar="FILE.json", help="Keep the result, for --from and `memprof page --explain`.")
 @click.option("--keep-runs", metavar="RUNS.jsonl", help="Keep the plain runs, those of --verify included, as a runs file.")
 @click.option("--plot", "picture", metavar="FILE", help="Draw the waterfall of each phase: .png, .svg or .pdf.")
+@REPORT
 @click.option(
     "--format", "form", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True, help="The form of the output."
 )
@@ -56,6 +59,7 @@ def command(
     output: str | None,
     keep_runs: str | None,
     picture: str | None,
+    issue: str | None,
     form: str,
     as_json: bool,
     on: str | None,
@@ -75,8 +79,11 @@ def command(
         raise UsageError("name a model or a program to explain, or --from a file that an earlier explain kept")
     if source is not None and on is not None:
         raise UsageError("--from shows what an earlier explain kept: it measures nothing, and takes no --on")
+    if source is not None and issue is not None:
+        raise UsageError("--report has the command that repeats the measurement, which --from does not know: give it where you measure")
     if picture is not None:
         report("pictures.saving").check(Path(picture))
+    maintainers = report_file(issue)
     if source is not None:
         explanation = records.load(Path(source))
     else:
@@ -89,6 +96,8 @@ def command(
         write(output, lambda path: path.write_bytes(records.encode(explanation)))
     if picture is not None:
         report("pictures.saving").save(report("pictures.waterfall").draw(explanation), picture)
+    if maintainers is not None:
+        write_report(maintainers, "tables.explain_report", explanation, report("pictures.waterfall").draw(explanation))
 
 
 def _measured(suite: Suite, output: str | None, keep_runs: str | None, verified: bool, verbose: bool, repeats: int) -> Explanation:

@@ -99,7 +99,6 @@ def measure_on_fleet(
     output = output or str(unused_path())
     earlier = comparisons_in(Path(output), talk) if append and Path(output).exists() else {}
     failed: list[str] = []
-    aside = 0
     with scheduler.connected(fleet.address, talk) as client:
         there, sentences = scheduler.places(client)
         for sentence in sentences:
@@ -107,20 +106,13 @@ def measure_on_fleet(
         packed = payload.packed(suite, wanted, [dict(place.offered.labels) for place in there])
 
         def measure(progress: Progress, keep: Keep) -> Iterator[Run]:
-            nonlocal aside
             campaign = SchedulerClient(client, packed, progress, showing_output(keep, progress) if verbose else keep, earlier)
             try:
                 yield from slim(campaign.runs())
             finally:
                 failed.extend(campaign.failed.values())
-                aside = campaign.aside
 
-        try:
-            code = keep_runs(measure, output, append, as_json, above_baseline, brief)
-        finally:
-            if aside:
-                stay = "stays" if aside == 1 else "stay"
-                talk(f"{counted(aside, 'run')} of lost attempts {stay} in {output}, marked with the attempt; tables leave them out")
+        code = keep_runs(measure, output, append, as_json, above_baseline, brief)
     if failed and code == 0:
         were = "was" if len(failed) == 1 else "were"
         raise MeasurementError(f"{len(failed)} of {counted(len(packed), 'comparison')} {were} given up: {failed[0]}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +12,7 @@ import click
 
 from ..base.errors import EXIT_OK
 from ..subjects.settings import OF_A_PROGRAM, fields
-from .subject import QuestionCommand, place_options, program_variant, reaching, refuse_process, settings_options, words_of_program
+from .subject import QuestionCommand, place_options, program_variant, reaching, refuse_program, settings_options, words_of_program
 
 if TYPE_CHECKING:
     from ..gate.request import GateRequest
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Examples:
   memprof gate --budget 900MiB -- pnpm test
-  memprof gate --against main -- python app.py
+  memprof gate --against main --build 'make -s app' -- ./test.sh
   memprof gate --baseline memprof.json --report-only --env OMP_NUM_THREADS=2 -- ./app --model m.tflite
   memprof gate head.jsonl --baseline baseline.json
   memprof gate head.jsonl --budgets budgets.toml
@@ -50,7 +51,12 @@ _FORMATS = ("markdown", "json", "junit", "github", "bencher", "github-benchmark"
 @click.option(
     "--against",
     metavar="REF",
-    help="With a program: measure it also in a worktree of this git ref, alternating with this checkout. Nothing is built there.",
+    help="With a program: measure it also in a worktree of this git ref, alternating with this checkout.",
+)
+@click.option(
+    "--build",
+    metavar="COMMAND",
+    help="With a program: run this line of shell once before the first run, unmeasured; with --against in both trees.",
 )
 @click.option("--run", "suite", metavar="SUITE.toml", help="Measure this suite now instead of reading runs.")
 @click.option(
@@ -132,7 +138,7 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], on: str | 
 
     if as_json and form not in (None, "json"):
         raise UsageError(f"--json and --format {form}: only one of them can be printed; --also {form}=FILE writes the other")
-    refuse_process(words["heads"])
+    refuse_program(words["heads"])
     targets = [_target(text) for text in others]
     for _, path in targets:
         files.check_target(Path(path))
@@ -161,6 +167,7 @@ def _request(
     thresholds: tuple[str, ...],
     settings: Mapping[str, Any],
     on: Place,
+    build: str | None,
     **words: Any,
 ) -> GateRequest:
     from ..gate.request import GateRequest
@@ -173,29 +180,35 @@ def _request(
     }
     return GateRequest(
         heads=tuple(map(Path, heads)),
-        command=_program(settings, on),
+        command=_program(settings, on, build),
         on=on,
         budget=of_peak(budget) if budget is not None else None,
         limits=parse_limits(thresholds),
         output=Path(output) if output else unused_path(),
+        in_ci=os.environ.get("CI", "").lower() in ("true", "1"),  # as GitHub, GitLab and most others set it
         **files,
         **words,
     )
 
 
-def _program(settings: Mapping[str, Any], place: Place) -> Suite | None:
+def _program(settings: Mapping[str, Any], place: Place, build: str | None) -> Suite | None:
     """The suite of the program behind `--`, if there is one. settings: by parameter."""
     from ..base.errors import UsageError
     from ..places.place import HERE
-    from ..subjects.suite import Suite
+    from ..subjects.suite import Build, Suite
 
+    if build is not None and not build.strip():
+        raise UsageError("--build is empty: write a line of shell, such as --build 'make -s app'")
     words = words_of_program()
     if not words:
+        if build is not None:
+            raise UsageError("--build goes with -- PROGRAM WORD...; a suite's file has [build]")
         given = next((setting.name for setting in OF_A_PROGRAM if settings[setting.parameter] not in (None, ())), None)
         if given is not None:
             raise UsageError(f"--{given} goes with -- PROGRAM WORD...; a suite's file has its own settings")
         return None
-    return Suite(variants=(program_variant(words, settings),), **fields(settings, "program", place is not HERE))
+    built = Build(build) if build is not None else None
+    return Suite(variants=(program_variant(words, settings),), build=built, **fields(settings, "program", place is not HERE))
 
 
 def _target(text: str) -> tuple[str, str]:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..base.errors import EXIT_INTERRUPTED, EXIT_REGRESSION, UndecidedError, UsageError
-from . import report, talk, write_text
-from .answers import APPEND, OUTPUT, Showing, answer, question
-from .subject import QuestionCommand, Words, command_line, place_options, reaching
+from . import report
+from .answers import APPEND, OUTPUT, REPORT, Showing, answer, question, report_file, write_report
+from .subject import QuestionCommand, Words, place_options, reaching
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from ..campaign.progress import Keep, Progress
-    from ..grow.grow import GrowRequest, GrowthAnswer
+    from ..grow.grow import GrowRequest
     from ..grow.kinds import Wish
     from ..subjects.suite import Suite
 
@@ -69,9 +69,7 @@ EXIT_CODES = {"steady": 0, "bounded": 0, "grows": EXIT_REGRESSION, "undecided": 
     place_options,
     OUTPUT,
     APPEND,
-    click.option(
-        "--report", "issue", metavar="FILE.md", help="Write a report to send to a maintainer, and its picture FILE.png beside it."
-    ),
+    REPORT,
     click.option("--plot", "picture", metavar="FILE", help="Draw memory over units: .png, .svg or .pdf."),
 )
 def command(
@@ -88,21 +86,7 @@ def command(
             "--warmup and --runs: grow follows each unit from the first on, and finds itself how many it needs; --budget N is the most"
         )
     with reaching(on, remote_dir, subject.python) as place:
-        return _grown(_request(subject.suite(place), **words), showing, why, who, _checked(issue))
-
-
-def _checked(issue: str | None) -> Path | None:
-    """The report's file. Raises UsageError and InputError now, so that a name which cannot be cost no measurement."""
-    from ..base import files
-
-    if issue is None:
-        return None
-    path = Path(issue)
-    if path.suffix != ".md":
-        raise UsageError(f"--report {issue}: the report is Markdown, so that its name ends in .md")
-    for target in (path, path.with_suffix(".png")):
-        files.check_target(target)
-    return path
+        return _grown(_request(subject.suite(place), **words), showing, why, who, report_file(issue))
 
 
 def _grown(request: GrowRequest, showing: Showing, why: bool, who: bool, issue: Path | None) -> int:
@@ -138,16 +122,8 @@ def _grown(request: GrowRequest, showing: Showing, why: bool, who: bool, issue: 
     if part is not None:
         part.unlink(missing_ok=True)
     if issue is not None:
-        _report(answers[-1], issue)
+        write_report(issue, "tables.growth_report", answers[-1], report("pictures.growth").picture(answers[-1]))
     return code if code == EXIT_INTERRUPTED else EXIT_CODES[answers[0].verdict.word]
-
-
-def _report(answer: GrowthAnswer, path: Path) -> None:
-    picture = path.with_suffix(".png")
-    report("pictures.saving").save(report("pictures.growth").picture(answer), picture)
-    again = command_line(without=("issue", "picture", "output", "append", "as_json", "verbose"))
-    write_text(str(path), report("tables.growth_report").render(answer, again, picture.name))
-    talk(f"{path} is the report, {picture} its picture")
 
 
 def _request(

@@ -21,7 +21,11 @@ _BY = click.option(
     "--by", type=click.Choice(["function", "module", "line"]), default="function", show_default=True, help="The places to sum up."
 )
 _PHASE = click.option("--at-phase", "phase", metavar="PHASE", help="The largest tree of this phase: load, prepare, execute or a name.")
-_INVERT = click.option("--invert", is_flag=True, help="From the program's entry down to the allocation.  [default: the allocation first]")
+_INVERT = click.option(
+    "--invert",
+    is_flag=True,
+    help="Begin with the program's entry, and go down to what allocates.  [default: what allocates, then its callers]",
+)
 _FULL = click.option("--full-names", is_flag=True, help="Names as the tool has them, with templates and parameters.")
 _FOLD = click.option(
     "--fold/--no-fold", default=True, help="Leave out allocators' own frames, such as malloc and operator new.  [default: fold]"

@@ -30,7 +30,7 @@ _WORTH_A_LINE = 1 << 20  # bytes
 def described(job: Job) -> str:
     """A job in a few words."""
     threads = f", {counted(job.threads, 'thread')}" if job.threads else ""
-    return plain(f"{job.model.name}, {job.heading}{threads}")
+    return plain(f"{job.label}{threads}")
 
 
 def ended(run: Run) -> str:

@@ -21,6 +21,7 @@ from .subject import (
     recording_option,
     recordings_of,
     refuse_process,
+    refuse_program,
     settings_options,
 )
 
@@ -149,6 +150,7 @@ def _suite(
     from ..subjects.suite import ALL, Suite, parse_cmd, parse_variant, read
 
     if models and not (runtimes or variants or cmds or suite_file):
+        refuse_program(models)
         runtimes = (ALL,)
     kinds = {"runtime"} if runtimes or variants else set()
     kinds |= {"program"} if cmds else set()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import os
 import shlex
+import shutil
 import textwrap
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -131,7 +132,10 @@ class Words:
 
         if self.program and self.runtime is not None:
             raise UsageError("-r NAME or -- PROGRAM: a runtime, or a program")
-        refuse_process(self.models)
+        if self.program or self.runtime:  # they may run what is a model for them
+            refuse_process(self.models)
+        else:
+            refuse_program(self.models)
         variants: tuple[Variant, ...] = ()
         kind = "program" if self.program else "runtime" if self.runtime is not None else ""
         if self.program:
@@ -147,6 +151,32 @@ def refuse_process(words: Iterable[str]) -> None:
     for word in words:
         if word.isdecimal() and not os.path.exists(word):
             raise UsageError(f"{word} is not a file; a process that already runs can only be polled: memprof attach {word}")
+
+
+def refuse_program(words: Sequence[str]) -> None:
+    """Raises UsageError for a program, or for the number of a process, among the words for models and runs."""
+    program = next(filter(_is_program, words), None)
+    if program is None:
+        refuse_process(words)
+        return
+    ctx = click.get_current_context()
+    if _WORDS not in ctx.meta:
+        raise UsageError(f"{program} is a program, and memprof exec measures one: {shlex.join(['memprof', 'exec', *words])}")
+    options = list(takewhile(lambda word: word != "--", ctx.meta[_WORDS]))
+    for word in words:
+        options.remove(word)
+    line = shlex.join([*ctx.command_path.split(), *options, "--", *words, *words_of_program()])
+    raise UsageError(f"{program} is a program, and a program goes behind --: {line}")
+
+
+def _is_program(word: str) -> bool:
+    """Whether a shell would start this: a file that may be run and is a script or a binary, or a name on the PATH. Libraries are compiled models."""
+    if not os.path.lexists(word):
+        return os.sep not in word and shutil.which(word) is not None
+    if not os.path.isfile(word) or not os.access(word, os.R_OK | os.X_OK) or word.endswith(".so"):
+        return False
+    with open(word, "rb") as file:
+        return file.read(4).startswith((b"#!", b"\x7fELF"))
 
 
 def program_variant(words: Sequence[str], settings: Mapping[str, Any]) -> Variant:

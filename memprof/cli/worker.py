@@ -34,10 +34,8 @@ def command(
 
     Each machine measures one comparison at a time. Nothing but the recorder and what it measures runs on a board.
     """
-    import asyncio
-
     from ..base.errors import EXIT_OK, UsageError
-    from ..fleet import worker, worker_slots
+    from ..fleet import worker
     from ..fleet.payload import parse_labels
     from . import talk
     from .fleet import load_distributed
@@ -47,9 +45,11 @@ def command(
     named = offers or ("here",)
     if len(set(named)) < len(named):
         raise UsageError("--offer names a machine twice, and it can measure one comparison at a time")
-    slots = [worker_slots.Slot(name, remote_dir if name != "here" else None, python if name != "here" else None, given) for name in named]
     try:
-        asyncio.run(worker.serve(scheduler, slots, talk))
+        if len(named) > 1:
+            options = {"--labels": labels, "--python": python, "--remote-dir": remote_dir}
+            worker.serve_each(named, [scheduler, *(word for name, value in options.items() if value is not None for word in (name, value))])
+        worker.serve(scheduler, named[0], remote_dir, python, given, talk)
     except KeyboardInterrupt:
-        talk("the machines are no longer offered")
+        talk(f"no longer offered: {', '.join(named)}")
     return EXIT_OK

@@ -23,7 +23,9 @@ def library_copied(facts: Facts) -> Iterator[Finding]:
         evidence.append(_words_of(last) + f": {format_bytes(last.beyond_one_bytes or 0)} beyond one copy stay")
     proposals = (
         *facts.propose("keep the weights out of the library, in a file of parameters", weights="separate"),
-        *_if_none(facts, "weights", "link the weights apart from the code, and map them or read them once"),
+        *_if_none(
+            facts, "weights", "change how the library is built: link the weights apart from the code, and map them or read them once"
+        ),
     )
     yield Finding(
         "library_copied", "weights in a library are mapped and copied", worst.beyond_one_bytes or 0, worst.name, tuple(evidence), proposals
@@ -46,7 +48,7 @@ def load_twice(facts: Facts) -> Iterator[Finding]:
         *facts.propose("map the weights instead of reading them into memory", mmap="on"),
         *facts.propose("let the runtime map the file itself rather than take it as a buffer", source="file"),
         *facts.propose("weights as external data, which is mapped", weights="separate"),
-    ) or (Advice("read the file piece by piece, or free each piece once it is parsed"),)
+    ) or (Advice("change the runtime's loader: read the file piece by piece, or free each piece once it is parsed"),)
     yield Finding(
         "load_twice",
         "the file's bytes and the parsed weights are both alive in MODEL_LOAD",
@@ -55,6 +57,45 @@ def load_twice(facts: Facts) -> Iterator[Finding]:
         tuple(evidence),
         proposals,
     )
+
+
+def held_at_peak(facts: Facts) -> Iterator[Finding]:
+    """Weights held more than once where a phase peaks, by copies that are gone at its end. For MODEL_LOAD there is load_twice."""
+
+    def held(look: PhaseLook | None) -> int:
+        return 0 if look is None else (look.beyond_one_bytes or 0) - look.droppable_bytes
+
+    inside = [look for look in facts.phases if look.name.endswith("/peak") and look is not facts.highest_load]
+    gone = [(held(look) - held(facts.phase(look.name.partition("/")[0])), look) for look in inside]
+    for extra, look in sorted(gone, key=lambda pair: -pair[0])[:1]:
+        if extra < facts.least:
+            return
+        phase = look.name.partition("/")[0]
+        whole = sum(copy.bytes for copy in look.held if not copy.freed)
+        times = whole / max(1, whole - (look.beyond_one_bytes or 0))
+        stays = held(look) - extra
+        evidence = [_words_of(look), f"at the end of {phase} {format_bytes(stays) if stays else 'nothing'} is held beyond one copy"]
+        figures = next((figures for figures in facts.measured if figures.name == phase), None)
+        if figures is not None:
+            evidence.append(f"{phase} peaks {format_bytes(figures.transient_bytes)} above its end")
+        proposals = (
+            *without_repacking(facts),
+            *facts.propose("do not compute constant subgraphs at load: removes the folded copies", constant_folding="off"),
+            Advice("change the runtime: repack one weight at a time, and free its first copy before the next weight is repacked"),
+        )
+        title = f"the weights are held {times:.1f} times, for a moment"
+        yield Finding("held_at_peak", title, held(look), look.name, tuple(evidence), proposals)
+
+
+def without_repacking(facts: Facts) -> Iterator[Advice]:
+    """Settings against a peak at which weights lie as stored and repacked side by side: both at once save more than the sum of each."""
+    both = facts.propose("neither a repacked copy nor the weights as stored lie in anonymous memory", prepacking="off", weights="separate")
+    yield from both if both and len(both[0].settings) > 1 else ()
+    yield from facts.propose("do not repack weights for the kernels: no second copy is made beside the first", prepacking="off")
+    yield from facts.propose(
+        "blocks from 64 KiB on get separate mappings: a copy goes back once it is freed", malloc_mmap_threshold="64KiB"
+    )
+    yield from facts.propose("weights as external data, which is mapped: the copy as stored is the file's", weights="separate")
 
 
 def shared_repacked(facts: Facts) -> Iterator[Finding]:
@@ -76,6 +117,7 @@ def shared_repacked(facts: Facts) -> Iterator[Finding]:
             "convert the model to the runtime's own format, whose weights are mapped: the copy as stored is the file's", format="ir"
         ),
         *facts.propose("weights as external data, which is mapped: the copy as stored is the file's", weights="separate"),
+        *facts.propose("weights beside the converted file, which are read once and not kept", placed="separate"),
         Advice("change the model: if several operators share a weight, transpose their small operands, not the weight"),
     )
     evidence = [_words_of(look), *when(facts, lambda look: _size(look, repacked=True, where=(ANONYMOUS, SHARED)), "repacked copies")]
@@ -115,7 +157,7 @@ def mapped_and_read(facts: Facts) -> Iterator[Finding]:
     proposals = (
         *facts.propose("map the weights instead of reading them into memory", mmap="on"),
         *facts.propose("weights as external data, which is mapped", weights="separate"),
-    ) or (Advice("unmap the file once its weights are read, or use them where they are mapped"),)
+    ) or (Advice("change the runtime's loader: unmap the file once its weights are read, or use them where they are mapped"),)
     yield Finding(
         "mapped_and_read",
         "the model's file is mapped, and its weights are read into memory too",

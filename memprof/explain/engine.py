@@ -272,6 +272,8 @@ def _explanation(
         machine=plain.machine.name,
         python_version=plain.about.python_version if plain.about is not None else "",
         machine_words=plain.machine.words,
+        libc=plain.machine.libc,
+        packages=plain.about.packages if plain.about is not None else {},
         measured=tuple(facts.measured),
         phases=phases,
         weight_bytes=sum(weight.tensor.bytes * weight.instances for weight in index.weights) if index is not None else None,

@@ -16,7 +16,14 @@ from .rule_inputs import LEAST_STEPS, Facts, at
 # From this share of the resident set on, memory that no slice explains is a warning.
 _UNEXPLAINED = 0.05
 _RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    *(copy_rules.library_copied, copy_rules.load_twice, copy_rules.shared_repacked, copy_rules.xnnpack, copy_rules.mapped_and_read),
+    *(
+        copy_rules.library_copied,
+        copy_rules.load_twice,
+        copy_rules.held_at_peak,
+        copy_rules.shared_repacked,
+        copy_rules.xnnpack,
+        copy_rules.mapped_and_read,
+    ),
     *(copy_rules.loop_copies, memory_rules.kept, memory_rules.arenas, memory_rules.arena_too_large, memory_rules.transformed),
     *(memory_rules.scratch, memory_rules.huge, memory_rules.outputs, memory_rules.moved, memory_rules.transient),
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..base.units import counted, format_bytes
 from ..records.types import EXECUTE, MODEL_LOAD, PREPARE, STARTUP
+from .copy_rules import without_repacking
 from .records import IN_USE, KEPT, REPACKED, Advice, Finding
 from .rule_inputs import LEAST_STEPS, Facts, at, when
 
@@ -157,7 +158,9 @@ def outputs(facts: Facts) -> Iterator[Finding]:
             f"RSS grew with every one of the last {len(late)} iterations of EXECUTE, by {format_bytes(sum(steps) / len(steps))} each,"
             f" {format_bytes(sum(steps))} in all",
         )
-        advice = (Advice("free an iteration's outputs before the next iteration, or give the runtime the same buffers each time"),)
+        advice = (
+            Advice("change the program: free an iteration's outputs before the next iteration, or give the runtime the same buffers"),
+        )
         yield Finding(
             "outputs_kept", "output tensors are kept alive from one iteration to the next", sum(steps), look.name, evidence, advice
         )
@@ -180,17 +183,6 @@ def moved(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _without_repacking(facts: Facts) -> Iterator[Advice]:
-    """Settings against a peak at which weights lie as stored and repacked side by side: both at once save more than the sum of each."""
-    both = facts.propose("neither a repacked copy nor the weights as stored lie in anonymous memory", prepacking="off", weights="separate")
-    yield from both if both and len(both[0].settings) > 1 else ()
-    yield from facts.propose("do not repack weights for the kernels: no second copy is made beside the first", prepacking="off")
-    yield from facts.propose(
-        "blocks from 64 KiB on get separate mappings: a copy goes back once it is freed", malloc_mmap_threshold="64KiB"
-    )
-    yield from facts.propose("weights as external data, which is mapped: the copy as stored is the file's", weights="separate")
-
-
 def transient(facts: Facts) -> Iterator[Finding]:
     """A phase that sets the run's PEAK for a moment, by something other than weights held twice."""
     worst = max(facts.measured, key=lambda phase: phase.rss_peak_bytes, default=None)
@@ -204,7 +196,7 @@ def transient(facts: Facts) -> Iterator[Finding]:
     ]
     if look is not None and end is not None:
         beyond_end = (look.beyond_one_bytes or 0) - (end.beyond_one_bytes or 0)
-        if worst.name == MODEL_LOAD and beyond_end >= facts.least:
+        if beyond_end >= facts.least:
             return  # a finding of the rules about copies
         grown = [(part.name, part.bytes - end.size(part.name)) for part in look.slices]
         parts = [f"{format_bytes(size)} {name}" for name, size in sorted(grown, key=lambda pair: -pair[1]) if size >= 1 << 20]
@@ -215,7 +207,7 @@ def transient(facts: Facts) -> Iterator[Finding]:
         )
     repacked = look is not None and look.size(REPACKED) >= facts.least
     proposals = (
-        *(_without_repacking(facts) if worst.name == PREPARE and repacked else ()),
+        *(without_repacking(facts) if worst.name == PREPARE and repacked else ()),
         *(facts.propose("do not compute constant subgraphs at load", constant_folding="off") if worst.name == PREPARE else ()),
         # ONNX Runtime 1.32 reads an .ort file into one more buffer as large as the weights, while it repacks them.
         *(
@@ -223,6 +215,6 @@ def transient(facts: Facts) -> Iterator[Finding]:
             if worst.name in (MODEL_LOAD, PREPARE) and not repacked
             else ()
         ),
-        Advice("free each intermediate result as soon as the next is made"),
+        Advice(f"change the runtime: free each intermediate result of {worst.name} once the next is made from it"),
     )
-    yield Finding("transient", f"a transient of {worst.name} sets the PEAK", above, worst.name, tuple(evidence), proposals)
+    yield Finding("transient", f"a transient of {worst.name} sets the PEAK", above, f"{worst.name}/peak", tuple(evidence), proposals)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..base.errors import MemprofError
-from ..base.units import counted
+from ..base.units import counted, format_bytes
 from ..campaign import campaign
 from ..campaign.progress import Keep, Progress
 from ..records import metrics
@@ -99,7 +99,18 @@ def _screened(explanation: Explanation, suite: Suite, variant: Variant, progress
         best = _one_per_knob(advice[name] for name in saving)
         found = Finding("tried", "other settings save PEAK", saved, peak.name, evidence, tuple(best))
         explanation = replace(explanation, findings=(*explanation.findings, found))
+    elif trials.complete:
+        explanation = replace(explanation, remarks=(*explanation.remarks, _without_effect(list(advice), trials, least)))
     return explanation, trials.complete
+
+
+def _without_effect(names: Sequence[str], trials: _Trials, least: float) -> str:
+    """A sentence on values of which none became a proposal: how many were tried, and which do not run, with the reason of the first."""
+    failed = dict(trials.refused)
+    failed |= {name: runs[0].outcome.sentence for name, runs in trials.runs.items() if name is not None and not runs[0].outcome.ok}
+    tried = counted(len(names) - len(failed), "other value")
+    without = f"; {', '.join(failed)} cannot run: {next(iter(failed.values()))}" if failed else ""
+    return f"--verify tried {tried} of knobs once each: none saves more than {format_bytes(least)} of PEAK{without}"
 
 
 def _measured(explanation: Explanation, suite: Suite, variant: Variant, progress: Progress, keep: Keep) -> tuple[Explanation, bool]:
@@ -184,7 +195,7 @@ def _result(finding: Finding, before: Sequence[Run], after: Sequence[Run]) -> Ve
         failed = next((run for run in (*after, *before) if not run.outcome.ok), None)
         return Verified(len(after), error=failed.outcome.sentence if failed is not None else "it was not measured")
     phase, _, inside = finding.phase.partition("/")
-    metric = "rss_peak_bytes" if inside or finding.rule == "transient" else "rss_end_bytes"
+    metric = "rss_peak_bytes" if inside else "rss_end_bytes"
     sides = [[_values(side, PEAK, "rss_peak_bytes"), _values(side, phase, metric)] for side in good]
     bound = max(run.machine.peak_bound_bytes for side in good for run in side)
     beyond = any(_beyond(first, second, bound) for first, second in zip(*sides, strict=True))

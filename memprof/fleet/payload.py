@@ -5,23 +5,22 @@ from __future__ import annotations
 import getpass
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from ..base.errors import InputError, UsageError, os_reason
 from ..base.files import sha256_of
 from ..models.identity import identify
+from ..places.place import HERE
 from ..programs.commands import Command
 from ..records.types import Model
 from ..subjects import shards
 from ..subjects.command_orders import check_counts
 from ..subjects.suite import DEFAULTS, Suite, Variant, variants_of
-from . import message
-from .message import Labels, SearchRequest, Sent, Task
+from .message import ComparisonTask, Labels, SearchRequest, Sent
 
 _PER_RUN = 50 << 20  # what a run takes besides its model, as if it were bytes of it
 
@@ -34,26 +33,6 @@ class MachineChoice:
     labels: Labels = frozenset()
     each: str | None = None
     spread: bool = False
-
-
-@dataclass(frozen=True)
-class ComparisonTask:
-    """A comparison for Dask and for its worker. needs: labels that its machine must have. cost: its estimated length in any unit. runs: how many it
-    has as far as its words say; only its worker knows that. kind: see records.Attempt. apart: it shares no machine with others of this word, if there
-    are enough machines. there: what a search asks of a place by its name, None if it asks the same of each."""
-
-    task: Task
-    needs: Labels
-    cost: float
-    runs: int
-    kind: str | None = None
-    apart: str = ""
-    there: Callable[[str], SearchRequest] | None = None
-
-    @property
-    def key(self) -> str:
-        """A hash of the whole request."""
-        return self.task.comparison
 
 
 def parse_labels(text: str, option: str) -> dict[str, str]:
@@ -77,7 +56,7 @@ def desk_name() -> str:
     return f"{user}@{os.uname().nodename} (memprof {os.getpid()})"
 
 
-def packed(suite: Suite, wanted: MachineChoice, machines: Sequence[dict[str, str]]) -> list[ComparisonTask]:
+def packed(suite: Suite, wanted: MachineChoice, machines: Sequence[Mapping[str, str]]) -> list[ComparisonTask]:
     """The comparisons of a suite. machines: the labels of those that are there. Raises UsageError and InputError.
 
     With `each` there is one of every comparison for every value of that label; with `spread` a comparison is divided by repeats, each part with
@@ -89,32 +68,29 @@ def packed(suite: Suite, wanted: MachineChoice, machines: Sequence[dict[str, str
     values = _values(wanted, fitting, machines)
     comparisons = []
     for part in shards.comparisons(suite):
-        words, files, model, names = _FileCollector(part).packed()
-        title = model.name if model is not None else part.name or ", ".join(variant.name for variant in part.variants)
+        whole = _FileCollector(part).packed()
         for value in values:
             needs = wanted.labels | ({(wanted.each, value)} if wanted.each and value else set())
-            among = sum(needs <= labels.items() for labels in fitting)
-            kind = (value or ",".join(f"{name}={value}" for name, value in sorted(wanted.labels))) if wanted.spread else None
-            apart = f"{title} {value or ''}"
-            repeats = _divided(times, among) if wanted.spread else [()]
-            for share in repeats:
-                task = Task("", title, desk_name(), words, files, model, share, names)
-                runs = (len(share) or times) * _rows(part)
-                plain = ComparisonTask(
-                    task, frozenset(needs), _cost(part.over(DEFAULTS), model, runs), runs, kind, apart if wanted.spread else ""
-                )
-                comparisons.append(_with_key(plain))
+            if wanted.spread:
+                kind = value or ",".join(f"{name}={value}" for name, value in sorted(wanted.labels))
+                count = max(1, min(times, sum(needs <= labels.items() for labels in fitting)))
+                shares = [tuple(range(first, times + 1, count)) for first in range(1, count + 1)]
+                divided = [replace(whole, repeats=share, part=number, kind=kind) for number, share in enumerate(shares)]
+            else:
+                divided = [whole]
+            for one in divided:
+                runs = (len(one.repeats) or times) * _rows(part)
+                comparisons.append(_with_key(replace(one, needs=needs, runs=runs, cost=_cost(part.over(DEFAULTS), one.model, runs))))
     return comparisons
 
 
 @dataclass(frozen=True)
 class SearchTrial:
-    """A comparison that a search asks for. suite: its runs. sought: what it asks beyond that. there: the same for a place by its name, where
-    that depends on the place. reference: the file of the outputs that others are compared with. sent: of commits, what travels with them."""
+    """A comparison that a search asks for. suite: its runs. sought: what it asks beyond that. reference: the file of the outputs that others are
+    compared with. sent: of commits, what travels with them."""
 
     suite: Suite
     sought: SearchRequest
-    there: Callable[[str], SearchRequest] | None = None
     reference: str | None = None
     sent: tuple[Sent, ...] = ()
 
@@ -123,15 +99,14 @@ def sought(asked: SearchTrial, labels: Labels, number: int = 0) -> ComparisonTas
     """A comparison of a search, for a machine with these labels. number: its own among those of one time, of which several may ask
     for the same. Raises UsageError and InputError."""
     if asked.sought.commits is not None:
-        plain = _of_commits(asked, labels)
+        task = _of_commits(asked, labels)
     else:
-        (plain,) = packed(asked.suite, MachineChoice(labels), [])
-    task = replace(plain.task, sought=asked.sought)
+        (task,) = packed(asked.suite, MachineChoice(labels), [])
+    task = replace(task, sought=asked.sought)
     if asked.reference is not None:
-        sha256, size = sha256_of(Path(asked.reference))
-        there = Sent("reference.npz", asked.reference, sha256, size)
-        task = replace(task, files=(*task.files, there), sought=replace(asked.sought, reference=there.name))
-    return _with_key(replace(plain, task=task, there=asked.there), number)
+        file = sent_file("reference.npz", Path(asked.reference), "the outputs of the default ")
+        task = replace(task, files=(*task.files, file), sought=replace(asked.sought, reference=file.name))
+    return _with_key(task, number)
 
 
 def _of_commits(asked: SearchTrial, labels: Labels) -> ComparisonTask:
@@ -139,8 +114,7 @@ def _of_commits(asked: SearchTrial, labels: Labels) -> ComparisonTask:
     title = ", ".join(label for label, numbers in asked.sought.repeats.items() if numbers)
     runs = sum(map(len, asked.sought.repeats.values()))
     names = {sent.name: sent.path for sent in asked.sent}
-    task = Task("", title, desk_name(), {}, asked.sent, None, names=names)
-    return ComparisonTask(task, frozenset(labels), float(_PER_RUN * runs), runs)
+    return ComparisonTask(title, desk_name(), asked.suite, asked.sent, names=names, needs=labels, runs=runs, cost=float(_PER_RUN * runs))
 
 
 def check_phases(suite: Suite) -> None:
@@ -157,7 +131,7 @@ def _check(suite: Suite) -> None:
         check_counts(suite, variant)
 
 
-def _values(wanted: MachineChoice, fitting: Sequence[dict[str, str]], machines: Sequence[dict[str, str]]) -> list[str | None]:
+def _values(wanted: MachineChoice, fitting: Sequence[Mapping[str, str]], machines: Sequence[Mapping[str, str]]) -> list[str | None]:
     """The values of the label of --each, or None alone."""
     if wanted.spread and not wanted.labels and wanted.each is None:
         raise UsageError("--spread says that machines are interchangeable: say which, with --machines or --each")
@@ -170,20 +144,12 @@ def _values(wanted: MachineChoice, fitting: Sequence[dict[str, str]], machines: 
     return list(values)
 
 
-def _divided(repeats: int, machines: int) -> list[tuple[int, ...]]:
-    """The numbers of the repeats for each of so many machines."""
-    count = max(1, min(repeats, machines))
-    return [tuple(range(first, repeats + 1, count)) for first in range(1, count + 1)]
-
-
-def _with_key(comparison: ComparisonTask, number: int = 0) -> ComparisonTask:
-    task = comparison.task
+def _with_key(task: ComparisonTask, number: int = 0) -> ComparisonTask:
     files = [(file.name, file.sha256) for file in task.files]
-    facts: tuple[Any, ...] = (task.suite, files, task.repeats, sorted(comparison.needs), comparison.kind)
-    if task.sought is not None:
-        facts += (task.sought, number)
-    key = hashlib.sha256(msgspec.json.encode(facts, order="deterministic")).hexdigest()[:32]
-    return replace(comparison, task=replace(task, comparison=key))
+    facts = (replace(task, files=(), desk="", model=None, names={}, needs=frozenset()), files, sorted(task.needs), number)
+    # A suite has its place, which is the same for all that travel.
+    key = hashlib.sha256(msgspec.json.encode(facts, order="deterministic", enc_hook=lambda place: place.name)).hexdigest()[:32]
+    return replace(task, key=key)
 
 
 def _rows(suite: Suite) -> int:
@@ -195,6 +161,15 @@ def _cost(suite: Suite, model: Model | None, runs: int) -> float:
     """How long a comparison may take, in bytes of models that are loaded and run through."""
     turns = 1 + (suite.warmup or 0) + (suite.runs or 0)
     return float(runs * (_PER_RUN + turns * (model.bytes if model is not None else 0)))
+
+
+def sent_file(name: str, path: Path, what: str = "") -> Sent:
+    """A file to be sent under a name. what: it is, before its path. Raises InputError."""
+    try:
+        sha256, size = sha256_of(path)
+    except OSError as error:
+        raise InputError(f"{what}{path}: {os_reason(error)}") from None
+    return Sent(name, str(path.absolute()), sha256, size)
 
 
 def sent_of(model: Model, folder: str) -> list[Sent]:
@@ -217,8 +192,8 @@ class _FileCollector:
     files: dict[str, Sent] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
 
-    def packed(self) -> tuple[dict[str, Any], tuple[Sent, ...], Model | None, dict[str, str]]:
-        """The words, the files, the model, and what the desk calls each file that Jobs name."""
+    def packed(self) -> ComparisonTask:
+        """The comparison of these words. What means something on one machine only, or lies in others here, does not travel."""
         suite, model = self.suite, None
         if suite.models:
             model = identify(suite.models[0], suite.name)
@@ -232,8 +207,14 @@ class _FileCollector:
             runtimes=tuple(self._runtime(name) for name in suite.runtimes),
             variants=tuple(self._variant(variant) for variant in suite.variants),
             cwd=None if suite.cwd is not None and os.path.isdir(suite.cwd) else suite.cwd,
+            place=HERE,
+            build=None,
+            stdin=False,
+            model_shapes={},
+            version=None,
         )
-        return message.words_of(suite), tuple(self.files.values()), model, self.names
+        title = model.name if model is not None else self.suite.name or ", ".join(variant.name for variant in self.suite.variants)
+        return ComparisonTask(title, desk_name(), suite, tuple(self.files.values()), model, self.names)
 
     def _model(self, model: Model) -> str:
         name = os.path.basename(model.path)
@@ -246,12 +227,8 @@ class _FileCollector:
         return self._put(path, f"{what}/{len(self.files)}/{os.path.basename(path)}", what)
 
     def _put(self, path: str, name: str, what: str) -> str:
-        try:
-            sha256, size = sha256_of(Path(path))
-        except OSError as error:
-            raise InputError(f"{what} {path}: {os_reason(error)}") from None
-        self.files[name] = Sent(name, os.path.abspath(path), sha256, size)
-        self.names[name] = os.path.abspath(path)
+        self.files[name] = sent_file(name, Path(path), f"{what} ")
+        self.names[name] = self.files[name].path
         return name
 
     def _runtime(self, name: str) -> str:

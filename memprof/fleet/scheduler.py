@@ -1,6 +1,6 @@
 """Dask's scheduler as memprof sees it: the connection, Dask's own settings, and the places that workers offer there.
 
-What Dask would do to keep itself busy or observed (stealing, profiling, memory limits) is off: a measurement may be running on the same machine.
+Dask profiles nothing and seldom looks at the system: a measurement may be running on the same machine.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from ..base.errors import InputError
 from ..base.units import counted
 from . import message
 from .message import FACTS, PROTOCOL, Doing, Labels, Offered
-from .security import security, unreachable
+from .security import Role, security, unreachable
 
 _CONNECT_S = 10
 TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # the same from Python 3.11 on
@@ -32,10 +30,6 @@ CALM = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.system-monitor.interval": "10s",
     "distributed.admin.tick.interval": "1s",
-    "distributed.worker.memory.target": False,
-    "distributed.worker.memory.spill": False,
-    "distributed.worker.memory.pause": False,
-    "distributed.worker.memory.terminate": False,
 }
 
 
@@ -52,17 +46,12 @@ def calm() -> None:
 
 @dataclass(frozen=True)
 class FleetPlace:
-    """A place at the scheduler. name: among all of the fleet. address: of its Dask worker. doing: what it does now."""
+    """A place at the scheduler. name, address: of its Dask worker, the only one of this name there. doing: what it does now."""
 
     name: str
     address: str
     offered: Offered
     doing: Doing
-
-    @property
-    def kind(self) -> str:
-        """Places of one kind are as fast as one another, as far as labels say."""
-        return ",".join(f"{label}={value}" for label, value in sorted(self.offered.labels_of_kind))
 
 
 @contextmanager
@@ -73,7 +62,7 @@ def connected(address: str, say: Callable[[str], None]) -> Iterator[Any]:
     calm()
     certificates = security(address, "client", say)
     try:
-        asyncio.run(_greeted(address, certificates))
+        asyncio.run(greet(address, certificates, "client", _CONNECT_S))
         client = Client(address, security=certificates, timeout=_CONNECT_S, set_as_default=False, name="memprof")
     except (OSError, *TIMEOUTS) as error:
         raise unreachable(address, error) from None
@@ -84,21 +73,34 @@ def connected(address: str, say: Callable[[str], None]) -> Iterator[Any]:
             client.close(timeout=2)
 
 
-async def _greeted(address: str, certificates: Any) -> None:
+async def greet(address: str, certificates: Any, role: Role, seconds: float) -> None:
     """Raises OSError or a timeout if no scheduler answers: Dask's client waits without an end for the first words of another program."""
     from distributed.comm import connect
 
-    words = certificates.get_connection_args("client")
-    connection = await asyncio.wait_for(connect(address, timeout=_CONNECT_S, **words), 2 * _CONNECT_S)
+    connection = await asyncio.wait_for(connect(address, timeout=seconds, **certificates.get_connection_args(role)), 2 * seconds)
     connection.abort()
 
 
 def places(client: Any) -> tuple[list[FleetPlace], list[str]]:
     """The places at a scheduler, and a sentence for each that this memprof cannot use. Raises InputError if the scheduler does not answer."""
     try:
-        return places_among(asked(client)["workers"])
+        workers = asked(client)["workers"]
     except AWAY:
         raise gone() from None
+    there, sentences = [], []
+    for address, facts in workers.items():
+        told = facts.get(FACTS)
+        if told is None:
+            continue  # somebody else's worker
+        if told["protocol"] == PROTOCOL:
+            doing = facts["metrics"].get(FACTS) or {}
+            there.append(FleetPlace(facts["name"], address, Offered(**told), Doing(**doing)))
+        else:
+            sentences.append(
+                f"{facts['name']} has memprof {told.get('version')}, and this is memprof {message.version()}: "
+                f"they do not understand one another (protocol {told['protocol']} and {PROTOCOL})"
+            )
+    return there, sentences
 
 
 def asked(client: Any) -> Mapping[str, Any]:
@@ -118,49 +120,14 @@ def gone() -> InputError:
     return InputError("the scheduler does not answer any more")
 
 
-def places_among(workers: Mapping[str, Any]) -> tuple[list[FleetPlace], list[str]]:
-    """As `places`, for the workers by their addresses, with what the scheduler knows of each."""
-    there, sentences = [], []
-    for address, facts in workers.items():
-        if not isinstance(facts.get(FACTS), dict):
-            continue  # somebody else's worker
-        told = facts[FACTS]
-        if told.get("protocol") != PROTOCOL:
-            sentences.append(
-                f"{told.get('place')} of {told.get('host')} has memprof {told.get('version')}, and this is memprof {message.version()}: "
-                f"they do not understand one another (protocol {told.get('protocol')} and {PROTOCOL})"
-            )
-            continue
-        doing = (facts.get("metrics") or {}).get(FACTS) or {}
-        try:
-            offered = msgspec.convert(told, Offered)
-            there.append(FleetPlace(f"{offered.place} of {offered.host}", address, offered, msgspec.convert(doing, Doing)))
-        except msgspec.ValidationError as error:
-            sentences.append(f"the worker at {address} says of its place what this memprof does not understand: {error}")
-    names = Counter(place.name for place in there)
-    # Containers of one machine, each with a worker: they have the same names for themselves.
-    return [replace(place, name=f"{place.name} at {place.address}") if names[place.name] > 1 else place for place in there], sentences
-
-
 def described(labels: Labels) -> str:
     """Labels for people."""
-    return ", ".join(f"{name}={value}" for name, value in sorted(labels)) or "no labels"
+    return ",".join(f"{name}={value}" for name, value in sorted(labels)) or "no labels"
 
 
 def offered_words(there: Sequence[FleetPlace]) -> str:
     """The places of the fleet, for the error of a request that fits nothing."""
     if not there:
         return "there is no place at all: start `memprof worker` beside the machines"
-    kinds = Counter(sorted(place.kind or "no labels" for place in there))
+    kinds = Counter(sorted(described(place.offered.labels_of_kind) for place in there))
     return "it has " + "; ".join(f"{counted(count, 'place')} with {kind}" for kind, count in kinds.most_common(8))
-
-
-def as_before(there: Sequence[FleetPlace], names: dict[str, str]) -> list[FleetPlace]:
-    """The places under the names that they were seen under first: a name gets its worker's address when a second place has it, and must not change
-    while something is measured there. names: by the workers' addresses; new ones are added."""
-    kept: dict[str, FleetPlace] = {}
-    for place in sorted(there, key=lambda place: place.address not in names):
-        name = names.get(place.address, place.name)
-        names[place.address] = name if name not in kept else place.name
-        kept[names[place.address]] = replace(place, name=names[place.address])
-    return list(kept.values())

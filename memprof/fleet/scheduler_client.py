@@ -14,16 +14,15 @@ import asyncio
 import pickle
 import queue
 import secrets
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
-
-import msgspec
+from typing import Any
 
 from ..base.errors import InputError
 from ..base.units import counted
@@ -31,15 +30,13 @@ from ..campaign.progress import Keep, Progress
 from ..records import attempts, store
 from ..records.types import Attempt, Machine, Run
 from . import message, monitor, worker
-from .message import Event, Labels, Result
+from .message import ComparisonTask, Event, Labels, Result
 from .monitor import Waiting
-from .payload import ComparisonTask
-from .scheduler import AWAY, FleetPlace, as_before, asked, described, offered_words, places_among
+from .scheduler import AWAY, FleetPlace, described, offered_words, places
 
 _LOOK_S = 1.0  # between two looks at which machines are there
 _ABSENT_S = 300.0  # how long all machines may be away that a campaign needs
 _PIECE = 8 << 20
-_SENDERS = 4
 MOST_FAILURES = 3  # of a comparison, after which it is given up, and of a place in a row, after which it gets nothing more
 
 
@@ -47,30 +44,20 @@ MOST_FAILURES = 3  # of a comparison, after which it is given up, and of a place
 class _Open:
     """A comparison that is not done. rank: its place among all, the first begins first. attempt: the number of the last that began.
 
-    task: the key of its Dask task. workers: those that Dask may give it to, None for all that offer what it asks for. execution: of the worker that
-    measures it now, empty if none does. arrived: which Runs of that are here, of so many in its plan. most: how many a lost attempt had at most.
+    future: of its Dask task. workers: the addresses of those that Dask may give it to, None for all that offer what it asks for. place: where it is
+    measured now. arrived: which Runs of that are here, of so many in its plan. failures: the names of places, and the reasons. refused_by: addresses.
     """
 
     comparison: ComparisonTask
     rank: int
     attempt: int = 0
-    task: str = ""
     future: Any = None
     workers: tuple[str, ...] | None = None
-    execution: str = ""
-    address: str = ""
-    place: str = "a worker"
+    place: FleetPlace | None = None
     plan: int = 0
     arrived: set[str] = field(default_factory=set)
-    most: int = 0
-    failures: list[tuple[str, str]] = field(default_factory=list)  # the place and the reason
-    refused_by: set[str] = field(default_factory=set)  # addresses
-
-
-def _none(unmatched: Sequence[Labels], more: str = "") -> str:
-    """That no place has one of these labels, without more words about it."""
-    named = [labels for labels in unmatched if labels]
-    return f"no place of the fleet has {'; '.join(map(described, named))}{more}" if named else f"the fleet has no place{more}"
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    refused_by: set[str] = field(default_factory=set)
 
 
 class _Call:
@@ -101,27 +88,16 @@ class SchedulerClient:
     outputs: dict[str, bytes] = field(default_factory=dict)
     unmade: dict[str, Mapping[str, str]] = field(default_factory=dict)
     kind: Labels | None = None
-    _name: str = field(default_factory=lambda: secrets.token_hex(4))
-    _events: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
+    _name: str = field(default_factory=lambda: f"memprof-{secrets.token_hex(4)}")
+    _news: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
     _open: dict[str, _Open] = field(default_factory=dict)  # by the comparison's key
-    _tasks: dict[str, _Open] = field(default_factory=dict)  # by the task's key
     _there: dict[str, FleetPlace] = field(default_factory=dict)  # by the worker's address
-    _names: dict[str, str] = field(default_factory=dict)  # of places, by the same
-    _in_a_row: Counter[str] = field(default_factory=Counter)  # failures by the same
-    _benched: set[str] = field(default_factory=set)  # addresses of places that failed too often
-    _parts: Counter[tuple[str, str]] = field(default_factory=Counter)  # those given to a place, by what they share it with and its address
+    _in_a_row: Counter[str] = field(default_factory=Counter)  # refusals by the same
     _sentences: set[str] = field(default_factory=set)  # about places: each is printed once
-    _scheduler: str | None = None  # the identity of its process
     _began: bool = False
     _stands_still_s: float | None = None  # since when no place fits the queue
     _wanted: int = 0  # Runs of all comparisons
-    _came: int = 0
-    _kept: int = 0  # of the results so far, without those aside
-
-    @property
-    def aside(self) -> int:
-        """How many Runs are of attempts that were lost, and that tables leave out. Of a comparison that was given up the best attempt stands."""
-        return self._came - self._kept
+    _kept: int = 0  # Runs that came, without those of attempts that were lost
 
     def runs(self) -> Iterator[Run]:
         """Measure all comparisons; each Run is given to `keep` as a line of a runs file, and yielded.
@@ -131,33 +107,26 @@ class SchedulerClient:
         from distributed import Queue
 
         self._take()
-        messages = Queue(f"memprof-{self._name}", client=self.client)
-        listening = asyncio.run_coroutine_threadsafe(self._listen(messages), self.client.loop.asyncio_loop)
-        with ThreadPoolExecutor(_SENDERS) as senders:
-            try:
-                look_s = time.monotonic()
-                while self._open:
-                    if time.monotonic() >= look_s:
-                        if self.stop():
-                            return
-                        self._look()
-                        look_s = time.monotonic() + _LOOK_S
-                    try:
-                        event = self._events.get(timeout=max(0.0, look_s - time.monotonic()))
-                    except queue.Empty:
-                        continue
-                    if isinstance(event, BaseException):
-                        raise self._scheduler_lost(event) from None
-                    yield from self._heard(event, senders)
-            finally:
-                futures = [one.future for one in self._open.values() if one.future is not None]
-                self._tasks.clear()  # what sends files looks there
-                senders.shutdown(wait=False, cancel_futures=True)
-                listening.cancel()
-                for desk in {one.task.desk for one in self.comparisons}:
-                    monitor.tell(self.client, desk, None)
-                with suppress(Exception):  # the scheduler may be gone
-                    self.client.cancel(futures, force=True)
+        events = Queue(self._name, client=self.client)
+        listening = asyncio.run_coroutine_threadsafe(self._listen(events), self.client.loop.asyncio_loop)
+        try:
+            look_s = time.monotonic()
+            while self._open:
+                if time.monotonic() >= look_s:
+                    if self.stop():
+                        return
+                    self._look()
+                    look_s = time.monotonic() + _LOOK_S
+                with suppress(queue.Empty):
+                    yield from self._heard(self._news.get(timeout=max(0.0, look_s - time.monotonic())))
+        finally:
+            futures = [one.future for one in self._open.values() if one.future is not None]
+            self._open.clear()  # what sends files looks there
+            listening.cancel()
+            for desk in {one.desk for one in self.comparisons}:
+                monitor.tell(self.client, desk, None)
+            with suppress(Exception):  # the scheduler may be gone
+                self.client.cancel(futures, force=True)
 
     def _take(self) -> None:
         """All comparisons but those that are in the file."""
@@ -172,88 +141,76 @@ class SchedulerClient:
                 f"{counted(done, 'comparison')} of {len(self.comparisons)} {'is' if done == 1 else 'are'} in the file already"
             )
 
-    async def _listen(self, messages: Any) -> None:
-        """Hand on what workers say, in its order. An error is the last: a scheduler that the client has lost has dropped its tasks too."""
+    async def _listen(self, events: Any) -> None:
+        """Hand on what workers say, in its order."""
         try:
             while True:
-                for data in (await messages.get(), *await messages.get(batch=True)):
-                    self._events.put(self._event(data))
+                for data in (await events.get(), *await events.get(batch=True)):
+                    self._news.put(pickle.loads(data))
         except AWAY as error:
-            self._events.put(error)
-
-    def _event(self, data: Any) -> Event:
-        try:
-            return message.event(data.encode())
-        except (msgspec.DecodeError, AttributeError, UnicodeError) as error:
-            return Event(remark=f"a worker sent what this memprof does not understand: {error}")
+            self._news.put(error)
 
     # -- who is there
 
     def _look(self) -> None:
         """See which machines are there, and have Dask know which it may give each comparison to."""
-        if not self._see():
-            return
-        for one in [one for one in self._open.values() if one.execution and one.address not in self._there]:
-            self._fail(one, "vanished", f"{one.place} vanished")
+        with suppress(InputError):  # who listens notices if that lasts
+            there, sentences = places(self.client)
+            if not there and self.client.status != "running":
+                return  # a client that lost its scheduler tells of no worker
+            self._there = {place.address: place for place in there if self.kind in (None, place.offered.labels_of_kind)}
+            for sentence in sentences:
+                self._say_once(sentence)
+        for one in [one for one in self._open.values() if one.place is not None and one.place.address not in self._there]:
+            self._fail(one, "it vanished", submits=False)
         self._check_that_it_goes_on()
         for one in self._open.values():
-            if not one.execution and (one.future is None or one.workers != self._workers_for(one)):
+            if one.place is None and (one.future is None or one.workers != self._workers_for(one)):
                 self._submit(one)
+        self._tell_counts()
+
+    def _tell_counts(self) -> None:
         if self._open:
             last = next(reversed(self._open.values()))
-            running, desk = sum(bool(one.execution) for one in self._open.values()), last.comparison.task.desk
+            running = sum(one.place is not None for one in self._open.values())
             counts = running, len(self._open) - running, len(self.comparisons) - len(self._open)
-            monitor.tell(self.client, desk, Waiting(desk, *counts, last.task))
+            monitor.tell(self.client, last.comparison.desk, Waiting(last.comparison.desk, *counts, last.future.key if last.future else ""))
 
-    def _see(self) -> bool:
-        """Ask which machines are there; whether that was answered. Raises InputError if the scheduler is another, or if none can be used."""
-        try:
-            info = asked(self.client)
-        except AWAY:
-            return False  # who listens notices if that lasts
-        if self._scheduler not in (None, info.get("id")):
-            raise InputError("the scheduler restarted and does not know this campaign; its runs so far are kept, and --append goes on")
-        self._scheduler = info.get("id")
-        places, sentences = places_among(info["workers"])
-        if not places and self.client.status != "running":
-            return False  # a client that lost its scheduler tells of no worker
-        for sentence in sentences:
-            self._say_once(sentence)
-        if not places and sentences and not any(one.execution for one in self._open.values()):
-            raise InputError(sentences[0])
-        named = as_before(places, self._names)
-        self._there = {place.address: place for place in named if self.kind in (None, place.offered.labels_of_kind)}
-        return True
+    def _usable(self, needs: Labels) -> list[str]:
+        """The addresses of places with these labels, but for those that failed too often."""
+        fitting = sorted(address for address, place in self._there.items() if needs <= place.offered.labels.items())
+        return [address for address in fitting if self._in_a_row[address] < MOST_FAILURES]
 
     def _workers_for(self, one: _Open) -> tuple[str, ...] | None:
         """The workers that Dask may give a comparison to: None for all that offer what it asks for, none while all of these failed too often."""
-        apart = one.comparison.apart
-        if not (apart or one.refused_by or self._benched):
+        part = one.comparison.part
+        if part is None and not one.refused_by and max(self._in_a_row.values(), default=0) < MOST_FAILURES:
             return None
-        fitting = [address for address, place in self._there.items() if one.comparison.needs <= place.offered.labels.items()]
-        usable = [address for address in fitting if address not in self._benched]
+        usable = self._usable(one.comparison.needs)
         others = [address for address in usable if address not in one.refused_by] or usable
-        if others and apart:
-            own = [address for address in one.workers or () if address in others]
-            return tuple(own) or (min(others, key=lambda address: self._parts[apart, address]),)
-        return None if len(others) == len(fitting) else tuple(sorted(others))
+        if part is None or not others:
+            return tuple(others)
+        own = [address for address in one.workers or () if address in others]
+        return (own[0] if own else others[part % len(others)],)
 
     def _check_that_it_goes_on(self) -> None:
         """Raises InputError if nothing runs and no place fits the queue. A lost place may come back: its worker tries that."""
-        wanted = {one.comparison.needs for one in self._open.values()}
-        fitting = {needs: [place for place in self._there.values() if needs <= place.offered.labels.items()] for needs in wanted}
-        unmatched = [needs for needs, places in fitting.items() if all(place.address in self._benched for place in places)]
-        words = offered_words([*self._there.values()])
-        if not unmatched or any(one.execution for one in self._open.values()):
+        unmatched = [needs for needs in {one.comparison.needs for one in self._open.values()} if not self._usable(needs)]
+        if not unmatched or any(one.place for one in self._open.values()):
             self._stands_still_s = None
-        elif failing := sorted({place.name for needs in unmatched for place in fitting[needs]}):
-            raise InputError(f"{', '.join(failing)} failed too often, and no other place fits the rest of the queue: {words}")
-        else:
-            self._stands_still_s = self._stands_still_s or time.monotonic()
-            if not self._began or time.monotonic() - self._stands_still_s > _ABSENT_S:
-                raise InputError(f"{_none(unmatched, f' any more, for {_ABSENT_S:.0f} s' if self._began else '')}: {words}")
-        for needs in unmatched:
-            self._say_once(f"{_none([needs], ' any more')}: what needs it waits")
+            return
+        self._stands_still_s = self._stands_still_s or time.monotonic()
+        named = "; ".join(described(needs) for needs in unmatched if needs)
+        none = f"no place of the fleet has {named}" if named else "the fleet has no place"
+        words = offered_words([*self._there.values()])
+        failing = {place.name for place in self._there.values() for needs in unmatched if needs <= place.offered.labels.items()}
+        if failing:
+            raise InputError(f"{', '.join(sorted(failing))} failed too often, and no other place fits the rest of the queue: {words}")
+        if not self._began:
+            raise InputError(f"{none}: {words}")
+        if time.monotonic() - self._stands_still_s > _ABSENT_S:
+            raise InputError(f"{none} any more, for {_ABSENT_S:.0f} s: {words}")
+        self._say_once(f"{none} any more: what needs it waits")
 
     def _say_once(self, sentence: str) -> None:
         if sentence not in self._sentences:
@@ -268,93 +225,73 @@ class SchedulerClient:
         one.workers = self._workers_for(one)
         if one.workers == ():
             return
-        if one.workers and one.comparison.apart:
-            self._parts[one.comparison.apart, one.workers[0]] += 1
-        one.task = f"memprof-{self._name}-{one.comparison.key}-{secrets.token_hex(4)}"
-        self._tasks[one.task] = one
+        key = f"{self._name}-{one.comparison.key}-{secrets.token_hex(4)}"
         one.future = self.client.submit(
             pickle.loads,
-            pickle.dumps(_Call(worker.measure, message.encode(self._task_of(one.comparison)), f"memprof-{self._name}")),
-            key=one.task,
+            pickle.dumps(_Call(worker.measure, one.comparison, key, self._name)),
+            key=key,
             workers=one.workers and [*one.workers],
             resources=message.resources(one.comparison.needs, self.kind),
             priority=-one.rank,
             pure=False,
         )
-        one.future.add_done_callback(lambda future, task=one.task: self._events.put((task, future)))
+        one.future.add_done_callback(self._news.put)
 
     def _withdraw(self, one: _Open) -> None:
         """Take a comparison back from Dask."""
-        self._tasks.pop(one.task, None)
         if one.future is not None:
             with suppress(Exception):
                 self.client.cancel([one.future], force=True)
-        one.future, one.execution = None, ""
+        one.future = one.place = None
 
-    def _task_of(self, comparison: ComparisonTask) -> message.Task:
-        """What a worker is asked. A search may ask less of a place that has measured something of it."""
-        there, sought = comparison.there, comparison.task.sought
-        if there is None or sought is None:
-            return comparison.task
-        repeats = {address: there(place.name).repeats for address, place in self._there.items()}
-        return replace(comparison.task, repeats_at={address: some for address, some in repeats.items() if some != sought.repeats})
-
-    def _heard(self, event: Event | tuple[str, Any], senders: ThreadPoolExecutor) -> Iterator[Run]:
-        if not isinstance(event, Event):
-            self._ended(*event)
+    def _heard(self, news: Any) -> Iterator[Run]:
+        """Take an Event, a future that is done, or an error."""
+        if isinstance(news, BaseException):
+            raise _scheduler_lost(news)
+        if not isinstance(news, Event):
+            self._ended(news)
             return
-        one = self._tasks.get(event.task)
-        if one is None:
-            if not event.task and event.remark:
-                self._say_once(event.remark)
+        one = self._open.get(news.comparison)
+        if one is None or one.future is None or one.future.key != news.task:
             return  # of a task that was taken back
-        if event.place:
-            self._begin(one, event)
-        if event.execution != one.execution:
+        if news.begins:
+            self._begin(one, news.address)
+        if one.place is None or one.place.address != news.address:
             return  # of a worker that Dask has lost
-        if event.plan:
-            self._wanted += event.plan - one.plan
-            one.plan = event.plan
-        if event.remark:
-            self._say_once(f"{one.place}: {event.remark}")
-        if event.outputs:
-            key = one.comparison.key
-            self.outputs[key] = self.outputs.get(key, b"") + event.outputs
-        if event.needs:
-            senders.submit(self._send, one.comparison, one.address, event)
-        if event.run:
-            yield from self._arrived(one, event.run)
-        if event.end is not None and one.execution:
-            self._settle(one, event.end)
+        if news.plan:
+            self._wanted += news.plan - one.plan
+            one.plan = news.plan
+        if news.remark:
+            self._say_once(f"{one.place.name}: {news.remark}")
+        if news.outputs:
+            self.outputs[news.comparison] = news.outputs
+        if news.needs:
+            threading.Thread(target=self._send, args=(one.comparison, news), daemon=True).start()
+        if news.run:
+            yield from self._arrived(one, one.place, news.run)
+        if news.end is not None:
+            self._settle(one, one.place, news.end)
 
-    def _begin(self, one: _Open, event: Event) -> None:
+    def _begin(self, one: _Open, address: str) -> None:
         """A worker begins. If another had begun, Dask has lost that one."""
-        if one.execution:
-            self._fail(one, "vanished", f"{one.place} vanished")
-        if event.task not in self._tasks:
+        if one.place is not None:
+            self._fail(one, "it vanished", submits=False)
+        if one.comparison.key not in self._open:
             return  # that was once too often
-        if event.place not in self._there:
-            self._see()
-        self.outputs.pop(one.comparison.key, None)  # of an attempt that was lost
-        self._began = True
-        one.execution, one.address, one.place = event.execution, event.place, self._names.get(event.place, event.place)
-        one.attempt += 1
+        if address not in self._there:
+            self._look()
+        if address in self._there:  # else it is gone again
+            one.place, self._began = self._there[address], True
+            one.attempt += 1
 
-    def _arrived(self, one: _Open, line: str) -> Iterator[Run]:
-        try:
-            run = store.decode(line.encode(), f"a run of {one.place}")
-        except InputError as error:
-            self._fail(one, "refused", str(error))
-            return
+    def _arrived(self, one: _Open, place: FleetPlace, line: bytes) -> Iterator[Run]:
+        run = store.decode(line, f"a run of {place.name}")
         identity = attempts.identity(run)
         if identity in one.arrived:
             return
         one.arrived.add(identity)
-        place = self._there.get(one.address)
-        labels = place.offered.labels if place else {}
-        attempt = Attempt(one.comparison.key, one.attempt, one.plan, one.place, labels, one.comparison.kind)
-        run = replace(run, attempt=attempt, machine=self._told_apart(run, one))
-        self._came += 1
+        attempt = Attempt(one.comparison.key, one.attempt, one.plan, place.name, place.offered.labels, one.comparison.kind)
+        run = replace(run, attempt=attempt, machine=self._told_apart(run, place))
         self._kept += 1
         self.progress.started(run.job, self._kept, self._wanted)
         try:
@@ -363,66 +300,70 @@ class SchedulerClient:
             self.progress.finished(run)
         yield run
 
-    def _told_apart(self, run: Run, one: _Open) -> Machine:
+    def _told_apart(self, run: Run, place: FleetPlace) -> Machine:
         """The Run's machine. Two machines of one name are two machines all the same."""
-        others = [place for place in self._there.values() if place.address != one.address and place.offered.machine == run.machine.name]
-        return replace(run.machine, name=f"{run.machine.name} ({one.place})") if others else run.machine
+        others = [other for other in self._there.values() if other.address != place.address and other.offered.machine == run.machine.name]
+        return replace(run.machine, name=f"{run.machine.name} ({place.name})") if others else run.machine
 
-    def _ended(self, task: str, future: Any) -> None:
+    def _ended(self, future: Any) -> None:
         """Dask is done with a task. Of one that ended well its last event tells all, also if Dask has lost the result since then."""
         from distributed import KilledWorker
 
-        one = self._tasks.get(task)
+        one = next((one for one in self._open.values() if one.future is future), None)
         if one is None or future.status not in ("error", "cancelled"):
             return
         if future.status == "cancelled":
-            raise self._scheduler_lost(CancelledError())
+            raise _scheduler_lost(CancelledError())
         error = future.exception()
         if not isinstance(error, KilledWorker):
-            self._fail(one, "refused", f"its worker failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
-        elif one.execution:
-            self._fail(one, "lost", f"{one.place} vanished")
+            self._refused(one, f"its worker failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+        elif one.place is not None:
+            self._fail(one, "it vanished")
         else:
             self._submit(one)  # it waited at each worker that died, and was begun at none
 
-    def _settle(self, one: _Open, result: Result) -> None:
+    def _settle(self, one: _Open, place: FleetPlace, result: Result) -> None:
         """An attempt ended by itself."""
-        if result.how is None and len(one.arrived) == result.runs == one.plan:
-            self._in_a_row[one.address] = 0
+        title, why = one.comparison.title, f"{place.name}: {result.why}"
+        if result.how is None and len(one.arrived) == one.plan:
+            self._in_a_row[place.address] = 0
             self._close(one)
         elif result.how == "unmade":
-            self.unmade[one.comparison.key] = {label: f"{one.place}: {why}" for label, why in result.unmade.items()}
-            self._give_up(one, f"{one.place}: {result.why}")
+            self.unmade[one.comparison.key] = {label: f"{place.name}: {why}" for label, why in result.unmade.items()}
+            self._give_up(one, why)
+        elif result.how == "usage":
+            self._give_up(one, f"{title} failed on {place.name} and is given up: {why}")
         else:
-            self._fail(one, result.how or "refused", result.why or f"{len(one.arrived)} of {one.plan} runs came back")
+            self._refused(one, result.why or f"{len(one.arrived)} of {one.plan} runs came back")
 
-    def _fail(self, one: _Open, how: message.How | Literal["vanished"], why: str) -> None:
-        """An attempt is lost; its comparison begins again, whole, or is given up. vanished: the worker is gone, and Dask gives its tasks away by
-        itself."""
-        one.failures.append((one.place, why))
-        one.refused_by.add(one.address)
-        self._in_a_row[one.address] += how == "refused"
-        if self._in_a_row[one.address] == MOST_FAILURES:
-            self._benched.add(one.address)
-        title, count = one.comparison.task.title, len(one.arrived)
-        if how != "usage" and len(one.failures) < MOST_FAILURES:
+    def _refused(self, one: _Open, why: str) -> None:
+        """An attempt failed, for which its place is to blame."""
+        place = one.place
+        if place is not None:
+            one.refused_by.add(place.address)
+            self._in_a_row[place.address] += 1
+        self._fail(one, why)
+        if place is not None and self._in_a_row[place.address] == MOST_FAILURES:
+            self._say_once(f"{place.name} failed three times in a row and gets nothing more")
+
+    def _fail(self, one: _Open, why: str, submits: bool = True) -> None:
+        """An attempt is lost; its comparison begins again, whole, or is given up. submits: not if Dask gives its task away by itself."""
+        title, count, place = one.comparison.title, len(one.arrived), one.place.name if one.place else "a worker"
+        one.failures.append((place, why))
+        if len(one.failures) < MOST_FAILURES:
             stays = f"; its {counted(count, 'run')} {'stays' if count == 1 else 'stay'} aside" if count else ""
-            self.progress.say(f"{title} begins again elsewhere, whole: {one.place}: {why}{stays}")
+            self.progress.say(f"{title} begins again elsewhere, whole: {place}: {why}{stays}")
             self._put_aside(one)
-            if how != "vanished":
+            if submits:
                 self._submit(one)
         else:
-            places = dict.fromkeys(place for place, _ in one.failures)
-            times = f"{counted(len(one.failures), 'time')}, " if len(one.failures) > 1 else ""
-            where = counted(len(places), "machine") if len(places) > 1 else one.place
-            reasons = dict.fromkeys(f"{place}: {why}" for place, why in one.failures)
-            self._give_up(one, f"{title} failed {times}on {where} and is given up: {'; '.join(reasons)}")
-        if how == "refused" and one.address in self._benched:
-            self._say_once(f"{one.place} failed three times in a row and gets nothing more")
+            machines = {name for name, _ in one.failures}
+            where = counted(len(machines), "machine") if len(machines) > 1 else place
+            reasons = dict.fromkeys(f"{name}: {why}" for name, why in one.failures)
+            self._give_up(one, f"{title} failed {len(one.failures)} times, on {where} and is given up: {'; '.join(reasons)}")
 
     def _give_up(self, one: _Open, sentence: str) -> None:
         self._put_aside(one)
-        self._kept += one.most  # the Runs of its best attempt count
         self.failed[one.comparison.key] = sentence
         self.progress.say(sentence)
         self._close(one)
@@ -430,35 +371,30 @@ class SchedulerClient:
     def _put_aside(self, one: _Open) -> None:
         """Count the Runs of an attempt that is lost no more."""
         self._kept -= len(one.arrived)
-        one.most = max(one.most, len(one.arrived))
-        one.arrived, one.execution = set(), ""
+        one.arrived, one.place = set(), None
 
     def _close(self, one: _Open) -> None:
         self._withdraw(one)
         del self._open[one.comparison.key]
 
-    # -- files
-
-    def _send(self, comparison: ComparisonTask, address: str, event: Event) -> None:
-        """The files that a worker lacks, in pieces."""
-        for sent in {sent.sha256: sent for sent in comparison.task.files if sent.sha256 in event.needs}.values():
-            try:
-                with Path(sent.path).open("rb") as file:
-                    offset = 0
-                    while event.task in self._tasks:
+    def _send(self, comparison: ComparisonTask, event: Event) -> None:
+        """The files that a worker lacks, in pieces, and nothing at the end of each."""
+        by_hash = {sent.sha256: sent.path for sent in comparison.files}
+        with suppress(Exception):  # the worker or the scheduler is gone, or the file: its worker waits a while and reports it
+            for path in map(by_hash.__getitem__, event.needs):
+                with Path(path).open("rb") as file:
+                    piece = b"-"
+                    while piece:
                         piece = file.read(_PIECE)
-                        words = event.execution, sent.sha256, offset, sent.bytes, piece
-                        answers = self.client.run(worker.receive, *words, workers=[address], on_error="return")
-                        offset += len(piece)
-                        if any(answers.values()) or offset >= sent.bytes or not piece:
-                            break
-            except Exception:  # the worker or the scheduler is gone, or the file: its worker waits a while and reports it
-                return
+                        (goes_on,) = self.client.run(worker.receive, event.task, piece, workers=[event.address]).values()
+                        if not goes_on or comparison.key not in self._open:
+                            return
 
-    def _scheduler_lost(self, error: BaseException) -> InputError:
-        return InputError(
-            f"the connection to the scheduler broke ({type(error).__name__}); what was measured is kept, and --append goes on once it is back"
-        )
+
+def _scheduler_lost(error: BaseException) -> InputError:
+    return InputError(
+        f"the connection to the scheduler broke ({type(error).__name__}); what was measured is kept, and --append goes on once it is back"
+    )
 
 
 def comparisons_in(path: Path, say: Callable[[str], None]) -> dict[str, tuple[int, bool]]:
@@ -467,19 +403,16 @@ def comparisons_in(path: Path, say: Callable[[str], None]) -> dict[str, tuple[in
     The file is read a line at a time. Raises InputError.
     """
     counts: Counter[tuple[str, int]] = Counter()
-    wanted: dict[tuple[str, int], int] = {}
+    known: dict[str, tuple[int, bool]] = {}
     try:
         for where, line in store.lines(path, say):
-            run = store.decode(line, where)
-            if run.attempt is not None:
-                counts[run.attempt.comparison, run.attempt.number] += 1
-                wanted[run.attempt.comparison, run.attempt.number] = run.attempt.runs
+            attempt = store.decode(line, where).attempt
+            if attempt is not None:
+                last, complete = known.get(attempt.comparison, (0, False))
+                counts[attempt.comparison, attempt.number] += 1
+                whole = counts[attempt.comparison, attempt.number] >= attempt.runs > 0
+                known[attempt.comparison] = max(last, attempt.number), complete or whole
     except InputError:
-        if counts:
-            raise
-        return {}  # an empty file, or a torn line: whoever adds to it looks at that
-    known: dict[str, tuple[int, bool]] = {}
-    for (comparison, number), count in counts.items():
-        before, complete = known.get(comparison, (0, False))
-        known[comparison] = max(before, number), complete or count >= wanted[comparison, number] > 0
+        if known:
+            raise  # else it is empty, or has a torn line: whoever adds to it looks at that
     return known

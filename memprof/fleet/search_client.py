@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..base.units import counted
 from ..campaign.progress import Keep, Progress
 from ..records.types import Run
 from . import payload, scheduler
-from .message import OWN, Labels
+from .message import Labels
 from .payload import SearchTrial
 from .scheduler_client import SchedulerClient
 
@@ -79,23 +79,15 @@ class Machines:
         ]
         if not fitting:
             raise InputError(sentences[0] if sentences and not there else self._none(there))
-        kinds = Counter(place.kind for place in fitting)
+        kinds = Counter(place.offered.labels_of_kind for place in fitting)
         if len(kinds) > 1:
+            chosen = sorted(f"--machines {scheduler.described(kind)} ({counted(count, 'place')})" for kind, count in kinds.items())
+            more = any(one < other for one in kinds for other in kinds)
+            label = "; some have all labels of others: give each kind of worker a label of its own (--labels)" if more else ""
             raise UsageError(
-                f"a search measures on machines of one kind, and these are of {len(kinds)}, as their labels say: "
-                + "; ".join(self._how_chosen(kind, fitting) for kind in sorted(kinds))
+                f"a search measures on machines of one kind, and these are of {len(kinds)}, as their labels say: {', '.join(chosen)}{label}"
             )
         return fitting
-
-    def _how_chosen(self, kind: str, fitting: Sequence[scheduler.FleetPlace]) -> str:
-        """What to write for the places of one kind among others."""
-        these = [place.offered.labels.items() for place in fitting if place.kind == kind]
-        words = _choosing(these, [place.offered.labels.items() for place in fitting if place.kind != kind])
-        named = f"{counted(len(these), 'place')} with {kind or 'no labels'}"
-        if words is None:
-            return f"no --machines chooses {named}, because others have all that too: give the workers one more label (--labels)"
-        chosen = ",".join(f"{label}={value}" for label, value in sorted(self.labels | words))
-        return f"--machines {chosen} chooses {named}"
 
     def _none(self, there: Sequence[scheduler.FleetPlace]) -> str:
         return f"no place of the fleet has {scheduler.described(self.labels)}: {scheduler.offered_words(there)}"
@@ -114,45 +106,30 @@ class Machines:
         """
         self._fitting()
         packed = [payload.sought(each, self.labels, number) for number, each in enumerate(asked)]
-        runs: list[Run] = []
+        runs: dict[str, list[Run]] = {one.key: [] for one in packed}  # of the last attempt; earlier ones were lost with their machines
+        seconds: dict[str, float] = {}
         began = time.monotonic()
-        last: dict[str, float] = {}
-        desk = SchedulerClient(self.client, packed, progress, keep, stop=lambda: stop(runs), kind=self.kind)
+
+        def stops() -> bool:
+            return stop([run for mine in runs.values() for run in mine])
+
+        desk = SchedulerClient(self.client, packed, progress, keep, stop=stops, kind=self.kind)
         ended: BaseException | None = None
         try:
             for run in desk.runs():
-                runs.append(run)
-                if run.attempt is not None:
-                    last[run.attempt.comparison] = time.monotonic() - began
+                assert run.attempt is not None
+                mine = runs[run.attempt.comparison]
+                if mine and mine[-1].attempt != run.attempt:
+                    mine.clear()
+                mine.append(run)
+                seconds[run.attempt.comparison] = time.monotonic() - began
         except (KeyboardInterrupt, MemprofError, OSError) as error:
             ended = error
-        for number, one in enumerate(packed):
-            key = one.key
-            mine, of = _last_attempt(runs, key)
-            complete = 0 < of <= len(mine) and key not in desk.failed
+        for number, (key, mine) in enumerate(runs.items()):
+            why = desk.failed.get(key, "")
+            complete = bool(mine) and len(mine) == mine[0].attempt.runs and not why  # type: ignore[union-attr]
             if ended is None or complete:
-                why, outputs, unmade = desk.failed.get(key, ""), desk.outputs.get(key, b""), desk.unmade.get(key, {})
-                yield number, ComparisonResult(mine, complete, why, outputs, last.get(key, 0.0), unmade)
+                outputs, unmade = desk.outputs.get(key, b""), desk.unmade.get(key, {})
+                yield number, ComparisonResult(tuple(mine), complete, why, outputs, seconds.get(key, 0.0), unmade)
         if ended is not None:
             raise ended
-
-
-def _choosing(these: Sequence[Set[tuple[str, str]]], others: Sequence[Set[tuple[str, str]]]) -> Labels | None:
-    """Labels that all of these places have, and that none of the others has all of: none could be left out. None if there are no such."""
-    words = frozenset.intersection(*map(frozenset, these))
-    if any(words <= labels for labels in others):
-        return None
-    for word in sorted(words, key=lambda word: (word[0] not in OWN, word)):  # what names a kind tells more than what names a machine
-        if not any(words - {word} <= labels for labels in others):
-            words -= {word}
-    return words
-
-
-def _last_attempt(runs: Sequence[Run], comparison: str) -> tuple[tuple[Run, ...], int]:
-    """The Runs of the last attempt at a comparison, and how many it has when it is complete. Earlier ones were lost with their machines."""
-    attempts = [run.attempt for run in runs if run.attempt is not None and run.attempt.comparison == comparison]
-    last = max(attempts, key=lambda attempt: attempt.number, default=None)
-    if last is None:
-        return (), 0
-    mine = (run for run in runs if run.attempt is not None and (run.attempt.comparison, run.attempt.number) == (comparison, last.number))
-    return tuple(mine), last.runs

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from ..base.errors import InputError, UsageError, os_reason
-from ..base.files import sha256_of
+from ..base.errors import UsageError
 from ..base.leftovers import scratch
 from ..base.units import counted, format_bytes
 from ..models.identity import identify
@@ -25,11 +24,9 @@ from ..subjects.suite import ALL, Build, Suite, variants_of
 from ..versions.measurement import Selection
 from ..versions.worktrees import Repository
 from . import payload
-from .message import Commits, SearchRequest, Sent
+from .message import Commits, Repeats, SearchRequest, Sent
 from .payload import SearchTrial
 
-# A machine's name -> the numbers of the repeats of each version that it must still measure, by the version's number.
-Missing = Callable[[str], Mapping[int, tuple[int, ...]]]
 Say = Callable[[str], None]
 
 _PACK = "commits.pack"
@@ -42,8 +39,8 @@ class Travelling(Protocol):
     @property
     def several(self) -> bool: ...
 
-    def asked(self, missing: Missing, place: VariantKey | None) -> SearchTrial:
-        """A comparison of versions, of all places while none is chosen."""
+    def asked(self, repeats: Repeats, repeats_at: Mapping[str, Repeats], place: VariantKey | None) -> SearchTrial:
+        """A comparison of the versions of these labels, of all places while none is chosen. See message.SearchRequest."""
 
 
 # -- releases
@@ -51,24 +48,18 @@ class Travelling(Protocol):
 
 @dataclass(frozen=True)
 class Releases:
-    """Releases of a package. labels: their names. suite: what is measured of each, of one variant. package, beside: see message.SearchRequest."""
+    """Releases of a package. suite: what is measured of each, of one variant. package, beside: see message.SearchRequest."""
 
-    labels: Sequence[str]
     suite: Suite
     package: str
     beside: tuple[str, ...] = ()
     several: bool = False
 
-    def asked(self, missing: Missing, place: VariantKey | None) -> SearchTrial:
+    def asked(self, repeats: Repeats, repeats_at: Mapping[str, Repeats], place: VariantKey | None) -> SearchTrial:
         (variant,) = self.suite.variants
-
-        def sought(machine: str) -> SearchRequest:
-            repeats = {self.labels[number]: some for number, some in missing(machine).items()}
-            return SearchRequest(repeats=repeats, makes=True, package=self.package, beside=self.beside, variant=variant.name)
-
-        most = max(max(some) for some in missing("").values())
-        variants = tuple(variant.called(self.labels[number]) for number in missing(""))
-        return SearchTrial(replace(self.suite, variants=variants, repeats=most), sought(""), sought)
+        variants, most = tuple(map(variant.called, repeats)), max(map(max, repeats.values()))
+        sought = SearchRequest(repeats=repeats, repeats_at=repeats_at, package=self.package, beside=self.beside, variant=variant.name)
+        return SearchTrial(replace(self.suite, variants=variants, repeats=most), sought)
 
 
 # -- commits
@@ -76,22 +67,16 @@ class Releases:
 
 @dataclass(frozen=True)
 class CommitPayload:
-    """Commits in files. commits: as a worker gets them, without hashes. hashes: of all versions, by their numbers."""
+    """Commits in files. commits: all of them, as a worker gets them."""
 
-    labels: Sequence[str]
-    hashes: Sequence[str]
     commits: Commits
     sent: tuple[Sent, ...]
     several: bool
 
-    def asked(self, missing: Missing, place: VariantKey | None) -> SearchTrial:
-        hashes = {self.labels[number]: self.hashes[number] for number in missing("")}
+    def asked(self, repeats: Repeats, repeats_at: Mapping[str, Repeats], place: VariantKey | None) -> SearchTrial:
+        hashes = {label: self.commits.hashes[label] for label in repeats}
         commits = replace(self.commits, hashes=hashes, which=replace(self.commits.which, place=place))
-
-        def sought(machine: str) -> SearchRequest:
-            return SearchRequest(repeats={self.labels[number]: some for number, some in missing(machine).items()}, commits=commits)
-
-        return SearchTrial(Suite(), sought(""), sought, sent=self.sent)
+        return SearchTrial(Suite(), SearchRequest(repeats=repeats, repeats_at=repeats_at, commits=commits), sent=self.sent)
 
 
 @contextmanager
@@ -111,7 +96,7 @@ def packed(repository: Repository, hashes: Sequence[str], labels: Sequence[str],
             f"{format_bytes(size)} travel to each worker, once: {counted(len(hashes), 'commit')} of {repository.root.name}, and {_named(lent)}"
         )
         commits = Commits(
-            hashes={},
+            hashes=dict(zip(labels, hashes, strict=True)),
             repository=f"{repository.root} of {os.uname().nodename}",
             format=repository.git("rev-parse", "--show-object-format", what="the kind of git's hashes cannot be told"),
             pack=_PACK,
@@ -122,7 +107,7 @@ def packed(repository: Repository, hashes: Sequence[str], labels: Sequence[str],
             build=asked.build or Build(),
             which=which,
         )
-        yield CommitPayload(labels, hashes, commits, tuple(sent), _may_have_several(asked, which))
+        yield CommitPayload(commits, tuple(sent), _may_have_several(asked, which))
 
 
 def _named(lent: Sequence[Sent]) -> str:
@@ -195,9 +180,7 @@ def _pack(repository: Repository, objects: Sequence[str], folder: Path) -> Itera
     words = ("-c", "pack.threads=1", "pack-objects", "-q", str(folder / "commits"))
     name = repository.git(*words, what="the commits cannot be packed", given="\n".join(objects).encode())
     for ending in (".pack", ".idx"):
-        path = folder / f"commits-{name}{ending}"
-        sha256, size = sha256_of(path)
-        yield Sent(Path(_PACK).with_suffix(ending).name, str(path), sha256, size)
+        yield payload.sent_file(Path(_PACK).with_suffix(ending).name, folder / f"commits-{name}{ending}")
 
 
 def _lent(repository: Repository, hashes: Sequence[str], asked: Suite) -> list[Sent]:
@@ -225,12 +208,7 @@ def _lacks(repository: Repository, hashes: Sequence[str], inside: Path) -> bool:
 
 
 def _file(repository: Repository, inside: Path) -> Sent:
-    path = repository.root / inside
-    try:
-        sha256, size = sha256_of(path)
-    except OSError as error:
-        raise InputError(f"{path}: {os_reason(error)}") from None
-    return Sent(f"{_CHECKOUT}/{inside.as_posix()}", str(path), sha256, size)
+    return payload.sent_file(f"{_CHECKOUT}/{inside.as_posix()}", repository.root / inside)
 
 
 def _model(path: str, inside: Path) -> list[Sent]:

@@ -17,6 +17,7 @@ from ..base.units import counted
 from ..laws import coefficients
 from ..records import store, summary
 from ..records.summary import VariantKey
+from ..records.types import PEAK, RUN
 from ..subjects.settings import options
 from ..verdicts import acknowledgements, baseline, budget_proposal, budgets, growth_limits, input_files, verdicts
 from ..verdicts.baseline import DEFAULT_METRICS, BaselineEntry, GateSide
@@ -52,7 +53,7 @@ def judge(request: GateRequest, progress: Progress) -> Report:
             known = replace(known, base=replace(known.base, entries=base_entries))
             remarks += [*renamings, *_other_names(known), *_surroundings(request, known)]
             remarks += [
-                f"{entry.model}, {entry.heading}: {entry.failed} of base's {counted(entry.runs, 'run')} failed: {entry.failure}"
+                f"{entry.label}: {entry.failed} of base's {counted(entry.runs, 'run')} failed: {entry.failure}"
                 for entry in known.base.entries
                 if entry.failed
             ]
@@ -64,14 +65,17 @@ def judge(request: GateRequest, progress: Progress) -> Report:
         rows += growth_limits.judge(known.growth, limits)
         rows += coefficients.judge(known.laws)
         rows += _failures(rows, known.head.entries)
-        if request.command is not None and not limits and not request.of_two_trees:
-            rows += _unjudged(request, known.head.entries, rows) if begins_baseline or request.base is None else []
+        alone = request.command is not None and not request.of_two_trees and (request.base is None or begins_baseline)
+        if alone and (not limits or (begins_baseline and request.in_ci)):
+            rows += _unjudged(request, known.head.entries, rows)
         if begins_baseline:
             remarks.append(_begun_baseline(request, known.head))
         if request.command is not None:
             remarks += _behaviour(request.command, known.head)
+            remarks += _unbuilt(request.command, known) if request.against is not None else []
         if not rows:
             raise InputError("there is no row to judge")
+        rows = _without_run(rows)
         proof = None
         if request.confirm or request.prove:
             from .confirmation import Checks
@@ -111,12 +115,35 @@ def _only_said(report: Report) -> Report:
 
 
 def _unjudged(request: GateRequest, head: Sequence[BaselineEntry], rows: Sequence[Judged]) -> list[Judged]:
-    """A row for each figure of a command that nothing judges yet."""
+    """A row for each figure of a command that nothing judges yet.
+
+    A CI service throws the checkout away, and with it the baseline that each run would make again: nothing would ever be judged, and nobody would see
+    it. Jest with --ci, too, fails a test whose snapshot is missing, in place of writing it.
+    """
+    lost = request.base is not None and request.in_ci
     reason = f"the first run, which {request.base} keeps" if request.base is not None else "measured, and no budget or baseline judges it"
-    failing = {row.key for row in rows}
+    if lost:
+        reason = f"{request.base} is not in this checkout, so nothing judges this run"
+    failing = {row.key for row in rows if row.metric == verdicts.OUTCOME}
     return [
-        Judged(row.key, row.phase, row.metric, "new", reason, head=row) for entry in head if entry.key not in failing for row in entry.rows
+        Judged(row.key, row.phase, row.metric, "undecided" if lost else "new", reason, head=row)
+        for entry in head
+        if entry.key not in failing
+        for row in entry.rows
     ]
+
+
+def _without_run(rows: Sequence[Judged]) -> list[Judged]:
+    """The rows without those of RUN whose figures are PEAK's: a program without phases has one row."""
+    peaks = {(row.key, row.metric): row for row in rows if row.phase == PEAK and row.budget is None}
+
+    def repeats(row: Judged) -> bool:
+        peak = peaks.get((row.key, row.metric)) if row.phase == RUN and row.budget is None else None
+        return peak is not None and all(
+            (mine and mine.values) == (its and its.values) for mine, its in ((row.base, peak.base), (row.head, peak.head))
+        )
+
+    return [row for row in rows if not repeats(row)]
 
 
 def _behaviour(subject: Suite, head: GateSide) -> list[str]:
@@ -129,6 +156,24 @@ def _behaviour(subject: Suite, head: GateSide) -> list[str]:
         with_one = f"script -qec {shlex.quote(_words(command))} /dev/null"
         remarks.append(f"{command.name} may need a terminal, and memprof gives a program none: {with_one} gives it one")
     return remarks
+
+
+def _unbuilt(subject: Suite, known: GateSides) -> list[str]:
+    """A remark if base's program, or one that it starts, cannot be started there, and head's can."""
+    if any(_is_missing(run) for run in known.head.from_runs):
+        return []
+    failed = next((run for run in known.base.from_runs if _is_missing(run)), None)
+    if failed is None:
+        return []
+    from ..versions.worktrees import BUILD_HINT
+
+    there = BUILD_HINT if subject.build is None else f"`{subject.build.command}` does not make it there"
+    return [f"base cannot start {subject.only.name}, or a program that it starts ({failed.outcome.sentence}): {there}"]
+
+
+def _is_missing(run: Run) -> bool:
+    """Whether a program could not be started: as the kernel says it, or a shell (126 for one that may not be run, 127 for one that is not there)."""
+    return run.outcome.status == "start" or run.outcome.exit_code in (126, 127)
 
 
 def _words(command: Command) -> str:
@@ -181,7 +226,7 @@ def _unconfirmed(judged: Sequence[Judged], checked: Sequence[Judged]) -> list[st
     places: dict[str, list[str]] = {}
     for before, after in zip(judged, checked, strict=True):
         if before.verdict == "regressed" != after.verdict:
-            places.setdefault(f"{after.key.model}, {after.key.heading}", []).append(f"{after.phase} {after.metric}")
+            places.setdefault(after.key.label, []).append(f"{after.phase} {after.metric}")
     return [f"{place}: not confirmed by a fresh measurement: {', '.join(names)}" for place, names in places.items()]
 
 
@@ -243,7 +288,8 @@ def _proposed(subject: Suite, repeats: int | None, head: Sequence[BaselineEntry]
     command = subject.only.command
     if proposed is None or head[0].failed or command is None:
         return {}
-    given = "".join(f" {shlex.quote(word)}" for word in options(vars(subject) | {"repeats": repeats}))
+    words = (["--build", subject.build.command] if subject.build is not None else []) + options(vars(subject) | {"repeats": repeats})
+    given = "".join(f" {shlex.quote(word)}" for word in words)
     return {f"{proposed.sentence}:": f"memprof gate --budget {proposed.word}{given} -- {_words(command)}"}
 
 
@@ -277,5 +323,5 @@ def _untrusted(run: Run, option: str) -> str:
     from .confirmation import execution_words
 
     job = run.job
-    words = f"{option} executes what the runs file names for {job.model.name}, {job.heading}: {execution_words(job)}"
+    words = f"{option} executes what the runs file names for {job.label}: {execution_words(job)}"
     return f"{words}; if you trust the file, allow it with --trust-runs"

@@ -49,7 +49,7 @@ def measured(wishes: Sequence[GrowthMeasurement], request: GateRequest, progress
     from ..grow import grow
 
     def seek(wish: GrowthMeasurement, keep: Keep) -> GrowthAnswer:
-        progress.say(f"{wish.key.model}, {wish.key.heading}: whether it grows with each {wish.limit.per}")
+        progress.say(f"{wish.key.label}: whether it grows with each {wish.limit.per}")
         return grow.grow(wish.request, progress, keep)
 
     holds = "the processes whose growth was measured"

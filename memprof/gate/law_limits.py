@@ -57,7 +57,7 @@ def measured(wishes: Sequence[LawMeasurement], request: GateRequest, progress: P
     from ..scale import scale
 
     def seek(wish: LawMeasurement, keep: Keep) -> Scaled:
-        progress.say(f"{wish.key.model}, {wish.key.heading}: its memory by {wish.where}")
+        progress.say(f"{wish.key.label}: its memory by {wish.where}")
         return scale.scale(wish.request, progress, keep)
 
     known = []

@@ -32,8 +32,9 @@ HEAD: Final = "head"
 class GateRequest:
     """A gate's options. heads: runs files, none if something is measured; output: the runs file of head's runs that are measured now.
 
-    command: the suite of one command, which is measured in place of `suite`. against: the git ref in whose tree it is measured too; nothing is built.
+    command: the suite of one command, which is measured in place of `suite`. against: the git ref in whose tree it is measured too.
     budget: a limit beside those of the file `budgets`. report_only: the report says which exit code it would have had.
+    in_ci: a CI service runs this, in a checkout that it throws away: a baseline that is not there yet leaves the run undecided.
     trust_runs: programs that the heads name may be executed to measure again, whoever wrote the files. on: where the suite is measured.
     """
 
@@ -55,6 +56,7 @@ class GateRequest:
     confirm: bool = False
     prove: bool = False
     trust_runs: bool = False
+    in_ci: bool = False
     report_only: bool = False
     output: Path = Path("memprof-gate.jsonl")
     on: places.Place = HERE
@@ -83,6 +85,8 @@ class GateRequest:
             raise UsageError("--repeats goes with --run, or with -- PROGRAM WORD...")
         if self.on is not HERE and (not self.measures or self.of_two_trees):
             raise UsageError("--on goes with what is measured, and without --base-ref and --against: their trees are on this machine")
+        if self.on is not HERE and self.command is not None and self.command.build is not None:
+            raise UsageError("--build goes without --on: it runs on this machine")
         for name in self.metrics:
             metrics.metric(name)
         if self.base is not None and self.begins_baseline:

@@ -32,6 +32,8 @@ from . import growth_limits, law_limits
 from .interleaving import measure_sides, orders_at
 from .request import BASE, HEAD, GateRequest, GateSides
 
+_HERE = "this folder"
+
 
 @contextmanager
 def measured(
@@ -42,6 +44,8 @@ def measured(
     Raises UsageError, before anything is measured, for a limit that guards nothing in the suite.
     """
     if not request.of_two_trees:
+        if request.command is not None:
+            _build(request.command, Path.cwd(), _HERE, progress)
         wanted = _with_request(request.command or suite.read(_file(request)), request, progress.say)
         planned = plan(wanted)
         _say(planned.remarks, progress)
@@ -141,20 +145,36 @@ def _both_sides(request: GateRequest, progress: Progress) -> Iterator[tuple[str,
 
 @contextmanager
 def _both_trees(request: GateRequest, progress: Progress) -> Iterator[tuple[str, _Base, Sequence[Order], list[str], Suite]]:
-    """The same for a command: head in this checkout, base in a worktree of the ref, in which nothing is built."""
+    """The same for a command: head in this checkout, base in a worktree of the ref. Its build runs once in each."""
     assert request.command is not None and request.against is not None
     here = Path.cwd()
     repository = worktrees.Repository.around(here)
-    wanted = _with_request(request.command, request, progress.say)
-    planned = plan(wanted)
-    _say(planned.remarks, progress)
     with worktrees.tree(repository, request.against, "--against") as base:
-        command = wanted.only.command
-        assert command is not None
-        command = worktrees.command_in(repository, base, command, here)
-        alone = replace(wanted, name=planned.orders[0].job.model.name, variants=(suite.of_command(command),))
-        progress.say(f"{base.label} is measured as git has it: nothing is built there, and files that git ignores are not in it")
-        yield f"head (this checkout) against {base.label}", _base_side(alone, planned.orders), planned.orders, [], wanted
+        _build(request.command, here, _HERE, progress)
+        wanted = _with_request(request.command, request, progress.say)
+        planned = plan(wanted)
+        _say(planned.remarks, progress)
+        try:
+            _build(request.command, worktrees.place_in(repository, base, here), base.label, progress)
+        except worktrees.Unbuilt as error:  # head may be what mends it
+            job = planned.orders[0].job
+            base_side = _Base(unmeasurable={(job.model.name, job.variant): str(error)})
+        else:
+            command = wanted.only.command
+            assert command is not None
+            command = worktrees.command_in(repository, base, command, here, wanted.build)
+            alone = replace(wanted, name=planned.orders[0].job.model.name, variants=(suite.of_command(command),))
+            if wanted.build is None:
+                progress.say(f"{base.label} is measured as git has it: nothing is built there, and files that git ignores are not in it")
+            base_side = _base_side(alone, planned.orders)
+        yield f"head (this checkout) against {base.label}", base_side, planned.orders, [], wanted
+
+
+def _build(command: Suite, folder: Path, label: str, progress: Progress) -> None:
+    """Run a command's build, if it has one, before anything is measured. Raises InputError."""
+    if command.build is not None:
+        progress.say(f"{label}: {command.build.command}")
+        worktrees.build_in(folder, command.build, label)
 
 
 def _file(request: GateRequest) -> Path:

@@ -48,7 +48,7 @@ def explained(request: GrowRequest, answer: GrowthAnswer, progress: Progress) ->
         curve = work.curve_of(recorded.run)
         profile = files.read(recorded.files[0], files.ReaderChoice((curve.phase, MOMENTS)))
         risen = rises(profile, curve.phase, _done(recorded.run, profile, curve, verdict.unit))
-    return replace(answer, who=risen, remarks=(*answer.remarks, *_sentences(risen, recorded.tool, verdict)))
+    return replace(answer, who=risen, remarks=(*answer.remarks, *_sentences(risen, recorded.tool, verdict, answer.why is not None)))
 
 
 def _recording(request: GrowRequest, units: int, folder: Path, fresh: bool = False) -> HeapRequest:
@@ -89,12 +89,13 @@ def _done(run: Run, profile: HeapProfile, curve: Curve, unit: str) -> Callable[[
     return done
 
 
-def _sentences(risen: Rises, tool: str, verdict: Verdict) -> Iterator[str]:
+def _sentences(risen: Rises, tool: str, verdict: Verdict, looked: bool) -> Iterator[str]:
     each = f"each {verdict.unit}"
     if not risen.places:
         yield (
             f"{tool}: the live bytes of no call site rise with {verdict.unit}s: "
-            "the rise is memory that was freed and kept by the allocator, or it is not from malloc."
+            "the rise is memory that was freed and kept by the allocator, or it is not from malloc"
+            + ("; the sentences of --why name the mappings that rise." if looked else "; --why shows which mappings rise.")
         )
         return
     for place in risen.places[:_PLACES]:

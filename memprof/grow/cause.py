@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from ..base.units import counted, format_bytes
+from ..base.units import capitalised, counted, format_bytes
 from ..campaign.progress import Progress
 from ..explain import growth as two_looks
 from ..explain.growth import GrowthLine
@@ -43,7 +43,7 @@ def explained(request: GrowRequest, answer: GrowthAnswer, progress: Progress) ->
     if request.command is not None:
         first, more = _looks_after(verdict, answer, 1)
         looked = _of_program(request, answer, (first, first + more), progress)
-        return replace(answer, why=looked, remarks=(*answer.remarks, *_said((*looked.sentences, *looked.remarks))))
+        return replace(answer, why=looked, remarks=(*answer.remarks, *_said(answer, (*looked.sentences, *looked.remarks))))
     order = work_order(request, 1, answer.fresh)
     warmup, runs = _looks_after(verdict, answer, 0 if order.runtime.native is None else 1)
     use = replace(order.job.use, iterations=runs) if order.job.use is not None else None
@@ -51,7 +51,7 @@ def explained(request: GrowRequest, answer: GrowthAnswer, progress: Progress) ->
     looked = two_looks.why(order, progress, last=RELOADS if request.cycles else EXECUTE)
     traced = order.runtime.name.endswith(".py") and order.place.beside  # tracemalloc's answer is a file
     lines = two_looks.lines(order, progress, _LINES) if traced else ()
-    return replace(answer, why=looked, remarks=(*answer.remarks, *_said((*looked.sentences, *_lines(lines), *looked.remarks))))
+    return replace(answer, why=looked, remarks=(*answer.remarks, *_said(answer, (*looked.sentences, *_lines(lines), *looked.remarks))))
 
 
 def _no_rise(verdict: Verdict) -> str | None:
@@ -96,8 +96,8 @@ def _of_program(request: GrowRequest, answer: GrowthAnswer, units: tuple[int, in
     return two_looks.why_program(order, curve.phase, (first, last), next(iter(curve.counts)), progress)
 
 
-def _said(sentences: Iterable[str]) -> Iterator[str]:
-    return (f"{sentence[:1].upper()}{sentence[1:]}." for sentence in sentences)
+def _said(answer: GrowthAnswer, sentences: Iterable[str]) -> Iterator[str]:
+    return (f"{capitalised(sentence, answer.model, answer.runtime)}." for sentence in sentences)
 
 
 def _lines(lines: tuple[GrowthLine, ...]) -> Iterator[str]:

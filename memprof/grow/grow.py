@@ -18,7 +18,7 @@ from itertools import product
 from pathlib import Path
 
 from ..base.errors import MeasurementError, UsageError
-from ..base.units import counted, format_bytes, parse_duration_ns
+from ..base.units import capitalised, counted, format_bytes, parse_duration_ns
 from ..campaign import campaign
 from ..campaign.progress import Keep, Progress
 from ..explain import growth as two_looks
@@ -188,6 +188,8 @@ class _Grower:
                 raise
             interrupted = True
         answer = self._together([answers[kind] for kind in self._kinds])
+        for freed in filter(None, (work.freed_before(run) for run in answer.runs[:1])):
+            self._remark(f"{capitalised(freed)}.")
         return replace(answer, interrupted=interrupted, remarks=tuple(self._remarks))
 
     def _fixed(self) -> str:
@@ -271,7 +273,7 @@ class _Grower:
         """A process that ended early is judged by its units so far, if they are enough."""
         done = _done(run)
         if done < growth.LEAST_UNITS:
-            raise MeasurementError(f"{run.job.model.name}, {run.job.heading}: {run.outcome.sentence}")
+            raise MeasurementError(f"{run.job.label}: {run.outcome.sentence}")
         limit = ""
         if run.outcome.out_of_memory is not False:
             limit = f"; this machine has {format_bytes(run.machine.memory_bytes)}"
@@ -319,7 +321,7 @@ class _Grower:
         same, varied = answers[0], answers[-1]
         if varied.fresh:
             for note in sorted(_notes(varied) - (_notes(same) if same is not varied else set())):
-                self._remark(f"{note[:1].upper()}{note[1:]}.")
+                self._remark(f"{capitalised(note)}.")
         if len(answers) == 1:
             return varied
         inputs_verdict = growth_inputs.judge(same.verdict, varied.verdict, "shape" if varied.shapes else "input")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ..base.errors import UndecidedError
 from ..base.units import format_bytes
 from . import phrases
-from .frames import NO_MODULE, UNKNOWN, Frame
+from .frames import NO_MODULE, Frame
 from .names import is_allocator, module_name, nameless
 from .profile import HeapProfile, Snapshot
 from .shape import MOST_NODES, ROOT, is_unknown, merged
@@ -127,12 +127,17 @@ def identity(frame: Frame) -> tuple[str, str]:
     A build without debug information knows a library where another knows a source file, so modules need not agree.
     """
     module = "" if frame.module == NO_MODULE else module_name(frame)
-    if frame.function == UNKNOWN:
+    if _has_no_name(frame):
         return nameless(frame), module
     name = _BUILD.sub("", _UNNAMED.sub("{lambda}", frame.function)).strip() or frame.function
     if frame.file is not None and frame.file.endswith(".py"):
         name = f"{name} ({os.path.basename(frame.file)})"
     return name, module
+
+
+def _has_no_name(frame: Frame) -> bool:
+    """Whether a frame has an offset at most, which is another one in another build."""
+    return frame.kind == "unknown" or is_unknown(frame)
 
 
 def _module(frame: Frame) -> tuple[str, str]:
@@ -177,7 +182,7 @@ def _paths(side: DiffSide, names: _NameTable, named: Callable[[Frame], tuple[str
             key.append(ROOT)
         else:
             key.append(names.number(*((BELOW, "") if frame.kind == "below" else named(frame))))
-    chained = {key[number] for number, frame in enumerate(side.profile.frames) if is_unknown(frame)}
+    chained = {key[number] for number, frame in enumerate(side.profile.frames) if _has_no_name(frame)}
     tree = side.shown.tree
     if (tree.direction == "callers") != invert:
         return merged(tree, key, (), chained)[0]

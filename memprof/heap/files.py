@@ -24,6 +24,7 @@ from ..models.protobuf import Data
 from . import heap_text, heaptrack, massif, pprof, torch_snapshot
 from .phases import spans, with_phases
 from .profile import HeapProfile
+from .unnamed import located
 
 _LZ4 = b"\x04\x22\x4d\x18"
 _XZ = b"\xfd7zXZ\x00"
@@ -50,7 +51,7 @@ def read(path: Path, choice: ReaderChoice = ReaderChoice()) -> HeapProfile:
         if path.is_dir():
             raise InputError(_within(path))
         with path.open("rb") as file:
-            profile = demangled(with_phases(_read(file, path, choice), path))
+            profile = located(demangled(with_phases(_read(file, path, choice), path)))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {os_reason(error)}") from None
     if choice.value is not None and not profile.values:

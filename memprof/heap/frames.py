@@ -20,8 +20,8 @@ def is_python(file: str | None) -> bool:
 class Frame:
     """A place in the program.
 
-    function: its name, demangled, in full (memprof.heap.names shortens it for display); UNKNOWN if the tool had none. module: the path of
-    the file of code as the tool wrote it, NO_MODULE if it never writes any. address: None if the tool gives none.
+    function: its name, demangled, in full (memprof.heap.names shortens it for display); `libx.so+0x1234`, or UNKNOWN, if the tool had none.
+    module: the path of the file of code as the tool wrote it, NO_MODULE if it never writes any. address: None if the tool gives none.
     kind: "root" the whole, "below" several places left out as too small (`places` counts them, if the tool did), "unknown" no name at all.
     """
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from .frames import UNKNOWN, Frame
+from .frames import Frame
+from .unnamed import is_unnamed
 
 _PLACE = re.compile(r"(0x[0-9A-Fa-f]{1,16}): (.*)", re.DOTALL)
 _BELOW = re.compile(r"in (\d+) places?,.*below .*threshold.*", re.DOTALL)
@@ -31,7 +32,7 @@ def parse_place(text: str) -> Frame:
 
 
 def _site(function: str, file: str | None, line: int | None, module: str | None, address: int) -> Frame:
-    return Frame(function, file, line, module, address, "unknown" if function == UNKNOWN else "site")
+    return Frame(function, file, line, module, address, "unknown" if is_unnamed(function, module) else "site")
 
 
 def _split_place(text: str) -> tuple[str, str | None]:

@@ -19,6 +19,7 @@ from ..base.errors import InputError
 from .frames import BELOW, NO_MODULE, UNKNOWN, Frame, FrameTable, is_python
 from .profile import HeapProfile, PhaseSpan, Snapshot
 from .trees import SMALLEST, Trie
+from .unnamed import offset_name
 
 COUNTS = (
     "memray counts blocks from malloc and similar functions, and memory mapped directly with mmap, at the requested size, touched or not; "
@@ -91,6 +92,7 @@ class _MemrayFrame(msgspec.Struct, tag_field="kind", tag="frame"):
     file: str | None
     line: int | None
     module: str | None
+    offset: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] | None = None
 
 
 class _Snapshot(msgspec.Struct, tag_field="kind", tag="snapshot", rename={"word": "as"}):
@@ -147,12 +149,12 @@ def _assembled(path: Path, head: _Head, rows: list[_MemrayFrame | _Snapshot]) ->
 
 
 def _frame(row: _MemrayFrame) -> Frame:
-    """memray's API tells no library of C and C++, only the source file of code with debug information."""
+    """Of code of C and C++ with symbols memray tells no library, only the source file where there is debug information."""
     known = row.function not in (None, "", "<unknown>")
     file = row.file if row.file != "<unknown>" else None
     python = is_python(file)
     module = row.module if row.module != "<unknown>" else None
-    name = row.function if known and row.function else UNKNOWN
+    name = row.function if known and row.function else UNKNOWN if module is None or row.offset is None else offset_name(module, row.offset)
     return Frame(name, file or None, row.line or None, module or (None if python else NO_MODULE), None, "site" if known else "unknown")
 
 

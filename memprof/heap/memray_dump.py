@@ -1,10 +1,11 @@
 """Writes a memray capture as lines of JSON: a head, then frames and snapshots. A program: `python memray_dump.py FILE SMALLEST PHASES`.
 
     {"command", "allocator", "begin_ms", "native", "partial"}
-    {"kind": "frame", "function", "file", "line", "module"}      numbered from 0 in the order they come
+    {"kind": "frame", "function", "file", "line", "module", "offset"}    numbered from 0 in the order they come
     {"kind": "snapshot", "time_ms", "bytes", "as": "peak|detailed|empty", "stacks": [[[FRAME, ...], bytes, blocks], ...] or null}
 
 PHASES is JSON too, [[begin, end or null], ...] in milliseconds of the epoch: the largest snapshot of each phase has its stacks.
+offset: of a native frame without a symbol, from where its module was mapped. memray's API does not tell it, `memray parse` does.
 Stacks are sites first. A stack that holds less than 1/SMALLEST of its snapshot is given as a line of Python, with -1 for the rest. Snapshots are
 in the order of time.
 """
@@ -12,6 +13,8 @@ in the order of time.
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import sys
 from bisect import bisect_left, bisect_right
 from typing import Any
@@ -29,14 +32,14 @@ def main(path: str, smallest: int, phases: Any) -> int:
         return 1
     try:
         with memray.FileReader(path) as reader:
-            dump(reader, smallest, phases, sys.stdout)
+            dump(reader, path, smallest, phases, sys.stdout)
     except (OSError, ValueError, RuntimeError) as error:
         sys.stderr.write(" ".join(str(error).split()) + "\n")
         return 1
     return 0
 
 
-def dump(reader: Any, smallest: int, phases: Any, out: Any) -> None:
+def dump(reader: Any, path: str, smallest: int, phases: Any, out: Any) -> None:
     """Write the lines."""
     metadata = reader.metadata
     snapshots = list(reader.get_memory_snapshots())
@@ -50,7 +53,7 @@ def dump(reader: Any, smallest: int, phases: Any, out: Any) -> None:
         "partial": None if metadata.end_time else "the capture was not closed: the program ended before memray could do so",
     }
     write(out, head)
-    writer = Stacks(out, head["native"])
+    writer = Stacks(out, Addresses(path) if head["native"] else None)
     count = len(snapshots)
     rows = []  # (time_ms, bytes, as, stacks)
     trees: dict[int, list[Any]] = {}
@@ -122,8 +125,8 @@ def merged(stacks: Any) -> list[Any]:
 class Stacks:
     """Numbers frames, and writes each when it first comes."""
 
-    def __init__(self, out: Any, native: bool) -> None:
-        self._out, self._native = out, native
+    def __init__(self, out: Any, addresses: Addresses | None) -> None:
+        self._out, self._addresses = out, addresses
         self._numbers: dict[Any, int] = {}
 
     def stack(self, record: Any, full: bool) -> tuple[int, ...]:
@@ -131,19 +134,91 @@ class Stacks:
         resolving the native frames of every small block takes minutes."""
         if not full:
             return (*(self._number(tuple(frame)) for frame in record.stack_trace(max_stacks=1)[:1]), -1)
-        trace = record.hybrid_stack_trace() if self._native else record.stack_trace()
-        return tuple(self._number(tuple(frame)) for frame in trace)
+        if self._addresses is None:
+            return tuple(self._number(tuple(frame)) for frame in record.stack_trace())
+        trace = [tuple(frame) for frame in record.hybrid_stack_trace()]
+        # The frames that a hybrid trace leaves out, those of the interpreter, have names.
+        nameless = iter(self._addresses.nameless(record) if any(frame[0] == NAMELESS for frame in trace) else ())
+        return tuple(self._number(frame, next(nameless, None) if frame[0] == NAMELESS else None) for frame in trace)
 
-    def _number(self, frame: Any) -> int:
-        number = self._numbers.get(frame)
+    def _number(self, frame: Any, place: tuple[str, int] | None = None) -> int:
+        number = self._numbers.get((frame, place))
         if number is None:
-            number = self._numbers[frame] = len(self._numbers)
+            number = self._numbers[frame, place] = len(self._numbers)
             function, file, line = frame
-            module = None
+            module, offset = place or (None, None)
             if file and ".so" in file:  # memray 1.20 never does this: it names source files alone
                 module, file = file, None
-            write(self._out, {"kind": "frame", "function": function, "file": file, "line": line, "module": module})
+            row = {"kind": "frame", "function": function, "file": file, "line": line, "module": module, "offset": offset}
+            write(self._out, row)
         return number
+
+
+class Addresses:
+    """Where the native frames of a capture lie: its frames' addresses and its libraries, as `memray parse` prints them.
+
+    NATIVE_FRAME_ID ip=0x7f249d245304 index=1        numbered from 1; index: the frame that called it, 0 for none
+    SEGMENT_HEADER filename=/lib/libc.so.6 num_segments=4 addr=0x7f249d21e000
+    SEGMENT 0x26000 1550fc                           where in the library, and its size, both hexadecimal; (nil) for 0
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._frames: list[tuple[int, int]] = []
+        self._segments: dict[int, tuple[int, str, int]] = {}
+        self._begins: list[int] = []
+        self._named: dict[int, tuple[int, bool]] = {}  # by address: how many functions memray names there, and whether they have names
+        self._parsed = False
+
+    def nameless(self, record: Any) -> list[tuple[str, int] | None]:
+        """The module and the offset of each frame of a record's native stack that has no name, the site first; None where no module is known."""
+        self._parse()
+        places, frame, depth = [], getattr(record, "native_stack_id", 0), 0
+        while 0 < frame <= len(self._frames):
+            address, frame = self._frames[frame - 1]
+            depth += 1
+            if address not in self._named:
+                below = len(record.native_stack_trace(max_stacks=depth - 1)) if depth > 1 else 0
+                functions = record.native_stack_trace(max_stacks=depth)[below:]  # max_stacks counts addresses
+                self._named[address] = len(functions), any(function[0] != NAMELESS for function in functions)
+            count, has_name = self._named[address]
+            if count and not has_name:
+                places.append(self._place(address))
+        return places
+
+    def _place(self, address: int) -> tuple[str, int] | None:
+        at = bisect_right(self._begins, address) - 1
+        if at < 0:
+            return None
+        end, path, base = self._segments[self._begins[at]]
+        return (path, address - base) if address < end else None
+
+    def _parse(self) -> None:
+        if self._parsed:
+            return
+        self._parsed = True
+        words = [sys.executable, "-I", "-m", "memray", "parse", self._path]
+        path, base = "", 0
+        with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parsing:
+            for line in parsing.stdout or ():
+                if frame := _FRAME.match(line):
+                    self._frames.append((int(frame[1], 16), int(frame[2])))
+                elif header := _LIBRARY.match(line):
+                    path, base = header[1].decode("utf-8", "backslashreplace"), _address(header[2])
+                elif segment := _SEGMENT.match(line):
+                    begin = base + _address(segment[1])
+                    self._segments[begin] = begin + int(segment[2], 16), path, base
+        self._begins = sorted(self._segments)
+
+
+NAMELESS = "<unknown>"
+_FRAME = re.compile(rb"NATIVE_FRAME_ID ip=0x([0-9a-f]{1,16}) index=(\d{1,12})\s")
+_LIBRARY = re.compile(rb"SEGMENT_HEADER filename=(.*) num_segments=\d+ addr=(\S+)\s")
+_SEGMENT = re.compile(rb"SEGMENT (\S+) ([0-9a-f]{1,16})\s")
+
+
+def _address(text: bytes) -> int:
+    return int(text, 16) if text.startswith(b"0x") else 0
 
 
 def write(out: Any, row: Any) -> None:

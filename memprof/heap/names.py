@@ -51,7 +51,7 @@ _LIBC = re.compile(r"^(?:libc|libm|libpthread|libdl|librt|ld-linux[\w-]*|ld-musl
 def is_allocator(frame: Frame) -> bool:
     """Whether the frame only hands out memory (malloc, operator new, std::allocator, CPython's allocators, mmap, a library that is an allocator)."""
     name = frame.function
-    if frame.kind != "site":
+    if frame.kind not in ("site", "unknown"):
         return False
     if frame.module is not None and short_module(frame.module) in _ALLOCATOR_FILES:
         return True

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import PurePath
 
 from ..base.errors import InputError, UsageError, near_or_all
 from ..base.units import format_bytes
 from .frames import BELOW, Frame, FrameTable
 from .profile import HeapProfile, Snapshot
 from .trees import SMALLEST, Trie
+from .unnamed import offset_name
 
 IN_USE, ALLOCATED = "inuse_space", "alloc_space"
 MOST_ENTRIES = 20_000_000
@@ -97,7 +97,7 @@ def offset_frame(address: int, mapping: tuple[int, int, str] | None) -> Frame:
     if mapping is None:
         return Frame(f"{address:#x}", address=address)
     start, offset, path = mapping
-    return Frame(f"{PurePath(path).name or path}+{address - start + offset:#x}", module=path, address=address)
+    return Frame(offset_name(path, address - start + offset), module=path, address=address, kind="unknown")
 
 
 def profile(

@@ -1,10 +1,11 @@
 """phases.json, which `memprof heap record` keeps beside a profile: the run's phases, put onto the snapshots' own clock.
 
     {"memprof_heap": 1, "tool": "massif", "files": ["massif.out.123"], "begin_ns": N, "wall_offset_ns": N, "partial": null,
-     "phases": [{"name": "MODEL_LOAD", "begin_ns": N, "end_ns": N}, ...]}
+     "phases": [{"name": "MODEL_LOAD", "begin_ns": N, "end_ns": N, "rss_peak_bytes": N}, ...]}
 
-Times are CLOCK_MONOTONIC. begin_ns is the tool's start, wall_offset_ns by how much CLOCK_REALTIME (memray's clock) is ahead. It is
-no runs file, so that a run under a tool is never compared with a plain one.
+Times are CLOCK_MONOTONIC. begin_ns is the recorder's start, which STARTUP, the tool's launch, follows; wall_offset_ns by how much CLOCK_REALTIME
+(memray's clock) is ahead. rss_peak_bytes, with the tool's own memory in it, is absent in earlier files and where pages were
+swapped out. It is no runs file, so that a run under a tool is never compared with a plain one.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from ..base.errors import InputError
 from ..base.files import content
 from ..base.files import write as write_whole
 from ..base.units import format_bytes
-from ..records.types import Run
+from ..records.types import STARTUP, Run
 from .profile import HeapProfile, PhaseSpan, TimeUnit
 
 NAME = "phases.json"
-# How much later than its process's start a tool begins to count time, at most: valgrind and heaptrack's shell script must start first.
+# How much later than its launch a tool begins to count time, at most: valgrind and heaptrack's shell script must start first.
 _ERROR_S = {"massif": 0.5, "heaptrack": 0.3, "memray": 0.02}
 # A run of a hundred thousand phases takes 10 MiB.
 _MOST_BYTES = 16 << 20
@@ -42,6 +43,7 @@ class _Phase(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     begin_ns: _Ns
     end_ns: _Ns | None
+    rss_peak_bytes: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] | None = None
 
 
 class _Record(msgspec.Struct, forbid_unknown_fields=True):
@@ -57,7 +59,15 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
 def write(folder: Path, tool: str, files: Sequence[str], run: Run, partial: str | None) -> None:
     """Keep a run's phases beside the files of its tool."""
     offset_ns = time.time_ns() - time.monotonic_ns()
-    marks = [{"name": mark.phase, "begin_ns": mark.begin_ns, "end_ns": mark.end_ns} for mark in run.marks]
+    marks = [
+        {
+            "name": mark.phase,
+            "begin_ns": mark.begin_ns,
+            "end_ns": mark.end_ns,
+            "rss_peak_bytes": None if mark.swapped_bytes else mark.rss_peak_high_bytes or mark.rss_peak_bytes,
+        }
+        for mark in run.marks
+    ]
     last = max((mark.end_ns for mark in run.marks), default=0)
     failed = run.outcome.phase
     if not run.outcome.ok and failed and not failed.startswith("after") and failed not in {mark.phase for mark in run.marks} and marks:
@@ -84,7 +94,8 @@ def with_phases(profile: HeapProfile, path: Path) -> HeapProfile:
         return profile
     first = path.name == record.files[0]  # the others are of its forked children, which end as they please
     partial = profile.partial or (record.partial if first else None)
-    phases = _spans(record, profile.time_unit, profile.started_ns)
+    # A child that ran another program has a clock of its own, which nothing tells but a tool that writes CLOCK_REALTIME.
+    phases = _spans(record, profile.time_unit, profile.started_ns) if first or profile.started_ns is not None else ()
     if not phases:
         return replace(profile, partial=partial)
     names = _names((snapshot.time for snapshot in profile.snapshots), phases)
@@ -137,12 +148,14 @@ def _spans(record: _Record, unit: TimeUnit, started_ns: int | None) -> tuple[Pha
     scale = _SCALES.get(unit)
     if scale is None:
         return ()
-    zero_ns = record.begin_ns if started_ns is None else started_ns - record.wall_offset_ns
+    launch_ns = next((phase.begin_ns for phase in record.phases if phase.name == STARTUP), record.begin_ns)
+    zero_ns = launch_ns if started_ns is None else started_ns - record.wall_offset_ns
     return tuple(
         PhaseSpan(
             phase.name,
             max(0.0, (phase.begin_ns - zero_ns) / scale),
             None if phase.end_ns is None else (phase.end_ns - zero_ns) / scale,
+            phase.rss_peak_bytes,
         )
         for phase in record.phases
     )

@@ -8,7 +8,8 @@ import re
 from collections.abc import Sequence
 
 from ..base.errors import InputError, UsageError, near
-from ..base.units import format_bytes, format_number
+from ..base.units import either, format_bytes, format_number
+from . import unnamed
 from .frames import NO_MODULE, is_python
 from .profile import HeapProfile, Snapshot, TimeUnit
 
@@ -48,10 +49,10 @@ def chosen(profile: HeapProfile, snapshot: int | None = None, phase: str | None 
     if phase is None:
         return profile.peak_tree[0] if profile.peak_tree else None
     name = phase_name(profile, phase)
-    if not any(candidate.phase == name for candidate in profile.snapshots):
-        raise InputError(f"{profile.path} has no snapshot in {name}")
     largest = profile.largest_tree(name)
     if largest is None:
+        if not any(candidate.phase == name for candidate in profile.snapshots):
+            raise InputError(f"{profile.path} has no snapshot in {name}")
         more = "; recorded with --detailed-freq 1 every snapshot has one" if profile.tool == "massif" else ""
         raise InputError(f"{profile.path} has no tree in {name}: no snapshot taken there has one ({_has_trees(profile)}){more}")
     return largest[0]
@@ -96,8 +97,26 @@ def moment(profile: HeapProfile, snapshot: Snapshot) -> str:
     """Which snapshot, when and in which phase: `snapshot 57, at 1.2 G instructions, in PREPARE`."""
     if profile.total:
         return f"snapshot {snapshot.index}, the only one"
-    where = f", in {snapshot.phase}" if snapshot.phase else ""
-    return f"snapshot {snapshot.index}, {_when(snapshot, profile.time_unit)}{where}"
+    return f"snapshot {snapshot.index}, {_when(snapshot, profile.time_unit)}{in_phase(profile, snapshot)}"
+
+
+def in_phase(profile: HeapProfile, snapshot: Snapshot) -> str:
+    """`, in PREPARE`, or `, in MODEL_LOAD or PREPARE` where the clocks do not tell; empty where no phase is known."""
+    names = profile.possible_phases(snapshot)
+    return f", in {either(names)}" if names else ""
+
+
+def _why_possible(profile: HeapProfile, snapshot: Snapshot) -> list[str]:
+    """Sentences on a moment so near a border that the clocks do not tell its phase, and on what does."""
+    near = tuple(dict.fromkeys(span.name for span in profile.phases_nearby(snapshot)))
+    names = profile.possible_phases(snapshot)
+    if profile.phase_error is None or len(near) < 2:
+        return []
+    text = f"Snapshot {snapshot.index} lies nearer to a border of phases than {profile.tool}'s clock is known against theirs"
+    if names == near:
+        return [f"{text}, so its phase is {either(names)}."]
+    low = either([name for name in near if name not in names])
+    return [f"{text}: {either(names)}, since the resident set in {low} stayed below the heap that the snapshot holds."]
 
 
 def _when(snapshot: Snapshot, unit: TimeUnit) -> str:
@@ -185,7 +204,11 @@ def remarks(profile: HeapProfile, shown: Snapshot | None = None) -> list[str]:
         sentences.append(_not_the_peak(profile, largest[0]))
     if shown is not None and largest is not None and shown is not largest[0]:
         sentences.append(f"Shown is {moment(profile, shown)}, with {format_bytes(shown.total_bytes)}.")
-    return [*sentences, *profile.warnings]
+    named = [profile.peak] if profile.snapshots and profile.peak.total_bytes else []
+    named += [shown] if shown is not None and shown not in named else []
+    sentences += [text for snapshot in named for text in _why_possible(profile, snapshot)]
+    nameless = unnamed.remark(profile, shown or (largest[0] if largest else profile.peak)) if named else None
+    return [*sentences, *([f"{nameless}."] if nameless else []), *profile.warnings]
 
 
 def _not_the_peak(profile: HeapProfile, tree: Snapshot) -> str:

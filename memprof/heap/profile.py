@@ -8,8 +8,12 @@ profile's own unit.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import Literal
 
 from .frames import By, Frame
@@ -17,6 +21,7 @@ from .trees import CallTree
 
 TimeUnit = Literal["i", "ms", "s", "B"]
 Kind = Literal["empty", "detailed", "peak"]
+_EMPTY_SHARE = 0.001
 
 
 @dataclass(frozen=True)
@@ -46,11 +51,12 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class PhaseSpan:
-    """A phase of the program, in the profile's time unit. end is None if the profile ends within it."""
+    """A phase of the program, in the profile's time unit. end is None if the profile ends within it. rss_peak_bytes: None if not known."""
 
     name: str
     begin: float
     end: float | None
+    rss_peak_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,8 @@ class HeapProfile:
 
     tool: massif, heaptrack, memray, pprof, tcmalloc, jemalloc, Go or torch. counts: a sentence on the blocks this tool counts. partial: why the
     profile does not reach the program's end, or None. started_ns: CLOCK_REALTIME at time 0, if the tool says it. phase_error: how far phase
-    borders may be off against the snapshots, in the time unit; None if no phases are known.
+    borders may be off against the snapshots, in the time unit; None if no phases are known. Without started_ns they are off to one side: the
+    tool counts time from a moment after its launch.
     values: the names of the values that the file has of each block, of which this profile shows `value`; none if it has only one. total: for a
     profile of one moment, what its bytes are, in words that follow them; empty where snapshots show the total over time, and so a peak.
     """
@@ -92,8 +99,50 @@ class HeapProfile:
         return self._largest(self.snapshots)
 
     def largest_tree(self, phase: str) -> tuple[Snapshot, bool] | None:
-        """The same among the snapshots of a phase."""
-        return self._largest([snapshot for snapshot in self.snapshots if snapshot.phase == phase])
+        """The same among the snapshots of a phase, with that of the peak if it may lie there."""
+        top = self.peak_tree
+        peak = top[0] if top else None
+        return self._largest(
+            [
+                snapshot
+                for snapshot in self.snapshots
+                if (phase in self.possible_phases(snapshot) if snapshot is peak else snapshot.phase == phase)
+            ]
+        )
+
+    def possible_phases(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """The phases in which a snapshot may lie, as exactly as the clocks are known; of a profile with several, those that can hold its bytes.
+
+        A phase whose resident set stayed below the heap that the snapshot holds gives way to one whose resident set reached it.
+        """
+        if self.phase_error is None:
+            return () if snapshot.phase is None else (snapshot.phase,)
+        near = self.phases_nearby(snapshot)
+        reached = [span for span in near if span.rss_peak_bytes is not None and span.rss_peak_bytes >= snapshot.heap_bytes]
+        able = [span for span in near if span in reached or span.rss_peak_bytes is None] if reached else near
+        return tuple(dict.fromkeys(span.name for span in able))
+
+    def phases_nearby(self, snapshot: Snapshot) -> list[PhaseSpan]:
+        """The phases within the clocks' uncertainty of a snapshot's moment, without those that took a thousandth of it: nothing happens in them, as
+        in PREPARE of onnxruntime-native."""
+        error = self.phase_error or 0.0
+        begin = snapshot.time - (0.0 if self.started_ns is None else error)
+        end = (snapshot.time if snapshot.until is None else snapshot.until) + error
+        spans, begins, reach = self._by_begin
+        near, at = [], bisect_right(begins, end) - 1
+        while at >= 0 and reach[at] >= begin:
+            span = spans[at]
+            if span.end is None or (span.end >= begin and span.end - span.begin >= _EMPTY_SHARE * error):
+                near.append(span)
+            at -= 1
+        return near[::-1]
+
+    @cached_property
+    def _by_begin(self) -> tuple[list[PhaseSpan], list[float], list[float]]:
+        """The phases in the order of their begins, these begins, and how far the phases up to each reach."""
+        spans = sorted(self.phases, key=lambda span: span.begin)
+        ends = (math.inf if span.end is None else span.end for span in spans)
+        return spans, [span.begin for span in spans], list(accumulate(ends, max))
 
     @staticmethod
     def _largest(snapshots: Sequence[Snapshot]) -> tuple[Snapshot, bool] | None:

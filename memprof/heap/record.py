@@ -36,6 +36,10 @@ SLOWDOWN = {"memray": "about 3 times", "heaptrack": "about 4 times", "massif": "
 _UNKNOWN_TO_VALGRIND = (
     "valgrind probably lacks an instruction that this CPU has (AVX-512, for example); --tool heaptrack runs the program on the CPU itself"
 )
+_STARTERS = frozenset(
+    {"sh", "bash", "dash", "ash", "zsh", "ksh", "busybox", "env", "nice", "ionice", "taskset", "timeout", "setsid", "stdbuf"}
+)
+_SHEBANG_BYTES = 256  # as much of the line as Linux reads
 _GRACE_NS = 60 * 10**9
 _WATCHED_NS = 20_000_000  # unless the user says more: the tool's own pace makes finer polling pointless
 
@@ -82,8 +86,9 @@ def parse_phases(text: str) -> str | None:
     return None if last == "execute" else WORDS[last]
 
 
-def choose(request: HeapRequest, python: str | None) -> tuple[Tool, str]:
-    """The tool to use and why, in a line. python: the interpreter of the measured program, None if that is not Python's.
+def choose(request: HeapRequest, python: str | None, starter: bool = False) -> tuple[Tool, str]:
+    """The tool to use and why, in a line. python: the interpreter of the measured program, None if that is not Python's. starter: it is a shell or
+    another program that starts the one of interest.
 
     Raises InputError if the tool is not installed, UsageError if it cannot do what the request asks.
     """
@@ -91,10 +96,13 @@ def choose(request: HeapRequest, python: str | None) -> tuple[Tool, str]:
     if request.tool is not None:
         if request.tool != "massif" and needs_massif:
             raise UsageError(f"{needs_massif} needs --tool massif")
+        if request.tool == "memray" and python is None:
+            raise UsageError("--tool memray records programs of Python only, and this is none: --tool heaptrack or massif records it")
         missing = _missing(request.tool, python)
         if missing:
             raise InputError(missing)
         return request.tool, f"recording with {request.tool}: {SLOWDOWN[request.tool]} slower than alone"
+    needs_massif = needs_massif or ("the programs that a shell or a script starts" if starter else None)
     tools: Sequence[Tool] = ("massif",) if needs_massif else TOOLS
     reasons = []
     for tool in tools:
@@ -140,7 +148,7 @@ def record(request: HeapRequest, progress: Progress) -> Recorded:
     """
     order = _order(request)
     python = interpreter(order)
-    tool, sentence = choose(request, python)
+    tool, sentence = choose(request, python, order.argv is not None and python is None and _is_starter(order.argv[0]))
     _make(request.folder)
     progress.say(sentence)
     end_leftovers()
@@ -176,16 +184,47 @@ def _order(request: HeapRequest) -> Order:
     executes = request.until in (None, WARMUP)
     warmup = max(suite.warmup or 0, int(request.until == WARMUP)) if executes else 0
     # release: a tool that ends the program at a phase, or its teardown, frees too
-    return of_one(replace(suite, warmup=warmup, runs=suite.runs or 1, release=False))
+    runs = suite.runs or 1 if executes else 0
+    return of_one(replace(suite, warmup=warmup, runs=runs, release=False))
 
 
 def interpreter(order: Order) -> str | None:
-    """The interpreter that runs an order's program, None if that is not Python."""
+    """The interpreter that runs an order's program, None if that is not Python, or is started by a shell, which memray cannot record."""
     if order.argv is None:
-        return order.python or None
-    name = os.path.basename(order.argv[0])
+        return None if order.runtime.native is not None else order.python or None
     program = shutil.which(order.argv[0])
-    return program if program and name.startswith(("python", "pypy")) else None
+    if program is None or _is_python(program):
+        return program
+    return _named_by_script(program)
+
+
+def _is_python(program: str) -> bool:
+    return os.path.basename(program).startswith(("python", "pypy"))
+
+
+def _is_starter(program: str) -> bool:
+    """Whether heaptrack would see this one only, and not what it starts: it follows neither a fork nor an exec."""
+    path = shutil.which(program)
+    return path is not None and (os.path.basename(path) in _STARTERS or bool(_interpreter_words(path)))
+
+
+def _interpreter_words(script: str) -> list[str]:
+    """The words of a script's first line (execve(2)), none for any other file."""
+    try:
+        with open(script, "rb") as file:
+            first = file.readline(_SHEBANG_BYTES)
+    except OSError:
+        return []
+    return first[2:].decode("utf-8", "replace").split() if first.startswith(b"#!") else []
+
+
+def _named_by_script(script: str) -> str | None:
+    """The Python that a script's first line names, by its path or after env; None for any other file."""
+    words = _interpreter_words(script)
+    if words and os.path.basename(words[0]) == "env":
+        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    program = shutil.which(words[0]) if words else None
+    return program if program is not None and _is_python(program) else None
 
 
 def _make(folder: Path) -> None:
@@ -249,8 +288,14 @@ def _under(order: Order, tool: Tool, request: HeapRequest, wrap: tuple[str, ...]
             say("massif takes very long in EXECUTE where kernels use FMA; --phases load,prepare ends before it")
     under = replace(order, job=job, env=env, until=request.until, grace_ns=_GRACE_NS)
     if tool == "memray":
-        return replace(under, wrap=wrap, interprets=True, teardown=True, argv=order.argv[1:] if order.argv is not None else None)
+        return replace(under, wrap=wrap, interprets=True, teardown=True, argv=None if order.argv is None else _script(order.argv))
     return replace(under, wrap=wrap, teardown=tool == "heaptrack", writers=_HEAPTRACK_WRITERS if tool == "heaptrack" else ())
+
+
+def _script(argv: Sequence[str]) -> tuple[str, ...]:
+    """A command of Python without its interpreter: the script that memray runs, and its words."""
+    program = shutil.which(argv[0]) or argv[0]
+    return tuple(argv[1:]) if _is_python(program) else (program, *argv[1:])
 
 
 # -- afterwards

@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import dropwhile, groupby
 from pathlib import Path
 
 from ..base.errors import InputError, UsageError, os_reason
@@ -32,6 +33,12 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _INTERPRETER = re.compile(r"(python|pypy|node|perl|ruby|bash|dash|sh)[0-9.]*")
 _WITH_VALUE = ("-W", "-X", "-r", "--require")  # options of interpreters that have a value
 _CODE = re.compile(r"-[A-Za-z]*[ce]")  # an option behind which code stands, in place of a script
+_SHELL = re.compile(r"(ba|da|z|k)?sh[0-9.]*")
+_LEFT_OUT = re.compile(r"(?m)(?:^|\s)#.*$|\d*(?:>>?|<)(?:&\d|\s*[^\s&|;<>()]+)")  # comments and redirections
+_SHORT = 24  # characters of a script that is named by its words
+# What a shell does itself, and no program that it starts; and words that make a script more than programs one after another.
+_BUILTIN = re.compile(r"[.:\[]|cd|echo|exit|export|false|printf|read|set|test|true|ulimit|umask|unset|wait")
+_KEYWORD = re.compile(r"[!{]|case|do|done|elif|else|esac|eval|exec|fi|for|function|if|in|then|until|while")
 
 RUNTIME = Runtime(name=COMMAND, version="")
 
@@ -98,7 +105,8 @@ def of_words(words: Sequence[str], name: str = "") -> Command:
 
 
 def subject(argv: Sequence[str]) -> str:
-    """What a command's words run, as people call it: the script or the module of an interpreter, else the program."""
+    """What a command's words run, as people call it: the script or the module of an interpreter, the last program of a shell's line, else the
+    program."""
     program = os.path.basename(argv[0])
     if not _INTERPRETER.fullmatch(program):
         return program
@@ -108,11 +116,30 @@ def subject(argv: Sequence[str]) -> str:
             return next(words, program)
         if word in _WITH_VALUE:
             next(words, None)
-        elif _CODE.fullmatch(word) or "{" in word:
+        elif _CODE.fullmatch(word):
+            return _script_subject(next(words, ""), program) if _SHELL.fullmatch(program) else program
+        elif "{" in word:
             return program
         elif not word.startswith("-"):
             return os.path.basename(word) or program
     return program
+
+
+def _script_subject(script: str, shell: str) -> str:
+    """What a shell's line runs: the last of its programs where that is plain, else its first words."""
+    lexer = shlex.shlex(_LEFT_OUT.sub(" ", script).replace("\n", ";"), posix=True, punctuation_chars=";&|()`")
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        tokens = list(lexer)
+    except ValueError:  # a quote is left open
+        return shell
+    groups = [list(group) for ends, group in groupby(tokens, lambda token: not token.strip(";&|")) if not ends]
+    programs = [words for group in groups if (words := list(dropwhile(_VARIABLE.match, group))) and not _BUILTIN.fullmatch(words[0])]
+    plain = all(token.strip("()`") and not _KEYWORD.fullmatch(token) for token in tokens)
+    if plain and programs and "$" not in programs[-1][0]:
+        return subject(programs[-1])
+    text = " ".join(script.split()) or shell
+    return text if len(text) <= _SHORT else f"{text[:_SHORT].rstrip()}…"
 
 
 def parse_regex(text: str) -> tuple[str, str]:

@@ -33,14 +33,15 @@ _TIMEOUT_S = 600  # zig compiles a C library the first time, which takes minutes
 _MOST_UNPACKED = 1100
 
 
-def argv(runtime: Runtime, job: Job) -> list[str] | None:
-    """The words that start a job's child if its runtime has a native program, else None."""
+def argv(runtime: Runtime, job: Job, until: str | None = None) -> list[str] | None:
+    """The words that start a job's child if its runtime has a native program, else None. until: the phase after which the job is done."""
     if runtime.native is None:
         return None
     words = [str(ready(runtime)), str(runtime.library), job.built or job.model.path, f"warmup={job.warmup}", f"runs={job.runs}"]
     words += [f"threads={job.threads}"] if job.threads else []
     words += [f"version={runtime.version}"]
     words += ["release=1"] if job.release else []
+    words += [f"until={until}"] if until is not None else []
     words += [f"set.{name}={value}" for name, value in job.knobs.items()]
     words += [f"shape.{name}={','.join(map(str, shape))}" for name, shape in job.shapes.items()]
     words += [f"rows.{name}={rows}" for name, rows in job.ranges.items()]

@@ -548,7 +548,7 @@ class _View:
         state, tree = self.state, self.state.tree
         remarks = []
         if tree.most > 1:
-            how = f"pages they share counted once (PSS was read {'once' if tree.rounds == 1 else f'{tree.rounds} times'})"
+            how = "pages they share counted once"
             if not tree.rounds:
                 how = "pages they share counted once as far as is known without PSS, for which there was no time"
             elif tree.refused:

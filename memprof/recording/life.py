@@ -44,7 +44,7 @@ class Life:
 
     def _complete_run(self, state: FoldState, phases: Phases) -> None:
         (largest, after_exec), alone = self._largest(state), self._was_alone(state)
-        seen = peak = max(state.tree.whole.timeline.rss_max, state.tree.high_water(state.measured) if state.tree.most == 1 else 0)
+        seen = peak = max(state.tree.whole.timeline.rss_max, state.tree.largest())
         if after_exec and state.measured == state.root:
             peak = max(peak, largest)  # of one process, so no more than the sum if there were others
         if not peak:
@@ -54,6 +54,10 @@ class Life:
         record = read_record("RUN", state.begin_ns, state.end_ns, peak)
         if state.tree.most > 1 and peak > seen:  # no poll saw it, and every other process may have been there
             record["rss_peak_high_bytes"] = peak + seen
+        elif (
+            state.tree.most > 1 and largest > peak
+        ):  # what wait4 tells of the largest process may be of the recorder's copy; it is no less than a process had
+            record["rss_peak_high_bytes"] = max(peak, largest)
         if self.usage is not None:  # including the children that it waited for
             record["minor_faults"], record["major_faults"] = self.usage.minor_faults, self.usage.major_faults
             record["cpu_ns"] = self.usage.cpu_ns

@@ -104,9 +104,9 @@ class ProcessTree:
         """Whether the measured process had children between two times, also if both have passed a while ago."""
         return any(begin <= end_ns and end >= begin_ns for begin, end in self._stretches)
 
-    def high_water(self, pid: int) -> int:
-        """The largest high-water mark that a process was seen with, in bytes; 0 if it was never seen."""
-        return next((process.hwm for process in self._all() if process.pid == pid), 0)
+    def largest(self) -> int:
+        """The largest high-water mark that any process in the sum of the measured process was seen with, in bytes: no sum is smaller."""
+        return max((process.hwm for process in self._all() if process.inside), default=0)
 
     def name_of(self, pid: int) -> str:
         """The name that a process last gave itself, empty if it was never seen."""

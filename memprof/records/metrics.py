@@ -181,6 +181,15 @@ def swapped(run: Run, phase: str, wanted: Metric) -> int:
     return 0
 
 
+def missed(run: Run, phase: str, wanted: Metric) -> int:
+    """The most by which a peak that is not exact may lie below the truth, in bytes; 0 where that is not known."""
+    if wanted.name != "rss_peak_bytes":
+        return 0
+    marks = [mark for mark in marks_of(run, phase) if mark.rss_peak_bytes is not None]
+    possible = max((mark.rss_peak_high_bytes or 0 for mark in marks if not mark.rss_peak_exact), default=0)
+    return max(0, possible - max((mark.height_bytes for mark in marks), default=0))
+
+
 def with_swap(run: Run, phase: str, wanted: Metric) -> float | None:
     """The metric's value with the swapped-out pages that it lacks, None if it could not be had."""
     plain = value(run, phase, wanted)

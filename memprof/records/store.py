@@ -82,7 +82,7 @@ def told_apart(runs: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
         # Processes of `memprof grow` differ in their units and inputs by design; reports on growth set them together again: rounds_together.
         if differing and not alike and not (set(differing) <= set(_OF_ROUNDS) and all(runs[index].job.use for index in places)):
             job = runs[places[0]].job
-            remarks.append(f"{job.model.name}, {job.heading}: runs that differ in {', '.join(differing)} are separate rows")
+            remarks.append(f"{job.label}: runs that differ in {', '.join(differing)} are separate rows")
     return tuple(apart), remarks
 
 

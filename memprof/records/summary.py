@@ -11,7 +11,7 @@ from ..base.errors import InputError
 from ..base.units import counted
 from . import metrics
 from .metrics import Metric
-from .types import EXECUTE, GENERATE, PEAK, PHASES, RELEASE, REQUEST, Job, JobSide, Run, heading
+from .types import EXECUTE, GENERATE, PEAK, PHASES, RELEASE, REQUEST, Job, JobSide, Run, heading, label
 
 
 class VariantKey(NamedTuple):
@@ -27,6 +27,11 @@ class VariantKey(NamedTuple):
     def heading(self) -> str:
         """Its variant as reports name it."""
         return heading(self.variant, self.version, self.side)
+
+    @property
+    def label(self) -> str:
+        """Its model and variant, as sentences name them."""
+        return label(self.model, self.variant, self.version, self.side)
 
     def on(self, machine: str) -> Key:
         """Its key on a machine of that name."""
@@ -52,6 +57,11 @@ class KeyFields:
         """Its variant as reports name it."""
         return self.place.heading
 
+    @property
+    def label(self) -> str:
+        """Its model and variant, as sentences name them."""
+        return self.place.label
+
 
 @dataclass(frozen=True)
 class Key(KeyFields):
@@ -71,7 +81,8 @@ class Row:
 
     values are in the order of the repeats; stdev is that of a sample, 0 for a single value. exact: no value comes from polling alone.
     swapped: the most that was swapped out and is missing in a value, in bytes. with_swap: the values with such pages added; none if nothing was
-    swapped out. machines: where each value was measured, if the key's machine is a kind; else empty.
+    swapped out. machines: where each value was measured, if the key's machine is a kind; else empty. missed: the most by which a value that is not
+    exact may lie below the truth, in bytes.
     """
 
     key: Key
@@ -87,6 +98,7 @@ class Row:
     swapped: int = 0
     with_swap: tuple[float, ...] = ()
     machines: tuple[str, ...] = ()
+    missed: int = 0
 
 
 def key(run: Run) -> Key:
@@ -114,7 +126,7 @@ def groups_of_one_machine(runs: Iterable[Run]) -> dict[Key, list[Run]]:
     for key in by_key:
         machines = sorted({other.machine for other in by_key if replace(other, machine="") == replace(key, machine="")})
         if len(machines) > 1:
-            raise InputError(f"{key.model}, {key.heading}: one side has runs of {' and '.join(machines)}; compare one machine at a time")
+            raise InputError(f"{key.label}: one side has runs of {' and '.join(machines)}; compare one machine at a time")
     return by_key
 
 
@@ -184,7 +196,8 @@ def _row(group_key: Key, group: Sequence[Run], phase: str, metric: Metric) -> Ro
     with_swap = tuple(value for run, _ in having if (value := metrics.with_swap(run, phase, metric)) is not None) if swapped else ()
     kinds = all(run.attempt is not None and run.attempt.kind for run, _ in having)
     machines = tuple(run.machine.name for run, _ in having) if kinds else ()
-    return row(group_key, phase, metric.name, tuple(value for _, value in having), exact, swapped, with_swap, machines)
+    missed = max(metrics.missed(run, phase, metric) for run, _ in having)
+    return row(group_key, phase, metric.name, tuple(value for _, value in having), exact, swapped, with_swap, machines, missed)
 
 
 def whole(plain: Row) -> Row:
@@ -192,7 +205,10 @@ def whole(plain: Row) -> Row:
     if not plain.with_swap:
         return plain
     machines = plain.machines if len(plain.machines) == len(plain.with_swap) else ()
-    return replace(row(plain.key, plain.phase, plain.metric, plain.with_swap, plain.exact, machines=machines), swapped=plain.swapped)
+    return replace(
+        row(plain.key, plain.phase, plain.metric, plain.with_swap, plain.exact, machines=machines, missed=plain.missed),
+        swapped=plain.swapped,
+    )
 
 
 def row(
@@ -204,6 +220,7 @@ def row(
     swapped: int = 0,
     with_swap: tuple[float, ...] = (),
     machines: tuple[str, ...] = (),
+    missed: int = 0,
 ) -> Row:
     """The Row of these values, at least one."""
     return Row(
@@ -220,4 +237,5 @@ def row(
         swapped=swapped,
         with_swap=with_swap,
         machines=machines,
+        missed=missed,
     )

@@ -142,6 +142,11 @@ class Job:
         return heading(self.variant, self.version, self.side)
 
     @property
+    def label(self) -> str:
+        """Its model and variant, as sentences name them; see `label`."""
+        return label(self.model.name, self.variant, self.version, self.side)
+
+    @property
     def variables(self) -> dict[str, str]:
         """The environment's variables that it sets, without those that it takes away."""
         return {name: value for name, value in self.env.items() if value is not None}
@@ -150,6 +155,12 @@ class Job:
 def heading(variant: str, version: str | None, side: JobSide | None) -> str:
     """The name of a variant for people, with the version and the side of a gate if they distinguish it: `fp16 @ 1.2 (head)`."""
     return f"{variant}{f' @ {version}' if version else ''}{f' ({side})' if side else ''}"
+
+
+def label(model: str, variant: str, version: str | None, side: JobSide | None) -> str:
+    """A model and its variant for people: `net.onnx, fp16`. A program that names no model is both, and is named once."""
+    shown = heading(variant, version, side)
+    return shown if variant == model else f"{model}, {shown}"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..base.errors import InputError, MeasurementError, UsageError
-from ..base.units import format_bytes
+from ..base.units import capitalised, format_bytes
 from ..campaign.progress import Keep, Progress, Silent
 from ..laws import design, laws
 from ..laws.arena import ArenaLaw
@@ -111,7 +111,7 @@ class _Scaler:
         assumed = self._places.assumed
         if assumed:
             self._progress.say(f"{self._places.model.name}: {assumed}")
-            self._remark(f"{assumed[0].upper()}{assumed[1:]}.")
+            self._remark(f"{capitalised(assumed)}.")
         missing = self._places.missing()
         if missing:
             self._progress.say(f"{self._places.model.name}: {missing}")
@@ -246,7 +246,7 @@ class _Scaler:
             answer = replace(answer, undecided=answer.undecided or f"no simple law holds for {answer.main}")
             self._remark("Nothing is predicted, for no simple law holds.")
         if unplanned:
-            self._remark(f"{unplanned[0].upper()}{unplanned[1:]}.")
+            self._remark(f"{capitalised(unplanned)}.")
         model = self._places.model
         told = findings(answer, model.weight_bytes or model.bytes, token_costs, self._places.noise[0])
         return replace(answer, findings=told, remarks=tuple(self._remarks))

@@ -38,7 +38,7 @@ from ..records.types import JobSide, Machine, Run
 #   1   2026-11   the first
 #   2   2026-11   settings hold all that makes figures comparable: warm-up, runs, versions of packages ...
 #       since then optional: of a row whose pages were swapped out, `swapped` and its values `with_swap`; `machines`, of a row of
-#       interchangeable machines; `version` and `side` of an entry
+#       interchangeable machines; `version` and `side` of an entry; `missed`, of a row whose peaks polling saw
 SCHEMA = 2
 # Settings that a baseline of schema 1 lacks: those that each baseline of schema 2 has, and those that some have.
 _SINCE_2 = {"warm-up", "runs", "deterministic", "hold"}
@@ -138,6 +138,7 @@ class _FileRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     swapped: int = 0
     with_swap: list[float] = []
     machines: list[str] = []
+    missed: int = 0
 
 
 class _FileEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -241,7 +242,7 @@ def _read_entry(entry: _FileEntry, machines: Mapping[str, Machine], path: Path) 
     longest = max((len(row.values) for row in entry.rows), default=0)
     if longest > _MOST_REPEATS:
         raise InputError(f"{called}: {longest} repeats are more than can be judged; {_MOST_REPEATS} are the most")
-    if not all(0 <= value < _MOST for row in entry.rows for value in (*row.values, *row.with_swap, row.swapped)):
+    if not all(0 <= value < _MOST for row in entry.rows for value in (*row.values, *row.with_swap, row.swapped, row.missed)):
         raise InputError(f"{called}: a value is below 0, or larger than any that was measured")
     if any(len(row.with_swap) not in (0, len(row.values)) for row in entry.rows):
         raise InputError(f"{called}: a row has more or fewer values with_swap than without")
@@ -259,7 +260,8 @@ def _read_entry(entry: _FileEntry, machines: Mapping[str, Machine], path: Path) 
 
 
 def _read_row(key: Key, row: _FileRow) -> Row:
-    return summary.row(key, row.phase, row.metric, tuple(row.values), row.exact, row.swapped, tuple(row.with_swap), tuple(row.machines))
+    values, with_swap = tuple(row.values), tuple(row.with_swap)
+    return summary.row(key, row.phase, row.metric, values, row.exact, row.swapped, with_swap, tuple(row.machines), row.missed)
 
 
 # -- into a file
@@ -280,7 +282,7 @@ def update(path: Path, measured: Sequence[BaselineEntry]) -> Updated:
     """
     for entry in measured:
         if entry.failed == entry.runs:
-            raise InputError(f"{entry.model}, {entry.heading}: every run failed ({entry.failure}); a baseline needs runs that ended well")
+            raise InputError(f"{entry.label}: every run failed ({entry.failure}); a baseline needs runs that ended well")
     before = read(path) if path.exists() else ()
     places = {entry.place for entry in measured}
     kept = tuple(entry for entry in before if entry.place not in places)
@@ -321,7 +323,7 @@ def _encoded_entry(entry: BaselineEntry, machine: str) -> str:
     for name in ("rows", *(name for name in ("version", "side") if facts[name] is None)):
         del facts[name]
     rows = [
-        _FileRow(row.phase, row.metric, _plain(row.values), row.exact, row.swapped, _plain(row.with_swap), list(row.machines))
+        _FileRow(row.phase, row.metric, _plain(row.values), row.exact, row.swapped, _plain(row.with_swap), list(row.machines), row.missed)
         for row in entry.rows
     ]
     lines = ",\n".join(f"   {_json(row)}" for row in rows)
@@ -368,7 +370,7 @@ def differing(base: Sequence[BaselineEntry], head: Sequence[BaselineEntry]) -> t
     """Other differences between the entries that both sides have, in words: where they were measured, and how."""
     before = {entry.place: entry for entry in base}
     pairs = [(before[entry.place], entry) for entry in head if entry.place in before]
-    surroundings, asked = settings.difference_remarks((f"{entry.model}, {entry.heading}", *_ways(old, entry)) for old, entry in pairs)
+    surroundings, asked = settings.difference_remarks((entry.label, *_ways(old, entry)) for old, entry in pairs)
     changed = sorted({entry.model for old, entry in pairs if old.sha256 != entry.sha256})
     return surroundings, (*asked, *(f"{name} is not the same file on both sides" for name in changed))
 

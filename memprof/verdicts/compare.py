@@ -104,7 +104,7 @@ def _compare(
         differs = settings.other_machine(base[place][0].machine, head[place][0].machine)
         if differs is not None:
             raise UndecidedError(
-                f"{place.model}, {place.heading}: the sides come from different machines ({differs}); --across-machines compares them all the same"
+                f"{place.label}: the sides come from different machines ({differs}); --across-machines compares them all the same"
             )
     differences = [difference for place in common for difference in _differences(place, base[place], head[place], names)]
     swapped = [row for row in differences if row.base.swapped or row.head.swapped]
@@ -164,7 +164,7 @@ def _verdict(base: Row, head: Row, bound: int) -> Verdict:
 
 def _ways(base: dict[VariantKey, list[Run]], head: dict[VariantKey, list[Run]]) -> list[str]:
     """Differences between the sides besides their figures: where they ran, and how."""
-    pairs = [(f"{place.model}, {place.heading}", _way(base[place]), _way(head[place])) for place in base if place in head]
+    pairs = [(place.label, _way(base[place]), _way(head[place])) for place in base if place in head]
     surroundings, asked = settings.difference_remarks(pairs)
     return [*surroundings, *asked]
 

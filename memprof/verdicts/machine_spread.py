@@ -89,7 +89,7 @@ def deviating(runs: Iterable[Run]) -> list[str]:
                 usual = statistics.median(others)
                 sentence = (
                     f"{machine} differs from the other {len(others)} machines of {row.key.machine}: {signed(row.metric, value - usual, usual)} "
-                    f"in {row.phase} of {row.key.model}, {row.key.heading}"
+                    f"in {row.phase} of {row.key.label}"
                 )
                 sentences.setdefault((machine, row.metric), sentence)
     return list(sentences.values())

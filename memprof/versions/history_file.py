@@ -62,7 +62,7 @@ class SharedStep:
     @property
     def variants(self) -> tuple[str, ...]:
         """The models and variants that it hit."""
-        return tuple(dict.fromkeys(f"{hit.line.key.model}, {hit.line.key.heading}" for hit in self.hits))
+        return tuple(dict.fromkeys(hit.line.key.label for hit in self.hits))
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def read(
             raise UsageError(f"--metric {name}: no commit of this history has it; memprof history add --metric {name} keeps it")
     entries = {(place, kinds[point.machine], entry.place): entry for place, _, point in used for entry in point.entries}
     failures = {
-        (place, f"{entry.model}, {entry.place.heading}"): summary.failures(entry.failed, entry.runs, entry.failure)
+        (place, entry.place.label): summary.failures(entry.failed, entry.runs, entry.failure)
         for place, _, point in used
         for entry in point.entries
         if entry.failed

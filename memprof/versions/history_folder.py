@@ -83,7 +83,7 @@ def add(
     all_entries = [baseline.entries(runs, tuple(names) or DEFAULT_METRICS) for runs in machines.values()]
     flat = [entry for entries in all_entries for entry in entries]
     if all(entry.failed == entry.runs for entry in flat):
-        raise InputError(f"every run failed ({flat[0].model}, {flat[0].heading}: {flat[0].failure}): there is nothing to add")
+        raise InputError(f"every run failed ({flat[0].label}: {flat[0].failure}): there is nothing to add")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

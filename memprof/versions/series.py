@@ -165,9 +165,9 @@ def decoded(data: bytes, path: Path) -> CommitPoint:
         for row in entry.rows:
             if row.metric not in metrics.METRICS or not row.values:
                 what = "has no value" if row.metric in metrics.METRICS else "is no metric of this memprof"
-                raise InputError(f"{path}: {entry.model}, {entry.place.heading}, {row.phase}: {row.metric} {what}")
+                raise InputError(f"{path}: {entry.place.label}, {row.phase}: {row.metric} {what}")
             if not (min(row.values) >= 0 and max(row.values) < _MOST):
-                raise InputError(f"{path}: {entry.model}, {entry.place.heading}: a value is below 0, or larger than any that was measured")
+                raise InputError(f"{path}: {entry.place.label}: a value is below 0, or larger than any that was measured")
     return CommitPoint(file.commit, file.machine, file.entries)
 
 

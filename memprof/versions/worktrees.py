@@ -29,6 +29,7 @@ from ..records.store import is_runs_file
 from ..subjects.suite import Build, Suite, read
 
 _PURPOSE = "gate"
+BUILD_HINT = "what is built in this checkout is not there, and --build COMMAND builds it on both sides"
 _SCRATCH_NAME = re.compile(rf"memprof-{_PURPOSE}-[0-9a-f]{{16}}")
 # Set inside git's own hooks, where they would point every git command at the repository of the hook.
 _GIT_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
@@ -105,7 +106,7 @@ class Repository:
 
 @contextmanager
 def tree(repository: Repository, ref: str, option: str) -> Iterator[Worktree]:
-    """A ref's tree, in which nothing is built. option: which named the ref. Raises UsageError for an unknown ref; leaves nothing behind."""
+    """A ref's tree, as git has it. option: which named the ref. Raises UsageError for an unknown ref; leaves nothing behind."""
     commit = repository.commit(ref, option)
     end_leftovers()
     forget_leftovers(repository)
@@ -116,20 +117,24 @@ def tree(repository: Repository, ref: str, option: str) -> Iterator[Worktree]:
         yield Worktree(folder, "", label)
 
 
-def command_in(repository: Repository, tree: Worktree, command: Command, here: Path) -> Command:
-    """A command for the place in a tree that the folder `here` is in the checkout.
+def place_in(repository: Repository, tree: Worktree, here: Path) -> Path:
+    """The folder in a tree that `here` is in the checkout."""
+    return tree.folder / here.resolve().relative_to(repository.root.resolve())
+
+
+def command_in(repository: Repository, tree: Worktree, command: Command, here: Path, build: Build | None) -> Command:
+    """A command for the place in a tree that the folder `here` is in the checkout. build: what has run there, None for nothing.
 
     A program that git does not track is not in the tree: that of a virtual environment is taken from the checkout. Raises UsageError for any
     other, because what is built in the checkout would be measured on both sides.
     """
-    folder = tree.folder / here.resolve().relative_to(repository.root.resolve())
+    folder = place_in(repository, tree, here)
     program = Path(os.path.expanduser(command.argv[0]))
     argv = command.argv
     if os.sep in command.argv[0] and not (folder / program).exists():
         if not (here / program).parent.with_name("pyvenv.cfg").exists():
-            raise UsageError(
-                f"{command.argv[0]} is not in {tree.label}, and nothing is built there: --run SUITE.toml --base-ref builds both sides"
-            )
+            why = BUILD_HINT if build is None else f"`{build.command}` does not make it there"
+            raise UsageError(f"{command.argv[0]} is not in {tree.label}: {why}")
         argv = (str((here / program).absolute()), *argv[1:])
     elif program.is_absolute() and program.is_relative_to(repository.root) and not (program.parent.with_name("pyvenv.cfg")).exists():
         raise UsageError(f"{program} is this checkout's on both sides: name it by its path from {here}")
@@ -319,6 +324,21 @@ def built(folder: Path, marks: Mapping[str, str], build: Build, label: str) -> s
     return str(environment / "bin" / "python")
 
 
+def build_in(folder: Path, build: Build, label: str) -> None:
+    """Run a build command in a folder, in which stays what it makes. No environment is made for it.
+
+    Raises Unbuilt if the command fails, InputError if it cannot be started or had no room.
+    """
+    with scratch(_PURPOSE) as work:
+        variables = {**_clean(os.environ), **work.variables}
+        what = f"{label} cannot be built: `{build.command}`"
+        # It may be a script of several lines, as in a CI service's file.
+        _do(["sh", "-e", "-c", build.command], folder, variables, what, Unbuilt, work.folder / "build.log")
+
+
+_COMPILER_ERROR = re.compile(r":\d+: (?:fatal )?error: ")  # of GCC and Clang: FILE:LINE:COLUMN: error: ...
+
+
 def base_interpreter(build: Build) -> str:
     """The interpreter that makes the environment of a build. Raises InputError if there is none."""
     python = shutil.which(os.path.expanduser(build.python)) if build.python else sys.executable
@@ -332,14 +352,32 @@ def _clean(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in variables.items() if name not in (*_GIT_VARIABLES, "PYTHONHOME", "PYTHONPATH")}
 
 
-def _do(command: list[str], folder: Path, variables: Mapping[str, str], what: str, failure: type[InputError] = InputError) -> None:
-    """Run a command to its end. Raises a failure with the last line of its output and the log's path, InputError if it had no room; an
-    interruption ends its whole group."""
-    log = folder.with_name(f"{folder.name}.log")  # among what the next memprof removes, unless there is something to read in it
+def _do(
+    command: list[str],
+    folder: Path,
+    variables: Mapping[str, str],
+    what: str,
+    failure: type[InputError] = InputError,
+    log: Path | None = None,
+) -> None:
+    """Run a command to its end; an interruption ends its whole group. log: None for a file beside the folder.
+
+    Raises a failure with the error in its output or else the last line, and the log's path; InputError if it had no room or cannot be started.
+    """
+    log = log or folder.with_name(f"{folder.name}.log")  # among what the next memprof removes, unless there is something to read in it
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise InputError(f"{what}: {os_reason(error)}") from None
         try:
             code = process.wait()
         except BaseException:
@@ -349,7 +387,8 @@ def _do(command: list[str], folder: Path, variables: Mapping[str, str], what: st
             raise
     if code:
         lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
-        errors = [line for line in lines if line.lower().startswith(("error", "fatal"))]
+        compiler = [line for line in lines if _COMPILER_ERROR.search(line)][:1]  # the others may follow from the first
+        errors = compiler or [line for line in lines if line.lower().startswith(("error", "fatal"))]
         last = (errors or lines or ["it printed nothing"])[-1]
         full = os.strerror(errno.ENOSPC)
         if any(full in line for line in lines):

@@ -36,6 +36,7 @@ NAMES: Mapping[str, str] = {
     "encoder": "four layers of BERT's kind with open batch and sequence (ONNX, TFLite, --size)",
     "lstm": "two LSTM layers with open batch and sequence (ONNX, --size)",
     "loop": "a Loop over an open sequence with an If inside (ONNX, --size)",
+    "labels": "a LabelEncoder from 20 strings to numbers: work for `memprof grow`, whose fresh inputs are new strings (ONNX)",
     "mlp": "square dense layers of any size together, none above 256 MiB (ONNX, --size)",
 }
 ENDINGS: Mapping[str, str] = {
@@ -52,7 +53,8 @@ DEFAULT_SIZE_BYTES = 256 << 20
 FOUNDING_BYTES = 100
 
 _SIZED = frozenset({"founding_example", "shared_if", "shared_if_rewritten", "mlp", "llama", "llama_with_past", "encoder", "lstm", "loop"})
-_SIZED_FORMATS = {"llama": ("gguf", "onnx", "genai"), "encoder": ("onnx", "tflite")}  # others as ONNX alone
+_NO_LAYERS = _SIZED | {"labels"}
+_OWN_FORMATS = {"llama": ("gguf", "onnx", "genai"), "encoder": ("onnx", "tflite")}  # others without layers as ONNX alone
 # Those of a format; the first is its default.
 _FORMAT_TYPES = {
     "onnx": ("float32", "int8"),
@@ -144,10 +146,10 @@ def check(name: str, format: str, type: str | None, size_bytes: int | None, exte
         raise UsageError(f"unknown type {type!r}: {' or '.join(TYPES)}")
     if type not in _FORMAT_TYPES[format]:
         raise UsageError(f"{format} files are made in {' or '.join(_FORMAT_TYPES[format])}, not in {type}")
-    formats = _SIZED_FORMATS.get(name, ("onnx",)) if name in _SIZED else _LAYERS
+    formats = _OWN_FORMATS.get(name, ("onnx",)) if name in _NO_LAYERS else _LAYERS
     if format not in formats:
         raise UsageError(f"{name} is made as {' or '.join(formats)}, not as {format}")
-    if name in _SIZED and format in ("onnx", "tflite") and type != "float32":
+    if name in _NO_LAYERS and format in ("onnx", "tflite") and type != "float32":
         raise UsageError(f"{name} is made as {format} in float32 only, not in {type}")
     if size_bytes is not None and name not in _SIZED:
         raise UsageError(f"{name} has the size of its architecture; a size is for {', '.join(sorted(_SIZED))}")
@@ -262,6 +264,8 @@ def _onnx_model(name: str, quantized: bool, size_bytes: int, open_dimensions: bo
         return onnx_decoder.decoder(sized(size_bytes, item_bytes=4), cached=name == "llama_with_past")
     if name == "mlp":
         return synthetic.mlp(size_bytes)
+    if name == "labels":
+        return synthetic.labels()
     if name in ("encoder", "lstm", "loop"):
         from . import sequences
 

@@ -8,6 +8,7 @@ form transposes the small operands instead, x W' = (W x')', and W is used as it 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from onnx import GraphProto, NodeProto, TensorProto, helper
 
@@ -19,6 +20,7 @@ from .onnx_file import OnnxModel, assemble, weight_constant
 _EMBEDDING = 1024
 _MLP_LARGEST_WEIGHT = 256 << 20
 _MLP_FEWEST_LAYERS = 4
+_LABELS = 20
 _FLOAT_BYTES = 4
 
 
@@ -72,6 +74,20 @@ def _transposed_operands() -> list[NodeProto]:
 def _branch(name: str, nodes: list[NodeProto]) -> GraphProto:
     output = helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, [1, None])
     return helper.make_graph(nodes, name, [], [output])
+
+
+def labels() -> OnnxModel:
+    """A LabelEncoder (ai.onnx.ml 2) of twenty strings: input `x`, strings [20], output `output`, int64 [20], -1 for a string without a number.
+
+    ONNX Runtime 1.19.2 keeps each string that it has not seen (its issue 22271).
+    """
+    keys = [f"k{number}" for number in range(_LABELS)]
+    numbers: dict[str, Any] = {"keys_strings": keys, "values_int64s": list(range(_LABELS)), "default_int64": -1}
+    node = helper.make_node("LabelEncoder", ["x"], ["output"], name="LabelEncoder", domain="ai.onnx.ml", **numbers)
+    inputs = [helper.make_tensor_value_info("x", TensorProto.STRING, [_LABELS])]
+    model = assemble("labels", [node], inputs, [helper.make_tensor_value_info("output", TensorProto.INT64, [_LABELS])], [])
+    model.proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 2))
+    return model
 
 
 def founding_example(size_bytes: int) -> OnnxModel:

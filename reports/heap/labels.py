@@ -42,7 +42,7 @@ def group_label(frame: Frame, name: str, by: By, full_names: bool = False) -> Fr
         return FrameLabel(clean, clean)
     text = clean if full_names else plain(short(name))
     module = "" if frame.module == NO_MODULE else plain(module_name(frame))
-    return FrameLabel(text, clean, "" if f"({module})" in text else module, source(frame))
+    return FrameLabel(text, clean, "" if f"({module})" in text or (frame.kind == "unknown" and module in text) else module, source(frame))
 
 
 def source(frame: Frame) -> str:

@@ -148,7 +148,7 @@ def _finding(profile: HeapProfile, table: SiteSeries, areas: Sequence[Area]) -> 
     name = lettering.shortened(lettering.readable(largest.name.text), _CHART, style.HEADING, "bold")
     if profile.total:
         return f"{name}: {format_bytes(size)} of the {format_bytes(total)} ({phrases.share(size, total, 0)}) {profile.total}"
-    where = f", in {profile.peak.phase}" if profile.peak.phase else ""
+    where = phrases.in_phase(profile, profile.peak)
     return f"{name} held {format_bytes(size)} of {format_bytes(total)} at the peak ({phrases.share(size, total, 0)}){where}"
 
 

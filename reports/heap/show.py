@@ -17,7 +17,7 @@ from rich.text import Text
 
 from memprof.base.errors import UsageError
 from memprof.base.terminal_text import plain
-from memprof.base.units import format_bytes
+from memprof.base.units import capitalised, format_bytes
 from memprof.heap import phrases
 from memprof.heap.frames import By
 from memprof.heap.profile import HeapProfile, Snapshot
@@ -74,10 +74,10 @@ def facts(profile: HeapProfile, look: ProfileView = ProfileView()) -> dict[str, 
         "partial": profile.partial,
         "remarks": phrases.remarks(profile, shown),
         "phases": [{"name": span.name, "begin": span.begin, "end": span.end} for span in profile.phases],
-        "peak": _snapshot_facts(profile.peak) if profile.snapshots else None,
+        "peak": _snapshot_facts(profile, profile.peak) if profile.snapshots else None,
         "peak_tree_is_peak": bool(profile.peak_tree and profile.peak_tree[1]),
-        "snapshots": [_snapshot_facts(snapshot) for snapshot in profile.snapshots],
-        "shown": None if shown is None else _snapshot_facts(shown),
+        "snapshots": [_snapshot_facts(profile, snapshot) for snapshot in profile.snapshots],
+        "shown": None if shown is None else _snapshot_facts(profile, shown),
     }
     if shown is not None:
         values |= {"by": look.by, "inverted": look.invert, "least_share": look.least, "tree": _nodes(profile, shown, look)}
@@ -91,7 +91,9 @@ def facts(profile: HeapProfile, look: ProfileView = ProfileView()) -> dict[str, 
     return values
 
 
-def _snapshot_facts(snapshot: Snapshot) -> dict[str, Any]:
+def _snapshot_facts(profile: HeapProfile, snapshot: Snapshot) -> dict[str, Any]:
+    """phase: null where the clocks leave several, which `phases` lists."""
+    possible = profile.possible_phases(snapshot)
     return {
         "index": snapshot.index,
         "time": snapshot.time,
@@ -100,7 +102,8 @@ def _snapshot_facts(snapshot: Snapshot) -> dict[str, Any]:
         "extra_bytes": snapshot.extra_bytes,
         "stacks_bytes": snapshot.stacks_bytes,
         "total_bytes": snapshot.total_bytes,
-        "phase": snapshot.phase,
+        "phase": possible[0] if len(possible) == 1 else None,
+        "phases": possible,
         "has_tree": snapshot.tree is not None,
     }
 
@@ -284,7 +287,7 @@ class _ProfilePage(terminal.TextPage):
         if look.fold:
             notes.append("allocators' own frames are left out (--no-fold)")
         if notes:
-            self.prose("; ".join(notes)[0].upper() + "; ".join(notes)[1:] + ".", "dim")
+            self.prose(capitalised("; ".join(notes)) + ".", "dim")
 
     def _node(self, tree: Shape, node: int, whole: int, guide: str) -> None:
         size, above = tree.bytes[node], tree.parent[node]

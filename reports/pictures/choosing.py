@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from memprof.base.errors import InputError, UsageError, near
 from memprof.base.terminal_text import plain
+from memprof.base.units import capitalised
 from memprof.records import metrics, summary
 from memprof.records.metrics import Metric
 from memprof.records.summary import Key
@@ -92,7 +93,7 @@ def remarks(grouped: Mapping[Key, list[Run]], not_drawn: int = 0) -> list[str]:
         listed = ", ".join(f"{machine.name} ({machine.words or 'not known'})" for machine in machines.values())
         lines.append(f"Measured on {len(machines)} machines, which are never averaged: {listed}")
     if swapped := missing.swapped_out([run for group in grouped.values() for run in group]):
-        lines.append(swapped[0].upper() + swapped[1:])
+        lines.append(capitalised(swapped))
     called = named(grouped)
     several_models = len({key.model for key in grouped}) > 1
     for key, group in grouped.items():

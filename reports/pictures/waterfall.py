@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from memprof.base.errors import InputError
+from memprof.base.units import capitalised
 from memprof.explain.records import Explanation, PhaseLook
 from memprof.records.metrics import BYTES
 
@@ -40,7 +41,7 @@ def _draw(explanation: Explanation) -> Figure:
         "What the resident set consists of",
         lead(explanation),
         {title(explanation): len(explanation.phases) * row + 0.45},
-        finding=_capital(headline(explanation.findings[0])) if explanation.findings else "",
+        finding=capitalised(headline(explanation.findings[0])) if explanation.findings else "",
         legend=legend,
         remarks=[
             *warned(explanation),
@@ -75,10 +76,6 @@ def _total(phase: PhaseLook, above: int, unit: float) -> str:
     """The text beside a bar."""
     peak = f" (peak {number((phase.rss_bytes + above) / unit)})" if above else ""
     return f"{number(phase.rss_bytes / unit)}{peak}{f' and {number(phase.device_bytes / unit)}' if phase.device_bytes else ''}"
-
-
-def _capital(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
 
 
 def _above(phase: PhaseLook, transients: Mapping[str, int]) -> int:

@@ -55,7 +55,7 @@ def sentences(answer: Bisected) -> list[str]:
 
 def _head(answer: Bisected) -> str:
     key = answer.question.key
-    return f"{key.model}, {key.heading}"
+    return key.label
 
 
 def _what(answer: Bisected) -> str:

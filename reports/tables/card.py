@@ -95,9 +95,7 @@ def _markdown(groups: Mapping[Key, Sequence[Run]], rows: Mapping[Key, Mapping[st
         versions = ", ".join(version if name == "libc" else f"{name} {version}" for name, version in _versions(first).items())
         where = f"{first.machine.name} ({first.machine.words}, {format_bytes(first.machine.memory_bytes)} of memory)"
         times = counted(len(group), "time")
-        parts.append(
-            f"{grid.escaped(f'{key.model}, {key.heading}')}: {grid.escaped(versions)}, on {grid.escaped(where)}, measured {times} by"
-        )
+        parts.append(f"{grid.escaped(key.label)}: {grid.escaped(versions)}, on {grid.escaped(where)}, measured {times} by")
         parts.append(f"    {command_line(first.job, len(group))}")
     return "\n\n".join(parts)
 

@@ -129,7 +129,7 @@ def verdict(proposal: Advice, finding: Finding) -> list[str]:
     sizes = [_change("PEAK", done.peak_bytes)]
     phase, _, inside = finding.phase.partition("/")
     if done.phase_bytes and done.phase_bytes != done.end_bytes and done.phase_bytes != done.peak_bytes:
-        sizes.append(_change(f"{'peak' if inside or finding.rule == 'transient' else 'end'} of {phase}", done.phase_bytes))
+        sizes.append(_change(f"{'peak' if inside else 'end'} of {phase}", done.phase_bytes))
     sizes += [_change("RSS at the end", done.end_bytes), _change("of it anonymous", done.anon_bytes)]
     cost = [
         f"{name} {_latency(pair[0], spread and spread[0])} -> {_latency(pair[1], spread and spread[1])} ({pair[1] / pair[0] - 1:+.0%})"
@@ -209,7 +209,8 @@ def notes(explanation: Explanation) -> list[str]:
 # -- tables
 
 
-def _waterfall(explanation: Explanation) -> TextTable:
+def waterfall(explanation: Explanation) -> TextTable:
+    """The slices of each look, and what lies beside them."""
     largest = max(phase.rss_bytes for phase in explanation.phases)
     unit = choose_unit(BYTES, [largest])
     names = [name for name in SLICES if any(phase.size(name) for phase in explanation.phases) or name == REST]
@@ -319,8 +320,8 @@ def hows(explanation: Explanation) -> list[str]:
 
 
 def tables(explanation: Explanation) -> list[TextTable]:
-    waterfall = _waterfall(explanation) if explanation.phases else None
-    return [table for table in (waterfall, _copies(explanation), _tensors(explanation)) if table is not None]
+    slices = waterfall(explanation) if explanation.phases else None
+    return [table for table in (slices, _copies(explanation), _tensors(explanation)) if table is not None]
 
 
 def _markdown(explanation: Explanation) -> str:

@@ -26,8 +26,6 @@ def render(fleet: Fleet, *, format: str = "markdown") -> str:
         tables.append(TextTable("Desks, comparisons of each", ("desk", "run", "wait", "done"), rows))
     notes = [] if fleet.places else ["There is no machine: memprof worker offers one."]
     notes += fleet.unusable
-    if fleet.dashboard:
-        notes.append(f"Dask's own pages: {fleet.dashboard}")
     busy = sum(bool(place.doing.title) for place in fleet.places)
     title = f"{fleet.scheduler}: {counted(len(fleet.places), 'machine')}, {busy} of them busy"
     return grid.laid_out(Section(title, tuple(tables), tuple(notes)), grid.say_in(format))
@@ -51,7 +49,6 @@ def _content(fleet: Fleet) -> dict[str, object]:
     ]
     return {
         "scheduler": fleet.scheduler,
-        "dashboard": fleet.dashboard,
         "places": places,
         "desks": [asdict(desk) for desk in fleet.desks],
         "unusable": list(fleet.unusable),

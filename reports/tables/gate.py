@@ -58,6 +58,8 @@ def outcome(report: Report) -> str:
     """The outcome in a word: `measured` where nothing was there to judge by."""
     if all(row.verdict == "new" for row in report.rows):
         return "measured"
+    if report.exit_code == 1 and not (report.count("regressed") or report.count("over")):
+        return "failed"
     return {0: "fine", 1: "worse", 3: "undecided", 4: "not measured"}[report.exit_code]
 
 
@@ -72,9 +74,9 @@ def tally(report: Report) -> str:
         _many(report.count("gone"), "row gone", "rows gone"),
         _many(report.count("acknowledged"), "acknowledged regression", "acknowledged regressions"),
         _many(report.count("improved"), "improvement", "improvements"),
-        _many(report.count("new"), "new row", "new rows"),
-        f"{report.count('ok')} fine",
+        _many(report.count("new"), *(("row measured", "rows measured") if outcome(report) == "measured" else ("new row", "new rows"))),
     ]
+    counts += [f"{report.count('ok')} fine"] if report.count("ok") or not any(counts) else []
     return ", ".join(count for count in counts if count)
 
 

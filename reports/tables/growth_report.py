@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from importlib.metadata import version
-from urllib.parse import quote
-
 from memprof.base.errors import InputError
-from memprof.base.units import counted, format_bytes
+from memprof.base.units import format_bytes
 from memprof.grow.grow import GrowthAnswer
 from memprof.records.settings import in_a_line
 from memprof.records.types import COMMAND, Run
 
-from . import grid, growth
+from . import grid, growth, maintainer_report
 
 
 def render(grown: GrowthAnswer, command: str, picture: str) -> str:
@@ -24,19 +20,15 @@ def render(grown: GrowthAnswer, command: str, picture: str) -> str:
     if not grown.runs:
         raise InputError("there is nothing to report: no process was measured")
     run = grown.runs[0]
-    parts = [
-        f"# {_title(grown)}",
+    return maintainer_report.laid_out(
+        _title(grown),
         growth.sentence(grown, grid.escaped),
-        f"![memory of each process over its units of work]({quote(picture)})",
-        "## To repeat it",
-        _code(command),
-        "## What was found",
+        (picture, "memory of each process over its units of work"),
+        maintainer_report.to_repeat(command, run.job.model, picture, run.job.inputs),
         grid.laid_out(growth.section(grown), grid.escaped),
-        "## Versions",
-        _listed(_versions(run)),
-        f"Measured by memprof {version('ml-memprof')}. Each process reads its resident set after each unit of work; swapped pages count as resident.",
-    ]
-    return "\n\n".join(parts)
+        maintainer_report.listed(_versions(run)),
+        "Each process reads its resident set after each unit of work; swapped pages count as resident.",
+    )
 
 
 def _title(grown: GrowthAnswer) -> str:
@@ -49,7 +41,7 @@ def _title(grown: GrowthAnswer) -> str:
 
 def _versions(run: Run) -> list[tuple[str, str]]:
     job, about, machine = run.job, run.about, run.machine
-    facts = [("model", _model(run))] if job.runtime != COMMAND or job.model.files else []
+    facts = [("model", maintainer_report.described(job.model))] if job.runtime != COMMAND or job.model.files else []
     if about is not None:
         facts += [("runtime", f"{job.runtime} {about.runtime_version}"), ("Python", about.python_version)]
         facts += [("packages", ", ".join(f"{name} {release}" for name, release in sorted(about.packages.items())))]
@@ -60,21 +52,4 @@ def _versions(run: Run) -> list[tuple[str, str]]:
         ("machine", f"{machine.words}, {format_bytes(machine.memory_bytes)} of memory"),
         ("C library", machine.libc),
     ]
-    return [(name, text) for name, text in facts if text]
-
-
-def _model(run: Run) -> str:
-    model = run.job.model
-    size = f"{model.name}, {format_bytes(model.bytes)}" if model.bytes else model.name
-    files = f" in {counted(len(model.files), 'file')}" if len(model.files) > 1 else ""
-    return f"{size}{files}, SHA-256 {model.sha256}" if model.sha256 else f"{size}{files}"
-
-
-def _listed(facts: list[tuple[str, str]]) -> str:
-    return "\n".join(f"- {name}: {grid.escaped(text)}" for name, text in facts)
-
-
-def _code(text: str) -> str:
-    """A block of code, whose fence is longer than any in the text."""
-    fence = "`" * (1 + max([2, *map(len, re.findall("`+", text))]))
-    return f"{fence}sh\n{text}\n{fence}"
+    return facts

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from memprof.base.units import format_bytes
+from memprof.base.units import counted, format_bytes
 from memprof.records import metrics, summary
 from memprof.records.metrics import amount
 from memprof.records.summary import Key, Row, first_highest
@@ -16,16 +17,19 @@ from memprof.verdicts.compare import Comparison, Difference
 from memprof.verdicts.verdicts import OUTCOME, Judged, Report, worst_first
 
 from ..rows import named, place
-from .release import kept_bytes
+from .release import kept_modes
 
 _KINDS = {"anon_end_bytes": "anonymous", "file_end_bytes": "file-backed"}
 _LEAST_MODEL, _SEEN_IN = 1 << 20, (0.1, 10.0)  # bytes of a model, and times its size, of which the model is the cause
+_MOST_MODELS, _MOST_TITLED = 3, 2  # that the sentence and a picture's title have
+Groups = Mapping[Key, Sequence[Run]]
 _Moved = TypeVar("_Moved", Difference, Judged)
 _TIMED = (EXECUTE, GENERATE, REQUEST)
 
 
 def of_runs(runs: Sequence[Run]) -> str:
-    """PEAK, in which phase, how far above the baseline, and what stays after release; of several rows those of the least and the largest PEAK.
+    """PEAK, in which phase, how far above the baseline, and what stays after release; of several rows of a model those of the least and the largest
+    PEAK, and of a runtime's releases what changed.
 
     Medians of the runs that ended well, after the variants of which none did; empty where no variant has one.
     """
@@ -41,12 +45,68 @@ def of_runs(runs: Sequence[Run]) -> str:
     return failed + _of_peaks(groups, peaks)
 
 
-def _of_peaks(groups: Mapping[Key, Sequence[Run]], peaks: Sequence[Row]) -> str:
+def _of_peaks(groups: Groups, peaks: Sequence[Row]) -> str:
+    models = _by_model(peaks)
+    sentences = [_of_model(groups, rows) for rows in models[:_MOST_MODELS]]
+    rest = len(models) - len(sentences)
+    return " ".join([*sentences, *([f"The tables below have {counted(rest, 'more model')}."] if rest else [])])
+
+
+def _of_model(groups: Groups, peaks: Sequence[Row]) -> str:
+    """The PEAKs of one model, which alone can be compared."""
     if len(peaks) == 1:
         row = peaks[0]
         return f"{place(row.key)}: PEAK is {_size(row)}, {_circumstances(groups[row.key])}."
+    if (releases := _releases(groups, peaks)) is not None:
+        return _between(groups, *releases)
     least, largest = (f"{_size(row)}, of {place(row.key)} ({_circumstances(groups[row.key])})" for row in (peaks[0], peaks[-1]))
     return f"Of {len(peaks)} PEAKs, the least is {least}, and the largest is {largest}."
+
+
+def _by_model(peaks: Sequence[Row]) -> list[list[Row]]:
+    """The PEAKs of each model, the least first; the model whose PEAKs lie farthest apart comes first."""
+    models: dict[str, list[Row]] = {}
+    for row in peaks:
+        models.setdefault(row.key.model, []).append(row)
+    return sorted(models.values(), key=lambda rows: rows[0].median - rows[-1].median)
+
+
+def _releases(groups: Groups, peaks: Sequence[Row]) -> tuple[Row, Row] | None:
+    """The older and the newer where the rows are two releases of one runtime, with the same settings; None otherwise."""
+    jobs = [groups[row.key][0].job for row in peaks]
+    versions = {_version(groups[row.key][0]): row for row in peaks}
+    settings = {(job.runtime, job.threads, tuple(sorted(job.knobs.items())), row.key.machine) for job, row in zip(jobs, peaks, strict=True)}
+    if len(settings) > 1 or len(peaks) != 2 or len(versions) < 2 or "" in versions:
+        return None
+    first, last = sorted(versions, key=lambda version: [int(part) for part in re.findall(r"\d+", version)])
+    return versions[first], versions[last]
+
+
+def _version(run: Run) -> str:
+    return run.about.runtime_version if run.about is not None else ""
+
+
+def _between(groups: Groups, old: Row, new: Row) -> str:
+    """What changed from one release to another: PEAK, its phase, and the memory at that phase's end."""
+    sides = [groups[row.key] for row in (old, new)]
+    first, second = (_version(group[0]) for group in sides)
+    phases = dict.fromkeys(summary.peak_phase(group) for group in sides)
+    moved = [text for name, kind in _KINDS.items() if (text := _moved(sides, next(reversed(phases)), name, kind))]
+    at_end = f"; at the end of {next(reversed(phases))} {' and '.join(moved)}" if moved else ""
+    change = new.median - old.median
+    word = "more" if change > 0 else "less"
+    sizes = f"{format_bytes(abs(change))} {word} ({_size(old)} to {_size(new)})" if change else f"the same ({_size(new)})"
+    threads = f", {counted(new.key.threads, 'thread')}" if new.key.threads else ""
+    what = f"{new.key.model}, {sides[1][0].job.runtime} {first} to {second}{threads}"
+    return f"{what}: PEAK is {sizes}, in {' and '.join(phases)}{at_end}{_stays(sides[1])}."
+
+
+def _moved(sides: Sequence[Sequence[Run]], phase: str, name: str, kind: str) -> str:
+    before, after = ([value for run in group if (value := metrics.value(run, phase, metrics.METRICS[name])) is not None] for group in sides)
+    if not before or not after:
+        return ""
+    change = statistics.median(after) - statistics.median(before)
+    return f"{kind} memory is {format_bytes(abs(change))} {'more' if change > 0 else 'less'}" if change else ""
 
 
 def of_picture(runs: Sequence[Run]) -> str:
@@ -54,16 +114,26 @@ def of_picture(runs: Sequence[Run]) -> str:
     groups, peaks = _peaks(runs)
     if not peaks:
         return ""
-    if len(peaks) > 1:
-        several = len({row.key.model for row in peaks}) > 1
-        names = {row.key: place(row.key) for row in peaks} if several else named([row.key for row in peaks])
-        ends = (f"{_size(row)} ({names[row.key]})" for row in (peaks[0], peaks[-1]))
-        return f"PEAK is {' to '.join(ends)}"
-    group = groups[peaks[0].key]
-    return f"PEAK is {_size(peaks[0])}, in {summary.peak_phase(group)}{_above(group)}"
+    if len(peaks) == 1:
+        group = groups[peaks[0].key]
+        return f"PEAK is {_size(peaks[0])}, in {summary.peak_phase(group)}{_above(group)}"
+    models = _by_model(peaks)
+    names = named([row.key for row in peaks])
+    if len(models) == 1:
+        return f"PEAK is {_span(peaks, names)}"
+    parts = [f"of {rows[0].key.model} {_span(rows, names)}" for rows in models[:_MOST_TITLED]]
+    more = f"; {counted(len(models) - len(parts), 'more model')}" if len(models) > len(parts) else ""
+    return f"PEAK {'; '.join(parts)}{more}"
 
 
-def _peaks(runs: Sequence[Run]) -> tuple[Mapping[Key, Sequence[Run]], list[Row]]:
+def _span(rows: Sequence[Row], names: Mapping[Key, str]) -> str:
+    """The least and the largest PEAK of one model."""
+    if len(rows) == 1:
+        return f"{_size(rows[0])} ({names[rows[0].key]})"
+    return " to ".join(f"{_size(row)} ({names[row.key]})" for row in (rows[0], rows[-1]))
+
+
+def _peaks(runs: Sequence[Run]) -> tuple[Groups, list[Row]]:
     """The runs that ended well by variant, and their PEAKs, the least first."""
     groups = summary.groups(run for run in runs if run.outcome.ok)
     ended = [run for group in groups.values() for run in group]
@@ -75,12 +145,13 @@ def _size(row: Row) -> str:
 
 
 def _circumstances(group: Sequence[Run]) -> str:
-    facts = f"in {summary.peak_phase(group)}{_above(group)}"
-    kept = [value for run in group if (value := kept_bytes(run, "rss_end_bytes")) is not None]
-    if kept:
-        stays = max(statistics.median(kept), 0)
-        facts += f"; {format_bytes(stays) if stays else 'nothing'} stays after release"
-    return facts
+    return f"in {summary.peak_phase(group)}{_above(group)}{_stays(group)}"
+
+
+def _stays(group: Sequence[Run]) -> str:
+    """What stays after release; of a sample in modes each of them."""
+    modes = [max(statistics.median(mode), 0) for mode in kept_modes(group)]
+    return f"; {' or '.join(format_bytes(size) if size else 'nothing' for size in modes)} stays after release" if modes else ""
 
 
 def _above(group: Sequence[Run]) -> str:
@@ -91,10 +162,10 @@ def _above(group: Sequence[Run]) -> str:
     if not above:
         return ""
     middle = statistics.median(above)
-    return f", {format_bytes(middle)} above the baseline{_of_model(middle, group[0].job.model.bytes)}"
+    return f", {format_bytes(middle)} above the baseline{_model_times(middle, group[0].job.model.bytes)}"
 
 
-def _of_model(above: float, model_bytes: int) -> str:
+def _model_times(above: float, model_bytes: int) -> str:
     """How many times the model's size that is, for a model that is a large part of it: a load that holds the model twice is at 2."""
     times = above / model_bytes if model_bytes >= _LEAST_MODEL else 0.0
     return f", {times:.1f} times the model's {format_bytes(model_bytes)}" if _SEEN_IN[0] <= times <= _SEEN_IN[1] else ""
@@ -111,7 +182,7 @@ def of_comparison(comparison: Comparison) -> str:
     rank = {"noise": 0, "too few": 1}
     peak = max(peaks, key=lambda row: (rank.get(row.verdict, 2), abs(row.difference)))
     own = [row for row in comparison.differences if row.key == peak.key]
-    label = f"{peak.key.model}, {peak.key.heading}" + (f", {peak.key.threads} threads" if peak.key.threads else "")
+    label = peak.key.label + (f", {peak.key.threads} threads" if peak.key.threads else "")
     parts = [f"{label}: {_peak(peak)}"]
     highest = _highest(own, max((run.machine.peak_bound_bytes for run in comparison.measured), default=0))
     if highest is not None and peak.verdict != "noise":
@@ -180,11 +251,15 @@ def of_gate(report: Report) -> str:
     if lead.budget is not None:
         return f"{place(lead.key)}: {name} is {_beside_budget(lead, lead.head, lead.budget)}."
     if lead.base is None:
-        return f"{place(lead.key)}: {name} is {amount(lead.metric, lead.head.median)} ({lead.reason})."
+        return f"{place(lead.key)}: {name} is {_median(lead.head)} ({lead.reason})."
     if lead.verdict == "ok":
-        figures = f"{amount(lead.metric, lead.head.median)}, and was {amount(lead.metric, lead.base.median)}"
+        figures = f"{_median(lead.head)}, and was {_median(lead.base)}"
         return f"Nothing changed beyond the thresholds: {name} of {place(lead.key)} is {figures}."
     return f"{place(lead.key)}: {name} is {_change(lead, lead.base, lead.head)}{_whence(lead, rows, report)}."
+
+
+def _median(row: Row) -> str:
+    return ("" if row.exact else "~") + amount(row.metric, row.median)  # as in the tables
 
 
 def _is_peak(row: Judged) -> bool:
@@ -201,7 +276,7 @@ def _beside_budget(row: Judged, head: Row, budget: float) -> str:
 
 def _change(row: Judged, base: Row, head: Row) -> str:
     difference = head.median - base.median
-    sizes = f"{amount(row.metric, base.median)} to {amount(row.metric, head.median)}"
+    sizes = f"{_median(base)} to {_median(head)}"
     doubt = f", {row.verdict}" if row.verdict in ("undecided", "acknowledged") else ""
     return f"{amount(row.metric, abs(difference))} {'more' if difference > 0 else 'less'} ({sizes}{doubt})"
 

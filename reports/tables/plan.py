@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from memprof.base.errors import UsageError
-from memprof.base.units import BYTE_UNITS, counted
+from memprof.base.units import BYTE_UNITS, capitalised, counted
 from memprof.plan.analysis import Analysis, Ordered, StepRow
 from memprof.plan.arenas.packing import Packed
 from memprof.plan.graphs.weights import Account
@@ -178,7 +178,7 @@ def _steps(order: Ordered, rows: Sequence[StepRow], wanted: str | None) -> TextT
 
 
 def sentence(words: str) -> str:
-    return f"{words[0].upper()}{words[1:]}."
+    return f"{capitalised(words)}."
 
 
 def _shortened(names: Iterable[str], most: int = LONGEST_NAME) -> dict[str, str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
+from memprof.base.units import counted, format_bytes
 from memprof.records import metrics
 from memprof.records.metrics import BYTES, METRICS
 from memprof.records.summary import Key
 from memprof.records.types import RELEASE, Run
+from memprof.verdicts.ranks import split_modes
 
-from ..rows import label_names, labels
+from ..rows import label, label_names, labels
 from . import grid
 from .grid import TextTable
 
@@ -23,6 +25,8 @@ COLUMNS = {
     "heap in use": "heap_used_end_bytes",
     "heap freed, kept": "heap_free_end_bytes",
 }
+_SHARE = 0.1  # of the largest, from which samples that lie apart are modes or a note
+_WHY = ": glibc gives a heap back only from its end, and one block that is still in use there keeps all below it"
 Groups = Mapping[Key, Sequence[Run]]
 
 
@@ -43,6 +47,29 @@ def kept_bytes(run: Run, metric: str) -> float | None:
     """A figure at the end of RELEASE above that of the baseline, None if it could not be had."""
     value, ground = metrics.value(run, RELEASE, METRICS[metric]), metrics.baseline(run, METRICS[metric])
     return value - ground if value is not None and ground is not None else None
+
+
+def kept_modes(group: Sequence[Run]) -> tuple[tuple[float, ...], ...]:
+    """What stays of each run's RSS above the baseline, as one group or by the modes of the sample; none if no runtime was deleted."""
+    values = _kept(group, "rss_end_bytes")
+    bound = max((run.machine.peak_bound_bytes for run in group), default=0)
+    return split_modes(values, max(_SHARE * max(values), bound)) if values else ()
+
+
+def notes(groups: Groups) -> list[str]:
+    """A sentence on each variant of which some runs keep much more than others, so that a median says little."""
+    sentences = []
+    names = label_names(groups)
+    for key, group in groups.items():
+        modes = kept_modes(group)
+        low, high = (min(modes[0]), max(modes[-1])) if modes else (0.0, 0.0)
+        if len(modes) > 1:
+            parts = [f"{format_bytes(statistics.median(mode))} in {len(mode)}" for mode in modes]
+            count = sum(map(len, modes))
+            sentences.append(f"{label(key, names)}: of {counted(count, 'run')}, {' and '.join(parts)} stay after release{_WHY}")
+        elif high - low > _SHARE * high and len(modes[0]) > 1:
+            sentences.append(f"{label(key, names)}: from {format_bytes(low)} to {format_bytes(high)} stay after release{_WHY}")
+    return sentences
 
 
 def _kept(group: Sequence[Run], metric: str) -> list[float]:

@@ -23,7 +23,7 @@ from typing import Any
 from memprof.base.errors import InputError, UsageError
 from memprof.base.terminal_text import harmless
 from memprof.base.units import counted
-from memprof.records import metrics, summary
+from memprof.records import metrics, summary, work
 from memprof.records.metrics import BYTES, NS, PEAKS, Metric
 from memprof.records.summary import Key
 from memprof.records.types import EXECUTE, PEAK, RELEASE, STARTUP, WARMUP, Run
@@ -182,7 +182,7 @@ class _Tables:
             tables += release.tables(groups, self.unit)
             tables += commands.tables(groups, self.unit)
             tables += control_group.tables(groups, self.unit)
-        kept = [_STAYS_NOTE] if any(STAYS in made.header for made in tables) else []
+        kept = [_STAYS_NOTE, *release.notes(groups)] if any(STAYS in made.header for made in tables) else []
         return Section(_title(runs), tuple(tables), (*kept, *self.notes(groups, shown)))
 
     def of_metric(self, metric: Metric, groups: Groups, stays: bool = False) -> list[TextTable]:
@@ -426,7 +426,13 @@ def _sentences(group: Sequence[Run]) -> list[str]:
         share = f" in {count} of {len(group)} repeats" if len(group) > 1 else ""
         sentences.append(f"failed{share}: {run.outcome.sentence}")
     sentences += _alike([control_group.sentences(run) for run in group])
+    sentences += _alike([_freed(run) for run in group])
     return sentences + _alike([run.about.notes if run.about else () for run in group]) + _alike([run.warnings for run in group])
+
+
+def _freed(run: Run) -> list[str]:
+    """Of a run of `memprof grow`: why its memory may not be that of `memprof run`."""
+    return [freed] if run.job.use is not None and (freed := work.freed_before(run)) is not None else []
 
 
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")

@@ -5,6 +5,7 @@
  *     warmup=N runs=N threads=N     0, 5 and the runtime's own if they are missing
  *     version=TEXT                  of the runtime, as its package says
  *     release=1                     end with a phase RELEASE
+ *     until=PHASE                   the phase after which the job is done
  *     set.KNOB=VALUE                a knob that acts when the model is loaded
  *     shape.INPUT=1,3,224,224       an input's shape in place of the model's own (an empty value is a scalar)
  *     value.INPUT=TEXT              the value of each of its elements
@@ -201,10 +202,13 @@ static void runner_begin(const char *phase) {
 }
 
 static void runner_end(void) {
+    const char *until;
 #ifdef __GLIBC__
     if (runner_set("malloc_trim", "on") && (strcmp(runner_phase, "MODEL_LOAD") == 0 || strcmp(runner_phase, "PREPARE") == 0)) malloc_trim(0);
 #endif
     memprof_end();
+    until = runner_word("until", "");
+    if (until != NULL && strcmp(until, runner_phase) == 0) runner_done();
 }
 
 /* WARMUP and EXECUTE: `execute` as often as the job says. */

@@ -124,8 +124,10 @@ class Runtime:
     def build(model, folder, options):
         """Convert an .onnx or .tflite model into an .mnn file in the folder; return its path."""
         stem, ending = os.path.splitext(os.path.basename(model))
-        if ending.lower() not in _FRAMEWORKS:
-            return model
+        if ending.lower() not in _FRAMEWORKS:  # asked for by a knob alone
+            raise Refused(
+                "%s%s is in MNN's own format: weights and placed act where an .onnx or .tflite model is converted" % (stem, ending)
+            )
         target = os.path.join(folder, stem + ".mnn")
         words = ["mnnconvert", "-f", _FRAMEWORKS[ending.lower()], "--modelFile", os.path.abspath(model), "--MNNModel", target]
         words += ["--bizCode", "memprof"]

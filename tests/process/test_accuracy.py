@@ -58,23 +58,23 @@ def above_begin(mark: Mark) -> int:
 
 @pytest.mark.parametrize("hold_s", HOLDS_S)
 def test_transient_seen_in_each_phase(scenario, hold_s: float) -> None:
-    spike = [{"spike": 100 * MIB, "hold_s": hold_s}]
+    spike = [{"spike": 32 * MIB, "hold_s": hold_s}]
     (run,) = measured(scenario(load=spike, prepare=spike, execute=spike))
     for name in (MODEL_LOAD, PREPARE, EXECUTE):
         mark = phase(run, name)
         assert mark.rss_peak_exact
-        assert abs(above_begin(mark) - 100 * MIB) <= bound(run), name
+        assert abs(above_begin(mark) - 32 * MIB) <= bound(run), name
 
 
 @pytest.mark.parametrize("name", ["load", "prepare", "execute"])
 @pytest.mark.parametrize("hold_s", [0, 0.001])
 def test_transient_of_eight_threads(tmp_path: Path, name: str, hold_s: float) -> None:
     model = tmp_path / "transient.json"
-    model.write_text(json.dumps({"phase": name, "bytes": 96 * MIB, "threads": 8, "hold_s": hold_s, "settle_s": 0}))
+    model.write_text(json.dumps({"phase": name, "bytes": 32 * MIB, "threads": 8, "hold_s": hold_s, "settle_s": 0}))
     (run,) = measured(model, TRANSIENT)
     peaks = {mark.phase: above_begin(mark) for mark in run.marks if mark.phase != STARTUP}
     held = {"load": MODEL_LOAD, "prepare": PREPARE, "execute": EXECUTE}[name]
-    assert abs(peaks.pop(held) - 96 * MIB) <= bound(run)
+    assert abs(peaks.pop(held) - 32 * MIB) <= bound(run)
     assert max(peaks.values()) <= bound(run), "a phase has a peak that belongs to its neighbour"
 
 

@@ -23,17 +23,18 @@ def test_atlas_runtimes_are_installable(atlas):
 class Fleet:
     """Machines that answer at once, each comparison on one. lacking: a release that no worker can install; given_up: a model; ends: after so many."""
 
-    def __init__(self, lacking: str = "", given_up: str = "", ends: int = 99) -> None:
+    def __init__(self, lacking: tuple[str, str] = ("", ""), given_up: str = "", ends: int = 99) -> None:
         self.lacking, self.given_up, self.ends, self.asked = lacking, given_up, ends, []
 
     def check_hosts(self) -> None: ...
 
     def measure(self, asked: Any, progress: Any, keep: Any) -> Any:
         for number, each in enumerate(asked):
-            names = [(variant.name, variant.runtime) for variant in each.suite.variants]
-            self.asked.append((each.suite.name, names, each.suite.repeats))
-            assert each.sought.makes
-            if names[0][1] == self.lacking or (len(names) > 1 and each.suite.name == self.given_up):
+            names = [variant.name for variant in each.suite.variants]
+            runtime = each.sought.package
+            self.asked.append((each.suite.name, runtime, names, each.suite.repeats))
+            assert {variant.runtime for variant in each.suite.variants} == {runtime}
+            if (runtime, names[0]) == self.lacking or (len(names) > 1 and each.suite.name == self.given_up):
                 yield (
                     number,
                     ComparisonResult(why="net failed 3 times, on 3 machines and is given up: x: /env/lib/site-packages/there is no wheel"),
@@ -43,8 +44,8 @@ class Fleet:
                 raise KeyboardInterrupt
             made = [
                 run
-                for name, _ in names
-                for run in runs(name, model=each.suite.name, extra_mib=[0.01 * n for n in range(each.suite.repeats)])
+                for name in names
+                for run in runs(runtime, model=each.suite.name, extra_mib=[0.01 * n for n in range(each.suite.repeats)], version=name)
             ]
             yield number, ComparisonResult(tuple(made), True)
 
@@ -70,18 +71,13 @@ def on_fleet(atlas, monkeypatch, tmp_path):
 
 
 def test_fleet_compares_releases_by_model(on_fleet):
-    fleet = Fleet(lacking="ncnn@1.0")
+    fleet = Fleet(lacking=("ncnn", "1.0"))
     done, unable = on_fleet(fleet)
 
     # Each release once, to see whether it can be installed, then those that can by model.
-    assert fleet.asked[:4] == [
-        ("mnist", [(f"{runtime} {version}", f"{runtime}@{version}")], 1)
-        for runtime in ("onnxruntime", "ncnn")
-        for version in ("1.0", "1.1")
-    ]
-    both = [(f"onnxruntime {version}", f"onnxruntime@{version}") for version in ("1.0", "1.1")]
-    ncnn = [("ncnn 1.1", "ncnn@1.1")]
-    assert fleet.asked[4:] == [("mnist", both, 3), ("net", both, 3), ("mnist", ncnn, 3), ("net", ncnn, 3)]
+    assert fleet.asked[:4] == [("mnist", runtime, [version], 1) for runtime in ("onnxruntime", "ncnn") for version in ("1.0", "1.1")]
+    both, ncnn = ("onnxruntime", ["1.0", "1.1"], 3), ("ncnn", ["1.1"], 3)
+    assert fleet.asked[4:] == [("mnist", *both), ("net", *both), ("mnist", *ncnn), ("net", *ncnn)]
     assert done == ["ncnn 1.1", "onnxruntime 1.0", "onnxruntime 1.1"]
     assert unable == {"ncnn 1.0": "net failed 3 times, on 3 machines and is given up: x: there is no wheel"}
 

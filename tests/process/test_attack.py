@@ -75,6 +75,9 @@ def test_torn_output_detected(tmp_path):
     assert faults.torn(torn, None) is not None
 
 
+hostile_files = pytest.mark.xdist_group("hostile_files")  # one worker makes what its tests share
+
+
 @pytest.fixture(scope="module")
 def hostile_place():
     """A place, and the cases by their kind."""
@@ -82,6 +85,7 @@ def hostile_place():
         yield place, hostile.prepared(place)
 
 
+@hostile_files
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "commands"),
@@ -104,6 +108,7 @@ def test_hostile_files_bounded(hostile_place, monkeypatch, kind, commands):
     assert {name: wrong for name, wrong in wrongs.items() if wrong} == {}
 
 
+@hostile_files
 @pytest.mark.long
 def test_hostile_heap_profiles_bounded(hostile_place, monkeypatch):
     place, cases = hostile_place
@@ -115,6 +120,7 @@ def test_hostile_heap_profiles_bounded(hostile_place, monkeypatch):
     assert {name: wrong for name, wrong in wrongs.items() if wrong} == {}
 
 
+@hostile_files
 def test_hostile_slowness_and_size_detected(hostile_place, monkeypatch):
     place, cases = hostile_place
     monkeypatch.setattr(hostile, "MOST_TO_REFUSE_S", 0.0)

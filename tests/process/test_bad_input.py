@@ -207,3 +207,44 @@ def test_user_runtime_without_path_hint(called, folder):
 
     assert done.returncode == USAGE
     assert "your own is named by its path: -r ./mine.py" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "typed"),
+    [
+        ("gate ./test.sh", "memprof gate -- ./test.sh"),
+        ("gate --budget 9MiB ./test.sh", "memprof gate --budget 9MiB -- ./test.sh"),
+        ("gate ./test.sh --against main", "memprof gate --against main -- ./test.sh"),
+        ("gate sleep 1", "memprof gate -- sleep 1"),
+        ("grow ./test.sh", "memprof grow -- ./test.sh"),
+        ("fit ./test.sh --env A=b", "memprof fit --env A=b -- ./test.sh"),
+        ("explain ./test.sh", "memprof explain -- ./test.sh"),
+        ("tune ./test.sh", "memprof tune -- ./test.sh"),
+        ("scale --vary n=1..2 ./test.sh", "memprof scale --vary n=1..2 -- ./test.sh"),
+    ],
+)
+def test_program_without_dashes(memprof, folder, words, typed):
+    script(folder / "test.sh", "#!/bin/sh\n:\n")
+    done = memprof(*words.split())
+
+    assert done.returncode == USAGE
+    program = "sleep" if "sleep" in words else "./test.sh"
+    assert done.stderr.splitlines()[-1] == f"memprof: {program} is a program, and a program goes behind --: {typed}"
+
+
+def test_program_for_run_goes_to_exec(memprof, folder):
+    script(folder / "test.sh", "#!/bin/sh\n:\n")
+    done = memprof("run", "./test.sh")
+
+    assert sentence(done) == "memprof: ./test.sh is a program, and memprof exec measures one: memprof exec ./test.sh"
+
+
+def test_library_and_file_that_may_run_are_models(memprof, folder):
+    """Some file systems let every file run, and TVM's models are libraries."""
+    (folder / "good.json").chmod(0o755)
+    script(folder / "net.so", "\x7fELF")
+    script(folder / "model.elf", "\x7fELF")
+
+    assert memprof("run", "model.elf", "--cmd", "own=cat {model}", "--repeats", "1", "-o", "own.jsonl").returncode == 0
+    assert memprof("run", "good.json", "-r", "synthetic", "--repeats", "1", "--runs", "1").returncode == 0
+    assert "is a program" not in memprof("run", "net.so", "-r", "synthetic").stderr

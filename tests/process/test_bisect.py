@@ -193,7 +193,7 @@ def checkout(tmp_path: Path) -> Checkout:
 def test_bisect_builds_commits(memprof, checkout, monkeypatch) -> None:
     """Four commits, one of which cannot be built; the suite is younger than the others."""
     suite = SUITE + f"[build]\npython = {str(checkout.folder / 'quick-python')!r}\ncommand = '! grep -q broken engine.py'\n"
-    for number, mib in enumerate((40, 40, 45)):
+    for number, mib in enumerate((6, 6, 11)):
         text = ENGINE.format(mib) + f"# {number}{' broken here' if number == 1 else ''}\n"
         checkout.commit(runtime_dot_py=RUNTIME, engine_dot_py=text, bench__net_dot_bin="1")
     checkout.git("tag", "v1", "HEAD~2")
@@ -224,7 +224,7 @@ def test_bisect_builds_commits(memprof, checkout, monkeypatch) -> None:
 def test_bisect_ignores_build_location(memprof, checkout) -> None:
     python = f"python = {str(checkout.folder / 'quick-python')!r}"
     suite = f"[build]\n{python}\ncommand = 'cp hold.sh hold && chmod +x hold'\n[[variant]]\ncmd = './hold'\n"
-    for mib in (20, 30):
+    for mib in (4, 8):
         code = f"import time; held = b'x' * ({mib} << 20); time.sleep(0.05)"
         checkout.commit(suite_dot_toml=suite, hold_dot_sh=f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -SEc {shlex.quote(code)}\n")
 

@@ -379,7 +379,7 @@ def test_half_surrogate_pair_escaped(model, tmp_path):
 @pytest.mark.parametrize("text", ["x" * 40, "\\n" * 4096, "{}\\n" * 1000], ids=["no end", "empty lines", "lines"])
 def test_endless_marks_time_out(model, tmp_path, text):
     mine = runtime_file(tmp_path, load=WRITE + f"while True: write(b'{text}')")
-    run = with_patience(lambda limit_ns: measured(model, mine, timeout_ns=limit_ns // 2), lambda run: run.outcome.phase == "MODEL_LOAD")
+    run = with_patience(lambda limit_ns: measured(model, mine, timeout_ns=limit_ns // 4), lambda run: run.outcome.phase == "MODEL_LOAD")
 
     assert (run.outcome.word, run.outcome.phase) == ("timeout", "MODEL_LOAD")
 

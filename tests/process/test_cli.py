@@ -16,7 +16,7 @@ from memprof.campaign import campaign
 from memprof.programs.runtimes import runners_path
 from memprof.records.settings import SIZES
 
-STEPS = {"load": [{"allocate": "w", "bytes": 30 << 20}], "execute": [{"spike": 20 << 20}]}
+STEPS = {"load": [{"allocate": "w", "bytes": 10 << 20}], "execute": [{"spike": 6 << 20}]}
 
 
 def test_run_tables_match_runs_file(memprof, scenario, tmp_path):
@@ -92,20 +92,20 @@ def test_json_row_per_run_and_phase(memprof, scenario):
 
     rows = {row["phase"]: row for row in json.loads(out)}
     assert list(rows) == ["STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE", "PEAK"]
-    assert rows["EXECUTE"]["rss_peak_bytes"] - rows["MODEL_LOAD"]["rss_end_bytes"] == pytest.approx(20 << 20, abs=NEAR)
+    assert rows["EXECUTE"]["rss_peak_bytes"] - rows["MODEL_LOAD"]["rss_end_bytes"] == pytest.approx(6 << 20, abs=NEAR)
 
 
 def test_suite_file_variants_measured(memprof, scenario, tmp_path):
     scenario(**STEPS)
     (tmp_path / "suite.toml").write_text(
         'models = ["scenario.json"]\nrepeats = 1\n[[variant]]\nname = "plain"\nruntime = "synthetic"\n'
-        '[[variant]]\nname = "more"\nruntime = "synthetic"\nset = { extra = "40MiB" }\n'
+        '[[variant]]\nname = "more"\nruntime = "synthetic"\nset = { extra = "10MiB" }\n'
     )
 
     done = memprof("run", "--suite", "suite.toml", "-o", "runs.jsonl", "--json")
 
     peaks = {row["variant"]: row["rss_peak_bytes"] for row in json.loads(done.stdout) if row["phase"] == "PEAK"}
-    assert peaks["more"] - peaks["plain"] == pytest.approx(40 << 20, abs=2 * NEAR)
+    assert peaks["more"] - peaks["plain"] == pytest.approx(10 << 20, abs=2 * NEAR)
 
 
 def test_output_named_by_time(memprof, scenario, tmp_path):

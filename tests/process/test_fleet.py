@@ -17,16 +17,16 @@ import sys
 import termios
 from collections import Counter
 
+import psutil
 import pytest
-from support.fleets import fleet, measuring, tenders, until
-from support.recorder_runs import free_port, has_ended, held_runtime, runs_in, runtime_file, script, sentence, started, wait_for
+from support.fleets import fleet, measuring, until
+from support.recorder_runs import free_port, held_runtime, runs_in, runtime_file, script, sentence, started, wait_for
 
 pytestmark = pytest.mark.xdist_group("fleet")  # one worker makes what its tests share
 
 if importlib.util.find_spec("distributed") is None:  # it takes half a second to import, in each worker
     pytest.skip("distributed is not installed", allow_module_level=True)
 
-from memprof.base.cache import cache_folder
 from memprof.fleet import message, scheduler, scheduler_client, worker
 from memprof.records import store
 
@@ -153,11 +153,8 @@ def test_scale_on_machines_of_one_kind(memprof, scenario, lab, tmp_path):
 
     assert several.returncode == 2
     arch = os.uname().machine
-    words = "a search measures on machines of one kind, and these are of 2, as their labels say: --machines kind=a,pool=lab chooses 1 place with"
-    assert (
-        f"{words} arch={arch},kind=a,pool=lab; --machines kind=b,pool=lab chooses 1 place with arch={arch},kind=b,pool=lab"
-        in several.stderr
-    )
+    words = f"a search measures on machines of one kind, and these are of 2, as their labels say: --machines arch={arch},kind=a,pool=lab (1 place)"
+    assert f"{words}, --machines arch={arch},kind=b,pool=lab (1 place)" in several.stderr
     assert done.returncode in (0, 3), done.stderr  # its law may be that it does not depend on it
     runs = store.load([tmp_path / "runs.jsonl"]).runs
     assert {run.attempt.labels["kind"] for run in runs} == {"a"}
@@ -230,9 +227,10 @@ def test_machine_lost_and_desk_interrupted(scenario, memprof, lab, tmp_path):
     with started(tmp_path, *words, "-o", path) as process:
         until(lambda: path.exists() and path.read_bytes().count(b"\n") == 2)
         until(lambda: begun() == 3)
-        # The process that tends the place and measures has a recorder; the other has none, but for what an earlier test has just let go.
+        # The worker that measures has a recorder; the other has none, but for what an earlier test has just let go.
         (busy,) = until(lambda: len(some := measuring(*lab.workers)) == 1 and some)
-        busy.kill()
+        lost = "a" if busy is lab.workers[0] else "b"
+        lab.kill(lost)
         let(4)  # the first of the second attempt, and the next stands still
         until(lambda: len(attempts(path)) == 2)
         process.send_signal(signal.SIGINT)
@@ -240,12 +238,13 @@ def test_machine_lost_and_desk_interrupted(scenario, memprof, lab, tmp_path):
 
     assert process.returncode == 130, errors
     assert "long.json begins again elsewhere, whole: here of" in errors
-    assert f"2 runs of lost attempts stay in {path}, marked with the attempt; tables leave them out" in errors
+    assert "its 2 runs stay aside" in errors
     lines = runs_in(path)
     first, again = sorted(attempts(path))
     assert first == 1  # and the other is not always 2: a busy scheduler may still offer the place that was lost
     assert len({(line["attempt"]["number"], line["job"]["repeat"]) for line in lines}) == len(lines)  # every Run once
     until(lambda: not measuring(*lab.workers))  # nothing is left running
+    lab.workers["ab".index(lost)] = lab.worker(lost, "--labels", f"kind={lost},pool=lab")
 
     let(1000)
     done = memprof(*words, "-o", path, "--append")
@@ -384,39 +383,32 @@ def login_tty(descriptor):
     return call
 
 
-def test_machine_offered_by_one_worker(memprof, lab, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(lab.folder / "a" / "cache"))
-
-    done = memprof("worker", lab.address)
+def test_machine_offered_by_one_worker(memprof_process, lab):
+    done = memprof_process("worker", lab.address, env={**os.environ, "XDG_CACHE_HOME": str(lab.folder / "a" / "cache")})
 
     assert done.returncode == 5
-    assert sentence(done) == "memprof: here cannot be offered: here: another worker offers this machine"
+    assert done.stderr.splitlines()[-1] == "memprof: here cannot be offered: here: another worker offers this machine"
 
 
-def test_tender_refusal_without_traceback(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    slow = "tell = worker_loop._tell; worker_loop._tell = lambda **words: (tell(**words), time.sleep(0.5))"
-    words = [sys.executable, "-c", f"import time; from memprof.fleet import worker_loop; {slow}; worker_loop.run()", "here", "", ""]
-    with (cache_folder("fleet") / "here.lease").open("a") as lease:
-        fcntl.flock(lease, fcntl.LOCK_EX)
-        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tender:
-            refusal = tender.stdout.readline()
-            errors = tender.communicate()[1]
-
-    assert message.event(refusal.encode()).end == message.Result(how="lost", why="here: another worker offers this machine")
-    assert (tender.returncode, errors) == (0, "")
-
-
-def test_lease_of_dead_worker_freed(lab, memprof):
-    first = lab.worker("leased", "--labels", "kind=leased")
-    (tender,) = tenders(first)
-    os.kill(first.pid, signal.SIGKILL)
-    first.wait()
-    wait_for(lambda: has_ended(tender))
+def test_lease_of_dead_worker_freed(lab):
+    lab.worker("leased", "--labels", "kind=leased")
+    lab.kill("leased")
 
     lab.worker("leased", "--labels", "kind=leased")
 
     assert b"is offered at" in lab.log("leased").read_bytes()
+
+
+def test_worker_offers_places_that_it_reaches(lab):
+    worker = lab.worker("several", "--offer", "here", "--offer", "ssh:nobody@127.0.0.1:1", "--labels", "kind=several")
+    said = wait_for(lambda: b"cannot" in (log := lab.log("several").read_bytes()) and log.decode())
+    (other, *more) = psutil.Process(worker.pid).children()
+    worker.terminate()
+
+    assert "here is offered at" in said and "ssh:nobody@127.0.0.1:1 cannot be offered: " in said
+    assert worker.wait(60) == 0
+    psutil.wait_procs([other, *more], timeout=60)
+    assert not other.is_running()
 
 
 @pytest.mark.long
@@ -442,7 +434,7 @@ def test_scheduler_restart_and_append(scenario, memprof, tmp_path, monkeypatch):
         until(lambda: not measuring(worker))
 
         assert b"queue_get" not in made.log("scheduler").read_bytes()
-        until(lambda: f"{made.address} has here again".encode() in made.log("w").read_bytes())
+        until(lambda: made.log("w").read_bytes().count(b"here is offered at") == 2)
         let(1000)
         done = memprof(*words, "--append")
         monkeypatch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "1s")

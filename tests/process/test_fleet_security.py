@@ -10,16 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import need_tool
-from support.fleet_messages import OFFERED, Lab, asked, kept  # noqa: F401  (the fixtures)
+from support.fleet_messages import OFFERED, Lab, kept  # noqa: F401  (the fixtures)
 from support.fleets import fleet
 from support.manual import ROOT, blocks
 from support.recorder_runs import sentence
 from support.sample_runs import run
 from support.suites import one
 
-from memprof.base.errors import InputError
-from memprof.fleet import message, scheduler, scheduler_client, search_client, worker_slots
-from memprof.fleet.message import Event, Result
+from memprof.fleet import scheduler, scheduler_client, search_client
 from memprof.laws import design
 from memprof.records.types import Attempt
 from memprof.scale import runs as scale_runs
@@ -91,37 +89,14 @@ def test_scale_interrupted_has_law(tmp_path, monkeypatch):
     assert all(point.sizes["PEAK"] for point in answer.points)
 
 
-def test_slot_of_unreachable_place(kept):
-    with pytest.raises(InputError, match=r"ssh:nobody@127\.0\.0\.1:1 cannot be offered: ssh:nobody@127\.0\.0\.1:1"):
-        worker_slots.Slot("ssh:nobody@127.0.0.1:1", None, None, {}).open()
-
-
-def test_slot_takes_named_place(kept, monkeypatch):
+@pytest.mark.parametrize("offer", ["ssh:nobody@127.0.0.1:1", "board"])
+def test_unreachable_place_not_offered(kept, memprof_process, offer):
     (kept / "memprof.toml").write_text("[places]\nboard = 'ssh:nobody@127.0.0.1:1'\n")
-    monkeypatch.chdir(kept)
-    with pytest.raises(InputError, match=r"board cannot be offered: ssh:nobody@127\.0\.0\.1:1"):
-        worker_slots.Slot("board", None, None, {}).open()
+    with fleet(kept) as made:
+        done = memprof_process("worker", made.address, "--offer", offer, cwd=kept)
 
-
-@pytest.mark.parametrize("ends", [True, False])
-def test_last_run_needs_comparison_end(ends):
-    # What measures reads its Task, and without an end dies after its last run.
-    lines = [message.encode(event).decode() for event in (Event(plan=2), Event(run="a"), Event(run="b"), Event(end=Result(2)))]
-    words = ["sh", "-c", 'read task; printf "%s\\n" "$@"', "sh", *(lines if ends else lines[:-1])]
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    place, told = worker_slots.Slot("here", None, None, {}, _process=process), []
-
-    def measure():
-        told.extend(place.measure(asked(), lambda: False))
-
-    if ends:
-        measure()
-    else:
-        with pytest.raises(worker_slots.Gone):
-            measure()
-    place.close()
-    assert told == [Event(plan=2), Event(run="a"), Event(run="b"), *([Event(end=Result(2))] if ends else [])]
-    assert (place.doing.done, place.doing.runs) == (2, 2)
+    assert done.returncode == 5
+    assert done.stderr.splitlines()[-1].startswith(f"memprof: {offer} cannot be offered: ssh:nobody@127.0.0.1:1")
 
 
 ROLES = ("scheduler", "worker", "client")

@@ -143,7 +143,7 @@ def repository(tmp_path):
         f'[build]\npython = "{folder / "python"}"\ncommand = "true"\n'
     )
     git(folder, "init", "-q", "-b", "main")
-    for size in (20, 26):
+    for size in (4, 10):
         (folder / "bench/net.json").write_text(json.dumps({"load": [{"allocate": "w", "bytes": size << 20}]}))
         git(folder, "add", "-A")
         git(folder, "commit", "-q", "-m", "one")
@@ -167,7 +167,7 @@ def test_recipe_fetches_base_in_shallow_clone(folder, repository):
 @pytest.mark.parametrize(
     ("words", "code", "title", "row"),
     [
-        ({"MEMPROF_RUN": "false | cat", "MEMPROF_BUDGET": "1GiB"}, 4, "not measured", "bash"),
+        ({"MEMPROF_RUN": "false | cat", "MEMPROF_BUDGET": "1GiB"}, 4, "not measured", "cat"),
         (
             {"MEMPROF_RUN": "sleep 0.1", "MEMPROF_BUDGET": "1KiB", "MEMPROF_REPORT_ONLY": "true", "MEMPROF_BASE_REF": "x"},
             0,
@@ -183,7 +183,44 @@ def test_recipe_runs_command_without_file(folder, words, code, title, row):
 
     assert done.returncode == code, done.stderr
     summary = (folder / "summary.md").read_text()
-    assert summary.startswith(f"### memprof gate: {title}\n\n{row}, {row}: ") and f"\n\n{row}, measured now" in summary
+    assert summary.startswith(f"### memprof gate: {title}\n\n{row}: ") and f"\n\n{row}, measured now" in summary
+
+
+def test_recipe_keeps_baseline_that_it_made(folder):
+    """A runner finds no baseline: the job is undecided, and its artefact has the file to commit."""
+    words = {"MEMPROF_RUN": "sleep 0.1", "MEMPROF_BASELINE": "memprof.json", "CI": "true"}
+    first = script("gate/recipe", folder, **words)
+
+    assert first.returncode == 3, first.stderr
+    assert "memprof.json is not in this checkout, so nothing judges this run" in first.stdout
+    made = (folder / "memprof-gate/baseline.json").read_bytes()
+    assert made == (folder / "memprof.json").read_bytes()
+
+    script("gate/recipe", folder, **words, MEMPROF_ARGS="--threshold 50%")
+    assert not (folder / "memprof-gate/baseline.json").exists()
+    assert (folder / "memprof.json").read_bytes() == made
+
+
+def test_recipe_builds_command(folder, repository):
+    (repository / ".gitignore").write_text("out.txt\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-q", "-m", "two")
+    words = {
+        "MEMPROF_BUILD": "touch made.txt\nmv made.txt out.txt",
+        "MEMPROF_RUN": "sh -c 'ls out.txt; sleep 0.1'",
+        "MEMPROF_AGAINST": "main",
+    }
+    environment = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "MEMPROF_OUT": str(folder / "o"), **words}
+    subprocess.run(
+        [CI / "gate/measure"], cwd=repository, env=environment | {"MEMPROF_ARGS": "--repeats 1"}, check=True, capture_output=True
+    )
+    assert (folder / "o/exit-code").read_text() == "3\n"  # one repeat never decides, and none has failed
+    assert [run.outcome.status for name in ("head", "head.base") for run in store.load([folder / f"o/{name}.jsonl"]).runs] == ["ok", "ok"]
+
+    broken = environment | {"MEMPROF_BUILD": "false\ntrue", "MEMPROF_AGAINST": ""}
+    subprocess.run([CI / "gate/measure"], cwd=repository, env=broken, check=True, capture_output=True)
+    assert (folder / "o/exit-code").read_text() == "5\n"
+    assert "cannot be built" in (folder / "o/gate.md").read_text()
 
 
 def test_recipe_fetches_ref_of_command_in_shallow_clone(folder, repository):

@@ -58,11 +58,17 @@ def test_gate_against_ref_killed_leaves_nothing(memprof, checkout, nothing_left)
     ("words", "code", "says"),
     [
         (("--against", "nowhere", "--", "true"), 2, "--against nowhere: git knows no such commit"),
-        (("--against", "main", "--", "./built"), 2, "./built is not in base (main, "),
+        (
+            ("--against", "main", "--", "./built"),
+            2,
+            "what is built in this checkout is not there, and --build COMMAND builds it on both sides",
+        ),
         (("--budget", "900", "--", "true"), 2, "--budget '900' has no unit: write 900MiB"),
         (("--budget", "9MiB", "--", "no-such-program"), 5, "there is no command no-such-program"),
         (("--budget", "9MiB", "--report-only", "--", "no-such-program"), 0, "without --report-only the exit code would be 5"),
         (("--baseline", "missing/memprof.json", "--", "true"), 5, "missing"),
+        (("--build", "make", "head.jsonl"), 2, "--build goes with -- PROGRAM WORD...; a suite's file has [build]"),
+        (("--build", " ", "--", "true"), 2, "--build is empty: write a line of shell, such as --build 'make -s app'"),
         (("--budget", "9MiB", "--", "4711"), 2, "memprof attach 4711"),
         (("--budget", "9MiB", "--runs", "3", "--", "true"), 2, "true: write {runs} where the number goes, or give no --runs"),
         (("--budget", "9MiB", "--env", "A=1", "head.jsonl"), 2, "--env goes with -- PROGRAM WORD...; a suite's file has its own settings"),
@@ -87,6 +93,89 @@ def test_gate_against_ref_that_cannot_run_is_undecided(memprof, checkout):
 
     assert done.returncode == 3, done.stderr
     assert "nothing to compare with: each run of base failed (ended with exit code 127" in done.stdout
+    remark = "- base cannot start run.sh, or a program that it starts (ended with exit code 127"
+    assert remark in done.stdout and "and --build COMMAND builds it on both sides" in done.stdout
+
+
+@pytest.fixture
+def built(tmp_path):
+    """A checkout whose program is made by a build, which notes that it ran; it holds 4 MiB at main and 12 MiB now."""
+    made = Checkout(tmp_path / "app")
+    made.commit(
+        app_dot_py=HOLD.format(4), make_dot_sh=f"echo built >>../builds; (echo '#!{sys.executable}'; cat app.py) >app; chmod +x app\n"
+    )
+    (made.folder / ".gitignore").write_text("app\n")
+    made.commit()
+    made.write(app_dot_py=HOLD.format(12))
+    return made
+
+
+def test_gate_builds_once_in_each_tree(memprof, built, tmp_path):
+    words = ("--repeats", "1", "-o", "head.jsonl", "--build", "sh make.sh && pwd >>../builds", "--", "./app")
+    done = memprof("gate", "--against", "main", *words, cwd=built.folder)
+
+    assert done.returncode == 3, done.stderr  # one repeat never decides
+    (base,), (head,) = (store.load([built.folder / name]).runs for name in ("head.base.jsonl", "head.jsonl"))
+    assert head.height_bytes - base.height_bytes == pytest.approx(8 << 20, abs=1 << 20)
+    # base's tree is gone, and with it what stood beside it
+    assert (tmp_path / "builds").read_text().splitlines() == ["built", str(built.folder)]
+    assert [line.partition(": ")[2] for line in done.stderr.splitlines() if "sh make.sh" in line] == [words[-3]] * 2
+    assert built.is_clean()
+
+
+def test_gate_builds_here_for_other_judges(memprof, built, tmp_path, monkeypatch):
+    monkeypatch.delenv("CI", raising=False)  # where a baseline that is not there is no verdict
+    words = ("--repeats", "1", "--build", "sh make.sh")
+    for number, judge in enumerate([("--budget", "1GiB"), ("--baseline", "memprof.json"), ()]):
+        done = memprof("gate", *judge, *words, "-o", f"{number}.jsonl", "--", "./app", cwd=built.folder)
+        assert done.returncode == 0, done.stderr
+        (run,) = store.load([built.folder / f"{number}.jsonl"]).runs
+        assert [process.name for process in run.processes] == []  # nothing of the build is measured
+
+    assert (tmp_path / "builds").read_text() == "built\n" * 3
+    assert "--build 'sh make.sh' --repeats 1 -- ./app" in done.stdout  # the command that it proposes
+
+
+@pytest.mark.parametrize("judge", [("--budget", "1GiB"), ("--against", "main")])
+def test_gate_build_that_fails_is_sentence(memprof, built, judge):
+    done = memprof("gate", *judge, "--build", "echo no rule to make app; false; echo on", "--", "./app", cwd=built.folder)
+
+    assert (done.returncode, done.stdout) == (5, "")
+    says = (
+        "this folder cannot be built: `echo no rule to make app; false; echo on` ended with exit code 1: no rule to make app (all of it in "
+    )
+    assert says in done.stderr.splitlines()[-1]
+    assert built.is_clean()
+
+
+def test_gate_mends_main_that_does_not_build(memprof, built, tmp_path):
+    """Its budget is judged, and the comparison is not."""
+    words = ("--repeats", "1", "--build", "[ -e mended ] || { echo 'app.c:6:72: error: no ;' && false; }; sh make.sh", "--", "./app")
+    built.write(mended="")
+    within = memprof("gate", "--against", "main", "--budget", "1GiB", *words, cwd=built.folder)
+    above = memprof("gate", "--against", "main", "--budget", "1MiB", *words, cwd=built.folder)
+
+    assert (within.returncode, above.returncode) == (3, 1), within.stderr
+    assert "base cannot measure it: base (main, " in within.stdout and "cannot be built: " in within.stdout
+    assert "ended with exit code 1: app.c:6:72: error: no ; (all of it in " in within.stdout
+    assert built.is_clean()
+
+
+def test_gate_of_program_that_fails_is_not_worse(memprof, built):
+    built.write(app_dot_py="raise SystemExit(3)")
+    done = memprof("gate", "--against", "main", "--repeats", "1", "--build", "sh make.sh", "--", "./app", cwd=built.folder)
+
+    assert (done.returncode, done.stdout.splitlines()[0]) == (1, "### memprof gate: failed")
+
+
+def test_gate_build_that_makes_nothing_in_base(memprof, built):
+    words = ("--repeats", "1", "--build", "[ -e app.txt ] || exit 0; sh make.sh", "--")
+    built.write(app_dot_txt="")
+    missing = memprof("gate", "--against", "main", *words, "./app", cwd=built.folder)
+    inside = memprof("gate", "--against", "main", *words, "sh", "-c", "./app", cwd=built.folder)
+
+    assert (missing.returncode, "`[ -e app.txt ] || exit 0; sh make.sh` does not make it there" in missing.stderr) == (2, True)
+    assert "base cannot start app, or a program that it starts" in inside.stdout and "does not make it there" in inside.stdout
 
 
 def test_gate_of_command_that_ends_at_once(memprof, monkeypatch):
@@ -117,7 +206,7 @@ def test_gate_against_ref_without_git(memprof, tmp_path, monkeypatch):
 def test_gate_of_daemon_and_many_processes(memprof, nothing_left):
     daemon = memprof("gate", "--budget", "100MiB", "--repeats", "1", "--", "sh", "-c", "setsid sleep 4998 & sleep 0.2; echo started")
     assert daemon.returncode == 0
-    assert "sh: processes that outlived the measured one and were ended: 1 (sleep)" in daemon.stdout
+    assert "sleep: processes that outlived the measured one and were ended: 1 (sleep)" in daemon.stdout
 
     script = "for n in $(seq 500); do sleep 0.5 & done; wait"
     many = memprof("gate", "--budget", "4GiB", "--repeats", "1", "-o", "many.jsonl", "--", "sh", "-c", script)

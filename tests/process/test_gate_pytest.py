@@ -24,7 +24,7 @@ TESTS = """
 import os, signal, time
 import pytest
 
-HELD = b"x" * (64 << 20)   # of the module: it is there before any test runs
+HELD = b"x" * (32 << 20)   # of the module: it is there before any test runs
 
 @pytest.fixture(scope="session")
 def made():
@@ -376,7 +376,7 @@ NOTED = ["*In call 5: memprof calls a test with leaks= many times in one process
 def test_no_growth_test_called_repeatedly(pytester, lean, monkeypatch):
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     pytester.makepyfile(GROWING)
-    pytester.makeconftest("from memprof.pytest_plugin import isolation\nisolation._ROUNDS = (150, 600)\n")
+    pytester.makeconftest("from memprof.pytest_plugin import isolation\nisolation._ROUNDS = (100, 300)\n")
     pytester.makeini("[pytest]\naddopts = --strict-markers\n")
 
     done = pytester.runpytest_subprocess("--junitxml=out.xml", "-v", "-rA", timeout=300)
@@ -552,7 +552,7 @@ def test_over():
 
 def test_memprof_option_shows_each_test(pytester, lean):
     pytester.makepyfile(SHOWN)
-    pytester.makeconftest("from memprof.pytest_plugin import isolation\nisolation._ROUNDS = (150, 600)\n")
+    pytester.makeconftest("from memprof.pytest_plugin import isolation\nisolation._ROUNDS = (100, 300)\n")
 
     done = pytester.runpytest_subprocess("--memprof", "--junitxml=out.xml", "--durations=0")
 

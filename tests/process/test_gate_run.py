@@ -31,12 +31,12 @@ from memprof.subjects.suite import Suite as Wanted
 from memprof.subjects.suite import Variant
 from memprof.versions import worktrees
 
-STEPS = {"load": [{"allocate": "w", "bytes": 30 << 20}], "execute": [{"spike": 20 << 20}]}
+STEPS = {"load": [{"allocate": "w", "bytes": 20 << 20}], "execute": [{"spike": 10 << 20}]}
 
 
 @pytest.fixture
 def suite(scenario, tmp_path):
-    """Write suite.toml: a scenario that holds 30 MiB, and this many more."""
+    """Write suite.toml: a scenario that holds 20 MiB, and this many more."""
 
     def write(more="0"):
         scenario(**STEPS)
@@ -57,7 +57,7 @@ def test_gate_run_against_baseline(memprof, suite, tmp_path):
     assert same.returncode == 0, same.stderr
     proof = json.loads(same.stdout)["proof"]
     assert (proof["seen"], proof["silent"]) == (True, True)
-    assert proof["added_bytes"] == pytest.approx(0.05 * 62 * MIB, rel=0.1)
+    assert proof["added_bytes"] == pytest.approx(0.05 * 42 * MIB, rel=0.1)
     checks = store.load([tmp_path / "same.checks.jsonl"]).runs
     assert len(checks) == 15
     assert {run.job.heading for run in checks} == {"plain (as it is)", "plain (measured again)", "plain (5% more)"}
@@ -188,8 +188,8 @@ def quick(checkout, command="true"):
 
 # A runtime in the repository, whose engine lies beside it: nothing needs to be installed.
 def test_sides_with_own_code(memprof, checkout):
-    checkout.commit(runtime_dot_py=RUNTIME, engine_dot_py=ENGINE.format(40), bench__suite_dot_toml=quick(checkout), bench__net_dot_bin="1")
-    checkout.write(engine_dot_py=ENGINE.format(44))  # not committed
+    checkout.commit(runtime_dot_py=RUNTIME, engine_dot_py=ENGINE.format(6), bench__suite_dot_toml=quick(checkout), bench__net_dot_bin="1")
+    checkout.write(engine_dot_py=ENGINE.format(10))  # not committed
 
     done = memprof("gate", "--run", "bench/suite.toml", "--base-ref", "HEAD", "-o", "out.jsonl", "--json", cwd=checkout.folder)
 
@@ -244,13 +244,13 @@ def test_sides_with_own_environment(memprof, checkout, monkeypatch):
     (checkout.folder / "lib").mkdir()
     checkout.commit(
         runtime_dot_py=RUNTIME,
-        lib__engine_dot_py=ENGINE.format(40),
+        lib__engine_dot_py=ENGINE.format(6),
         build_dot_sh=script,
         bench__suite_dot_toml=SUITE + build,
         bench__net_dot_bin="1",
     )
-    checkout.commit(lib__engine_dot_py=ENGINE.format(41))
-    checkout.commit(lib__engine_dot_py=ENGINE.format(45))
+    checkout.commit(lib__engine_dot_py=ENGINE.format(7))
+    checkout.commit(lib__engine_dot_py=ENGINE.format(11))
     monkeypatch.setenv("PYTHONPATH", str(checkout.folder / "lib"))
     monkeypatch.setenv("GIT_DIR", "/nowhere")  # as inside a git hook
 
@@ -304,7 +304,7 @@ def unseen(tmp_path, monkeypatch):
 
 def test_sides_run_commands_in_own_tree(memprof, checkout, unseen):
     """What a build command makes of each side is run there: an engine in C++ has no runtime file."""
-    base, head = (PROGRAM.format(mib=mib, folder=str(unseen)) for mib in (20, 24))
+    base, head = (PROGRAM.format(mib=mib, folder=str(unseen)) for mib in (4, 8))
     suite = f"{QUICK}[[variant]]\nname = 'app'\ncmd = ['{sys.executable}', 'built.py']\n"
     suite += quick(checkout, "cp program.py built.py").partition(SUITE)[2]
     checkout.commit(suite_dot_toml=suite, program_dot_py=base, _dot_gitignore="built.py\nquick-python\n")
@@ -318,7 +318,7 @@ def test_sides_run_commands_in_own_tree(memprof, checkout, unseen):
 
 
 def test_entries_unknown_to_base_new(memprof, checkout):
-    checkout.commit(runtime_dot_py=RUNTIME, engine_dot_py=ENGINE.format(20), bench__suite_dot_toml=quick(checkout), bench__net_dot_bin="1")
+    checkout.commit(runtime_dot_py=RUNTIME, engine_dot_py=ENGINE.format(2), bench__suite_dot_toml=quick(checkout), bench__net_dot_bin="1")
     more = quick(checkout).replace('["net.bin"]', '["net.bin", "new.bin"]')
     more += '[[variant]]\nname = "other"\nruntime = "../other.py"\n'
     checkout.commit(bench__suite_dot_toml=more, bench__new_dot_bin="2", other_dot_py=RUNTIME)
@@ -349,7 +349,7 @@ def rows_of(done):
 def test_entries_removed_from_suite_gone(memprof, checkout):
     other = '[[variant]]\nname = "other"\nruntime = "../runtime.py"\n'
     both = quick(checkout).replace('["net.bin"]', '["net.bin", "old.bin"]') + other
-    files = {"bench__net_dot_bin": "1", "bench__old_dot_bin": "2", "runtime_dot_py": RUNTIME, "engine_dot_py": ENGINE.format(20)}
+    files = {"bench__net_dot_bin": "1", "bench__old_dot_bin": "2", "runtime_dot_py": RUNTIME, "engine_dot_py": ENGINE.format(2)}
     checkout.commit(bench__suite_dot_toml=both, **files)
     checkout.git("rm", "-q", "bench/old.bin")
     checkout.commit(bench__suite_dot_toml=quick(checkout))
@@ -365,7 +365,7 @@ def test_entries_removed_from_suite_gone(memprof, checkout):
 
 def test_renamed_files_matched_by_content(memprof, checkout):
     suite = quick(checkout).replace('name = "engine"\n', "")
-    files = {"bench__net_dot_bin": "1", "runtime_dot_py": RUNTIME, "engine_dot_py": ENGINE.format(20)}
+    files = {"bench__net_dot_bin": "1", "runtime_dot_py": RUNTIME, "engine_dot_py": ENGINE.format(2)}
     checkout.commit(bench__suite_dot_toml=suite, **files)
     checkout.git("mv", "bench/net.bin", "bench/better.bin")
     checkout.git("mv", "runtime.py", "mine.py")
@@ -383,7 +383,7 @@ def test_renamed_files_matched_by_content(memprof, checkout):
 
 
 def test_entries_unmeasurable_in_base_undecided(memprof, checkout):
-    files = {"bench__net_dot_bin": "1", "runtime_dot_py": RUNTIME, "engine_dot_py": ENGINE.format(20)}
+    files = {"bench__net_dot_bin": "1", "runtime_dot_py": RUNTIME, "engine_dot_py": ENGINE.format(2)}
     broken = quick(checkout) + '[[variant]]\nname = "other"\nruntime = "../missing.py"\n'
     checkout.commit(bench__suite_dot_toml=broken, **files)
     checkout.commit(missing_dot_py=RUNTIME)
@@ -397,7 +397,7 @@ def test_entries_unmeasurable_in_base_undecided(memprof, checkout):
 
 @pytest.mark.parametrize("command", ["true", "sh tools/build.sh"])
 def test_suite_absent_in_base_all_new(memprof, checkout, command):
-    checkout.commit(engine_dot_py=ENGINE.format(20))
+    checkout.commit(engine_dot_py=ENGINE.format(2))
     (checkout.folder / "tools").mkdir()
     files = {"bench__suite_dot_toml": quick(checkout, command), "bench__net_dot_bin": "1", "tools__build_dot_sh": "true\n"}
     checkout.commit(runtime_dot_py=RUNTIME, **files)
@@ -413,9 +413,7 @@ def test_suite_absent_in_base_all_new(memprof, checkout, command):
 
 
 def test_untracked_model_taken_from_checkout(memprof, checkout):
-    checkout.commit(
-        runtime_dot_py=RUNTIME, engine_dot_py=ENGINE.format(20), bench__suite_dot_toml=quick(checkout), _dot_gitignore="*.bin\n"
-    )
+    checkout.commit(runtime_dot_py=RUNTIME, engine_dot_py=ENGINE.format(2), bench__suite_dot_toml=quick(checkout), _dot_gitignore="*.bin\n")
     checkout.write(bench__net_dot_bin="downloaded")
 
     done = memprof("gate", "--run", "bench/suite.toml", "--base-ref", "main", "-o", "o.jsonl", "--repeats", "1", cwd=checkout.folder)

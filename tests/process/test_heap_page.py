@@ -17,7 +17,7 @@ from memprof.reports import standalone
 from memprof.reports.heap import page
 from memprof.reports.heap.page import drawn
 
-pytestmark = pytest.mark.xdist_group("heap_page")  # one worker makes what its tests share
+pytestmark = pytest.mark.xdist_group("browser")  # one worker starts the browser
 
 numpy = pytest.importorskip("numpy")
 

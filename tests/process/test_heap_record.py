@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conftest import Scenario, need_tool
+from support.compiler import compiled
 from support.heap_program import program  # noqa: F401  (the fixtures)
 from support.recorder_runs import with_patience
 from support.sample_profiles import top_by
@@ -110,6 +112,49 @@ def test_memray_records_model(memprof: Memprof, scenario: Scenario, tmp_path: Pa
     assert all(profile.largest_tree(span.name) is not None for span in profile.phases)  # none of which lasts as long as memray's 10 ms
     assert profile.command.startswith("python /") and phrases.program(profile) == "out/memray.bin"
     assert 24 * MIB <= profile.peak.heap_bytes < 60 * MIB
+
+
+_SITES = 12
+_STRIPPED = "#include <stdlib.h>\n" + "".join(
+    f"__attribute__((noinline)) static void *f{n}(void) {{ char *volatile p = (char *)malloc({n + 1} << 20); p[0] = 1; return p; }}\n"
+    for n in range(_SITES)
+)
+_STRIPPED += 'extern "C" void *grow(void) {' + "".join(f" f{n}();" for n in range(_SITES)) + " return 0; }\n"
+
+
+@pytest.mark.long
+def test_nameless_frames_agree_between_tools(memprof: Memprof, tmp_path: Path) -> None:
+    """Only memray tells where a library was mapped; each site of it was one and the same `???`."""
+    need_tool("valgrind"), need_tool("heaptrack")
+    library = compiled(tmp_path, _STRIPPED, "-shared", "-fPIC", "-s", name="libsites.so")
+    script = tmp_path / "call.py"
+    script.write_text(f"import ctypes\nctypes.CDLL({str(library)!r}).grow()\n")
+    found = {}
+    for tool in record.TOOLS:
+        done = memprof("heap", "record", "--tool", tool, "-o", tmp_path / tool, "--", sys.executable, script)
+        assert done.returncode == 0, done.stderr
+        profile = load(Path(done.stdout.split()[0]))
+        peak = profile.peak_tree
+        assert peak is not None and peak[0].tree is not None
+        key, names = profile.keys("function")
+        found[tool] = {names[group] for group, size, _ in top_by(peak[0].tree, key) if size >= MIB and names[group].startswith("libsites")}
+        assert any("libsites.so has no symbols: " in remark for remark in phrases.remarks(profile))
+    assert len(found["memray"]) == _SITES and all("libsites.so+0x" in name for name in found["memray"])
+    assert found["memray"] == found["heaptrack"]
+    assert found["massif"] <= {f"{name[:12]}{int(name[12:], 16) - before:#x}" for name in found["memray"] for before in (0, 1)}
+    assert len(found["massif"]) >= _SITES // 2  # places below 1% have no line
+
+
+def test_native_runtime_recorded_by_heaptrack(memprof: Memprof, tmp_path: Path) -> None:
+    """memray was taken, which left no file."""
+    need_tool("heaptrack")
+    made = memprof("zoo", "mlp", "--size", "1MiB", "--format", "onnx", "-o", tmp_path / "m.onnx")
+    assert made.returncode == 0, made.stderr
+    done = memprof("heap", "record", tmp_path / "m.onnx", "-r", "onnxruntime-native", "--phases", "load,prepare", "-o", tmp_path / "out")
+    if "is not installed" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0 and "recording with heaptrack" in done.stderr, done.stderr
+    assert load(Path(done.stdout.strip())).phases[-1].name == "PREPARE"
 
 
 def test_memray_converted_model_interpreter(scenario: Scenario, tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from support.browser_page import Browser
 from support.histories import made
 from support.sample_runs import MIB
 
 from memprof.reports import history as page
 from memprof.versions import history_file, history_folder
+
+pytestmark = pytest.mark.xdist_group("browser")  # one worker starts the browser
 
 ADDRESS = "https://example.org/commit/{commit}"
 STEPPED = [0.0] * 12 + [8.0] * 12 + [3.0] * 8

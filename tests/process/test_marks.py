@@ -76,11 +76,11 @@ def test_marks_cheap_without_memprof():
 @pytest.mark.parametrize("threads", [1, 8])
 @pytest.mark.parametrize("phase", ["MODEL_LOAD", "PREPARE", "EXECUTE"])
 def test_transient_peak_in_each_phase(phase, threads):
-    run = ran(built(TRANSIENT), phase, 96 * MIB, threads, 0, 1000)
+    run = ran(built(TRANSIENT), phase, 32 * MIB, threads, 0, 1000)
 
     peaks = {mark.phase: peak_mib(run, mark.phase) for mark in run.marks if mark.phase != "STARTUP"}
     assert all(mark.rss_peak_exact for mark in run.marks)
-    assert abs(peaks.pop(phase) - 96) <= NEAR_MIB
+    assert abs(peaks.pop(phase) - 32) <= NEAR_MIB
     assert max(peaks.values()) <= NEAR_MIB, "a phase has a peak that belongs to its neighbour"
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from conftest import need_tool
 from support.recorder_runs import runs_in
+from support.session_cache import once
 
 import memprof
+from memprof import zoo
 from memprof.base.errors import InputError, MemprofError
 from memprof.programs import native, runtimes
 from memprof.records.types import Run
@@ -23,16 +25,16 @@ PAIRS = {"onert": "tflite", "onnxruntime": "onnx"}
 PHASES = ("STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE")
 
 
-@pytest.fixture(scope="module")
-def nets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def nets() -> Path:
     pytest.importorskip("onnx", reason="the zoo needs onnx")
     pytest.importorskip("flatbuffers", reason="the zoo needs flatbuffers")
-    from memprof import zoo
+    return once("the nets of test_native_runners.py", _make_nets)
 
-    folder = tmp_path_factory.mktemp("nets")
+
+def _make_nets(folder: Path) -> None:
     for form in PAIRS.values():
         zoo.make("mobilenet_v2", folder / f"net.{form}", format=form)
-    return folder
 
 
 def installed(name: str) -> None:

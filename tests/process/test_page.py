@@ -33,6 +33,8 @@ from memprof.reports import page, standalone
 from memprof.reports.page import drawn, words
 from memprof.reports.tables import table
 
+pytestmark = pytest.mark.xdist_group("browser")  # one worker starts the browser
+
 
 def test_page_law_places_by_size():
     made = [runs(f"{prefix}x={x}", at={"x": x})[0] for prefix in ("b, ", "") for x in (1, 64, 8)]

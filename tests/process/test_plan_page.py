@@ -34,6 +34,8 @@ def test_plan_page_hover_names_operators_tensors(browser: Browser, tmp_path: Pat
     assert "400 B at offset" in hint and "steps 1 to" in hint
 
 
+pytestmark = pytest.mark.xdist_group("browser")  # one worker starts the browser
+
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 

@@ -136,6 +136,12 @@ class TestFigures:
         assert last["arena_activations_bytes"] == 4 * 16 * (28 * 28 + 14 * 14)
         assert last["arena_bytes"] == last["arena_activations_bytes"] + last["arena_persistent_bytes"]
 
+    def test_mnn_conversion_knob_without_conversion_refused(self, nets: Path) -> None:
+        """It had no effect, and nothing said so."""
+        pytest.importorskip("MNN")
+        (run,) = memprof.measure([nets / "mnist.mnn"], ["mnn"], warmup=0, runs=1, repeats=1, set={"placed": "separate"})
+        assert not run.outcome.ok and "mnist.mnn is in MNN's own format" in run.outcome.sentence
+
     def test_mnn_session_memory(self, nets: Path) -> None:
         pytest.importorskip("MNN")
         (run,) = memprof.measure([nets / "mnist.mnn"], ["mnn"], warmup=0, runs=1, repeats=1)

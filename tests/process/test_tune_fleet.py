@@ -16,7 +16,7 @@ from support.tune_runtime import COMMON, RUNTIME
 
 from memprof.base.errors import InputError, MeasurementError
 from memprof.campaign.progress import Silent
-from memprof.fleet import worker_loop
+from memprof.fleet import comparison_runs
 from memprof.fleet.search_client import ComparisonResult
 from memprof.models.identity import identify
 from memprof.records import store
@@ -243,11 +243,10 @@ def test_candidates_on_hosts_and_boards():
 @pytest.mark.parametrize(("most", "travels"), [(1 << 20, True), (10, False)])
 def test_outputs_travel_up_to_size(tmp_path, monkeypatch, most, travels):
     told = []
-    monkeypatch.setattr(worker_loop, "_tell", lambda **words: told.append(words))
-    monkeypatch.setattr(worker_loop, "_MOST_OUTPUTS", most)
+    monkeypatch.setattr(comparison_runs, "_MOST_OUTPUTS", most)
     (tmp_path / "outputs.npz").write_bytes(outputs_of("exact"))
 
-    worker_loop._send(tmp_path / "outputs.npz")
+    comparison_runs._send(tmp_path / "outputs.npz", lambda **words: told.append(words))
 
     assert [[*words] for words in told] == ([["outputs"]] if travels else [["remark"]])
     if not travels:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,12 +12,15 @@ from pathlib import Path
 import pytest
 from support.checkout import ENGINE, RUNTIME, SUITE, Checkout
 
+from memprof.base.cache import cache_folder
 from memprof.base.errors import InputError, UsageError
 from memprof.bisect import version_range
-from memprof.fleet import message, payload, remote_builds
-from memprof.fleet.payload import ComparisonTask, SearchTrial
+from memprof.fleet import comparison_runs, message, payload, remote_builds
+from memprof.fleet.message import ComparisonTask
+from memprof.fleet.payload import SearchTrial
 from memprof.fleet.remote_builds import Unmade
 from memprof.subjects.order import Order
+from memprof.subjects.suite import Suite
 from memprof.versions import builds, worktrees
 from memprof.versions.measurement import Selection
 
@@ -44,7 +48,7 @@ def suite(checkout: Checkout, command: str = "true") -> str:
 def three(checkout: Checkout, command: str = "true", **files: str) -> None:
     """Three commits with a suite, a runtime and its model."""
     for number in range(3):
-        text = f"{ENGINE.format(40)}# {number}\n"
+        text = f"{ENGINE.format(2)}# {number}\n"
         written = {"runtime_dot_py": RUNTIME, "engine_dot_py": text, "bench__net_dot_bin": "1", **files}
         checkout.commit(bench__suite_dot_toml=suite(checkout, command), **written)
 
@@ -60,7 +64,7 @@ class Search:
     said: list[str] = field(default_factory=list)
 
     def asked(self, *numbers: int) -> SearchTrial:
-        return self.packed.asked(lambda machine: dict.fromkeys(numbers, (1, 2)), None)  # type: ignore[attr-defined, no-any-return]
+        return self.packed.asked({self.labels[number]: (1, 2) for number in numbers}, {}, None)  # type: ignore[attr-defined, no-any-return]
 
     def task(self, *numbers: int) -> ComparisonTask:
         return payload.sought(self.asked(*numbers), frozenset({("kind", "x")}))
@@ -68,7 +72,7 @@ class Search:
     @contextmanager
     def built(self, *numbers: int) -> Iterator[list[Order]]:
         """The orders of these commits at the worker."""
-        task = message.task(message.encode(self.task(*numbers).task))
+        task = pickle.loads(pickle.dumps(self.task(*numbers)))
         folder = self.worker / "comparison"
         shutil.rmtree(folder, ignore_errors=True)
         for sent in task.files:
@@ -135,7 +139,7 @@ def test_transfer_includes_merges_excludes_older_commits(checkout: Checkout, mon
         with asked.built(0, 2) as orders:
             assert [(tree_of(order) / "side").exists() for order in orders[:2]] == [False, True]
         objects = asked.worker / "comparison/objects.git"
-        subjects = worktrees.git(objects, "log", "--format=%h", asked.task(2).task.sought.commits.hashes[asked.labels[2]], what="")
+        subjects = worktrees.git(objects, "log", "--format=%h", asked.task(2).sought.commits.hashes[asked.labels[2]], what="")
         assert len(subjects.split()) == 5, "the merge, its sides, and those that the sides stand on"
         roots = set(
             worktrees.git(
@@ -176,7 +180,7 @@ def test_files_missing_from_commit_sent_along(checkout: Checkout, monkeypatch) -
     with search(checkout, monkeypatch, "HEAD~1") as asked:
         names = {sent.name: sent.path for sent in asked.asked(0, 1).sent}
         assert set(names) == {"commits.pack", "commits.idx", "checkout/bench/suite.toml", "checkout/bench/net.bin", "checkout/younger.py"}
-        assert asked.task(0).task.names["checkout/bench/net.bin"] == str(checkout.folder / "bench/net.bin")
+        assert asked.task(0).names["checkout/bench/net.bin"] == str(checkout.folder / "bench/net.bin")
         with asked.built(0, 1) as orders:
             folder = asked.worker / "comparison/checkout"
             assert {order.job.model.path for order in orders} == {str(folder / "bench/net.bin")}
@@ -255,8 +259,8 @@ def test_commit_blamed_after_ends_were_built(checkout: Checkout, monkeypatch) ->
     with search(checkout, monkeypatch, "HEAD~1") as asked:
         with asked.built(0):
             pass
-        have = {0: (), 1: (1,)}
-        only = asked.packed.asked(lambda machine: have, None)  # type: ignore[attr-defined]
+        have = {asked.labels[0]: (), asked.labels[1]: (1,)}
+        only = asked.packed.asked(have, {}, None)  # type: ignore[attr-defined]
         monkeypatch.setattr(asked, "asked", lambda *numbers: only)
         with pytest.raises(Unmade), asked.built(0, 1):
             pytest.fail("it was built")
@@ -285,15 +289,12 @@ def test_full_disk_blames_machine(checkout: Checkout, monkeypatch) -> None:
 
 
 def test_board_builds_no_commit() -> None:
-    from memprof.fleet import worker_loop
-
     class Board:
         def only_here(self, subject: str) -> None:
             raise UsageError(f"{subject} works on this machine only")
 
     commits = message.Commits({}, "r", "sha1", "p", (), {}, "checkout", "suite.toml", None, Selection())  # type: ignore[arg-type]
-    task = message.Task("ab", "t", "me", {}, (), None, sought=message.SearchRequest(commits=commits))
-    message.folder_of(task).mkdir(parents=True)
-    with pytest.raises(UsageError, match=r"^a commit, which is built first, works on this machine only"):
-        worker_loop._measure(task, Board())  # type: ignore[arg-type]
-    assert not message.folder_of(task).exists()
+    comparison = ComparisonTask("t", "me", Suite(), sought=message.SearchRequest(commits=commits))
+    result = comparison_runs.measure(comparison, Board(), "board", pytest.fail, pytest.fail)  # type: ignore[arg-type]
+    assert (result.how, result.why.startswith("a commit, which is built first, works on this machine only")) == ("usage", True)
+    assert not list(cache_folder("fleet").glob("comparison-*"))

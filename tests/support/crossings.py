@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,12 @@ import pytest
 from conftest import Memprof
 
 from memprof.base import leftovers
-from memprof.base.errors import MemprofError
+from memprof.base.cache import cache_folder
 from memprof.campaign import attach, campaign, conversion, side_by_side
 from memprof.cli.progress import Plain
 from memprof.explain import remote
-from memprof.fleet import scheduler, scheduler_client, search_client, worker_loop
-from memprof.fleet.message import PROTOCOL, Doing, Offered, folder_of
-from memprof.fleet.payload import ComparisonTask
+from memprof.fleet import comparison_runs, scheduler, scheduler_client, search_client
+from memprof.fleet.message import PROTOCOL, ComparisonTask, Doing, Offered
 from memprof.fleet.scheduler import FleetPlace
 from memprof.places import parse, remote_groups
 from memprof.places.place import HERE, Here, MachineState, Place
@@ -305,9 +304,11 @@ def _instead_of_fleet(monkeypatch: pytest.MonkeyPatch, said: list[str]) -> dict[
     def connected(address: str, say: object) -> Iterator[object]:
         yield object()
 
-    class Desk:
-        aside = 0
+    def tell(remark: str = "", **words: object) -> None:
+        if remark:
+            said.append(remark)
 
+    class Desk:
         def __init__(self, client: object, comparisons: Sequence[ComparisonTask], *words: object, **rest: object) -> None:
             self.comparisons = comparisons
             self.failed: dict[str, str] = {}
@@ -316,25 +317,18 @@ def _instead_of_fleet(monkeypatch: pytest.MonkeyPatch, said: list[str]) -> dict[
 
         def runs(self) -> Iterator[object]:
             for comparison in self.comparisons:
-                task = comparison.task
-                if comparison.there is not None:
-                    task = replace(task, sought=comparison.there("board/here"))
-                for sent in task.files:
-                    path = folder_of(task) / sent.name
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(sent.path, path)
-                folder_of(task).mkdir(parents=True, exist_ok=True)
+                kept = cache_folder("fleet/files")
+                for sent in comparison.files:
+                    shutil.copy(sent.path, kept / sent.sha256)
                 works["now"] = True
                 try:
-                    worker_loop._measure(task, HERE)
-                except MemprofError as error:
-                    self.failed[comparison.key] = f"{task.title} failed once on board/here and is given up: {error}"
+                    result = comparison_runs.measure(comparison, HERE, "board/here", tell, pytest.fail)
                 finally:
                     works["now"] = False
+                self.failed[comparison.key] = f"{comparison.title} failed once on board/here and is given up: {result.why}"
             yield from ()
 
     monkeypatch.setattr("memprof.cli.fleet.load_distributed", lambda: None)
-    monkeypatch.setattr(worker_loop, "_tell", lambda remark="", **words: said.append(remark) if remark else None)
     monkeypatch.setattr(scheduler, "connected", connected)
     monkeypatch.setattr(scheduler, "places", lambda client: (there, []))
     for module in (scheduler_client, search_client):

@@ -6,22 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from memprof.fleet import worker_files
-from memprof.fleet.message import PROTOCOL, Sent, Task
+from memprof.fleet.message import PROTOCOL
 
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(worker_files, "_LOOK_S", 0.01)
     return tmp_path
 
 
 HELLO = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"  # of "hello"
-
-
-def asked(name="m/hello"):
-    return Task("c", "t", "me", {}, (Sent(name, "/there/hello", HELLO, 5),), None)
 
 
 class Lab:
@@ -31,7 +25,7 @@ class Lab:
 
     def __init__(self, facts=None, desks=None, told=None, status="running"):
         self.desks, self.status = desks, status
-        self.told = told if told is not None else {"workers": {"tcp://a": {"memprof": facts}, "tcp://b": {"memprof": OFFERED}}}
+        self.told = told if told is not None else {"workers": {"tcp://a": worker(facts), "tcp://b": worker(OFFERED)}}
         self.submitted, self.cancelled = [], []
 
     def sync(self, call, **words):
@@ -44,12 +38,17 @@ class Lab:
         self.desk = value
 
     def submit(self, function, data, **words):
-        future = SimpleNamespace(key=words["key"], status="pending", add_done_callback=lambda call: None)
+        future = SimpleNamespace(key=words["key"], status="pending", add_done_callback=lambda call: None, exception=lambda: None)
         self.submitted.append(SimpleNamespace(future=future, **words))
         return future
 
     def cancel(self, futures, force):
         self.cancelled += [future.key for future in futures]
+
+
+def worker(facts):
+    """What a scheduler says of a worker with these facts."""
+    return {"name": f"{facts['place']} of {facts['host']}", "metrics": {}, "memprof": facts}
 
 
 OFFERED = {"place": "here", "host": "b", "machine": "b", "labels": {}, "protocol": PROTOCOL, "version": "1"}

@@ -64,11 +64,9 @@ class Fleet:
         wait_for(lambda: process.poll() is not None or b"is offered at" in self.log(name).read_bytes())
 
     def kill(self, name: str) -> None:
-        """End a worker without a word of its own. At the end the processes that tended its places are gone too, with what they had started."""
-        tending = tenders(self._named[name])
+        """End a worker without a word of its own."""
         self._named[name].kill()
         self._named[name].wait()
-        psutil.wait_procs(tending)
 
     def restart(self) -> None:
         """Another scheduler where the first one was, which knows nothing of it."""
@@ -130,22 +128,12 @@ def _scheduler(folder: Path, address: str, configuration: Path | None) -> tuple[
     return process, wait_for(told)["address"]
 
 
-def tenders(worker: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """The processes that tend a worker's places."""
-    tending: list[psutil.Process] = []
-    with suppress(psutil.Error):  # the worker has ended
-        for child in psutil.Process(worker.pid).children():
-            with suppress(psutil.Error):  # it has ended since it was listed
-                tending += [child] if "worker_loop.run()" in " ".join(child.cmdline()) else []
-    return tending
-
-
-def measuring(*workers: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """Those of the workers' tending processes that measure: they have a recorder."""
-    busy: list[psutil.Process] = []
-    for tender in (tender for worker in workers for tender in tenders(worker)):
+def measuring(*workers: subprocess.Popen[bytes]) -> list[subprocess.Popen[bytes]]:
+    """Those of the workers that measure: they have a recorder."""
+    busy: list[subprocess.Popen[bytes]] = []
+    for worker in workers:
         with suppress(psutil.Error):
-            busy += [tender] if tender.children() else []
+            busy += [worker] if psutil.Process(worker.pid).children() else []
     return busy
 
 

@@ -7,10 +7,10 @@ its own for each run.
 from __future__ import annotations
 
 import asyncio
+import pickle
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ from typing import Any
 # The tests' folder is no package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from memprof.fleet import message, worker
-from memprof.fleet.message import Event, Offered, Result, Task
-from memprof.fleet.worker_slots import Slot
+from memprof.fleet import message, scheduler, security, worker
+from memprof.fleet.message import ComparisonTask, Event, Offered, Result
+from memprof.fleet.worker import Station
+from memprof.places.place import HERE
 from memprof.records import store
 from memprof.records.types import Run
 from support import sample_runs
@@ -29,31 +30,38 @@ _ROWS = 1000  # of a timeline
 _TIMELINES = 50  # that differ
 
 
-class Made(Slot):
-    """A place without a machine behind it. runs: how many a comparison has. seconds: how long it takes."""
+def measure(comparison: ComparisonTask, task: str, events: str) -> None:
+    """In place of worker.measure: runs of nothing."""
+    from distributed import get_worker
+    from distributed.utils import sync
 
-    runs: int = 0
-    seconds: float = 0.0
+    here: Any = get_worker()
 
-    def open(self) -> None:
-        labels = {"kind": "made", "place": self.offer}
-        self.offered = Offered(self.offer, "nowhere", self.offer, labels, message.PROTOCOL, message.version())
+    def tell(**words: Any) -> None:
+        data = pickle.dumps(Event(comparison.key, task, here.address, **words))
+        sync(here.loop, here.scheduler.queue_put, name=events, data=data, timeout=None)
 
-    def close(self) -> None:
-        pass
+    tell(begins=True, plan=_RUNS_EACH)
+    time.sleep(_SECONDS)
+    for repeat in range(1, _RUNS_EACH + 1):
+        tell(run=store.encode(_made(comparison, repeat, here.name.partition(" ")[0])))
+    tell(end=Result())
 
-    def measure(self, task: Task, cancelled: Callable[[], bool]) -> Iterator[Event]:
-        yield Event(plan=self.runs)
-        time.sleep(self.seconds)
-        for repeat in range(1, self.runs + 1):
-            yield Event(run=store.encode(self._run(task, repeat)).decode())
-        yield Event(end=Result(self.runs))
 
-    def _run(self, task: Task, repeat: int) -> Run:
-        run = _RUNS[random.randrange(_TIMELINES)]
-        assert task.model is not None
-        job = replace(run.job, model=task.model, repeat=repeat)
-        return replace(run, job=job, machine=replace(run.machine, name=self.offer))
+def _made(comparison: ComparisonTask, repeat: int, machine: str) -> Run:
+    run = _RUNS[random.randrange(_TIMELINES)]
+    assert comparison.model is not None
+    return replace(run, job=replace(run.job, model=comparison.model, repeat=repeat), machine=replace(run.machine, name=machine))
+
+
+async def offer(address: str, number: int) -> None:
+    """Offer a place until its scheduler is gone."""
+    labels = {"kind": "made", "place": f"made{number}"}
+    offered = Offered(f"made{number}", "nowhere", f"made{number}", labels, message.PROTOCOL, message.version())
+    station = Station(offered, HERE)
+    await worker.connected(address, station, security.security(address, "worker", print))
+    print(f"{offered.place} is offered", flush=True)
+    await station.worker.finished()
 
 
 def _run() -> Run:
@@ -68,15 +76,15 @@ def _run() -> Run:
 _RUNS = [_run() for _ in range(_TIMELINES)]
 
 
-def main() -> None:
+_ADDRESS, _PLACES, _RUNS_EACH, _SECONDS = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]) if sys.argv[4:] else 0.0
+
+
+async def main() -> None:
     """See the module's text."""
-    address, places, runs, seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]) if sys.argv[4:] else 0.0
-    slots: list[Any] = []
-    for number in range(places):
-        slots.append(Made(f"made{number}", None, None, {}))
-        slots[-1].runs, slots[-1].seconds = runs, seconds
-    asyncio.run(worker.serve(address, slots, lambda sentence: print(sentence, flush=True)))
+    scheduler.calm()
+    worker.measure = measure
+    await asyncio.gather(*(offer(_ADDRESS, number) for number in range(_PLACES)))
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(main())

@@ -11,9 +11,11 @@ import importlib.util
 import math
 import random
 import time
+from bisect import insort_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Literal
 
 from ..orders.problem import Buffer
@@ -25,6 +27,7 @@ _ROUNDS = 14
 _STEPS = 1500
 _CLIMBS = 300
 _SOLVER_ROUND = 2
+_FEW = 256  # of so many buffers a look at each takes less time than numpy's calls
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,8 @@ def _size(buffers: Sequence[Buffer], offsets: Sequence[int]) -> int:
 
 def _place(buffers: Sequence[Buffer], order: Sequence[int], alignment: int = 1, best_fit: bool = True) -> tuple[int, ...]:
     """Place buffers in this order, each into the smallest gap (or the lowest) among the buffers that it is alive with."""
+    if len(buffers) <= _FEW:
+        return _place_few(buffers, order, alignment, best_fit)
     import numpy as np
 
     # Rows: lower, upper, start and end of the placed buffers, sorted by start.
@@ -125,6 +130,28 @@ def _place(buffers: Sequence[Buffer], order: Sequence[int], alignment: int = 1, 
         table[:, at] = buffer.lower, buffer.upper, offset, offset + buffer.size
         loads[span] += buffer.size
         tops[span] = np.maximum(tops[span], offset + buffer.size)
+    return tuple(offsets)
+
+
+def _place_few(buffers: Sequence[Buffer], order: Sequence[int], alignment: int, best_fit: bool) -> tuple[int, ...]:
+    """`_place` by a look at each placed buffer."""
+    offsets = [0] * len(buffers)
+    placed: list[tuple[int, int, int, int]] = []  # start, end, lower, upper, sorted by start
+    for index in order:
+        buffer = buffers[index]
+        lower, upper, size = buffer.lower, buffer.upper, buffer.size
+        floor = 0  # where all that lies below ends, aligned
+        gap: tuple[int, int] | None = None  # its room, its offset
+        for start, end, begins, ends in placed:
+            if begins < upper and ends > lower:
+                room = start - floor
+                if room >= size and (gap is None or (best_fit and room < gap[0])):
+                    gap = room, floor
+                if end > floor:
+                    floor = -(-end // alignment) * alignment
+        offset = floor if gap is None else gap[1]
+        offsets[index] = offset
+        insort_left(placed, (offset, offset + size, lower, upper), key=itemgetter(0))
     return tuple(offsets)
 
 

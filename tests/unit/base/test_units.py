@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from memprof.base import units
 from memprof.base.errors import UsageError
 from memprof.base.units import counted, exact_bytes, format_bytes, format_duration, format_number, parse_bytes, parse_duration_ns
 
@@ -98,3 +99,24 @@ def test_numbers_written_without_exponent(value, digits, expected):
 @pytest.mark.parametrize(("number", "expected"), [(0, "0 tensors"), (1, "1 tensor"), (2, "2 tensors"), (1200, "1,200 tensors")])
 def test_count_agrees_with_noun(number, expected):
     assert counted(number, "tensor") == expected
+
+
+@pytest.mark.parametrize(
+    ("sentence", "names", "expected"),
+    [
+        ("labels.onnx holds no weights", (), "labels.onnx holds no weights"),
+        ("./engine ended", (), "./engine ended"),
+        ("model_a, b and c", (), "model_a, b and c"),
+        ("phases holds no weights", ("phases",), "phases holds no weights"),
+        ("objects of Python: 3 more", ("", "net"), "Objects of Python: 3 more"),
+        ("thread-local memory", (), "Thread-local memory"),
+        ("RSS grew.", (), "RSS grew."),
+        ("", (), ""),
+    ],
+)
+def test_sentence_keeps_name_it_begins_with(sentence, names, expected):
+    assert units.capitalised(sentence, *names) == expected
+
+
+def test_choice_in_words():
+    assert [units.either(list("abc")[:count]) for count in range(4)] == ["", "a", "a or b", "a, b or c"]

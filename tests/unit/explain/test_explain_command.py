@@ -14,6 +14,7 @@ from memprof.base.errors import InputError
 from memprof.explain import records, verify
 from memprof.explain.records import Advice, PhaseFigures, PhaseLook, Verified
 from memprof.programs.runtimes import Knob
+from memprof.records.types import Outcome
 from memprof.reports import page
 from memprof.reports.pictures import waterfall
 from memprof.subjects.orders import Plan
@@ -39,6 +40,40 @@ def test_no_findings_said_of_what_was_looked_at(looked: int, sentence: str, form
     """Where the looks came too late, that they found nothing says little."""
     found = explanation(findings=(), phases=(PhaseLook("EXECUTE", looked * MIB, ()),) if looked else ())
     assert [line for line in report().render(found, form).split("\n") if "Nothing was found" in line or "The looks" in line] == [sentence]
+
+
+def test_report_has_what_issue_needs() -> None:
+    from memprof.reports.tables import explain_report
+
+    found = explanation(libc="glibc 2.36", machine_words="Cortex, 4 CPUs, aarch64, Linux 6.1", packages={"onnxruntime": "1.0"})
+    text = explain_report.render(found, "memprof explain net.onnx -r onnxruntime", "to send.png")
+    wanted = (
+        "# onnxruntime 1.0: memory that was freed & kept",
+        "PEAK 225.0 MiB, in MODEL_LOAD",
+        "(to%20send.png)",
+        "| slice ",
+        "--set malloc_trim=on",
+    )
+    assert all(words in text for words in wanted), text
+    assert "```sh\nmemprof explain net.onnx -r onnxruntime\n```" in text and "To be attached: to send.png, the picture; and" in text
+    model = found.model
+    versions = (
+        f"SHA-256 {model.sha256}",
+        "runtime: onnxruntime 1.0",
+        "C library: glibc 2.36",
+        "machine: Cortex",
+        "packages: onnxruntime 1.0",
+    )
+    assert all(words in text for words in versions), text
+    assert "How each slice was found" not in text and "how one" not in text and "explain.md" in text
+    with pytest.raises(InputError, match="nothing to report"):
+        explain_report.render(explanation(phases=()), "memprof explain", "p.png")
+
+
+def test_earlier_slice_names_read(tmp_path: Path) -> None:
+    path = tmp_path / "why.json"
+    path.write_bytes(records.encode(explanation()).replace(b"weights, one copy", b"weights once"))
+    assert records.load(path) == explanation()
 
 
 @pytest.fixture
@@ -151,6 +186,23 @@ def test_values_that_no_rule_proposes_are_tried(monkeypatch: pytest.MonkeyPatch)
     ]
     assert verified.findings[-1].title == "other settings save PEAK" and verified.findings[-1].bytes == 30 * MIB
     assert "> --set prepacking=off: no rule proposes it (about prepacking)" in report().render(verified)
+
+
+def test_values_without_effect_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """--verify of an .mnn file tried ten values, and the answer had neither a proposal nor a word of them."""
+    knobs = [Knob("prepacking", ("on", "off"), "on", "load", ""), Knob("placed", ("embedded", "separate"), "embedded", "build", "")]
+    order = SimpleNamespace(runtime=SimpleNamespace(knobs=knobs))
+
+    def measure(orders, progress, keep):
+        failed = Outcome("refused", "MODEL_LOAD", message="it is not converted")
+        yield from (sample_runs.run("as it is"), sample_runs.run("prepacking=off"), sample_runs.run("placed=separate", outcome=failed))
+
+    monkeypatch.setattr(verify, "plan", lambda suite: Plan((order,) * len(suite.variants), ()))  # type: ignore[arg-type]
+    monkeypatch.setattr(verify.campaign, "measure", measure)
+    found = verify.verify(explanation(findings=()), Suite(), Variant("mnn"), recorder_runs.Silent(), lambda line: None)
+    assert not found.findings
+    assert found.remarks[-1].startswith("--verify tried 1 other value of knobs once each: none saves more than ")
+    assert "; placed=separate cannot run: " in found.remarks[-1] and "it is not converted" in found.remarks[-1]
 
 
 def measured(change: float, at_end: float = 0, error: str | None = None) -> Verified:

@@ -266,7 +266,7 @@ def test_swap_file() -> None:
 def test_transient_sets_peak() -> None:
     inside, end = phase("PREPARE/peak", use=60), phase("PREPARE", use=10)
     finding = only(facts(ORT, inside, end, peaks={"PREPARE": (200, 150), "EXECUTE": (160, 160)}))
-    assert (finding.rule, finding.bytes) == ("transient", 40 * MIB)
+    assert (finding.rule, finding.bytes, finding.phase) == ("transient", 40 * MIB, "PREPARE/peak")
     assert "50.0 MiB activations" in " ".join(finding.evidence)
 
 
@@ -294,11 +294,36 @@ def test_transient_of_repacking(repacked, proposed) -> None:
     assert settings(finding) == proposed
 
 
+def test_weights_held_at_peak() -> None:
+    """inception_v3 in onnxruntime 1.32 holds its weights 1.8 times while it repacks them, and once at the end."""
+    copies = (held("as stored", ANON, 92), held("in blocks of 16", ANON, 73), held("as stored", ANON, 9, freed=True))
+    inside = phase("PREPARE/peak", *copies, beyond=75, once=90, again=2, repacked=73, kept=49)
+    end = phase("PREPARE", held("in blocks of 16", ANON, 90), repacked=90, kept=110)
+    made = facts(ORT, inside, end, peaks={"MODEL_LOAD": (148, 146), "PREPARE": (278, 265)})
+    kept, finding = findings.find(made)
+    assert kept.rule == "kept" and finding.rule == "held_at_peak"
+    assert (finding.title, finding.bytes, finding.phase) == ("the weights are held 1.8 times, for a moment", 75 * MIB, "PREPARE/peak")
+    assert "PREPARE peaks 13.0 MiB above its end" in finding.evidence
+    assert {"prepacking": "off"} in settings(finding) and {"constant_folding": "off"} in settings(finding)
+    stays = replace(end, beyond_one_bytes=72 * MIB)
+    assert "held_at_peak" not in [finding.rule for finding in findings.find(replace(made, phases=(inside, stays)))]
+    in_clean_pages = replace(inside, droppable_bytes=72 * MIB)
+    assert "held_at_peak" not in [finding.rule for finding in findings.find(replace(made, phases=(in_clean_pages, end)))]
+
+
 def test_findings_worst_first_without_small() -> None:
     assert findings.find(facts(ORT, phase("EXECUTE", kept=3))) == ()
     copies = (held("as stored", ANON, 20), held("transposed", ANON, 20))
     made = facts(ORT, phase("EXECUTE", *copies, beyond=20, once=20, repacked=20, kept=90))
     assert [finding.rule for finding in findings.find(made)] == ["kept", "shared_repacked"]
+
+
+def test_shared_repacked_proposes_weights_beside_file() -> None:
+    """MNN's knob has another name than that of other runtimes."""
+    runtime = Runtime("mnn", knobs=(Knob("placed", ("embedded", "separate"), "embedded", "build", ""),))
+    copies = (held("as stored", ANON, 20), held("in blocks of 4", ANON, 20))
+    finding = only(facts(runtime, phase("EXECUTE", *copies, beyond=20, once=20, repacked=20)))
+    assert (finding.rule, settings(finding)) == ("shared_repacked", [{"placed": "separate"}])
 
 
 NCNN = Runtime("ncnn", knobs=(Knob("winograd", ON_OFF, "on", "load", ""),))

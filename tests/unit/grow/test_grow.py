@@ -18,8 +18,9 @@ from memprof.grow import grow
 from memprof.grow.grow import GrowRequest, UnitBudget, parse_budget, parse_shapes
 from memprof.grow.kinds import kind_of, kinds_of
 from memprof.records import store
-from memprof.records.types import Outcome, Run
+from memprof.records.types import Outcome, Run, Use
 from memprof.reports.tables import growth as growth_table
+from memprof.reports.tables import table as runs_table
 from memprof.reports.tables.growth import words
 from memprof.subjects.suite import Suite
 
@@ -68,6 +69,29 @@ def test_flat_work_decided_in_one_round(tmp_path, monkeypatch):
 
     assert (grown.verdict.word, simulated.rounds) == ("steady", [2000])
     assert words(grown.verdict) == "steady. 0 B (95%: at most 3 B) per iteration over 2,000."
+
+
+@pytest.mark.parametrize(("freed", "told"), [(64 * MIB, True), (3 * MIB, False), (None, False)])
+def test_freed_memory_before_work_told(tmp_path, monkeypatch, freed, told):
+    """`memprof run` showed 222 MiB and `memprof grow` 254 MiB, for a freed tensor that glibc kept in one and not in the other."""
+
+    def with_freed(run: Run) -> Run:
+        return replace(run, marks=tuple(replace(mark, heap_free_end_bytes=freed) for mark in run.marks))
+
+    Simulated(lambda unit: 0, monkeypatch, fails=with_freed)
+
+    remarks = " ".join(answered(asked(tmp_path)).remarks)
+
+    assert ("At the end of PREPARE glibc's heap holds 64.0 MiB of freed memory" in remarks) == told
+    assert ("malloc_mmap_threshold=64KiB" in remarks) == told
+
+
+def test_freed_memory_told_in_table_of_runs():
+    made = sample_runs.run("a")
+    made = replace(made, marks=tuple(replace(mark, heap_free_end_bytes=64 * MIB) for mark in made.marks))
+    of_grow = replace(made, job=replace(made.job, use=Use(100, 10**9)))
+    assert "at the end of PREPARE glibc's heap holds 64.0 MiB of freed memory" in runs_table.render([of_grow])
+    assert "of freed memory" not in runs_table.render([made])
 
 
 def test_growth_confirmed_by_longer_round(tmp_path, monkeypatch):

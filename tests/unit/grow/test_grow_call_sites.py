@@ -14,7 +14,7 @@ from support.suites import one
 from memprof.base.errors import InputError
 from memprof.grow import call_sites
 from memprof.grow.grow import GrowRequest, GrowthAnswer
-from memprof.heap.growth_sites import rises
+from memprof.heap.growth_sites import Rises, rises
 from memprof.heap.profile import PhaseSpan
 from memprof.verdicts.growth import Verdict
 
@@ -83,3 +83,11 @@ def test_recording_skipped_without_growth() -> None:
     said = call_sites.explained(GrowRequest(one("m", "r")), answer, Silent())
 
     assert (said.who, said.remarks) == (None, ("--who: it is bounded, so that no call site rises with it",))
+
+
+@pytest.mark.parametrize(
+    ("looked", "words"), [(False, "not from malloc; --why shows which mappings rise."), (True, "the sentences of --why name the mappings")]
+)
+def test_nothing_of_malloc_names_next_step(looked: bool, words: str) -> None:
+    (sentence,) = call_sites._sentences(Rises((), 0.0, 100.0), "heaptrack", grows().verdict, looked)
+    assert words in sentence

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.sample_profiles import top_by
 
 from memprof.base.errors import InputError
-from memprof.heap import export, heaptrack, load, massif, phrases
+from memprof.heap import export, heaptrack, load, massif, phases, phrases
 from memprof.heap.frames import Frame
 from memprof.heap.profile import HeapProfile, Snapshot
 from memprof.heap.trees import Trie
@@ -158,7 +158,8 @@ def test_heaptrack_highest_total_between_timestamps(tmp_path: Path) -> None:
     ("begin", "end", "total"),
     [(12, 19, 100), (15, 35, 1100), (21, 25, 1100), (31, 38, 100), (41, None, 0), (60, None, 0)],
 )  # fmt: skip
-def test_phase_tree_at_largest_moment(tmp_path: Path, begin: float, end: float | None, total: int) -> None:
+def test_phase_tree_at_largest_moment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, begin: float, end: float | None, total: int) -> None:
+    monkeypatch.setitem(phases._ERROR_S, "heaptrack", 0.0)
     path = tmp_path / "h"
     path.write_text(_RECORDING.partition("c a\n")[0] + "+ 0\nc a\nc 14\n+ 1\n- 1\nc 1e\nc 28\n- 0\nc 32\n")
     spans = [{"name": "PREPARE", "begin_ns": int(begin * 1e6), "end_ns": None if end is None else int(end * 1e6)}]

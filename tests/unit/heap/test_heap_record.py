@@ -8,10 +8,12 @@ import random
 import re
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support import sample_runs
@@ -23,9 +25,11 @@ from memprof.base.errors import InputError, MeasurementError, UsageError
 from memprof.campaign.progress import Silent
 from memprof.heap import load, phases, phrases, record
 from memprof.heap.phases import with_phases
-from memprof.heap.profile import PhaseSpan
+from memprof.heap.profile import HeapProfile, PhaseSpan
 from memprof.programs import commands
 from memprof.records.types import COMMAND, Outcome
+from memprof.reports.heap import plot, series, show
+from memprof.subjects.orders import of_one
 from memprof.subjects.suite import Suite, Variant
 
 Memprof = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -94,6 +98,41 @@ def test_fastest_usable_tool_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         record.choose(record.HeapRequest(tmp_path, tool="heaptrack", threshold=1.0), None)
 
 
+def test_memray_refused_without_python(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--tool memray records programs of Python only, and this is none"):
+        record.choose(record.HeapRequest(tmp_path, tool="memray"), None)
+
+
+@pytest.mark.parametrize(
+    ("first", "is_python", "tool"),
+    [
+        (f"#!{sys.executable} -I", True, "memray"),
+        ("#!/usr/bin/env python3", True, "memray"),
+        ("#!/usr/bin/env -S A=1 python3", True, "memray"),
+        ("#!/bin/sh", False, "massif"),
+        ("\x7fELF", False, "heaptrack"),
+    ],
+)
+def test_tool_by_kind_of_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, first: str, is_python: bool, tool: str) -> None:
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable))
+    monkeypatch.setattr(record, "_missing", lambda tool, python: "no" if tool == "memray" and python is None else None)
+    program = tmp_path / "engine"
+    program.write_text(first + "\n")
+    program.chmod(0o755)
+    order = of_one(suite((str(program), "--word")))
+
+    python = record.interpreter(order)
+
+    assert (python is not None) == is_python
+    assert record.choose(record.HeapRequest(tmp_path), python, python is None and record._is_starter(str(program)))[0] == tool
+    assert record._script(order.argv or ()) == (str(program), "--word")
+
+
+def test_native_runtime_is_no_python() -> None:
+    order = SimpleNamespace(argv=None, runtime=SimpleNamespace(native="runner.c"), python=sys.executable)
+    assert record.interpreter(order) is None  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("text", "last"), [("load", "MODEL_LOAD"), ("load,prepare", "PREPARE"), ("load, prepare,execute", None)])
 def test_phases_option(text: str, last: str | None) -> None:
     assert record.parse_phases(text) == last
@@ -116,7 +155,8 @@ def test_phases_on_snapshot_clock(tmp_path: Path) -> None:
     largest = profile.largest_tree("PREPARE")
     assert largest is None
     (tmp_path / "massif.out.2").write_text(text)
-    assert load(tmp_path / "massif.out.2").partial is None  # a forked child's, whose end is its own
+    child = load(tmp_path / "massif.out.2")  # its end is its own, and its clock begins with its program
+    assert child.partial is None and child.phases == () and not any(snapshot.phase for snapshot in child.snapshots)
     (tmp_path / "other").write_text(text)
     assert load(tmp_path / "other").phases == ()
     huge = json.dumps({**kept, "begin_ns": 10**400})
@@ -125,6 +165,51 @@ def test_phases_on_snapshot_clock(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="is not what `memprof heap record` writes") as caught:
             with_phases(profile, path)
         assert "\n" not in str(caught.value)
+
+
+_HEAPTRACK = "v 10400 3\ns 3 app\ns 4 main\ni 10 1 2\nt 1 0\na a00000 1\n"
+
+
+def test_peak_near_border_names_phases(tmp_path: Path) -> None:
+    """heaptrack's clock starts up to 0.3 s after STARTUP: the peak at 1.9 s may lie behind the border at 2.0 s, not that at 2.6 s."""
+    begin, ms = 5_000_000_000, 1_000_000
+    ends = {"STARTUP": 1000, "MODEL_LOAD": 2000, "EMPTY": 2000.1, "PREPARE": 2600, "EXECUTE": 9000}
+    begins = dict(zip(ends, (0, *ends.values()), strict=False))
+
+    def read(**rss: int) -> HeapProfile:
+        spans = [
+            {
+                "name": name,
+                "begin_ns": begin + int((70 + begins[name]) * ms),
+                "end_ns": begin + int((70 + end) * ms),
+                "rss_peak_bytes": rss.get(name),
+            }
+            for name, end in ends.items()
+        ]
+        kept = {"memprof_heap": 1, "tool": "heaptrack", "files": ["h"], "begin_ns": begin, "wall_offset_ns": 0, "partial": None}
+        (tmp_path / "phases.json").write_text(json.dumps({**kept, "phases": spans}))
+        (tmp_path / "h").write_text(_HEAPTRACK + f"c {1900:x}\n+ 0\nc {1905:x}\n- 0\nc {8000:x}\n")
+        return load(tmp_path / "h")
+
+    unknown = read()
+    assert "in MODEL_LOAD or PREPARE." in phrases.headline(unknown)
+    assert any("nearer to a border of phases" in remark for remark in phrases.remarks(unknown))
+    facts = show.facts(unknown)
+    assert facts["peak"]["phase"] is None and facts["peak"]["phases"] == ("MODEL_LOAD", "PREPARE")
+    for phase in ("load", "prepare"):
+        shown = phrases.chosen(unknown, None, phase)
+        assert shown is not None and shown.heap_bytes == 0xA00000
+    table = series.series(unknown, "function", 5)
+    assert "in MODEL_LOAD or PREPARE" in plot._finding(unknown, table, plot._areas(table))
+
+    decided = read(MODEL_LOAD=0x9F0000, PREPARE=0xA10000)
+    assert phrases.headline(decided).endswith("in PREPARE.")
+    assert any("since the resident set in MODEL_LOAD stayed below" in remark for remark in phrases.remarks(decided))
+    assert show.facts(decided)["peak"]["phase"] == "PREPARE"
+    assert read(MODEL_LOAD=0x9F0000, PREPARE=0x9F0000).possible_phases(decided.peak) == (
+        "MODEL_LOAD",
+        "PREPARE",
+    )  # blocks that were not touched
 
 
 def test_many_phases_named_in_seconds() -> None:

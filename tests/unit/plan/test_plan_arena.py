@@ -14,7 +14,7 @@ from support.examples import examples, tried
 
 from memprof.base.errors import InputError
 from memprof.plan import Buffer, greedy, load, overlapping, pack
-from memprof.plan.arenas import minimalloc
+from memprof.plan.arenas import arena, minimalloc
 from memprof.plan.arenas.skyline import fit, sections
 
 # These do not fit into their load.
@@ -86,6 +86,9 @@ def test_greedy_matches_bytewise_rule(seed):
     some = [Buffer(buffer.id, buffer.lower + 1, buffer.upper + 1, buffer.size) for buffer in buffers(rng, rng.randint(1, 14), 7)]
 
     assert list(greedy(some).offsets) == _by_hand(some)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arena, "_FEW", 0)  # as more buffers are placed
+        assert list(greedy(some).offsets) == _by_hand(some)
 
 
 def test_greedy_gapless_buffers_in_seconds():

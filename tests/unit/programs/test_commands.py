@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from memprof.programs import commands
@@ -20,13 +22,25 @@ from memprof.programs import commands
         ("python {model}", "python"),
         ("node -r ./before.js server.mjs", "server.mjs"),
         ("node -e 1", "node"),
-        ("bash -ec true", "bash"),
+        ("bash -ec true", "true"),
+        ("sh -c 'set -e; make -s app && MODE=fast ./test.sh --all | tee log >out 2>&1'", "tee"),
+        ("sh -c 'cd build && ctest'", "ctest"),
+        ("bash -c 'set -eo pipefail; make -s app && ./test.sh'", "test.sh"),
+        ("sh -c 'sleep 1; exit $CODE'", "sleep"),
+        ("sh -c 'python app.py > log.txt'", "app.py"),
+        ("sh -c '# first\nmake # second\n./test.sh\n'", "test.sh"),
+        # a script that is more than programs one after another
+        ("sh -c 'for n in $(seq 500); do sleep 0.5 & done; wait'", "for n in $(seq 500); do…"),
+        ("sh -c 'a=$(./app)'", "a=$(./app)"),
+        ("sh -c '$APP x'", "$APP x"),
+        ("sh -c ''", "sh"),
+        ("""sh -c '"open'""", "sh"),
         ("sh ./run.sh", "run.sh"),
         ("./engine model.bin", "engine"),
         ("./pythonic app.py", "pythonic"),
     ],
 )
 def test_command_named_after_what_it_runs(words, name):
-    assert commands.subject(words.split()) == name
+    assert commands.subject(shlex.split(words)) == name
     assert commands.parse(words).name == name
     assert commands.parse(f"own={words}").name == "own"

@@ -119,3 +119,19 @@ def test_largest_of_all_bounds_a_sum_from_below() -> None:
 
 def test_failed_program_has_no_run() -> None:
     assert phases(Recording().run(code=1)) == []
+
+
+def test_run_of_tree_holds_each_high_water_mark() -> None:
+    """A child's peak that lies between two polls is in the tree's, and what wait4 tells is possible where it may be the recorder's copy."""
+    recording = Recording(rss=2, recorder_hwm=12)
+    recording.fork(101)
+    recording.poll({101: 3})
+    for hwm in (3, 9):
+        recording.status(101, hwm=hwm)
+    recording.poll({101: 4})
+    recording.zombie(101)
+    recording.poll()
+
+    low, high = bounds(recording.run(largest=11), "RUN")
+
+    assert low == 9 and high >= 11

@@ -93,6 +93,38 @@ def test_runs_begin_with_sentence(made, words):
     assert table.render(made).startswith(words)
 
 
+def of_version(version, **words):
+    made = run(f"onnxruntime@{version}", **words)
+    return replace(made, about=About(version, ""))
+
+
+def test_sentence_compares_within_one_model():
+    made = [run("a"), run("b", extra_mib=2)]
+    large = (run("a", extra_mib=90), run("b", extra_mib=99))
+    made += [replace(one, job=replace(one.job, model=replace(one.job.model, name="big.onnx"))) for one in large]
+    sentences = headline.of_runs(made).split(". Of")
+    assert len(sentences) == 2 and sentences[0].count("big.onnx") == 2 and sentences[1].count("net.onnx") == 2
+    assert headline.of_picture(made) == "PEAK of big.onnx 360.0 MiB (a) to 369.0 MiB (b); of net.onnx 270.0 MiB (a) to 272.0 MiB (b)"
+
+
+def test_sentence_of_two_releases_tells_change():
+    made = [of_version("1.20.0", extra_mib=27), of_version("1.9.2")]
+    words = f"net.onnx, {made[0].job.runtime} 1.9.2 to 1.20.0: PEAK is 27.0 MiB more (270.0 MiB to 297.0 MiB), in PREPARE; at the end of PREPARE"
+    assert headline.of_runs(made).startswith(f"{words} anonymous memory is 27.0 MiB more")
+    assert "the least is" in headline.of_runs([run("a"), run("b")]), "one release"
+    assert "the least is" in headline.of_runs([*made, of_version("1.30")])
+
+
+def test_modes_of_what_stays_are_told():
+    made = [released([one], mib)[0] for one, mib in zip(runs(), (64, 64, 12, 64, 12), strict=False)]
+    assert "; 12.0 MiB or 64.0 MiB stays after release." in headline.of_runs(made)
+    note = "a: of 5 runs, 12.0 MiB in 2 and 64.0 MiB in 3 stay after release: glibc gives a heap back only from its end"
+    assert note in table.render(made, brief=True)
+    assert "stay after release" not in table.render([released([one], 12)[0] for one in runs()], brief=True)
+    spread = [released([one], mib)[0] for one, mib in zip(runs(), (10, 24, 37, 51, 64), strict=False)]
+    assert "from 10.0 MiB to 64.0 MiB stay after release" in table.render(spread, brief=True)
+
+
 def test_sentence_only_with_all_phases_of_usual_metrics():
     assert not any("PEAK is" in text for text in (table.render([run()], ["rss_peak_bytes"]), table.render([run()], style="models")))
 

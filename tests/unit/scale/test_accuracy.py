@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import statistics
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -22,12 +23,16 @@ from memprof.scale.answer import PlaceRun, Scaled
 from memprof.scale.arena_requests import planned_again, replayed
 from memprof.subjects.dimensions import parse
 
+pytestmark = pytest.mark.xdist_group("accuracy")  # one worker makes what its tests share
+
 NOISE = (131072.0, 0.001)  # of two runs at a place, as the machine had it that measured them
 CASES = {case["name"]: case for case in map(json.loads, (Path(__file__).parents[2] / "data" / "laws.jsonl").read_text().splitlines())}
 
 
-def answered(case: dict) -> Scaled:
+@cache
+def answered(name: str) -> Scaled:
     """The laws of a case, as `memprof scale` makes them of these points."""
+    case = CASES[name]
     dimensions = [parse(text) for text in case["vary"]]
     points = [PlaceRun(**point) for point in case["points"]]
     of_run = job(runtime=case["runtime"], knobs=case["knobs"], runs=2)
@@ -43,8 +48,8 @@ def answered(case: dict) -> Scaled:
 def held_out() -> dict[str, list[tuple[float, bool]]]:
     """For each case the errors at places that no law was fitted to, as shares of what was measured, and whether each lies in its interval."""
     told = {}
-    for name, case in CASES.items():
-        answer = answered(case)
+    for name in CASES:
+        answer = answered(name)
         points = [point for point in answer.points if point.held_out]
         pairs = zip([point.sizes[PEAK] for point in points], answer.predict([point.at for point in points]), strict=True)
         told[name] = [(abs(said.bytes / size - 1), said.low_bytes <= size <= said.high_bytes) for size, said in pairs]
@@ -79,7 +84,7 @@ def test_intervals_hold_95_percent(held_out):
 @pytest.mark.parametrize("name", CASES)
 def test_interval_no_wider_than_needed(name, held_out):
     """An interval that holds everything says nothing. Only `loop`, whose arena cannot be simulated, has one of the steps' height."""
-    answer = answered(CASES[name])
+    answer = answered(name)
     said = answer.predict([point.at for point in answer.points if point.held_out])
     half = statistics.median((prediction.high_bytes - prediction.bytes) / prediction.bytes for prediction in said)
     assert half < (0.3 if name == "loop" else 0.05)

@@ -59,6 +59,12 @@ LOW, HIGH = 189.8, 194.4
         ((100, 100, 100, 100, 100.1), (100, 100, 100, 100.1, 140), "ok", "within"),
         ((100, 100, 100, 100.1, 90), (105, 105, 105, 105.1, 105.2), "regressed", "+5.0 MiB"),
         ((100, 100, 100, 100.1, 140), (105, 105, 105, 105.1, 105.2), "undecided", "a repeat lies far from its like"),
+        # one repeat of each side that also compiles makes the spread
+        ((27.4, 9.8, 8, 10.4, 11), (27.7, 21.7, 21.9, 21.2, 23.1), "undecided", "but a repeat lies far from its like"),
+        ((27.7, 21.7, 21.9, 21.2, 23.1), (27.4, 9.8, 8, 10.4, 11), "undecided", "but a repeat lies far from its like"),
+        ((8, 8.4, 8.6, 9.1, 27), (20, 20.3, 20.9, 21.2, 21.4), "undecided", "but a repeat lies far from its like"),
+        ((8, 8.4, 8.6, 9.1, 9.3), (22, 20.3, 20.9, 21.2, 5), "undecided", "but a repeat lies far from its like"),
+        ((27.4, 9.8, 8, 10.4, 11), (27.7, 9.7, 8.2, 10.3, 11.4), "ok", "within"),
         # two modes
         ((LOW, LOW, HIGH, HIGH, HIGH), (LOW, LOW, LOW, HIGH, HIGH), "ok", "2 modes, the same on both sides"),
         ((LOW, LOW, LOW, LOW, HIGH), (LOW, HIGH, HIGH, HIGH, HIGH), "ok", "2 modes, the same on both sides"),
@@ -93,6 +99,41 @@ def test_verdict_by_shape_of_samples(base, head, expected, why):
     row = judged(base, head)
 
     assert (row.verdict, why in row.reason) == (expected, True), row.reason
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "missed", "expected"),
+    [
+        ((8.2, 4, 7.2, 9.8, 8.2), (7.2, 1.8, 4, 9.8, 7.9), 3, "undecided"),
+        ((8.2, 4, 7.2, 9.8, 8.2), (7.2, 1.8, 4, 9.8, 7.9), 0.5, "ok"),  # less than the least difference that counts
+        ((9.8, 9.8, 9.7, 9.8, 9.8), (9.8, 9.7, 9.8, 9.8, 9.7), 3, "ok"),  # the repeats agree
+        ((8.2, 8, 7.2, 9.8, 8.2), (27.2, 21.8, 24, 29.8, 27.9), 3, "regressed"),
+    ],
+)
+def test_peak_of_polling_in_verdict(base, head, missed, expected):
+    sides = [
+        row(KEY, PEAK, "rss_peak_bytes", tuple(value * MIB for value in side), False, missed=int(missed * MIB)) for side in (base, head)
+    ]
+    judged = verdicts.judge_row(*sides, 0, verdicts.parse_limits(["10%"]))
+
+    assert judged.verdict == expected, judged.reason
+    assert ("up to 3.0 MiB more is possible: --recorder c" in judged.reason) == (expected == "undecided")
+    assert "~" in report.render(Report("", (judged,))).splitlines()[2]
+
+
+def test_headline_never_fine_beside_undecided():
+    key = replace(KEY, variant="other")
+    hidden = judged((27.4, 9.8, 8, 10.4, 11), (27.7, 21.7, 21.9, 21.2, 23.1), limits=verdicts.parse_limits(["10%"]))
+    fine = replace(judged((10,) * 5, (10,) * 5), key=key)
+
+    text = report.render(Report("head against base", (fine, hidden)))
+
+    assert text.splitlines()[:3] == [
+        "### memprof gate: undecided",
+        "",
+        "net.onnx, a: PEAK is 11.5 MiB more (10.4 MiB to 21.9 MiB, undecided).",
+    ]
+    assert "Nothing changed" not in text
 
 
 def test_threshold_largest_of_parts():

@@ -38,7 +38,7 @@ def versions(count: int) -> Versions:
     suite = Suite(models=("net.onnx",), variants=(Variant(runtime="engine", name="fp16 @ cpu"),))
 
     def travels(which: object, say: object) -> AbstractContextManager[Releases]:
-        return nullcontext(Releases(labels, suite, "engine"))
+        return nullcontext(Releases(suite, "engine"))
 
     return Versions("release", "engine", labels, opened, lambda number: labels[number], "key", {}, travels)
 
@@ -72,24 +72,25 @@ class Fleet:
         self, asked: Sequence[object], progress: object, keep: Callable[[bytes], None], stop: object = None
     ) -> Iterator[tuple[int, ComparisonResult]]:
         for number, (each, machine) in enumerate(self._turn(asked)):
-            sought = each.there(f"m{machine}")
-            assert sought.makes and each.suite.repeats == max(max(repeats, default=0) for repeats in each.sought.repeats.values())
+            sought = each.sought
+            repeats_here = sought.repeats_at.get(f"m{machine}", sought.repeats)
+            assert each.suite.repeats == max(max(repeats, default=0) for repeats in each.sought.repeats.values())
             assert sought.package == "engine"
             numbers = {variant.name: int(variant.name.removeprefix("1.")) for variant in each.suite.variants}
             if any(version in self.lacking for version in numbers.values()):
                 yield number, ComparisonResult(why="net.onnx failed 3 times, on 3 machines and is given up: m1: there is no wheel")
                 continue
             key, runs = str(next(self._keys)), []
-            count = sum(map(len, sought.repeats.values()))
+            count = sum(map(len, repeats_here.values()))
             for repeat in range(1, each.suite.repeats + 1):
                 for name, version in numbers.items():
-                    if repeat in sought.repeats[name]:
+                    if repeat in repeats_here[name]:
                         runs.append(self._run(sought.variant, version, repeat, machine, Attempt(key, 1, count, f"m{machine}")))
                         keep(store.encode(runs[-1]))
                         self._kept += 1
                         if self._kept == self.stop_after:
                             raise KeyboardInterrupt
-            self.asked.append((f"m{machine}", {str(numbers[name]): len(some) for name, some in sought.repeats.items() if some}))
+            self.asked.append((f"m{machine}", {str(numbers[name]): len(some) for name, some in repeats_here.items() if some}))
             yield number, ComparisonResult(tuple(runs), bool(runs))
 
     def _run(self, name: str, version: int, repeat: int, machine: int, attempt: Attempt) -> Run:
@@ -139,7 +140,7 @@ def commits(count: int, several: bool = False) -> Versions:
     told = Commits({}, "r", "sha1", "commits.pack", (), {}, "checkout", "suite.toml", Build(), Selection())
 
     def travels(which: Selection, say: object) -> AbstractContextManager[CommitPayload]:
-        return nullcontext(CommitPayload(labels, labels, replace(told, which=which), (), several))
+        return nullcontext(CommitPayload(replace(told, hashes=dict(zip(labels, labels, strict=True)), which=which), (), several))
 
     return replace(versions(count), noun="commit", labels=labels, travels=travels)
 
@@ -155,10 +156,11 @@ class Builders(Fleet):
         self, asked: Sequence[object], progress: object, keep: Callable[[bytes], None], stop: object = None
     ) -> Iterator[tuple[int, ComparisonResult]]:
         for number, (each, machine) in enumerate(self._turn(asked)):
-            sought = each.there(f"m{machine}")
+            sought = each.sought
+            repeats_here = sought.repeats_at.get(f"m{machine}", sought.repeats)
             self.followed.append(sought.commits.which.place)
             assert {label: label for label in sought.repeats} == sought.commits.hashes and each.sent == ()
-            wanted = {label: some for label, some in sought.repeats.items() if some}
+            wanted = {label: some for label, some in repeats_here.items() if some}
             unmade = {label: f"m{machine}: {label} cannot be built" for label in wanted if int(label[1:]) in self.broken}
             if unmade:
                 yield number, ComparisonResult(why="; ".join(unmade.values()), unmade=unmade)

@@ -422,3 +422,13 @@ def test_zoo_lists_all_missing_arguments(memprof):
     done = memprof("zoo")
     assert (done.returncode, done.stderr) == (2, "memprof: Missing argument 'NAME', option '--format' and option '--output' / '-o'.\n")
     assert memprof("zoo", "mnist", "-o", "x").stderr == "memprof: Missing option '--format'.\n"
+
+
+def test_labels_keep_strings_apart(tmp_path: Path) -> None:
+    (path,) = zoo.make("labels", tmp_path / "labels.onnx", format="onnx")
+    onnx.checker.check_model(onnx.load(path))
+    words = np.array(["k3", "unknown", *["k19"] * 18], dtype=object)
+    assert run_onnx(path, {"x": words}).tolist() == [3, -1, *[19] * 18]
+    for wrong in ({"format": "tflite"}, {"format": "onnx", "type": "int8"}, {"format": "onnx", "size_bytes": 1 << 20}):
+        with pytest.raises(UsageError, match=r"^labels "):
+            zoo.make("labels", tmp_path / "other", **wrong)
