@@ -192,6 +192,14 @@ def test_hover_shows_name_module_and_size(viewer):
     assert "net::Weights::read" in said and "libnet" in said and "60.0 MiB, 60.0% of the snapshot" in said
 
 
+def test_bytes_outside_children_named(viewer):
+    viewer.open(profile((0, {("a", "main"): 3, ("a",): 2})))
+
+    assert "; 2.0 MiB of it in no node below" in viewer.hover(0.3, 1)
+    viewer.set("shape", "flame")
+    assert "; 2.0 MiB of it in no node above" in viewer.hover(0.3, 1)
+
+
 def test_click_zooms_and_reset_restores(viewer):
     viewer.open(usual())
 
@@ -264,6 +272,17 @@ def test_search_counts_matches_once(viewer):
     viewer.set("search", "")
     viewer.browser.wait("return !document.getElementById('matched').innerText")
     assert viewer.pixels("tree-0") == before
+
+
+def test_matches_counted_in_chosen_snapshot(viewer):
+    viewer.open(usual())
+    viewer.set("search", "net::")
+    viewer.browser.wait("return document.getElementById('matched').innerText")
+
+    viewer.chart(31)
+
+    assert viewer.caption().startswith("snapshot 2,")
+    assert viewer.find("#matched").text == "2 frames match, 60.0 MiB (98.4%)"
 
 
 def test_inverted_tree_begins_at_entry(viewer):

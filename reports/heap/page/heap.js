@@ -21,7 +21,7 @@
     fold: true,
     scaled: true,
     search: "",
-    files: data.files.map((file) => ({ point: file.shown, asked: file.shown, zoom: 0, focus: 0, layout: null, rows: [] })),
+    files: data.files.map(({ shown }) => ({ point: shown, asked: shown, boxes: [] })),
   };
 
   // -- small tools
@@ -373,11 +373,12 @@
       say("No snapshot of this profile has a tree");
       return;
     }
-    Object.assign(view, { point: chosen, asked: point, zoom: 0, focus: 0 });
+    Object.assign(view, { point: chosen, asked: point });
     reshape(place);
     drawChart(place);
     drawList(place);
     drawTree(place);
+    drawMatched();
     drawTables();
     say(`${caption(place)}: ${bytes(file.total[chosen])}`);
   }
@@ -408,11 +409,10 @@
 
   // -- the tree
 
+  // Lays out the tree of the chosen snapshot, and zooms to the whole of it.
   function reshape(place) {
-    const view = state.files[place];
-    view.layout = shaped(place, view.point, state);
-    if (view.layout && view.zoom >= view.layout.nodes.length) view.zoom = 0;
-    view.matched = view.layout && matches(view.layout);
+    const layout = shaped(place, state.files[place].point, state);
+    Object.assign(state.files[place], { layout, matched: layout && matches(layout), zoom: 0, focus: 0 });
   }
 
   function scaleOf(place) {
@@ -455,22 +455,24 @@
     const begin = nodes[view.zoom].x;
     const chain = above(view.layout, view.zoom);
     const below = visible(view.layout, view.zoom, scale);
-    const rows = [
-      ...chain.map((node) => [{ node, x: 0, w: wide, faint: true }]),
-      ...below.slice(0, MOST_ROWS).map((row) => row.map((node) => ({ node, x: (nodes[node].x - begin) * scale, w: nodes[node].bytes * scale }))),
-    ];
+    const rows = [...chain.map((node) => [node]), ...below.slice(0, MOST_ROWS)];
     const high = rows.length * ROW + 1;
     const flame = state.shape === "flame";
-    view.rows = rows.map((boxes, row) => ({ boxes, y: flame ? high - 1 - (row + 1) * ROW : row * ROW }));
+    const boxOf = (node, row) => {
+      const y = flame ? high - 1 - (row + 1) * ROW : row * ROW;
+      if (row < chain.length) return { node, x: 0, y, w: wide, faint: true };
+      return { node, x: (nodes[node].x - begin) * scale, y, w: nodes[node].bytes * scale };
+    };
+    view.boxes = rows.flatMap((row, place) => row.map((node) => boxOf(node, place)));
     const style = { view, pen: sharp(canvas, wide, high), ink: colour("--ink"), accent: colour("--accent"), tone: palette() };
     style.pen.font = font(12);
-    for (const { y, boxes } of view.rows) for (const box of boxes) rectangle(style, box, y);
+    for (const box of view.boxes) rectangle(style, box);
     focus(place, view.focus);
     mark(place, "hover", -1);
     if (flame) canvas.parentElement.scrollTop = canvas.parentElement.scrollHeight;
     Object.assign(canvas.dataset, {
-      rows: view.rows.length,
-      boxes: view.rows.reduce((sum, row) => sum + row.boxes.length, 0),
+      rows: rows.length,
+      boxes: view.boxes.length,
       zoom: named(nodes[view.zoom]).text,
       cut: below.length > MOST_ROWS ? "1" : "",
     });
@@ -491,7 +493,7 @@
     return rows;
   }
 
-  function rectangle({ view, pen, ink, accent, tone }, { node: place, x, w, faint }, y) {
+  function rectangle({ view, pen, ink, accent, tone }, { node: place, x, y, w, faint }) {
     const node = view.layout.nodes[place];
     const { any, marked } = view.matched;
     const gap = w > 3 ? 1 : 0;
@@ -518,26 +520,22 @@
   // Frames a node of the tree, the one in focus or the one below the pointer; none where it is not drawn.
   function mark(place, name, node) {
     const frame = $(`tree-${place}`).parentElement.querySelector(`.${name}`);
-    const row = state.files[place].rows.find(({ boxes }) => boxes.some((box) => box.node === node));
-    frame.hidden = !row;
-    if (!row) return;
-    const { x, w } = row.boxes.find((box) => box.node === node);
-    Object.assign(frame.style, { left: `${x}px`, top: `${row.y}px`, width: `${Math.max(w - 1, 2)}px`, height: `${ROW - 1}px` });
+    const box = state.files[place].boxes.find((drawn) => drawn.node === node);
+    frame.hidden = !box;
+    if (box) Object.assign(frame.style, { left: `${box.x}px`, top: `${box.y}px`, width: `${Math.max(box.w - 1, 2)}px`, height: `${ROW - 1}px` });
   }
 
   function nodeAt(place, event) {
-    const canvas = $(`tree-${place}`);
-    const box = canvas.getBoundingClientRect();
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-    const row = state.files[place].rows.find((row) => y >= row.y && y < row.y + ROW);
-    const hit = row && row.boxes.find((box) => x >= box.x && x < box.x + Math.max(box.w, 1));
+    const { left, top } = $(`tree-${place}`).getBoundingClientRect();
+    const [right, down] = [event.clientX - left, event.clientY - top];
+    const hit = state.files[place].boxes.find(({ x, y, w }) => down >= y && down < y + ROW && right >= x && right < x + Math.max(w, 1));
     return hit ? hit.node : -1;
   }
 
   function shareLine(view, node) {
     const [whole, zoomed] = [view.layout.nodes[0].bytes, view.layout.nodes[view.zoom].bytes];
     const ofZoomed = view.zoom ? `, ${percent(node.bytes, zoomed)} of what is zoomed` : "";
-    const self = node.own > 0 && node.children.length ? `; ${bytes(node.own)} of it in no node ${state.invert ? "below" : "above"}` : "";
+    const self = node.own > 0 && node.children.length ? `; ${bytes(node.own)} of it in no node ${state.shape === "flame" ? "above" : "below"}` : "";
     return `${bytes(node.bytes)}, ${percent(node.bytes, whole)} of the snapshot${ofZoomed}${self}`;
   }
 
@@ -585,13 +583,9 @@
         ArrowLeft: siblings[at - 1],
       }[event.key];
       if (next === undefined) return;
-      if (next >= 0) {
-        const leaves = next === node.parent && view.focus === view.zoom;
+      if (next >= 0 && next === node.parent && view.focus === view.zoom) zoom(place, next);
+      else if (next >= 0) {
         focus(place, next);
-        if (leaves) {
-          view.zoom = next;
-          drawTree(place);
-        }
         say(`${named(nodes[next]).text}: ${shareLine(view, nodes[next])}`);
       }
     }
@@ -671,7 +665,7 @@
     });
     const ordered = [...rows.values()].sort((a, b) => b.most - a.most).slice(0, 25);
     const several = data.files.length > 1;
-    const head = data.files.flatMap((file, place) =>
+    const head = data.files.flatMap((file) =>
       ["self", "", "total"].map((word) => element("th", { scope: "col" }, several && word ? `${word}, ${short(file.name, 30)}` : word)),
     );
     const body = ordered.map((row) => {
@@ -732,10 +726,7 @@
   }
 
   function rebuild() {
-    state.files.forEach((view, place) => {
-      Object.assign(view, { zoom: 0, focus: 0 });
-      reshape(place);
-    });
+    data.files.forEach((_, place) => reshape(place));
     drawTrees();
     drawMatched();
   }
