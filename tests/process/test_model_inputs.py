@@ -142,9 +142,9 @@ def test_shapes_precedence_in_suite(tmp_path: Path) -> None:
         part = shards.shard(read, number, 2)
         assert part is not None
         assert ran_with(part) == {place: shapes for place, shapes in expected.items() if place[0] == Path(part.models[0]).name}
-    sent = [task.task.suite for task in payload.packed(read, payload.MachineChoice(), [])]
-    assert [words["shapes"]["x"] for words in sent] == [(1, 3), (2, 3)]
-    assert [variant["shapes"] for variant in sent[0]["variants"]] == [{"x": (4, 3)}, {}]
+    sent = [task.suite for task in payload.packed(read, payload.MachineChoice(), [])]
+    assert [suite.shapes["x"] for suite in sent] == [(1, 3), (2, 3)]
+    assert [variant.shapes for variant in sent[0].variants] == [{"x": (4, 3)}, {}]
 
 
 def test_shapes_of_variant_option(memprof, tmp_path: Path) -> None:

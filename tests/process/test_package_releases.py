@@ -176,7 +176,7 @@ def test_package_beside_runtime(index, tmp_path: Path) -> None:
     assert "onnxruntime==1.30.0" in made.requirements and not environments.of("onnxruntime")
     assert of.travels is not None
     with of.travels(Selection(), lambda words: None) as travelling:
-        there = travelling.asked(lambda machine: {0: (1, 2)}, None)
+        there = travelling.asked({"2.1.0": (1, 2)}, {}, None)
     assert [(each.runtime, each.name) for each in there.suite.variants] == [("onnxruntime@1.30.0", "2.1.0")]
     assert (there.sought.makes, there.sought.package, there.sought.variant) == (True, "numpy", "onnxruntime")
 

@@ -100,8 +100,10 @@ def _make(folder: Path) -> None:
         "suite.toml": SUITE,
         "scenario.json": SCENARIO,
         "budgets.toml": BUDGETS,
+        "test.sh": "#!/bin/sh\nexec ./app 1\n",
     }.items():
         (folder / name).write_text(text)
+    (folder / "test.sh").chmod(0o755)
     program = once_compiled("gcc", "app.c", PROGRAM, "-g")
     for name in PROGRAMS:
         shutil.copy(program, folder / name)
