@@ -178,7 +178,7 @@ def test_package_beside_runtime(index, tmp_path: Path) -> None:
     with of.travels(Selection(), lambda words: None) as travelling:
         there = travelling.asked({"2.1.0": (1, 2)}, {}, None)
     assert [(each.runtime, each.name) for each in there.suite.variants] == [("onnxruntime@1.30.0", "2.1.0")]
-    assert (there.sought.makes, there.sought.package, there.sought.variant) == (True, "numpy", "onnxruntime")
+    assert (there.sought.package, there.sought.variant) == ("numpy", "onnxruntime")
 
 
 @pytest.mark.parametrize(
