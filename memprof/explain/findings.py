@@ -55,6 +55,6 @@ def sight(facts: Facts) -> str:
 
 
 def find(facts: Facts) -> tuple[Finding, ...]:
-    """All findings, worst first."""
+    """All findings, worst first; behind them the interpreter, which is the same beside every model."""
     findings = [finding for rule in _RULES for finding in rule(facts) if finding.bytes >= facts.least]
-    return tuple(sorted(findings, key=lambda finding: -finding.bytes))
+    return tuple(sorted(findings, key=lambda finding: (finding.rule == memory_rules.INTERPRETER, -finding.bytes)))

@@ -10,6 +10,7 @@ from .copy_rules import without_repacking
 from .records import IN_USE, KEPT, LIBRARIES, REPACKED, RUNTIME, Advice, Finding
 from .rule_inputs import LEAST_STEPS, Facts, at, when
 
+INTERPRETER = "interpreter"  # a rule
 # From this share of the resident set on, what a program without an interpreter would not have is worth another interface to the runtime.
 _INTERPRETER_SHARE = 0.2
 # An arena is called too large from twice the plan on, and this much more for the runtime's own structures.
@@ -27,7 +28,7 @@ def interpreter(facts: Facts) -> Iterator[Finding]:
         f"a program in C or C++ has the runtime's libraries alone, and {facts.native} is measured so",
     )
     proposal = Advice("the same runtime without an interpreter", {RUNTIME: facts.native}, calls=("the runtime's C interface",))
-    yield Finding("interpreter", "an interpreter around the runtime", start.size(LIBRARIES), STARTUP, evidence, (proposal,))
+    yield Finding(INTERPRETER, "an interpreter around the runtime", start.size(LIBRARIES), STARTUP, evidence, (proposal,))
 
 
 def kept(facts: Facts) -> Iterator[Finding]:

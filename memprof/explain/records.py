@@ -263,18 +263,24 @@ class Explanation:
 
     @property
     def ranked(self) -> tuple[Advice, ...]:
-        """The proposals that were measured, each settings once, the one that saves the most PEAK first."""
+        """The proposals that were measured, each settings once, the one that saves the most PEAK first. Another runtime is another program: it stands
+        behind the settings that save PEAK, and before those that do not."""
         measured = {
             frozenset(proposal.settings.items()): proposal
             for finding in self.findings
             for proposal in finding.proposals
             if proposal.verified is not None
         }
-        return tuple(sorted(measured.values(), key=lambda proposal: worth(proposal, self.peak_bound_bytes)))
+
+        def rank(proposal: Advice) -> tuple[int, bool, float]:
+            effect, change = worth(proposal, self.peak_bound_bytes)
+            return effect, RUNTIME in proposal.settings, change
+
+        return tuple(sorted(measured.values(), key=rank))
 
     @property
     def best(self) -> Advice | None:
-        """The proposal that saves the most PEAK, None if none that was measured saves any."""
+        """The proposal that saves the most PEAK, of settings if any does; None if none that was measured saves any."""
         return next((proposal for proposal in self.ranked[:1] if worth(proposal, self.peak_bound_bytes)[0] == 0), None)
 
     @property

@@ -39,7 +39,7 @@ from .headline import in_program, time_words
 
 _BAR = 46
 _MOST_TENSORS = 12
-RANKED = "Proposals as measured, the best first"
+RANKED = "Proposals as measured, the best settings first"
 NOT_MEASURED = "The proposals follow from rules, and none was measured: --verify measures and ranks them."
 # The parts of a resident set. Weights are blue, orange or red; parts that could go are hatched.
 FILLS = {

@@ -240,13 +240,14 @@ def test_ranking_has_helpful_before_others() -> None:
         "e": measured(-0.3, at_end=-13),
         "f": measured(-36.7),
         "g": measured(-14.9, at_end=8),
+        "runtime": measured(-40),  # another program
     }
     (finding,) = explanation().findings
     advice = [Advice("do that", {name: "off"}, effect) for name, effect in effects.items()]
     twice = replace(finding, proposals=(advice[2], Advice("in words")))
     ranked = replace(explanation(findings=(replace(finding, proposals=tuple(advice)), twice)), peak_bound_bytes=MIB // 2).ranked
 
-    assert "".join(name for proposal in ranked for name in proposal.settings) == "fgceabd"
+    assert " ".join(name for proposal in ranked for name in proposal.settings) == "f g c runtime e a b d"
 
 
 def test_unmeasured_proposals_say_so() -> None:
