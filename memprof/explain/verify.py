@@ -9,6 +9,7 @@ A change is beyond noise where compare's verdict is more or less.
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +30,10 @@ from ..verdicts.compare import Verdict, verdict_of
 from .records import RUNTIME, Advice, Explanation, Finding, Verified, worth
 
 _ADDED = " + "
-_BEST = 3  # settings that are measured two by two
+_TRIED = "tried"  # the rule of values that no other rule proposes
+_BEST = 3  # settings that are measured with all repeats
+_PAIRS = 2  # the same of pairs: the best single setting stands behind them, third
+_PAIRED = 6  # knobs of which every two are tried together once
 _LEAST_SHARE = 0.005  # of PEAK, that a single run must save for its setting to be measured again
 
 
@@ -40,30 +44,46 @@ def verify(explanation: Explanation, suite: Suite, variant: Variant, progress: P
     keep: takes each Run as a line of a runs file. Raises what campaign.measure raises; a proposal that cannot run is a result, and an
     interruption leaves the results until then.
     """
-    explanation, complete = _screened(explanation, suite, variant, progress, keep)
+    explanation, others, complete = _screened(explanation, suite, variant, progress, keep)
     if not complete:
         return explanation
     done, complete = _measured(explanation, suite, variant, progress, keep)
-    paired = _with_pairs(done)
-    return _measured(paired, suite, variant, progress, keep)[0] if complete and paired is not done else done
+    if not complete:
+        return done
+    paired, complete = _with_pairs(done, others, suite, variant, progress, keep)
+    return _measured(paired, suite, variant, progress, keep)[0] if complete else paired
 
 
-def _with_pairs(explanation: Explanation) -> Explanation:
-    """The explanation with a proposal for each two of the best settings that nobody measured together, in the finding of the better one. Another
-    runtime is tried with the best settings alone."""
+def _with_pairs(
+    explanation: Explanation, others: Sequence[Advice], suite: Suite, variant: Variant, progress: Progress, keep: Keep
+) -> tuple[Explanation, bool]:
+    """The explanation with a proposal for each of the best pairs of settings that nobody measured together, in the finding of the better one, and
+    whether nothing interrupted that. others: settings that saved PEAK in a single run. Another runtime is paired with the best setting alone."""
     known = {frozenset(proposal.settings.items()) for finding in explanation.findings for proposal in finding.proposals}
     ranked = [proposal for proposal in explanation.ranked if worth(proposal, explanation.peak_bound_bytes)[0] == 0]
-    best = _one_per_knob(proposal for proposal in ranked if len(proposal.settings) == 1 and RUNTIME not in proposal.settings)
+    singles = [proposal for proposal in ranked if len(proposal.settings) == 1 and RUNTIME not in proposal.settings]
+    best = _one_per_knob([*singles, *others])[:_PAIRED]
     runtimes = [proposal for proposal in ranked if RUNTIME in proposal.settings]
-    findings = list(explanation.findings)
+    pairs = {}
     for first, second in (*itertools.combinations(best, 2), *itertools.product(runtimes, best[:1])):
         both = {**first.settings, **second.settings}
         if len(both) == 2 and frozenset(both.items()) not in known:
-            place = next(number for number, finding in enumerate(findings) if first in finding.proposals)
-            pair = Advice("both: each saves PEAK by itself", both, calls=_calls(first, second))
-            proposals = (*findings[place].proposals, pair)
-            findings[place] = replace(findings[place], proposals=proposals)
-    return replace(explanation, findings=tuple(findings)) if tuple(findings) != explanation.findings else explanation
+            pairs[_name(both)] = first, Advice("both: each saves PEAK by itself", both, calls=_calls(first, second))
+    tried = {name: pair.settings for name, (_, pair) in pairs.items() if RUNTIME not in pair.settings}
+    if len(tried) > _PAIRS:
+        progress.say(f"{explanation.model.name}: trying {counted(len(tried), 'pair')} of settings once each")
+        trials = _tried(replace(suite, repeats=1), variant, tried, progress, keep)
+        explanation = trials.noted(explanation, progress)
+        if not trials.complete:
+            return explanation, False
+        peaks = trials.peaks
+        for name in sorted(tried, key=lambda name: peaks.get(name, math.inf))[_PAIRS:]:
+            del pairs[name]
+    findings = list(explanation.findings)
+    for first, pair in pairs.values():
+        place = next(number for number, finding in enumerate(findings) if first in finding.proposals or finding.rule == _TRIED)
+        findings[place] = replace(findings[place], proposals=(*findings[place].proposals, pair))
+    return replace(explanation, findings=tuple(findings)), True
 
 
 def _calls(first: Advice, second: Advice) -> tuple[str, ...]:
@@ -73,16 +93,18 @@ def _calls(first: Advice, second: Advice) -> tuple[str, ...]:
 
 
 def _one_per_knob(proposals: Iterable[Advice]) -> list[Advice]:
-    """The first proposal for each knob, _BEST at most."""
+    """The first proposal for each knob."""
     first: dict[tuple[str, ...], Advice] = {}
     for proposal in proposals:
         first.setdefault(tuple(proposal.settings), proposal)
-    return list(first.values())[:_BEST]
+    return list(first.values())
 
 
-def _screened(explanation: Explanation, suite: Suite, variant: Variant, progress: Progress, keep: Keep) -> tuple[Explanation, bool]:
-    """The explanation with those values of knobs proposed that save most PEAK in a single run, beyond what rules propose, and whether nothing
-    interrupted that."""
+def _screened(
+    explanation: Explanation, suite: Suite, variant: Variant, progress: Progress, keep: Keep
+) -> tuple[Explanation, list[Advice], bool]:
+    """The explanation with those values of knobs proposed that save most PEAK in a single run, beyond what rules propose; one value of each other
+    knob that saves PEAK, the best first; and whether nothing interrupted that."""
     known = {frozenset(proposal.settings.items()) for finding in explanation.findings for proposal in finding.proposals}
     (order, *_) = plan(replace(suite, variants=(variant,), runtimes=(), repeats=1)).orders
     advice = {
@@ -94,25 +116,23 @@ def _screened(explanation: Explanation, suite: Suite, variant: Variant, progress
     }
     peak = explanation.peak
     if not advice or peak is None:
-        return explanation, True
+        return explanation, [], True
     progress.say(f"{explanation.model.name}: trying {counted(len(advice), 'other value')} of knobs once each")
     trials = _tried(replace(suite, repeats=1), variant, {name: each.settings for name, each in advice.items()}, progress, keep)
     explanation = trials.noted(explanation, progress)
-    peaks = {
-        name: value for name, (run,) in trials.runs.items() if (value := metrics.value(run, PEAK, METRICS["rss_peak_bytes"])) is not None
-    }
+    peaks = trials.peaks
     usual = peaks.pop(None, 0.0)
     least = max(explanation.peak_bound_bytes, _LEAST_SHARE * usual)
     saving = sorted((name for name in peaks if name is not None and usual - peaks[name] > least), key=lambda name: peaks[name])
+    best = _one_per_knob(advice[name] for name in saving)
     if saving:
         evidence = (f"each of {counted(len(advice), 'value')} that no rule proposes was measured once",)
         saved = round(usual - peaks[saving[0]])
-        best = _one_per_knob(advice[name] for name in saving)
-        found = Finding("tried", "other settings save PEAK", saved, peak.name, evidence, tuple(best))
+        found = Finding(_TRIED, "other settings save PEAK", saved, peak.name, evidence, tuple(best[:_BEST]))
         explanation = replace(explanation, findings=(*explanation.findings, found))
     elif trials.complete:
         explanation = replace(explanation, remarks=(*explanation.remarks, _without_effect(list(advice), trials, least)))
-    return explanation, trials.complete
+    return explanation, best[_BEST:], trials.complete
 
 
 def _without_effect(names: Sequence[str], trials: _Trials, least: float) -> str:
@@ -147,6 +167,12 @@ class _Trials:
     refused: dict[str, str] = field(default_factory=dict)
     wanted: int = 0
     complete: bool = True
+
+    @property
+    def peaks(self) -> dict[str | None, float]:
+        """PEAK of the first run of each settings whose run has one, in bytes."""
+        found = {name: metrics.value(runs[0], PEAK, METRICS["rss_peak_bytes"]) for name, runs in self.runs.items()}
+        return {name: value for name, value in found.items() if value is not None}
 
     def noted(self, explanation: Explanation, progress: Progress) -> Explanation:
         """The explanation, with a remark if these were interrupted."""

@@ -79,7 +79,7 @@ def test_earlier_slice_names_read(tmp_path: Path) -> None:
 @pytest.fixture
 def rules_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what rules propose is verified: no other value of a knob is tried."""
-    monkeypatch.setattr(verify, "_screened", lambda explanation, *others: (explanation, True))
+    monkeypatch.setattr(verify, "_screened", lambda explanation, *others: (explanation, [], True))
 
 
 @pytest.mark.usefixtures("rules_alone")
@@ -189,11 +189,39 @@ def test_values_that_no_rule_proposes_are_tried(monkeypatch: pytest.MonkeyPatch)
     assert "> --set prepacking=off: no rule proposes it (about prepacking)" in report().render(verified)
 
 
+def test_pairs_of_all_that_saves_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best pair may hold a knob that saves less by itself than the three that are proposed. The best single setting is third."""
+    saved = {"a": 30, "b": 28, "c": 26, "d": 24, "e": 1}
+    knobs = [Knob(name, ("on", "off"), "on", "load", "") for name in saved]
+    planned: list[Suite] = []
+
+    def plan(suite: Suite) -> Plan:
+        planned.append(suite)
+        order = SimpleNamespace(runtime=Runtime("mine", knobs=tuple(knobs)))
+        return Plan((order,) * len(suite.variants) * (suite.repeats or 1), ())  # type: ignore[arg-type]
+
+    def measure(orders, progress, keep):
+        for repeat in range(planned[-1].repeats or 1):
+            for variant in planned[-1].variants:
+                # two together save as much as the better one, but for two pairs
+                together = sorted(name for name in saved if f"{name}=off" in (variant.name or ""))
+                peak = 100 - {("c", "d"): 60, ("a", "d"): 50}.get(tuple(together), max(map(saved.__getitem__, together), default=0))
+                yield sample_runs.run(variant.name or "", repeat, memory={"STARTUP": (20, 20), "EXECUTE": (peak, peak)})
+
+    monkeypatch.setattr(verify, "plan", plan)
+    monkeypatch.setattr(verify.campaign, "measure", measure)
+    progress = recorder_runs.Silent()
+    verified = verify.verify(explanation(findings=()), Suite(repeats=5), Variant("mine"), progress, lambda line: None)
+
+    assert progress.said[1:] == ["net.onnx: trying 10 pairs of settings once each"]
+    assert ["".join(proposal.settings) for proposal in verified.ranked] == ["cd", "ad", "a", "b", "c"]
+
+
 def test_rise_with_iterations_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """PEAK of few iterations says little of a setting that needs more in each: the report says so beside what it saves."""
     (finding,) = explanation().findings
     before = explanation(findings=(replace(finding, proposals=(Advice("do that", {"trim": "on"}),)),))
-    monkeypatch.setattr(verify, "_screened", lambda explanation, *others: (explanation, True))
+    monkeypatch.setattr(verify, "_screened", lambda explanation, *others: (explanation, [], True))
     monkeypatch.setattr(verify, "plan", lambda suite: Plan((None,) * 10, ()))
     rising = {"WARMUP": (50, 50), "EXECUTE": (90, 90)}
 
