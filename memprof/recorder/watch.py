@@ -1,7 +1,8 @@
 """A control group that is looked at: which processes are in it and in the groups below it, and what the kernel charges it. Nothing is written to it.
 
 version 1 (Documentation/admin-guide/cgroup-v1/memory.rst)   rows of memory.stat with `total_` count the groups below too, memory.oom_control does
-                                                             not; the kernel's own memory is memory.kmem.usage_in_bytes, page tables among it
+                                                             not; the kernel's own memory is memory.kmem.usage_in_bytes, page tables among it,
+                                                             and sockets' buffers of TCP are memory.kmem.tcp.usage_in_bytes
 version 2 (Documentation/admin-guide/cgroup-v2.rst)          all files count the groups below too; the row `kernel` is there from Linux 5.18 on
 """
 
@@ -38,10 +39,10 @@ class WatchedGroup:
         if self._is_first:
             current, peak, limit = b"memory.usage_in_bytes", b"memory.max_usage_in_bytes", b"memory.limit_in_bytes"
             rows = self._rows(b"total_inactive_file", b"total_rss", b"total_cache")
-            rows += [self._file(0, b"memory.kmem.usage_in_bytes"), b"-", b"-", b"-"]
+            rows += [self._file(0, b"memory.kmem.usage_in_bytes"), b"-", b"-", b"-", self._file(0, b"memory.kmem.tcp.usage_in_bytes")]
         else:
             current, peak, limit = b"memory.current", b"memory.peak", b"memory.max"
-            rows = self._rows(b"inactive_file", b"anon", b"file", b"kernel", b"kernel_stack", b"slab", b"pagetables")
+            rows = self._rows(b"inactive_file", b"anon", b"file", b"kernel", b"kernel_stack", b"slab", b"pagetables", b"sock")
         self._tell(b"charge", self._file(0, current), *rows)
         for depth in range(len(self._folders)):
             self._tell(b"bound", b"%d" % depth, self._file(depth, peak), self._file(depth, limit), b"-" if depth else self._kills())

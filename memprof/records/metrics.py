@@ -108,6 +108,7 @@ _METRICS = (
     Metric("charged_file_peak_bytes", "Page cache of the control group, peak", BYTES, _field("charged_file_peak_bytes")),
     Metric("charged_kernel_peak_bytes", "Kernel memory of the control group, peak", BYTES, _field("charged_kernel_peak_bytes")),
     Metric("charged_page_tables_peak_bytes", "Page tables of the control group, peak", BYTES, _field("charged_page_tables_peak_bytes")),
+    Metric("charged_sockets_peak_bytes", "Sockets of the control group, peak", BYTES, _field("charged_sockets_peak_bytes")),
 )
 METRICS = {metric.name: metric for metric in _METRICS}
 

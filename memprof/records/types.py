@@ -222,6 +222,7 @@ class Mark:
     charged_file_peak_bytes: int | None = None  # the page cache, shared memory in it
     charged_kernel_peak_bytes: int | None = None  # the kernel's own memory, page tables in it
     charged_page_tables_peak_bytes: int | None = None
+    charged_sockets_peak_bytes: int | None = None
 
     @property
     def page_tables_end_bytes(self) -> int | None:

@@ -19,6 +19,7 @@ _FIGURES = {
     "page cache": "charged_file_peak_bytes",
     "kernel": "charged_kernel_peak_bytes",
     "page tables": "charged_page_tables_peak_bytes",
+    "sockets": "charged_sockets_peak_bytes",
 }
 
 

@@ -102,12 +102,16 @@ static void tell(const char *kind, size_t place, const char *figures, const char
 
 static void tell_charges(const char *folder) {
     static const char *first[] = {"\ntotal_inactive_file ", "\ntotal_rss ", "\ntotal_cache "};
-    static const char *second[] = {"\ninactive_file ", "\nanon ", "\nfile ", "\nkernel ", "\nkernel_stack ", "\nslab ", "\npagetables "};
+    static const char *second[] = {"\ninactive_file ", "\nanon ", "\nfile ",       "\nkernel ",
+                                   "\nkernel_stack ",  "\nslab ", "\npagetables ", "\nsock "};
     char text[LINE_ROOM], *at = add_file(text, folder, watch.is_first ? "memory.usage_in_bytes" : "memory.current");
     const char **rows = watch.is_first ? first : second, *stat = text_of(folder, "memory.stat");
     size_t row;
     for (row = 0; row < (watch.is_first ? LENGTH(first) : LENGTH(second)); ++row) at = add_word(at, stat, rows[row]);
-    if (watch.is_first) add_text(add_file(at, folder, "memory.kmem.usage_in_bytes"), " - - -");
+    if (watch.is_first) {
+        at = add_text(add_file(at, folder, "memory.kmem.usage_in_bytes"), " - - -");
+        add_file(at, folder, "memory.kmem.tcp.usage_in_bytes");
+    }
     tell("charge", 0, text, text);
 }
 
