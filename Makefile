@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml README.md $(shell find memprof runners reports -name '*.py' -o -name '*.h' -o -name '*.c' -o -name '*.sh' -o -name '*.js' -o -name '*.css' -o -name '*.html')
 
-# Workers of pytest-xdist, which take test after test in one order: those that take long first. What measures also waits, so there are two more
+# Workers of pytest-xdist, which take test after test in one order: those that take long first. What measures also waits, so there are three more
 # than CPUs, but no more than eight: what the tests measure takes memory.
 CPUS := $(shell nproc)
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest# so that workers share what they compile, wherever this is set
@@ -24,7 +24,7 @@ test: $(VENV)/.for-tests $(VENV)/.installed
 	bash ci/system-tools
 	@# pytest rewrites the assertions of each module, and keeps the result. Without this each of the workers would do it.
 	@$(PYTEST) --collect-only -qq tests/unit > /dev/null & $(PYTEST) --collect-only -qq tests/process tests/board > /dev/null; wait
-	$(PYTEST) $(BESIDE) $$(( $(CPUS) + 2 ))
+	$(PYTEST) $(BESIDE) $$(( $(CPUS) + 3 ))
 
 quick: $(VENV)/.for-tests $(VENV)/.installed
 	$(PYTEST) tests/unit --hypothesis-profile=quick -r fE $(BESIDE) $$(( $(CPUS) + 1 ))
