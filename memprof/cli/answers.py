@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from ..base.errors import EXIT_INTERRUPTED, UsageError
-from . import report, talk, write_text
+from . import answer_format, report, talk, write_text
 from .subject import VERBOSE, SharedOption, command_line, refused_option, subject
 
 if TYPE_CHECKING:
@@ -118,7 +118,6 @@ def answer(
     from ..campaign import campaign
     from ..campaign.runs_writer import keeping
     from ..places.place import HERE
-    from . import answer_format, report, talk
     from .progress import chosen, showing_output
 
     if showing.append and showing.output is None:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from ..base.units import format_bound, format_bytes
+from ..campaign.campaign import BUSY_PERCENT
 from ..places.cgroups import meminfo, read_or_none
 from ..places.place import Place
 from .checks import MIB, Finding
@@ -37,7 +38,7 @@ def emulation(place: Place) -> Finding:
 def load(busy: float) -> Finding:
     """How busy the machine is, in percent of all CPUs."""
     facts = f"{busy:.0f}% of the CPUs are busy"
-    if busy > 25:
+    if busy > BUSY_PERCENT:
         return "limited", facts, "times will be too long; peaks do not suffer"
     return "ok", facts, "times are the measured process's own"
 

@@ -46,8 +46,8 @@ def explained(request: GrowRequest, answer: GrowthAnswer, progress: Progress) ->
         return replace(answer, why=looked, remarks=(*answer.remarks, *_said(answer, (*looked.sentences, *looked.remarks))))
     order = work_order(request, 1, answer.fresh)
     warmup, runs = _looks_after(verdict, answer, 0 if order.runtime.native is None else 1)
-    use = replace(order.job.use, iterations=runs) if order.job.use is not None else None
-    order = replace(order, job=replace(order.job, warmup=warmup, runs=runs, use=use))
+    assert order.job.use is not None
+    order = replace(order, job=replace(order.job, warmup=warmup, runs=runs, use=replace(order.job.use, iterations=runs)))
     looked = two_looks.why(order, progress, last=RELOADS if request.cycles else EXECUTE)
     traced = order.runtime.name.endswith(".py") and order.place.beside  # tracemalloc's answer is a file
     lines = two_looks.lines(order, progress, _LINES) if traced else ()

@@ -54,10 +54,9 @@ class Life:
         record = read_record("RUN", state.begin_ns, state.end_ns, peak)
         if state.tree.most > 1 and peak > seen:  # no poll saw it, and every other process may have been there
             record["rss_peak_high_bytes"] = peak + seen
-        elif (
-            state.tree.most > 1 and largest > peak
-        ):  # what wait4 tells of the largest process may be of the recorder's copy; it is no less than a process had
-            record["rss_peak_high_bytes"] = max(peak, largest)
+        elif state.tree.most > 1 and largest > peak:
+            # What wait4 tells of the largest process may be of the recorder's copy; it is no less than a process had.
+            record["rss_peak_high_bytes"] = largest
         if self.usage is not None:  # including the children that it waited for
             record["minor_faults"], record["major_faults"] = self.usage.minor_faults, self.usage.major_faults
             record["cpu_ns"] = self.usage.cpu_ns

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from memprof.base.errors import InputError
-from memprof.base.units import counted, format_bytes
+from memprof.base.units import capitalised, counted, format_bytes
 from memprof.plan.analysis import Analysis, Arena, Ordered, Planned
 from memprof.plan.graphs.reduced import Mapped
 from memprof.plan.orders.problem import OrderStep, steps
@@ -61,7 +61,7 @@ def title(analysis: Analysis) -> str:
     if best is not None and 0 < best.peak_bytes < chosen.peak_bytes:
         return f"The best order needs {format_bytes(best.peak_bytes)}; {needs}, {chosen.peak_bytes / best.peak_bytes - 1:.0%} more"
     least = ", and no order needs less" if chosen.peak_bytes == analysis.lower_bound_bytes else ""
-    return f"{needs[0].upper()}{needs[1:]}{least}"
+    return f"{capitalised(needs)}{least}"
 
 
 def subtitle(analysis: Analysis) -> str:
