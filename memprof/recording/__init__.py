@@ -68,11 +68,11 @@ Memory. A reading that is the same as the last one of its kind and process is no
                                             closed driver, such as mali, is DRIVER,-,-
     nvidia T D [PID:BYTES]...               memprof's own line: what NVML tells of all processes of the machine, `-` for bytes that it does not know
     tables T D PID PTE HUGETLB SHARED       VmPTE and HugetlbPages of its status, Shared_Hugetlb of its smaps_rollup, in kB
-    charge T CURRENT INACTIVE_FILE ANON FILE KERNEL STACKS SLAB TABLES SOCK
+    charge T CURRENT INACTIVE_FILE ANON FILE KERNEL STACKS SLAB TABLES SOCK SWAP
                                             of a control group that is looked at, in bytes, ten times a second: its whole charge, and of that
                                             pages of files that were not used for long, anonymous memory, pages of files, the kernel's own memory
-                                            (kernel or memory.kmem), and of that stacks, slab and page tables; and buffers of sockets (sock or
-                                            memory.kmem.tcp)
+                                            (kernel or memory.kmem), and of that stacks, slab and page tables; buffers of sockets (sock or
+                                            memory.kmem.tcp); and beside the charge what is swapped out
     bound T DEPTH PEAK LIMIT KILLS          of the same group (DEPTH 0) and of those above it (1, 2, 3): the most that it was charged since it
                                             was made, its limit (`max`: none), and how many of its processes were killed for lack of memory
     look T D PID RESET STATUS ROLLUP STAT READ TEXT
