@@ -2,8 +2,8 @@
 
 A buffer is one by its kind and inode, however many processes and descriptors have it. What any resident set counts of it is taken off its size. A
 client of a DRM driver is one by its driver, device and id. An object of a client may be shared with another client, or be a dma-buf too, and nothing
-tells which: shared parts count once, the largest alone, and only as far as they are more than all dma-bufs together. A dma-buf of udmabuf has pages of
-a memfd, and nothing tells of which: such buffers count as far as they are more than all memfds together. So a sum is the certain part.
+tells which: shared parts count once, the largest alone, and only as far as they are more than all dma-bufs together. A dma-buf of udmabuf has the
+pages of a memfd, and nothing tells of which: such buffers count as far as they are more than all memfds together. So a sum is the certain part.
 """
 
 from __future__ import annotations
