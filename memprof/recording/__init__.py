@@ -60,8 +60,8 @@ Memory. A reading that is the same as the last one of its kind and process is no
                                             since this was last reset; pages of files read again soon after they were dropped; processes killed
                                             for lack of memory. RESET: 1 if the two peaks begin again here
     buffers T D PID [KIND:EXPORTER:INODE:SIZE:MAPPED:RESIDENT]...
-                                            the buffers that a process has by a descriptor or a mapping, `-` where its descriptors may not be read.
-                                            KIND: dmabuf or memfd (SIZE: its blocks). MAPPED: bytes that it has mapped of it; RESIDENT: of these, the
+                                            the buffers that a process has by a descriptor or a mapping, `-` where its descriptors or their
+                                            fdinfo may not be read. KIND: dmabuf or memfd (SIZE: its blocks). MAPPED: bytes that it has mapped of it; RESIDENT: of these, the
                                             bytes that its resident set or HUGETLB counts
     clients T D PID [DRIVER,PDEV,ID[,REGION/TOTAL/RESIDENT/SHARED/PURGEABLE/MEMORY]...]...
                                             its clients of DRM drivers, by the lines drm-... of their fdinfo; `-` for a line that is not there. A

@@ -323,6 +323,19 @@ static uint64_t list(int task, struct device_files *files) {
     return hash;
 }
 
+/* Whether fdinfo may be read, where it has a figure; what one descriptor says of that, all of the process do. */
+static int is_told(int task, const struct device_files *files) {
+    size_t at = 0;
+    char name[32];
+    int descriptor;
+    while (at < files->links.count && files->links.items[at].kind != 'b' && files->links.items[at].kind != 'd') ++at;
+    if (at == files->links.count) return 1;
+    add_int(add_text(name, "fdinfo/"), files->links.items[at].number);
+    descriptor = open_of(task, name);
+    if (descriptor >= 0) close(descriptor);
+    return descriptor >= 0 || (errno != EACCES && errno != EPERM);
+}
+
 static int is_of_buffer(const char *text) { return strstr(text, " /dmabuf:") != NULL || strstr(text, " /memfd:") != NULL; }
 
 static void take_range(char *text, void *to) {
@@ -381,8 +394,9 @@ static void read_whole_of(struct process *process, i64 now) {
     files->count = count_of(task);
     errno = 0;
     files->names = list(task, files);
-    if (!files->names) {
+    if (!files->names || !is_told(task, files)) {
         if (errno != EACCES && errno != EPERM) return; /* it has ended */
+        files->links.count = 0;
         add_field(" -");
         tell(process, 0, now);
         return;

@@ -145,6 +145,26 @@ def test_hidden_descriptors_are_told(recorder: Recorder, dropped: str) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a /dev of its own")
+def test_hidden_fdinfo_is_told(recorder: Recorder) -> None:
+    """A file stands for the DRM driver. Nobody may open a device's node on a file system without devices, and these nodes stand for fdinfo."""
+    need_tool("unshare")
+    make = 'mount -t tmpfs it /dev && mknod /dev/null c 1 3 && mkdir /dev/dri && touch /dev/dri/renderD128 && exec "$@"'
+    hide = "mount -t tmpfs -o nodev it /proc/%d/fdinfo && for name in 0 1 2 3 4 5 6 7 8 9; do mknod /proc/%d/fdinfo/$name c 1 3; done"
+    code = f"file = open('/dev/dri/renderD128'); assert os.system({hide!r} % (os.getpid(), os.getpid())) == 0; mark('begin')"
+    text = order([f"argv {escaped(word)}" for word in python(code)], rule=RULES)
+    with recorder.started(text, wrap=["unshare", "-m", "sh", "-c", make, "sh"]) as running:
+        assert running.stdout is not None
+        told = running.stdout.read().decode().splitlines()
+
+    last = [
+        line.split()[4:]
+        for line in told[: next(at for at, line in enumerate(told) if line.startswith("mark "))]
+        if line.startswith("buffers ")
+    ]
+    assert last[-1] == ["-"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a /dev of its own")
 def test_silent_drivers_are_told(recorder: Recorder) -> None:
     """Files of their names stand for the devices: what such a driver has is told nowhere."""
     need_tool("unshare")
