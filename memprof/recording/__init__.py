@@ -61,8 +61,8 @@ Memory. A reading that is the same as the last one of its kind and process is no
                                             for lack of memory. RESET: 1 if the two peaks begin again here
     buffers T D PID [KIND:EXPORTER:INODE:SIZE:MAPPED:RESIDENT]...
                                             the buffers that a process has by a descriptor or a mapping, `-` where its descriptors or their
-                                            fdinfo may not be read. KIND: dmabuf or memfd (SIZE: its blocks). MAPPED: bytes that it has mapped of it; RESIDENT: of these, the
-                                            bytes that its resident set or HUGETLB counts
+                                            fdinfo may not be read. KIND: dmabuf or memfd (SIZE: its blocks). MAPPED: bytes that it has mapped of
+                                            it; RESIDENT: of these, the bytes that its resident set or HUGETLB counts
     clients T D PID [DRIVER,PDEV,ID[,REGION/TOTAL/RESIDENT/SHARED/PURGEABLE/MEMORY]...]...
                                             its clients of DRM drivers, by the lines drm-... of their fdinfo; `-` for a line that is not there. A
                                             closed driver, such as mali, is DRIVER,-,-

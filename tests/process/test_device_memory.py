@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from support.recorder_runs import MIB
 
+from memprof.programs.runtimes import runners_path
 from memprof.records import store
 
-HOLD = "import os, sys, time; file = os.memfd_create('it'); os.write(file, bytes({mib} << 20)); print('ready', flush=True); {then}"
+HOLD = "import os, time\nfile = os.memfd_create('it'); os.write(file, bytes({mib} << 20))\n"
 
 
 def test_attached_process_by_kind(memprof: Any, tmp_path: Path) -> None:
-    words = [sys.executable, "-c", HOLD.format(mib=8, then="time.sleep(60)")]
+    words = [sys.executable, "-c", HOLD.format(mib=8) + "print('ready', flush=True); time.sleep(60)"]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
         done = memprof("attach", str(process.pid), "--for", "300ms", "-o", "r.jsonl")
@@ -33,9 +34,12 @@ def test_attached_process_by_kind(memprof: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("mib", "code"), [(8, 0), (24, 1)])
 def test_gate_and_budget_judge_devices(memprof: Any, tmp_path: Path, mib: int, code: int) -> None:
-    """RSS has nothing of what the program holds more of."""
+    """RSS has nothing of what the program holds more of. All is read where its phase ends, on a busy machine too."""
+    (tmp_path / "memprof_marks.py").write_bytes((runners_path() / "memprof_marks.py").read_bytes())
     for name, size in (("before", 8), ("after", mib)):
-        (tmp_path / "hold.py").write_text(HOLD.format(mib=size, then="time.sleep(0.3)"))
+        (tmp_path / "hold.py").write_text(
+            HOLD.format(mib=size) + "import memprof_marks\nwith memprof_marks.phase('HOLD'): pass\ntime.sleep(0.05)"
+        )
         done = memprof("exec", "--repeats", "5", "-o", f"{name}.jsonl", "--", sys.executable, "hold.py")
         assert done.returncode == 0, done.stderr
     (tmp_path / "b.toml").write_text('device_peak_bytes = "16 MiB"\n')
