@@ -20,7 +20,7 @@ from conftest import Memprof
 from support.manual import ROOT, examples, prints
 
 # In the order of the manual: the later ones use files that the earlier ones make.
-PAGES = ["README", "tutorial", "measuring", "any-program", "import", "heap", "tables-and-pictures", "gate", "plan"]
+PAGES = ["README", "tutorial", "any-program", "import", "heap", "tables-and-pictures", "gate", "plan"]
 NEEDED = ("tflite_runtime", "onert", "onnx")
 
 

@@ -29,7 +29,7 @@ except ImportError:
     import tomli as tomllib
 
 # In the order of the manual: the later ones use files that the earlier ones make.
-PAGES = ["README", "tutorial", "measuring", "any-program", "import", "heap", "tables-and-pictures", "gate", "plan"]
+PAGES = ["README", "tutorial", "any-program", "import", "heap", "tables-and-pictures", "gate", "plan"]
 
 MADE_PAGE = "commands.md"  # by `make docs`
 ALL = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.name != MADE_PAGE)]
