@@ -162,11 +162,11 @@ def _conditions(before: MachineState, order: Order, run: Run) -> Conditions | No
     return Conditions(before.celsius, after.celsius, before.hertz, after.hertz)
 
 
-def surroundings(total_model_bytes: int, place: Place = HERE) -> list[str]:
-    """Remarks on the state of the machine that would spoil figures."""
+def surroundings(total_model_bytes: int, place: Place = HERE, *, timed: bool = True) -> list[str]:
+    """Remarks on the state of the machine that would spoil figures. timed: times are among them; a busy machine spoils no other."""
     remarks = []
     busy, available = place.busy()
-    if busy > BUSY_PERCENT:
+    if timed and busy > BUSY_PERCENT:
         remarks.append(f"the machine is busy ({busy:.0f}% of its CPUs): times will be too long")
     memory = place.machine().memory_bytes
     if 0 < memory < total_model_bytes:

@@ -110,10 +110,12 @@ def answer(
     showing: Showing,
     place: Place | None = None,
     fleet: Machines | None = None,
+    *,
+    timed: bool = True,
 ) -> int:
     """Call seek(progress, keep), which measures, and print and draw its result; the exit code. kind: the name of the modules of reports for it.
 
-    place: where it measures, None for here. fleet: the machines that do, in place of that.
+    place: where it measures, None for here. fleet: the machines that do, in place of that. timed: whether the answer has times.
     """
     from ..campaign import campaign
     from ..campaign.runs_writer import keeping
@@ -127,7 +129,7 @@ def answer(
         report("pictures.saving").check(Path(showing.picture))
     with keeping(Path(showing.output) if showing.output else None, talk, append=showing.append) as keep:
         with closing(chosen()) as progress:
-            state = campaign.surroundings(0, place or HERE) if fleet is None else []
+            state = campaign.surroundings(0, place or HERE, timed=timed) if fleet is None else []
             for remark in state:
                 progress.say(remark)
             result = with_remarks(seek(progress, showing_output(keep, progress) if showing.verbose else keep), state)

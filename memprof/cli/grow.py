@@ -118,7 +118,7 @@ def _grown(request: GrowRequest, showing: Showing, why: bool, who: bool, issue: 
         if part is not None:
             files.write(part, line)
 
-    code = answer("growth", seek, showing, request.suite.place)
+    code = answer("growth", seek, showing, request.suite.place, timed=False)
     if part is not None:
         part.unlink(missing_ok=True)
     if issue is not None:

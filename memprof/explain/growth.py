@@ -91,12 +91,15 @@ class Pinned:
 
 @dataclass(frozen=True)
 class GrowthLine:
-    """A line of Python code whose objects grew: file, number, by how many bytes and by how many blocks."""
+    """A line of Python code whose objects grew: file, number, by how many bytes and by how many blocks. library_file, library_number: where a library
+    that the line called allocated most of them, by the path inside the library's folder; None if the line did."""
 
     file: str
     number: int
     bytes: int
     blocks: int
+    library_file: str | None = None
+    library_number: int | None = None
 
 
 @dataclass(frozen=True)

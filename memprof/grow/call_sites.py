@@ -13,6 +13,8 @@ from ..base.errors import InputError, MeasurementError
 from ..base.leftovers import scratch
 from ..base.units import format_bytes
 from ..campaign.progress import Progress
+from ..explain.growth import NAMES, GrowthParts
+from ..explain.records import IN_USE
 from ..heap import files, record
 from ..heap.growth_sites import MOMENTS, Rises, rises
 from ..heap.profile import HeapProfile
@@ -42,13 +44,16 @@ def explained(request: GrowRequest, answer: GrowthAnswer, progress: Progress) ->
     if verdict.word != "grows":
         return replace(answer, remarks=(*answer.remarks, f"--who: it is {verdict.word}, so that no call site rises with it"))
     with scratch("who") as place:
-        recorded = record.record(_recording(request, _units(answer), place.folder / "recording", answer.fresh), progress)
+        wanted = _recording(request, _units(answer), place.folder / "recording", answer.fresh)
+        recorded = record.record(wanted, progress)
         if not recorded.run.work:
             raise MeasurementError(f"--who: no unit of work was recorded: {recorded.partial or 'the program counted none'}")
         curve = work.curve_of(recorded.run)
         profile = files.read(recorded.files[0], files.ReaderChoice((curve.phase, MOMENTS)))
         risen = rises(profile, curve.phase, _done(recorded.run, profile, curve, verdict.unit))
-    return replace(answer, who=risen, remarks=(*answer.remarks, *_sentences(risen, recorded.tool, verdict, answer.why is not None)))
+    python = record.interpreter(wanted.order) if wanted.order is not None and recorded.tool == "heaptrack" else None
+    sentences = _sentences(risen, recorded.tool, verdict, answer.why, python)
+    return replace(answer, who=risen, remarks=(*answer.remarks, *sentences))
 
 
 def _recording(request: GrowRequest, units: int, folder: Path, fresh: bool = False) -> HeapRequest:
@@ -89,15 +94,11 @@ def _done(run: Run, profile: HeapProfile, curve: Curve, unit: str) -> Callable[[
     return done
 
 
-def _sentences(risen: Rises, tool: str, verdict: Verdict, looked: bool) -> Iterator[str]:
+def _sentences(risen: Rises, tool: str, verdict: Verdict, why: GrowthParts | None, python: str | None) -> Iterator[str]:
+    """What was recorded, for people. why: the two looks, if they were taken. python: the program's interpreter, if the tool sees no line of it."""
     each = f"each {verdict.unit}"
     if not risen.places:
-        yield (
-            f"{tool}: the live bytes of no call site rise with {verdict.unit}s: "
-            "the rise is memory that was freed and kept by the allocator, or it is not from malloc"
-            + ("; the sentences of --why name the mappings that rise." if looked else "; --why shows which mappings rise.")
-        )
-        return
+        yield f"{tool}: the live bytes of no call site rise with {verdict.unit}s{_unexplained(tool, why)}."
     for place in risen.places[:_PLACES]:
         site, *callers = place.sites
         called = f", called by {', '.join(callers)}" if callers else ""
@@ -105,3 +106,15 @@ def _sentences(risen: Rises, tool: str, verdict: Verdict, looked: bool) -> Itera
     rest = risen.places[_PLACES:]
     if rest:
         yield f"{tool}: about {format_bytes(sum(place.each_bytes for place in rest))} {each} stay from {len(rest)} other call sites."
+    if python is not None:
+        yield f"memray is not installed in {python}: install '.[memray]' there to see lines of Python."
+
+
+def _unexplained(tool: str, why: GrowthParts | None) -> str:
+    """What follows where no call site rises: the tool sees malloc alone, and a short or uneven recording hides a rise from it."""
+    if why is None:
+        return "; --why tells whether what rose is in use"
+    in_use_bytes = next((part.grown_bytes for part in why.parts if part.name == NAMES[IN_USE]), 0)
+    if 2 * in_use_bytes >= why.grown_bytes:
+        return f", though --why finds {format_bytes(in_use_bytes)} more in use by the program: {tool} did not see who holds them"
+    return ": the rise is memory that was freed and kept by the allocator, or it is not from malloc; --why names the mappings that rise"

@@ -17,6 +17,7 @@ from ..explain import growth as two_looks
 from ..explain.growth import GrowthLine
 from ..records import work
 from ..records.types import EXECUTE
+from ..subjects.order import Order
 from ..verdicts.curve_tail import LEAST_RISE
 from ..verdicts.growth import Verdict
 from .grow import GrowRequest, GrowthAnswer, work_order
@@ -44,14 +45,27 @@ def explained(request: GrowRequest, answer: GrowthAnswer, progress: Progress) ->
         first, more = _looks_after(verdict, answer, 1)
         looked = _of_program(request, answer, (first, first + more), progress)
         return replace(answer, why=looked, remarks=(*answer.remarks, *_said(answer, (*looked.sentences, *looked.remarks))))
-    order = work_order(request, 1, answer.fresh)
-    warmup, runs = _looks_after(verdict, answer, 0 if order.runtime.native is None else 1)
-    assert order.job.use is not None
-    order = replace(order, job=replace(order.job, warmup=warmup, runs=runs, use=replace(order.job.use, iterations=runs)))
+    order = _looked_order(request, answer)
     looked = two_looks.why(order, progress, last=RELOADS if request.cycles else EXECUTE)
     traced = order.runtime.name.endswith(".py") and order.place.beside  # tracemalloc's answer is a file
-    lines = two_looks.lines(order, progress, _LINES) if traced else ()
-    return replace(answer, why=looked, remarks=(*answer.remarks, *_said(answer, (*looked.sentences, *_lines(lines), *looked.remarks))))
+    grown_lines = two_looks.lines(order, progress, _LINES) if traced else ()
+    return replace(
+        answer, why=looked, remarks=(*answer.remarks, *_said(answer, (*looked.sentences, *_lines(grown_lines), *looked.remarks)))
+    )
+
+
+def lines(request: GrowRequest, answer: GrowthAnswer, progress: Progress) -> tuple[tuple[GrowthLine, ...], int]:
+    """The lines of Python whose objects grew in one more process, and over how many units. Raises what explain.growth.lines raises."""
+    order = _looked_order(request, answer)
+    return two_looks.lines(order, progress, _LINES), order.job.runs
+
+
+def _looked_order(request: GrowRequest, answer: GrowthAnswer) -> Order:
+    """The order of a process with as many units before the first look, and after it, as show the rise."""
+    order = work_order(request, 1, answer.fresh)
+    warmup, runs = _looks_after(answer.verdict, answer, 0 if order.runtime.native is None else 1)
+    assert order.job.use is not None
+    return replace(order, job=replace(order.job, warmup=warmup, runs=runs, use=replace(order.job.use, iterations=runs)))
 
 
 def _no_rise(verdict: Verdict) -> str | None:
@@ -103,4 +117,5 @@ def _said(answer: GrowthAnswer, sentences: Iterable[str]) -> Iterator[str]:
 def _lines(lines: tuple[GrowthLine, ...]) -> Iterator[str]:
     for line in lines:
         where = f"{os.path.basename(line.file)}, line {line.number}"
-        yield f"objects of Python from {where}: {format_bytes(line.bytes)} more in {counted(max(line.blocks, 0), 'block')}"
+        inside = "" if line.library_file is None else f", allocated in {line.library_file}:{line.library_number}"
+        yield f"objects of Python from {where}: {format_bytes(line.bytes)} more in {counted(max(line.blocks, 0), 'block')}{inside}"

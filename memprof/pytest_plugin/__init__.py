@@ -3,9 +3,9 @@
     @pytest.mark.memprof("120 MiB")
     def test_loading(): ...                    # the test runs in a separate process, whose peak meanwhile must not exceed the limit
 
-    @pytest.mark.memprof(repeats=5, leaks=0)
-    def test_request(): ...                    # its peak is measured in five processes; and it is called again and again in three others, whose
-                                               # memory must not rise with the calls
+    @pytest.mark.memprof(repeats=5, leaks="0 B")
+    def test_request(): ...                    # its peak is that of one call, in five processes; and it is called again and again in three others,
+                                               # whose memory must not rise with the calls. A cache keyed by its input grows by new inputs alone
 
     @pytest.mark.memprof("120 MiB")
     def test_model(memprof):                   # with the fixture, the limit is on the fixture's measurements; there must be at least one
@@ -62,6 +62,6 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         f"{MARK}(limit=None, above_baseline=False, repeats=1, leaks=None): the test runs in a separate process, whose peak RSS must not exceed the "
         "limit, such as '120 MiB'. above_baseline: memory from before the test does not count. repeats: in so many processes. leaks: three more "
-        "processes call the test again and again, and each call may keep so much, such as '10 KiB'. A test that uses the memprof fixture runs as "
-        "usual, and what the fixture measures must not exceed the limit.",
+        "processes call the test again and again, and each call may keep so much, such as '0 B' for no leak at all. A test that uses the memprof "
+        "fixture runs as usual, and what the fixture measures must not exceed the limit.",
     )

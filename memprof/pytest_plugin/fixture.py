@@ -17,6 +17,7 @@ import pytest
 
 from ..base.errors import MeasurementError, MemprofError, UsageError
 from ..base.units import parse_bytes
+from . import leaks
 from .limit import MARK, ONLY_LINUX, MemoryLimit
 from .table import PEAK
 
@@ -78,17 +79,20 @@ class Grows:
 class Memprof:
     """The fixture: measures in separate processes, and fails the test if a process does not end well or exceeds the test's limit."""
 
-    def __init__(self, folder: Path, limit: MemoryLimit | None) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, limit: MemoryLimit | None, root: Path) -> None:
+        """folder: for files of its own. root: the folder to which paths in messages are relative."""
+        self._folder, self._root = folder, root
         self._limit = limit
         self._peaks_bytes: list[int] = []
+        self._growths: list[Verdict] = []
 
     def around(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Around the test's call: its property in JUnit XML, and a failure if it has a limit and measures nothing."""
+        """Around the test's call: its properties in JUnit XML, and a failure if it has a limit and measures nothing."""
         try:
             result = yield
         finally:
             item.user_properties += [(PEAK, max(self._peaks_bytes))] if self._peaks_bytes else []
+            item.user_properties += leaks.properties(max(self._growths, key=_steepness)) if self._growths else []
         if self._limit is not None and self._limit.own and not self._peaks_bytes:
             pytest.fail(f"@pytest.mark.{MARK} guards nothing: the test measures nothing with its memprof fixture", pytrace=False)
         return result
@@ -137,10 +141,11 @@ class Memprof:
     def grows(self, function: Callable[..., object], *args: object, **kwargs: object) -> Grows:
         """Whether memory rises when a function is called again and again, in three processes. It takes seconds, up to about a minute.
 
-        Fails the test if that cannot be decided, or if the function fails. Raises UsageError as `function` does.
+        If it rises, one more process finds the line of Python that allocates most of it, for the reason. Fails the test if that cannot
+        be decided, or if the function fails. Raises UsageError as `function` does.
         """
         from ..campaign.progress import Silent
-        from ..grow import grow
+        from ..grow import cause, grow
         from ..programs.runtimes import runners_path
         from ..subjects.suite import Suite, Variant
         from ..verdicts import growth_limits
@@ -150,6 +155,8 @@ class Memprof:
         request = grow.GrowRequest(Suite((str(path),), variants=(variant,)), budget=grow.UnitBudget(time_ns=_BUDGET_NS))
         try:
             answer = grow.grow(request, Silent(), lambda line: None)
+            self._growths.append(answer.verdict)
+            lines, calls = cause.lines(request, answer, Silent()) if answer.verdict.word == "grows" else ((), 1)
         except MeasurementError as error:
             pytest.fail(str(error), pytrace=False)
         verdict, outlook = answer.verdict, answer.would_change
@@ -157,7 +164,8 @@ class Memprof:
         if verdict.word == "undecided":
             pytest.fail(f"{name}: {reason}", pytrace=False)
         if verdict.word == "grows" and outlook is not None:
-            reason = f"{reason}. {outlook.unfilled_cache('call')}"
+            line = next(leaks.told(lines, calls, verdict.slope, self._root))  # pytest cuts a long reason in its middle, so the line ends it
+            reason = f"{reason}. {outlook.unfilled_cache('call')}. {line}"
         return Grows(reason, verdict)
 
     def _callable(self, function: Callable[..., object], args: object, kwargs: object) -> tuple[str, Path, dict[str, str]]:
@@ -188,6 +196,11 @@ class Memprof:
         return measured
 
 
+def _steepness(verdict: Verdict) -> tuple[bool, bool, float]:
+    """By which the worst of a test's verdicts is found: one that grows, the fastest, or else one that is undecided."""
+    return verdict.word == "grows", verdict.word == "undecided", verdict.slope
+
+
 def _end(run: Run, phase: str) -> int:
     mark = run.mark(phase)
     return mark.rss_end_bytes or 0 if mark else 0
@@ -199,6 +212,6 @@ def memprof(request: pytest.FixtureRequest, tmp_path: Path) -> Memprof:
     if not sys.platform.startswith("linux"):
         pytest.skip(ONLY_LINUX)
     try:
-        return Memprof(tmp_path, MemoryLimit.of(request.node))
+        return Memprof(tmp_path, MemoryLimit.of(request.node), request.config.rootpath)
     except UsageError as error:
         pytest.fail(str(error), pytrace=False)

@@ -162,17 +162,17 @@ def _growth_reports(item: pytest.Item, folder: Path, most_bytes: int, earlier: S
             break
     failure = answer.failure(run, most_bytes, _ROUNDS[-1])
     if failure is not None and answer.verdict.word == "grows":
-        failure = "\n".join([failure, *_keeping_lines(item, folder, answer.verdict)])
+        failure = "\n".join([failure, *_allocating_lines(item, folder, answer.verdict)])
     peaks = earlier[-1].user_properties if earlier else []
     for report in reports:
-        report.user_properties = [*peaks, *report.user_properties, *answer.properties]
+        report.user_properties = [*peaks, *report.user_properties, *leaks.properties(answer.verdict)]
         if report.when == "call" and failure is not None and not hasattr(report, "wasxfail"):
             report.outcome, report.longrepr = "failed", failure
     return reports
 
 
-def _keeping_lines(item: pytest.Item, folder: Path, verdict: Verdict) -> Iterator[str]:
-    """Which lines of Python keep what the test leaves behind, from one more process, where Python traces its objects."""
+def _allocating_lines(item: pytest.Item, folder: Path, verdict: Verdict) -> Iterator[str]:
+    """Which lines of Python allocate what the test leaves behind, from one more process, where Python traces its objects."""
     from ..explain.growth import read_lines
 
     path, calls = folder / "lines.json", max(LEAST_CALLS // 2, verdict.warmup)

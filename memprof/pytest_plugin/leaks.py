@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MOST_LINES, _LEAST_SHARE = 3, 0.1  # of the lines that are named, and of the growth that one of them has
 _NO_LINES = (
-    "No line of Python keeps it. To see the call sites in C, call the same in a script that marks each call (memprof marks --python): "
+    "No line of Python allocates it. To see the call sites in C, call the same in a script that marks each call (memprof marks --python): "
     "memprof grow --why --who -- python SCRIPT"
 )
 
@@ -29,12 +29,6 @@ class LeakAnswer:
 
     verdict: Verdict
     rise_bytes: int
-
-    @property
-    def properties(self) -> list[tuple[str, object]]:
-        """Those of the test: no rate where none was found."""
-        rate: list[tuple[str, object]] = [] if self.verdict.word == "undecided" else [(RATE, self.verdict.slope)]
-        return [(GROWTH, self.verdict.word), *rate]
 
     def failure(self, run: Run, most_bytes: int, most_calls: int) -> str | None:
         """Why the test fails, None if it passes. run: one of its processes. most_bytes: each call may keep. most_calls: a process makes."""
@@ -50,7 +44,7 @@ class LeakAnswer:
         if self.verdict.word == "undecided":
             return f"{row.reason}. Let its work vary less or take less time: a process makes up to {most_calls:,} calls"
         unfilled = outlook(self.verdict, self.rise_bytes, longer=False).unfilled_cache("call")
-        return f"{row.reason}. {unfilled}: fill it in a fixture first, or allow its growth with leaks="
+        return f"{row.reason}. {unfilled}: if there is one, bound it, fill it in a fixture first, or allow more per call by leaks"
 
 
 def judge(runs: Sequence[Run]) -> LeakAnswer:
@@ -62,12 +56,19 @@ def judge(runs: Sequence[Run]) -> LeakAnswer:
     return LeakAnswer(growth.judge(series), max(0, min(each.rss[-1] - each.rss[0] for each in series)))
 
 
+def properties(verdict: Verdict) -> list[tuple[str, object]]:
+    """Those of a test: no rate where none was found."""
+    rate: list[tuple[str, object]] = [] if verdict.word == "undecided" else [(RATE, verdict.slope)]
+    return [(GROWTH, verdict.word), *rate]
+
+
 def told(lines: Sequence[GrowthLine], calls: int, rate: float, folder: Path) -> Iterator[str]:
-    """A sentence for each line of Python that keeps a part of the growth. calls: between both looks. rate: the growth, in bytes per call. folder: to
-    which paths are relative."""
+    """A sentence for each line of Python that allocates a part of the growth; what keeps the objects, tracemalloc does not tell. calls: between both
+    looks. rate: the growth, in bytes per call. folder: to which paths are relative."""
     large = [line for line in lines if line.bytes >= _LEAST_SHARE * rate * calls][:_MOST_LINES]
     for line in large:
         path = os.path.relpath(line.file, folder) if Path(line.file).is_relative_to(folder) else line.file
-        yield f"{path}:{line.number} keeps {format_bytes(line.bytes / calls)} of Python's objects per call"
+        inside = "" if line.library_file is None else f" in {line.library_file}:{line.library_number}"
+        yield f"{format_bytes(line.bytes / calls)} of Python's objects per call stay, allocated by {path}:{line.number}{inside}"
     if not large:
         yield _NO_LINES

@@ -15,6 +15,7 @@ PEAK, BEFORE = "peak_rss_bytes", "rss_before_bytes"
 GROWTH, RATE = "growth_verdict", "growth_bytes_per_call"
 _HEADER = ("peak RSS", "in the test", "per call", "time")
 _NOTHING = "No test was measured: those that ran were skipped, failed, or are no functions (such as doctests)."
+_SAME_INPUT = "Steady holds for the inputs that a test gives: a cache keyed by its input grows only if each call gives a new one."
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -33,6 +34,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         return
     for cells, name in ((_HEADER, "test"), *((_cells(row, times_s[name]), name) for name, row in rows)):
         terminalreporter.write_line("  ".join([*(f"{cell:>11}" for cell in cells), name]))
+    if any(row.get(GROWTH) in ("steady", "bounded") for _, row in rows):
+        terminalreporter.write_line(_SAME_INPUT)
 
 
 def _cells(row: dict[str, Any], time_s: float) -> tuple[str, ...]:

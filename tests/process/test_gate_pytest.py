@@ -326,10 +326,14 @@ def test_plugin_unused_imports_nothing(pytester):
 
 
 GROWING = """
-import os
+import functools, itertools, json
 import pytest
 
-KEPT = []
+KEPT, NUMBERS = [], itertools.count()
+
+@functools.lru_cache(maxsize=None)
+def parsed(number):
+    return json.loads(json.dumps([f"{number} {each}" for each in range(2000)]))
 
 @pytest.fixture
 def once():
@@ -347,6 +351,14 @@ def test_leaks():
 @pytest.mark.memprof(leaks="1 MiB")
 def test_leaks_less_than_it_may():
     KEPT.append(bytearray(b"x" * 65536))
+
+@pytest.mark.memprof(leaks="0 B")
+def test_new_input():
+    parsed(next(NUMBERS))
+
+@pytest.mark.memprof(leaks="0 B")
+def test_same_input():
+    parsed(-1)
 
 @pytest.mark.memprof(leaks=0)
 def test_fails_later():
@@ -381,14 +393,17 @@ def test_no_growth_test_called_repeatedly(pytester, lean, monkeypatch):
 
     done = pytester.runpytest_subprocess("--junitxml=out.xml", "-v", "-rA", timeout=300)
 
-    done.assert_outcomes(passed=3, failed=2, errors=3)
+    done.assert_outcomes(passed=4, failed=3, errors=3)
     done.stdout.fnmatch_lines_random(
         [
             "*test_steady PASSED*",
             "*test_leaks FAILED*",
+            "*test_new_input FAILED*",
+            "*test_same_input PASSED*",
             "*test_leaks_less_than_it_may PASSED*",
-            "6?.? KiB more per call (95%: *; the limit is 0 B per call. A cache that is not full after * calls (* MiB) is not ruled out: fill *",
-            "test_no_growth_test_called_repeatedly.py:17 keeps 6?.? KiB of Python's objects per call",
+            "6?.? KiB more per call (95%: *; the limit is 0 B per call. A cache that is not full after * calls (* MiB) is not ruled out: if *",
+            "6?.? KiB of Python's objects per call stay, allocated by test_no_growth_test_called_repeatedly.py:21",
+            "1??.? KiB of Python's objects per call stay, allocated by test_no_growth_test_called_repeatedly.py:8 in json/decoder.py:*",
             "*AssertionError: the fifth call*",
             *NOTED,
             "*test_both_marks PASSED*",
@@ -519,12 +534,18 @@ def test_fixture_grows_of_functions(pytester, lean):
         "def test_fails(memprof):\n    memprof.grows(work.fail)\n"
     )
 
-    done = pytester.runpytest_subprocess("-v", timeout=300)
+    done = pytester.runpytest_subprocess("--memprof", "--junitxml=out.xml", timeout=300)
 
     done.assert_outcomes(passed=1, failed=2)
     done.stdout.fnmatch_lines_random(
-        ["*assert not Grows(reason='6?.? KiB more per call (95%: *A cache that is not full after * calls (*", "*ValueError: not today*"]
+        [
+            '*assert not Grows(reason="6?.? KiB more per call (95%: * of Python\'s objects per call stay, allocated by work.py:3")',
+            "*ValueError: not today*",
+            " *-            -     6?.? KiB *::test_leak",
+            " *-            -          0 B *::test_fine",
+        ]
     )
+    assert "A cache that is not full after " in (pytester.path / "out.xml").read_text()
 
 
 SHOWN = """
@@ -564,6 +585,7 @@ def test_memprof_option_shows_each_test(pytester, lean):
             r" +[\d.]+ MiB +- +- +[\d.]+ m?s  .*::test_fixture$",
         ]
     )
+    assert "a cache keyed by its input grows only" not in done.stdout.str()  # of steady tests alone
     cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "out.xml").iter("testcase")}
     figures = {name: {each.get("name"): each.get("value") for each in case.iter("property")} for name, case in cases.items()}
     assert figures["test_leak"]["growth_verdict"] == "grows"

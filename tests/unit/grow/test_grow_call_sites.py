@@ -12,9 +12,10 @@ from support.sample_profiles import profile
 from support.suites import one
 
 from memprof.base.errors import InputError
+from memprof.explain.growth import GrowthPart, GrowthParts, Pinned
 from memprof.grow import call_sites
 from memprof.grow.grow import GrowRequest, GrowthAnswer
-from memprof.heap.growth_sites import Rises, rises
+from memprof.heap.growth_sites import Rise, Rises, rises
 from memprof.heap.profile import PhaseSpan
 from memprof.verdicts.growth import Verdict
 
@@ -85,9 +86,30 @@ def test_recording_skipped_without_growth() -> None:
     assert (said.who, said.remarks) == (None, ("--who: it is bounded, so that no call site rises with it",))
 
 
+def looked(in_use: int, kept: int) -> GrowthParts:
+    """Two looks between which so many MiB more came to be in use, and to be kept by the allocator."""
+    parts = (GrowthPart("in use by the program", MIB, (1 + in_use) * MIB), GrowthPart("freed, kept by the allocator", 0, kept * MIB))
+    return GrowthParts(
+        "a", "b", (MIB, (1 + in_use + kept) * MIB), parts, (0, 0), (0, 0), (0, 0), (0, 0), Pinned(0, 0, 0, 0, 0, 0), inside=True
+    )
+
+
 @pytest.mark.parametrize(
-    ("looked", "words"), [(False, "not from malloc; --why shows which mappings rise."), (True, "the sentences of --why name the mappings")]
+    ("why", "words"),
+    [
+        (None, "rise with iterations; --why tells whether what rose is in use."),
+        (looked(1, 9), "not from malloc; --why names the mappings that rise."),
+        (looked(14, 2), ", though --why finds 14.0 MiB more in use by the program: heaptrack did not see who holds them."),
+    ],
 )
-def test_nothing_of_malloc_names_next_step(looked: bool, words: str) -> None:
-    (sentence,) = call_sites._sentences(Rises((), 0.0, 100.0), "heaptrack", grows().verdict, looked)
-    assert words in sentence
+def test_no_call_site_agrees_with_why(why: GrowthParts | None, words: str) -> None:
+    (sentence,) = call_sites._sentences(Rises((), 0.0, 100.0), "heaptrack", grows().verdict, why, None)
+
+    assert sentence.endswith(words)
+
+
+@pytest.mark.parametrize("places", [(), (Rise(("main",), 64.0, 6400),)])
+def test_python_under_heaptrack_names_memray(places: tuple[Rise, ...]) -> None:
+    *_, hint = call_sites._sentences(Rises(places, 64.0, 100.0), "heaptrack", grows().verdict, None, "/usr/bin/python3")
+
+    assert hint == "memray is not installed in /usr/bin/python3: install '.[memray]' there to see lines of Python."

@@ -23,7 +23,7 @@ def test_growth_names_unfilled_cache_and_remedy():
 
     assert failure == (
         "64.0 KiB more per call (95%: 63.0 KiB to 65.0 KiB); the limit is 10.0 KiB per call. A cache that is not full after 1,000 calls (64.0 MiB) "
-        "is not ruled out: fill it in a fixture first, or allow its growth with leaks="
+        "is not ruled out: if there is one, bound it, fill it in a fixture first, or allow more per call by leaks"
     )
 
 
@@ -49,19 +49,19 @@ def test_growth_within_limit_passes(allowed):
     ],
 )
 def test_undecided_growth_has_no_rate(verdict, properties):
-    assert LeakAnswer(verdict, 0).properties == properties
+    assert leaks.properties(verdict) == properties
 
 
-def test_lines_that_keep_growth_named():
+def test_lines_that_allocate_growth_named():
     lines = (
         GrowthLine("/w/pkg/cache.py", 7, 6400 * KIB, 100),
-        GrowthLine("/lib/other.py", 9, 700 * KIB, 100),
+        GrowthLine("/lib/other.py", 9, 700 * KIB, 100, "json/decoder.py", 353),
         GrowthLine("/w/pkg/few.py", 1, 9 * KIB, 1),
     )
 
     assert list(leaks.told(lines, 100, 64 * KIB, Path("/w"))) == [
-        "pkg/cache.py:7 keeps 64.0 KiB of Python's objects per call",
-        "/lib/other.py:9 keeps 7.0 KiB of Python's objects per call",
+        "64.0 KiB of Python's objects per call stay, allocated by pkg/cache.py:7",
+        "7.0 KiB of Python's objects per call stay, allocated by /lib/other.py:9 in json/decoder.py:353",
     ]
 
 

@@ -1,0 +1,59 @@
+"""Whose line a block of Python's memory is put down to: runners/tracing.py on stacks written by hand."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from memprof.programs.runtimes import runners_path
+
+TRACING = runpy.run_path(str(runners_path() / "tracing.py"))
+KIB = 1 << 10
+USER, TEST = ("/w/pkg/core.py", 12), ("/w/tests/test_core.py", 5)
+NUMPY = ("/venv/lib/python3.11/site-packages/numpy/_core/numeric.py", 232)
+DEBIAN = ("/usr/lib/python3/dist-packages/yaml/reader.py", 9)
+JSON = (os.path.join(os.path.dirname(os.__file__), "json", "decoder.py"), 353)
+RUNNER = (str(runners_path() / "function.py"), 46)
+
+
+def snapshot(*blocks: tuple[int, tuple[tuple[str, int], ...]]) -> Any:
+    """Blocks of so many bytes, each with its stack, the nearest frame first, as tracemalloc's C code gives them."""
+    return tracemalloc.Snapshot([(0, size, stack, len(stack)) for size, stack in blocks], 16)
+
+
+def rows(*blocks: tuple[int, tuple[tuple[str, int], ...]]) -> list[list[Any]]:
+    grown: list[list[Any]] = TRACING["grown"](snapshot(), snapshot(*blocks))
+    return grown
+
+
+@pytest.mark.parametrize(
+    ("library", "short"),
+    [(NUMPY, ["numpy/_core/numeric.py", 232]), (DEBIAN, ["yaml/reader.py", 9]), (JSON, ["json/decoder.py", 353])],
+    ids=["site-packages", "dist-packages", "standard library"],
+)
+def test_block_of_library_put_down_to_caller(library, short):
+    assert rows((KIB, (library, ("<string>", 1), USER, TEST))) == [[*USER, KIB, 1, *short]]
+
+
+def test_block_of_own_line_names_no_library():
+    assert rows((KIB, (USER, NUMPY, TEST))) == [[*USER, KIB, 1, None, None]]
+
+
+def test_stack_without_own_code_names_allocating_line():
+    assert rows((KIB, (NUMPY, JSON, RUNNER))) == [[*NUMPY, KIB, 1, None, None]]
+
+
+def test_places_of_one_line_summed():
+    blocks = ((KIB, (NUMPY, USER)), (3 * KIB, (JSON, USER)), (2 * KIB, (USER,)), (5 * KIB, (TEST,)))
+
+    assert rows(*blocks) == [[*USER, 6 * KIB, 3, "json/decoder.py", 353], [*TEST, 5 * KIB, 1, None, None]]
+
+
+def test_line_that_shrank_absent():
+    first, last = snapshot((4 * KIB, (NUMPY, USER)), (KIB, (TEST,))), snapshot((3 * KIB, (JSON, USER)), (2 * KIB, (TEST,)))
+
+    assert TRACING["grown"](first, last) == [[*TEST, KIB, 0, None, None]]
