@@ -58,12 +58,13 @@ def test_growing_part_found(tmp_path, scenario, nothing_left, leak: str, name: s
 
 
 def test_growing_python_lines_named(tmp_path, scenario, nothing_left) -> None:
-    order = order_of(tmp_path, scenario, "kept.append(bytes(50_000))")
+    order = order_of(tmp_path, scenario, "import json\nkept.append(json.JSONEncoder().encode('x' * 50_000))")
 
     (first, *_) = grown.lines(order, recorder_runs.Silent())
 
     assert first.file.endswith("mine.py")
     assert "kept.append" in (tmp_path / "mine.py").read_text().splitlines()[first.number - 1]
+    assert first.library_file == "json/encoder.py" and first.library_number is not None
     assert first.bytes == pytest.approx(RUNS * 50_000, rel=0.1)
     assert first.blocks == pytest.approx(RUNS, abs=2)
 

@@ -543,6 +543,7 @@ def test_fixture_grows_of_functions(pytester, lean):
             "*ValueError: not today*",
             " *-            -     6?.? KiB *::test_leak",
             " *-            -          0 B *::test_fine",
+            "Steady holds for the inputs that a test gives: *",
         ]
     )
     assert "A cache that is not full after " in (pytester.path / "out.xml").read_text()
