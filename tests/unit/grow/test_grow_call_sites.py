@@ -52,6 +52,16 @@ def test_site_rising_once_ignored():
     assert [place.sites[0] for place in rises(moments(*held), "EXECUTE", lambda time: time).places] == ["net::cache"]
 
 
+def test_site_freed_at_program_end_rises():
+    leak, weights = ("net::cache", "main"), ("net::read", "main")
+    held = [{leak: 5 * number + 1, weights: 60} for number in range(12)]
+
+    (place,) = rises(moments(*held, {leak: 20, weights: 60}, {weights: 2}), "EXECUTE", lambda time: time).places
+
+    assert place.sites == ("net::cache", "main")
+    assert place.each_bytes == pytest.approx(MIB / 2)
+
+
 def test_stacks_merged_by_nearest_callers():
     held = [
         {("malloc", "a", "b", "c", "x"): number + 1, ("operator new(unsigned long)", "a", "b", "c", "y"): number + 1} for number in range(5)
