@@ -81,7 +81,7 @@ def _bars(runs: Sequence[Run]) -> dict[str, tuple[PeakBar, ...]]:
     phases = [name for name in rows.columns(_PEAK, rows.phases(runs)) if name != rows.BASELINE]
     bars = {}
     for phase in reversed(phases):
-        largest = max((value for run in runs if (value := metrics.value(run, phase, _PEAK)) is not None), default=None)
+        largest = max(metrics.values(runs, phase, _PEAK), default=None)
         if largest is not None:
             unit = grid.choose_unit(BYTES, [largest])
             bars[phase] = tuple(_bar(names[key], group, phase, largest, unit) for key, group in groups.items())
@@ -89,7 +89,7 @@ def _bars(runs: Sequence[Run]) -> dict[str, tuple[PeakBar, ...]]:
 
 
 def _bar(label: str, runs: Sequence[Run], phase: str, largest: float, unit: Unit) -> PeakBar:
-    peaks = _values(runs, phase, "rss_peak_bytes")
+    peaks = metrics.values(runs, phase, _PEAK)
     if not peaks:
         return PeakBar(label, why=missing.why_absent(runs, phase, _PEAK))
     at = summary.peak_phase(runs) if phase == PEAK else phase
@@ -112,17 +112,12 @@ def _bar(label: str, runs: Sequence[Run], phase: str, largest: float, unit: Unit
 
 def _parts(runs: Sequence[Run], phase: str, peak: float, largest: float, unit: Unit) -> tuple[BarPart, ...]:
     """What a peak consists of: memory that the phase's end still has, and the rest, which was given back before it."""
-    anonymous, file = _values(runs, phase, "anon_end_bytes"), _values(runs, phase, "file_end_bytes")
+    anonymous, file, shared = (metrics.values(runs, phase, METRICS[f"{kind}_end_bytes"]) for kind in ("anon", "file", "shmem"))
     if not anonymous or not file:
         return (BarPart("anonymous", 100 * peak / largest, "the system does not say what it consists of"),)
-    shared = _values(runs, phase, "shmem_end_bytes")
     backed = min(peak, statistics.median(file) + (statistics.median(shared) if shared else 0))
     held = min(peak - backed, statistics.median(anonymous))
     parts = [("anonymous", held, "anonymous"), ("file", backed, "file-backed")]
     if peak - backed - held >= _LEAST * largest:
         parts.append(("transient", peak - backed - held, "given back by its end"))
     return tuple(BarPart(kind, 100 * size / largest, f"{grid.number(size / unit.size)} {unit.name} {words}") for kind, size, words in parts)
-
-
-def _values(runs: Sequence[Run], phase: str, name: str) -> list[float]:
-    return [value for run in runs if (value := metrics.value(run, phase, METRICS[name])) is not None]

@@ -117,8 +117,7 @@ def need_success(runs: Sequence[Run]) -> None:
 
 def values(group: Sequence[Run], metric: Metric, phase: str | None) -> list[float]:
     """The metric of each repeat that has it, in the phase that phase_of says."""
-    where = phase_of(metric, phase, group)
-    return [value for run in group if (value := metrics.value(run, where, metric)) is not None]
+    return metrics.values(group, phase_of(metric, phase, group), metric)
 
 
 def unit(metric: Metric, phase: str | None, drawn: Sequence[float]) -> Unit:

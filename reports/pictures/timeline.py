@@ -259,7 +259,7 @@ def _side(variant: Drawn, unit: Unit) -> str:
     """The text beside a variant's name: how it failed, or which repeat this is and how far the others lie from it."""
     if variant.failed:
         return f"✗ failed: {variant.run.outcome.sentence}"
-    peaks = [value for run in variant.group if (value := metrics.value(run, PEAK, _RSS_PEAK)) is not None]
+    peaks = metrics.values(variant.group, PEAK, _RSS_PEAK)
     if len(variant.group) == 1 or not peaks:
         return ""
     low, high = number(min(peaks) / unit.size), number(max(peaks) / unit.size)

@@ -82,7 +82,7 @@ def limits(group: Sequence[Run]) -> list[str]:
 
 
 def _middle(group: Sequence[Run], name: str) -> float | None:
-    values = [value for run in group if (value := metrics.value(run, PEAK, metrics.METRICS[name])) is not None]
+    values = metrics.values(group, PEAK, metrics.METRICS[name])
     return statistics.median(values) if values else None
 
 

@@ -106,7 +106,7 @@ def _between(groups: Groups, old: Row, new: Row) -> str:
 
 
 def _moved(sides: Sequence[Sequence[Run]], phase: str, name: str, kind: str) -> str:
-    before, after = ([value for run in group if (value := metrics.value(run, phase, metrics.METRICS[name])) is not None] for group in sides)
+    before, after = (metrics.values(group, phase, metrics.METRICS[name]) for group in sides)
     if not before or not after:
         return ""
     change = statistics.median(after) - statistics.median(before)
@@ -161,8 +161,7 @@ def _stays(group: Sequence[Run]) -> str:
 def _above(group: Sequence[Run]) -> str:
     """How far PEAK lies above the baseline; empty where that is not known."""
     metric = metrics.METRICS["rss_peak_bytes"]
-    grounds = [(metrics.value(run, PEAK, metric), metrics.baseline(run, metric)) for run in group]
-    above = [peak - ground for peak, ground in grounds if peak is not None and ground is not None]
+    above = [size for run in group if (size := metrics.above_baseline(run, PEAK, metric)) is not None]
     if not above:
         return ""
     middle = statistics.median(above)

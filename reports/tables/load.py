@@ -34,12 +34,8 @@ def notes(unit: str | None) -> tuple[str, ...]:
 
 
 def _memory(group: Sequence[Run], above: bool, unit: str | None) -> str:
-    metric = METRICS["rss_peak_bytes"]
-    values = []
-    for run in group:
-        value, ground = metrics.value(run, MODEL_LOAD, metric), metrics.baseline(run, metric) if above else 0
-        if value is not None and ground is not None:
-            values.append(value - ground)
+    size_of = metrics.above_baseline if above else metrics.value
+    values = [value for run in group if (value := size_of(run, MODEL_LOAD, METRICS["rss_peak_bytes"])) is not None]
     size = BYTE_UNITS[unit] if unit else _MIB
     return f"{statistics.median(values) / size:.0f} {unit or 'MB'}" if values else "-"
 

@@ -45,8 +45,7 @@ def tables(groups: Groups, unit: str | None) -> list[TextTable]:
 
 def kept_bytes(run: Run, metric: str) -> float | None:
     """A figure at the end of RELEASE above that of the baseline, None if it could not be had."""
-    value, ground = metrics.value(run, RELEASE, METRICS[metric]), metrics.baseline(run, METRICS[metric])
-    return value - ground if value is not None and ground is not None else None
+    return metrics.above_baseline(run, RELEASE, METRICS[metric])
 
 
 def kept_modes(group: Sequence[Run]) -> tuple[tuple[float, ...], ...]:

@@ -274,8 +274,7 @@ class _Tables:
         return [TextTable(unit.caption(f"{metric.title}{place}{above}{stat}"), (*names, *columns), texts, len(names))]
 
     def _values(self, group: Sequence[Run], column: str, metric: Metric) -> list[float]:
-        values = [self._value(run, column, metric) for run in group]
-        return [value for value in values if value is not None]
+        return [value for run in group if (value := self._value(run, column, metric)) is not None]
 
     def _value(self, run: Run, column: str, metric: Metric) -> float | None:
         if column == STAYS:
@@ -284,11 +283,7 @@ class _Tables:
             return metrics.baseline(run, metric) if metric.baseline else metrics.value(run, STARTUP, metric)
         if metric.name == "time_ns" and (mark := run.mark(column)) is not None and mark.times_ns:
             return STATISTICS[self.stat](mark.times_ns)
-        value = metrics.value(run, column, metric)
-        if value is None or not self.above or not metric.baseline:
-            return value
-        ground = metrics.baseline(run, metric)
-        return value - ground if ground is not None else None
+        return (metrics.above_baseline if self.above and metric.baseline else metrics.value)(run, column, metric)
 
     def _cell(self, group: Sequence[Run], column: str, metric: Metric, unit: Unit) -> str:
         having = [run for run in group if self._value(run, column, metric) is not None]
