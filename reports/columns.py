@@ -85,6 +85,11 @@ def _summed(packed: Sequence[bytes], called: str) -> list[Array]:
     return [numpy.cumsum(column, dtype=numpy.int64) for column in steps]
 
 
+def zero_ns(run: Run, rows: ColumnArrays) -> int:
+    """When a run's first phase began, or where it finished none its first sample, on CLOCK_MONOTONIC."""
+    return run.marks[0].begin_ns if run.marks else int(rows.t_ns[0]) if len(rows) else 0
+
+
 def thin(rows: ColumnArrays, buckets: int, phases: Sequence[tuple[int, int]] = ()) -> ColumnArrays:
     """At most five rows for each of `buckets` equal stretches of time, each at the time when it was seen.
 

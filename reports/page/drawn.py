@@ -18,7 +18,7 @@ from memprof.records import metrics, summary
 from memprof.records.types import Mark, Run
 
 from .. import rows as naming
-from ..columns import Array, ColumnArrays, columns, device_columns, device_over, thin
+from ..columns import Array, ColumnArrays, columns, device_columns, device_over, thin, zero_ns
 from ..tables import grid
 
 # 16 bytes of the page a row: with these, timelines take about 4 MB of it however many runs there are.
@@ -139,7 +139,7 @@ def _spread_out(points: list[tuple[int, int, int]], most: int) -> list[tuple[int
 
 def _trace(run: Run, most: int) -> Trace:
     rows = _until_last_phase(run, columns(run.timeline, f"the timeline of {run.job.heading}, repeat {run.job.repeat},"))
-    begin_ns = run.marks[0].begin_ns if run.marks else int(rows.t_ns[0]) if len(rows) else 0
+    begin_ns = zero_ns(run, rows)
     phases = tuple(_phase(mark, rows, begin_ns) for mark in run.marks)
     device = device_columns(run.timeline)
     rows = thin(_with_steps(_with_marks(run, rows), device[0]), most // 5, [(mark.begin_ns, mark.end_ns) for mark in run.marks])

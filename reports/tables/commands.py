@@ -9,7 +9,7 @@ from typing import Any
 
 from memprof.records.metrics import BYTES
 from memprof.records.summary import Key
-from memprof.records.types import Process, Run
+from memprof.records.types import Charged, DeviceKind, Process, Run
 
 from ..rows import label_names, labels
 from . import devices, grid
@@ -25,38 +25,26 @@ def tables(groups: Groups, unit: str | None) -> list[TextTable]:
     return [*_values(groups, unit), *_processes(groups, unit)]
 
 
-def beside(rows: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Sequence[dict[str, Any]]:
-    """Rows as frame.runs_frame has them. The first row of each run also gets its values (the last by name), processes and control group.
+def beside(run: Run, place: int) -> dict[str, Any]:
+    """What JSON has of a run beside its row at that place, as run_rows.rows has them.
 
     The row of a phase that counted units of work, such as tokens, gets them, and that of a phase with memory of devices its kinds, and what the
-    runtime itself counted.
+    runtime itself counted. The first row also gets the run's values (the last by name), processes and control group.
     """
-    first: dict[tuple[object, ...], dict[str, Any]] = {}
-    of_phase: dict[tuple[object, ...], dict[str, Any]] = {}
-    for row in rows:
-        which = tuple(row.get(key) for key in ("model", "variant", "threads", "machine", "repeat"))
-        first.setdefault(which, row)
-        of_phase[(*which, row.get("phase"))] = row
-    for run in runs:
-        which = (run.job.model.name, run.job.heading, run.job.threads, run.machine.name, run.job.repeat)
-        for mark in run.marks:
-            if mark.units:
-                of_phase.get((*which, mark.phase), {})["units"] = dict(mark.units)
-            if mark.device_peak_bytes:
-                kinds = [{name: figure for name, figure in asdict(kind).items() if figure is not None} for kind in mark.devices]
-                of_phase.get((*which, mark.phase), {})["devices"] = kinds
-            if counts := devices.own_counts(run, mark.phase):
-                of_phase.get((*which, mark.phase), {})["device_counts"] = dict(counts)
-        row = first.get(which, {})
-        if run.values:
-            row["values"] = {value.name: value.note if value.value is None else value.value for value in run.values}
-        if run.processes:
-            row["processes"] = [
-                {name: figure for name, figure in asdict(process).items() if figure is not None} for process in run.processes
-            ]
-        if run.charged is not None and run.charged.group is not None:
-            row["charged"] = {name: figure for name, figure in asdict(run.charged).items() if figure is not None}
-    return rows
+    found: dict[str, Any] = {}
+    if place < len(run.marks):
+        mark = run.marks[place]
+        found |= {"units": dict(mark.units), "device_counts": dict(devices.own_counts(run, mark.phase))}
+        found["devices"] = [_known(kind) for kind in mark.devices] if mark.device_peak_bytes else []
+    if not place:
+        found["values"] = {value.name: value.note if value.value is None else value.value for value in run.values}
+        found["processes"] = [_known(process) for process in run.processes]
+        found["charged"] = _known(run.charged) if run.charged is not None and run.charged.group is not None else {}
+    return {name: figures for name, figures in found.items() if figures}
+
+
+def _known(record: Process | DeviceKind | Charged) -> dict[str, Any]:
+    return {name: figure for name, figure in asdict(record).items() if figure is not None}
 
 
 def _values(groups: Groups, unit: str | None) -> list[TextTable]:

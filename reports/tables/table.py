@@ -13,6 +13,8 @@ the phase says how, and a note below says why.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import statistics
@@ -29,7 +31,7 @@ from memprof.records.summary import Key
 from memprof.records.types import EXECUTE, PEAK, RELEASE, STARTUP, WARMUP, Run
 from memprof.verdicts.machine_spread import deviating
 
-from .. import ran
+from .. import ran, run_rows
 from ..rows import BASELINE, by_model, columns, label_names, labels, named, phases
 from ..soundness import sound
 from . import commands, control_group, devices, grid, headline, load, missing, native, release, swap, tokens
@@ -67,7 +69,7 @@ def render(
     names: metrics; none for the style's. stat: a name in STATISTICS. unit: for bytes; None for the unit that suits each table. phase: for the
     styles models and threads; None for PEAK with RSS peaks, and EXECUTE with other metrics. window: for the style swap. brief: only the peaks and
     what stays after RELEASE if no metric is named. Markdown of the style phases begins with a sentence if no metric is
-    named. CSV and JSON have one row per run and phase, as frame.runs_frame has it, and heed only the names; JSON of the style swap has the figures of
+    named. CSV and JSON have one row per run and phase, as run_rows.py has it, and heed only the names; JSON of the style swap has the figures of
     its tables. Raises UsageError, and InputError where a run has figures that no machine has.
     """
     sound(runs)
@@ -87,19 +89,17 @@ def render(
 
 
 def _plain(runs: Sequence[Run], names: Sequence[str], format: str) -> str:
-    from .. import frame  # brings pandas along, which takes longer than the rest and which Markdown does not need
-
-    table = frame.runs_frame(runs)
-    if names:
-        table = table[[*frame.KEYS, *(metrics.metric(name).name for name in names)]]
+    columns = [*run_rows.KEYS, *(metrics.metric(name).name for name in names)] if names else run_rows.COLUMNS
+    rows = [(run, place, row) for run in runs for place, row in enumerate(run_rows.rows(run))]
     if format == "csv":
-        for name in frame.WORDS:
-            if name in table:
-                table[name] = [_cell(cell) for cell in table[name]]
-        return table.to_csv(index=False, lineterminator="\n").rstrip("\n")
-    rows = json.loads(table.to_json(orient="records", double_precision=15))
-    kept = [{key: value for key, value in row.items() if value is not None} for row in rows]
-    return json.dumps(kept if names else commands.beside(kept, runs), indent=1)
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([columns, *([_cell(row.get(name)) for name in columns] for _, _, row in rows)])
+        return text.getvalue().rstrip("\n")
+    kept = [
+        {**{name: row[name] for name in columns if row.get(name) is not None}, **({} if names else commands.beside(run, place))}
+        for run, place, row in rows
+    ]
+    return json.dumps(kept, indent=1)
 
 
 def _cell(cell: Any) -> Any:
