@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from memprof.records import metrics
-from memprof.versions.history_file import History, Hit, MetricLine
+from memprof.versions.history_file import History, MetricLine
 
 from .. import rows
 from ..tables import grid
-from ..tables.history import labels
+from ..tables.history import arrow, labels
 
 
 def page(history: History, commit_url: str, run_url: str, with_run: Container[str] | None) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def page(history: History, commit_url: str, run_url: str, with_run: Container[st
     of_line: dict[int, list[list[Any]]] = {}
     for number, change in enumerate(history.changes):
         for hit in change.hits:
-            of_line.setdefault(id(hit.line), []).append([number, hit.at, _words(hit)])
+            of_line.setdefault(id(hit.line), []).append([number, hit.at, arrow(hit.step)])
     names = labels(history.lines)
     return {
         "commits": [
@@ -44,11 +44,6 @@ def page(history: History, commit_url: str, run_url: str, with_run: Container[st
         ],
         "changes": [[change.head.at, history.lines.index(change.head.line)] for change in history.changes],
     }
-
-
-def _words(hit: Hit) -> str:
-    share = f" {hit.step.share:+.1%}" if hit.step.share is not None else ""
-    return f"{'▲' if hit.step.size > 0 else '▼'}{share}"
 
 
 def _line(line: MetricLine) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def _bar(label: str, runs: Sequence[Run], phase: str, largest: float, unit: Unit
     return PeakBar(
         label,
         # The first note begins with the sign of a peak that is not exact.
-        value=f"{notes[0][0] if notes else ''}{grid.number(middle / unit.size)} {unit.name}",
+        value=f"{notes[0][0] if notes else ''}{unit.amount(middle)}",
         spread=grid.spread(middle / unit.size, [peak / unit.size for peak in peaks]).partition(" ")[2],
         where=at if phase == PEAK else "",
         parts=_parts(runs, at, middle, largest, unit),
@@ -120,4 +120,4 @@ def _parts(runs: Sequence[Run], phase: str, peak: float, largest: float, unit: U
     parts = [("anonymous", held, "anonymous"), ("file", backed, "file-backed")]
     if peak - backed - held >= _LEAST * largest:
         parts.append(("transient", peak - backed - held, "given back by its end"))
-    return tuple(BarPart(kind, 100 * size / largest, f"{grid.number(size / unit.size)} {unit.name} {words}") for kind, size, words in parts)
+    return tuple(BarPart(kind, 100 * size / largest, f"{unit.amount(size)} {words}") for kind, size, words in parts)

@@ -144,7 +144,7 @@ def _faults(axes: Axes, x: Sequence[float], points: Sequence[LimitPoint], failin
 
 def _name(sheet: Sheet, marked: Sequence[tuple[str, int]], size: Unit, ends: tuple[float, float], wide: float) -> None:
     """Names over the panels, each as near to its mark as the other lets it be, with a line down to it."""
-    texts = [f"{name} {grid.number(value / size.size)} {size.name}" for name, value in marked]
+    texts = [f"{name} {size.amount(value)}" for name, value in marked]
     wanted = [_LEFT + wide * (value / size.size - ends[0]) / (ends[1] - ends[0]) for _, value in marked]
     places = placing.apart(wanted, [lettering.width(text, style.SMALL) + 0.15 for text in texts], _LEFT, _LEFT + wide)
     for text, x, place in zip(texts, wanted, places, strict=True):

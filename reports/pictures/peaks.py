@@ -28,7 +28,7 @@ from memprof.records.types import RELEASE, STARTUP, Mark, Run
 from ..columns import Cache, Split, split
 from ..rows import named
 from ..tables import headline
-from ..tables.grid import Unit, choose_unit, number
+from ..tables.grid import Unit, choose_unit
 from . import choosing, lettering, style
 from .sheet import LegendEntry, Sheet
 from .style import ANON, FILE, UNSEEN
@@ -207,7 +207,7 @@ def _panel_width(indent: float, count: int) -> float:
 
 
 def _text(bar: PhaseBar, unit: Unit) -> str:
-    return ("≥" if bar.swapped else "" if bar.exact else "~") + number(bar.peak / unit.size) + (" ✗" if bar.failed else "")
+    return ("≥" if bar.swapped else "" if bar.exact else "~") + unit.cell(bar.peak) + (" ✗" if bar.failed else "")
 
 
 def _block(

@@ -18,7 +18,7 @@ from memprof.records.types import Run
 
 from ..rows import named
 from ..tables import headline
-from ..tables.grid import Unit, number
+from ..tables.grid import Unit
 from . import choosing, lettering, style
 from .sheet import LegendEntry, Sheet
 
@@ -162,7 +162,7 @@ def _summary(strip: Strip, unit: Unit) -> tuple[str, str]:
         return "✗ none succeeded", style.FAILED
     count = len(strip.values)
     lost = f", ✗ {strip.lost}" if strip.lost else ""
-    return f"{number(strip.median / unit.size)}  ({counted(count, 'repeat')}{lost})", style.INK
+    return f"{unit.cell(strip.median)}  ({counted(count, 'repeat')}{lost})", style.INK
 
 
 def _frame(axes: Axes, rows: int, title: str, label: str) -> None:

@@ -24,7 +24,7 @@ from memprof.records.types import PEAK, RELEASE, STARTUP, Run
 from ..columns import Array, Cache, ColumnArrays, Peak, RunPhase, device_columns, spans, thin, typical, whole_peak
 from ..rows import named
 from ..tables import headline
-from ..tables.grid import Unit, choose_unit, number
+from ..tables.grid import Unit, choose_unit
 from . import choosing, lettering, style
 from .sheet import WIDTH, LegendEntry, PhaseName, Sheet, phase_name
 from .style import ANON, FILE, UNSEEN
@@ -262,7 +262,7 @@ def _side(variant: Drawn, unit: Unit) -> str:
     peaks = metrics.values(variant.group, PEAK, _RSS_PEAK)
     if len(variant.group) == 1 or not peaks:
         return ""
-    low, high = number(min(peaks) / unit.size), number(max(peaks) / unit.size)
+    low, high = unit.cell(min(peaks)), unit.cell(max(peaks))
     around = f"{low} to {high} {unit.name}" if low != high else f"{low} {unit.name} each"
     return f"repeat {variant.run.job.repeat}, the one with the median PEAK; PEAK of {len(peaks)} repeats: {around}"
 
@@ -316,9 +316,9 @@ def _say_peak(axes: Axes, variant: Drawn, scale: TimelineScale, wide: float) -> 
     top = variant.peak
     if top is None:
         return
-    text = f"{variant.hedge}{number(top.bytes / scale.memory.size)} {scale.memory.name} in {lettering.readable(top.phase)}"
+    text = f"{variant.hedge}{scale.memory.amount(top.bytes)} in {lettering.readable(top.phase)}"
     if not top.shown and top.seen_bytes is not None:
-        text += f" (polling saw {number(top.seen_bytes / scale.memory.size)})"
+        text += f" (polling saw {scale.memory.cell(top.seen_bytes)})"
     text = lettering.shortened(text, 5.0, style.SMALL, "bold")
     x, level = scale.at(variant, top.t_ns), top.bytes / scale.memory.size
     if top.shown and variant.hedge != "≥":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Iterator
 from typing import Any
 
@@ -162,12 +161,10 @@ def _table(answer: Bisected) -> Section:
         if values is None:
             rows.append((answer.versions.labels[place], "-", "0", f"skipped: {searched.skipped[place]}"))
             continue
-        middle = statistics.median(values) / unit.size
-        spread = grid.spread(middle, [value / unit.size for value in values])
         step = steps.get(place)
         note = signed(metric, step.judged.difference or 0.0, step.judged.base.median if step.judged.base else 0.0) if step else ""
-        rows.append((answer.versions.labels[place], spread, str(len(values)), note or searched.skipped.get(place, "")))
-    name = f"{metrics.described(metric).title}, {answer.question.phase}" + (f" ({unit.name})" if unit.name else "")
+        rows.append((answer.versions.labels[place], unit.median(values), str(len(values)), note or searched.skipped.get(place, "")))
+    name = unit.caption(f"{metrics.described(metric).title}, {answer.question.phase}")
     return Section("", (TextTable(name, (answer.versions.noun, "median", "repeats", ""), tuple(rows), 1),), ())
 
 

@@ -91,8 +91,8 @@ def _processes(groups: Groups, unit: str | None) -> list[TextTable]:
                 (
                     *labels(key, names),
                     name,
-                    grid.number(max(process.rss_peak_bytes for process in namesakes) / size.size),
-                    grid.number(max(shares) / size.size) if shares else "-",
+                    size.cell(max(process.rss_peak_bytes for process in namesakes)),
+                    size.cell(max(shares)) if shares else "-",
                     f"{seen_s:.2f}",
                 )
             )

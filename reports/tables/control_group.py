@@ -35,7 +35,7 @@ def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[TextTa
     for key, charged, mark in looked_at:
         assert charged is not None
         figures = [*sizes[id(mark)], charged.peak_bytes, charged.limit_bytes]
-        cells = ["-" if value is None else grid.number(value / size.size) for value in figures]
+        cells = [*map(size.cell, figures)]
         if charged.limit_bytes is None:
             cells[-1] = "none"
         rows.append((*labels(key, names), *cells, "-" if charged.oom_kills is None else f"{charged.oom_kills}"))

@@ -13,7 +13,7 @@ from memprof.records.types import PAGE_TABLES, PEAK, STARTUP, DeviceKind, Run
 
 from ..rows import BASELINE, label_names, labels
 from . import grid
-from .grid import TextTable, Unit
+from .grid import TextTable
 
 TITLE = "Device memory"
 # What a runtime counts itself of its memory on a device, by the names that its runner gives (runners/runtimes/torch.py).
@@ -43,7 +43,7 @@ def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[TextTa
     made = []
     for title, of in (("peak", _peak), ("at the end", _end)):
         rows = [
-            (*labels(key, names), kind, *(_cell([of(run, phase, kind) for run in group], size) for phase in phases))
+            (*labels(key, names), kind, *(size.median([of(run, phase, kind) for run in group]) for phase in phases))
             for key, group in groups.items()
             for kind in (*kinds, *(own if of is _peak else ()))
         ]
@@ -116,8 +116,3 @@ def _peak(run: Run, phase: str, kind: str) -> float | None:
 def _end(run: Run, phase: str, kind: str) -> int | None:
     mark, found = run.mark(phase), _kinds(run, phase).get(kind)
     return found.end_bytes if found is not None else 0 if mark is not None and mark.device_end_bytes is not None else None
-
-
-def _cell(values: Sequence[float | None], size: Unit) -> str:
-    scaled = [value / size.size for value in values if value is not None]
-    return grid.spread(statistics.median(scaled), scaled) if scaled else "-"

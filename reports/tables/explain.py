@@ -225,7 +225,7 @@ def waterfall(explanation: Explanation) -> TextTable:
     unit = choose_unit(BYTES, [largest])
     names = [name for name in SLICES if any(phase.size(name) for phase in explanation.phases) or name == REST]
     rows = [(name, *(_cell(phase.size(name), unit.size, largest) for phase in explanation.phases)) for name in names]
-    rows.append(("RSS", *(number(phase.rss_bytes / unit.size) for phase in explanation.phases)))
+    rows.append(("RSS", *(unit.cell(phase.rss_bytes) for phase in explanation.phases)))
     if any(phase.device_bytes for phase in explanation.phases):
         rows.append((DEVICE, *(_cell(phase.device_bytes, unit.size, largest) for phase in explanation.phases)))
     rows.append(("unexplained", *(f"{phase.unexplained:.1%}" for phase in explanation.phases)))

@@ -27,8 +27,7 @@ def section(fitted: Fitted, unit: str | None = None) -> Section:
     """Two tables: the parts of the job, and the curve if there is one."""
     size = _unit(fitted, unit)
     rows: list[tuple[str, ...]] = [
-        (part.name, _shown(part.least_bytes, size), _shown(part.rss_peak_bytes, size), _shown(part.touched_bytes, size))
-        for part in fitted.parts
+        (part.name, size.cell(part.least_bytes), size.cell(part.rss_peak_bytes), size.cell(part.touched_bytes)) for part in fitted.parts
     ]
     limit = "least limit" if fitted.within_bytes is None else "limit that works"
     header: tuple[str, ...] = ("part", limit, "RSS peak, no limit", "working set")
@@ -53,13 +52,13 @@ def _curve(fitted: Fitted, size: Unit) -> TextTable:
     header += ["refaults"] if counted_again else []
     rows = [
         [
-            "none" if point.limit_bytes is None else _shown(point.limit_bytes, size),
+            "none" if point.limit_bytes is None else size.cell(point.limit_bytes),
             str(point.runs),
-            _shown(point.time_ns, time),
+            time.cell(point.time_ns),
             f"{point.time_ns / no_limit_ns:.2f}x" if point.time_ns and no_limit_ns else "-",
-            _shown(point.minor_faults),
-            _shown(point.major_faults),
-            *([_shown(point.refaults)] if counted_again else []),
+            _count(point.minor_faults),
+            _count(point.major_faults),
+            *([_count(point.refaults)] if counted_again else []),
         ]
         for point in fitted.curve
     ]
@@ -69,17 +68,13 @@ def _curve(fitted: Fitted, size: Unit) -> TextTable:
     return TextTable("Under a limit over the whole run", tuple(header), tuple(map(tuple, rows)))
 
 
-def _shown(value: float | None, unit: Unit | None = None) -> str:
-    return "-" if value is None else grid.number(value / unit.size) if unit is not None else f"{value:.0f}"
+def _count(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
 
 
 def finding(fitted: Fitted, say: Say, unit: str | None = None) -> str:
     """The least limit in a sentence, after what it is of."""
-    size = _unit(fitted, unit)
-
-    def words(value: float) -> str:
-        return f"{_shown(value, size)} {size.name}"
-
+    words = _unit(fitted, unit).amount
     threads = counted(fitted.threads, "thread") if fitted.threads else ""
     job = ", ".join(say(text) for text in (fitted.model, grid.runtime(fitted.runtime), fitted.settings, threads) if text)
     job += say(shaped(fitted.shapes, fitted.assumed))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html as escaping
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -53,6 +54,19 @@ class Unit:
     def caption(self, title: str) -> str:
         """A title with the unit behind it."""
         return f"{title} ({self.name})" if self.name else title
+
+    def cell(self, value: float | None) -> str:
+        """A value as a number of this unit, `-` for none."""
+        return "-" if value is None else number(value / self.size)
+
+    def amount(self, value: float) -> str:
+        """The same with the unit behind it: `137.2 MiB`."""
+        return f"{self.cell(value)} {self.name}"
+
+    def median(self, values: Sequence[float | None]) -> str:
+        """The median of those values that are known, as `spread` writes it; `-` if none is."""
+        known = [value / self.size for value in values if value is not None]
+        return spread(statistics.median(known), known) if known else "-"
 
 
 def runtime(name: str) -> str:

@@ -145,7 +145,7 @@ def section(grown: GrowthAnswer, unit: str | None = None) -> Section:
             if growth.word == "undecided":
                 slope = "-"
             row = (str(number), growth.word, f"{slope} {each_of(growth.unit)}" if slope != "-" else slope, f"{growth.warmup:,}")
-            rows.append((*fed, *row, f"{growth.tail:,}", grid.number(begin / size.size), grid.number(end / size.size)))
+            rows.append((*fed, *row, f"{growth.tail:,}", size.cell(begin), size.cell(end)))
     columns = ("process", "verdict", "rises by", "warm-up", "units after it", f"begin ({size.name})", f"end ({size.name})")
     header = ("inputs", *columns) if grown.kinds else columns
     table = TextTable("Resident and swapped memory of each process", header, tuple(rows), labels=2 + bool(grown.kinds))

@@ -12,11 +12,12 @@ from memprof.base.units import counted
 from memprof.records import metrics
 from memprof.records.metrics import amount, signed
 from memprof.records.types import PEAK
+from memprof.verdicts.steps import LevelStep
 from memprof.versions.history_file import Checked, History, Hit, MetricLine, SharedStep
 
 from ..rows import key_fields, part
 from . import grid
-from .grid import Section, TextTable
+from .grid import Section, TextTable, Unit
 
 _MOST_NAMED = 4
 
@@ -92,9 +93,9 @@ def _table(history: History, count: int, metric: str, phase: str) -> Section:
     rows = []
     for place in range(first, len(history.commits)):
         commit = history.commits[place]
-        cells = [_cell(column.get(place), marks.get(place), unit.size) for column, marks in zip(values, steps, strict=True)]
+        cells = [_cell(column.get(place), marks.get(place), unit) for column, marks in zip(values, steps, strict=True)]
         rows.append((commit.short, time.strftime("%Y-%m-%d", time.gmtime(commit.time_s)), *cells))
-    title = f"{metrics.METRICS[metric].title}, {phase}" + (f" ({unit.name})" if unit.name else "")
+    title = unit.caption(f"{metrics.METRICS[metric].title}, {phase}")
     header = ("commit", "date", *labels(shown))
     return Section("", (TextTable(title, header, tuple(rows), 2),), ())
 
@@ -112,14 +113,14 @@ def _part(line: MetricLine, name: str) -> str:
     return part(line.key, name)
 
 
-def _cell(value: float | None, step: Any, size: float) -> str:
-    if value is None:
-        return "-"
-    text = grid.number(value / size)
-    if step is None:
-        return text
+def _cell(value: float | None, step: LevelStep | None, unit: Unit) -> str:
+    return unit.cell(value) if step is None else f"{arrow(step)} {unit.cell(value)}"
+
+
+def arrow(step: LevelStep) -> str:
+    """A step in a few letters: `▲ +5.0%`."""
     share = f" {step.share:+.1%}" if step.share is not None else ""
-    return f"{'▲' if step.size > 0 else '▼'}{share} {text}"
+    return f"{'▲' if step.size > 0 else '▼'}{share}"
 
 
 # -- JSON

@@ -64,7 +64,7 @@ def order_name(order: Ordered) -> str:
 
 
 def exact(bytes: int, unit: Unit) -> str:
-    return f"{bytes:,}" if unit.size == 1 else grid.number(bytes / unit.size)
+    return f"{bytes:,}" if unit.size == 1 else unit.cell(bytes)
 
 
 def _columns(analysis: Analysis) -> list[Ordered]:

@@ -48,10 +48,10 @@ def _table(analysis: Analysis, shapes: Shapes, rows: Sequence[tuple[str, tuple[f
     lines = [
         (
             name,
-            grid.number(weights / unit.size),
-            least + grid.number(peak / unit.size),
-            grid.number((weights + peak) / unit.size),
-            *("-" if value is None else grid.number(value / unit.size) for value in values),
+            unit.cell(weights),
+            least + unit.cell(peak),
+            unit.cell(weights + peak),
+            *map(unit.cell, values),
         )
         for name, values in rows
     ]

@@ -80,7 +80,5 @@ def _failed(run: Run) -> bool:
 
 
 def _cell(group: Sequence[Run], values: Sequence[float], unit: grid.Unit) -> str:
-    if not values:
-        return next((f"failed ({run.outcome.word})" for run in group if _failed(run)), "-")
-    scaled = [value / unit.size for value in values]
-    return grid.spread(statistics.median(scaled), scaled)
+    failed = next((f"failed ({run.outcome.word})" for run in group if _failed(run)), "-")
+    return unit.median(values) if values else failed

@@ -75,11 +75,7 @@ def _times(planned: Residency, bandwidth: float | None, run_ns: float | None) ->
         elif planned.speed is not None:
             lines.append((f"a run that {_rate(bandwidth)} do not slow down takes at least", planned.speed / bandwidth * 1e9))
     unit = grid.choose_unit(metrics.NS, [ns for _, ns in lines])
-    return (
-        [TextTable(unit.caption("Times"), ("", "time"), tuple((label, grid.number(ns / unit.size)) for label, ns in lines))]
-        if lines
-        else []
-    )
+    return [TextTable(unit.caption("Times"), ("", "time"), tuple((label, unit.cell(ns)) for label, ns in lines))] if lines else []
 
 
 def _rate(bytes: float) -> str:

@@ -138,9 +138,9 @@ def _points(scaled: Scaled, size: Unit) -> TextTable:
         row = [str(point.at[label]) for label in labels]
         row += [_sized(point, name, scaled.main, size) for name in names]
         if expected:
-            row.append(grid.number(expected[place].bytes / size.size))
+            row.append(size.cell(expected[place].bytes))
         if scaled.planned:
-            row.append("-" if point.planned_bytes is None else grid.number(point.planned_bytes / size.size))
+            row.append(size.cell(point.planned_bytes))
         if remarks:
             row.append(shortened(point.ended, _MOST_LETTERS) if point.ended else _held_out(point) if point.held_out else "")
         rows.append(tuple(row))
@@ -158,7 +158,7 @@ def _held_out(point: PlaceRun) -> str:
 def _sized(point: PlaceRun, name: str, main: str, size: Unit) -> str:
     if name not in point.sizes:
         return "-"
-    text = grid.number(point.sizes[name] / size.size)
+    text = size.cell(point.sizes[name])
     return f"at least {text}" if point.least and name == main else text
 
 
@@ -169,7 +169,7 @@ def _between(scaled: Scaled, point: PlaceRun, size: Unit) -> str:
         if other is not point and scaled.main in other.sizes
     ]
     low, high = bounds(others, point.at)
-    return f"{'-' if low is None else grid.number(low / size.size)} to {'-' if high is None else grid.number(high / size.size)}"
+    return f"{size.cell(low)} to {size.cell(high)}"
 
 
 def _predictions(scaled: Scaled, size: Unit) -> TextTable:
@@ -179,8 +179,8 @@ def _predictions(scaled: Scaled, size: Unit) -> TextTable:
         rows.append(
             (
                 ", ".join(f"{name}={format_number(value)}" for name, value in prediction.at.items()),
-                grid.number(prediction.bytes / size.size),
-                f"{grid.number(prediction.low_bytes / size.size)} to {grid.number(prediction.high_bytes / size.size)}",
+                size.cell(prediction.bytes),
+                f"{size.cell(prediction.low_bytes)} to {size.cell(prediction.high_bytes)}",
                 f"beyond the measured {' and '.join(prediction.beyond)}" if prediction.beyond else "within",
                 _sized(seen, scaled.main, scaled.main, size) if seen else "-",
             )

@@ -97,7 +97,7 @@ def tables(groups: Groups, names: Mapping[Key, str], over: Window, unit: str | N
             continue
         size = grid.choose_unit(BYTES, values, unit)
         header = ["", *(names[key] for key in columns)]
-        rows = [[name, *(_shown(figures, place, size) for figures in columns.values())] for place, name in enumerate(ROWS)]
+        rows = [[name, *(size.cell(figures and figures[place]) for figures in columns.values())] for place, name in enumerate(ROWS)]
         rows += _differences(columns)
         if kind == KINDS[0]:
             for title, cells in _reported(groups, names, over, size):
@@ -138,10 +138,6 @@ def _check(groups: Groups, over: Window) -> None:
         if isinstance(side, str) and runs and not any(_place(run, side) for run in runs):
             meant = near(side, known) or near(side.upper(), known) or f"; there are {', '.join(known)}"
             raise UsageError(f"window {over.words}: no run has a phase or value {side!r}{meant}")
-
-
-def _shown(figures: Extremes | None, place: int, unit: grid.Unit) -> str:
-    return grid.number(figures[place] / unit.size) if figures else "-"
 
 
 def extremes(group: Iterable[Run], kind: str, over: Window) -> Extremes | None:
@@ -291,4 +287,4 @@ def _reported(groups: Groups, names: Mapping[Key, str], over: Window, size: grid
 def shown_value(name: str, values: Sequence[float], size: grid.Unit) -> tuple[str, list[str]]:
     """A value's title with its unit, and values as text: bytes in the table's unit, ns as times, other values unchanged."""
     unit = size if name.endswith("_bytes") else grid.choose_unit(NS, values) if name.endswith("_ns") else grid.Unit("", 1)
-    return unit.caption(name.removesuffix("_bytes").removesuffix("_ns")), [grid.number(value / unit.size) for value in values]
+    return unit.caption(name.removesuffix("_bytes").removesuffix("_ns")), [*map(unit.cell, values)]

@@ -38,11 +38,11 @@ def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[TextTa
     rows = tuple(
         (
             *labels(key, names),
-            *(_cell(row) for row in speeds[key]),
-            *([_cell(_sized(firsts[key], time_size))] if streamed else []),
+            *(_cell(row, Unit("", 1)) for row in speeds[key]),
+            *([_cell(firsts[key], time_size)] if streamed else []),
             _count(faults[key]),
             *([_count(refaults[key])] if counted else []),
-            _cell(_sized(read[key], size)),
+            _cell(read[key], size),
         )
         for key in groups
     )
@@ -70,18 +70,13 @@ def _first(run: Run) -> float | None:
     return first_token(mark) if mark is not None else None
 
 
-def _sized(counts: Sequence[float | None], size: Unit) -> list[float | None]:
-    return [count / size.size if count is not None else None for count in counts]
-
-
 def _sum(run: Run, name: str) -> float | None:
     counts = [getattr(mark, name) for phase in _PHASES if (mark := run.mark(phase)) is not None]
     return sum(counts) if counts and None not in counts else None
 
 
-def _cell(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    return grid.spread(statistics.median(known), known) if any(known) else _count(values)
+def _cell(values: Sequence[float | None], unit: Unit) -> str:
+    return unit.median(values) if any(values) else _count(values)
 
 
 def _count(values: Sequence[float | None]) -> str:
