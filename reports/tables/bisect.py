@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from memprof.base.units import counted, format_bytes, format_duration
+from memprof.base.units import counted, format_duration
 from memprof.bisect.bisect import Bisected
 from memprof.bisect.bisect_request import StepSide
 from memprof.bisect.search import VersionStep
@@ -16,6 +16,7 @@ from memprof.records import metrics
 from memprof.records.metrics import amount, signed
 
 from . import grid
+from .explain import settings
 from .grid import Section, TextTable
 
 _LEAST = 256 << 10
@@ -97,7 +98,7 @@ def _size(answer: Bisected, step: VersionStep) -> str:
 
 
 def _bytes(change: int) -> str:
-    return f"{'+' if change > 0 else '-'}{format_bytes(abs(change))}"
+    return signed("rss_end_bytes", change, 0)
 
 
 def _changes(before: StepSide, after: StepSide, first: str, size: str) -> Iterator[str]:
@@ -114,11 +115,11 @@ def _changes(before: StepSide, after: StepSide, first: str, size: str) -> Iterat
         yield f"What changed at the {when}: {named}{beside}."
     else:
         yield "What changed: no slice of memory that explain sees at a phase's end; it is gone by then."
-    already = {_words(proposal.settings) for finding in before.explanation.findings for proposal in finding.proposals}
+    already = {settings(proposal.settings) for finding in before.explanation.findings for proposal in finding.proposals}
     advice = [proposal for finding in after.explanation.findings for proposal in finding.proposals if proposal.settings]
-    new = [proposal for proposal in advice if _words(proposal.settings) not in already]
+    new = [proposal for proposal in advice if settings(proposal.settings) not in already]
     for proposal in new[:2]:
-        yield f"Only the newer side has the advice: {_words(proposal.settings)}."
+        yield f"Only the newer side has the advice: {settings(proposal.settings)}."
 
 
 def _undoing(undoing: Undoing, step: VersionStep, answer: Bisected) -> str:
@@ -128,11 +129,7 @@ def _undoing(undoing: Undoing, step: VersionStep, answer: Bisected) -> str:
         return f"No setting undoes it: {counted(undoing.tried, 'setting')} of {newer} {were} measured, alone and two together."
     slower = f", at {undoing.slower:.2f} times the latency" if undoing.slower is not None else ""
     figure = amount(answer.question.metric, undoing.median)
-    return f"{_words(undoing.settings)} undoes it: {newer} then has {figure}{slower} ({counted(undoing.tried, 'setting')} tried)."
-
-
-def _words(settings: Any) -> str:
-    return " ".join(f"--set {name}={value}" for name, value in settings.items())
+    return f"{settings(undoing.settings)} undoes it: {newer} then has {figure}{slower} ({counted(undoing.tried, 'setting')} tried)."
 
 
 def _moved(before: Explanation, after: Explanation, first: str) -> tuple[str, list[tuple[str, int]]]:

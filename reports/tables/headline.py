@@ -11,7 +11,7 @@ from memprof.base.units import counted, format_bytes
 from memprof.records import metrics, summary
 from memprof.records.metrics import amount
 from memprof.records.summary import Key, Row, first_highest
-from memprof.records.types import EXECUTE, GENERATE, PEAK, REQUEST, Machine, Run
+from memprof.records.types import EXECUTE, GENERATE, PEAK, REQUEST, Run
 from memprof.verdicts.baseline import BaselineEntry
 from memprof.verdicts.compare import Comparison, Difference, Verdict
 from memprof.verdicts.verdicts import OUTCOME, Judged, Report, worst_first
@@ -316,27 +316,28 @@ def origin(runs: Sequence[Run]) -> str:
     Several versions or machines stand one after another, each once.
     """
     told = [(run.job.runtime, run.about) for run in runs if run.about is not None]
-    return _measured(
+    return measured(
         [(runtime, about.runtime_version) for runtime, about in told],
         [about.python_version for _, about in told],
-        [run.machine for run in runs],
+        [(run.machine.name, run.machine.words) for run in runs],
     )
 
 
 def origin_of_entries(entries: Sequence[BaselineEntry]) -> str:
     """The same for the sides of a gate."""
     told = [entry.settings for entry in entries]
-    return _measured(
+    return measured(
         [(settings.get("runtime", ""), settings.get("runtime version", "")) for settings in told],
         [settings.get("Python", "") for settings in told],
-        [entry.machine for entry in entries],
+        [(entry.machine.name, entry.machine.words) for entry in entries],
     )
 
 
-def _measured(runtimes: Iterable[tuple[str, str | None]], pythons: Iterable[str | None], machines: Iterable[Machine]) -> str:
+def measured(runtimes: Iterable[tuple[str, str | None]], pythons: Iterable[str | None], machines: Iterable[tuple[str, str]]) -> str:
+    """The same of these runtimes and versions, and of machines by name and in words."""
     versions = dict.fromkeys(f"{runtime} {version}" for runtime, version in runtimes if runtime and version)
     versions.update(dict.fromkeys(f"Python {version}" for version in pythons if version))
-    described = {machine.name: machine.words for machine in machines if machine.words}
+    described = {name: words for name, words in machines if words}
     if len(described) == 1:
         where = [f"on {name} ({words})" for name, words in described.items()]
     else:  # notes of the table describe each
