@@ -1,7 +1,8 @@
-"""The shapes and the versions that ran, in headings of tables, pictures and the page."""
+"""The shapes and the versions that ran, and what failed, in headings of tables, pictures and the page."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -39,6 +40,12 @@ def _differing(variants: Mapping[str, Iterable[str]]) -> str:
     if len(variants) > _MOST:
         return "shapes that differ between variants"
     return ", ".join(f"{text or 'the shapes of the file'} ({', '.join(names)})" for text, names in variants.items())
+
+
+def failures(group: Sequence[Run]) -> list[str]:
+    """`failed in 2 of 5 repeats: killed by SIGKILL in EXECUTE`, for each way in which repeats of a variant failed."""
+    counts = Counter(run.outcome.sentence for run in group if not run.outcome.ok)
+    return [f"failed{f' in {count} of {len(group)} repeats' if len(group) > 1 else ''}: {how}" for how, count in counts.items()]
 
 
 def versions(runs: Sequence[Run]) -> list[str]:

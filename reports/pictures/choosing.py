@@ -98,11 +98,7 @@ def remarks(grouped: Mapping[Key, list[Run]], not_drawn: int = 0) -> list[str]:
     several_models = len({key.model for key in grouped}) > 1
     for key, group in grouped.items():
         name = f"{key.model}, {called[key]}" if several_models else called[key]
-        failed = [run.outcome for run in group if not run.outcome.ok]
-        for ending in dict.fromkeys((outcome.status, outcome.phase) for outcome in failed):
-            outcomes = [outcome for outcome in failed if (outcome.status, outcome.phase) == ending]
-            share = f" in {len(outcomes)} of {len(group)} repeats" if len(group) > 1 else ""
-            lines.append(f"✗ {name}: failed{share}: {outcomes[0].sentence}")
+        lines += [f"✗ {name}: {failure}" for failure in ran.failures(group)]
     return lines
 
 

@@ -98,8 +98,7 @@ def _between(groups: Groups, old: Row, new: Row) -> str:
     moved = [text for name, kind in _KINDS.items() if (text := _moved(sides, next(reversed(phases)), name, kind))]
     at_end = f"; at the end of {next(reversed(phases))} {' and '.join(moved)}" if moved else ""
     change = new.median - old.median
-    word = "more" if change > 0 else "less"
-    sizes = f"{format_bytes(abs(change))} {word} ({_size(old)} to {_size(new)})" if change else f"the same ({_size(new)})"
+    sizes = f"{_more('rss_peak_bytes', change)} ({_size(old)} to {_size(new)})" if change else f"the same ({_size(new)})"
     threads = f", {counted(new.key.threads, 'thread')}" if new.key.threads else ""
     what = f"{new.key.model}, {sides[1][0].job.runtime} {first} to {second}{threads}"
     return f"{what}: PEAK is {sizes}, in {' and '.join(phases)}{at_end}{_stays(sides[1])}."
@@ -110,7 +109,12 @@ def _moved(sides: Sequence[Sequence[Run]], phase: str, name: str, kind: str) -> 
     if not before or not after:
         return ""
     change = statistics.median(after) - statistics.median(before)
-    return f"{kind} memory is {format_bytes(abs(change))} {'more' if change > 0 else 'less'}" if change else ""
+    return f"{kind} memory is {_more(name, change)}" if change else ""
+
+
+def _more(metric: str, change: float) -> str:
+    """`27.0 MiB more`."""
+    return f"{amount(metric, abs(change))} {'more' if change > 0 else 'less'}"
 
 
 def of_picture(runs: Sequence[Run]) -> str:
@@ -185,14 +189,14 @@ def of_comparison(comparison: Comparison) -> str:
     rank = {"noise": 0, "too few": 1}
     peak = max(peaks, key=lambda row: (rank.get(row.verdict, 2), abs(row.difference)))
     own = [row for row in comparison.differences if row.key == peak.key]
-    label = peak.key.label + (f", {peak.key.threads} threads" if peak.key.threads else "")
-    parts = [f"{label}: {_peak(peak)}"]
+    parts = [f"{place(peak.key)}: {_peak(peak)}"]
     highest = _highest(own, max((run.machine.peak_bound_bytes for run in comparison.measured), default=0))
     if highest is not None and peak.verdict != "noise":
         parts[0] += f", in {highest.phase}"
         kinds = [_kind(row) for row in own if row.phase == highest.phase and row.metric in _KINDS]
         parts += [f"at its end {' and '.join(kinds)}"] if kinds else []
-    parts += [f"{row.phase} {_time(row)}" for row in own if row.metric == "time_ns" and row.phase in _TIMED]
+    times = [row for row in own if row.metric == "time_ns" and row.phase in _TIMED]
+    parts += [f"{row.phase} takes {time_words(row.ratio or 1.0, row.verdict)}" for row in times]
     sentence = "; ".join(parts) + "."
     return sentence if len(peaks) == 1 else f"{sentence} {_rest(peaks)}"
 
@@ -200,10 +204,9 @@ def of_comparison(comparison: Comparison) -> str:
 def _peak(row: Difference) -> str:
     if row.verdict == "noise":
         return f"PEAK is the same within noise ({format_bytes(row.head.median)})"
-    word = "more" if row.difference > 0 else "less"
     sizes = f"{format_bytes(row.base.median)} to {format_bytes(row.head.median)}"
     few = ", with too few repeats to tell it from noise" if row.verdict == "too few" else ""
-    return f"PEAK is {format_bytes(abs(row.difference))} {word} ({sizes}{few})"
+    return f"PEAK is {_more(row.metric, row.difference)} ({sizes}{few})"
 
 
 def _highest(rows: Iterable[_Moved], bound_bytes: int) -> _Moved | None:
@@ -218,14 +221,8 @@ def _highest(rows: Iterable[_Moved], bound_bytes: int) -> _Moved | None:
 
 
 def _kind(row: Difference) -> str:
-    name = f"{_KINDS[row.metric]} memory"
-    if row.verdict == "noise" or not row.difference:
-        return f"{name} is the same"
-    return f"{name} is {format_bytes(abs(row.difference))} {'more' if row.difference > 0 else 'less'}"
-
-
-def _time(row: Difference) -> str:
-    return f"takes {time_words(row.ratio or 1.0, row.verdict)}"
+    change = "the same" if row.verdict == "noise" or not row.difference else _more(row.metric, row.difference)
+    return f"{_KINDS[row.metric]} memory is {change}"
 
 
 def time_words(ratio: float, verdict: Verdict | Literal[""]) -> str:
@@ -283,10 +280,9 @@ def _beside_budget(row: Judged, head: Row, budget: float) -> str:
 
 
 def _change(row: Judged, base: Row, head: Row) -> str:
-    difference = head.median - base.median
     sizes = f"{_median(base)} to {_median(head)}"
     doubt = f", {row.verdict}" if row.verdict in ("undecided", "acknowledged") else ""
-    return f"{amount(row.metric, abs(difference))} {'more' if difference > 0 else 'less'} ({sizes}{doubt})"
+    return f"{_more(row.metric, head.median - base.median)} ({sizes}{doubt})"
 
 
 def _whence(lead: Judged, rows: Sequence[Judged], report: Report) -> str:

@@ -19,7 +19,7 @@ import json
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from memprof.base.errors import InputError, UsageError
@@ -200,38 +200,39 @@ class _Tables:
         if not counts:
             raise UsageError(f"{runs[0].job.model.name}: no run has a thread count; measure with several, as in 1,2,4")
         names = label_names(groups, threads=False)
-        several = dict.fromkeys(labels(key, names) for key in groups)
-        tables = []
-        shown = _beside_swap(wanted or [metrics.METRICS["time_ns"], metrics.METRICS["rss_peak_bytes"]], runs)
-        for metric in shown:
-            where = phase or _usual_phase(metric, runs)
-            rows = {
-                row: [
-                    ([run for key, group in groups.items() if key.threads == count and labels(key, names) == row for run in group], where)
-                    for count in counts
-                ]
-                for row in several
-            }
-            tables += self._table(metric, names, [f"T={count}" for count in counts], rows, where)
-        return Section(_title(runs, threads=False), tuple(tables), tuple(self.notes(groups, shown)))
+        places = {key: (labels(key, names), f"T={key.threads}") for key in groups}
+        tables, notes = self._by_place(groups, names, [f"T={count}" for count in counts], places, wanted, phase)
+        return Section(_title(runs, threads=False), tables, notes)
 
     def by_model(self, runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) -> Section:
         groups = summary.groups(runs)
         called = named(groups)
-        heads = list(dict.fromkeys(called.values()))
-        tables = []
+        places = {key: ((key.model,), called[key]) for key in groups}
+        tables, notes = self._by_place(groups, ("model",), list(dict.fromkeys(called.values())), places, wanted, phase)
+        return Section("", tables, (*_shapes(runs), *notes))
+
+    def _by_place(
+        self,
+        groups: Groups,
+        names: Sequence[str],
+        heads: Sequence[str],
+        places: Mapping[Key, tuple[tuple[str, ...], str]],
+        wanted: Sequence[Metric],
+        phase: str | None,
+    ) -> tuple[tuple[TextTable, ...], tuple[str, ...]]:
+        """Tables of metrics in one phase, with their notes. places: the row and the head of the column in which each group stands."""
+        runs = [run for group in groups.values() for run in group]
         shown = _beside_swap(wanted or [metrics.METRICS["time_ns"], metrics.METRICS["rss_peak_bytes"]], runs)
+        tables = []
         for metric in shown:
             where = phase or _usual_phase(metric, runs)
-            rows: dict[tuple[str, ...], list[tuple[list[Run], str]]] = {
-                (model,): [
-                    ([run for key, group in groups.items() if key.model == model and called[key] == head for run in group], where)
-                    for head in heads
-                ]
-                for model in dict.fromkeys(key.model for key in groups)
-            }
-            tables += self._table(metric, ("model",), heads, rows, where)
-        return Section("", tuple(tables), (*_shapes(runs), *self.notes(groups, shown)))
+            rows: dict[tuple[str, ...], list[tuple[list[Run], str]]] = {row: [([], where) for _ in heads] for row, _ in places.values()}
+            for key, group in groups.items():
+                row, head = places[key]
+                if head in heads:
+                    rows[row][heads.index(head)][0].extend(group)
+            tables += self._table(metric, names, heads, rows, where)
+        return tuple(tables), tuple(self.notes(groups, shown))
 
     def load(self, runs: Sequence[Run]) -> Section:
         groups = summary.groups(runs)
@@ -414,12 +415,7 @@ def _title(runs: Sequence[Run], threads: bool = True) -> str:
 
 
 def _sentences(group: Sequence[Run]) -> list[str]:
-    failed = [run for run in group if not run.outcome.ok]
-    sentences = []
-    for run in failed:
-        count = sum(other.outcome.phase == run.outcome.phase and other.outcome.status == run.outcome.status for other in failed)
-        share = f" in {count} of {len(group)} repeats" if len(group) > 1 else ""
-        sentences.append(f"failed{share}: {run.outcome.sentence}")
+    sentences = ran.failures(group)
     rise_bytes = summary.late_rise_bytes(group)
     sentences += [summary.late_rise_words(rise_bytes, summary.timed_phase(group))] if rise_bytes else []
     sentences += _alike([control_group.sentences(run) for run in group])
