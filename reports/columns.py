@@ -138,18 +138,6 @@ def _within(parts: Split, peak_bytes: int) -> Split:
     return parts if parts.total <= peak_bytes else Split(max(peak_bytes - parts.file, 0), min(parts.file, peak_bytes))
 
 
-class Cache:
-    """Columns of runs, unpacked once each."""
-
-    def __init__(self) -> None:
-        self._columns: dict[int, tuple[Run, ColumnArrays]] = {}
-
-    def __call__(self, run: Run) -> ColumnArrays:
-        if id(run) not in self._columns:
-            self._columns[id(run)] = (run, columns(run.timeline))
-        return self._columns[id(run)][1]
-
-
 def typical(group: Sequence[Run]) -> Run:
     """The repeat that stands for all: of those that succeeded, that with the median PEAK (the lower of two), else the longest."""
     good = [run for run in group if run.complete and run.marks]

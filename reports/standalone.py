@@ -20,6 +20,7 @@ from typing import Any
 import jinja2
 import msgspec
 from markupsafe import Markup, escape
+from numpy.typing import NDArray
 
 from memprof.base.files import check_target
 from memprof.base.units import format_bytes
@@ -78,6 +79,11 @@ def _json_text(value: Any) -> str:
     for mark in "<>&\u2028\u2029":
         text = text.replace(mark, f"\\u{ord(mark):04x}")
     return text
+
+
+def packed(column: NDArray[Any], kind: str) -> str:
+    """A column of numbers of this kind, such as `<u4`, which common.js unpacks."""
+    return base64.b64encode(column.astype(kind).tobytes()).decode()
 
 
 def asset(package: str, name: str) -> str:

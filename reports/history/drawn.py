@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Container
 from typing import Any
 
@@ -12,6 +11,7 @@ from memprof.records import metrics
 from memprof.versions.history_file import History, MetricLine
 
 from .. import rows
+from ..standalone import packed
 from ..tables import grid
 from ..tables.history import arrow, labels
 
@@ -65,13 +65,9 @@ def _line(line: MetricLine) -> dict[str, Any]:
         "machine": line.machine,
         "first": first,
         # Commits without a gap need no list.
-        "places": None if last - first + 1 == len(line.places) else _packed(line.places, "<u4"),
-        "middles": _packed(middles, "<f4"),
+        "places": None if last - first + 1 == len(line.places) else packed(np.asarray(line.places), "<u4"),
+        "middles": packed(middles, "<f4"),
         "widest": widest,
-        "below": _packed((middles - low) / widest * 65535, "<u2"),
-        "above": _packed((high - middles) / widest * 65535, "<u2"),
+        "below": packed((middles - low) / widest * 65535, "<u2"),
+        "above": packed((high - middles) / widest * 65535, "<u2"),
     }
-
-
-def _packed(values: Any, kind: str) -> str:
-    return base64.b64encode(np.asarray(values).astype(kind).tobytes()).decode()

@@ -6,7 +6,6 @@ Figures are bytes and nanoseconds. A timeline's columns are base64 of little-end
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,6 +18,7 @@ from memprof.records.types import Mark, Run
 
 from .. import rows as naming
 from ..columns import Array, ColumnArrays, columns, device_columns, device_over, thin, zero_ns
+from ..standalone import packed
 from ..tables import grid
 
 # 16 bytes of the page a row: with these, timelines take about 4 MB of it however many runs there are.
@@ -153,10 +153,10 @@ def _trace(run: Run, most: int) -> Trace:
         peak_phase=summary.highest_phase(run),
         phases=phases,
         tick_ns=tick_ns,
-        t=_packed(since // tick_ns),
-        rss=_packed(rows.rss // 1024),
-        file=_packed(rows.file // 1024),
-        device=_packed(device_over(rows, device) // 1024) if len(device[0]) else "",
+        t=packed(since // tick_ns, "<u4"),
+        rss=packed(rows.rss // 1024, "<u4"),
+        file=packed(rows.file // 1024, "<u4"),
+        device=packed(device_over(rows, device) // 1024, "<u4") if len(device[0]) else "",
     )
 
 
@@ -202,7 +202,3 @@ def _phase(mark: Mark, rows: ColumnArrays, begin_ns: int) -> PhaseFigure:
         mark.sure,
         mark.interval_ns > 0,
     )
-
-
-def _packed(column: Array) -> str:
-    return base64.b64encode(column.astype("<u4").tobytes()).decode()

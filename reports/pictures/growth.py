@@ -118,8 +118,7 @@ def _picture(panels: Sequence[Panel]) -> Figure:
 
 
 def _look(place: int) -> dict[str, Any]:
-    line = style.line(place)
-    return {"color": line.colour, "linestyle": line.dash, "linewidth": 1.2, "marker": ""}
+    return {**style.line(place), "linewidth": 1.2, "marker": ""}
 
 
 def _draw(axes: Axes, panel: Panel, unit: Unit) -> None:

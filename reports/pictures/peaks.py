@@ -8,11 +8,13 @@ A bar is as long as the median peak over the repeats. A high-water mark has no s
 
 from __future__ import annotations
 
+import functools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import matplotlib.patheffects
+import numpy
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
@@ -23,9 +25,9 @@ from memprof.base.errors import InputError
 from memprof.records import metrics, summary
 from memprof.records.metrics import BYTES
 from memprof.records.summary import Key
-from memprof.records.types import RELEASE, STARTUP, Mark, Run
+from memprof.records.types import RELEASE, STARTUP, Mark, Run, Timeline
 
-from ..columns import Cache, Split, split
+from ..columns import ColumnArrays, Split, columns, split
 from ..rows import named
 from ..tables import headline
 from ..tables.grid import Unit, choose_unit
@@ -76,8 +78,8 @@ def _render(runs: Sequence[Run]) -> Figure:
     not_drawn = len(grouped) - _MOST_BARS
     grouped = dict(list(grouped.items())[:_MOST_BARS])
     blocks = choosing.by_model(grouped)
-    cache = Cache()
-    bars = {(key, phase): bar_of(group, phase, cache) for key, group in grouped.items() for phase in phases(blocks[key.model])}
+    unpacked = functools.cache(columns)
+    bars = {(key, phase): bar_of(group, phase, unpacked) for key, group in grouped.items() for phase in phases(blocks[key.model])}
     known = [bar for bar in bars.values() if bar is not None]
     if not known:
         raise InputError("no run here has a memory peak of a phase: the logs that they were imported from do not say it")
@@ -116,8 +118,8 @@ def _a_line(block: Mapping[Key, list[Run]]) -> int:
     return count if count <= _MOST_COLUMNS else _COLUMNS
 
 
-def bar_of(group: Sequence[Run], phase: str, cache: Cache) -> PhaseBar | None:
-    """The bar of a phase over the repeats of a variant, None where no repeat finished it."""
+def bar_of(group: Sequence[Run], phase: str, unpacked: Callable[[Timeline], ColumnArrays]) -> PhaseBar | None:
+    """The bar of a phase over the repeats of a variant, None where no repeat finished it. unpacked: has the columns of a timeline."""
     marks = [(mark, run) for run in group if (mark := run.mark(phase)) is not None and _height(mark) is not None]
     having = sorted(marks, key=lambda pair: _height(pair[0]) or 0)
     if not having:
@@ -125,7 +127,7 @@ def bar_of(group: Sequence[Run], phase: str, cache: Cache) -> PhaseBar | None:
     peaks = [_height(mark) or 0 for mark, _ in having]
     median = statistics.median(peaks)
     typical, run = having[(len(having) - 1) // 2]  # the median's repeat, or the lower of its two
-    parts = _left(typical) if phase == RELEASE else split(typical, cache(run)) if not run.imported else None
+    parts = _left(typical) if phase == RELEASE else split(typical, unpacked(run.timeline)) if not run.imported else None
     grounds = [ground for _, run in having if (ground := metrics.baseline(run, metrics.METRICS["rss_peak_bytes"])) is not None]
     return PhaseBar(
         peak=median,
@@ -277,10 +279,9 @@ def _bars(axes: Axes, shown: Mapping[int, PhaseBar], unit: Unit, limit: float) -
 
 
 def _outline(boxes: Sequence[tuple[float, float, float, float]]) -> Path:
-    """Boxes (left, bottom, right, top) as one path of five vertices each."""
-    corners = [((left, low), (right, low), (right, high), (left, high), (left, low)) for left, low, right, high in boxes]
-    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(boxes)
-    return Path([corner for box in corners for corner in box], codes)
+    """Boxes (left, bottom, right, top) as one path."""
+    corners = [((left, low), (right, low), (right, high), (left, high)) for left, low, right, high in boxes]
+    return Path.make_compound_path_from_polys(numpy.array(corners))
 
 
 def _value(axes: Axes, row: int, bar: PhaseBar, unit: Unit, bold: bool) -> None:

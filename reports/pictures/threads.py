@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -68,7 +69,7 @@ def _render(runs: Sequence[Run], series: Sequence[ThreadSeries], wanted: Sequenc
         names = names[:_MOST_LINES]
         series = [line for line in series if line.name in names]
     units = {metric.name: choosing.unit(metric, phase, _all_values(series, metric, phase)) for metric in wanted}
-    legend = [LegendEntry(text, line=_words(index)) for index, text in enumerate(lettering.distinct(names, _NAME_INCHES, style.SMALL))]
+    legend = [LegendEntry(text, line=_look(index)) for index, text in enumerate(lettering.distinct(names, _NAME_INCHES, style.SMALL))]
     if any(not run.outcome.ok for run in runs):
         legend.append(LegendEntry("failed", line={"marker": "X", "color": style.FAILED, "markersize": 7, "linestyle": "none"}))
     heights = dict.fromkeys(models, _TITLE + _HIGH + _BELOW)
@@ -82,9 +83,8 @@ def _render(runs: Sequence[Run], series: Sequence[ThreadSeries], wanted: Sequenc
     return sheet.figure
 
 
-def _words(index: int) -> dict[str, object]:
-    look = style.line(index)
-    return {"color": look.colour, "linestyle": look.dash, "marker": look.marker, "markersize": 6.5, "linewidth": 1.4}
+def _look(index: int) -> dict[str, Any]:
+    return {**style.line(index), "markersize": 6.5, "linewidth": 1.4}
 
 
 def _all_values(series: Sequence[ThreadSeries], metric: Metric, phase: str | None) -> list[float]:
@@ -104,10 +104,10 @@ def _panel(
         ]
         xs = [x for x, _ in points]
         middles = [statistics.median(values) / unit.size for _, values in points]
-        look = style.line(index)
+        look = _look(index)
         lows, highs = [min(values) / unit.size for _, values in points], [max(values) / unit.size for _, values in points]
-        axes.vlines(xs, lows, highs, color=look.colour, linewidth=1.0)
-        axes.plot(xs, middles, **_words(index), markeredgecolor="white", markeredgewidth=0.5)  # type: ignore[arg-type]
+        axes.vlines(xs, lows, highs, color=look["color"], linewidth=1.0)
+        axes.plot(xs, middles, **look, markeredgecolor="white", markeredgewidth=0.5)
         lost = [counts.index(count) + shift for count, group in line.runs.items() if not choosing.values(group, metric, phase)]
         axes.plot(lost, [0] * len(lost), linestyle="none", marker="X", color=style.FAILED, markersize=7, clip_on=False, zorder=5)
     axes.set_ylim(bottom=0, top=axes.get_ylim()[1] * 1.03)

@@ -21,7 +21,7 @@ from memprof.records import metrics, summary
 from memprof.records.metrics import BYTES
 from memprof.records.types import PEAK, RELEASE, STARTUP, Run
 
-from ..columns import Array, Cache, ColumnArrays, Peak, RunPhase, device_columns, spans, thin, typical, whole_peak
+from ..columns import Array, ColumnArrays, Peak, RunPhase, columns, device_columns, spans, thin, typical, whole_peak
 from ..rows import named
 from ..tables import headline
 from ..tables.grid import Unit, choose_unit
@@ -114,8 +114,7 @@ def _render(runs: Sequence[Run], phases: Sequence[str]) -> Figure:
     grouped = dict(list(all_groups.items())[:_MOST_ROWS])
     called = named(grouped)
     called = dict(zip(called, lettering.distinct(list(called.values()), _NAME_INCHES, weight="bold"), strict=True))
-    cache = Cache()
-    drawn = {key: _drawn(called[key], group, phases, cache) for key, group in grouped.items()}
+    drawn = {key: _drawn(called[key], group, phases) for key, group in grouped.items()}
     models: dict[str, list[Drawn]] = {}
     for key, variant in drawn.items():
         if variant is not None:
@@ -129,9 +128,9 @@ def _render(runs: Sequence[Run], phases: Sequence[str]) -> Figure:
     return _rows(models, _scales(models), "" if phases else headline.of_picture(runs), choosing.conditions(runs), remarks)
 
 
-def _drawn(name: str, group: Sequence[Run], phases: Sequence[str], cache: Cache) -> Drawn | None:
+def _drawn(name: str, group: Sequence[Run], phases: Sequence[str]) -> Drawn | None:
     run = typical(group)
-    rows = cache(run)
+    rows = columns(run.timeline)
     chosen = [span for span in spans(run, rows) if not phases or span.phase in phases]
     if phases:
         rows = rows.between(chosen[0].begin_ns, chosen[-1].end_ns) if chosen else rows.between(0, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from memprof.base.terminal_text import shortened
@@ -273,13 +273,8 @@ def notes(scaled: Scaled) -> list[str]:
 
 
 def _plain(scaled: Scaled) -> dict[str, Any]:
-    whole = {name: getattr(scaled, name) for name in scaled.__dataclass_fields__}
-    whole["dimensions"] = [asdict(dimension) for dimension in scaled.dimensions]
-    whole["laws"] = [{"name": named.name, "law": _law(named.law)} for named in scaled.laws]
-    whole["planned"] = _law(scaled.planned)
-    for name in ("points", "changes", "predictions", "within", "against", "shared"):
-        whole[name] = [asdict(entry) for entry in whole[name]]
-    return whole
+    laws = [{"name": named.name, "law": _law(named.law)} for named in scaled.laws]
+    return {**asdict(replace(scaled, laws=(), planned=None)), "laws": laws, "planned": _law(scaled.planned)}
 
 
 def _law(law: Law | None) -> Mapping[str, object] | None:

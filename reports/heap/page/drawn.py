@@ -7,7 +7,6 @@ The page states the share.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +22,7 @@ from memprof.heap.profile import HeapProfile, Snapshot, TimeUnit
 from memprof.heap.trees import CallTree
 from memprof.records.metrics import BYTES
 
+from ...standalone import packed
 from ...tables.grid import choose_unit
 from .. import labels
 from ..series import filled, rows, series, thinned
@@ -250,16 +250,12 @@ def _node(columns: _Columns, numbers: NDArray[Any], tree: CallTree | None) -> No
     frame, parent, size, places = columns
     mapped = numpy.where(frame >= 0, numbers[frame], BELOW)
     return Node(
-        _packed(mapped, "<i4"),
-        _packed(parent, "<i4"),
-        _packed(size, "<f8"),
-        _packed(places, "<i4"),
+        packed(mapped, "<i4"),
+        packed(parent, "<i4"),
+        packed(size, "<f8"),
+        packed(places, "<i4"),
         tree is not None and tree.direction == "callees",
     )
-
-
-def _packed(values: NDArray[Any], kind: str) -> str:
-    return base64.b64encode(values.astype(kind).tobytes()).decode()
 
 
 def estimated(data: ProfilePage) -> bool:
