@@ -66,36 +66,11 @@ class Area:
     values: Ints
 
 
+@style.look()
 def render(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> Figure:
     """The picture of a profile. Raises InputError where nothing was allocated."""
     if not profile.snapshots or profile.peak.total_bytes == 0:
         raise InputError(f"{profile.path} holds no allocation, so there is nothing to draw")
-    with style.look():
-        return _render(profile, by, fold)
-
-
-def facts(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> dict[str, Any]:
-    """The picture's content as values that JSON can hold: bytes of each area at each snapshot with a tree, and all totals."""
-    table = series(profile, by, _MOST_SITES, fold, thinned(profile.snapshots, _MOST_SNAPSHOTS))
-    areas = [
-        {"name": area.name.full, "module": area.name.module, "source": area.name.source, "bytes": area.values.tolist()}
-        for area in _areas(table)
-    ]
-    return {
-        "tool": profile.tool,
-        "path": profile.path,
-        "time_unit": profile.time_unit,
-        "remarks": phrases.remarks(profile),
-        "peak": {"index": profile.peak.index, "total_bytes": profile.peak.total_bytes},
-        "snapshots": [
-            {"index": snapshot.index, "time": snapshot.time, "total_bytes": snapshot.total_bytes} for snapshot in profile.snapshots
-        ],
-        "tree_snapshots": [snapshot.index for snapshot in table.snapshots],
-        "areas": areas,
-    }
-
-
-def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
     unit = choose_unit(BYTES, [profile.peak.total_bytes])
     snapshots = thinned(profile.snapshots, _MOST_SNAPSHOTS)
     table = series(profile, by, _MOST_SITES, fold, snapshots)
@@ -135,6 +110,27 @@ def _render(profile: HeapProfile, by: By, fold: bool) -> Figure:
         axes.set_xticks([])
     _names(sheet, profile, areas, table)
     return sheet.figure
+
+
+def facts(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> dict[str, Any]:
+    """The picture's content as values that JSON can hold: bytes of each area at each snapshot with a tree, and all totals."""
+    table = series(profile, by, _MOST_SITES, fold, thinned(profile.snapshots, _MOST_SNAPSHOTS))
+    areas = [
+        {"name": area.name.full, "module": area.name.module, "source": area.name.source, "bytes": area.values.tolist()}
+        for area in _areas(table)
+    ]
+    return {
+        "tool": profile.tool,
+        "path": profile.path,
+        "time_unit": profile.time_unit,
+        "remarks": phrases.remarks(profile),
+        "peak": {"index": profile.peak.index, "total_bytes": profile.peak.total_bytes},
+        "snapshots": [
+            {"index": snapshot.index, "time": snapshot.time, "total_bytes": snapshot.total_bytes} for snapshot in profile.snapshots
+        ],
+        "tree_snapshots": [snapshot.index for snapshot in table.snapshots],
+        "areas": areas,
+    }
 
 
 def _finding(profile: HeapProfile, table: SiteSeries, areas: Sequence[Area]) -> str:

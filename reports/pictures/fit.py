@@ -26,26 +26,13 @@ _LEFT, _RIGHT, _ABOVE, _LATENCY, _BETWEEN, _FAULTS, _BELOW = 0.85, 0.2, 0.24, 2.
 _LOG_FROM = 1000  # page faults; below, a plain axis tells more
 
 
+@style.look()
 def picture(fitted: Fitted) -> Figure:
     """Latency and page faults of EXECUTE, or of a program, against the limit, the least limit and the RSS peak marked. Raises InputError where there
     is no curve."""
     points = [at for at in fitted.curve if at.limit_bytes is not None and at.time_ns]
     if not points:
         raise InputError("there is nothing to draw: no latency under a limit was measured")
-    with style.look():
-        return _picture(fitted, points)
-
-
-_TIME: dict[str, Any] = {"color": style.INK, "marker": "o", "markersize": 4.5, "linewidth": 1.4}
-_HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "linestyle": "none"}
-_NONE: dict[str, Any] = {"color": style.GREY, "linestyle": (0, (5, 3)), "linewidth": 1.0}
-_KINDS: dict[str, dict[str, Any]] = {
-    "minor_faults": {"color": "#0072B2", "marker": "s", "markersize": 4.5, "linewidth": 1.4, "linestyle": (0, (5, 1.5))},
-    "major_faults": {"color": "#D55E00", "marker": "^", "markersize": 5.0, "linewidth": 1.4},
-}
-
-
-def _picture(fitted: Fitted, points: Sequence[LimitPoint]) -> Figure:
     plain = fitted.curve[-1]
     marked = _marked(fitted)
     size = grid.choose_unit(BYTES, [value for _, value in marked] + [at.limit_bytes or 0 for at in points])
@@ -95,6 +82,15 @@ def _picture(fitted: Fitted, points: Sequence[LimitPoint]) -> Figure:
         axes.yaxis.set_label_coords(-0.62 / wide, 0.5)
     _name(sheet, marked, size, (min(ends) - room, max(ends) + room), wide)
     return sheet.figure
+
+
+_TIME: dict[str, Any] = {"color": style.INK, "marker": "o", "markersize": 4.5, "linewidth": 1.4}
+_HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "linestyle": "none"}
+_NONE: dict[str, Any] = {"color": style.GREY, "linestyle": (0, (5, 3)), "linewidth": 1.0}
+_KINDS: dict[str, dict[str, Any]] = {
+    "minor_faults": {"color": "#0072B2", "marker": "s", "markersize": 4.5, "linewidth": 1.4, "linestyle": (0, (5, 1.5))},
+    "major_faults": {"color": "#D55E00", "marker": "^", "markersize": 5.0, "linewidth": 1.4},
+}
 
 
 def _marked(fitted: Fitted) -> list[tuple[str, int]]:

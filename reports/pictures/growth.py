@@ -77,13 +77,9 @@ class Panel:
         return [size - process.rss[0] for size in process.rss]
 
 
+@style.look()
 def draw(panels: Sequence[Panel]) -> Figure:
     """Their picture."""
-    with style.look():
-        return _picture(panels)
-
-
-def _picture(panels: Sequence[Panel]) -> Figure:
     sizes = [size for panel in panels for process in panel.processes for size in panel.risen(process)]
     unit = grid.choose_unit(BYTES, sizes)
     legend = [LegendEntry(f"process {place + 1}", line=_look(place)) for place in range(max(len(panel.processes) for panel in panels))]

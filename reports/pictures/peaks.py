@@ -63,17 +63,13 @@ class PhaseBar:
         return self.peak - self.anon - self.file
 
 
+@style.look()
 def render(runs: Sequence[Run]) -> Figure:
     """The picture of these runs: for each model one row per variant and one column per phase, all on one scale.
 
     Raises InputError where no run succeeded.
     """
     choosing.need_success(runs)
-    with style.look():
-        return _render(runs)
-
-
-def _render(runs: Sequence[Run]) -> Figure:
     grouped = summary.groups(runs)
     not_drawn = len(grouped) - _MOST_BARS
     grouped = dict(list(grouped.items())[:_MOST_BARS])

@@ -41,6 +41,7 @@ class Strip:
         return statistics.median(self.values)
 
 
+@style.look()
 def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None = None) -> Figure:
     """The picture of these runs: for each model and metric (RSS peak where none is named) one row per variant.
 
@@ -49,11 +50,6 @@ def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None 
     """
     wanted = [metrics.metric(name) for name in (names or ("rss_peak_bytes",))]
     choosing.need_success(runs)
-    with style.look():
-        return _render(runs, wanted, phase)
-
-
-def _render(runs: Sequence[Run], wanted: Sequence[Metric], phase: str | None) -> Figure:
     all_groups = summary.groups(runs)
     grouped = dict(list(all_groups.items())[:_MOST_ROWS])
     called = named(grouped)

@@ -36,6 +36,7 @@ class ThreadSeries:
     runs: Mapping[int | None, list[Run]]
 
 
+@style.look()
 def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None = None) -> Figure:
     """The picture of these runs: one panel per metric, and one line of panels per model.
 
@@ -47,20 +48,6 @@ def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None 
     series = _series(runs)
     if all(len(line.runs) < 2 for line in series):
         raise InputError("these runs hold no sweep: each variant has one thread count; `memprof run --threads 1,2,4` measures several")
-    with style.look():
-        return _render(runs, series, wanted, phase)
-
-
-def _series(runs: Sequence[Run]) -> list[ThreadSeries]:
-    several_machines = len({run.machine.name for run in runs}) > 1
-    by_line: dict[tuple[str, str], dict[int | None, list[Run]]] = {}
-    for run in runs:
-        name = f"{run.job.heading}, {run.machine.name}" if several_machines else run.job.heading
-        by_line.setdefault((run.job.model.name, name), {}).setdefault(run.job.threads, []).append(run)
-    return [ThreadSeries(model, name, by_threads) for (model, name), by_threads in by_line.items()]
-
-
-def _render(runs: Sequence[Run], series: Sequence[ThreadSeries], wanted: Sequence[Metric], phase: str | None) -> Figure:
     counts = sorted({count for line in series for count in line.runs}, key=lambda count: count or 0)
     models = list(dict.fromkeys(line.model for line in series))
     names = list(dict.fromkeys(line.name for line in series))
@@ -81,6 +68,15 @@ def _render(runs: Sequence[Run], series: Sequence[ThreadSeries], wanted: Sequenc
             lines = {names.index(line.name): line for line in series if line.model == model}
             _panel(axes, lines, counts, metric, phase, units[metric.name])
     return sheet.figure
+
+
+def _series(runs: Sequence[Run]) -> list[ThreadSeries]:
+    several_machines = len({run.machine.name for run in runs}) > 1
+    by_line: dict[tuple[str, str], dict[int | None, list[Run]]] = {}
+    for run in runs:
+        name = f"{run.job.heading}, {run.machine.name}" if several_machines else run.job.heading
+        by_line.setdefault((run.job.model.name, name), {}).setdefault(run.job.threads, []).append(run)
+    return [ThreadSeries(model, name, by_threads) for (model, name), by_threads in by_line.items()]
 
 
 def _look(index: int) -> dict[str, Any]:

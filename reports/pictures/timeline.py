@@ -96,6 +96,7 @@ class TimelineScale:
         return seconds
 
 
+@style.look()
 def render(runs: Sequence[Run], *, phases: Sequence[str] = ()) -> Figure:
     """The picture of these runs, failed ones too. phases: only these, time counted from the start of the first of them.
 
@@ -105,11 +106,6 @@ def render(runs: Sequence[Run], *, phases: Sequence[str] = ()) -> Figure:
     for phase in phases:
         if phase not in known:
             raise UsageError(f"these runs have no phase {phase!r}{near(phase, known) or '; they have ' + ', '.join(known)}")
-    with style.look():
-        return _render(runs, phases)
-
-
-def _render(runs: Sequence[Run], phases: Sequence[str]) -> Figure:
     all_groups = summary.groups(runs)
     grouped = dict(list(all_groups.items())[:_MOST_ROWS])
     called = named(grouped)

@@ -74,6 +74,7 @@ def front(points: Sequence[TradeoffPoint]) -> list[TradeoffPoint]:
     return best
 
 
+@style.look()
 def render(
     runs: Sequence[Run],
     memory: str = "rss_peak_bytes",
@@ -91,14 +92,10 @@ def render(
     """
     metric = metrics.metric(memory)
     choosing.need_success(runs)
-    with style.look():
-        return _render(runs, metric, choosing.phase_of(metric, phase, runs), rows or {}, limit_bytes, finding)
-
-
-def _render(runs: Sequence[Run], metric: Metric, phase: str, rows: Mapping[str, str], limit_bytes: float | None, finding: str) -> Figure:
+    phase = choosing.phase_of(metric, phase, runs)
     grouped = summary.groups(runs)
     called = named(grouped)
-    points = {model: _points(block, called, metric, phase, rows) for model, block in choosing.by_model(grouped).items()}
+    points = {model: _points(block, called, metric, phase, rows or {}) for model, block in choosing.by_model(grouped).items()}
     all_points = [point for model_points in points.values() for point in model_points]
     if not all_points:
         raise InputError(f"these runs have no {metric.name} in {phase} together with timed iterations")
