@@ -5,11 +5,10 @@ It needs nothing else, as all pages; standalone.py is why names from a model fil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memprof.base.terminal_text import plain
-from memprof.base.units import format_bytes
+from memprof.base.units import format_bytes, listed
 from memprof.plan.analysis import Analysis, Ordered, Planned
 from memprof.plan.orders.problem import OrderStep
 
@@ -133,13 +132,8 @@ def _step(plan: Planned, step: OrderStep) -> _Step:
         plain(mapped.operators[step.op]),
         plain(mapped.kinds[step.op]),
         f"{format_bytes(step.memory_bytes)}: {format_bytes(step.in_use_bytes)} in use, {format_bytes(step.keep_bytes)} kept",
-        _listed([plain(mapped.tensors[tensor]) for tensor in step.in_use]),
+        listed([plain(mapped.tensors[tensor]) for tensor in step.in_use], _MOST_NAMES),
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    unnamed = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {unnamed} more" if unnamed > 0 else "")
 
 
 def _tensors(plan: Planned, order: Ordered) -> tuple[_TensorBox, ...]:

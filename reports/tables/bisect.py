@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from memprof.base.units import counted, format_duration
+from memprof.base.units import counted, format_duration, listed
 from memprof.bisect.bisect import Bisected
 from memprof.bisect.bisect_request import StepSide
 from memprof.bisect.search import VersionStep
@@ -81,8 +81,7 @@ def _step(answer: Bisected, step: VersionStep, phase: str) -> str:
     where = f", in {phase}" if phase != question.phase else ""
     text = f"{answer.versions.subject} {names}: {figures}{share}{where}, {_head(answer)}"
     if step.between:
-        labels = [answer.versions.labels[place] for place in step.between]
-        named = ", ".join(labels[:4]) + (f" and {len(labels) - 4} more" if len(labels) > 4 else "")
+        named = listed([answer.versions.labels[place] for place in step.between], 4)
         text += f"; it may lie at any of these too, which could not be measured: {named}"
     return text
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from memprof.base.units import counted
+from memprof.base.units import counted, listed
 from memprof.records import metrics
 from memprof.records.metrics import amount, signed
 from memprof.records.types import PEAK
@@ -67,12 +67,9 @@ def sentence(change: SharedStep, history: History) -> str:
     ends = [amount(line.metric, value) for value in sorted((abs(step.low), abs(step.high)))]
     interval = f" ({ends[0]} to {ends[1]})" if step.low * step.high > 0 and ends[0] != ends[1] else ""
     place = f"in {line.phase}" if line.phase == change.phase or line.phase != PEAK else f"in {line.phase}, first in {change.phase}"
-    named = "; ".join(change.variants[:_MOST_NAMED])
-    more = f" and {len(change.variants) - _MOST_NAMED} more" if len(change.variants) > _MOST_NAMED else ""
+    variants = listed(change.variants, _MOST_NAMED, "; ")
     rows = f" ({counted(len(change.hits), 'row')})" if len(change.hits) > 1 else ""
-    text = (
-        f"{where}{f' ({subject})' if subject else ''}: {metrics.METRICS[line.metric].title} {size}{interval} {place}; {named}{more}{rows}"
-    )
+    text = f"{where}{f' ({subject})' if subject else ''}: {metrics.METRICS[line.metric].title} {size}{interval} {place}; {variants}{rows}"
     if step.undoes:
         text += "; it undoes the step before"
     if head.until is not None:

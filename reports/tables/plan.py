@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from memprof.base.units import capitalised, counted
+from memprof.base.units import capitalised, counted, listed
 from memprof.plan.analysis import Analysis, Ordered, StepRow
 from memprof.plan.arenas.packing import Packed
 from memprof.plan.graphs.weights import Account
@@ -181,7 +181,7 @@ def _shortened(names: Iterable[str], most: int = LONGEST_NAME) -> dict[str, str]
 
 
 def _names(names: Sequence[str], most: int = 8, longest: int = LONGEST_NAME) -> str:
-    return ", ".join(shortened(name, longest) for name in names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return listed([shortened(name, longest) for name in names], most)
 
 
 def _notes(analysis: Analysis) -> list[str]:
