@@ -104,7 +104,6 @@ def render(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> F
     axes.yaxis.set_major_locator(MaxNLocator(6, min_n_ticks=2))
     axes.set_ylabel(unit.caption("heap"))
     axes.yaxis.set_label_coords(-0.42 / _CHART, 0.5)
-    axes.tick_params(length=2.5)
     axes.set_xlabel(caption, labelpad=1)
     if profile.total:
         axes.set_xticks([])

@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
 from memprof.base import terminal_text
 from memprof.base.errors import InputError
@@ -65,7 +65,6 @@ def picture(fitted: Fitted) -> Figure:
         axes.set_xlim(min(ends) - room, max(ends) + room)
         axes.xaxis.set_major_locator(MaxNLocator(8))
         axes.grid(axis="y")
-        axes.tick_params(length=2.5)
         for _, value in marked:
             axes.axvline(value / size.size, color=style.INK, linewidth=0.8, linestyle=":", zorder=1)
     failing = [(at.limit_bytes or 0) / size.size for at in fitted.curve if at.ended and at.limit_bytes]
@@ -134,7 +133,7 @@ def _faults(axes: Axes, x: Sequence[float], points: Sequence[LimitPoint], failin
     else:
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.set_ylim(0, most * 1.15)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.set_ylabel("page faults" + (" (logarithmic)" if most >= _LOG_FROM else ""))
 
 

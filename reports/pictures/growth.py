@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from memprof.base.errors import InputError
 from memprof.grow.grow import GrowthAnswer
@@ -132,10 +132,9 @@ def _draw(axes: Axes, panel: Panel, unit: Unit) -> None:
         rise = [process.rss[first] - process.rss[0] + verdict.slope * (count[end] - count[first]) for end in ends]
         axes.plot([process.counts[panel.unit][end] for end in ends], [value / unit.size for value in rise], **_FITTED)
     axes.grid(axis="y")
-    axes.tick_params(length=2.5)
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
 def _points(done: Sequence[int], size: Sequence[int]) -> tuple[list[int], list[int]]:

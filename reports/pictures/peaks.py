@@ -250,7 +250,6 @@ def _frame(axes: Axes, rows: int, unit: Unit, limit: float, title: str) -> None:
     ticks = MaxNLocator(4, min_n_ticks=2).tick_values(0, limit)
     axes.set_xticks([tick for tick in ticks if tick <= limit * 0.93])  # the last would touch the next panel's first
     axes.grid(axis="x")
-    axes.tick_params(length=2.5)
 
 
 def _bars(axes: Axes, shown: Mapping[int, PhaseBar], unit: Unit, limit: float) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from memprof.base.errors import InputError
 from memprof.base.units import counted, format_bytes, format_number, parse_bytes
@@ -117,10 +117,9 @@ def picture(scaled: Scaled) -> Figure:
         _limit(axes, drawn, drawn.limit_bytes / size.size, wide)
     axes.grid(axis="y")
     axes.xaxis.set_major_locator(MaxNLocator(10, integer=True, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.set_xlabel(label(drawn.name, wide, style.BODY), labelpad=2)
     axes.set_ylabel(f"{size.caption(label(scaled.main, 1.0, style.BODY))}{', the axis does not begin at 0' if low else ''}")
-    axes.tick_params(length=2.5)
     return sheet.figure
 
 

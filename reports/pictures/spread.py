@@ -168,7 +168,6 @@ def _frame(axes: Axes, rows: int, title: str, label: str) -> None:
     axes.set_xlabel(label, labelpad=1)
     axes.xaxis.set_major_locator(MaxNLocator(5, min_n_ticks=2))
     axes.grid(axis="x")
-    axes.tick_params(length=2.5)
     for edge in range(1, rows):
         axes.axhline(edge - 0.5, color=style.FAINT, linewidth=0.6)
 

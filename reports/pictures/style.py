@@ -87,6 +87,7 @@ def look() -> Iterator[None]:
         "ytick.color": GREY,
         "xtick.labelcolor": INK,
         "ytick.labelcolor": INK,
+        **{f"{axis}tick.{kind}.size": 2.5 for axis in "xy" for kind in ("major", "minor")},
         "xtick.labelsize": SMALL,
         "ytick.labelsize": SMALL,
         "axes.labelsize": SMALL,

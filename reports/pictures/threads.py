@@ -112,7 +112,6 @@ def _panel(
     axes.set_xlabel("threads", labelpad=1)
     axes.yaxis.set_major_locator(MaxNLocator(6, min_n_ticks=2))
     axes.grid(axis="y")
-    axes.tick_params(length=2.5)
     where = choosing.phase_of(metric, phase, [run for line in series.values() for group in line.runs.values() for run in group])
     title = unit.caption(metric.title + choosing.in_phase(where))
     axes.set_title(lettering.label(title, 5.0), fontsize=style.BODY, fontweight="bold", loc="left", pad=5)

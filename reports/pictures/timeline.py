@@ -196,7 +196,6 @@ def _row(sheet: Sheet, top: float, high: float, variant: Drawn, scale: TimelineS
     axes.yaxis.set_major_locator(MaxNLocator(3 if high < 1.3 else 5, min_n_ticks=2))
     axes.set_ylabel(scale.memory.caption("RSS"))
     axes.yaxis.set_label_coords(-0.41 / wide, 0.5)
-    axes.tick_params(length=2.5)
     if last_of is None:
         axes.set_xticks([])
     else:

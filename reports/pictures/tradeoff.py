@@ -201,7 +201,6 @@ class _Panel:
         axes.set_xlabel(across + (" (logarithmic)" if self._scales[0].log else ""), labelpad=2)
         axes.set_ylabel(up + (" (logarithmic)" if self._scales[1].log else ""))
         axes.grid()
-        axes.tick_params(length=2.5, which="both")
         best = front(self._points)
         self._draw_front(axes, best)
         if self._limit is not None:
