@@ -18,6 +18,7 @@ from memprof.records.summary import Key
 from memprof.records.types import PEAK, Run
 
 from .. import rows
+from ..short_names import shortened
 
 _PEAK = METRICS["rss_peak_bytes"]
 
@@ -132,10 +133,6 @@ def _failed(groups: dict[Key, list[Run]]) -> Markup:
     who = f"{counted(failed, 'run')} of {len(runs):,}"
     all_of = ""
     if variants:
-        names = _quoted(variants[0].heading) if len(variants) == 1 else f"{len(variants)} variants"
+        names = f"“{shortened(variants[0].heading, 60)}”" if len(variants) == 1 else f"{len(variants)} variants"
         all_of = f", {'among them ' if failed > sum(len(groups[key]) for key in variants) else ''}all of {names}"
     return Markup('<a href="#failures">{} failed</a>{}.').format(who, all_of)
-
-
-def _quoted(text: str) -> str:
-    return f"“{text if len(text) <= 60 else text[:59] + '…'}”"

@@ -22,6 +22,7 @@ from memprof.heap.profile import HeapProfile, Snapshot, TimeUnit
 from memprof.heap.trees import CallTree
 from memprof.records.metrics import BYTES
 
+from ...short_names import shortened
 from ...standalone import packed
 from ...tables.grid import choose_unit
 from .. import labels
@@ -133,7 +134,7 @@ def page(profiles: Sequence[HeapProfile], names: Sequence[str]) -> ProfilePage:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return shortened(text, _LONGEST)
 
 
 def _points(profile: HeapProfile) -> list[Snapshot]:
