@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from memprof.base.units import counted
+from memprof.records import summary
 from memprof.records.types import COMMAND, Run
 
 from .rows import by_model
@@ -40,6 +42,12 @@ def _differing(variants: Mapping[str, Iterable[str]]) -> str:
     if len(variants) > _MOST:
         return "shapes that differ between variants"
     return ", ".join(f"{text or 'the shapes of the file'} ({', '.join(names)})" for text, names in variants.items())
+
+
+def repeats(runs: Sequence[Run]) -> str:
+    """`5 repeats`, or `1 to 3 repeats` where variants have different numbers of them."""
+    counts = sorted({len(group) for group in summary.groups(runs).values()})
+    return f"{counts[0]} to {counts[-1]} repeats" if len(counts) > 1 else counted(counts[0], "repeat")
 
 
 def failures(group: Sequence[Run]) -> list[str]:

@@ -11,8 +11,9 @@ from memprof.records.metrics import BYTES, METRICS
 from memprof.records.types import PEAK, Run
 
 from .. import rows
-from ..tables import grid, missing, table
+from ..tables import grid, missing
 from ..tables.grid import TextTable, Unit
+from ..tables.table import Tables
 
 _PEAK = METRICS["rss_peak_bytes"]
 _LEAST = 0.004  # of the longest bar: what is shorter cannot be seen
@@ -69,10 +70,11 @@ class Figures:
 
 def figures(runs: Sequence[Run]) -> Figures:
     """The figures of these runs of a model, rows in the order of their groups."""
-    measured = [Choice(name, False, each) for name, each in table.of_each_metric(runs).items()]
-    above = [Choice(name, True, each) for name, each in table.of_each_metric(runs, True).items() if METRICS[name].baseline]
-    labels = tuple(rows.named(summary.groups(runs)).values())
-    return Figures(labels, (*measured, *above), tuple(table.notes(runs)), tuple(table.of_iterations(runs)), _bars(runs))
+    groups, measured, above = summary.groups(runs), Tables(), Tables(above=True)
+    choices = [Choice(name, False, each) for name, metric in METRICS.items() for each in measured.of_metric(metric, groups)]
+    choices += [Choice(name, True, each) for name, metric in METRICS.items() if metric.baseline for each in above.of_metric(metric, groups)]
+    notes = measured.notes(groups, list(METRICS.values()))
+    return Figures(tuple(rows.named(groups).values()), tuple(choices), tuple(notes), tuple(measured.of_iterations(groups)), _bars(runs))
 
 
 def _bars(runs: Sequence[Run]) -> dict[str, tuple[PeakBar, ...]]:

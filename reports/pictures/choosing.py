@@ -59,12 +59,7 @@ def conditions(runs: Sequence[Run]) -> str:
             f"{_list(sorted({job.warmup for job in jobs}))} warm-up and {_list(sorted({job.runs for job in jobs}))} timed iterations"
         )
     parts += [*ran.versions(runs), *ran.heading(runs)]
-    counts: dict[object, int] = {}
-    for job in jobs:
-        setup = (job.model.name, job.heading, job.threads)
-        counts[setup] = counts.get(setup, 0) + 1
-    several = sorted({min(counts.values()), max(counts.values())})
-    parts.append(f"{' to '.join(map(str, several))} repeat{'s' if several != [1] else ''}")
+    parts.append(ran.repeats(runs))
     machines = _machines(runs)
     if len(machines) == 1:
         machine = runs[0].machine

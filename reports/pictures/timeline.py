@@ -23,6 +23,7 @@ from memprof.records.types import PEAK, RELEASE, STARTUP, Run
 
 from ..columns import Array, ColumnArrays, Peak, RunPhase, columns, device_columns, spans, thin, typical, whole_peak
 from ..rows import named
+from ..rows import phases as phases_of
 from ..tables import headline
 from ..tables.grid import Unit, choose_unit
 from . import choosing, lettering, style
@@ -102,7 +103,7 @@ def render(runs: Sequence[Run], *, phases: Sequence[str] = ()) -> Figure:
 
     Raises UsageError for a phase that no run has, InputError where nothing was polled.
     """
-    known = summary.order([*summary.phases(runs), *(run.outcome.phase for run in runs if run.outcome.phase)])
+    known = phases_of(runs)
     for phase in phases:
         if phase not in known:
             raise UsageError(f"these runs have no phase {phase!r}{near(phase, known) or '; they have ' + ', '.join(known)}")

@@ -13,6 +13,7 @@ from memprof.records.types import Charged, DeviceKind, Process, Run
 
 from ..rows import label_names, labels
 from . import devices, grid
+from .control_group import looked_at
 from .grid import TextTable
 from .swap import shown_value
 
@@ -39,7 +40,7 @@ def beside(run: Run, place: int) -> dict[str, Any]:
     if not place:
         found["values"] = {value.name: value.note if value.value is None else value.value for value in run.values}
         found["processes"] = [_known(process) for process in run.processes]
-        found["charged"] = _known(run.charged) if run.charged is not None and run.charged.group is not None else {}
+        found["charged"] = _known(charged) if (charged := looked_at(run)) is not None else {}
     return {name: figures for name, figures in found.items() if figures}
 
 

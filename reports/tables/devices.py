@@ -13,6 +13,7 @@ from memprof.records.types import PAGE_TABLES, PEAK, STARTUP, DeviceKind, Run
 
 from ..rows import BASELINE, label_names, labels
 from . import grid
+from .control_group import looked_at
 from .grid import TextTable
 
 TITLE = "Device memory"
@@ -65,7 +66,7 @@ def notes(runs: Sequence[Run]) -> list[str]:
 def limits(group: Sequence[Run]) -> list[str]:
     """Which figure a limit of these repeats of a variant is about, where that differs from RSS by more than 5%."""
     rss, charged, device = (_middle(group, name) for name in ("rss_peak_bytes", metrics.CHARGED_PEAK, "device_peak_bytes"))
-    if rss is None or any(run.charged is not None and run.charged.group is not None for run in group):
+    if rss is None or any(looked_at(run) is not None for run in group):
         return []  # of a group that was looked at, control_group.py has more
     if charged is not None and abs(charged - rss) > _APART * rss:
         parts = [f"RSS peak {format_bytes(rss)}", *([f"device memory up to {format_bytes(device)}"] if device else [])]

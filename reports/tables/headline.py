@@ -212,11 +212,10 @@ def _peak(row: Difference) -> str:
 def _highest(rows: Iterable[_Moved], bound_bytes: int) -> _Moved | None:
     """The phase that has the PEAK of the side that needs more."""
     phases = [row for row in rows if row.metric == "rss_peak_bytes" and row.phase != PEAK]
-    pairs = [(row, row.base, row.head) for row in phases]
-    known = [(row, base.median, head.median) for row, base, head in pairs if base is not None and head is not None]
-    heights = [(base, head) for _, base, head in known]
-    side = 0 if heights and max(base for base, _ in heights) > max(head for _, head in heights) else 1
-    highest = first_highest([int(pair[side]) for pair in heights], bound_bytes)
+    known = [(row, (row.base.median, row.head.median)) for row in phases if row.base is not None and row.head is not None]
+    most = [max((heights[side] for _, heights in known), default=0) for side in (0, 1)]
+    needier = 0 if most[0] > most[1] else 1
+    highest = first_highest([int(heights[needier]) for _, heights in known], bound_bytes)
     return None if highest is None else known[highest][0]
 
 

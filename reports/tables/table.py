@@ -20,11 +20,11 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from memprof.base.errors import InputError, UsageError
 from memprof.base.terminal_text import harmless
-from memprof.base.units import counted
 from memprof.records import metrics, summary, work
 from memprof.records.metrics import BYTES, NS, PEAKS, Metric
 from memprof.records.summary import Key
@@ -77,13 +77,22 @@ def render(
         return swap.as_json(summary.groups(runs), swap.window(window))
     if format in ("csv", "json"):
         return _plain(runs, names, format)
-    first = headline.of_runs(runs) if style == "phases" and not names else ""
     brief = brief and not names
-    names = BRIEF if brief else names
-    parts = sections(runs, names, style=style, stat=stat, unit=unit, phase=phase, above_baseline=above_baseline, window=window, stays=brief)
+    wanted = [metrics.metric(name) for name in (BRIEF if brief else names)]
+    tables = Tables(stat, unit, above_baseline)
+    models = [_by_machine(group) for group in by_model(runs).values()]
+    styles: dict[str, Callable[[], list[Section]]] = {
+        "phases": lambda: [tables.by_phase(group, wanted, brief) for group in models],
+        "threads": lambda: [tables.by_threads(group, wanted, phase) for group in models],
+        "models": lambda: [tables.by_model(runs, wanted, phase)],
+        "load": lambda: [tables.load(group) for group in models],
+        "swap": lambda: [tables.swap(runs, swap.window(window))],
+    }
+    parts = styles[style]()
     if format == "html":
         return grid.html(parts)
     say = grid.say_in(format)
+    first = headline.of_runs(runs) if style == "phases" and not names else ""
     texts = [say(first), *(grid.laid_out(section, say) for section in parts), say(headline.origin(runs))]
     return "\n\n".join(text for text in texts if text)
 
@@ -110,59 +119,16 @@ def _cell(cell: Any) -> Any:
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
-def sections(
-    runs: Sequence[Run],
-    names: Sequence[str] = (),
-    *,
-    style: str = "phases",
-    stat: str = "median",
-    unit: str | None = None,
-    phase: str | None = None,
-    above_baseline: bool = False,
-    window: str | None = None,
-    stays: bool = False,
-) -> list[Section]:
-    """The tables as sections, before they are Markdown or HTML. stays: for the style phases, what stays after RELEASE beside the metrics."""
-    sound(runs)
-    tables = _Tables(stat, unit, above_baseline)
-    wanted = [metrics.metric(name) for name in names]
-    models = [_by_machine(group) for group in by_model(runs).values()]
-    if style == "phases":
-        return [tables.by_phase(group, wanted, stays) for group in models]
-    if style == "threads":
-        return [tables.by_threads(group, wanted, phase) for group in models]
-    if style == "models":
-        return [tables.by_model(runs, wanted, phase)]
-    if style == "load":
-        return [tables.load(group) for group in models]
-    return [tables.swap(runs, swap.window(window))]
-
-
-def of_each_metric(runs: Sequence[Run], above_baseline: bool = False) -> dict[str, TextTable]:
-    """The table of the style phases for each metric that these runs of a model have a value of, by the metric's name."""
-    tables = _Tables("median", None, above_baseline)
-    groups = summary.groups(runs)
-    return {metric.name: table for metric in metrics.METRICS.values() for table in tables.of_metric(metric, groups)}
-
-
-def of_iterations(runs: Sequence[Run]) -> list[TextTable]:
-    """The tables of iterations of these runs of a model, one a phase that has any."""
-    return _Tables("median", None, False).of_iterations(summary.groups(runs))
-
-
-def notes(runs: Sequence[Run]) -> list[str]:
-    """The notes below tables of all metrics of these runs of a model."""
-    return _Tables("median", None, False).notes(summary.groups(runs), list(metrics.METRICS.values()))
-
-
 _STAYS_NOTE = f"{STAYS}: RSS above the baseline once the runtime was deleted"
 
 
-class _Tables:
-    """The choices that all tables of one report share."""
+@dataclass(frozen=True)
+class Tables:
+    """The choices that all tables of one report share: a name in STATISTICS, a unit for bytes, and whether memory is shown above the baseline."""
 
-    def __init__(self, stat: str, unit: str | None, above: bool) -> None:
-        self.stat, self.unit, self.above = stat, unit, above
+    stat: str = "median"
+    unit: str | None = None
+    above: bool = False
 
     # -- styles
 
@@ -186,7 +152,7 @@ class _Tables:
         return Section(_title(runs), tuple(tables), (*kept, *self.notes(groups, shown)))
 
     def of_metric(self, metric: Metric, groups: Groups, stays: bool = False) -> list[TextTable]:
-        """A row for each group, a column for each phase, and for what stays after RELEASE; none where no run has a value."""
+        """A row for each group, a column for each phase, and for what stays after RELEASE; no table where no run has a value."""
         heads = columns(metric, phases([run for group in groups.values() for run in group]))
         if stays and any(release.kept_bytes(run, "rss_end_bytes") is not None for group in groups.values() for run in group):
             heads = [*heads, STAYS]
@@ -303,6 +269,7 @@ class _Tables:
         return text if all(metrics.exact(run, column, metric) for run in having) else "~" + text
 
     def of_iterations(self, groups: Groups) -> list[TextTable]:
+        """The times of iterations, a table for each phase that has any."""
         runs = [run for group in groups.values() for run in group]
         phases = summary.order(mark.phase for run in runs for mark in run.marks if len(mark.times_ns) > 1 or mark.phase == EXECUTE)
         return [table for phase in phases if phase != WARMUP for table in self._iterations_of(phase, groups)]
@@ -326,6 +293,7 @@ class _Tables:
     # -- notes
 
     def notes(self, groups: Groups, shown: Sequence[Metric], spread: bool = True, exactness: bool = True) -> list[str]:
+        """What a reader of tables of these metrics must know."""
         runs = [run for group in groups.values() for run in group]
         notes = []
         if spread and any(len(group) > 1 for group in groups.values()):
@@ -354,8 +322,9 @@ class _Tables:
 def _machine_words(run: Run) -> str:
     """A run's machine, with the labels by which a fleet knows it."""
     labels = run.attempt.labels if run.attempt is not None else {}
-    words = [f"{name}={value}" for name, value in labels.items() if name not in ("machine", "arch")]
-    return ", ".join([word for word in (run.machine.words,) if word] + words)
+    return ", ".join(
+        filter(None, [run.machine.words, *(f"{name}={value}" for name, value in labels.items() if name not in ("machine", "arch"))])
+    )
 
 
 def _by_machine(runs: Sequence[Run]) -> list[Run]:
@@ -407,8 +376,7 @@ def _title(runs: Sequence[Run], threads: bool = True) -> str:
         parts.append(f"{', '.join(map(str, counts))} thread{'s' if counts != [1] else ''}")
     if job.warmup or job.runs or not job.argv:  # a command chooses its iterations, unless it took their number from here
         parts.append(f"warming up {job.warmup} & running {job.runs}")
-    repeats = sorted({len(group) for group in summary.groups(runs).values()})
-    parts.append(f"{repeats[0]} to {repeats[-1]} repeats" if len(repeats) > 1 else counted(repeats[0], "repeat"))
+    parts.append(ran.repeats(runs))
     parts += [job.drive] if job.drive else []
     parts += ran.heading(runs)
     return ", ".join(parts)
