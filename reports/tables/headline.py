@@ -314,7 +314,7 @@ def origin(runs: Sequence[Run]) -> str:
     return measured(
         [(runtime, about.runtime_version) for runtime, about in told],
         [about.python_version for _, about in told],
-        [(run.machine.name, run.machine.words) for run in runs],
+        [(run.machine.name, run.machine.words) for run in runs if run.machine.words],
     )
 
 
@@ -324,7 +324,7 @@ def origin_of_entries(entries: Sequence[BaselineEntry]) -> str:
     return measured(
         [(settings.get("runtime", ""), settings.get("runtime version", "")) for settings in told],
         [settings.get("Python", "") for settings in told],
-        [(entry.machine.name, entry.machine.words) for entry in entries],
+        [(entry.machine.name, entry.machine.words) for entry in entries if entry.machine.words],
     )
 
 
@@ -332,9 +332,9 @@ def measured(runtimes: Iterable[tuple[str, str | None]], pythons: Iterable[str |
     """The same of these runtimes and versions, and of machines by name and in words."""
     versions = dict.fromkeys(f"{runtime} {version}" for runtime, version in runtimes if runtime and version)
     versions.update(dict.fromkeys(f"Python {version}" for version in pythons if version))
-    described = {name: words for name, words in machines if words}
+    described = dict(machines)
     if len(described) == 1:
-        where = [f"on {name} ({words})" for name, words in described.items()]
+        where = [f"on {name}{f' ({words})' if words else ''}" for name, words in described.items()]
     else:  # notes of the table describe each
         where = [f"on {' and '.join(described)}"] if described else []
     parts = [*([f"with {', '.join(versions)}"] if versions else []), *where]

@@ -243,7 +243,7 @@ def boxes(axes):
     spans = {}
     for patch in axes.patches:
         rows = spans.setdefault(patch.get_label(), {})
-        for box in patch.get_path().vertices.reshape(-1, 5, 2):
+        for box in patch.get_path().vertices.reshape(-1, 5, 2)[:, :4]:
             rows[round((box[:, 1].min() + box[:, 1].max()) / 2)] = (box[:, 0].min(), box[:, 0].max())
     return spans
 
