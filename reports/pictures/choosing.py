@@ -14,10 +14,11 @@ from memprof.records.summary import Key
 from memprof.records.types import PEAK, Machine, Run
 
 from .. import ran
-from ..rows import named
+from ..rows import named_with_models
 from ..soundness import sound
 from ..tables import missing
 from ..tables.grid import Unit, choose_unit
+from . import lettering
 
 
 def chosen(runs: Sequence[Run], model: str | None = None, variants: Sequence[str] = ()) -> list[Run]:
@@ -45,6 +46,12 @@ def by_model(grouped: Mapping[Key, list[Run]]) -> dict[str, dict[Key, list[Run]]
     for key, group in grouped.items():
         models.setdefault(key.model, {})[key] = group
     return models
+
+
+def row_labels(called: Mapping[Key, str], most: float) -> tuple[dict[Key, str], float]:
+    """The names of rows, cut to so many inches, and how wide they are."""
+    wide = min(most, max(lettering.width(lettering.readable(name)) for name in called.values()))
+    return dict(zip(called, lettering.distinct(list(called.values()), wide), strict=True)), wide
 
 
 def conditions(runs: Sequence[Run]) -> str:
@@ -89,11 +96,8 @@ def remarks(grouped: Mapping[Key, list[Run]], not_drawn: int = 0) -> list[str]:
         lines.append(f"Measured on {len(machines)} machines, which are never averaged: {listed}")
     if swapped := missing.swapped_out([run for group in grouped.values() for run in group]):
         lines.append(capitalised(swapped))
-    called = named(grouped)
-    several_models = len({key.model for key in grouped}) > 1
-    for key, group in grouped.items():
-        name = f"{key.model}, {called[key]}" if several_models else called[key]
-        lines += [f"✗ {name}: {failure}" for failure in ran.failures(group)]
+    called = named_with_models(grouped)
+    lines += [f"✗ {called[key]}: {failure}" for key, group in grouped.items() for failure in ran.failures(group)]
     return lines
 
 

@@ -82,9 +82,8 @@ def render(runs: Sequence[Run]) -> Figure:
         raise InputError("no run here has a memory peak of a phase: the logs that they were imported from do not say it")
     unit = choose_unit(BYTES, [bar.high for bar in known])
     called = named(grouped)
-    indent = max(lettering.width(lettering.readable(name)) for name in called.values())
-    indent = min(indent, 2.7) + 0.15 + 0.1
-    texts = dict(zip(called, lettering.distinct(list(called.values()), indent - 0.25), strict=True))
+    texts, wide = choosing.row_labels(called, 2.7)
+    indent = wide + 0.25
 
     several = any(len(group) > 1 for group in grouped.values())
     sheet = Sheet(

@@ -59,8 +59,8 @@ def render(runs: Sequence[Run], names: Sequence[str] = (), *, phase: str | None 
     }
     panels = [panel for block in blocks.values() for panel in block]
     units = {metric.name: _unit(panels, metric, phase) for metric in wanted}
-    indent = min(2.7, max(lettering.width(lettering.readable(name)) for name in called.values())) + 0.25
-    texts = dict(zip(called, lettering.distinct(list(called.values()), indent - 0.25), strict=True))
+    texts, wide = choosing.row_labels(called, 2.7)
+    indent = wide + 0.25
     failed = [LegendEntry("✗ failed before it had a value")] if any(strip.lost for _, strips in panels for strip in strips) else []
     sheet = Sheet(
         "Every repeat",

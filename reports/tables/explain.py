@@ -35,7 +35,7 @@ from memprof.records.types import EXECUTE, PEAK
 
 from .. import soundness
 from ..fills import Fill
-from ..shapes import shaped
+from ..ran import shaped
 from .grid import Section, TextTable, choose_unit, escaped, laid_out, markdown, number
 from .headline import in_program, measured, time_words
 

@@ -9,7 +9,7 @@ from memprof.base.units import counted, format_bytes
 from memprof.fit.fit import WHOLE, Fitted, PartLimit
 from memprof.records.metrics import BYTES, NS
 
-from ..shapes import shaped
+from ..ran import shaped
 from . import grid, resources
 from .grid import Say, Section, TextTable, Unit
 
@@ -75,8 +75,7 @@ def _count(value: float | None) -> str:
 def finding(fitted: Fitted, say: Say, unit: str | None = None) -> str:
     """The least limit in a sentence, after what it is of."""
     words = _unit(fitted, unit).amount
-    threads = counted(fitted.threads, "thread") if fitted.threads else ""
-    job = ", ".join(say(text) for text in (fitted.model, grid.runtime(fitted.runtime), fitted.settings, threads) if text)
+    job = grid.subject(say, fitted.model, fitted.runtime, fitted.settings, fitted.threads)
     job += say(shaped(fitted.shapes, fitted.assumed))
     part = whole(fitted)
     slower = f", at most {fitted.max_time:g} times as slow," if fitted.max_time is not None else ""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from memprof.base.errors import UsageError
 from memprof.base.terminal_text import plain
-from memprof.base.units import BYTE_UNITS
+from memprof.base.units import BYTE_UNITS, counted
 from memprof.records.metrics import BYTES, NS
 from memprof.records.types import COMMAND
 
@@ -23,6 +23,9 @@ TIME_SIZES = {"us": 10**3, "ms": 10**6, "s": 10**9}
 UNITS = {BYTES: {"sizes": BYTE_UNITS, "steps": BYTE_STEPS}, NS: {"sizes": TIME_SIZES, "steps": TIME_STEPS}}
 # How many decimal places a number has: those of the first threshold that it reaches.
 PLACES = ((1000, 0), (10, 1), (1, 2), (0, 3))
+
+
+Say = Callable[[str], str]
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,11 @@ def runtime(name: str) -> str:
     return "" if name == COMMAND else name
 
 
+def subject(say: Say, model: str, of: str, settings: str, threads: int | None) -> str:
+    """`net.onnx, onnxruntime, arena=off, 4 threads`: what an answer is of. of: the runtime."""
+    return ", ".join(say(text) for text in (model, runtime(of), settings, counted(threads, "thread") if threads else "") if text)
+
+
 def choose_unit(kind: str, values: Sequence[float], wanted: str | None = None) -> Unit:
     """The unit of all values of a table: for bytes the wanted unit, else the unit that suits the largest value. Raises UsageError."""
     if kind == BYTES and wanted is not None:
@@ -108,8 +116,6 @@ def percent(ratio: float) -> str:
 
 
 # -- Markdown, and the same as plain text
-
-Say = Callable[[str], str]
 
 
 def say_in(format: str) -> Say:

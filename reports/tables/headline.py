@@ -58,10 +58,10 @@ def _of_model(groups: Groups, peaks: Sequence[Row], names: Mapping[Key, str]) ->
     """The PEAKs of one model, which alone can be compared. names: of the rows, where the sentence has several."""
     if len(peaks) == 1:
         row = peaks[0]
-        return f"{place(row.key)}: PEAK is {_size(row)}, {_circumstances(groups[row.key])}."
+        return f"{place(row.key)}: PEAK is {size(row)}, {_circumstances(groups[row.key])}."
     if (releases := _releases(groups, peaks)) is not None:
         return _between(groups, *releases)
-    least, largest = (f"{_size(row)} ({names[row.key]})" for row in (peaks[0], peaks[-1]))
+    least, largest = (f"{size(row)} ({names[row.key]})" for row in (peaks[0], peaks[-1]))
     ratio = peaks[-1].median / peaks[0].median if peaks[0].median else 1.0
     times = f", {ratio:.1f} times as much" if ratio >= _WORTH_A_RATIO else ""
     return f"Of {len(peaks)} PEAKs, the least is {least}, and the largest is {largest}{times}."
@@ -98,7 +98,7 @@ def _between(groups: Groups, old: Row, new: Row) -> str:
     moved = [text for name, kind in _KINDS.items() if (text := _moved(sides, next(reversed(phases)), name, kind))]
     at_end = f"; at the end of {next(reversed(phases))} {' and '.join(moved)}" if moved else ""
     change = new.median - old.median
-    sizes = f"{_more('rss_peak_bytes', change)} ({_size(old)} to {_size(new)})" if change else f"the same ({_size(new)})"
+    sizes = f"{_more('rss_peak_bytes', change)} ({size(old)} to {size(new)})" if change else f"the same ({size(new)})"
     threads = f", {counted(new.key.threads, 'thread')}" if new.key.threads else ""
     what = f"{new.key.model}, {sides[1][0].job.runtime} {first} to {second}{threads}"
     return f"{what}: PEAK is {sizes}, in {' and '.join(phases)}{at_end}{_stays(sides[1])}."
@@ -124,7 +124,7 @@ def of_picture(runs: Sequence[Run]) -> str:
         return ""
     if len(peaks) == 1:
         group = groups[peaks[0].key]
-        return f"PEAK is {_size(peaks[0])}, in {summary.peak_phase(group)}{_above(group)}"
+        return f"PEAK is {size(peaks[0])}, in {summary.peak_phase(group)}{_above(group)}"
     models = _by_model(peaks)
     names = named([row.key for row in peaks])
     if len(models) == 1:
@@ -137,8 +137,8 @@ def of_picture(runs: Sequence[Run]) -> str:
 def _span(rows: Sequence[Row], names: Mapping[Key, str]) -> str:
     """The least and the largest PEAK of one model."""
     if len(rows) == 1:
-        return f"{_size(rows[0])} ({names[rows[0].key]})"
-    return " to ".join(f"{_size(row)} ({names[row.key]})" for row in (rows[0], rows[-1]))
+        return f"{size(rows[0])} ({names[rows[0].key]})"
+    return " to ".join(f"{size(row)} ({names[row.key]})" for row in (rows[0], rows[-1]))
 
 
 def _peaks(runs: Sequence[Run]) -> tuple[Groups, list[Row]]:
@@ -148,7 +148,8 @@ def _peaks(runs: Sequence[Run]) -> tuple[Groups, list[Row]]:
     return groups, sorted((row for row in summary.summarise(ended, ("rss_peak_bytes",)) if row.phase == PEAK), key=lambda row: row.median)
 
 
-def _size(row: Row) -> str:
+def size(row: Row) -> str:
+    """A PEAK as people read it, with the sign of one that is not exact."""
     return f"{'≥' if row.swapped else '' if row.exact else '~'}{format_bytes(row.median)}"  # as in the tables
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from memprof.base.terminal_text import shortened
-from memprof.base.units import BYTE_UNITS, counted, format_bytes, format_number
+from memprof.base.units import BYTE_UNITS, format_bytes, format_number
 from memprof.laws.laws import FARTHEST, Coefficient, Law, bounds
 from memprof.laws.terms import SizePoint
 from memprof.records.metrics import BYTES
@@ -46,8 +46,7 @@ def answers(scaled: Scaled, unit: str | None = None) -> list[TextTable]:
 
 def finding(scaled: Scaled, say: Say) -> str:
     """The law in a sentence, after what it is of."""
-    threads = counted(scaled.threads, "thread") if scaled.threads else ""
-    job = ", ".join(say(text) for text in (scaled.model, grid.runtime(scaled.runtime), scaled.settings, threads) if text)
+    job = grid.subject(say, scaled.model, scaled.runtime, scaled.settings, scaled.threads)
     law = scaled.law
     if scaled.undecided:
         return f"{job}: undecided: {say(scaled.undecided)}."

@@ -32,7 +32,7 @@ from memprof.records.types import EXECUTE, PEAK, RELEASE, STARTUP, WARMUP, Run
 from memprof.verdicts.machine_spread import deviating
 
 from .. import ran, run_rows
-from ..rows import BASELINE, by_model, columns, label_names, labels, named, phases
+from ..rows import BASELINE, by_model, columns, label_names, labels, named, named_with_models, phases
 from ..soundness import sound
 from . import commands, control_group, devices, grid, headline, load, missing, native, release, swap, tokens
 from .grid import Section, TextTable, Unit
@@ -303,12 +303,10 @@ class Tables:
         notes += devices.notes(runs)
         notes += missing.absences(runs, shown)
         concerned: dict[str, list[str]] = {}
-        called = named(groups)
-        several = len({key.model for key in groups}) > 1
+        called = named_with_models(groups)
         for key, group in groups.items():
-            name = f"{key.model}, {called[key]}" if several else called[key]
             for sentence in dict.fromkeys((*devices.limits(group), *_sentences(group))):
-                concerned.setdefault(sentence, []).append(name)
+                concerned.setdefault(sentence, []).append(called[key])
         machines = {run.machine.name: _machine_words(run) for run in runs}
         notes += deviating(runs)
         if len(machines) > 1:

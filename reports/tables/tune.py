@@ -15,7 +15,7 @@ from memprof.records.types import EXECUTE
 from memprof.tune.answer import ITERATION, LeftOut, Recommendation, Tuned, TunedRuntimes, shown
 from memprof.verdicts.compare import Verdict, verdict_of
 
-from ..shapes import shaped
+from ..ran import shaped
 from . import grid, headline
 from .grid import Say, Section, TextTable, Unit
 
