@@ -9,13 +9,13 @@ from typing import Any
 
 from memprof.records.metrics import BYTES
 from memprof.records.summary import Key
-from memprof.records.types import Charged, DeviceKind, Process, Run
+from memprof.records.types import Charged, DeviceKind, Process, Run, Value
 
 from ..rows import label_names, labels
 from . import devices, grid
 from .control_group import looked_at
 from .grid import TextTable
-from .swap import shown_value
+from .swap import titled
 
 _ROWS = 12
 Groups = Mapping[Key, Sequence[Run]]
@@ -50,29 +50,30 @@ def _known(record: Process | DeviceKind | Charged) -> dict[str, Any]:
 
 def _values(groups: Groups, unit: str | None) -> list[TextTable]:
     """The last value that a run reported under each name; the median over the repeats. A word where a repeat's last was no finite number."""
-    medians: dict[Key, dict[str, float]] = {}
-    notes: dict[Key, dict[str, str]] = {}
-    for key, group in groups.items():
-        lasts = [{value.name: value for value in run.values} for run in group]
-        notes[key] = {name: value.note or "not a number" for last in lasts for name, value in last.items() if value.value is None}
-        numbers: dict[str, list[float]] = {}
-        for value in (value for last in lasts for value in last.values()):
-            if value.value is not None:
-                numbers.setdefault(value.name, []).append(value.value)
-        medians[key] = {name: statistics.median(values) for name, values in numbers.items() if name not in notes[key]}
-    reported = list(dict.fromkeys(name for key in groups for name in (*medians[key], *notes[key])))
-    if not reported:
+    lasts = {key: [{value.name: value for value in run.values} for run in group] for key, group in groups.items()}
+    shown = {
+        name: {key: _value([last[name] for last in each if name in last]) for key, each in lasts.items()}
+        for name in dict.fromkeys(name for each in lasts.values() for last in each for name in last)
+    }
+    if not shown:
         return []
-    sizes = [value for values in medians.values() for name, value in values.items() if name.endswith("_bytes")]
-    size = grid.choose_unit(BYTES, sizes, unit)
-    columns = {name: shown_value(name, [values[name] for values in medians.values() if name in values], size) for name in reported}
+    numbers = {name: [value for value in values.values() if isinstance(value, float)] for name, values in shown.items()}
+    size = grid.choose_unit(BYTES, [value for name, values in numbers.items() if name.endswith("_bytes") for value in values], unit)
+    columns = {name: titled(name, numbers[name], size) for name in shown}
     names = label_names(groups)
-    rows = []
-    for key, values in medians.items():
-        cells = {name: columns[name][1].pop(0) if name in values else notes[key].get(name, "-") for name in reported}
-        rows.append((*labels(key, names), *(cells[name] for name in reported)))
-    header = (*names, *(columns[name][0] for name in reported))
-    return [TextTable("Reported by the program itself, last", header, tuple(rows), len(names))]
+    rows = tuple(
+        (*labels(key, names), *(value if isinstance(value := shown[name][key], str) else columns[name][1].cell(value) for name in shown))
+        for key in groups
+    )
+    header = (*names, *(title for title, _ in columns.values()))
+    return [TextTable("Reported by the program itself, last", header, rows, len(names))]
+
+
+def _value(reported: Sequence[Value]) -> float | str | None:
+    """The median over repeats; a word where one is no finite number."""
+    words = [value.note or "not a number" for value in reported if value.value is None]
+    numbers = [value.value for value in reported if value.value is not None]
+    return words[-1] if words else float(statistics.median(numbers)) if numbers else None
 
 
 def _processes(groups: Groups, unit: str | None) -> list[TextTable]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes, format_duration
@@ -207,10 +207,8 @@ def notes(explanation: Explanation) -> list[str]:
         notes.append(
             "weights beyond one copy: resident bytes of all copies of each tensor but one; in files, the kernel can drop them and read them again"
         )
-    if (
-        len({proposal.verified.iteration_ns[:1] for proposal in explanation.ranked if proposal.verified and proposal.verified.iteration_ns})
-        > 1
-    ):
+    measured_again = [proposal.verified for proposal in explanation.ranked if proposal.verified is not None]
+    if len({done.iteration_ns[0] for done in measured_again if done.iteration_ns}) > 1:
         notes.append(
             "latencies compare within a line: the settings as they are were measured again beside the pairs, in a session of their own"
         )
@@ -222,34 +220,29 @@ def notes(explanation: Explanation) -> list[str]:
 
 def waterfall(explanation: Explanation) -> TextTable:
     """The slices of each look, and what lies beside them."""
-    largest = max(phase.rss_bytes for phase in explanation.phases)
+    phases = explanation.phases
+    largest = max(phase.rss_bytes for phase in phases)
     unit = choose_unit(BYTES, [largest])
-    names = [name for name in SLICES if any(phase.size(name) for phase in explanation.phases) or name == REST]
-    rows = [(name, *(_cell(phase.size(name), unit.size, largest) for phase in explanation.phases)) for name in names]
-    rows.append(("RSS", *(unit.cell(phase.rss_bytes) for phase in explanation.phases)))
-    if any(phase.device_bytes for phase in explanation.phases):
-        rows.append((DEVICE, *(_cell(phase.device_bytes, unit.size, largest) for phase in explanation.phases)))
-    rows.append(("unexplained", *(f"{phase.unexplained:.1%}" for phase in explanation.phases)))
+
+    def row(name: str, sizes: Iterable[float | None]) -> tuple[str, ...]:
+        return name, *("-" if size is None else _cell(size, unit.size, largest) for size in sizes)
+
+    names = [name for name in SLICES if any(phase.size(name) for phase in phases) or name == REST]
+    rows = [row(name, (phase.size(name) for phase in phases)) for name in names]
+    rows.append(("RSS", *(unit.cell(phase.rss_bytes) for phase in phases)))
+    if any(phase.device_bytes for phase in phases):
+        rows.append(row(DEVICE, (phase.device_bytes for phase in phases)))
+    rows.append(("unexplained", *(f"{phase.unexplained:.1%}" for phase in phases)))
     transients = {phase.name: phase.transient_bytes for phase in explanation.measured}
-    rows.append(
-        (
-            "its peak above its end",
-            *("" if "/" in phase.name else _cell(transients.get(phase.name, 0), unit.size, largest) for phase in explanation.phases),
-        )
-    )
-    if any(phase.beyond_one_bytes is not None for phase in explanation.phases):
-        beyond = (
-            ("-" if phase.beyond_one_bytes is None else _cell(phase.beyond_one_bytes, unit.size, largest)) for phase in explanation.phases
-        )
-        rows.append(("weights beyond one copy", *beyond))
-        rows.append(("of these in files' clean pages", *(_cell(phase.droppable_bytes, unit.size, largest) for phase in explanation.phases)))
-        if any(phase.unplaced_bytes for phase in explanation.phases):
-            unplaced = (
-                "-" if phase.unplaced_bytes is None else _cell(phase.unplaced_bytes, unit.size, largest) for phase in explanation.phases
-            )
-            rows.append(("weights of which no copy was found", *unplaced))
-    heads = tuple(short(phase.name) for phase in explanation.phases)
-    return TextTable(unit.caption("What the resident set consists of"), ("slice", *heads), tuple(tuple(row) for row in rows))
+    above = ("" if "/" in phase.name else _cell(transients.get(phase.name, 0), unit.size, largest) for phase in phases)
+    rows.append(("its peak above its end", *above))
+    if any(phase.beyond_one_bytes is not None for phase in phases):
+        rows.append(row("weights beyond one copy", (phase.beyond_one_bytes for phase in phases)))
+        rows.append(row("of these in files' clean pages", (phase.droppable_bytes for phase in phases)))
+        if any(phase.unplaced_bytes for phase in phases):
+            rows.append(row("weights of which no copy was found", (phase.unplaced_bytes for phase in phases)))
+    heads = (short(phase.name) for phase in phases)
+    return TextTable(unit.caption("What the resident set consists of"), ("slice", *heads), tuple(rows))
 
 
 def short(name: str) -> str:

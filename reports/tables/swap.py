@@ -279,12 +279,12 @@ def _reported(groups: Groups, names: Mapping[Key, str], over: Window, size: grid
     for (model, name), by_key in reported.items():
         shared = len(set(by_key.values())) == 1 and len(by_key) == sum(key.model == model for key in groups)
         for key, figures in list(by_key.items())[: 1 if shared else None]:
-            title, cells = shown_value(name, figures, size)
-            columns.append((f"{model if shared else names[key]}: {title}", cells))
+            title, unit = titled(name, figures, size)
+            columns.append((f"{model if shared else names[key]}: {title}", [*map(unit.cell, figures)]))
     return columns
 
 
-def shown_value(name: str, values: Sequence[float], size: grid.Unit) -> tuple[str, list[str]]:
-    """A value's title with its unit, and values as text: bytes in the table's unit, ns as times, other values unchanged."""
+def titled(name: str, values: Sequence[float], size: grid.Unit) -> tuple[str, grid.Unit]:
+    """A value's title, and the unit of it that these values have: bytes the table's, ns one of time, other values none."""
     unit = size if name.endswith("_bytes") else grid.choose_unit(NS, values) if name.endswith("_ns") else grid.Unit("", 1)
-    return unit.caption(name.removesuffix("_bytes").removesuffix("_ns")), [*map(unit.cell, values)]
+    return unit.caption(name.removesuffix("_bytes").removesuffix("_ns")), unit
