@@ -21,7 +21,7 @@ from memprof.base.errors import InputError
 from memprof.base.units import format_bytes
 from memprof.heap import phrases
 from memprof.heap.frames import By
-from memprof.heap.profile import HeapProfile, Snapshot, TimeUnit
+from memprof.heap.profile import HeapProfile, Snapshot
 from memprof.records.metrics import BYTES
 
 from ..pictures import lettering, style
@@ -29,7 +29,7 @@ from ..pictures.sheet import LegendEntry, PhaseName, Sheet, phase_name, phase_na
 from ..pictures.style import Fill
 from ..tables.grid import Unit, choose_unit, number
 from . import labels
-from .series import Ints, SiteSeries, filled, rows, series, thinned
+from .series import Ints, SiteSeries, filled, rows, series, thinned, time_axis
 
 _MOST_SITES = 10
 _MOST_SNAPSHOTS = 1500  # more columns than a picture has pixels
@@ -75,7 +75,7 @@ def render(profile: HeapProfile, *, by: By = "function", fold: bool = True) -> F
     snapshots = thinned(profile.snapshots, _MOST_SNAPSHOTS)
     table = series(profile, by, _MOST_SITES, fold, snapshots)
     areas = _areas(table)
-    time, caption = _time(profile)
+    time, caption = time_axis(profile)
     last = max(snapshot.time for snapshot in profile.snapshots) / time.size
     first = min(profile.snapshots[0].time / time.size, last)
     right = last + (last - first) * _LAST if last > first else first + 1
@@ -171,24 +171,6 @@ def _remarks(profile: HeapProfile, phases: Sequence[PhaseBand], paler: bool) -> 
     if numbered := [f"{phase.label} {phase.name}" for phase in phases if phase.label != phase.name]:
         remarks.append(f"Phases: {', '.join(numbered)}.")
     return [remark for remark in remarks if remark]
-
-
-def _time(profile: HeapProfile) -> tuple[Unit, str]:
-    """The unit of the time axis and its caption."""
-    if profile.total:
-        return Unit("", 1.0), "one moment"
-    last = max(snapshot.time for snapshot in profile.snapshots)
-    by_unit: dict[TimeUnit, str] = {"i": "instructions", "B": "bytes allocated and freed so far", "ms": "time", "s": "time"}
-    words = by_unit[profile.time_unit]
-    if profile.time_unit == "i":
-        name, size = next(((name, size) for name, size in (("10⁹", 1e9), ("10⁶", 1e6), ("10³", 1e3)) if last >= size), ("", 1.0))
-        return Unit(name, size), f"{name} {words}".strip() + " since the program's start"
-    if profile.time_unit == "B":
-        unit = choose_unit(BYTES, [last])
-        return unit, unit.caption(words)
-    seconds = 1000.0 if profile.time_unit == "ms" else 1.0
-    unit = Unit("s", seconds) if last >= 2 * seconds else Unit("ms", seconds / 1000)
-    return unit, unit.caption("time since the first event" if profile.tool == "torch" else "time since the program's start")
 
 
 def _draw(axes: Axes, snapshots: Sequence[Snapshot], edges: Ints, areas: Sequence[Area], values: Ints, unit: Unit) -> None:

@@ -83,10 +83,10 @@ def _words(profile: HeapProfile, name: str, several: bool) -> dict[str, Any]:
     tables = []
     sentences = [plain(phrases.headline(profile))]
     if best is not None and best[0].tree is not None and best[0].tree.bytes[0]:
-        groups: tuple[tuple[By, str], ...] = (("function", "function"), ("module", "module"))
-        for by, word in groups:
+        kinds: tuple[By, ...] = ("function", "module")
+        for by in kinds:
             rows = show.top(profile, best[0], by)[:_TOP]
-            caption = f"{f'{name}: ' if several else ''}snapshot {best[0].index}, by {word}"
+            caption = f"{f'{name}: ' if several else ''}snapshot {best[0].index}, by {by}"
             texts = tuple((row.label.text, format_bytes(row.own_bytes), format_bytes(row.total_bytes)) for row in rows)
             tables.append(TextTable(caption, ("site", "self", "total"), texts))
         sentences += _largest(profile)
