@@ -26,7 +26,6 @@ from . import style
 from .sheet import LegendEntry, Sheet, heading_height
 
 _LEFT, _RIGHT, _ABOVE, _PANEL, _BETWEEN, _BELOW = 0.85, 0.25, 0.12, 2.2, 0.5, 0.45
-_MOST_POINTS = 2000
 _FITTED: dict[str, Any] = {"color": "#009E73", "linestyle": (0, (5, 2)), "linewidth": 1.4, "marker": ""}
 
 
@@ -122,8 +121,7 @@ def _draw(axes: Axes, panel: Panel, unit: Unit) -> None:
     if verdict.warmup:
         axes.axvspan(0, verdict.warmup, color=style.BAND, linewidth=0, zorder=0)
     for place, process in enumerate(panel.processes):
-        done, size = _points(process.counts[panel.unit], panel.risen(process))
-        axes.plot(done, [value / unit.size for value in size], **_look(place))
+        axes.plot(process.counts[panel.unit], [value / unit.size for value in panel.risen(process)], **_look(place))
     if verdict.word == "grows":
         process = panel.processes[0]
         count = process.counts.get(verdict.unit, process.counts[panel.unit])
@@ -135,10 +133,3 @@ def _draw(axes: Axes, panel: Panel, unit: Unit) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-
-
-def _points(done: Sequence[int], size: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The rows, thinned evenly where there are more than can be seen, the last always kept."""
-    step = -(-len(done) // _MOST_POINTS)
-    places = sorted({*range(0, len(done), step), len(done) - 1})
-    return [done[place] for place in places], [size[place] for place in places]

@@ -9,7 +9,7 @@ from memprof.base.units import format_bytes
 from memprof.records import metrics, summary
 from memprof.records.metrics import BYTES
 from memprof.records.summary import Key
-from memprof.records.types import PAGE_TABLES, PEAK, STARTUP, DeviceKind, Run
+from memprof.records.types import PAGE_TABLES, PEAK, STARTUP, Run
 
 from ..rows import BASELINE, label_names, labels
 from . import grid
@@ -30,7 +30,11 @@ def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[TextTa
     runs = [run for group in groups.values() for run in group]
     if not had_any(runs):
         return []
-    phases = [phase for phase in summary.phases(runs) if any(_kinds(run, phase) or own_counts(run, phase) for run in runs)]
+    phases = [
+        phase
+        for phase in summary.phases(runs)
+        if any(((mark := run.mark(phase)) and mark.devices) or own_counts(run, phase) for run in runs)
+    ]
     kinds = [
         *dict.fromkeys(kind.kind for run in runs for mark in run.marks for kind in mark.devices if kind.kind != PAGE_TABLES),
         PAGE_TABLES,
@@ -42,11 +46,11 @@ def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[TextTa
     names = label_names(groups)
     header = (*names, "kind", *(BASELINE if phase == STARTUP else phase for phase in phases))
     made = []
-    for title, of in (("peak", _peak), ("at the end", _end)):
+    for title, moment in (("peak", "peak"), ("at the end", "end")):
         rows = [
-            (*labels(key, names), kind, *(size.median([of(run, phase, kind) for run in group]) for phase in phases))
+            (*labels(key, names), kind, *(size.median([_figure(run, phase, kind, moment) for run in group]) for phase in phases))
             for key, group in groups.items()
-            for kind in (*kinds, *(own if of is _peak else ()))
+            for kind in (*kinds, *(own if moment == "peak" else ()))
         ]
         made.append(TextTable(size.caption(f"{TITLE} by kind, {title}"), header, tuple(rows), len(names) + 1))
     return made
@@ -101,19 +105,12 @@ def own_counts(run: Run, phase: str) -> Mapping[str, float]:
     return counts
 
 
-def _kinds(run: Run, phase: str) -> Mapping[str, DeviceKind]:
-    mark = run.mark(phase)
-    return {kind.kind: kind for kind in mark.devices} if mark is not None else {}
-
-
-def _peak(run: Run, phase: str, kind: str) -> float | None:
+def _figure(run: Run, phase: str, kind: str, moment: str) -> float | None:
+    """The bytes of a kind in a phase. moment: `peak`, which a runtime's own counts have too, or `end`."""
     name = next((name for name, own in _COUNTS.items() if own == kind), None)
     if name is not None:
         return own_counts(run, phase).get(name)
-    mark, found = run.mark(phase), _kinds(run, phase).get(kind)
-    return found.peak_bytes if found is not None else 0 if mark is not None and mark.device_peak_bytes is not None else None
-
-
-def _end(run: Run, phase: str, kind: str) -> int | None:
-    mark, found = run.mark(phase), _kinds(run, phase).get(kind)
-    return found.end_bytes if found is not None else 0 if mark is not None and mark.device_end_bytes is not None else None
+    mark = run.mark(phase)
+    if mark is None or getattr(mark, f"device_{moment}_bytes") is None:
+        return None
+    return next((getattr(found, f"{moment}_bytes") for found in mark.devices if found.kind == kind), 0)
