@@ -26,14 +26,15 @@ def render(fitted: Fitted, *, unit: str | None = None, format: str = "markdown")
 def section(fitted: Fitted, unit: str | None = None) -> Section:
     """Two tables: the parts of the job, and the curve if there is one."""
     size = _unit(fitted, unit)
-    rows: list[tuple[str, ...]] = [
-        (part.name, size.cell(part.least_bytes), size.cell(part.rss_peak_bytes), size.cell(part.touched_bytes)) for part in fitted.parts
-    ]
     limit = "least limit" if fitted.within_bytes is None else "limit that works"
-    header: tuple[str, ...] = ("part", limit, "RSS peak, no limit", "working set")
-    if not _touched(fitted):
-        header, rows = header[:-1], [row[:-1] for row in rows]
-    parts = TextTable(size.caption("Least memory" if fitted.within_bytes is None else "Memory"), header, tuple(rows))
+    columns = [
+        ("part", [part.name for part in fitted.parts]),
+        (limit, [size.cell(part.least_bytes) for part in fitted.parts]),
+        ("RSS peak, no limit", [size.cell(part.rss_peak_bytes) for part in fitted.parts]),
+    ]
+    if _touched(fitted):
+        columns.append(("working set", [size.cell(part.touched_bytes) for part in fitted.parts]))
+    parts = grid.of_columns(size.caption("Least memory" if fitted.within_bytes is None else "Memory"), columns)
     return Section("", (parts, _curve(fitted, size)) if len(fitted.curve) > 1 else (parts,), tuple(_notes(fitted)))
 
 
@@ -46,26 +47,21 @@ def _unit(fitted: Fitted, unit: str | None) -> Unit:
 def _curve(fitted: Fitted, size: Unit) -> TextTable:
     time = grid.choose_unit(NS, [point.time_ns for point in fitted.curve if point.time_ns])
     no_limit_ns = fitted.curve[-1].time_ns
-    counted_again = any(point.refaults is not None for point in fitted.curve)
     timed = "iteration" if grid.runtime(fitted.runtime) else "duration"
-    header = [f"limit ({size.name})", "runs", f"{timed} ({time.name})", "of no limit", "minor faults", "major faults"]
-    header += ["refaults"] if counted_again else []
-    rows = [
-        [
-            "none" if point.limit_bytes is None else size.cell(point.limit_bytes),
-            str(point.runs),
-            time.cell(point.time_ns),
-            f"{point.time_ns / no_limit_ns:.2f}x" if point.time_ns and no_limit_ns else "-",
-            _count(point.minor_faults),
-            _count(point.major_faults),
-            *([_count(point.refaults)] if counted_again else []),
-        ]
-        for point in fitted.curve
+    curve = fitted.curve
+    columns = [
+        (f"limit ({size.name})", ["none" if point.limit_bytes is None else size.cell(point.limit_bytes) for point in curve]),
+        ("runs", [str(point.runs) for point in curve]),
+        (f"{timed} ({time.name})", [time.cell(point.time_ns) for point in curve]),
+        ("of no limit", [f"{point.time_ns / no_limit_ns:.2f}x" if point.time_ns and no_limit_ns else "-" for point in curve]),
+        ("minor faults", [_count(point.minor_faults) for point in curve]),
+        ("major faults", [_count(point.major_faults) for point in curve]),
     ]
-    if any(point.ended for point in fitted.curve):
-        header.append("failures")
-        rows = [[*row, point.ended or "none"] for row, point in zip(rows, fitted.curve, strict=True)]
-    return TextTable("Under a limit over the whole run", tuple(header), tuple(map(tuple, rows)))
+    if any(point.refaults is not None for point in curve):
+        columns.append(("refaults", [_count(point.refaults) for point in curve]))
+    if any(point.ended for point in curve):
+        columns.append(("failures", [point.ended or "none" for point in curve]))
+    return grid.of_columns("Under a limit over the whole run", columns)
 
 
 def _count(value: float | None) -> str:

@@ -38,6 +38,11 @@ class TextTable:
     labels: int = 1
 
 
+def of_columns(title: str, columns: Sequence[tuple[str, Sequence[str]]], labels: int = 1) -> TextTable:
+    """A table from its columns, each a head and its cells."""
+    return TextTable(title, tuple(head for head, _ in columns), tuple(zip(*(cells for _, cells in columns), strict=True)), labels)
+
+
 @dataclass(frozen=True)
 class Section:
     """Tables that belong together, under a title and over their notes."""

@@ -126,31 +126,25 @@ def _coefficients(scaled: Scaled) -> TextTable:
 
 
 def _points(scaled: Scaled, size: Unit) -> TextTable:
-    names = [named.name for named in scaled.laws]
-    labels = list(scaled.points[0].at)
     points = sorted(scaled.points, key=lambda point: tuple(point.at.values()))
     expected = scaled.predict([point.at for point in points])
-    header = [*labels, *names, *(["law"] if expected else []), *(["plan"] if scaled.planned else [])]
-    remarks = any(point.ended or point.held_out for point in scaled.points)
-    rows = []
-    for place, point in enumerate(points):
-        row = [str(point.at[label]) for label in labels]
-        row += [_sized(point, name, scaled.main, size) for name in names]
-        if expected:
-            row.append(size.cell(expected[place].bytes))
-        if scaled.planned:
-            row.append(size.cell(point.planned_bytes))
-        if remarks:
-            row.append(shortened(point.ended, _MOST_LETTERS) if point.ended else _held_out(point) if point.held_out else "")
-        rows.append(tuple(row))
+    labels = list(scaled.points[0].at)
+    columns = [(label, [str(point.at[label]) for point in points]) for label in labels]
+    columns += [(named.name, [_sized(point, named.name, scaled.main, size) for point in points]) for named in scaled.laws]
+    if expected:
+        columns.append(("law", [size.cell(prediction.bytes) for prediction in expected]))
+    if scaled.planned:
+        columns.append(("plan", [size.cell(point.planned_bytes) for point in points]))
+    if any(point.ended or point.held_out for point in points):
+        columns.append(("remark", [shortened(point.ended or "", _MOST_LETTERS) or _held_out(point) for point in points]))
     if scaled.law is None:
-        header, rows = [*header, "between"], [(*row, _between(scaled, point, size)) for row, point in zip(rows, points, strict=True)]
-    if remarks:
-        header.insert(len(header) - (scaled.law is None), "remark")
-    return TextTable(size.caption("Measured"), tuple(header), tuple(rows), labels=len(labels))
+        columns.append(("between", [_between(scaled, point, size) for point in points]))
+    return grid.of_columns(size.caption("Measured"), columns, len(labels))
 
 
 def _held_out(point: PlaceRun) -> str:
+    if not point.held_out:
+        return ""
     return f"not fitted; median of {len(point.again)} runs" if point.again else "not fitted"
 
 

@@ -17,7 +17,7 @@ from .grid import TextTable, Unit
 
 _PHASES = (PROMPT, GENERATE, REQUEST)
 _UNIT = "token"
-Figures = Mapping[Key, Sequence[float | None]]
+Figures = Sequence[Sequence[float | None]]  # of each group, of each run
 
 
 def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[TextTable]:
@@ -30,27 +30,25 @@ def tables(groups: Mapping[Key, Sequence[Run]], unit: str | None) -> list[TextTa
         return []
 
     def of_runs(figure: Callable[[Run], float | None]) -> Figures:
-        return {key: [figure(run) for run in group] for key, group in groups.items()}
+        return [[figure(run) for run in group] for group in groups.values()]
 
     def known(figures: Figures) -> list[float]:
-        return [figure for each in figures.values() for figure in each if figure is not None]
+        return [figure for each in figures for figure in each if figure is not None]
 
-    columns: dict[str, tuple[Figures, Unit | None]] = {}
-    for phase in phases:
-        columns[f"{phase}, tokens/s"] = (of_runs(partial(_speed_in, phase)), Unit("", 1))
+    names = label_names(groups)
+    columns = [(name, [labels(key, [name])[0] for key in groups]) for name in names]
+    columns += [(f"{phase}, tokens/s", _cells(of_runs(partial(_speed_in, phase)), Unit("", 1))) for phase in phases]
     firsts = of_runs(lambda run: metrics.value(run, REQUEST, metrics.METRICS["first_token_ns"]))
-    refaults, read = of_runs(partial(_sum, "refaults")), of_runs(partial(_sum, "read_bytes"))
     if known(firsts):
         time = grid.choose_unit(NS, known(firsts))
-        columns[time.caption(f"{REQUEST}, first token")] = (firsts, time)
-    columns["major faults"] = (of_runs(partial(_sum, "major_faults")), None)
+        columns.append((time.caption(f"{REQUEST}, first token"), _cells(firsts, time)))
+    columns.append(("major faults", _cells(of_runs(partial(_sum, "major_faults")))))
+    refaults, read = of_runs(partial(_sum, "refaults")), of_runs(partial(_sum, "read_bytes"))
     if known(refaults):  # in a control group alone
-        columns["refaults"] = (refaults, None)
+        columns.append(("refaults", _cells(refaults)))
     size = grid.choose_unit(BYTES, known(read), unit)
-    columns[size.caption("read from disk")] = (read, size)
-    names = label_names(groups)
-    rows = tuple((*labels(key, names), *(_cell(figures[key], each) for figures, each in columns.values())) for key in groups)
-    return [TextTable("Tokens, and the pages that were not in memory meanwhile", (*names, *columns), rows, len(names))]
+    columns.append((size.caption("read from disk"), _cells(read, size)))
+    return [grid.of_columns("Tokens, and the pages that were not in memory meanwhile", columns, len(names))]
 
 
 def _speed_in(phase: str, run: Run) -> float | None:
@@ -67,7 +65,9 @@ def _sum(name: str, run: Run) -> float | None:
     return sum(counts) if counts and None not in counts else None
 
 
-def _cell(values: Sequence[float | None], unit: Unit | None) -> str:
-    """The median in a unit; without one, and where it is 0, as a count."""
-    known = [value for value in values if value is not None]
-    return unit.median(known) if unit is not None and any(known) else f"{statistics.median(known):.0f}" if known else "-"
+def _cells(figures: Figures, unit: Unit | None = None) -> list[str]:
+    """The median of each group in a unit; without one, and where it is 0, as a count."""
+    each = [[value for value in values if value is not None] for values in figures]
+    return [
+        unit.median(known) if unit is not None and any(known) else f"{statistics.median(known):.0f}" if known else "-" for known in each
+    ]
