@@ -57,8 +57,7 @@ def render(runs: Sequence[Run], *, within: str | None = None) -> Figure:
     """The law of runs that `memprof scale` kept. within: a limit to draw, as people write sizes. Raises InputError unless they are of one search."""
     searches = scale_laws.of_runs(runs)
     if not searches:
-        kept = "memprof scale -o RUNS.jsonl keeps such runs; those of --vary processes by earlier versions lack their sum"
-        raise InputError(f"there is nothing to draw: no run is of a search for a law ({kept})")
+        raise InputError("there is nothing to draw: no run is of a search for a law (memprof scale -o RUNS.jsonl keeps such runs)")
     if len(searches) > 1:
         names = "; ".join(f"{search.model} in {title(search)}" for search in searches)
         raise InputError(f"the runs are of {len(searches)} searches, and a picture is of one: {names}")
