@@ -132,7 +132,6 @@ class Filled:
     known: which columns are a tree's figures (or nothing at all) rather than estimates.
     """
 
-    snapshots: tuple[Snapshot, ...]
     values: NDArray[numpy.float64]
     known: NDArray[numpy.bool_]
 
@@ -151,7 +150,7 @@ def filled(table: SiteSeries, snapshots: Sequence[Snapshot]) -> Filled:
     values = numpy.zeros((len(areas), len(snapshots)))
     trees = numpy.flatnonzero(has_tree)
     if not len(trees):
-        return Filled(tuple(snapshots), values, known)
+        return Filled(values, known)
     columns = numpy.array([place[snapshots[at].index] for at in trees])
     totals = numpy.array([snapshot.total_bytes for snapshot in snapshots], "f8")
     exact = areas[:, columns].astype("f8")
@@ -166,7 +165,7 @@ def filled(table: SiteSeries, snapshots: Sequence[Snapshot]) -> Filled:
         mixed = exact[:, left] * (1 - share) + exact[:, right] * share
         whole = mixed.sum()
         values[:, at] = mixed * (totals[at] / whole) if whole else 0.0
-    return Filled(tuple(snapshots), values, known)
+    return Filled(values, known)
 
 
 def of_tree(tree: CallTree, groups: Ints, passed: Ints, count: int) -> Ints:
