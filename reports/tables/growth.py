@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -154,7 +155,7 @@ def section(grown: GrowthAnswer, unit: str | None = None) -> Section:
 
 def _rounded(value: float) -> float:
     """Whole bytes, upwards: a bound."""
-    return float(-int(-value // 1)) if value < 1024 else value
+    return math.ceil(value) if value < 1024 else value
 
 
 def _ordinal(number: int) -> str:

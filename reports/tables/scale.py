@@ -94,16 +94,12 @@ def sentence(law: Law) -> str:
 
 def per(amount: float) -> str:
     """A coefficient as people read it: three digits at least, also below a byte."""
-    size = abs(amount)
-    if size >= 1000:
-        shown = format_bytes(size)
-        for name in ("KiB", "MiB", "GiB"):
-            if shown.endswith(name):
-                value = size / BYTE_UNITS[name]
-                shown = f"{value:.2f} {name}" if value < 10 else f"{value:.1f} {name}"
-    else:
-        shown = f"{format_number(size, 3)} B"
-    return f"-{shown}" if amount < 0 else shown
+    size, sign = abs(amount), "-" if amount < 0 else ""
+    if size < 1000:
+        return f"{sign}{format_number(size, 3)} B"
+    unit = format_bytes(size).rpartition(" ")[2]
+    value = size / BYTE_UNITS[unit]
+    return f"{sign}{value:.{2 if value < 10 else 1}f} {unit}"
 
 
 def _interval(coefficient: Coefficient) -> str:
