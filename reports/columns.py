@@ -118,14 +118,19 @@ def _highest(column: Array, starts: Array) -> Array:
     return first
 
 
+def at_end(mark: Mark) -> Split | None:
+    """The parts of memory at a phase's end, None where they are not known."""
+    if mark.anon_end_bytes is None or mark.file_end_bytes is None:
+        return None
+    return Split(mark.anon_end_bytes, mark.file_end_bytes + (mark.shmem_end_bytes or 0))
+
+
 def split(mark: Mark, rows: ColumnArrays) -> Split | None:
     """The parts of memory nearest to a phase's peak, as far as was seen: at its highest sample or at its end.
 
     A high-water mark cannot be split; nobody saw the part of it above this total. None where nothing was seen.
     """
-    splits = []
-    if mark.anon_end_bytes is not None and mark.file_end_bytes is not None:
-        splits.append(Split(mark.anon_end_bytes, mark.file_end_bytes + (mark.shmem_end_bytes or 0)))
+    splits = [parts] if (parts := at_end(mark)) is not None else []
     inside = rows.between(mark.begin_ns, mark.end_ns)
     if len(inside):
         top = int(inside.rss.argmax())

@@ -17,7 +17,7 @@ from memprof.records import metrics, summary
 from memprof.records.types import Mark, Run
 
 from .. import rows as naming
-from ..columns import Array, ColumnArrays, columns, device_columns, device_over, thin, zero_ns
+from ..columns import Array, ColumnArrays, at_end, columns, device_columns, device_over, thin, zero_ns
 from ..standalone import packed
 from ..tables import grid
 
@@ -172,9 +172,9 @@ def _with_marks(run: Run, rows: ColumnArrays) -> ColumnArrays:
     marked = [(mark.end_ns, mark) for mark in run.marks]
     marked += [(mark.begin_ns, before) for before, mark in pairwise(run.marks) if not mark.interval_ns]
     ends = [
-        (t_ns, mark.rss_end_bytes, mark.file_end_bytes + (mark.shmem_end_bytes or 0), mark.vms_end_bytes or 0)
+        (t_ns, mark.rss_end_bytes, parts.file, mark.vms_end_bytes or 0)
         for t_ns, mark in marked
-        if mark.rss_end_bytes is not None and mark.file_end_bytes is not None
+        if mark.rss_end_bytes is not None and (parts := at_end(mark)) is not None
     ]
     samples = numpy.stack([rows.t_ns, rows.rss, rows.file, rows.vms], axis=1)
     merged = numpy.concatenate([samples, numpy.array(ends, dtype=numpy.int64).reshape(-1, 4)])

@@ -27,7 +27,7 @@ from memprof.records.metrics import BYTES
 from memprof.records.summary import Key
 from memprof.records.types import RELEASE, STARTUP, Mark, Run, Timeline
 
-from ..columns import ColumnArrays, Split, columns, split
+from ..columns import ColumnArrays, at_end, columns, split
 from ..rows import named
 from ..rows import phases as phases_of
 from ..tables import headline
@@ -121,7 +121,7 @@ def bar_of(group: Sequence[Run], phase: str, unpacked: Callable[[Timeline], Colu
     peaks = [_height(mark) or 0 for mark, _ in having]
     median = statistics.median(peaks)
     typical, run = having[(len(having) - 1) // 2]  # the median's repeat, or the lower of its two
-    parts = _left(typical) if phase == RELEASE else split(typical, unpacked(run.timeline)) if not run.imported else None
+    parts = at_end(typical) if phase == RELEASE else split(typical, unpacked(run.timeline)) if not run.imported else None
     grounds = [ground for _, run in having if (ground := metrics.baseline(run, metrics.METRICS["rss_peak_bytes"])) is not None]
     return PhaseBar(
         peak=median,
@@ -139,13 +139,6 @@ def bar_of(group: Sequence[Run], phase: str, unpacked: Callable[[Timeline], Colu
 
 def _height(mark: Mark) -> int | None:
     return mark.rss_end_bytes if mark.phase == RELEASE else mark.rss_peak_bytes
-
-
-def _left(mark: Mark) -> Split | None:
-    """The parts of the resident set at the end of RELEASE."""
-    if mark.anon_end_bytes is None or mark.file_end_bytes is None:
-        return None
-    return Split(mark.anon_end_bytes, mark.file_end_bytes + (mark.shmem_end_bytes or 0))
 
 
 def _block_height(block: Mapping[Key, list[Run]]) -> float:
