@@ -202,11 +202,9 @@ class Tables:
 
     def load(self, runs: Sequence[Run]) -> Section:
         groups = summary.groups(runs)
-        if self.unit is not None:
-            grid.choose_unit(BYTES, (), self.unit)  # raises UsageError for an unknown unit
-        called = named(groups)
-        table = load.table(groups, lambda key: called[key], self.above, self.unit)
-        return Section(_title(runs), (table,), (*load.notes(self.unit), *self.notes(groups, (), spread=False, exactness=False)))
+        unit = load.ONERTS if self.unit is None else grid.choose_unit(BYTES, (), self.unit)
+        table = load.table(groups, named(groups), self.above, unit)
+        return Section(_title(runs), (table,), (*load.notes(unit), *self.notes(groups, (), spread=False, exactness=False)))
 
     def swap(self, runs: Sequence[Run], over: swap.Window) -> Section:
         groups = summary.groups(runs)
