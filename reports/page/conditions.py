@@ -22,7 +22,7 @@ def _swap(machine: Machine) -> str:
     return f", {format_bytes(machine.swap_bytes)} of swap" if machine.swap_bytes else ", no swap"
 
 
-# What is told of a machine.
+# The facts of a machine.
 FACTS: dict[str, Callable[[Machine], str]] = {
     "machine": lambda machine: machine.name,
     "processor": lambda machine: f"{machine.cpu} ({machine.arch})",

@@ -13,7 +13,7 @@ from memprof.records.types import PEAK, Run
 from .. import rows
 from ..tables import grid, missing
 from ..tables.grid import TextTable, Unit
-from ..tables.table import Tables
+from ..tables.table import ReportTables
 
 _PEAK = METRICS["rss_peak_bytes"]
 _LEAST = 0.004  # of the longest bar: what is shorter cannot be seen
@@ -70,7 +70,7 @@ class Figures:
 
 def figures(runs: Sequence[Run]) -> Figures:
     """The figures of these runs of a model, rows in the order of their groups."""
-    groups, measured, above = summary.groups(runs), Tables(), Tables(above=True)
+    groups, measured, above = summary.groups(runs), ReportTables(), ReportTables(above=True)
     choices = [Choice(name, False, each) for name, metric in METRICS.items() for each in measured.of_metric(metric, groups)]
     choices += [Choice(name, True, each) for name, metric in METRICS.items() if metric.baseline for each in above.of_metric(metric, groups)]
     notes = measured.notes(groups, list(METRICS.values()))

@@ -79,7 +79,7 @@ def render(
         return _plain(runs, names, format)
     brief = brief and not names
     wanted = [metrics.metric(name) for name in (BRIEF if brief else names)]
-    tables = Tables(stat, unit, above_baseline)
+    tables = ReportTables(stat, unit, above_baseline)
     models = [_by_machine(group) for group in by_model(runs).values()]
     styles: dict[str, Callable[[], list[Section]]] = {
         "phases": lambda: [tables.by_phase(group, wanted, brief) for group in models],
@@ -123,7 +123,7 @@ _STAYS_NOTE = f"{STAYS}: RSS above the baseline once the runtime was deleted"
 
 
 @dataclass(frozen=True)
-class Tables:
+class ReportTables:
     """The choices that all tables of one report share: a name in STATISTICS, a unit for bytes, and whether memory is shown above the baseline."""
 
     stat: str = "median"
