@@ -17,7 +17,7 @@ from memprof.versions.history_file import Checked, History, Hit, MetricLine, Sha
 
 from ..rows import key_fields, part
 from . import grid
-from .grid import Section, TextTable, Unit
+from .grid import Section, Unit
 
 _MOST_NAMED = 4
 
@@ -86,15 +86,15 @@ def _table(history: History, count: int, metric: str, phase: str) -> Section:
     shown = [line for line in lines if line.places[-1] >= first]
     values = [dict(zip(line.places, map(statistics.median, line.samples), strict=True)) for line in shown]
     unit = grid.choose_unit(metrics.METRICS[metric].unit, [value for column in values for value in column.values()])
-    steps = [{line.places[step.at]: step for step in line.steps} for line in shown]
-    rows = []
-    for place in range(first, len(history.commits)):
-        commit = history.commits[place]
-        cells = [_cell(column.get(place), marks.get(place), unit) for column, marks in zip(values, steps, strict=True)]
-        rows.append((commit.short, time.strftime("%Y-%m-%d", time.gmtime(commit.time_s)), *cells))
-    title = unit.caption(f"{metrics.METRICS[metric].title}, {phase}")
-    header = ("commit", "date", *labels(shown))
-    return Section("", (TextTable(title, header, tuple(rows), 2),), ())
+    commits = history.commits[first:]
+    columns = [
+        ("commit", [commit.short for commit in commits]),
+        ("date", [time.strftime("%Y-%m-%d", time.gmtime(commit.time_s)) for commit in commits]),
+    ]
+    for name, line, medians in zip(labels(shown), shown, values, strict=True):
+        steps = {line.places[step.at]: step for step in line.steps}
+        columns.append((name, [_cell(medians.get(place), steps.get(place), unit) for place in range(first, len(history.commits))]))
+    return Section("", (grid.of_columns(unit.caption(f"{metrics.METRICS[metric].title}, {phase}"), columns, 2),), ())
 
 
 def labels(lines: Sequence[MetricLine]) -> list[str]:
