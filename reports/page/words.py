@@ -93,8 +93,7 @@ def model(runs: Sequence[Run], found: Sequence[str] = ()) -> ModelWords:
 
 
 def _labelled(groups: dict[Key, list[Run]]) -> list[tuple[str, list[Run]]]:
-    names = rows.label_names(groups)
-    return [(rows.label(key, names), group) for key, group in groups.items()]
+    return [(name, groups[key]) for key, name in rows.named(groups).items()]
 
 
 # -- notices
@@ -108,14 +107,12 @@ def notices(runs: Sequence[Run], warnings: Sequence[str]) -> list[str]:
         sentences.append(
             f"These runs come from {len(machines)} machines ({', '.join(machines)}). Each has separate rows; nothing is averaged over machines."
         )
-    models = rows.by_model(runs)
-    for name, of_model in models.items():
-        for label, group in _labelled(summary.groups(of_model)):
-            if differing := _differing(group):
-                who = label if len(models) == 1 else f"{name}, {label}"
-                sentences.append(
-                    f"{who}: its repeats were not measured alike, they differ in {', '.join(differing)}. Its medians are over all of them."
-                )
+    groups = summary.groups(runs)
+    for key, who in rows.named_with_models(groups).items():
+        if differing := _differing(groups[key]):
+            sentences.append(
+                f"{who}: its repeats were not measured alike, they differ in {', '.join(differing)}. Its medians are over all of them."
+            )
     return sentences
 
 
@@ -230,13 +227,10 @@ def _polling(runs: Sequence[Run]) -> Iterable[str]:
 
 def remarks(runs: Sequence[Run], warnings: Sequence[str]) -> list[tuple[str, str]]:
     """Warnings and notes: (the text, whom it concerns)."""
-    several = len({run.job.model.name for run in runs}) > 1
     groups = summary.groups(runs)
-    names = {name: rows.label_names([key for key in groups if key.model == name]) for name in {key.model for key in groups}}
     users: dict[str, dict[str, None]] = {text: {} for text in warnings}
-    for key, group in groups.items():
-        label = rows.label(key, names[key.model])
-        for run in group:
+    for key, who in rows.named_with_models(groups).items():
+        for run in groups[key]:
             for text in (*run.warnings, *(run.about.notes if run.about else ())):
-                users.setdefault(text, {})[f"{key.model}, {label}" if several else label] = None
+                users.setdefault(text, {})[who] = None
     return [(text, "; ".join(who)) for text, who in users.items()]
