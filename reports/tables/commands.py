@@ -35,8 +35,9 @@ def beside(run: Run, place: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if place < len(run.marks):
         mark = run.marks[place]
-        found |= {"units": dict(mark.units), "device_counts": dict(devices.own_counts(run, mark.phase))}
+        found["units"] = dict(mark.units)
         found["devices"] = [_known(kind) for kind in mark.devices] if mark.device_peak_bytes else []
+        found["device_counts"] = dict(devices.own_counts(run, mark.phase))
     if not place:
         found["values"] = {value.name: value.note if value.value is None else value.value for value in run.values}
         found["processes"] = [_known(process) for process in run.processes]
