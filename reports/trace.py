@@ -17,6 +17,8 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from memprof.base.errors import InputError
 from memprof.base.units import counted, format_bytes
 from memprof.records import summary
@@ -107,7 +109,7 @@ def _slice(pid: int, name: str, kind: str, ts: float, time_ns: int, args: dict[s
 
 
 def _figures(mark: Mark) -> dict[str, object]:
-    return {name: value for name, value in vars(mark).items() if value is not None and name not in _NOT_SHOWN}
+    return {name: value for name, value in msgspec.to_builtins(mark).items() if value is not None and name not in _NOT_SHOWN}
 
 
 def _peaks(pid: int, run: Run, rows: ColumnArrays, clock: Clock) -> Iterator[Event]:
