@@ -26,17 +26,16 @@ struct device_files {
 
 /* parent: 0 for none that is known. twin: the process in whose memory it runs until it execs, 0 for none. listing: of its first thread;
  * kids: of all threads. stat, status, command, pages: as they were written last, pages being its statm; moved: whether that has changed
- * since its stat was written. kin: whether another process has the same start of stack, as after a fork. polls: how many saw it. look_ns,
- * status_ns: when it was looked at, and its status read. waits: for its shares to be read. parts: a hash of what it has mapped.
- * command_stack: the stack beside which its command was read. */
+ * since its stat was written. look_ns, status_ns: when it was looked at, and its status read. waits: for its shares to be read. parts: a
+ * hash of what it has mapped. command_stack, command_name: the stack and the name beside which its command was read. */
 struct process {
-    int pid, parent, twin, moved, kin, waits;
+    int pid, parent, twin, moved, waits;
     struct statm statm;
     struct stat_reading stat;
-    char pages[FIELDS_ROOM], status[FIELDS_ROOM], command[COMMAND_ROOM];
+    char pages[FIELDS_ROOM], status[FIELDS_ROOM], command[COMMAND_ROOM], command_name[NAME_ROOM];
     struct listing listing;
     struct pids kids;
-    i64 resident, shared, polls, look_ns, status_ns, command_stack;
+    i64 resident, shared, look_ns, status_ns, command_stack;
     uint64_t parts;
     struct device_files devices;
 };
@@ -45,8 +44,8 @@ enum life { UNREADABLE, OVER, ALIVE };
 
 enum life process_tell_stat(struct process *process);
 void process_tell_status(struct process *process);
-void process_tell_command(struct process *process);
-void process_find_kin(struct process *process);
+void process_tell_command(struct process *process); /* read again once it is another program */
+int process_has_kin(const struct process *process); /* whether another has the same start of stack, as after a fork */
 void process_list_threads(struct process *process); /* find the children of its other threads too: that costs more */
 
 /* What tells others whether it is worth it to read more; all of it only grows. changes: how often a process has come or gone, or got
