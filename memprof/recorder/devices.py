@@ -265,7 +265,7 @@ def _mapped(task):
         sizes = found.setdefault((words[5][1:7].rstrip(b":"), int(words[4])), [0, 0, words[0]])
         begin, _, end = words[0].partition(b"-")
         sizes[0] += int(end, 16) - int(begin, 16)
-        resident = [procfs.field(piece, name) for name in (b"Rss", b"Shared_Hugetlb", b"Private_Hugetlb")]
+        resident = [procfs.field(piece, name) for name in (b"Rss:", b"Shared_Hugetlb:", b"Private_Hugetlb:")]
         sizes[1] += sum(int(size) << 10 for size in resident if size != b"-")
     return found
 
@@ -294,6 +294,6 @@ def _shown(inode):
 def _tables(task):
     """The fields of `tables`."""
     text = procfs.read("/proc/%d/status" % task)
-    tables, huge = procfs.field(text, b"VmPTE"), procfs.field(text, b"HugetlbPages")
-    shared = procfs.field(procfs.read("/proc/%d/smaps_rollup" % task), b"Shared_Hugetlb") if huge not in (b"-", b"0") else huge
+    tables, huge = procfs.field(text, b"VmPTE:"), procfs.field(text, b"HugetlbPages:")
+    shared = procfs.field(procfs.read("/proc/%d/smaps_rollup" % task), b"Shared_Hugetlb:") if huge not in (b"-", b"0") else huge
     return tables, huge, shared

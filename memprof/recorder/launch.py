@@ -43,7 +43,7 @@ class Child:
 
 def begin(writer, cpus):
     """Write that it begins now; the time of that."""
-    writer.tell(b"begin", len(cpus), procfs.number("/proc/self/status", b"VmHWM"), os.getpid())
+    writer.tell(b"begin", len(cpus), procfs.number("/proc/self/status", b"VmHWM:"), os.getpid())
     return time.monotonic_ns()
 
 

@@ -101,7 +101,7 @@ class LookSchedule:
         stat = procfs.stat(pid) if process is not None else None
         if process is not None:
             task = process.statm.task
-            status, read = procfs.status(task), procfs.number("/proc/%d/io" % pid, b"read_bytes")
+            status, read = procfs.status(task), procfs.number("/proc/%d/io" % pid, b"read_bytes:")
             if exact or (self._late and begin_ns >= self._rollups.free_ns):
                 spent_ns = _cpu()
                 rollup = procfs.rollup(task)

@@ -348,7 +348,7 @@ class Processes:
             self._writer.tell_since(b"status", process.status_ns, process.pid, status)
 
     def _tell_huge(self):
-        count = procfs.number("/proc/vmstat", b"thp_fault_alloc")
+        count = procfs.number("/proc/vmstat", b"thp_fault_alloc ")
         if count != self._huge:
             self._huge = count
             self._writer.tell(b"huge", count)
