@@ -25,7 +25,8 @@ static void look_for_changes(i64 now) {
     if (motion->moved != shares.seen.moved) shares.moved_ns = now;
     if (motion->changes != shares.seen.changes) {
         shares.changed_ns = now;
-        if (shares.running) shares.running = shares.wanted_ns = 0; /* the next one waits for quiet again */
+        if (shares.running) shares.wanted_ns = 0; /* the next one waits for quiet again */
+        shares.running = 0;
     }
     shares.seen = *motion;
 }
