@@ -41,15 +41,14 @@ _PLAIN = b"".join(bytes([code]) if chr(code).isalnum() or code in b"-.:" else b"
 
 
 class DeviceFiles:
-    """The descriptors of a process. whole_ns: when they were last read in whole. count: how many there were, 0 where the kernel does not tell; names:
-    their numbers. links: those of buffers and DRM clients, by number. used: the process, or who started it, has a device's file or huge pages, or had
+    """The descriptors of a process. whole_ns: when they were last read in whole; signature: see `_signature`. links: those of buffers and DRM
+    clients, by number. used: the process, or who started it, has a device's file or huge pages, or had
     some. ranges: the lines of maps that are of buffers, None to read on; mapped: see `_mapped`; maps_ns: when maps was last read, 0 to read it in any
     case; size: the size of the address space then. written: the newest line of each kind."""
 
     def __init__(self, used):
-        self.whole_ns = self.count = self.maps_ns = 0
+        self.whole_ns = self.signature = self.maps_ns = 0
         self.size = b""
-        self.names: "list[str]" = []
         self.links: "dict[str, str]" = {}
         self.used = used
         self.ranges: "list[bytes] | None" = None
@@ -107,13 +106,12 @@ class DeviceReader:
             self._left_out = 0
 
     def _read_in_part(self, process, files, now):
-        """Read in whole what may have changed. Before 6.2 the kernel does not count descriptors."""
-        task = process.statm.task
-        count = _count(task)
-        if count != files.count:
+        """Read in whole what may have changed."""
+        signature = _signature(process.statm.task, files.used)
+        moved = signature != files.signature
+        if moved:
             self._moved_ns = now
-        period_ns = _IDLE_NS if count and not files.used else _WHOLE_NS
-        if now - files.whole_ns >= period_ns or count != files.count or (files.used and not count and _names(task) != files.names):
+        if moved or now - files.whole_ns >= (_IDLE_NS if signature and not files.used else _WHOLE_NS):
             self._read(process, files, now)
         elif any(link.startswith(_MEMFD) for link in files.links.values()) or any(
             b"/" in field for field in files.written.get(b"clients", ())
@@ -123,9 +121,9 @@ class DeviceReader:
     def _read(self, process, files, now):
         task = process.statm.task
         files.whole_ns = now
+        files.signature = _signature(task, files.used)
         try:
-            files.count, files.names = _count(task), _names(task)
-            links = _links(task, files.names)
+            links = _links(task)
         except PermissionError:
             self._tell(process, b"buffers", now, b"-")
             return
@@ -229,23 +227,20 @@ def _word(text):
     return text.translate(_PLAIN)
 
 
-def _count(task):
-    """How many descriptors a process has, 0 where the kernel does not tell (before 6.2) or they may not be seen."""
+def _signature(task, used):
+    """What changes with a process's descriptors: how many there are, or where the kernel does not tell (before 6.2) their numbers, if it is `used`; 0
+    where they may not be seen."""
     try:
-        return os.stat("/proc/%d/fd" % task).st_size
+        return os.stat("/proc/%d/fd" % task).st_size or (os.listdir("/proc/%d/fd" % task) if used else 0)
     except OSError:
         return 0
 
 
-def _names(task):
-    return os.listdir("/proc/%d/fd" % task)
-
-
-def _links(task, names):
+def _links(task):
     """The links of descriptors by their numbers. Raises OSError if they may not be read."""
     folder, links = os.open("/proc/%d/fd" % task, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), {}
     try:
-        for name in names:
+        for name in os.listdir(folder):
             try:
                 links[name] = os.readlink(name, dir_fd=folder)
             except FileNotFoundError:  # closed meanwhile

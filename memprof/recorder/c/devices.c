@@ -283,12 +283,6 @@ static int is_device(const char *link) {
     return at < LENGTH(names);
 }
 
-/* How many descriptors a process has, 0 where the kernel does not tell (before 6.2). */
-static i64 count_of(int task) {
-    struct stat status;
-    return stat(path_of(task, "fd"), &status) == 0 ? (i64)status.st_size : 0;
-}
-
 /* A hash of the numbers of all descriptors, 0 where they may not be read; with their links if `files` is not NULL. */
 static uint64_t list(int task, struct device_files *files) {
     DIR *folder = opendir(path_of(task, "fd"));
@@ -312,6 +306,14 @@ static uint64_t list(int task, struct device_files *files) {
     }
     closedir(folder);
     return hash;
+}
+
+/* What changes with a process's descriptors: how many there are, or where the kernel does not tell (before 6.2) a hash of their numbers, if
+ * it is `used`; 0 where they may not be seen. */
+static uint64_t signature_of(int task, int used) {
+    struct stat status;
+    uint64_t count = stat(path_of(task, "fd"), &status) == 0 ? (uint64_t)status.st_size : 0;
+    return count || !used ? count : list(task, NULL);
 }
 
 static int is_of_buffer(const char *text) { return strstr(text, " /dmabuf:") != NULL || strstr(text, " /memfd:") != NULL; }
@@ -369,10 +371,9 @@ static void read_whole_of(struct process *process, i64 now) {
     char fields[FIELDS_ROOM];
     int task = process->statm.task;
     files->whole_ns = now;
-    files->count = count_of(task);
+    files->signature = signature_of(task, files->used);
     errno = 0;
-    files->names = list(task, files);
-    if (!files->names) {
+    if (!list(task, files)) {
         if (errno != EACCES && errno != EPERM) return; /* it has ended */
         add_field(" -");
         tell(process, 0, now);
@@ -392,11 +393,11 @@ static void read_whole_of(struct process *process, i64 now) {
 /* Read in whole what may have changed. */
 static void read_in_part(struct process *process, i64 now) {
     const struct device_files *files = &process->devices;
-    i64 count = count_of(process->statm.task);
-    int changes = files->tells, other = files->used && !count && list(process->statm.task, NULL) != files->names;
+    uint64_t signature = signature_of(process->statm.task, files->used);
+    int changes = files->tells, moved = signature != files->signature;
     size_t at;
-    if (count != files->count) devices.moved_ns = now;
-    if (other || now - files->whole_ns >= (count && !files->used ? IDLE_NS : WHOLE_NS) || count != files->count) {
+    if (moved) devices.moved_ns = now;
+    if (moved || now - files->whole_ns >= (signature && !files->used ? IDLE_NS : WHOLE_NS)) {
         read_whole_of(process, now);
         return;
     }

@@ -12,14 +12,14 @@ struct listing { int descriptor; char *text; size_t length; };
 
 /* What a process has of devices. used: it, or who started it, has a device's file or huge pages, or had some. tells: a client of it
  * tells of memory. whole_ns: when that was last read in whole; maps_ns: when maps was, 0 to read it in any case, and size that of the
- * address space then; count: how many descriptors it had, 0 where the kernel does not tell; names, ranges, written: hashes of their numbers, of the lines of maps that are of buffers (0 to read on), and of the newest lines of buffers, clients
- * and tables. links: the descriptors of buffers and clients; kind: b, m, d, or s for a driver
- * that is closed, whose name is silent. mapped: the buffers that it has mapped; resident: bytes that
- * its resident set has of them; addresses: of the first. */
+ * address space then; signature: see signature_of in devices.c; ranges, written: hashes of the lines of maps that are of buffers (0 to read
+ * on), and of the newest lines of buffers, clients and tables. links: the descriptors of buffers and clients; kind: b, m, d, or s for a
+ * driver that is closed, whose name is silent. mapped: the buffers that it has mapped; resident: bytes that its resident set has of them;
+ * addresses: of the first. */
 struct device_files {
     int used, tells;
-    i64 whole_ns, maps_ns, size, count;
-    uint64_t names, ranges, written[3];
+    i64 whole_ns, maps_ns, size;
+    uint64_t signature, ranges, written[3];
     struct { struct device_link { int number; char kind; const char *silent; } *items; size_t count, room; } links;
     struct { struct mapped { i64 inode, size, resident; char kind, addresses[40]; } *items; size_t count, room; } mapped;
 };
