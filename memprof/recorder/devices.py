@@ -152,16 +152,16 @@ class DeviceReader:
 
     def _tell_links(self, process, files):
         task, begin_ns = process.statm.task, _clock()
-        buffers, clients = {}, set()
+        buffers, clients = {}, {}  # the latter by themselves: another descriptor of a client tells the same
         for name, link in files.links.items():
             silent = next((driver for begin, driver in _CLOSED.items() if link.startswith(begin)), None)
             if silent is not None:
-                clients.add(b"%s,-,-" % silent)
+                clients[b"%s,-,-" % silent] = None
                 continue
             if link.startswith(_DRM):
                 text = procfs.read("/proc/%d/fdinfo/%s" % (task, name))
                 if text:  # else it has been closed
-                    clients.add(client(text))
+                    clients[client(text)] = None
                 continue
             found = self._buffer(task, name, link.startswith(_DMABUF))
             if found is not None:
@@ -172,11 +172,11 @@ class DeviceReader:
             elif place not in buffers:
                 buffers[place] = b"", _blocks("/proc/%d/map_files/%s" % (task, addresses.decode()))
         fields = []
-        for (kind, inode), (exporter, size) in sorted(buffers.items()):
+        for (kind, inode), (exporter, size) in buffers.items():
             mapped, resident, _ = files.mapped.get((kind, inode), (0, 0, b""))
             fields.append(b"%s:%s:%d:%d:%d:%d" % (kind, exporter.replace(b":", b"_"), inode, size, mapped, resident))
         self._tell(process, b"buffers", begin_ns, *fields)
-        self._tell(process, b"clients", begin_ns, *sorted(clients))
+        self._tell(process, b"clients", begin_ns, *clients)
 
     def _buffer(self, task, name, shared):
         """((kind, inode), exporter, size) of a descriptor, None if it has been closed."""
@@ -214,7 +214,7 @@ def client(text):
             amounts = regions.setdefault(region, [b"-"] * len(_AMOUNTS))
             amounts[_AMOUNTS.index(what)] = b"%d" % (int(words[0]) * (_UNITS.get(words[1], 1) if len(words) > 1 else 1))
     about = [_word(info.get(b"drm-" + name, b"")) or b"-" for name in (b"driver", b"pdev", b"client-id")]
-    return b",".join([*about, *[b"/".join([_word(region), *amounts]) for region, amounts in sorted(regions.items())]])
+    return b",".join([*about, *[b"/".join([_word(region), *amounts]) for region, amounts in regions.items()]])
 
 
 def _lines(text):

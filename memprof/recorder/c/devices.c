@@ -71,15 +71,6 @@ static const char *value_of(const char *text, const char *name, size_t *length) 
     return at;
 }
 
-static int by_inode(const void *left, const void *right) {
-    const struct buffer *one = left, *other = right;
-    if (one->kind != other->kind) return one->kind - other->kind;
-    return one->inode < other->inode ? -1 : one->inode > other->inode;
-}
-
-static int by_text(const void *left, const void *right) { return strcmp(*(char *const *)left, *(char *const *)right); }
-static int by_name(const void *left, const void *right) { return strcmp(left, right); }
-
 /* -- clients of DRM drivers */
 
 /* Take a line of fdinfo, `drm-AMOUNT-REGION: NUMBER [KiB|MiB]`; how many regions there are by now. */
@@ -120,7 +111,6 @@ static void add_client(const char *text) {
         add_field(at ? "," : "");
         add_field(value != NULL && length ? plain(word, value, length) : NOTHING);
     }
-    qsort(regions, count, sizeof *regions, by_name);
     for (at = 0; at < count; ++at) {
         add_field(",");
         add_field(regions[at].name);
@@ -131,30 +121,23 @@ static void add_client(const char *text) {
 static void tell_clients(struct process *process) {
     static char text[8192];
     struct device_files *files = &process->devices;
-    struct words clients = {0};
     i64 begin_ns = now_ns();
-    size_t at;
+    size_t at, begin;
     for (at = 0; at < files->links.count; ++at) {
         const struct device_link *link = &files->links.items[at];
         char name[32];
         add_int(add_text(name, "fdinfo/"), link->number);
-        if (link->kind == 's') {
-            add_field(link->silent);
-            add_field(",-,-");
-        } else if (link->kind == 'd' && read_whole(open_of(process->statm.task, name), text, sizeof text)) add_client(text);
-        else continue;
-        ADD(&devices.line, 0);
-        ADD(&clients, strcpy(take_memory(devices.line.count), devices.line.items));
-        devices.line.count = 0;
-    }
-    if (clients.count) qsort(clients.items, clients.count, sizeof *clients.items, by_text);
-    for (at = 0; at < clients.count; ++at) {
-        if (at && strcmp(clients.items[at - 1], clients.items[at]) == 0) continue; /* another descriptor of it */
+        if (link->kind != 's' && (link->kind != 'd' || !read_whole(open_of(process->statm.task, name), text, sizeof text))) continue;
+        begin = devices.line.count;
         add_field(" ");
-        add_field(clients.items[at]);
+        if (link->kind == 'd') add_client(text);
+        else add_field(link->silent), add_field(",-,-");
+        add_field(" "); /* for the moment: no other field begins so */
+        ADD(&devices.line, 0);
+        devices.line.count -= 2;
+        if (strstr(devices.line.items, devices.line.items + begin) != devices.line.items + begin)
+            devices.line.count = begin; /* another descriptor of it */
     }
-    for (at = 0; at < clients.count; ++at) free(clients.items[at]);
-    free(clients.items);
     files->tells = devices.line.count && memchr(devices.line.items, '/', devices.line.count) != NULL;
     tell(process, 1, begin_ns);
 }
@@ -246,7 +229,6 @@ static void tell_buffers(struct process *process) {
     for (at = 0; at < files->links.count; ++at)
         if (files->links.items[at].kind == 'b' || files->links.items[at].kind == 'm') take_descriptor(process->statm.task, &files->links.items[at]);
     for (at = 0; at < files->mapped.count; ++at) take_mapped(process->statm.task, &files->mapped.items[at]);
-    if (devices.buffers.count) qsort(devices.buffers.items, devices.buffers.count, sizeof *devices.buffers.items, by_inode);
     for (at = 0; at < devices.buffers.count; ++at) {
         struct buffer *buffer = &devices.buffers.items[at];
         while ((colon = strchr(buffer->exporter, ':')) != NULL) *colon = '_';
