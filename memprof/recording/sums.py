@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from .process import ProcessState
 from .timeline import TimelineBuilder
 
+_WIDE = 0.005  # bounds this far apart wait for a reading that brings them closer
+_READINGS = 3  # readings that a sample waits for at most
 _PENDING = 2000  # samples that wait for a reading of shares; beyond them the oldest have the bounds that are known without it
 
 Interval = tuple[int, int]
@@ -30,7 +32,8 @@ Interval = tuple[int, int]
 class SumSample:
     """A sample, and the bounds of the overlap then: certain, possible of anonymous and of file-backed pages.
 
-    gained, lost, copied: the counts of the sum at that time. known: the copies up to which `low` is right.
+    gained, lost, copied: the counts of the sum at that time. known: the copies up to which `low` is right. missed: how much more a process had
+    between two samples. readings: how many readings of shares it has waited for.
     """
 
     begin_ns: int
@@ -47,6 +50,8 @@ class SumSample:
     lost: int
     copied: int
     known: int
+    missed: int = 0
+    readings: int = 0
 
 
 class TreeSum:
@@ -133,6 +138,7 @@ class TreeSum:
         """The resident set of one process is the sum; no later reading can tell more of the samples that wait."""
         if self._pending or self._anon or self._file:
             self.confirm(0, 0, 0)
+            self.flush()
         rss, file, vms = self.last = (member.rss, member.file, member.vms)
         self._settled(begin_ns, end_ns, rss, rss, file, vms)
 
@@ -170,7 +176,9 @@ class TreeSum:
             low = max(low, self._low)
             anon, file = min(anon, self._anon), min(file, self._file)
         self._low, self._anon, self._file = min(low, anon + file), anon, file
-        self.flush()
+        wide = next((place for place, row in enumerate(self._pending) if self._waits(row)), len(self._pending))
+        self._settle(self._pending[:wide])
+        self._pending = self._pending[wide:]  # the next reading may tell more of them
         self._missed = 0
 
     def at_least(self, low: int) -> None:
@@ -198,7 +206,10 @@ class TreeSum:
         """Take the overlap of a later time: before, it was smaller by at most the gains since then, and larger by at most the losses."""
         back = self._lost - row.lost + self._copied - row.copied
         self._raise_low(row, low)
+        row.readings += 1
         row.anon, row.file = min(row.anon, anon + back, anon + file + back), min(row.file, file + back)
+        if row.total > row.most:
+            row.missed = max(row.missed, self._missed)
 
     def _raise_low(self, row: SumSample, low: int) -> None:
         """Take the least overlap of a later time."""
@@ -211,8 +222,13 @@ class TreeSum:
     def _bounds(self, row: SumSample) -> Interval:
         """(certain, possible) sum at the sample's time, in bytes."""
         high = min(row.anon + row.file, row.total - row.most)
-        missed = self._missed if row.total > row.most else 0
+        missed = max(row.missed, self._missed) if row.total > row.most else 0
         return row.total - high, row.total - min(high, self._low_of(row)) + missed
+
+    def _waits(self, row: SumSample) -> bool:
+        """Whether the bounds are so far apart that it is worth waiting for the next reading."""
+        low, high = self._bounds(row)
+        return row.readings < _READINGS and high - low > _WIDE * low
 
 
 class SumHistory:
