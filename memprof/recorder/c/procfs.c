@@ -157,7 +157,8 @@ void tables_read(int task, char fields[FIELDS_ROOM]) {
 }
 
 i64 number_in(int descriptor, const char *name) {
-    static char text[16384] = "\n"; /* /proc/vmstat has some 190 lines, memory.stat 70 */
+    static char text[16384]; /* /proc/vmstat has some 190 lines, memory.stat 70 */
+    *text = '\n';
     read_whole(descriptor, text + 1, sizeof text - 1);
     return number_behind(text, name);
 }
