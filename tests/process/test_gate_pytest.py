@@ -607,6 +607,24 @@ def test_memprof_option_names_reason_for_nothing(pytester, lean):
     )
 
 
+@pytest.mark.parametrize("place", ["module", "conftest"])
+def test_mark_for_several_tests(pytester, lean, place):
+    mark = "pytest.mark.memprof('1 MiB', above_baseline=True)"
+    if place == "conftest":
+        hook = "def pytest_collection_modifyitems(items):\n    for item in items:\n        item.add_marker"
+        pytester.makeconftest(f"import pytest\n{hook}({mark})\n")
+    pytester.makepyfile(
+        f"import pytest\n{f'pytestmark = {mark}' if place == 'module' else ''}\n"
+        "def test_any(): bytearray(b'x' * (8 << 20))\n"
+        "@pytest.mark.memprof('1 GiB')\ndef test_own(): bytearray(b'x' * (8 << 20))\n"
+    )
+
+    done = pytester.runpytest_subprocess("-rA")
+
+    done.assert_outcomes(passed=1, failed=1)
+    done.stdout.fnmatch_lines_random(["PASSED *::test_own", "FAILED *::test_any *"])
+
+
 def test_verbose_costs_no_memory(pytester, lean):
     pytester.makeconftest("KEPT = []\ndef pytest_report_header(config):\n    KEPT.append(b'x' * (config.option.verbose << 26))\n")
     pytester.makepyfile("import pytest, conftest\n@pytest.mark.memprof('1 GiB')\ndef test_header(): assert not conftest.KEPT\n")
