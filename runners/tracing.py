@@ -7,6 +7,7 @@ inside the library's folder; else they are null. A stack without a frame of the 
 Tracing takes memory and time itself, so no other figure of such a run is used. Stdlib only, Python 3.8 and later.
 """
 
+import functools
 import json
 import os
 import tracemalloc
@@ -42,12 +43,13 @@ class Lines:
 def grown(first, last):
     """The rows of the lines whose objects grew, the largest first."""
     lines = {}  # type: dict
-    for change in last.compare_to(first, "traceback"):
-        allocating = change.traceback[-1]
-        own = next((frame for frame in reversed(change.traceback) if _is_own(frame.filename)), allocating)
-        sizes = lines.setdefault((own.filename, own.lineno), {}).setdefault((allocating.filename, allocating.lineno), [0, 0])
-        sizes[0] += change.size_diff
-        sizes[1] += change.count_diff
+    for sign, snapshot in ((-1, first), (1, last)):
+        for trace in snapshot.traces:  # compare_to sorts by whole stacks, which took a minute after an import of numpy
+            allocating = trace.traceback[-1]
+            own = next((frame for frame in reversed(trace.traceback) if _is_own(frame.filename)), allocating)
+            sizes = lines.setdefault((own.filename, own.lineno), {}).setdefault((allocating.filename, allocating.lineno), [0, 0])
+            sizes[0] += sign * trace.size
+            sizes[1] += sign
     rows = [_row(line, places) for line, places in lines.items()]
     return sorted((row for row in rows if row[2] > 0), key=lambda row: -row[2])[:_MOST]
 
@@ -59,6 +61,7 @@ def _row(line, places):
     return [*line, sum(sizes[0] for sizes in places.values()), sum(sizes[1] for sizes in places.values()), *library]
 
 
+@functools.lru_cache(maxsize=None)
 def _is_own(file):
     """Whether a file is the user's: of no package, not of the standard library, not memprof's, and no name in place of a file, such as <string>."""
     return not (file.startswith(("<", _STDLIB, _OWN)) or any(folder in file for folder in _PACKAGES))
