@@ -64,7 +64,7 @@ class HeapProfile:
     """All that a tool wrote of one process.
 
     tool: massif, heaptrack, memray, pprof, tcmalloc, jemalloc, Go or torch. counts: a sentence on the blocks this tool counts. partial: why the
-    profile does not reach the program's end, or None. started_ns: CLOCK_REALTIME at time 0, if the tool says it. phase_error: how far phase
+    profile does not reach the program's end, or None. started_ns: CLOCK_REALTIME at time 0, if it is known. phase_error: how far phase
     borders may be off against the snapshots, in the time unit; None if no phases are known. Without started_ns they are off to one side: the
     tool counts time from a moment after its launch.
     values: the names of the values that the file has of each block, of which this profile shows `value`; none if it has only one. total: for a
