@@ -306,7 +306,8 @@ def _names(sheet: Sheet, profile: HeapProfile, areas: Sequence[Area], table: Sit
         sheet.text(left + 0.36, top, lettering.escaped(text), size=style.SMALL)
         size = int(area.values[best])
         share = f"{format_bytes(size)}, {phrases.share(size, shown.total_bytes)}" if shown.total_bytes else format_bytes(size)
-        too_small = not size and phrases.gathered(profile)
-        words = "too small to be listed there" if too_small else f"{share}{f' · {area.name.module}' if area.name.module else ''}"
+        unlisted = int(table.unnamed[best])
+        none = f"none listed there, {format_bytes(unlisted)} at most" if unlisted else "none there"
+        words = f"{share}{f' · {area.name.module}' if area.name.module else ''}" if size else none
         beside = lettering.shortened(lettering.readable(words), room - 0.36, style.SMALL)
         sheet.text(left + 0.36, top + _LINE, lettering.escaped(beside), size=style.SMALL, color=style.GREY)
