@@ -13,6 +13,7 @@ from __future__ import annotations
 import gzip
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -106,7 +107,7 @@ def _of_one(tool: Sequence[Reading], process: Sequence[Reading], launch_ns: int)
 def _beside_steps(readings: Sequence[Reading]) -> list[Reading]:
     """The readings before and after the largest steps."""
     least = max(_STEP_BYTES, _STEP_SHARE * max((reading.size for reading in readings), default=0))
-    steps = [(abs(after.size - before.size), place) for place, (before, after) in enumerate(zip(readings, readings[1:], strict=False))]
+    steps = [(abs(after.size - before.size), place) for place, (before, after) in enumerate(pairwise(readings))]
     largest = sorted((step for step in steps if step[0] >= least), reverse=True)[: _MOST_READINGS // 2]
     places = {place for _, before in largest for place in (before, before + 1)}
     return [readings[place] for place in sorted(places)]

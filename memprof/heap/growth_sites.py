@@ -83,7 +83,8 @@ def _follows(work: _Numbers, held: _Numbers) -> bool:
 
 @dataclass(frozen=True)
 class _Site:
-    """A frame as it is shown. python: a line of Python. library: of the standard library. starts: who started the program; its callers are of no interest."""
+    """A frame as it is shown. python: a line of Python. library: of the standard library. starts: who started the program; its callers are of no
+    interest."""
 
     name: str
     python: bool

@@ -66,18 +66,18 @@ def has_begun(path: Path) -> bool:
 def resident_set(path: Path) -> list[Reading]:
     """The resident set of the process as heaptrack wrote it, at heaptrack's own times. Raises InputError."""
     readings: list[Reading] = []
-    page = time_ns = number = 0
+    page = time_ns = 0
     with _lines(path) as lines:
         try:
-            for number, line in enumerate(lines, 1):
+            for line in lines:
                 if line.startswith(b"I "):
                     page = int(line.split()[1], 16)
                 elif line.startswith(b"c "):
                     time_ns = _small(line.split()[1]) * 1_000_000
                 elif line.startswith(b"R "):
                     readings.append(Reading(time_ns, _small(line.split()[1]) * page))
-        except (ValueError, IndexError, OverflowError) as error:
-            raise InputError(f"{path}, line {number}: {_reason(error)}") from None
+        except (ValueError, IndexError) as error:
+            raise InputError(f"{path}: {_reason(error)}") from None
     return readings
 
 

@@ -61,7 +61,7 @@ def test_massif_illegal_instruction_reason(
 ) -> None:
     run = replace(sample_runs.run(outcome=outcome), output_tail="==1== valgrind: Unrecognised instruction at address 0x109171: an error")
     monkeypatch.setattr(record, "_missing", lambda tool, python: None)
-    monkeypatch.setattr(record.campaign, "measure", lambda *_: [run])
+    monkeypatch.setattr(record.campaign, "measure", lambda *_, **__: [run])
     monkeypatch.setattr(record, "_kept", lambda tool, scratch, folder: [folder / "massif.out.1"] if leaves else [])
     request = record.HeapRequest(tmp_path / "out", suite(("true",)), tool=tool)
     if leaves:
@@ -210,6 +210,30 @@ def test_peak_near_border_names_phases(tmp_path: Path) -> None:
         "MODEL_LOAD",
         "PREPARE",
     )  # blocks that were not touched
+
+
+def test_aligned_clock_places_phases(tmp_path: Path) -> None:
+    """The tool's time 0 is 120 ms after STARTUP's begin, known to 5 ms: nothing of the launch's 0.3 s is left, and the error has two sides."""
+    begin, ms = 5_000_000_000, 1_000_000
+    kept = {"memprof_heap": 1, "tool": "heaptrack", "files": ["h"], "begin_ns": begin, "wall_offset_ns": 70, "partial": None,
+            "zero_ns": begin + 120 * ms, "zero_error_ns": 5 * ms, "phases": [
+                {"name": "STARTUP", "begin_ns": begin, "end_ns": begin + 220 * ms},
+                {"name": "MODEL_LOAD", "begin_ns": begin + 220 * ms, "end_ns": begin + 420 * ms}]}  # fmt: skip
+    (tmp_path / "phases.json").write_text(json.dumps(kept))
+
+    def phases_of_peak(at_ms: int) -> tuple[str, ...]:
+        (tmp_path / "h").write_text(_HEAPTRACK + f"c {at_ms:x}\n+ 0\nc {at_ms + 1:x}\n- 0\nc {400:x}\n")
+        profile = load(tmp_path / "h")
+        assert profile.phase_error == 5
+        assert [(span.begin, span.end) for span in profile.phases] == [(0, 100), (100, 300)]
+        return profile.possible_phases(profile.peak)
+
+    assert [phases_of_peak(at_ms) for at_ms in (90, 97, 103, 110)] == [
+        ("STARTUP",),
+        ("STARTUP", "MODEL_LOAD"),
+        ("STARTUP", "MODEL_LOAD"),
+        ("MODEL_LOAD",),
+    ]
 
 
 def test_many_phases_named_in_seconds() -> None:
