@@ -86,7 +86,7 @@ def test_heaptrack_clock_aligned(memprof: Memprof, tmp_path: Path) -> None:
     time_ns, since = 0, {}
     with heaptrack._lines(path) as lines:
         for line in lines:
-            words = line.decode().split()
+            words = line.decode().split() or [""]
             if words[0] == "a":
                 sizes.append(words[1])
             elif words[0] == "+" and sizes[int(words[1], 16)] in made:
