@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from memprof.base.units import counted
+from memprof.programs.commands import subject
 from memprof.records import summary
 from memprof.records.metrics import HIGH_WATER_MARKS, NS, PEAKS, Metric
 from memprof.records.summary import Key
 from memprof.records.types import PEAK, RELEASE, STARTUP, WARMUP, Run
 
 BASELINE = "baseline"
+_MOST_PROGRAMS = 3  # that a heading names
 
 
 def label_names(keys: Collection[Key], threads: bool = True) -> tuple[str, ...]:
@@ -60,6 +63,17 @@ def by_model(runs: Sequence[Run]) -> dict[str, list[Run]]:
     for run in runs:
         models.setdefault(run.job.model.name, []).append(run)
     return models
+
+
+def whole_programs(runs: Sequence[Run]) -> list[Run]:
+    """These runs, and those of several programs without a model, which have the name of the first of them, under the names of all."""
+    titles = {}
+    for name, of_model in by_model(runs).items():
+        programs = list(dict.fromkeys(subject(run.job.argv) for run in of_model if run.job.argv and not run.job.model.files))
+        if len(programs) > 1 and name == programs[0]:  # else it is a name that the user gave
+            titles[name] = ", ".join(programs) if len(programs) <= _MOST_PROGRAMS else f"{name} and {len(programs) - 1} more programs"
+    named = ((run, titles.get(run.job.model.name)) for run in runs)
+    return [replace(run, job=replace(run.job, model=replace(run.job.model, name=title))) if title else run for run, title in named]
 
 
 def phases(runs: Sequence[Run]) -> list[str]:

@@ -202,8 +202,9 @@ def refuse_counts(command: Command, settings: Mapping[str, Any]) -> None:
             raise UsageError(f"{command.name}: write {{{word}}} where the number goes, or give no --{word}")
 
 
-def subject(function: Any, several: bool = False) -> Any:
-    """The options for what is measured. The function takes them as one Words. several: runtimes can be more than one."""
+def subject(function: Any, several: bool = False, without: Collection[str] = ()) -> Any:
+    """The options for what is measured. The function takes them as one Words. several: runtimes can be more than one. without: settings that the
+    command refuses, with its reason, and that its help therefore lacks."""
 
     @functools.wraps(function)
     def called(*others: Any, settings: Mapping[str, Any], **words: Any) -> Any:
@@ -212,15 +213,15 @@ def subject(function: Any, several: bool = False) -> Any:
         return function(*others, subject=Words(words.pop("models"), runtimes, words_of_program(), settings), **words)
 
     more = " (repeatable).  [default: every one that is installed and takes the model]" if several else "."
-    called = settings_options(*SETTINGS)(called)
+    called = settings_options(*SETTINGS, without=without)(called)
     called = click.option(
         "-r", "--runtime", metavar="NAME", multiple=several, help=f"A runtime, or the file of a runtime that you wrote{more}"
     )(called)
     return click.argument("models", nargs=-1, metavar="[MODEL] [-- PROGRAM WORD...]")(called)
 
 
-def settings_options(*settings: Setting) -> Callable[[Any], Any]:
-    """The options of these settings. The function takes them as `settings`, by parameter."""
+def settings_options(*settings: Setting, without: Collection[str] = ()) -> Callable[[Any], Any]:
+    """The options of these settings. The function takes them as `settings`, by parameter. without: see `subject`."""
 
     def decorate(function: Any) -> Any:
         @functools.wraps(function)
@@ -228,20 +229,20 @@ def settings_options(*settings: Setting) -> Callable[[Any], Any]:
             return function(*others, settings={setting.parameter: words.pop(setting.parameter) for setting in settings}, **words)
 
         for setting in reversed(settings):
-            called = setting_option(setting)(called)
+            called = setting_option(setting, setting.name in without)(called)
         return called
 
     return decorate
 
 
-def setting_option(setting: Setting) -> Callable[[Any], Any]:
-    """The option of a setting."""
+def setting_option(setting: Setting, hidden: bool = False) -> Callable[[Any], Any]:
+    """The option of a setting. hidden: in no help."""
     kind: dict[str, Any] = {"type": click.Choice(setting.choices)} if setting.choices else {"type": setting.kind}
     names = f"--{setting.name}"
     if setting.kind is bool:
         kind = {"is_flag": True, "default": None}
         names += f"/--{setting.off}"
-    return click.option(names, metavar=setting.metavar, multiple=setting.many, help=setting.help, cls=SharedOption, **kind)
+    return click.option(names, metavar=setting.metavar, multiple=setting.many, help=setting.help, cls=SharedOption, hidden=hidden, **kind)
 
 
 recorder_option = setting_option(next(setting for setting in SETTINGS if setting.name == "recorder"))

@@ -180,7 +180,9 @@ def _order(request: HeapRequest) -> Order:
         if request.until is not None:
             raise UsageError("--phases is for a model in a runtime (-r); a program has no phases that memprof could end it after")
         if suite.phases:
-            raise UsageError("--phase has gdb follow the program, which does not go with a profiler")
+            raise UsageError(
+                "--phase has gdb follow the program, which does not go with a profiler: marks (memprof.h) or --phase-regex give phases here too"
+            )
         order = of_one(suite)
         if order.error is not None:
             raise order.error

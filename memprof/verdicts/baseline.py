@@ -377,7 +377,7 @@ def differing(base: Sequence[BaselineEntry], head: Sequence[BaselineEntry]) -> t
 
 def changes(base: BaselineEntry, head: BaselineEntry) -> tuple[str, ...]:
     """Other changes between two entries of one place, briefly: `numpy 1.26 → 2.0`."""
-    return settings.changes(*_ways(base, head), base.sha256 == head.sha256)
+    return settings.changes(*_ways(base, head), head.model, base.sha256 == head.sha256)
 
 
 def _ways(base: BaselineEntry, head: BaselineEntry) -> tuple[dict[str, str], dict[str, str]]:

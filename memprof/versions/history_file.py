@@ -215,7 +215,7 @@ def _also(before: CommitEntry | None, after: CommitEntry | None) -> tuple[str, .
     """Other changes between two entries: `numpy 1.26 → 2.0`."""
     if before is None or after is None:
         return ()
-    return settings.changes(before.settings, after.settings, before.sha256 == after.sha256)
+    return settings.changes(before.settings, after.settings, after.model, before.sha256 == after.sha256)
 
 
 @dataclass(frozen=True)

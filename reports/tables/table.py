@@ -30,7 +30,7 @@ from memprof.records.types import EXECUTE, PEAK, RELEASE, STARTUP, WARMUP, Run
 from memprof.verdicts.machine_spread import deviating
 
 from .. import ran
-from ..rows import BASELINE, by_model, columns, label_names, labels, named, phases
+from ..rows import BASELINE, by_model, columns, label_names, labels, named, phases, whole_programs
 from ..soundness import sound
 from . import commands, control_group, devices, grid, headline, load, missing, native, release, swap, tokens
 from .grid import Section, TextTable, Unit
@@ -75,6 +75,7 @@ def render(
         return swap.as_json(summary.groups(runs), swap.window(window))
     if format in ("csv", "json"):
         return _plain(runs, names, format)
+    runs = whole_programs(runs)
     first = headline.of_runs(runs) if style == "phases" and not names else ""
     brief = brief and not names
     names = BRIEF if brief else names

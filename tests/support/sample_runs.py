@@ -6,6 +6,7 @@ import base64
 import zlib
 from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from memprof.records.types import About, Job, Machine, Mark, Model, ModelFile, Outcome, Run, Timeline, Work
 
@@ -45,6 +46,15 @@ def job(model: str = "net.onnx", variant: str = "a", repeat: int = 1, threads: i
         "threads": threads,
     }
     return Job(**{**facts, **changes})  # type: ignore[arg-type]
+
+
+def of_program(runs: Sequence[Run], name: str, content: str, path: str = "/bin") -> list[Run]:
+    """The same runs, of a program that has no model. content: what tells two builds of it apart."""
+    file = ModelFile(f"{path}/{name}", MIB, content * 64)
+    words = {"runtime": "command", "argv": (file.path, "5"), "program": file}
+    return [
+        replace(run, job=replace(run.job, model=replace(run.job.model, files=(), bytes=0, sha256=file.sha256), **words)) for run in runs
+    ]
 
 
 def mark(phase: str, index: int, end_mib: float, peak_mib: float, *, times_ms: Sequence[float] = (), exact: bool = True) -> Mark:

@@ -114,6 +114,15 @@ def commands(command=group, name="memprof"):
             yield from commands(command.get_command(context, each), f"{name} {each}")
 
 
+def test_refused_setting_absent_from_help(memprof):
+    """heap record refuses --phase for each subject, with its reason."""
+    for words in ("--help", "--help-all"):
+        shown = memprof("heap", "record", words).stdout
+        assert "--phase NAME=FUNCTION" not in shown and "--phase-regex NAME=REGEX" in shown
+    done = memprof("heap", "record", "--phase", "load=f", "-o", "out", "--", "true")
+    assert (done.returncode, "marks (memprof.h) or --phase-regex give phases here too" in done.stderr) == (2, True)
+
+
 def test_shared_options_declared_once():
     meanings = collections.defaultdict(set)
     for _, command in commands():
