@@ -14,6 +14,7 @@ from memprof.records.summary import Key
 from memprof.records.types import PEAK, Machine, Run
 
 from .. import ran
+from ..rows import named_with_models, whole_programs
 from ..soundness import sound
 from ..tables import missing
 from ..tables.grid import Unit, choose_unit

@@ -36,7 +36,7 @@ def physical(frame):
 def is_inlined(address, means):
     """Whether a function's code at this address is a copy inside another function, or inside itself. means: whether a name means the function.
 
-    False where debug information does not say so. The code of a function may well begin with another one that is inlined there.
+    False without debug information. The code of a function may well begin with another one that is inlined there.
     """
     block, functions = gdb.block_for_pc(address), []
     while block is not None and not (block.is_global or block.is_static):

@@ -315,7 +315,7 @@ def test_line_in_names_by_line():
     table = series.series(made, "line", 5)
 
     assert [site.text for site in table.sites] == ["rt::read engine.cpp:17"]
-    assert plot._finding(made, table, plot._areas(table)).startswith("rt::read engine.cpp:17 held 5.0 MiB")
+    assert plot._finding(made, table).startswith("rt::read engine.cpp:17 held 5.0 MiB")
     assert [site.text for site in series.series(made, "function", 5).sites] == ["rt::read"]
 
 
