@@ -12,7 +12,7 @@ from ..base.errors import UsageError
 from .subject import QuestionCommand, Words, machines_option, subject
 
 if TYPE_CHECKING:
-    from ..bisect.version_range import Versions
+    from ..regressions.bisect.version_range import Versions
 
 _EPILOG = """\b
 Examples:
@@ -104,8 +104,8 @@ def command(
     machines of the kind, each beside both ends.
     """
     from ..base.files import check_new
-    from ..bisect import bisect, bisect_request
     from ..records import metrics
+    from ..regressions.bisect import bisect, bisect_request
     from ..verdicts.verdicts import parse_limits
     from . import answer_format, report, talk
     from .fleet import FleetOptions, searching
@@ -138,7 +138,7 @@ def command(
 
 
 def _commits(suite: str, subject: Words, good: str | None, bad: str | None, path: str | None, **others: Any) -> Versions:
-    from ..bisect import version_range
+    from ..regressions.bisect import version_range
     from . import talk
 
     given = {name.replace("_", "-"): value for name, value in subject.settings.items()}
@@ -155,8 +155,8 @@ def _commits(suite: str, subject: Words, good: str | None, bad: str | None, path
 def _releases(
     package: str, subject: Words, first: str | None, last: str | None, pre: bool, beside: tuple[str, ...], **others: Any
 ) -> Versions:
-    from ..bisect import version_range
     from ..places.place import HERE
+    from ..regressions.bisect import version_range
     from . import talk
 
     _unused(others, "--package", "that is of commits")

@@ -15,8 +15,8 @@ from ..subjects.settings import OF_A_PROGRAM, fields
 from .subject import QuestionCommand, place_options, program_variant, reaching, refuse_program, settings_options, words_of_program
 
 if TYPE_CHECKING:
-    from ..gate.request import GateRequest
     from ..places.place import Place
+    from ..regressions.gate.request import GateRequest
     from ..subjects.suite import Suite
 
 _EPILOG = """\b
@@ -132,7 +132,7 @@ def command(form: str | None, as_json: bool, others: tuple[str, ...], on: str | 
     """
     from ..base import files
     from ..base.errors import MemprofError, UsageError
-    from ..gate import decide
+    from ..regressions.gate import decide
     from . import report, talk, write_text
     from .progress import chosen
 
@@ -170,7 +170,7 @@ def _request(
     build: str | None,
     **words: Any,
 ) -> GateRequest:
-    from ..gate.request import GateRequest
+    from ..regressions.gate.request import GateRequest
     from ..verdicts.budgets import of_peak
     from ..verdicts.verdicts import parse_limits
     from .subject import unused_path

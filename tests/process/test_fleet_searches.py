@@ -21,9 +21,9 @@ pytestmark = pytest.mark.xdist_group("fleet")  # one worker makes what its tests
 if importlib.util.find_spec("distributed") is None:  # it takes half a second to import, in each worker
     pytest.skip("distributed is not installed", allow_module_level=True)
 
-from memprof.bisect import search
 from memprof.fleet import scheduler_client
 from memprof.records import store
+from memprof.regressions.bisect import search
 from memprof.tune import tuner
 
 FIXED = (*COMMON, "--set", "slow=no", "--set", "idle=a", "--set", "bad=no")

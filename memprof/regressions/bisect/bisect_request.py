@@ -14,16 +14,16 @@ from dataclasses import dataclass, field, fields
 
 import msgspec
 
-from ..base import files
-from ..base.cache import cache_folder
-from ..base.units import counted
-from ..explain.records import Explanation
-from ..fleet.search_client import Machines
-from ..places.place import HERE
-from ..records import settings, store
-from ..records.types import Machine, Run
-from ..subjects.suite import Suite
-from ..verdicts.verdicts import Limits
+from ...base import files
+from ...base.cache import cache_folder
+from ...base.units import counted
+from ...explain.records import Explanation
+from ...fleet.search_client import Machines
+from ...places.place import HERE
+from ...records import settings, store
+from ...records.types import Machine, Run
+from ...subjects.suite import Suite
+from ...verdicts.verdicts import Limits
 from .version_range import Versions
 
 

@@ -7,12 +7,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TypeVar
 
-from ..base.errors import MeasurementError, UsageError
-from ..campaign.progress import Answer, Keep, Progress
-from ..campaign.runs_writer import keeping
-from ..records.summary import Key, place_of
-from ..subjects.order import Order
-from ..subjects.suite import SuiteGrowth, SuiteLaw
+from ...base.errors import MeasurementError, UsageError
+from ...campaign.progress import Answer, Keep, Progress
+from ...campaign.runs_writer import keeping
+from ...records.summary import Key, place_of
+from ...subjects.order import Order
+from ...subjects.suite import SuiteGrowth, SuiteLaw
 
 Item = TypeVar("Item")
 Given = TypeVar("Given", bound=Answer)

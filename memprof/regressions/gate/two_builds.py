@@ -12,22 +12,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..base import files
-from ..base.errors import MemprofError
-from ..campaign import conversion_cache
-from ..campaign.progress import Progress
-from ..programs import runtimes
-from ..records.summary import VariantKey, place_of
-from ..records.types import COMMAND, PEAK, PHASES, RELEASE, WARMUP, JobSide, Run
-from ..subjects import suite
-from ..subjects.configuration import with_defaults
-from ..subjects.order import Order
-from ..subjects.orders import plan
-from ..subjects.suite import Build, Suite, Variant
-from ..verdicts import baseline, budgets
-from ..verdicts.baseline import GateSide
-from ..verdicts.budgets import Budget, Spot
-from ..versions import worktrees
+from ...base import files
+from ...base.errors import MemprofError
+from ...campaign import conversion_cache
+from ...campaign.progress import Progress
+from ...programs import runtimes
+from ...records.summary import VariantKey, place_of
+from ...records.types import COMMAND, PEAK, PHASES, RELEASE, WARMUP, JobSide, Run
+from ...subjects import suite
+from ...subjects.configuration import with_defaults
+from ...subjects.order import Order
+from ...subjects.orders import plan
+from ...subjects.suite import Build, Suite, Variant
+from ...verdicts import baseline, budgets
+from ...verdicts.baseline import GateSide
+from ...verdicts.budgets import Budget, Spot
+from ...versions import worktrees
 from . import growth_limits, law_limits
 from .interleaving import measure_sides, orders_at
 from .request import BASE, HEAD, GateRequest, GateSides

@@ -12,12 +12,12 @@ from support.sample_runs import MIB, machine, mark, run
 
 from memprof.base.errors import UsageError
 from memprof.campaign.progress import Silent
-from memprof.gate import decide, two_builds
-from memprof.gate.request import BASE, GateRequest
 from memprof.places.place import HERE, Here
 from memprof.programs.commands import of_words
 from memprof.records.summary import Key, row
 from memprof.records.types import PEAK, JobSide, Outcome, Run
+from memprof.regressions.gate import decide, two_builds
+from memprof.regressions.gate.request import BASE, GateRequest
 from memprof.reports.tables import gate as report
 from memprof.subjects.order import Order
 from memprof.subjects.suite import Build, Suite, of_command

@@ -9,15 +9,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
-from ..base.errors import InputError, UsageError
-from ..campaign.progress import Keep, Progress
-from ..fleet.payload import SearchTrial
-from ..fleet.search_client import ComparisonResult, Machines
-from ..records import metrics
-from ..records.summary import VariantKey, place_of
-from ..records.types import Run
-from ..versions import measurement
-from ..versions.measurement import Selection
+from ...base.errors import InputError, UsageError
+from ...campaign.progress import Keep, Progress
+from ...fleet.payload import SearchTrial
+from ...fleet.search_client import ComparisonResult, Machines
+from ...records import metrics
+from ...records.summary import VariantKey, place_of
+from ...records.types import Run
+from ...versions import measurement
+from ...versions.measurement import Selection
 from . import search
 from .bisect_request import BisectRequest, SearchState, StepSide
 from .search import FigureQuestion, Figures, RepeatCounts, Unable, VersionStep

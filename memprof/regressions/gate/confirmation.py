@@ -8,24 +8,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from ..base.errors import InputError, MemprofError, UsageError
-from ..base.units import format_bytes
-from ..campaign import campaign
-from ..campaign.progress import Keep, Progress
-from ..campaign.runs_writer import keeping
-from ..places.place import HERE
-from ..programs import commands, native
-from ..programs.runtimes import runners_path
-from ..records import metrics, summary
-from ..records.summary import Row, VariantKey
-from ..records.types import COMMAND, PEAK, Job, JobSide, Run
-from ..subjects.order import Order
-from ..subjects.orders import plan
-from ..subjects.suite import Suite, Variant
-from ..verdicts import baseline, verdicts
-from ..verdicts.baseline import DEFAULT_METRICS, BaselineEntry
-from ..verdicts.ranks import LEAST_REPEATS
-from ..verdicts.verdicts import Judged, Proof
+from ...base.errors import InputError, MemprofError, UsageError
+from ...base.units import format_bytes
+from ...campaign import campaign
+from ...campaign.progress import Keep, Progress
+from ...campaign.runs_writer import keeping
+from ...places.place import HERE
+from ...programs import commands, native
+from ...programs.runtimes import runners_path
+from ...records import metrics, summary
+from ...records.summary import Row, VariantKey
+from ...records.types import COMMAND, PEAK, Job, JobSide, Run
+from ...subjects.order import Order
+from ...subjects.orders import plan
+from ...subjects.suite import Suite, Variant
+from ...verdicts import baseline, verdicts
+from ...verdicts.baseline import DEFAULT_METRICS, BaselineEntry
+from ...verdicts.ranks import LEAST_REPEATS
+from ...verdicts.verdicts import Judged, Proof
 from .interleaving import by_side, interleaved
 from .request import BASE, HEAD, GateRequest, GateSides
 

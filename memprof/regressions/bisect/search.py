@@ -19,11 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ..records import summary
-from ..records.summary import Key
-from ..verdicts import sample_distance, verdicts
-from ..verdicts.ranks import p_words
-from ..verdicts.verdicts import Judged, Limits
+from ...records import summary
+from ...records.summary import Key
+from ...verdicts import sample_distance, verdicts
+from ...verdicts.ranks import p_words
+from ...verdicts.verdicts import Judged, Limits
 
 RISK = 0.01
 # Repeats of a version after each look; the ends have at least as many as the version beside them.

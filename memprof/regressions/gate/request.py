@@ -7,22 +7,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ..base.errors import UsageError
-from ..base.files import check_new, check_target
-from ..laws import coefficients
-from ..places import place as places
-from ..places.place import HERE
-from ..records import metrics
-from ..records.summary import VariantKey
-from ..records.types import JobSide
-from ..verdicts import growth_limits
-from ..verdicts.baseline import GateSide
-from ..verdicts.budgets import Budget
-from ..verdicts.verdicts import Limits
+from ...base.errors import UsageError
+from ...base.files import check_new, check_target
+from ...laws import coefficients
+from ...places import place as places
+from ...places.place import HERE
+from ...records import metrics
+from ...records.summary import VariantKey
+from ...records.types import JobSide
+from ...verdicts import growth_limits
+from ...verdicts.baseline import GateSide
+from ...verdicts.budgets import Budget
+from ...verdicts.verdicts import Limits
 
 if TYPE_CHECKING:
-    from ..subjects.order import Order
-    from ..subjects.suite import Suite
+    from ...subjects.order import Order
+    from ...subjects.suite import Suite
 
 BASE: Final = "base"
 HEAD: Final = "head"

@@ -6,12 +6,12 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ..base.errors import InputError, UsageError, near_or_all
-from ..records import metrics, settings, summary
-from ..records.summary import VariantKey
-from ..records.types import PEAK, Run
-from ..verdicts import baseline
-from ..verdicts.verdicts import judge_row
+from ...base.errors import InputError, UsageError, near_or_all
+from ...records import metrics, settings, summary
+from ...records.summary import VariantKey
+from ...records.types import PEAK, Run
+from ...verdicts import baseline
+from ...verdicts.verdicts import judge_row
 from .bisect_request import BisectRequest
 from .search import FigureQuestion, VersionStep
 from .version_range import Versions

@@ -8,22 +8,22 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..base.errors import InputError, MeasurementError, MemprofError, UndecidedError, UsageError
-from ..campaign import campaign
-from ..campaign.progress import Keep, Progress
-from ..campaign.runs_writer import keeping
-from ..explain import engine
-from ..grow import grow
-from ..laws import coefficients
-from ..records import metrics
-from ..records.summary import VariantKey, place_of
-from ..records.types import COMMAND, Run
-from ..scale import scale
-from ..subjects.order import Order
-from ..subjects.orders import plan
-from ..subjects.suite import Suite, Variant, variants_of
-from ..versions import measurement
-from ..versions.measurement import Selection, by_place
+from ...base.errors import InputError, MeasurementError, MemprofError, UndecidedError, UsageError
+from ...campaign import campaign
+from ...campaign.progress import Keep, Progress
+from ...campaign.runs_writer import keeping
+from ...explain import engine
+from ...grow import grow
+from ...laws import coefficients
+from ...records import metrics
+from ...records.summary import VariantKey, place_of
+from ...records.types import COMMAND, Run
+from ...scale import scale
+from ...subjects.order import Order
+from ...subjects.orders import plan
+from ...subjects.suite import Suite, Variant, variants_of
+from ...versions import measurement
+from ...versions.measurement import Selection, by_place
 from . import request_check, search
 from .bisect_request import BisectRequest, SearchState, StepSide
 from .remote_lab import FleetLab

@@ -10,19 +10,19 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..base.errors import MemprofError, UsageError, near
-from ..base.files import sha256_of
-from ..fleet import version_transfer
-from ..fleet.version_transfer import Releases, Travelling
-from ..models.identity import identify
-from ..programs import environments, runtimes
-from ..programs.environments import Environment
-from ..subjects import suite
-from ..subjects.suite import Build, Suite, Variant, variants_of
-from ..versions import builds, commits, packages, worktrees
-from ..versions.measurement import Selection
-from ..versions.packages import Package
-from ..versions.pip import Listed
+from ...base.errors import MemprofError, UsageError, near
+from ...base.files import sha256_of
+from ...fleet import version_transfer
+from ...fleet.version_transfer import Releases, Travelling
+from ...models.identity import identify
+from ...programs import environments, runtimes
+from ...programs.environments import Environment
+from ...subjects import suite
+from ...subjects.suite import Build, Suite, Variant, variants_of
+from ...versions import builds, commits, packages, worktrees
+from ...versions.measurement import Selection
+from ...versions.packages import Package
+from ...versions.pip import Listed
 
 Say = Callable[[str], None]
 

@@ -15,12 +15,12 @@ from support.sample_runs import job, run, runs
 
 from memprof.campaign import campaign
 from memprof.campaign.progress import Silent
-from memprof.gate import decide
-from memprof.gate.confirmation import Checks
-from memprof.gate.interleaving import measure_sides, orders_at
-from memprof.gate.request import BASE, HEAD, GateRequest, GateSides
 from memprof.records import store
 from memprof.records.types import Job, JobSide, Outcome, Run
+from memprof.regressions.gate import decide
+from memprof.regressions.gate.confirmation import Checks
+from memprof.regressions.gate.interleaving import measure_sides, orders_at
+from memprof.regressions.gate.request import BASE, HEAD, GateRequest, GateSides
 from memprof.reports.tables import table
 from memprof.subjects.order import Order
 from memprof.verdicts import baseline, verdicts

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..base.errors import UsageError, near_or_all
-from ..laws import coefficients
-from ..records import metrics
-from ..records.types import RELOAD
-from ..scale import scale
-from ..subjects import dimensions
-from ..subjects.orders import check_words
-from ..subjects.suite import ALL, Suite, variants_of
+from ...base.errors import UsageError, near_or_all
+from ...laws import coefficients
+from ...records import metrics
+from ...records.types import RELOAD
+from ...scale import scale
+from ...subjects import dimensions
+from ...subjects.orders import check_words
+from ...subjects.suite import ALL, Suite, variants_of
 from .bisect_request import BisectRequest
 
 ITERATION = "iteration"  # the unit of growth if none is named

@@ -1,6 +1,6 @@
 """A gate from end to end: from files, or from a suite that is measured now, to a Report.
 
-Files are judged on any system. memprof.gate.two_builds and memprof.gate.confirmation measure, and are imported only where something is measured.
+Files are judged on any system. two_builds and confirmation measure, and are imported only where something is measured.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.errors import InputError, MeasurementError, UsageError
-from ..base.units import counted
-from ..laws import coefficients
-from ..records import store, summary
-from ..records.summary import VariantKey
-from ..records.types import PEAK, RUN
-from ..subjects.settings import options
-from ..verdicts import acknowledgements, baseline, budget_proposal, budgets, growth_limits, input_files, verdicts
-from ..verdicts.baseline import DEFAULT_METRICS, BaselineEntry, GateSide
-from ..verdicts.budgets import Budget
-from ..verdicts.verdicts import Judged, Proof, Report
+from ...base.errors import InputError, MeasurementError, UsageError
+from ...base.units import counted
+from ...laws import coefficients
+from ...records import store, summary
+from ...records.summary import VariantKey
+from ...records.types import PEAK, RUN
+from ...subjects.settings import options
+from ...verdicts import acknowledgements, baseline, budget_proposal, budgets, growth_limits, input_files, verdicts
+from ...verdicts.baseline import DEFAULT_METRICS, BaselineEntry, GateSide
+from ...verdicts.budgets import Budget
+from ...verdicts.verdicts import Judged, Proof, Report
 from .request import HEAD, GateRequest, GateSides
 
 if TYPE_CHECKING:
-    from ..campaign.progress import Progress
-    from ..programs.commands import Command
-    from ..records.types import JobSide, Run
-    from ..subjects.order import Order
-    from ..subjects.suite import Suite
+    from ...campaign.progress import Progress
+    from ...programs.commands import Command
+    from ...records.types import JobSide, Run
+    from ...subjects.order import Order
+    from ...subjects.suite import Suite
 
 # What programs say that find no terminal: of Python's input(), of isatty and of ioctl.
 _NO_TERMINAL = ("EOF when reading", "not a tty", "not a TTY", "not a terminal", "Inappropriate ioctl for device")
@@ -165,7 +165,7 @@ def _unbuilt(subject: Suite, known: GateSides) -> list[str]:
     failed = next((run for run in known.base.from_runs if _is_missing(run)), None)
     if failed is None:
         return []
-    from ..versions.worktrees import BUILD_HINT
+    from ...versions.worktrees import BUILD_HINT
 
     there = BUILD_HINT if subject.build is None else f"`{subject.build.command}` does not make it there"
     return [f"base cannot start {subject.only.name}, or a program that it starts ({failed.outcome.sentence}): {there}"]

@@ -7,12 +7,12 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from ..campaign import campaign
-from ..campaign.progress import Progress
-from ..campaign.runs_writer import keeping
-from ..records.summary import VariantKey, place_of
-from ..records.types import Job, JobSide, Run
-from ..subjects.order import Order
+from ...campaign import campaign
+from ...campaign.progress import Progress
+from ...campaign.runs_writer import keeping
+from ...records.summary import VariantKey, place_of
+from ...records.types import Job, JobSide, Run
+from ...subjects.order import Order
 
 
 def orders_at(orders: Sequence[Order], place: VariantKey) -> tuple[Order, ...]:

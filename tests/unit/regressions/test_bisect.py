@@ -14,16 +14,16 @@ import pytest
 from support.sample_runs import MIB, job, run
 
 from memprof.base.errors import InputError, UndecidedError, UsageError
-from memprof.bisect import bisect as bisecting
-from memprof.bisect import search
-from memprof.bisect.bisect_request import BisectRequest, SearchState
-from memprof.bisect.search import FigureQuestion, Look, Unable, Unanswered
-from memprof.bisect.version_range import Versions
 from memprof.campaign.progress import Silent
 from memprof.places.place import HERE
 from memprof.records import store
 from memprof.records.summary import Key
 from memprof.records.types import About, Job, Outcome
+from memprof.regressions.bisect import bisect as bisecting
+from memprof.regressions.bisect import search
+from memprof.regressions.bisect.bisect_request import BisectRequest, SearchState
+from memprof.regressions.bisect.search import FigureQuestion, Look, Unable, Unanswered
+from memprof.regressions.bisect.version_range import Versions
 from memprof.subjects.order import Order
 from memprof.subjects.suite import Suite, Variant
 from memprof.verdicts import compare, sample_distance
@@ -501,8 +501,8 @@ def test_bisect_growth_needs_one_variant(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_report_names_slices_at_first_change() -> None:
     from types import SimpleNamespace
 
-    from memprof.bisect.bisect_request import StepSide
     from memprof.explain.records import KEPT, LIBRARIES, Advice, PhaseLook, Slice
+    from memprof.regressions.bisect.bisect_request import StepSide
     from memprof.reports.tables import bisect as report
 
     def side(kept: int, later: int, *settings: dict[str, str]) -> StepSide:

@@ -12,10 +12,6 @@ import pytest
 from support import sample_runs
 
 from memprof.base.errors import InputError, UsageError
-from memprof.bisect import bisect as bisecting
-from memprof.bisect import bisect_request as asked
-from memprof.bisect import search
-from memprof.bisect.version_range import Versions
 from memprof.campaign.progress import Silent
 from memprof.fleet.message import Commits
 from memprof.fleet.search_client import ComparisonResult
@@ -23,6 +19,10 @@ from memprof.fleet.version_transfer import CommitPayload, Releases
 from memprof.records import store
 from memprof.records.summary import Key, VariantKey
 from memprof.records.types import About, Attempt, Outcome, Run
+from memprof.regressions.bisect import bisect as bisecting
+from memprof.regressions.bisect import bisect_request as asked
+from memprof.regressions.bisect import search
+from memprof.regressions.bisect.version_range import Versions
 from memprof.subjects.suite import Build, Suite, Variant
 from memprof.versions.measurement import Selection
 

@@ -12,16 +12,16 @@ import pytest
 from support.sample_runs import job
 
 from memprof.base.errors import UsageError
-from memprof.bisect import bisect as bisecting
-from memprof.bisect.bisect_request import BisectRequest, SearchState
-from memprof.bisect.search import VersionStep
-from memprof.bisect.step_sides import also
-from memprof.bisect.version_range import Versions
 from memprof.campaign.progress import Silent
 from memprof.laws import laws
 from memprof.laws.terms import SizePoint
 from memprof.programs.commands import RUNTIME, of_words
 from memprof.records.types import COMMAND
+from memprof.regressions.bisect import bisect as bisecting
+from memprof.regressions.bisect.bisect_request import BisectRequest, SearchState
+from memprof.regressions.bisect.search import VersionStep
+from memprof.regressions.bisect.step_sides import also
+from memprof.regressions.bisect.version_range import Versions
 from memprof.subjects import drive
 from memprof.subjects.order import Order
 from memprof.subjects.suite import Suite, Variant
