@@ -31,7 +31,7 @@ from bench import docs, growth_curves, growth_runtime
 from memprof import zoo
 from memprof.campaign import campaign
 from memprof.campaign.progress import Silent
-from memprof.grow.grow import FACTOR, FIRST_UNITS, GrowRequest, GrowthAnswer, UnitBudget, grow, parse_shapes, within_budget
+from memprof.growth.grow.grow import FACTOR, FIRST_UNITS, GrowRequest, GrowthAnswer, UnitBudget, grow, parse_shapes, within_budget
 from memprof.programs import commands
 from memprof.programs.runtimes import runners_path
 from memprof.records import work

@@ -13,12 +13,11 @@ from pathlib import Path
 
 from ..base.leftovers import TOKEN, scratch
 from ..models import inputs
-from ..programs import runtimes
+from ..programs import conversion_cache, runtimes
 from ..recording.order import Message, Start
 from ..records import store
 from ..records.types import STARTUP, Outcome, Run
 from ..subjects.order import Order
-from . import conversion_cache
 from .progress import Progress
 from .recorder_client import ask, without_recorder
 

@@ -16,8 +16,8 @@ from . import answer_format, report, talk, write_text
 from .subject import VERBOSE, SharedOption, command_line, refused_option, subject
 
 if TYPE_CHECKING:
+    from ..campaign.fleet.search_client import Machines
     from ..campaign.progress import Answer, Keep, Progress, Remarked
-    from ..fleet.search_client import Machines
     from ..places.place import Place
 
 Found = TypeVar("Found", bound="Remarked")

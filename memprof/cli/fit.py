@@ -58,7 +58,7 @@ def command(
     RSS peak beside it is the upper figure for a device.
     """
     from ..base.units import parse_bytes, parse_duration_ns, parse_ratio
-    from ..fit import fit
+    from ..footprint import fit
     from ..places.place import HERE
 
     if showing.picture is not None and parts and "whole" not in parts:

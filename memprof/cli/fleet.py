@@ -18,8 +18,8 @@ from . import CliCommand
 from .subject import unused_path
 
 if TYPE_CHECKING:
+    from ..campaign.fleet.search_client import Machines
     from ..campaign.progress import Keep, Progress
-    from ..fleet.search_client import Machines
     from ..records.types import Run
     from ..subjects.suite import Suite
 
@@ -52,7 +52,7 @@ class FleetOptions:
     @property
     def labels(self) -> frozenset[tuple[str, str]]:
         """Those that each machine must have. Raises UsageError."""
-        from ..fleet.payload import parse_labels
+        from ..campaign.fleet.payload import parse_labels
 
         return frozenset(parse_labels(self.machines, "--machines").items()) if self.machines else frozenset()
 
@@ -63,7 +63,7 @@ def searching(fleet: FleetOptions | None) -> Iterator[Machines | None]:
     if fleet is None:
         yield None
         return
-    from ..fleet import scheduler, search_client
+    from ..campaign.fleet import scheduler, search_client
     from . import talk
 
     load_distributed()
@@ -88,8 +88,8 @@ def measure_on_fleet(
     suite: Suite, fleet: FleetOptions, output: str | None, append: bool, above_baseline: bool, as_json: bool, verbose: bool, brief: bool
 ) -> int:
     """Measure a suite on a fleet, write its runs as they come and print their tables; the exit code."""
-    from ..fleet import payload, scheduler
-    from ..fleet.scheduler_client import SchedulerClient, comparisons_in
+    from ..campaign.fleet import payload, scheduler
+    from ..campaign.fleet.scheduler_client import SchedulerClient, comparisons_in
     from . import talk
     from .progress import showing_output
     from .subject import keep_runs
@@ -140,8 +140,8 @@ def slim(runs: Iterable[Run]) -> Iterator[Run]:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table; with --watch, a line each time.")
 def command(scheduler: str, watch: bool, as_json: bool) -> int:
     """Show a fleet: its machines, the work of each, and the queue."""
-    from ..fleet import monitor
-    from ..fleet.scheduler import connected
+    from ..campaign.fleet import monitor
+    from ..campaign.fleet.scheduler import connected
     from . import answer_format, report, talk
 
     load_distributed()

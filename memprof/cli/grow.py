@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from ..campaign.progress import Keep, Progress
-    from ..grow.grow import GrowRequest
-    from ..grow.kinds import Wish
+    from ..growth.grow.grow import GrowRequest
+    from ..growth.grow.kinds import Wish
     from ..subjects.suite import Suite
 
 _EPILOG = """\b
@@ -91,16 +91,16 @@ def command(
 
 def _grown(request: GrowRequest, showing: Showing, why: bool, who: bool, issue: Path | None) -> int:
     from ..base import files
-    from ..grow import grow
+    from ..growth.grow import grow
 
     answers: list[grow.GrowthAnswer] = []
     lookers: list[ModuleType] = []
     if why:
-        from ..grow import cause
+        from ..growth.grow import cause
 
         lookers.append(cause)
     if who:
-        from ..grow import call_sites
+        from ..growth.grow import call_sites
 
         lookers.append(call_sites)
     for looker in lookers:
@@ -137,8 +137,8 @@ def _request(
     soak: str | None,
 ) -> GrowRequest:
     from ..base.units import parse_duration_ns
-    from ..grow.grow import GrowRequest, UnitBudget, parse_budget, parse_shapes
-    from ..grow.kinds import check_stream, feeding_words, folder_of
+    from ..growth.grow.grow import GrowRequest, UnitBudget, parse_budget, parse_shapes
+    from ..growth.grow.kinds import check_stream, feeding_words, folder_of
 
     if same and fresh:
         raise UsageError("--same or --fresh: each asks for one kind of inputs alone, and without them grow feeds both")

@@ -11,9 +11,9 @@ from .answers import APPEND, OUTPUT, Showing, answer, question
 from .subject import QuestionCommand, Words, machines_option, place_or_fleet_options, reaching
 
 if TYPE_CHECKING:
+    from ..campaign.fleet.search_client import Machines
     from ..campaign.progress import Keep, Progress
-    from ..fleet.search_client import Machines
-    from ..scale.answer import Scaled, ScaleRequest
+    from ..growth.scale.answer import Scaled, ScaleRequest
     from ..subjects.suite import Suite
 
 _EPILOG = """\b
@@ -64,7 +64,7 @@ def command(
     A few runs are measured where they tell most; the law is a sum of simple terms, each coefficient with an interval. Exit code 3: there was
     too little to tell.
     """
-    from ..scale import scale
+    from ..growth.scale import scale
     from ..subjects.dimensions import parse
     from .fleet import FleetOptions, searching
 
@@ -96,7 +96,7 @@ def _request(
     fleet: Machines | None,
 ) -> ScaleRequest:
     from ..base.units import parse_bytes
-    from ..scale.answer import ScaleRequest
+    from ..growth.scale.answer import ScaleRequest
     from ..subjects.dimensions import check_given_once, parse, parse_place
 
     dimensions = tuple(parse(text) for text in ranges)

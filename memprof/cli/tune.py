@@ -14,10 +14,10 @@ from .answers import Showing, answer, question
 from .subject import QuestionCommand, Words, machines_option, place_or_fleet_options, reaching
 
 if TYPE_CHECKING:
+    from ..campaign.fleet.search_client import Machines
     from ..campaign.progress import Keep, Progress
-    from ..fleet.search_client import Machines
+    from ..footprint.tune.answer import Tuned, TunedRuntimes, TuneRequest
     from ..subjects.suite import Suite
-    from ..tune.answer import Tuned, TunedRuntimes, TuneRequest
 
 _EPILOG = """\b
 Examples:
@@ -78,8 +78,8 @@ def command(
     A setting that fails is a result: it is learned and avoided. A setting that changes the model's outputs is marked. Let nothing else run
     meanwhile: trials run one after another, and their latencies are compared. On a fleet as many trials run at once as it has machines of the kind.
     """
+    from ..footprint.tune import tuner
     from ..records import store
-    from ..tune import tuner
     from .fleet import FleetOptions, searching
 
     fleet = FleetOptions.given(on, remote_dir, machines)
@@ -119,9 +119,9 @@ def _request(
     tolerance: float,
     fleet: Machines | None,
 ) -> TuneRequest:
+    from ..footprint.tune.answer import THREADS, TuneRequest
+    from ..footprint.tune.search import Goal
     from ..subjects.values import parse_pair, parse_threads
-    from ..tune.answer import THREADS, TuneRequest
-    from ..tune.search import Goal
 
     goal = Goal(parse_ratio(max_latency) if max_latency else None, parse_bytes(budget) if budget else None)
     if goal.max_time is not None and goal.budget is not None:

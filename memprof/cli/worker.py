@@ -35,8 +35,8 @@ def command(
     Each machine measures one comparison at a time. Nothing but the recorder and what it measures runs on a board.
     """
     from ..base.errors import EXIT_OK, UsageError
-    from ..fleet import worker
-    from ..fleet.payload import parse_labels
+    from ..campaign.fleet import worker
+    from ..campaign.fleet.payload import parse_labels
     from . import talk
     from .fleet import load_distributed
 

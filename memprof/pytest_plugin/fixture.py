@@ -140,7 +140,7 @@ class Memprof:
         Fails the test if that cannot be decided, or if the function fails. Raises UsageError as `function` does.
         """
         from ..campaign.progress import Silent
-        from ..grow import grow
+        from ..growth.grow import grow
         from ..programs.runtimes import runners_path
         from ..subjects.suite import Suite, Variant
         from ..verdicts import growth_limits

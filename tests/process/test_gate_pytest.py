@@ -512,7 +512,7 @@ def test_fixture_grows_of_functions(pytester, lean):
         "def fail():\n    raise ValueError('not today')\n"
     )
     pytester.makepyfile(
-        test_it="import pytest\nimport work\nfrom memprof.pytest_plugin import fixture\nfrom memprof.grow import grow\ngrow._FIRST = 200\n"
+        test_it="import pytest\nimport work\nfrom memprof.pytest_plugin import fixture\nfrom memprof.growth.grow import grow\ngrow._FIRST = 200\n"
         "fixture._BUDGET_NS = 60 * 10**9\n"
         "def test_leak(memprof):\n    grows = memprof.grows(work.leak, 65536)\n    assert 60000 < grows.verdict.slope < 70000\n    assert not grows\n"
         "def test_fine(memprof):\n    assert not memprof.grows(work.fine)\n"

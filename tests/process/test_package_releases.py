@@ -13,7 +13,7 @@ from support.recorder_runs import Silent
 
 from memprof.base.errors import InputError, UsageError
 from memprof.campaign import campaign
-from memprof.grow import grow
+from memprof.growth.grow import grow
 from memprof.programs import environments
 from memprof.programs.commands import of_words
 from memprof.records.types import COMMAND

@@ -25,11 +25,11 @@ from conftest import Memprof
 from memprof.base import leftovers
 from memprof.base.cache import cache_folder
 from memprof.campaign import attach, campaign, conversion, side_by_side
+from memprof.campaign.fleet import comparison_runs, scheduler, scheduler_client, search_client
+from memprof.campaign.fleet.message import PROTOCOL, ComparisonTask, Doing, Offered
+from memprof.campaign.fleet.scheduler import FleetPlace
 from memprof.cli.progress import Plain
 from memprof.explain import remote
-from memprof.fleet import comparison_runs, scheduler, scheduler_client, search_client
-from memprof.fleet.message import PROTOCOL, ComparisonTask, Doing, Offered
-from memprof.fleet.scheduler import FleetPlace
 from memprof.places import parse, remote_groups
 from memprof.places.place import HERE, Here, MachineState, Place
 from memprof.places.remote import Remote

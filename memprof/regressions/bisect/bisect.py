@@ -13,12 +13,12 @@ from ...campaign import campaign
 from ...campaign.progress import Keep, Progress
 from ...campaign.runs_writer import keeping
 from ...explain import engine
-from ...grow import grow
-from ...laws import coefficients
+from ...growth.grow import grow
+from ...growth.laws import coefficients
+from ...growth.scale import scale
 from ...records import metrics
 from ...records.summary import VariantKey, place_of
 from ...records.types import COMMAND, Run
-from ...scale import scale
 from ...subjects.order import Order
 from ...subjects.orders import plan
 from ...subjects.suite import Suite, Variant, variants_of

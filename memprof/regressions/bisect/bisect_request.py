@@ -17,8 +17,8 @@ import msgspec
 from ...base import files
 from ...base.cache import cache_folder
 from ...base.units import counted
+from ...campaign.fleet.search_client import Machines
 from ...explain.records import Explanation
-from ...fleet.search_client import Machines
 from ...places.place import HERE
 from ...records import settings, store
 from ...records.types import Machine, Run

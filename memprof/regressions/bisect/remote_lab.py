@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 from ...base.errors import InputError, UsageError
+from ...campaign.fleet.payload import SearchTrial
+from ...campaign.fleet.search_client import ComparisonResult, Machines
 from ...campaign.progress import Keep, Progress
-from ...fleet.payload import SearchTrial
-from ...fleet.search_client import ComparisonResult, Machines
 from ...records import metrics
 from ...records.summary import VariantKey, place_of
 from ...records.types import Run

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 from ...base.errors import UsageError, near_or_all
-from ...laws import coefficients
+from ...growth.laws import coefficients
+from ...growth.scale import scale
 from ...records import metrics
 from ...records.types import RELOAD
-from ...scale import scale
 from ...subjects import dimensions
 from ...subjects.orders import check_words
 from ...subjects.suite import ALL, Suite, variants_of

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from ...base.errors import MemprofError
 from ...campaign import campaign
 from ...campaign.progress import Keep, Progress
+from ...footprint.tune import candidates
 from ...records import metrics, summary
 from ...records.summary import Row
 from ...records.types import Run
 from ...subjects.order import Order
 from ...subjects.orders import plan
 from ...subjects.suite import Suite, Variant
-from ...tune import candidates
 from ...verdicts.verdicts import floor, judge_row
 from .search import FigureQuestion
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ...base.errors import MemprofError, UsageError, near
 from ...base.files import sha256_of
-from ...fleet import version_transfer
-from ...fleet.version_transfer import Releases, Travelling
+from ...campaign.fleet import version_transfer
+from ...campaign.fleet.version_transfer import Releases, Travelling
 from ...models.identity import identify
 from ...programs import environments, runtimes
 from ...programs.environments import Environment

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...base.errors import InputError, MeasurementError, UsageError
 from ...base.units import counted
-from ...laws import coefficients
+from ...growth.laws import coefficients
 from ...records import store, summary
 from ...records.summary import VariantKey
 from ...records.types import PEAK, RUN

@@ -15,7 +15,7 @@ from . import suite_limits
 from .request import GateRequest
 
 if TYPE_CHECKING:
-    from ...grow.grow import GrowRequest, GrowthAnswer
+    from ...growth.grow.grow import GrowRequest, GrowthAnswer
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def wished(suite: Suite, orders: Sequence[Order]) -> tuple[GrowthMeasurement, ..
 
 
 def _request(wish: SuiteGrowth, order: Order) -> GrowRequest:
-    from ...grow import grow  # brings numpy along, which no other gate needs
+    from ...growth.grow import grow  # brings numpy along, which no other gate needs
 
     return grow.request_of(order.subject, wish.per, wish.shapes, wish.budget)
 
@@ -46,7 +46,7 @@ def measured(wishes: Sequence[GrowthMeasurement], request: GateRequest, progress
     """Each growth that is wished for. A runtime that fails before it can be judged is a result. Raises as campaign.measure does."""
     if not wishes:
         return ()
-    from ...grow import grow
+    from ...growth.grow import grow
 
     def seek(wish: GrowthMeasurement, keep: Keep) -> GrowthAnswer:
         progress.say(f"{wish.key.label}: whether it grows with each {wish.limit.per}")

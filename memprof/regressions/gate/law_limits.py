@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...campaign.progress import Keep, Progress
-from ...laws import coefficients
-from ...laws.coefficients import LawAtLimit
+from ...growth.laws import coefficients
+from ...growth.laws.coefficients import LawAtLimit
 from ...records.summary import Key
 from ...subjects.order import Order
 from ...subjects.suite import Suite, SuiteLaw
@@ -16,7 +16,7 @@ from . import suite_limits
 from .request import GateRequest
 
 if TYPE_CHECKING:
-    from ...scale.answer import Scaled, ScaleRequest
+    from ...growth.scale.answer import Scaled, ScaleRequest
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def wished(suite: Suite, orders: Sequence[Order]) -> tuple[LawMeasurement, ...]:
 
 
 def _wished(wish: SuiteLaw, order: Order) -> LawMeasurement:
-    from ...scale import scale  # brings numpy along, which no other gate needs
+    from ...growth.scale import scale  # brings numpy along, which no other gate needs
 
     asked = scale.request_of(order, wish.vary, wish.points)
     scale.check(asked)
@@ -54,7 +54,7 @@ def measured(wishes: Sequence[LawMeasurement], request: GateRequest, progress: P
     """Each law that is wished for. A runtime that fails at all places is a result. Raises as campaign.measure does."""
     if not wishes:
         return ()
-    from ...scale import scale
+    from ...growth.scale import scale
 
     def seek(wish: LawMeasurement, keep: Keep) -> Scaled:
         progress.say(f"{wish.key.label}: its memory by {wish.where}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...base.errors import UsageError
 from ...base.files import check_new, check_target
-from ...laws import coefficients
+from ...growth.laws import coefficients
 from ...places import place as places
 from ...places.place import HERE
 from ...records import metrics

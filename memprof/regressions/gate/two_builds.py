@@ -14,9 +14,8 @@ from pathlib import Path
 
 from ...base import files
 from ...base.errors import MemprofError
-from ...campaign import conversion_cache
 from ...campaign.progress import Progress
-from ...programs import runtimes
+from ...programs import conversion_cache, runtimes
 from ...records.summary import VariantKey, place_of
 from ...records.types import COMMAND, PEAK, PHASES, RELEASE, WARMUP, JobSide, Run
 from ...subjects import suite

@@ -178,8 +178,8 @@ def test_growth_lines_from_plain_rows(tmp_path) -> None:
 
 
 def test_why_skipped_when_steady() -> None:
-    from memprof.grow import cause
-    from memprof.grow.grow import GrowRequest, GrowthAnswer
+    from memprof.growth.grow import cause
+    from memprof.growth.grow.grow import GrowRequest, GrowthAnswer
     from memprof.verdicts.growth import Verdict
 
     answer = GrowthAnswer("m", "r", "", "", Verdict("steady", "iteration"), ())

@@ -392,8 +392,8 @@ def several(monkeypatch: pytest.MonkeyPatch, levels: list[float], broken: dict[i
     """Versions whose law of memory by batch has these bytes per unit, and the notes of `fake`; a level of -1 has batch x batch instead."""
     from types import SimpleNamespace
 
-    from memprof.laws import laws
-    from memprof.laws.terms import SizePoint
+    from memprof.growth.laws import laws
+    from memprof.growth.laws.terms import SizePoint
     from memprof.subjects.dimensions import parse
 
     versions, noted = fake(monkeypatch, [200.0] * len(levels), broken)

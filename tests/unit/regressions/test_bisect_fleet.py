@@ -12,10 +12,10 @@ import pytest
 from support import sample_runs
 
 from memprof.base.errors import InputError, UsageError
+from memprof.campaign.fleet.message import Commits
+from memprof.campaign.fleet.search_client import ComparisonResult
+from memprof.campaign.fleet.version_transfer import CommitPayload, Releases
 from memprof.campaign.progress import Silent
-from memprof.fleet.message import Commits
-from memprof.fleet.search_client import ComparisonResult
-from memprof.fleet.version_transfer import CommitPayload, Releases
 from memprof.records import store
 from memprof.records.summary import Key, VariantKey
 from memprof.records.types import About, Attempt, Outcome, Run

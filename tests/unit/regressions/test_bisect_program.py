@@ -13,8 +13,8 @@ from support.sample_runs import job
 
 from memprof.base.errors import UsageError
 from memprof.campaign.progress import Silent
-from memprof.laws import laws
-from memprof.laws.terms import SizePoint
+from memprof.growth.laws import laws
+from memprof.growth.laws.terms import SizePoint
 from memprof.programs.commands import RUNTIME, of_words
 from memprof.records.types import COMMAND
 from memprof.regressions.bisect import bisect as bisecting

@@ -6,9 +6,9 @@ import pytest
 
 from memprof.base.errors import InputError, UsageError
 from memprof.base.units import parse_bytes
-from memprof.laws import coefficients, laws
-from memprof.laws.coefficients import LawAtLimit
-from memprof.laws.terms import SizePoint
+from memprof.growth.laws import coefficients, laws
+from memprof.growth.laws.coefficients import LawAtLimit
+from memprof.growth.laws.terms import SizePoint
 from memprof.records.summary import Key
 from memprof.subjects import suite
 
