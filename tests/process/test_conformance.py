@@ -130,7 +130,7 @@ def test_interpreter_asked_once_for_runtimes(tmp_path, monkeypatch):
 
 
 def test_run_imports_no_rare_modules(tmp_path):
-    code = "import sys, memprof.cli.run, memprof.cli.progress, memprof.regressions.gate.decide, memprof.campaign.campaign, memprof.reports.tables.gate"
+    code = "import memprof.cli.run, memprof.cli.progress, memprof.regressions.gate.decide, memprof.campaign.campaign, memprof.reports.tables.gate"
     words = [sys.executable, "-c", f"{code}; print(*sys.modules)"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
 
