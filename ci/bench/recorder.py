@@ -30,7 +30,7 @@ from memprof.places.recorder_bundle import RecorderKind, recorder_command
 from memprof.programs import recorder_build
 from memprof.recording import order
 from memprof.recording.fold import Fold
-from memprof.recording.order import CommandStart, Header, Message, Start
+from memprof.records.recorder_order import CommandStart, Header, Message, Start
 from memprof.records.types import COMMAND, Job, Model
 from memprof.subjects.suite import MS
 

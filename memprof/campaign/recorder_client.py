@@ -20,8 +20,8 @@ from ..places.recorder_bundle import recorder_command
 from ..programs import conversion_cache, native
 from ..recording import order as recorder_order
 from ..recording.fold import Fold, Notice
-from ..recording.order import Header, Hold, Message, Start
 from ..records import store
+from ..records.recorder_order import Header, Hold, Message, Start
 from ..records.types import SCHEMA, STARTUP, Job, Outcome, Run
 from ..subjects.order import Order, intervals
 from ..subjects.values import parse_cpus

@@ -50,7 +50,7 @@ def command(what: str | None, as_json: bool) -> None:
     import json
     import shlex
 
-    from ..programs.runtimes import runners_path
+    from ..base.runners import runners_path
 
     header, python = runners_path() / "native" / "memprof.h", runners_path() / "memprof_marks.py"
     if as_json:

@@ -21,7 +21,6 @@ from ..base.errors import MeasurementError, UsageError
 from ..base.units import counted, format_bytes, format_duration
 from ..campaign import campaign
 from ..campaign.progress import Keep, Progress, Quiet
-from ..models import inputs
 from ..places import limits
 from ..places.limits import By, Limiter
 from ..records import metrics
@@ -29,7 +28,7 @@ from ..records.settings import in_a_line
 from ..records.summary import timed_phase
 from ..records.types import COMMAND, EXECUTE, GENERATE, MODEL_LOAD, PEAK, PREPARE, PROMPT, STARTUP, Job, Outcome, Run
 from ..subjects import orders
-from ..subjects.order import Order
+from ..subjects.order import Order, assumed_words, shapes_that_run
 from ..subjects.suite import MS, Suite
 
 WHOLE = "whole run"
@@ -155,8 +154,8 @@ class _Fitter:
     def run(self) -> Fitted:
         job = self._order.job
         self._progress.say(f"limited by {self._limiter.words}")
-        if job.assumed:
-            self._progress.say(f"{job.model.name}: {inputs.remark(job.assumed, Path(job.model.path))}")
+        if assumed := assumed_words(job):
+            self._progress.say(assumed)
         touched = self._whole_time() if self._program else self._touched_bytes()
         plain = [self._trial(None, name="no limit") for _ in range(_PLAIN_RUNS)]
         for run in plain:
@@ -203,7 +202,7 @@ class _Fitter:
             self._request.max_time,
             tuple(self._remarks),
             job.threads,
-            inputs.shapes_that_run(Path(job.model.path), job.shapes, job.inputs) or {},
+            shapes_that_run(job) or {},
             job.assumed,
             interrupted or self._stopped,
             self._request.within,

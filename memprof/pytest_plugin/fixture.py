@@ -125,7 +125,7 @@ class Memprof:
         pickled.
         """
         from .. import api
-        from ..programs.runtimes import runners_path
+        from ..base.runners import runners_path
         from ..subjects.suite import Variant
 
         name, path, environment = self._callable(function, args, kwargs)
@@ -139,9 +139,9 @@ class Memprof:
 
         Fails the test if that cannot be decided, or if the function fails. Raises UsageError as `function` does.
         """
+        from ..base.runners import runners_path
         from ..campaign.progress import Silent
         from ..growth.grow import grow
-        from ..programs.runtimes import runners_path
         from ..subjects.suite import Suite, Variant
         from ..verdicts import growth_limits
 

@@ -173,7 +173,7 @@ def _growth_reports(item: pytest.Item, folder: Path, most_bytes: int, earlier: S
 
 def _keeping_lines(item: pytest.Item, folder: Path, verdict: Verdict) -> Iterator[str]:
     """Which lines of Python keep what the test leaves behind, from one more process, where Python traces its objects."""
-    from ..explain.growth import read_lines
+    from ..records.python_lines import read_lines
 
     path, calls = folder / "lines.json", max(LEAST_CALLS // 2, verdict.warmup)
     _measured_reports(item, folder, **{CALLS: str(2 * calls), LINES: str(path)})
@@ -183,10 +183,10 @@ def _keeping_lines(item: pytest.Item, folder: Path, verdict: Verdict) -> Iterato
 
 def _measured_test(item: pytest.Item, folder: Path, reports: Path, more: Mapping[str, str]) -> Run:
     """Run the test in its own process, which is polled from outside with every process that it starts."""
+    from ..base.runners import runners_path
     from ..campaign import campaign
     from ..campaign.progress import Silent
     from ..programs.commands import Command
-    from ..programs.runtimes import runners_path
     from ..records.types import COMMAND
     from ..subjects.orders import plan
     from ..subjects.suite import Suite, Variant

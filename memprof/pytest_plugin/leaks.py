@@ -12,7 +12,7 @@ from ..base.units import format_bytes
 from .table import GROWTH, RATE
 
 if TYPE_CHECKING:
-    from ..explain.growth import GrowthLine
+    from ..records.python_lines import GrowthLine
     from ..records.types import Run
     from ..verdicts.growth import Verdict
 

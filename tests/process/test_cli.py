@@ -14,9 +14,10 @@ import pytest
 from support.recorder_runs import NEAR
 
 import memprof as package
+from memprof.base.runners import runners_path
 from memprof.campaign import campaign
 from memprof.cli import subject
-from memprof.programs.runtimes import describe, runners_path
+from memprof.programs.runtimes import describe
 from memprof.records.settings import SIZES
 
 STEPS = {"load": [{"allocate": "w", "bytes": 10 << 20}], "execute": [{"spike": 6 << 20}]}

@@ -17,10 +17,10 @@ from support.session_cache import once
 
 import memprof
 from memprof.base.errors import InputError
+from memprof.base.runners import runners_path
 from memprof.campaign import campaign
 from memprof.places.place import HERE
 from memprof.programs import runtimes
-from memprof.programs.runtimes import runners_path
 from memprof.subjects.orders import plan
 
 CASES = {"onnxruntime": "onnx", "tflite": "tflite", "litert": "tflite", "onert": "tflite", "tvm": "onnx", "openvino": "onnx"}

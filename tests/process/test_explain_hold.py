@@ -18,8 +18,8 @@ from conftest import need_tool
 from support import native_programs, recorder_runs, sample_runs
 from support.compiler import once_compiled
 
+from memprof.base.runners import runners_path
 from memprof.campaign import campaign, recorder_client
-from memprof.programs.runtimes import runners_path
 from memprof.records import store
 from memprof.records.types import Run
 from memprof.subjects.orders import plan

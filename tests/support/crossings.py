@@ -36,7 +36,7 @@ from memprof.places.remote import Remote
 from memprof.programs import environments, recorder_build, runtimes, symbols
 from memprof.programs.environments import Environment
 from memprof.programs.runtimes import Knob, Runtime
-from memprof.recording.order import GroupOrder, Message
+from memprof.records.recorder_order import GroupOrder, Message
 from memprof.records.types import Job
 from memprof.subjects import command_orders, orders
 from memprof.subjects.order import Order

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import re
 from collections.abc import Mapping, Sequence
 
@@ -12,10 +11,6 @@ from ...programs import runtimes
 from ...programs.runtimes import Knob, Runtime
 from .answer import ENV, THREADS, TuneRequest
 from .search import Needs
-
-# Where distributions put other allocators.
-_ALLOCATORS = ("libjemalloc.so*", "libtcmalloc_minimal.so*", "libmimalloc.so*")
-_FOLDERS = ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 
 
 def candidates_of(runtime: Runtime, request: TuneRequest) -> dict[str, tuple[str, ...]]:
@@ -97,18 +92,4 @@ def _values(knob: Knob, request: TuneRequest) -> tuple[str, ...]:
         for value in request.tries[knob.name]:
             knob.check(value)
         return tuple(dict.fromkeys(value for value in request.tries[knob.name] if value != knob.default))
-    return values(knob)
-
-
-def values(knob: Knob) -> tuple[str, ...]:
-    """The values of a knob to try beside its default."""
-    return allocators() if knob.name == "preload" else knob.candidates()
-
-
-def allocators() -> tuple[str, ...]:
-    """Shared libraries of other allocators on this machine, the first of each kind."""
-    libraries = []
-    for pattern in _ALLOCATORS:
-        paths = sorted(path for folder in _FOLDERS for path in glob.glob(f"{folder}/{pattern}"))
-        libraries += paths[:1]
-    return tuple(libraries)
+    return runtimes.values_to_try(knob)

@@ -14,8 +14,7 @@ from functools import cached_property
 from typing import Protocol
 
 from ...base.errors import InputError, UsageError, near
-from ...models.identity import identify
-from ...programs import commands, runtimes
+from ...programs import commands
 from ...programs.commands import Command
 from ...programs.runtimes import Knob
 from ...records.settings import written
@@ -73,15 +72,8 @@ class _InRuntime:
     def __init__(self, request: TuneRequest) -> None:
         self._request = request
         suite, own = request.suite, request.suite.only
-        if not suite.models:
-            raise UsageError("name a model to measure")
-        runtime, here = runtimes.located(own.runtime, own.python or suite.python, suite.place)
+        self.model, runtime, python = orders.located(suite, travels=request.fleet is not None)
         self.name, self.version = runtime.name, runtime.version
-        # On a fleet the path of this machine's interpreter means nothing, and each worker takes its own.
-        python = here if request.fleet is None else own.python or suite.python
-        self.model = identify(suite.models[0], suite.name)
-        if not runtime.takes(self.model.path):
-            raise UsageError(f"{self.model.name}: {runtime.name} does not take it")
         self.suite = replace(
             suite,
             runtimes=(),

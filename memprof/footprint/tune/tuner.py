@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from ...base.errors import InputError, MeasurementError, UsageError
 from ...base.leftovers import scratch
@@ -22,11 +21,10 @@ from ...campaign.fleet.payload import SearchTrial
 from ...campaign.fleet.search_client import Machines
 from ...campaign.outputs import Outputs
 from ...campaign.progress import Keep, Progress, Quiet
-from ...models import inputs
 from ...records import metrics, store
 from ...records.summary import late_rise_bytes, timed_phase
 from ...records.types import COMMAND, EXECUTE, PEAK, RUN, Run
-from ...subjects.order import Order
+from ...subjects.order import Order, assumed_words, shapes_that_run
 from ...subjects.suite import DEFAULTS, MS
 from .answer import (
     ENV,
@@ -114,8 +112,8 @@ class _Tuner:
         self._took_by: dict[Settings, int] = {}
 
     def run(self, earlier: Sequence[Run]) -> Tuned:
-        if assumed := self._default.assumed:
-            self._progress.say(f"{self._model.name}: {inputs.remark(assumed, Path(self._model.path))}")
+        if assumed := assumed_words(self._default):
+            self._progress.say(assumed)
         for run in earlier:
             self._check_machine(run)
         left_out = sum(not self._take_up(run) for run in earlier)
@@ -390,7 +388,7 @@ class _Tuner:
             runs=tuple(run for runs in verified.values() for run in runs) if sure else tuple(self._plain_runs()),
             repeats=min(map(len, verified.values())) if sure else 0,
             threads=self._default.threads,
-            shapes=inputs.shapes_that_run(Path(self._model.path), self._suite.shapes, self._suite.inputs) or {},
+            shapes=shapes_that_run(self._default) or {},
             assumed=self._default.assumed,
             timed=_timed(verified[DEFAULT][0] if sure else self._tried[0][1]),
             compares=not self._subject.is_program,

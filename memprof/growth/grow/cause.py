@@ -14,8 +14,8 @@ from dataclasses import replace
 from ...base.units import capitalised, counted, format_bytes
 from ...campaign.progress import Progress
 from ...explain import growth as two_looks
-from ...explain.growth import GrowthLine
 from ...records import work
+from ...records.python_lines import GrowthLine
 from ...records.types import EXECUTE
 from ...verdicts.curve_tail import LEAST_RISE
 from ...verdicts.growth import Verdict

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from pathlib import Path
 
 from ...base.errors import MeasurementError, UsageError
 from ...base.units import capitalised, counted, format_bytes, parse_duration_ns
@@ -23,14 +22,14 @@ from ...campaign import campaign
 from ...campaign.progress import Keep, Progress
 from ...explain import growth as two_looks
 from ...heap.growth_sites import Rises
-from ...models import check_extents, inputs
+from ...models import check_extents
 from ...programs.commands import Command
 from ...records import work
 from ...records.settings import in_a_line
 from ...records.types import COMMAND, RELOAD, Run, Use
 from ...subjects import orders
 from ...subjects.drive import Drive
-from ...subjects.order import Order
+from ...subjects.order import Order, assumed_words
 from ...subjects.suite import MS, Suite
 from ...verdicts import growth, growth_inputs
 from ...verdicts.growth_inputs import InputsVerdict
@@ -165,8 +164,8 @@ class _Grower:
 
     def run(self) -> GrowthAnswer:
         request, job = self._request, self._order.job
-        if job.assumed:
-            self._progress.say(f"{job.model.name}: {inputs.remark(job.assumed, Path(job.model.path))}")
+        if assumed := assumed_words(job):
+            self._progress.say(assumed)
         units = within_budget(_FIRST_CYCLES if request.cycles else FIRST_UNITS, request.budget.units)
         if request.soak_ns is not None:
             units = request.budget.units or _ENDLESS

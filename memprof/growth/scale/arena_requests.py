@@ -17,12 +17,12 @@ from functools import cache
 from pathlib import Path
 
 from ...base.errors import InputError, MemprofError
+from ...base.runners import runners_path
 from ...base.units import counted
 from ...campaign import campaign
 from ...campaign.progress import Silent
 from ...explain import glibc, memory_map
 from ...programs import native
-from ...programs.runtimes import runners_path
 from ...records.types import EXECUTE, PREPARE, WARMUP, ArenaRequests, Arenas, Buffers, Job, Product, RequestTrace
 from ...subjects.dimensions import SESSIONS, Dimension
 from ...subjects.order import Order

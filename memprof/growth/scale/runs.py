@@ -19,14 +19,12 @@ from ...campaign.fleet.message import SearchRequest
 from ...campaign.fleet.payload import SearchTrial
 from ...campaign.progress import Keep, Progress, Quiet
 from ...campaign.side_by_side import SharedFile, Together
-from ...models.identity import identify
 from ...places import limits
 from ...places.place import HERE, Place
 from ...plan.analysis import describe
 from ...plan.graphs.graph import Graph
 from ...plan.graphs.read import check_installed, read
 from ...plan.graphs.reduced import problem
-from ...programs import runtimes
 from ...programs.commands import Command
 from ...records import store
 from ...records.types import PEAK, STARTUP, Job, LawSearch, Outcome, RequestTrace, Run
@@ -80,14 +78,8 @@ class Places:
 
     def _of_model(self, variant: Variant) -> None:
         request, suite = self._request, self._request.suite
-        if not suite.models:
-            raise UsageError("name a model to measure")
-        self.model = identify(suite.models[0], suite.name)
-        runtime, python = runtimes.located(variant.runtime, variant.python or suite.python, suite.place)
-        # On a fleet the path of this machine's interpreter means nothing, and each worker takes its own.
-        self._variant = replace(variant, python=python if request.fleet is None else variant.python or suite.python)
-        if not runtime.takes(self.model.path):
-            raise UsageError(f"{self.model.name}: {Path(runtime.name).name} does not take it")
+        self.model, runtime, python = orders.located(suite, travels=request.fleet is not None)
+        self._variant = replace(variant, python=python)
         self.space = space(request.dimensions, Path(self.model.path), runtime)
         if self.space.side_by_side and request.fleet is not None:
             raise UsageError("--vary processes works on one machine (--on names another than this), not on a fleet")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from ...base.errors import MemprofError
 from ...campaign import campaign
 from ...campaign.progress import Keep, Progress
-from ...footprint.tune import candidates
+from ...programs.runtimes import values_to_try
 from ...records import metrics, summary
 from ...records.summary import Row
 from ...records.types import Run
@@ -92,7 +92,7 @@ class _UndoLab:
         order = next(self._orders({}, 1), None)
         if order is None:
             return {}
-        values = {knob.name: candidates.values(knob) for knob in order.runtime.knobs if knob.name not in self._variant.set}
+        values = {knob.name: values_to_try(knob) for knob in order.runtime.knobs if knob.name not in self._variant.set}
         return {name: others for name, others in values.items() if others}
 
     def _orders(self, settings: Mapping[str, str], repeats: int) -> Iterator[Order]:

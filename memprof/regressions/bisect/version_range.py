@@ -14,10 +14,9 @@ from ...base.errors import MemprofError, UsageError, near
 from ...base.files import sha256_of
 from ...campaign.fleet import version_transfer
 from ...campaign.fleet.version_transfer import Releases, Travelling
-from ...models.identity import identify
 from ...programs import environments, runtimes
 from ...programs.environments import Environment
-from ...subjects import suite
+from ...subjects import orders, suite
 from ...subjects.suite import Build, Suite, Variant, variants_of
 from ...versions import builds, commits, packages, worktrees
 from ...versions.measurement import Selection
@@ -80,7 +79,8 @@ def _facts(asked: Suite, build: Build, root: Path) -> dict[str, str]:
     facts = {}
     for path in asked.models:
         with suppress(MemprofError):
-            facts[f"model {os.path.relpath(path, root)}"] = identify(path).sha256
+            (model,) = orders.models_of(Suite(models=(path,)))
+            facts[f"model {os.path.relpath(path, root)}"] = model.sha256
     for file in (*asked.runtimes, *(variant.runtime for variant in asked.variants), asked.inputs):
         if file and os.path.isfile(file):
             facts[f"file {os.path.relpath(file, root)}"] = sha256_of(Path(file))[0]
@@ -121,7 +121,7 @@ def of_releases(asked: Suite, name: str, first: str, last: str, pre: bool, say: 
     asked = replace(asked, runtimes=(), variants=(variant,))
     program = variant.command is not None
     package = packages.parse(name, None if program else variant.runtime, beside, asked.python)
-    models = [identify(path) for path in asked.models]  # before anything is installed
+    models = orders.models_of(replace(asked, name=None))  # before anything is installed
     facts = {**{f"model {model.name}": model.sha256 for model in models}, **_files_among(asked, variant), **package.facts()}
     listed = package.versions(pre)
     ordered = listed.versions[::-1]

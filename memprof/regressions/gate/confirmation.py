@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from ...base.errors import InputError, MemprofError, UsageError
+from ...base.runners import runners_path
 from ...base.units import format_bytes
 from ...campaign import campaign
 from ...campaign.progress import Keep, Progress
 from ...campaign.runs_writer import keeping
 from ...places.place import HERE
 from ...programs import commands, native
-from ...programs.runtimes import runners_path
 from ...records import metrics, summary
 from ...records.summary import Row, VariantKey
 from ...records.types import COMMAND, PEAK, Job, JobSide, Run

@@ -25,8 +25,8 @@ from memprof.places.machine import this_machine
 from memprof.places.recorder_bundle import recorder_command
 from memprof.programs import recorder_build
 from memprof.recording import order
-from memprof.recording.order import CommandStart, Message, Start
 from memprof.records import store
+from memprof.records.recorder_order import CommandStart, Message, Start
 from memprof.records.types import COMMAND, Job, Model, Run
 from memprof.reports.tables import table
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 import pytest
 
-from memprof.programs.runtimes import runners_path
+from memprof.base.runners import runners_path
 
 
 @pytest.fixture

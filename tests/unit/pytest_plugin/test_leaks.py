@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from support import sample_runs
 
-from memprof.explain.growth import GrowthLine
 from memprof.pytest_plugin import leaks
 from memprof.pytest_plugin.leaks import LeakAnswer
+from memprof.records.python_lines import GrowthLine
 from memprof.verdicts.growth import Verdict
 
 KIB, MIB = 1 << 10, 1 << 20
