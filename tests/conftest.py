@@ -30,9 +30,9 @@ with pytest.MonkeyPatch.context() as _environment:
     _environment.setenv("HYPOTHESIS_NO_PLUGINS", "1")  # it would import trio, which no test uses
     import hypothesis
 
-from memprof import cli
 from memprof.base import configuration_file
 from memprof.campaign import recorder_client
+from memprof.doors import cli
 from memprof.places import recorder_bundle
 from memprof.places.recorder_bundle import RecorderKind
 from memprof.programs import recorder_build

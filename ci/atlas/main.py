@@ -31,7 +31,7 @@ from memprof.campaign import campaign
 from memprof.campaign.fleet.search_client import Machines
 from memprof.campaign.progress import Silent
 from memprof.campaign.runs_writer import keeping
-from memprof.cli.fleet import FleetOptions, searching
+from memprof.doors.cli.fleet import FleetOptions, searching
 from memprof.records import store
 from memprof.reports import history as page
 from memprof.subjects.orders import plan

@@ -89,7 +89,7 @@ def commands(*lines: Sequence[str]) -> None:
 def _command(words: Sequence[str]) -> None:
     import click
 
-    from memprof.cli import group
+    from memprof.doors.cli import group
 
     silent = io.StringIO()
     with (

@@ -16,7 +16,7 @@ from support.recorder_runs import NEAR
 import memprof as package
 from memprof.base.runners import runners_path
 from memprof.campaign import campaign
-from memprof.cli import subject
+from memprof.doors.cli import subject
 from memprof.programs.runtimes import describe
 from memprof.records.settings import SIZES
 
@@ -202,7 +202,7 @@ def modules_of(code):
 
 
 def test_measuring_imports_nothing_heavy():
-    loaded = modules_of("import memprof.campaign.campaign, memprof.subjects.suite, memprof.cli.run, memprof.cli.progress")
+    loaded = modules_of("import memprof.campaign.campaign, memprof.subjects.suite, memprof.doors.cli.run, memprof.doors.cli.progress")
 
     assert not loaded & {"pandas", "numpy", "matplotlib", "scipy", "onnx", "jinja2"}
 

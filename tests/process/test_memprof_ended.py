@@ -28,7 +28,7 @@ from support.recorder_runs import (
     wait_for,
 )
 
-from memprof import cli
+from memprof.doors import cli
 from memprof.records import store
 
 INTERRUPTED = 130

@@ -22,7 +22,7 @@ import memprof
 from memprof import zoo
 from memprof.base.errors import InputError, UsageError
 from memprof.base.runners import runners_path
-from memprof.cli.zoo import command as zoo_command
+from memprof.doors.cli.zoo import command as zoo_command
 from memprof.models import Torn, ctranslate2_file
 from memprof.models.identity import identify
 from memprof.models.tensors import Unparsed, tensors

@@ -28,7 +28,7 @@ from memprof.campaign import attach, campaign, conversion, side_by_side
 from memprof.campaign.fleet import comparison_runs, scheduler, scheduler_client, search_client
 from memprof.campaign.fleet.message import PROTOCOL, ComparisonTask, Doing, Offered
 from memprof.campaign.fleet.scheduler import FleetPlace
-from memprof.cli.progress import Plain
+from memprof.doors.cli.progress import Plain
 from memprof.explain import remote
 from memprof.places import parse, remote_groups
 from memprof.places.place import HERE, Here, MachineState, Place
@@ -328,7 +328,7 @@ def _instead_of_fleet(monkeypatch: pytest.MonkeyPatch, said: list[str]) -> dict[
                 self.failed[comparison.key] = f"{comparison.title} failed once on board/here and is given up: {result.why}"
             yield from ()
 
-    monkeypatch.setattr("memprof.cli.fleet.load_distributed", lambda: None)
+    monkeypatch.setattr("memprof.doors.cli.fleet.load_distributed", lambda: None)
     monkeypatch.setattr(scheduler, "connected", connected)
     monkeypatch.setattr(scheduler, "places", lambda client: (there, []))
     for module in (scheduler_client, search_client):

@@ -26,7 +26,7 @@ from memprof.campaign.fleet.comparison_runs import PlaceLost
 from memprof.campaign.fleet.message import PROTOCOL, ComparisonTask, Doing, Event, Offered, Result, SearchRequest, Sent
 from memprof.campaign.fleet.payload import MachineChoice, SearchTrial, packed, parse_labels
 from memprof.campaign.fleet.security import unreachable
-from memprof.cli.fleet import slim
+from memprof.doors.cli.fleet import slim
 from memprof.places.place import HERE
 from memprof.programs.commands import Command
 from memprof.records import store
@@ -466,7 +466,7 @@ def test_versions_differ_within_protocol():
 
 
 def test_slim_drops_timelines_and_runs(monkeypatch, capsys):
-    monkeypatch.setattr("memprof.cli.fleet._SHOWN", 3)
+    monkeypatch.setattr("memprof.doors.cli.fleet._SHOWN", 3)
     lost = Outcome("lost", "EXECUTE")
     made = [run(repeat=number, outcome=lost if number > 6 else None) for number in range(1, 20)]
 

@@ -10,7 +10,7 @@ from support.fit_results import MIB, coarse, made  # noqa: F401  (the fixtures)
 from memprof.base import control_groups, processes
 from memprof.base.errors import InputError
 from memprof.base.processes import boot
-from memprof.cli import answers
+from memprof.doors.cli import answers
 from memprof.footprint.fit import LimitPoint, PartLimit
 from memprof.places import cgroups
 from memprof.records.types import MODEL_LOAD, Outcome
