@@ -250,7 +250,12 @@ def test_shell_recipe_example_complete(repository, tmp_path):
     variables = {"MEMPROF_HOME": str(CI.parent), "MEMPROF_VENV": str(tmp_path / "venv"), "MEMPROF_BASE_REF": "main"}
 
     done = subprocess.run(
-        [CI / "examples/shell/gate.sh"], cwd=repository, env={**os.environ, **variables}, capture_output=True, text=True, check=False
+        [CI.parent / "docs/examples/shell/gate.sh"],
+        cwd=repository,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert done.returncode == 0, done.stderr

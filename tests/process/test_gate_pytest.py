@@ -593,7 +593,7 @@ def test_verbose_costs_no_memory(pytester, lean):
 
 
 def test_ci_example_keeps_figures(pytester, lean):
-    example = Path(__file__).parents[2] / "ci" / "examples" / "github" / "memprof-pytest.yml"
+    example = Path(__file__).parents[2] / "docs" / "examples" / "github" / "memprof-pytest.yml"
     *_, tests, upload = yaml.safe_load(example.read_text())["jobs"]["tests"]["steps"]
     pytest_word, *words = tests["run"].split()
     pytester.makepyfile("import pytest\n@pytest.mark.memprof('1 GiB')\ndef test_it(): ...\n")

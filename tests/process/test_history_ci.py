@@ -172,9 +172,9 @@ def test_gitlab_issue_once_per_step(tmp_path):
 
 def test_services_publish_page_and_alert():
     template = yaml.safe_load((CI / "gitlab/memprof-history.yml").read_text())[".memprof-history"]
-    example = yaml.safe_load((CI / "examples/gitlab/memprof-history.yml").read_text())
+    example = yaml.safe_load((CI.parent / "docs/examples/gitlab/memprof-history.yml").read_text())
     assert example["pages"]["extends"] == ".memprof-history" and "MEMPROF_SUITE" in example["pages"]["variables"]
     assert template["artifacts"]["paths"] == [f"{template['variables']['MEMPROF_SITE']}/"]
-    github = (CI / "examples/github/memprof-history.yml").read_text()
+    github = (CI.parent / "docs/examples/github/memprof-history.yml").read_text()
     for alert in (template["variables"]["MEMPROF_ALERT"], *re.findall("MEMPROF_ALERT: (.*)", github)):
         assert os.access(CI.parent / alert.removeprefix(".memprof/"), os.X_OK)

@@ -170,7 +170,7 @@ def test_readings_left_out_with_thousands_of_descriptors(recorder: Recorder) -> 
 
 
 def test_cost_with_a_hundred_descriptors(recorder: Recorder) -> None:
-    """docs/device-memory.md has the figures; here is ten times what is allowed, as on a busy machine any time is longer."""
+    """docs/evidence/claims.md has the figures; here is ten times what is allowed, as on a busy machine any time is longer."""
     code = MAKE + "file = make(1)\nfor _ in range(100): os.dup(0)\nmark('begin'); go()"
     with recorder.run(python(code), rule=RULES) as recording:
         recording.wait_mark("begin")

@@ -11,8 +11,10 @@ import yaml
 
 from memprof.verdicts import baseline
 
-CI = Path(__file__).parents[3] / "ci"
-YAML = sorted(path for path in CI.rglob("*") if path.suffix in (".yml", ".yaml"))
+ROOT = Path(__file__).parents[3]
+CI = ROOT / "ci"
+EXAMPLES = ROOT / "docs" / "examples"
+YAML = sorted(path for folder in (CI, EXAMPLES) for path in folder.rglob("*") if path.suffix in (".yml", ".yaml"))
 ACTIONS = {path.parent.name: path for path in YAML if path.name == "action.yml"}
 
 
@@ -30,16 +32,16 @@ def steps(path):
 
 def test_integration_files_present():
     assert set(ACTIONS) == {"action", "comment"}
-    assert {str(path.relative_to(CI)) for path in YAML} >= {
-        "gitlab/memprof-gate.yml",
-        "examples/github/memprof-gate.yml",
-        "examples/github/memprof-comment.yml",
-        "examples/gitlab/.gitlab-ci.yml",
+    assert {str(path.relative_to(ROOT)) for path in YAML} >= {
+        "ci/gitlab/memprof-gate.yml",
+        "docs/examples/github/memprof-gate.yml",
+        "docs/examples/github/memprof-comment.yml",
+        "docs/examples/gitlab/memprof-gate.yml",
     }
-    assert os.access(CI / "examples/shell/gate.sh", os.X_OK)
+    assert os.access(EXAMPLES / "shell/gate.sh", os.X_OK)
 
 
-@pytest.mark.parametrize("path", YAML, ids=lambda path: str(path.relative_to(CI)))
+@pytest.mark.parametrize("path", YAML, ids=lambda path: str(path.relative_to(ROOT)))
 def test_yaml_scripts_without_expressions(path):
     text = path.read_text()
     assert isinstance(content(path), dict)
@@ -51,7 +53,7 @@ def test_yaml_scripts_without_expressions(path):
         assert "shell" in step or "uses" in step
 
 
-@pytest.mark.parametrize("path", YAML, ids=lambda path: str(path.relative_to(CI)))
+@pytest.mark.parametrize("path", YAML, ids=lambda path: str(path.relative_to(ROOT)))
 def test_scripts_named_are_executable(path):
     text = path.read_text()
     named = re.findall(r"(?:GITHUB_ACTION_PATH/\.\.|\.memprof/ci|MEMPROF_HOME/ci)/((?:gate|history)/[\w-]+)", text)
@@ -64,7 +66,7 @@ def test_scripts_named_are_executable(path):
 
 
 def test_examples_use_declared_inputs():
-    for path in (CI / "examples/github").glob("*.yml"):
+    for path in (EXAMPLES / "github").glob("*.yml"):
         for step in steps(path):
             match = re.fullmatch(r"OWNER/memprof/ci/(\w+)@v[0-9.]+", step.get("uses", ""))
             if match:
@@ -80,7 +82,7 @@ def test_actions_use_declared_inputs():
 
 
 def test_comment_workflow_runs_no_foreign_code():
-    path = CI / "examples/github/memprof-comment.yml"
+    path = EXAMPLES / "github/memprof-comment.yml"
     workflow = content(path)
     assert list(workflow[True]) == ["workflow_run"]  # YAML's `on`
     assert workflow["permissions"] == {"actions": "read", "pull-requests": "write"}
@@ -96,13 +98,13 @@ def test_services_confirm_and_prove_by_default():
     words = {
         *re.findall(r"inputs.args \|\| \(inputs.run == '' && '(.*?)' \|\| ''\)", ACTIONS["action"].read_text()),
         content(CI / "gitlab/memprof-gate.yml")[".memprof-gate"]["variables"]["MEMPROF_ARGS"],
-        *re.findall(r'MEMPROF_ARGS="(.*?)"', (CI / "examples/shell/gate.sh").read_text()),
+        *re.findall(r'MEMPROF_ARGS="(.*?)"', (EXAMPLES / "shell/gate.sh").read_text()),
     }
     assert words == {"--confirm --prove"}
 
 
 def test_script_environment_documented():
-    for path in (*ACTIONS.values(), CI / "gitlab/memprof-gate.yml", CI / "examples/gitlab/.gitlab-ci.yml"):
+    for path in (*ACTIONS.values(), CI / "gitlab/memprof-gate.yml", *(EXAMPLES / "gitlab").glob("memprof-[cg]*.yml")):
         documented = "".join((CI / "gate" / name).read_text() for name in ("install", "measure", "page", "summary", "verdict", "comment"))
         documented += "MEMPROF_URL MEMPROF_VERSION"  # the template's own
         names = set(re.findall(r"MEMPROF_\w+", path.read_text()))
