@@ -16,7 +16,7 @@ from ..base.errors import InputError
 from ..base.leftovers import TOKEN, end_marked
 from ..places import remote_groups
 from ..places.place import HERE, Place, RecorderKind, Started
-from ..places.recorder_bundle import recorder_command
+from ..places.recorder_start import recorder_command
 from ..programs import conversion_cache, native
 from ..recording import order as recorder_order
 from ..recording.fold import Fold, Notice

@@ -15,7 +15,7 @@ from ..base.units import counted
 from ..models import check_extents, inputs
 from ..models.identity import identify
 from ..models.indexed_tables import indexing
-from ..places.recorder_bundle import recorder_command
+from ..places.recorder_start import recorder_command
 from ..programs import commands, native, runtimes
 from ..programs.runtimes import Runtime
 from ..records.types import Model

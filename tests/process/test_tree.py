@@ -18,7 +18,7 @@ import pytest
 from support.native_programs import folded, peak_mib, phases, program, ran, ran_in_time, ran_until_seen
 from support.recorder_runs import MIB, NEAR_MIB, WITHOUT_PROBE, sentence, wait_for, with_patience
 
-from memprof.places import recorder_bundle
+from memprof.places import recorder_start
 from memprof.places.machine import this_machine
 from memprof.programs.recorder_zip import recorder_zip
 from memprof.recording.order import lines
@@ -280,7 +280,7 @@ def test_setuid_program_does_not_block():
 
         def attempt(limit_ns):
             with subprocess.Popen(
-                [python, "-I", "-S", "-c", recorder_bundle._START, str(recorder)],
+                [python, "-I", "-S", "-c", recorder_start._START, str(recorder)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 user=65534,

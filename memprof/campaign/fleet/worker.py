@@ -32,7 +32,7 @@ from ...base.errors import InputError, MemprofError
 from ...base.leftovers import end_leftovers
 from ...places.parse import reached
 from ...places.place import HERE, Place
-from ...places.recorder_bundle import recorder_command
+from ...places.recorder_start import recorder_command
 from ...programs import runtimes
 from . import comparison_runs, message
 from .comparison_runs import PlaceLost

@@ -22,7 +22,7 @@ from memprof.base.errors import InputError
 from memprof.campaign import attach
 from memprof.campaign.recorder_client import ask
 from memprof.places.machine import this_machine
-from memprof.places.recorder_bundle import recorder_command
+from memprof.places.recorder_start import recorder_command
 from memprof.programs import recorder_build
 from memprof.recording import order
 from memprof.records import store

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from memprof.base.runners import runners_path
 from memprof.places.machine import this_machine
-from memprof.places.recorder_bundle import RecorderKind, recorder_command
+from memprof.places.recorder_start import RecorderKind, recorder_command
 from memprof.recording.devices import MEMFD
 from memprof.recording.order import lines
 from memprof.records.recorder_order import CommandStart, Message, Start
