@@ -21,9 +21,10 @@ from support.session_cache import once
 import memprof
 from memprof import zoo
 from memprof.base.errors import InputError, UsageError
+from memprof.base.files import Torn
 from memprof.base.runners import runners_path
 from memprof.doors.cli.zoo import command as zoo_command
-from memprof.models import Torn, ctranslate2_file
+from memprof.models import ctranslate2_file
 from memprof.models.identity import identify
 from memprof.models.tensors import Unparsed, tensors
 from memprof.programs import runtimes

@@ -5,18 +5,15 @@ The wire format is protobuf.dev/programming-guides/encoding. The fields' numbers
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from . import Torn
+from .files import Data, Torn
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-Data = mmap.mmap | bytes
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 # protobuf's own limit for messages inside messages.
