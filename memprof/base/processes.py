@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,16 @@ def has_memory(pid: int) -> bool:
         return bool(statm.read())
     finally:
         statm.close()
+
+
+def is_seen(pid: int) -> bool:
+    """Whether this user sees a process of this number."""
+    return os.path.exists(f"/proc/{pid}/stat")
+
+
+def may_be_hidden() -> bool:
+    """Whether /proc hides processes of others from some users: hidepid, a word or a number above 0 (proc(5))."""
+    return re.search(rb"(?m)^\S+ /proc proc \S*hidepid=[^0o]", procfs.read("/proc/mounts")) is not None
 
 
 def boot() -> str:

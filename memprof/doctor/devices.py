@@ -13,8 +13,8 @@ from .kernel import version_of
 
 # Each file that is there, then the fdinfo of a descriptor of each DRM render node behind its name.
 _LOOK = r"""
-ls -d /dev/dri/* /dev/accel/* /dev/dma_heap/* /dev/udmabuf /dev/ion /dev/mali* /dev/kgsl* /dev/kfd /dev/nvidiactl \
-    /sys/kernel/dmabuf/buffers /sys/kernel/debug/dma_buf/bufinfo 2>/dev/null
+ls -d /dev/dri/* /dev/accel/* /dev/dma_heap/* /dev/udmabuf /dev/ion /dev/mali* /dev/kgsl* /dev/rknpu* /dev/galcore* /dev/kfd \
+    /dev/nvidiactl /sys/kernel/dmabuf/buffers /sys/kernel/debug/dma_buf/bufinfo 2>/dev/null
 head -c 1 /sys/kernel/debug/dma_buf/bufinfo >/dev/null 2>&1 && echo readable bufinfo
 ls /proc/self/fd >/dev/null 2>&1 && echo readable fd
 grep -E '^(VmPTE|HugetlbPages):' /proc/self/status
@@ -24,7 +24,7 @@ for node in /dev/dri/render* /dev/accel/accel*; do
 done
 true
 """
-_CLOSED = ("/dev/mali", "/dev/kgsl", "/dev/ion")
+_CLOSED = ("/dev/mali", "/dev/kgsl", "/dev/rknpu", "/dev/galcore", "/dev/ion")
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def closed_drivers(facts: DeviceFacts) -> Finding:
     """Drivers that hide their memory from other programs."""
     found = facts.nodes(*_CLOSED)
     if not found:
-        return "ok", "none (Mali, Adreno and ION of old kernels)", "no memory is hidden by one"
+        return "ok", "none (Mali, Adreno, Rockchip's and Vivante's NPUs, ION of old kernels)", "no memory is hidden by one"
     return (
         "limited",
         ", ".join(found),

@@ -26,6 +26,7 @@ from .machine import this_machine
 
 RecorderKind = Literal["python", "c"]
 
+HIDDEN = ", or hidepid of /proc hides it from this user"  # behind the words that there is no such process
 TEMPERATURES = "/sys/class/thermal/thermal_zone*/temp"
 FREQUENCIES = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq"
 
@@ -192,8 +193,9 @@ class Here(ThisMachine):
         return os.path.abspath(command.cwd) if command.cwd else None
 
     def running(self, pid: int) -> RunningProcess:
-        if not os.path.isdir(f"/proc/{pid}"):
-            raise InputError(f"there is no process {pid}")
+        if not processes.is_seen(pid):
+            perhaps = HIDDEN if processes.may_be_hidden() else ""
+            raise InputError(f"there is no process {pid}{perhaps}")
         started = processes.started(pid)  # first: what is read afterwards may be a later process's, and then the recorder reports it
         name = processes.name(pid)
         if not processes.has_memory(pid):

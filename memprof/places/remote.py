@@ -25,7 +25,7 @@ from ..programs.commands import Command
 from ..records.types import Machine, Model, ModelFile
 from . import sending
 from .connection import Connection, why_failed
-from .place import FREQUENCIES, TEMPERATURES, MachineState, RecorderKind, RunningProcess, refuse_elsewhere, split_words, weather
+from .place import FREQUENCIES, HIDDEN, TEMPERATURES, MachineState, RecorderKind, RunningProcess, refuse_elsewhere, split_words, weather
 from .sources import runners_zip
 
 _LEAST_PYTHON = (3, 8)
@@ -257,7 +257,7 @@ class Remote(Connection):
         done = self.run(["sh", "-c", _RUNNING, "memprof", str(pid)])
         state, _, rest = done.stdout.partition(b"\n")
         if state in (b"none", b"hidden"):
-            perhaps = ", or hidepid of its /proc hides it from this user" if state == b"hidden" else ""
+            perhaps = HIDDEN if state == b"hidden" else ""
             raise InputError(f"there is no process {pid} on {self.name}{perhaps}")
         started, name, path, digest, cmdline = (rest.split(b"\n", 4) + [b""] * 5)[:5]
         called = name.decode("utf-8", "replace")

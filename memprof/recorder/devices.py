@@ -126,7 +126,9 @@ class DeviceReader:
         try:
             files.count, files.names = _count(task), _names(task)
             links = _links(task, files.names)
+            _check_info(task, links)
         except PermissionError:
+            files.links = {}
             self._tell(process, b"buffers", now, b"-")
             return
         except OSError:  # it has ended
@@ -253,6 +255,16 @@ def _links(task, names):
     finally:
         os.close(folder)
     return links
+
+
+def _check_info(task, links):
+    """Raise PermissionError if fdinfo may not be read, where it has a figure; what one descriptor says of that, all of the process do."""
+    name = next((name for name, link in links.items() if link.startswith((_DMABUF, *_DRM))), None)
+    if name is not None:
+        try:
+            os.close(os.open("/proc/%d/fdinfo/%s" % (task, name), os.O_RDONLY | os.O_CLOEXEC))
+        except FileNotFoundError:  # closed meanwhile
+            pass
 
 
 def _mapped(task):

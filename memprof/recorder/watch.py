@@ -2,8 +2,10 @@
 
 version 1 (Documentation/admin-guide/cgroup-v1/memory.rst)   rows of memory.stat with `total_` count the groups below too, memory.oom_control does
                                                              not; the kernel's own memory is memory.kmem.usage_in_bytes, page tables among it,
-                                                             and sockets' buffers of TCP are memory.kmem.tcp.usage_in_bytes
-version 2 (Documentation/admin-guide/cgroup-v2.rst)          all files count the groups below too; the row `kernel` is there from Linux 5.18 on
+                                                             and sockets' buffers of TCP are memory.kmem.tcp.usage_in_bytes; the row of swap is
+                                                             there where the kernel counts it (CONFIG_MEMCG_SWAP, swapaccount=1)
+version 2 (Documentation/admin-guide/cgroup-v2.rst)          all files count the groups below too; the row `kernel` is there from Linux 5.18 on,
+                                                             and what is swapped out is memory.swap.current
 """
 
 import os
@@ -40,9 +42,11 @@ class WatchedGroup:
             current, peak, limit = b"memory.usage_in_bytes", b"memory.max_usage_in_bytes", b"memory.limit_in_bytes"
             rows = self._rows(b"total_inactive_file", b"total_rss", b"total_cache")
             rows += [self._file(0, b"memory.kmem.usage_in_bytes"), b"-", b"-", b"-", self._file(0, b"memory.kmem.tcp.usage_in_bytes")]
+            rows += self._rows(b"total_swap")
         else:
             current, peak, limit = b"memory.current", b"memory.peak", b"memory.max"
             rows = self._rows(b"inactive_file", b"anon", b"file", b"kernel", b"kernel_stack", b"slab", b"pagetables", b"sock")
+            rows.append(self._file(0, b"memory.swap.current"))
         self._tell(b"charge", self._file(0, current), *rows)
         for depth in range(len(self._folders)):
             self._tell(b"bound", b"%d" % depth, self._file(depth, peak), self._file(depth, limit), b"-" if depth else self._kills())

@@ -60,19 +60,19 @@ Memory. A reading that is the same as the last one of its kind and process is no
                                             since this was last reset; pages of files read again soon after they were dropped; processes killed
                                             for lack of memory. RESET: 1 if the two peaks begin again here
     buffers T D PID [KIND:EXPORTER:INODE:SIZE:MAPPED:RESIDENT]...
-                                            the buffers that a process has by a descriptor or a mapping, `-` where its descriptors may not be read.
-                                            KIND: dmabuf or memfd (SIZE: its blocks). MAPPED: bytes that it has mapped of it; RESIDENT: of these, the
-                                            bytes that its resident set or HUGETLB counts
+                                            the buffers that a process has by a descriptor or a mapping, `-` where its descriptors or their
+                                            fdinfo may not be read. KIND: dmabuf or memfd (SIZE: its blocks). MAPPED: bytes that it has mapped of
+                                            it; RESIDENT: of these, the bytes that its resident set or HUGETLB counts
     clients T D PID [DRIVER,PDEV,ID[,REGION/TOTAL/RESIDENT/SHARED/PURGEABLE/MEMORY]...]...
                                             its clients of DRM drivers, by the lines drm-... of their fdinfo; `-` for a line that is not there. A
                                             closed driver, such as mali, is DRIVER,-,-
     nvidia T D [PID:BYTES]...               memprof's own line: what NVML tells of all processes of the machine, `-` for bytes that it does not know
     tables T D PID PTE HUGETLB SHARED       VmPTE and HugetlbPages of its status, Shared_Hugetlb of its smaps_rollup, in kB
-    charge T CURRENT INACTIVE_FILE ANON FILE KERNEL STACKS SLAB TABLES SOCK
+    charge T CURRENT INACTIVE_FILE ANON FILE KERNEL STACKS SLAB TABLES SOCK SWAP
                                             of a control group that is looked at, in bytes, ten times a second: its whole charge, and of that
                                             pages of files that were not used for long, anonymous memory, pages of files, the kernel's own memory
-                                            (kernel or memory.kmem), and of that stacks, slab and page tables; and buffers of sockets (sock or
-                                            memory.kmem.tcp)
+                                            (kernel or memory.kmem), and of that stacks, slab and page tables; buffers of sockets (sock or
+                                            memory.kmem.tcp); and beside the charge what is swapped out
     bound T DEPTH PEAK LIMIT KILLS          of the same group (DEPTH 0) and of those above it (1, 2, 3): the most that it was charged since it
                                             was made, its limit (`max`: none), and how many of its processes were killed for lack of memory
     look T D PID RESET STATUS ROLLUP STAT READ TEXT

@@ -32,12 +32,12 @@ class GroupCharges:
         """Take a line `charge`. The working set is as kubelet has it from cAdvisor (setMemoryStats in container/libcontainer/handler.go): the
         charge without the inactive pages of files, and not below 0."""
         current, inactive, anon, file, kernel, stacks, slab, tables = (number(field) for field in fields[1:9])
-        sockets = number(fields[9]) if len(fields) > 9 else None  # earlier recordings lack it
+        sockets, swap = (number(fields[place]) if len(fields) > place else None for place in (9, 10))  # earlier recordings lack them
         if kernel is None and None not in (stacks, slab, tables):
             kernel = sum(part or 0 for part in (stacks, slab, tables))  # before Linux 5.18
         working_set = max(0, current - inactive) if current is not None and inactive is not None else None
         figures = {"charged_anon": anon, "charged_file": file, "charged_kernel": kernel}
-        parts = {"charged_page_tables": tables, "charged_sockets": sockets}
+        parts = {"charged_slab": slab, "charged_page_tables": tables, "charged_sockets": sockets, "charged_swap": swap}
         for name, size in {"working_set": working_set, **figures, **parts}.items():
             if size is not None:
                 self._most[name] = max(size, self._most.get(name, 0))

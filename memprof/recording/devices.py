@@ -2,7 +2,8 @@
 
 A buffer is one by its kind and inode, however many processes and descriptors have it. What any resident set counts of it is taken off its size. A
 client of a DRM driver is one by its driver, device and id. An object of a client may be shared with another client, or be a dma-buf too, and nothing
-tells which: shared parts count once, the largest alone, and only as far as they are more than all dma-bufs together. So a sum is the certain part.
+tells which: shared parts count once, the largest alone, and only as far as they are more than all dma-bufs together. A dma-buf of udmabuf has the
+pages of a memfd, and nothing tells of which: such buffers count as far as they are more than all memfds together. So a sum is the certain part.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from .events import decoded, number
 from .timeline import FILE, TimelineBuilder
 
 HUGETLB, MEMFD, DMABUF, DRM, NVIDIA = "hugetlb", "memfd", "dma-buf", "drm", "nvidia, approximate"
+UDMABUF = f"{DMABUF} udmabuf"
 _WHOLE_NS = 100_000_000  # as often as the recorder reads all of a process
 _KINDS = 64  # that are kept apart, the first ones
 
@@ -98,12 +100,16 @@ def sizes(processes: Iterable[ProcessDevices]) -> dict[str, tuple[int, int]]:
     for buffer in (buffer for process in held for buffer in process.buffers):
         size, resident = buffers.get((buffer.kind, buffer.inode), (0, 0))
         buffers[buffer.kind, buffer.inode] = max(size, buffer.size), resident + buffer.resident
-    shared_buffers = 0
+    shared_buffers = memfds = 0
     for (kind, _), (size, resident) in buffers.items():
         outside, inside = found.get(kind, (0, 0))
         counted = min(size, resident)
         found[kind] = outside + size - counted, inside + counted
         shared_buffers += size if kind.startswith(DMABUF) else 0
+        memfds += size if kind == MEMFD else 0
+    if UDMABUF in found:
+        outside, inside = found[UDMABUF]
+        found[UDMABUF] = max(0, outside - memfds), inside
     for kind, size in _clients(held, shared_buffers).items():
         found[kind] = size, 0
     huge_shared = [process.huge_shared for process in held]

@@ -107,8 +107,10 @@ _METRICS = (
     Metric("charged_anon_peak_bytes", "Anonymous memory of the control group, peak", BYTES, _field("charged_anon_peak_bytes")),
     Metric("charged_file_peak_bytes", "Page cache of the control group, peak", BYTES, _field("charged_file_peak_bytes")),
     Metric("charged_kernel_peak_bytes", "Kernel memory of the control group, peak", BYTES, _field("charged_kernel_peak_bytes")),
+    Metric("charged_slab_peak_bytes", "Slab of the control group, peak", BYTES, _field("charged_slab_peak_bytes")),
     Metric("charged_page_tables_peak_bytes", "Page tables of the control group, peak", BYTES, _field("charged_page_tables_peak_bytes")),
     Metric("charged_sockets_peak_bytes", "Sockets of the control group, peak", BYTES, _field("charged_sockets_peak_bytes")),
+    Metric("charged_swap_peak_bytes", "Swapped out of the control group, peak", BYTES, _field("charged_swap_peak_bytes")),
 )
 METRICS = {metric.name: metric for metric in _METRICS}
 

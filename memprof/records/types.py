@@ -220,9 +220,11 @@ class Mark:
     working_set_peak_bytes: int | None = None  # as kubelet counts it: all charges without pages of files that were not used for long
     charged_anon_peak_bytes: int | None = None
     charged_file_peak_bytes: int | None = None  # the page cache, shared memory in it
-    charged_kernel_peak_bytes: int | None = None  # the kernel's own memory, page tables in it
+    charged_kernel_peak_bytes: int | None = None  # the kernel's own memory, slab and page tables in it
+    charged_slab_peak_bytes: int | None = None  # the kernel's small objects: open files, sockets, directories
     charged_page_tables_peak_bytes: int | None = None
     charged_sockets_peak_bytes: int | None = None
+    charged_swap_peak_bytes: int | None = None  # swapped out, beside all charges
 
     @property
     def page_tables_end_bytes(self) -> int | None:

@@ -18,8 +18,10 @@ _FIGURES = {
     "anonymous": "charged_anon_peak_bytes",
     "page cache": "charged_file_peak_bytes",
     "kernel": "charged_kernel_peak_bytes",
+    "slab": "charged_slab_peak_bytes",
     "page tables": "charged_page_tables_peak_bytes",
     "sockets": "charged_sockets_peak_bytes",
+    "swap": "charged_swap_peak_bytes",
 }
 
 

@@ -64,19 +64,25 @@ def notes(runs: Sequence[Run]) -> list[str]:
 
 def limits(group: Sequence[Run]) -> list[str]:
     """Which figure a limit of these repeats of a variant is about, where that differs from RSS by more than 5%."""
-    rss, charged, device = (_middle(group, name) for name in ("rss_peak_bytes", metrics.CHARGED_PEAK, "device_peak_bytes"))
+    names = ("rss_peak_bytes", "rss_swap_peak_bytes", metrics.CHARGED_PEAK, "device_peak_bytes")
+    rss, with_swap, charged, device = (_middle(group, name) for name in names)
     if rss is None or any(run.charged is not None and run.charged.group is not None for run in group):
         return []  # of a group that was looked at, control_group.py has more
     if charged is not None and abs(charged - rss) > _APART * rss:
-        parts = [f"RSS peak {format_bytes(rss)}", *([f"device memory up to {format_bytes(device)}"] if device else [])]
+        parts = [f"RSS peak {format_bytes(rss)}"]
+        tables = max(
+            (kind.peak_bytes for run in group for mark in run.marks for kind in mark.devices if kind.kind == PAGE_TABLES), default=0
+        )
+        parts += [f"{name} up to {format_bytes(size)}" for name, size in (("device memory", device), ("page tables", tables)) if size]
         return [
             f"a limit of a container or a service is on the charge of its control group, {format_bytes(charged)} at most here ({', '.join(parts)}): "
             "it has the page cache and kernel memory of the run too, and only what the run itself brought in"
         ]
-    if device is not None and device > _APART * rss:
+    beside = [f", {format_bytes(with_swap)} with swapped pages"] if with_swap is not None and with_swap - rss > _APART * rss else []
+    beside += [f", and of {format_bytes(device)} beside it"] if device is not None and device > _APART * rss else []
+    if beside:
         return [
-            f"a device is full by RSS, swapped pages and device memory together: here a peak of {format_bytes(rss)} in RSS, and of "
-            f"{format_bytes(device)} beside it"
+            f"a device is full by RSS, swapped pages and device memory together: here a peak of {format_bytes(rss)} in RSS{''.join(beside)}"
         ]
     return []
 

@@ -27,7 +27,11 @@ from .test_probe import BOARD, MIB, program  # noqa: F401  (the fixture)
 VGEM = r"""
 #include <drm/drm.h>
 #include <sys/ioctl.h>
+#include <linux/dma-heap.h>
+#include <linux/memfd.h>
+#include <linux/udmabuf.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 static int card, pause_us;
 /* A dma-buf of so many MiB, which lives as long as a descriptor or a mapping of it. */
 static int make(unsigned mib) {
@@ -88,19 +92,61 @@ BUFFERS = r"""
     begin("PASS"); close(other); close(small); end();
     begin("GONE"); if (write(ends[0], "g", 1) != 1) return 18; wait(NULL); end();
 """
+HEAP = r"""
+    struct dma_heap_allocation_data allocation = {.len = 16 * MIB, .fd_flags = O_RDWR | O_CLOEXEC};
+    int heap = open("/dev/dma_heap/system", O_RDONLY | O_CLOEXEC);
+    char *memory;
+    begin("MAKE"); if (ioctl(heap, DMA_HEAP_IOCTL_ALLOC, &allocation)) return 11; end();
+    begin("MAP"); memory = map((int)allocation.fd, 16); close((int)allocation.fd); end();
+    begin("FREE"); munmap(memory, 16 * MIB); end();
+"""
+UDMABUF = r"""
+    struct udmabuf_create create = {.flags = UDMABUF_FLAGS_CLOEXEC, .size = 8 * MIB};
+    int device = open("/dev/udmabuf", O_RDWR | O_CLOEXEC), buffer;
+    char *memory;
+    begin("MAKE");
+    create.memfd = (unsigned)syscall(SYS_memfd_create, "it", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+    if (ftruncate((int)create.memfd, 8 * MIB) || fcntl((int)create.memfd, 1033 /* F_ADD_SEALS */, 2 /* F_SEAL_SHRINK */)) return 11;
+    buffer = ioctl(device, UDMABUF_CREATE, &create);
+    if (buffer < 0) return 12;
+    end();
+    begin("CLOSE"); close((int)create.memfd); end();
+    begin("MAP"); memory = map(buffer, 8); close(buffer); end();
+    begin("FREE"); munmap(memory, 8 * MIB); end();
+"""
 SHORT = r"""
     int buffer;
     card = open("/dev/dri/card0", O_RDWR | O_CLOEXEC);
-    begin("SHORT"); buffer = make(50); usleep(pause_us / 5); close(buffer); end();
+    begin("SHORT"); buffer = make(50); usleep(pause_us > 100000 ? 2 * pause_us : pause_us / 5); close(buffer); end();
 """
 HUGE = r"""
     char *memory;
+    int ends[2], shared;
     begin("HUGE");
     memory = (char *)mmap(NULL, 8 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
     if (memory == MAP_FAILED) return 10;
     memset(memory, 1, 8 * MIB);
     end();
     begin("FREE"); munmap(memory, 8 * MIB); end();
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends)) return 16;
+    begin("SHARE");
+    shared = (int)syscall(SYS_memfd_create, "it", MFD_HUGETLB);
+    if (shared < 0 || ftruncate(shared, 4 * MIB)) return 11;
+    memory = (char *)mmap(NULL, 4 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED, shared, 0);
+    if (memory == MAP_FAILED) return 12;
+    memset(memory, 1, 4 * MIB);
+    if (fork() == 0) {
+        char byte = memory[0];
+        close(ends[0]);
+        memset(memory, 1, 4 * MIB);
+        if (write(ends[1], &byte, 1) != 1 || read(ends[1], &byte, 1) < 0) _exit(1);
+        _exit(0);
+    }
+    close(ends[1]);
+    if (read(ends[0], &count, 1) != 1) return 17;
+    end();
+    begin("UNMAP"); munmap(memory, 4 * MIB); end();
+    begin("GONE"); close(ends[0]); wait(NULL); close(shared); end();
 """
 Measured = Callable[..., Run]
 Figures = dict[str, tuple[float, float]]  # (peak, end) in MiB by phase
@@ -160,8 +206,22 @@ def test_dma_bufs_known_to_the_page(measured: Measured) -> None:
     assert "drivers that tell of no memory here, so that it is in no figure: one without a name" in run.warnings
 
 
+@pytest.mark.parametrize(
+    ("file", "body", "exporter", "mib"), [("/dev/dma_heap/system", HEAP, "system", 16), ("/dev/udmabuf", UDMABUF, "udmabuf", 8)]
+)
+def test_dma_bufs_where_the_kernel_makes_them(measured: Measured, there: Board, file: str, body: str, exporter: str, mib: int) -> None:
+    """Debian's kernel for arm64 has udmabuf from 6.12 on. A buffer of udmabuf counts once with its memfd, which is open where it is made."""
+    if not there.run(f"ls {file} 2>/dev/null || true"):
+        pytest.skip(f"this board's kernel has no {file} (CONFIG_UDMABUF, CONFIG_DMABUF_HEAPS_SYSTEM)")
+    phases = {"MAKE": (mib, mib), "CLOSE": (mib, mib), "MAP": (mib, mib), "FREE": (mib, 0)}
+    wanted = {"STARTUP": (0, 0), **{phase: size for phase, size in phases.items() if f'begin("{phase}")' in body}}
+    run = measured(body, wanted)
+
+    assert f"dma-buf {exporter}" in {kind.kind for mark in run.marks for kind in mark.devices}
+
+
 def test_buffer_of_20_ms_is_seen(measured: Measured) -> None:
-    """On an idle machine; on a busy one, which emulates the board slowly, the recorder needs longer."""
+    """On an idle machine. A busy one emulates the board slowly, and the recorder's share of its CPU is a few readings: then it lives for seconds."""
     measured(SHORT, {"STARTUP": (0, 0), "SHORT": (50, 0)})
 
 
@@ -169,7 +229,8 @@ def test_huge_pages_known_to_the_page(measured: Measured, there: Board) -> None:
     with there.memory():
         there.run("echo 4 > /proc/sys/vm/nr_hugepages")
         try:
-            measured(HUGE, {"STARTUP": (0, 0), "HUGE": (8, 8), "FREE": (8, 0)})
+            wanted = {"STARTUP": (0, 0), "HUGE": (8, 8), "FREE": (8, 0)}
+            measured(HUGE, wanted | {"SHARE": (4, 4), "UNMAP": (4, 4), "GONE": (4, 0)})  # two processes have mapped the same pages
         finally:
             there.run("echo 0 > /proc/sys/vm/nr_hugepages")
 

@@ -516,3 +516,14 @@ def test_program_fitted_as_a_whole(memprof, tmp_path, clean):
     assert all(point["minor_faults"] >= 24 * MIB / 4096 / 2 for point in answer["curve"] if not point["ended"])  # of all that it does
     refused = memprof("fit", "--part", "load", "--", "true")
     assert refused.returncode == 2 and "a program is limited as a whole" in refused.stderr
+
+
+def test_device_memory_beside_the_limit(memprof, tmp_path, monkeypatch, clean):
+    """A memfd that nobody maps: the group is charged for it, and no resident set has it."""
+    monkeypatch.setattr(fit, "CONFIRMATIONS", 1)
+    (tmp_path / "hold.py").write_text("import os, time; file = os.memfd_create('it'); os.write(file, bytes(8 << 20)); time.sleep(0.3)")
+
+    done = memprof("fit", "--within", "100MiB", "--", sys.executable, "hold.py")
+
+    assert done.returncode == 0, done.stderr
+    assert "It has up to 8.0 MiB of device memory, which RSS does not count." in done.stdout

@@ -110,8 +110,20 @@ def test_exec_and_attach_under_hidepid(memprof, tmp_path, monkeypatch):
     assert run["marks"][0]["rss_peak_bytes"] > 8 << 20
     assert hidden.returncode == 5
     assert recorder_runs.sentence(hidden).endswith(
-        f"there is no process {os.getpid()} on {place}, or hidepid of its /proc hides it from this user"
+        f"there is no process {os.getpid()} on {place}, or hidepid of /proc hides it from this user"
     )
+
+
+def test_run_under_hidepid(memprof, tmp_path, monkeypatch, scenario):
+    """Whoever logs in sees the own processes alone, which are all that a run has."""
+    bare = 'ForceCommand exec setpriv --regid=65534 --clear-groups --bounding-set -all --inh-caps -all sh -c "$SSH_ORIGINAL_COMMAND"'
+    with proc(tmp_path, monkeypatch, "-t proc -o hidepid=2 proc /proc", bare) as place:
+        words = ["--on", place, "--remote-dir", str(tmp_path / "there"), "--python", sys.executable]
+        done = memprof("run", scenario(), "-r", "synthetic", *words, "--warmup", "0", "--runs", "1", "--repeats", "1", "-o", "r.jsonl")
+    assert done.returncode == 0, done.stderr
+    (run,) = store.load([tmp_path / "r.jsonl"]).runs
+    assert run.outcome.ok and all(mark.device_peak_bytes == 0 and mark.rss_peak_bytes for mark in run.marks)
+    assert not any("devices" in warning for warning in run.warnings)
 
 
 def test_grow_on_board(memprof, board, tmp_path):

@@ -15,6 +15,7 @@ from shlex import quote
 
 import psutil
 import pytest
+from conftest import need_tool
 from support.native_programs import folded, peak_mib, phases, program, ran, ran_in_time, ran_until_seen
 from support.recorder_runs import MIB, NEAR_MIB, WITHOUT_PROBE, sentence, wait_for, with_patience
 
@@ -430,6 +431,36 @@ def test_attach_refusals(memprof, pid, said):
     done = memprof("attach", pid)
     assert done.returncode == 5
     assert said in sentence(done)
+
+
+@WITHOUT_PROBE
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a /proc of its own")
+@pytest.mark.parametrize("hidepid", [0, 1, 2, 4])
+def test_attach_and_exec_under_hidepid(tmp_path, hidepid):
+    """Another user's process is attached to by a user without rights; a run of that user's own programs has all figures."""
+    words = [need_tool("unshare"), "-m", "sh", "-c", f'mount -t proc -o hidepid={hidepid} proc /proc && exec "$@"', "sh"]
+    words += [need_tool("setpriv"), "--regid=65534", "--clear-groups", "--bounding-set", "-all", "--inh-caps", "-all"]
+    words += [sys.executable, "-m", "memprof"]
+
+    def memprof(*more):
+        return subprocess.run([*words, *more], capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    with subprocess.Popen(["sleep", "60"], user=65534) as other:
+        attached = memprof("attach", str(other.pid), "--for", "200ms", "-o", "other.jsonl")
+        other.kill()
+    own = memprof("exec", "-o", "own.jsonl", "--", "sleep", "0.1")
+
+    assert own.returncode == 0, own.stderr
+    (run,) = store.load([tmp_path / "own.jsonl"]).runs
+    assert run.marks[0].device_peak_bytes == 0 and run.marks[0].rss_peak_bytes
+    if hidepid:
+        assert attached.returncode == 5
+        assert sentence(attached).endswith(f"there is no process {other.pid}, or hidepid of /proc hides it from this user")
+    else:
+        assert attached.returncode == 0, attached.stderr
+        (run,) = store.load([tmp_path / "other.jsonl"]).runs
+        assert run.marks[0].device_peak_bytes is None
+        assert "memory of devices is in no figure: the descriptors of a process may not be read" in run.warnings
 
 
 def test_tree_phases_reported_once():

@@ -50,12 +50,19 @@ class GroupTree:
 def files(version: int, limit: int | None = None, **mib: int) -> Mapping[str, str]:
     """The files of a group by name: Documentation/admin-guide/cgroup-v1/memory.rst, and cgroup-v2.rst. limit: in bytes.
 
-    mib: used, peak, inactive, anon, file, kernel, tables, sockets and, of no size, kills.
+    mib: used, peak, inactive, anon, file, kernel, tables, sockets, swap and, of no size, kills.
     """
-    size = {name: mib.get(name, 0) * MIB for name in ("used", "peak", "inactive", "anon", "file", "kernel", "tables", "sockets")}
+    size = {name: mib.get(name, 0) * MIB for name in ("used", "peak", "inactive", "anon", "file", "kernel", "tables", "sockets", "swap")}
     kills = mib.get("kills", 0)
     if version == 1:
-        rows = {"inactive_file": 7, "total_cache": size["file"], "total_rss": size["anon"], "total_rss_huge": 5}
+        rows = {
+            "inactive_file": 7,
+            "total_cache": size["file"],
+            "total_rss": size["anon"],
+            "total_rss_huge": 5,
+            "total_swap": size["swap"],
+            "swap": 3,
+        }
         return {
             "memory.usage_in_bytes": f"{size['used']}\n",
             "memory.max_usage_in_bytes": f"{size['peak']}\n",
@@ -70,6 +77,7 @@ def files(version: int, limit: int | None = None, **mib: int) -> Mapping[str, st
     return {
         "memory.current": f"{size['used']}\n",
         "memory.peak": f"{size['peak']}\n",
+        "memory.swap.current": f"{size['swap']}\n",
         "memory.max": f"{'max' if limit is None else limit}\n",
         "memory.events": f"low 0\nhigh 0\nmax 3\noom 2\noom_kill {kills}\noom_group_kill 0\n",
         "memory.stat": "".join(f"{name} {value}\n" for name, value in rows.items()),

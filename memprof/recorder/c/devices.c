@@ -289,11 +289,13 @@ static i64 count_of(int task) {
     return stat(path_of(task, "fd"), &status) == 0 ? (i64)status.st_size : 0;
 }
 
-/* A hash of the numbers of all descriptors, 0 where they may not be read; with their links if `files` is not NULL. */
+/* A hash of the numbers of all descriptors, 0 where they or their links may not be read; with their links if `files` is not NULL. A container's root
+ * often has CAP_DAC_OVERRIDE, which the numbers need, and no CAP_SYS_PTRACE, which the links need. */
 static uint64_t list(int task, struct device_files *files) {
     DIR *folder = opendir(path_of(task, "fd"));
     const struct dirent *entry;
     uint64_t hash = BEGIN_HASH;
+    int reason;
     if (folder == NULL) return 0;
     if (files != NULL) files->links.count = 0;
     while ((entry = readdir(folder)) != NULL) {
@@ -302,7 +304,12 @@ static uint64_t list(int task, struct device_files *files) {
         struct device_link link;
         if (*entry->d_name == '.') continue;
         hash = hashed(hash, entry->d_name, strlen(entry->d_name) + 1);
-        if (files == NULL || (length = readlinkat(dirfd(folder), entry->d_name, text, sizeof text - 1)) <= 0) continue;
+        if (files == NULL) continue;
+        if ((length = readlinkat(dirfd(folder), entry->d_name, text, sizeof text - 1)) <= 0) {
+            if (errno != EACCES && errno != EPERM) continue; /* closed meanwhile */
+            hash = 0;
+            break;
+        }
         text[length] = 0;
         link.number = (int)read_int(entry->d_name, NULL);
         link.silent = silent_driver(text);
@@ -310,8 +317,23 @@ static uint64_t list(int task, struct device_files *files) {
         if (link.kind) ADD(&files->links, link);
         files->used |= link.kind || is_device(text);
     }
+    reason = errno;
     closedir(folder);
+    errno = reason;
     return hash;
+}
+
+/* Whether fdinfo may be read, where it has a figure; what one descriptor says of that, all of the process do. */
+static int is_told(int task, const struct device_files *files) {
+    size_t at = 0;
+    char name[32];
+    int descriptor;
+    while (at < files->links.count && files->links.items[at].kind != 'b' && files->links.items[at].kind != 'd') ++at;
+    if (at == files->links.count) return 1;
+    add_int(add_text(name, "fdinfo/"), files->links.items[at].number);
+    descriptor = open_of(task, name);
+    if (descriptor >= 0) close(descriptor);
+    return descriptor >= 0 || (errno != EACCES && errno != EPERM);
 }
 
 static int is_of_buffer(const char *text) { return strstr(text, " /dmabuf:") != NULL || strstr(text, " /memfd:") != NULL; }
@@ -372,8 +394,9 @@ static void read_whole_of(struct process *process, i64 now) {
     files->count = count_of(task);
     errno = 0;
     files->names = list(task, files);
-    if (!files->names) {
+    if (!files->names || !is_told(task, files)) {
         if (errno != EACCES && errno != EPERM) return; /* it has ended */
+        files->links.count = 0;
         add_field(" -");
         tell(process, 0, now);
         return;

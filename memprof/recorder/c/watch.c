@@ -6,7 +6,7 @@
 
 #define LIST_NS 10000000 /* between two readings of who is in it: children of those that are known are found at each poll anyway */
 #define WORD_ROOM 24
-#define LINE_ROOM (10 * WORD_ROOM)
+#define LINE_ROOM (11 * WORD_ROOM)
 
 /* groups: the folders of the group and of those below it. told: the lines as they were written last, first that of the charges, then that of
  * the bounds of each folder. */
@@ -110,8 +110,9 @@ static void tell_charges(const char *folder) {
     for (row = 0; row < (watch.is_first ? LENGTH(first) : LENGTH(second)); ++row) at = add_word(at, stat, rows[row]);
     if (watch.is_first) {
         at = add_text(add_file(at, folder, "memory.kmem.usage_in_bytes"), " - - -");
-        add_file(at, folder, "memory.kmem.tcp.usage_in_bytes");
-    }
+        at = add_file(at, folder, "memory.kmem.tcp.usage_in_bytes");
+        add_word(at, text_of(folder, "memory.stat"), "\ntotal_swap ");
+    } else add_file(at, folder, "memory.swap.current");
     tell("charge", 0, text, text);
 }
 

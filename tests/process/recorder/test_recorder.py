@@ -1160,7 +1160,18 @@ def test_attach_to_another_process(recorder: Recorder, running: subprocess.Popen
 def test_attach_to_a_control_group(recorder: Recorder, running: subprocess.Popen[bytes], tmp_path: Path, version: int) -> None:
     tree = GroupTree(tmp_path, (version,))
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other, subprocess.Popen(["cat"], stdin=subprocess.PIPE) as later:
-        sizes = {"used": 60, "peak": 70, "inactive": 5, "anon": 40, "file": 10, "kernel": 3, "tables": 1, "sockets": 2, "kills": 2}
+        sizes = {
+            "used": 60,
+            "peak": 70,
+            "inactive": 5,
+            "anon": 40,
+            "file": 10,
+            "kernel": 3,
+            "tables": 1,
+            "sockets": 2,
+            "swap": 7,
+            "kills": 2,
+        }
         above = tree.group("pods", limit=80 * MIB, peak=75)
         group = tree.group("pods/one", [0, running.pid], 90 * MIB, **sizes)
         tree.group("pods/one/below", [other.pid], kills=4)
@@ -1179,7 +1190,7 @@ def test_attach_to_a_control_group(recorder: Recorder, running: subprocess.Popen
     assert {event[2] for event in recording.of("process")} == {running.pid, running.child, other.pid, later.pid}  # type: ignore[attr-defined]
     first, *_ = recording.of("charge")
     parts = ["-", "-", "-"] if version == 1 else ["3", "9", str(MIB)]
-    assert list(first.fields[1:]) == [*(str(size * MIB) for size in (60, 5, 40, 10, 3)), *parts, str(2 * MIB)]
+    assert list(first.fields[1:]) == [*(str(size * MIB) for size in (60, 5, 40, 10, 3)), *parts, str(2 * MIB), str(7 * MIB)]
     assert len(recording.of("charge")) == 2
     # Version 1 counts the kills of each group alone, and its files say none of a limit by a number.
     kills = "6" if version == 1 else "2"

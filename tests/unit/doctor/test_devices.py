@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from memprof.doctor.devices import closed_drivers, dma_bufs, drm_clients, facts_of, kernel_parts
+from memprof.doctor.devices import _LOOK, closed_drivers, dma_bufs, drm_clients, facts_of, kernel_parts
+from memprof.recorder import devices as recorder
 
 FD = "readable fd\n"
 # In the documented form (Documentation/gpu/drm-usage-stats.rst).
@@ -51,6 +52,13 @@ def test_drm_clients_by_their_fdinfo(text: str, state: str, words: str) -> None:
 def test_closed_drivers_named() -> None:
     assert closed_drivers(facts_of(FD))[0] == "ok"
     assert closed_drivers(facts_of("/dev/ion\n/dev/mali0\n" + FD))[:2] == ("limited", "/dev/ion, /dev/mali0")
+
+
+@pytest.mark.parametrize("begin", [begin for begin in recorder._CLOSED if begin.startswith("/dev/") and "nvidia" not in begin])
+def test_closed_drivers_of_recorder_named(begin: str) -> None:
+    """Who reads descriptors knows these drivers: doctor looks for their files too."""
+    assert f" {begin}* " in _LOOK
+    assert closed_drivers(facts_of(begin + "0\n"))[:2] == ("limited", begin + "0")
 
 
 @pytest.mark.parametrize(

@@ -26,15 +26,16 @@ def charged(run: Run) -> Charged:
 
 def test_most_of_each_reading() -> None:
     recording = looked_at()
-    recording.charge(50, 10, 20, 30, 2, None, None, 1, 2)
-    recording.charge(60, 25, 30, 28, 1, None, None, 0.5, 1)
+    recording.charge(50, 10, 20, 30, 2, None, 0.5, 1, 2, 8)
+    recording.charge(60, 25, 30, 28, 1, None, 1.5, 0.5, 1, 9)
     recording.charge(40, 1, 25, 10, 3, None, None, 0.5)
     recording.look("end", rss=20, hwm=20, reset=False)
     found = mark(recording.finish(), "RUN")
     assert found.working_set_peak_bytes == 40 * MIB  # of the first: the readings with most charges have more pages of files that can go
     assert (found.charged_anon_peak_bytes, found.charged_file_peak_bytes) == (30 * MIB, 30 * MIB)
     assert (found.charged_kernel_peak_bytes, found.charged_page_tables_peak_bytes) == (3 * MIB, MIB)
-    assert found.charged_sockets_peak_bytes == 2 * MIB  # the last reading is of a recording that lacks it
+    assert found.charged_slab_peak_bytes == 1.5 * MIB
+    assert (found.charged_sockets_peak_bytes, found.charged_swap_peak_bytes) == (2 * MIB, 9 * MIB)  # the last reading has neither
 
 
 def test_working_set_is_never_below_nothing() -> None:

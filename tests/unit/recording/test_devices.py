@@ -63,6 +63,10 @@ def in_phase(*lines: str, kids: int = 2) -> Run:
         (["100 dmabuf:udmabuf:7:8:8:5", "101 dmabuf:udmabuf:7:8:8:5"], 3, 0),  # resident in both: at least nothing lies outside
         (["100 dmabuf:system:7:8:0:0 memfd::7:3:0:0"], 11, 11),  # inodes of two file systems
         (["100 memfd::9:40:40:30"], 10, 10),
+        (["100 dmabuf:udmabuf:7:8:0:0 memfd::9:8:0:0"], 8, 8),  # of the pages of this memfd
+        (["100 dmabuf:udmabuf:7:8:0:0 memfd::9:8:8:8"], 0, 0),  # the same, in the resident set by the memfd's mapping
+        (["100 dmabuf:udmabuf:7:8:0:0 dmabuf:udmabuf:8:4:0:0", "101 memfd::9:2:0:0"], 12, 12),
+        (["100 dmabuf:system:7:8:0:0 memfd::9:8:0:0"], 16, 16),
         (["100 dmabuf:system:7:8:0:0", "100 dmabuf:system:8:8:0:0"], 8, 8),  # one after the other
         (["100"], 0, 0),
     ],

@@ -261,7 +261,8 @@ class Recording:
         self._tell(" ".join([f"tables %d 9000 {pid}", *(str(int(size * 1024)) for size in (tables, huge, shared))]))
 
     def charge(self, *mib: float | None) -> None:
-        """The charges of a group that is looked at: all, inactive pages of files, anonymous, files, kernel, stacks, slab, page tables and sockets."""
+        """The charges of a group that is looked at: all, inactive pages of files, anonymous, files, kernel, stacks, slab, page tables, sockets,
+        and swap."""
         self._tell(f"charge %d {' '.join('-' if size is None else str(int(size * MIB)) for size in mib)}")
 
     def look(

@@ -151,15 +151,30 @@ def charged(made: Run, mib: float) -> Run:
     return replace(made, charged=Charged(peak_bytes=int(mib * MIB)))
 
 
+def swapped(made: Run, mib: float) -> Run:
+    """The run with this peak of resident and swapped pages together in EXECUTE."""
+    sizes = {"swap_peak_bytes": 90 * MIB, "rss_swap_peak_bytes": int(mib * MIB)}
+    return replace(made, marks=tuple(replace(mark, **sizes) if mark.phase == "EXECUTE" else mark for mark in made.marks))
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (lambda made: made, None),
         (lambda made: charged(made, 272), None),  # less than 5% from the RSS peak, 270.0 MiB
         (lambda made: charged(made, 400), "is on the charge of its control group, 400.0 MiB at most here (RSS peak 270.0 MiB)"),
-        (lambda made: charged(with_devices(made), 400), "400.0 MiB at most here (RSS peak 270.0 MiB, device memory up to 300.0 MiB)"),
+        (
+            lambda made: charged(with_devices(made), 400),
+            "400.0 MiB at most here (RSS peak 270.0 MiB, device memory up to 300.0 MiB, page tables up to 1.0 MiB)",
+        ),
         (with_devices, "here a peak of 270.0 MiB in RSS, and of 300.0 MiB beside it"),
         (lambda made: with_devices(made, peak=13, end=1), None),
+        (lambda made: swapped(made, 350), "together: here a peak of 270.0 MiB in RSS, 350.0 MiB with swapped pages"),
+        (lambda made: swapped(made, 280), None),
+        (
+            lambda made: swapped(with_devices(made), 350),
+            "here a peak of 270.0 MiB in RSS, 350.0 MiB with swapped pages, and of 300.0 MiB beside it",
+        ),
     ],
 )
 def test_sentence_on_the_figure_of_a_limit(change, words):
