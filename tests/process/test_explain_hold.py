@@ -55,7 +55,7 @@ def stands_still(pid: int) -> bool:
 # memprof, whose look at a child lasts until one of the two is ended.
 LOOKS_ON = """
 import pathlib, time
-from memprof import cli
+from memprof.doors import cli
 from memprof.explain import snapshot
 
 def look(*words):
