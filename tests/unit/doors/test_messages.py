@@ -13,16 +13,16 @@ from support.manual import ROOT
 
 from memprof.doors.cli import group
 
-# Whose sentences they are: rooms by the commands that can say them.
+# Whose sentences they are: rooms, or parts of them, by the commands that can say them.
 SPEAKERS = {
-    "bisect": ("bisect",),
     "explain": ("explain",),
-    "fit": ("fit",),
-    "gate": ("gate",),
-    "grow": ("grow",),
+    "footprint/fit.py": ("fit",),
+    "footprint/tune": ("tune",),
+    "growth/grow": ("grow",),
+    "growth/scale": ("scale",),
     "plan": ("plan",),
-    "scale": ("scale",),
-    "tune": ("tune",),
+    "regressions/bisect": ("bisect",),
+    "regressions/gate": ("gate",),
     "verdicts": ("gate",),
 }
 # Options of other programs, in sentences that name these programs.
@@ -48,9 +48,11 @@ def options_of(*names: str) -> set[str]:
     return {word for command in commands for parameter in command.params for word in (*parameter.opts, *parameter.secondary_opts)}
 
 
-def sentences(folder: Path) -> Iterator[tuple[str, str]]:
-    """The strings of several words in the code below a folder, each with its place; no docstrings, and no examples of a command's help."""
-    for path in sorted(folder.rglob("*.py")):
+def sentences(code: Path) -> Iterator[tuple[str, str]]:
+    """The strings of several words in a file, or in the code below a folder, each with its place; no docstrings, and no examples of a command's help."""
+    paths = [code] if code.is_file() else sorted(code.rglob("*.py"))
+    assert paths, f"{code} holds no code"
+    for path in paths:
         tree = ast.parse(path.read_text())
         bodies = (node.body for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)))
         docstrings = {id(body[0].value) for body in bodies if body and isinstance(body[0], ast.Expr)}
