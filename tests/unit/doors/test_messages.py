@@ -49,7 +49,7 @@ def options_of(*names: str) -> set[str]:
 
 
 def sentences(code: Path) -> Iterator[tuple[str, str]]:
-    """The strings of several words in a file, or in the code below a folder, each with its place; no docstrings, and no examples of a command's help."""
+    """The strings of several words of a file or below a folder, each with its place; no docstrings, and no examples of a command's help."""
     paths = [code] if code.is_file() else sorted(code.rglob("*.py"))
     assert paths, f"{code} holds no code"
     for path in paths:
