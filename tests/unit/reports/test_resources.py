@@ -44,9 +44,20 @@ def test_fit_requests_full_speed() -> None:
         LimitPoint(52 * MIB, 1e7, 0.0, 0.0),
         LimitPoint(None, 1e7, 0.0, 0.0),
     )
-    found = of_part(40, 60, curve=curve)
+    found = of_part(46, 60, curve=curve)
     assert found is not None and found.requests.bytes == 48 * MIB
     assert found.requests.figure == "the least limit that was measured at full speed, in 3 runs: 48.0 MiB"
+
+
+def test_fit_limit_names_its_own_figure() -> None:
+    """It is never below the request, and the comment beside it says which figure it comes from."""
+    doubled = (LimitPoint(57 * MIB, 9e8, 0.0, 9.0), LimitPoint(115 * MIB, 1e7, 0.0, 0.0), LimitPoint(None, 1e7, 0.0, 0.0))
+    found = of_part(57, 68, curve=doubled)
+    assert found is not None and (found.requests.bytes, found.limits.bytes) == (115 * MIB, 127 * MIB)
+    assert found.limits.figure == found.requests.figure == "the least limit that was measured at full speed, in 1 run: 115.0 MiB"
+
+    slow = of_part(82, 73, curve=(LimitPoint(82 * MIB, 9e8, 0.0, 9.0), LimitPoint(None, 1e7, 0.0, 0.0)))
+    assert slow is not None and slow.limits.figure == "the least limit of the whole run, which has worked 6 times: 82.0 MiB"
 
 
 def test_limit_of_allocated_memory_counts_for_nothing() -> None:
