@@ -56,17 +56,19 @@ def of_fit(fitted: Fitted) -> Resources | None:
 
 
 def _fast(fitted: Fitted, least_bytes: int) -> tuple[int, str] | None:
-    """The least limit of the curve under which all runs worked about as fast as with none, and what it is. None where none did."""
-    usual_ns = fitted.curve[-1].time_ns if fitted.curve else None
-    points = {
-        point.limit_bytes: point.runs
-        for point in fitted.curve
-        if point.limit_bytes and point.limit_bytes >= least_bytes and point.time_ns and usual_ns and point.time_ns <= _FULL_SPEED * usual_ns
-    }
-    if not points:
+    """The least limit of the curve from the least on under which all runs worked about as fast as with none, and what it is. None where none did.
+
+    It lies above each limit where a run was slow and read pages again: what runs faster in less had pages that others held.
+    """
+    *limited, usual = fitted.curve
+    points = {point.limit_bytes: point for point in limited if point.limit_bytes and point.limit_bytes >= least_bytes and point.time_ns}
+    slow = {limit for limit, point in points.items() if (point.time_ns or 0) > _FULL_SPEED * (usual.time_ns or 0)}
+    starved = max((limit for limit in slow if (points[limit].major_faults or 0) > (usual.major_faults or 0)), default=0)
+    fast = min((limit for limit in points if limit not in slow and limit > starved), default=None)
+    if fast is None:
         return None
-    fast = min(points)
-    return fast, f"the least limit that was measured at full speed, in {counted(points[fast], 'run')}"
+    above = f" above {format_bytes(starved)}, where one was slow" if any(limit < starved for limit in points.keys() - slow) else ""
+    return fast, f"the least limit that was measured at full speed{above}, in {counted(points[fast].runs, 'run')}"
 
 
 def of_scale(scaled: Scaled) -> Resources | None:
