@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from memprof.base.units import counted
-from memprof.records import summary
 from memprof.records.metrics import HIGH_WATER_MARKS, NS, PEAKS, Metric
 from memprof.records.summary import Key
 from memprof.records.types import PEAK, RELEASE, STARTUP, WARMUP, Run
@@ -60,12 +59,6 @@ def by_model(runs: Sequence[Run]) -> dict[str, list[Run]]:
     for run in runs:
         models.setdefault(run.job.model.name, []).append(run)
     return models
-
-
-def phases(runs: Sequence[Run]) -> list[str]:
-    """The phases that these runs have or failed in, in their order."""
-    ended = [run.outcome.phase for run in runs if run.outcome.phase and not run.outcome.phase.startswith("after")]
-    return summary.order([*summary.phases(runs), *ended])
 
 
 def columns(metric: Metric, phases: Sequence[str]) -> list[str]:

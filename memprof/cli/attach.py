@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..base.errors import MeasurementError, UsageError
+from ..base.pairs import by_name
 from ..base.units import parse_duration_ns
 from ..records.types import Run
 from ..subjects.settings import SETTINGS
@@ -134,7 +135,9 @@ def command(
             group = containers.of_container(container) if container is not None else containers.of_path(cgroup or "")
             process, name = attach.first_of(group), name or group.name
         if log is not None:
-            followed = attach.WorkLog(attach.log_path(log, process.pid, place), dict(map(commands.parse_regex, phase_regexes)))
+            followed = attach.WorkLog(
+                attach.log_path(log, process.pid, place), by_name(map(commands.parse_regex, phase_regexes), "--phase-regex")
+            )
         say_compiling(place, recorder)
         job = attach.job(process, parse_duration_ns(duration), parse_duration_ns(interval), name)
         measured: list[Run] = []

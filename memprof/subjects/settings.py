@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..base.errors import UsageError
+from ..base.pairs import by_name
 from ..base.units import parse_celsius, parse_duration_ns
 from . import drive, values
 
@@ -67,7 +68,7 @@ class Setting:
     def value(self, given: Any) -> Any:
         """The field's value. given: what click made of the option. Raises UsageError."""
         if self.many:
-            return dict(map(self.read, given)) if self.read is not None else tuple(given)
+            return by_name(map(self.read, given), f"--{self.name}") if self.read is not None else tuple(given)
         return self.read(given) if self.read is not None else given
 
     def options(self, value: Any) -> Iterator[str]:

@@ -104,10 +104,8 @@ def _render(runs: Sequence[Run]) -> Figure:
 
 def phases(block: Mapping[Key, list[Run]]) -> list[str]:
     """The phases that get a column: those that any run reached, but for STARTUP, which is the baseline."""
-    reached = [mark.phase for group in block.values() for run in group for mark in run.marks]
-    failed = [run.outcome.phase for group in block.values() for run in group if not run.outcome.ok and run.outcome.phase]
-    plain_failed = [phase for phase in failed if not phase.startswith("after")]
-    return [phase for phase in summary.order([*reached, *plain_failed]) if phase != STARTUP] or [STARTUP]
+    reached = summary.phases((run for group in block.values() for run in group), failed=True)
+    return [phase for phase in reached if phase != STARTUP] or [STARTUP]
 
 
 def _a_line(block: Mapping[Key, list[Run]]) -> int:

@@ -21,7 +21,7 @@ from memprof.records import metrics, summary
 from memprof.records.metrics import BYTES
 from memprof.records.types import PEAK, RELEASE, STARTUP, Run
 
-from ..columns import Array, Cache, ColumnArrays, Peak, RunPhase, device_columns, spans, thin, typical, whole_peak
+from ..columns import Array, Cache, ColumnArrays, Peak, RunPhase, device_columns, spans, thin, typical, whole_peak, with_marks
 from ..rows import named
 from ..tables import headline
 from ..tables.grid import Unit, choose_unit, number
@@ -101,7 +101,7 @@ def render(runs: Sequence[Run], *, phases: Sequence[str] = ()) -> Figure:
 
     Raises UsageError for a phase that no run has, InputError where nothing was polled.
     """
-    known = summary.order([*summary.phases(runs), *(run.outcome.phase for run in runs if run.outcome.phase)])
+    known = summary.phases(runs, failed=True)
     for phase in phases:
         if phase not in known:
             raise UsageError(f"these runs have no phase {phase!r}{near(phase, known) or '; they have ' + ', '.join(known)}")
@@ -132,12 +132,14 @@ def _render(runs: Sequence[Run], phases: Sequence[str]) -> Figure:
 def _drawn(name: str, group: Sequence[Run], phases: Sequence[str], cache: Cache) -> Drawn | None:
     run = typical(group)
     rows = cache(run)
+    line = with_marks(run, rows)
     chosen = [span for span in spans(run, rows) if not phases or span.phase in phases]
     if phases:
-        rows = rows.between(chosen[0].begin_ns, chosen[-1].end_ns) if chosen else rows.between(0, 0)
+        within = (chosen[0].begin_ns, chosen[-1].end_ns) if chosen else (0, 0)
+        rows, line = rows.between(*within), line.between(*within)
     if not len(rows) and not any(span.mark for span in chosen):
         return None
-    return Drawn(name, run, group, thin(rows, _BUCKETS), chosen, _peak(run, rows, chosen), device_columns(run.timeline))
+    return Drawn(name, run, group, thin(line, _BUCKETS), chosen, _peak(run, rows, chosen), device_columns(run.timeline))
 
 
 def _peak(run: Run, rows: ColumnArrays, chosen: Sequence[RunPhase]) -> Peak | None:
