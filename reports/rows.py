@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from memprof.base.units import counted
 from memprof.records.metrics import HIGH_WATER_MARKS, NS, PEAKS, Metric
 from memprof.records.summary import Key
-from memprof.records.types import PEAK, RELEASE, STARTUP, WARMUP, Run
+from memprof.records.types import COMMAND, PEAK, RELEASE, STARTUP, WARMUP, Run
 
 BASELINE = "baseline"
 
@@ -51,6 +51,18 @@ def place(key: Key, phase: str = "") -> str:
 def key_fields(key: Key) -> dict[str, str | int | None]:
     """A key as JSON has it in every report. The machine is beside it where a report needs it."""
     return {"model": key.model, "variant": key.heading, "threads": key.threads}
+
+
+def unloaded(runs: Iterable[Run]) -> str:
+    """The moment of the baseline, for a legend: a program loads its model where it likes, or has none."""
+    return "before the first phase" if any(run.job.runtime == COMMAND for run in runs) else "no model loaded"
+
+
+def baseline_words(runs: Iterable[Run]) -> str:
+    """What the baseline of these runs is the memory of, in words."""
+    kinds = {run.job.runtime == COMMAND for run in runs}
+    of_each = {False: "the runtime with no model loaded", True: "the program before its first phase"}
+    return " or ".join(of_each[kind] for kind in sorted(kinds))
 
 
 def by_model(runs: Sequence[Run]) -> dict[str, list[Run]]:

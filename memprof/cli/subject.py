@@ -10,7 +10,7 @@ import textwrap
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -185,14 +185,14 @@ def _is_program(word: str) -> bool:
 
 
 def program_variant(words: Sequence[str], settings: Mapping[str, Any]) -> Variant:
-    """The variant that is the program of these words. settings: by parameter. Raises UsageError."""
+    """The variant that is the program of these words, called as --name says. settings: by parameter. Raises UsageError."""
     from ..programs.commands import of_words
     from ..subjects.suite import of_command
 
     refuse_process(words[:1])
     command = of_words(words)
     refuse_counts(command, settings)
-    return of_command(command)
+    return of_command(replace(command, name=settings["name"] or command.name))
 
 
 def refuse_counts(command: Command, settings: Mapping[str, Any]) -> None:

@@ -161,7 +161,12 @@ SETTINGS = (
         only="runtime",
         in_file=str | int | float | bool,
     ),
-    Setting("name", "name", "The model's name in tables.  [default: its file's, or the program's]", "NAME"),
+    Setting(
+        "name",
+        "name",
+        "The name in tables, of a model or of a program behind --.  [default: its file's, or the program's]",
+        "NAME",
+    ),
     Setting("cwd", "cwd", "The folder that a program runs in.  [default: this one]", "FOLDER", only="program", path=relative),
     Setting(
         "phase",

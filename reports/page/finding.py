@@ -30,6 +30,7 @@ class _Peak:
     high: float
     phase: str
     ground: float | None
+    ground_words: str
     exact: bool
     repeats: int
     bound: int
@@ -66,6 +67,7 @@ def _peak(label: str, runs: Sequence[Run]) -> _Peak | None:
         max(values),
         summary.peak_phase([run for run, _ in measured]),
         statistics.median(grounds) if grounds else None,
+        rows.baseline_words(runs),
         all(metrics.exact(run, PEAK, _PEAK) for run, _ in measured),
         len(values),
         max(run.machine.peak_bound_bytes for run, _ in measured),
@@ -101,7 +103,7 @@ def _finding(peaks: Sequence[_Peak], subject: str, continued: bool) -> Markup:
 def _single(peak: _Peak) -> Markup:
     above = ""
     if peak.ground is not None:
-        above = f": {format_bytes(peak.middle - peak.ground)} above the {format_bytes(peak.ground)} of the runtime with no model loaded"
+        above = f": {format_bytes(peak.middle - peak.ground)} above the {format_bytes(peak.ground)} of {peak.ground_words}"
     return Markup("<strong>{}</strong> peaks at <strong>{}</strong> in {}{}.").format(peak.label, peak.shown, peak.phase, above)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import matplotlib.patheffects
 from matplotlib.axes import Axes
@@ -26,7 +27,7 @@ from memprof.records.summary import Key
 from memprof.records.types import RELEASE, STARTUP, Mark, Run
 
 from ..columns import Cache, Split, split
-from ..rows import named
+from ..rows import named, unloaded
 from ..tables import headline
 from ..tables.grid import Unit, choose_unit, number
 from . import choosing, lettering, style
@@ -93,7 +94,7 @@ def _render(runs: Sequence[Run]) -> Figure:
         choosing.conditions(runs),
         {model: _block_height(block) for model, block in blocks.items()},
         finding=headline.of_picture(runs),
-        legend=_legend(known, several, any(RELEASE in phases(block) for block in blocks.values())),
+        legend=_legend(known, several, any(RELEASE in phases(block) for block in blocks.values()), unloaded(chain(*grouped.values()))),
         remarks=choosing.remarks(grouped, max(not_drawn, 0)),
     )
     limit = _limit(known, unit, indent, max(_COLUMNS, *(_a_line(block) for block in blocks.values())))
@@ -155,7 +156,7 @@ def _block_height(block: Mapping[Key, list[Run]]) -> float:
     return lines * (_TITLES + len(block) * _ROW + _TICKS)
 
 
-def _legend(known: Sequence[PhaseBar], several: bool, released: bool) -> list[LegendEntry]:
+def _legend(known: Sequence[PhaseBar], several: bool, released: bool, at_baseline: str) -> list[LegendEntry]:
     entries = (
         [LegendEntry(style.ANON_WORDS, fill=ANON), LegendEntry(style.FILE_WORDS, fill=FILE)]
         if not all(bar.imported for bar in known)
@@ -169,7 +170,7 @@ def _legend(known: Sequence[PhaseBar], several: bool, released: bool) -> list[Le
         entries.append(LegendEntry(f"{', or '.join(why[imported] for imported in unseen)}: split not known", fill=UNSEEN))
     if any(bar.baseline is not None for bar in known):
         entries.append(
-            LegendEntry("baseline: no model loaded", line={"marker": "|", "markersize": 11, "markeredgewidth": 1.6, "linestyle": "none"})
+            LegendEntry(f"baseline: {at_baseline}", line={"marker": "|", "markersize": 11, "markeredgewidth": 1.6, "linestyle": "none"})
         )
     if several:
         spread = {"marker": "|", "markersize": 5, "linewidth": 0.9, "color": style.INK, "markevery": [0, 2]}

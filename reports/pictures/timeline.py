@@ -22,7 +22,7 @@ from memprof.records.metrics import BYTES
 from memprof.records.types import PEAK, RELEASE, STARTUP, Run
 
 from ..columns import Array, Cache, ColumnArrays, Peak, RunPhase, device_columns, spans, thin, typical, whole_peak, with_marks
-from ..rows import named
+from ..rows import named, unloaded
 from ..tables import headline
 from ..tables.grid import Unit, choose_unit, number
 from . import choosing, lettering, style
@@ -226,7 +226,7 @@ def _legend(variants: Sequence[Drawn]) -> list[LegendEntry]:
     if any(len(variant.device[0]) for variant in variants):
         entries.append(LegendEntry("device memory, which RSS does not count", line=_DEVICE))
     if any(metrics.baseline(variant.run, _RSS_PEAK) is not None for variant in variants):
-        entries.append(LegendEntry("baseline: no model loaded", line={"linewidth": 1.0, "linestyle": ":"}))
+        entries.append(LegendEntry(f"baseline: {unloaded(variant.run for variant in variants)}", line={"linewidth": 1.0, "linestyle": ":"}))
     if any(_unpolled(variant, span) for variant in variants for span in variant.spans):
         entries.append(LegendEntry("pale: not polled, its ends joined"))
     return entries
