@@ -186,8 +186,7 @@ def of_comparison(comparison: Comparison) -> str:
     rank = {"noise": 0, "too few": 1}
     peak = max(peaks, key=lambda row: (rank.get(row.verdict, 2), abs(row.difference)))
     own = [row for row in comparison.differences if row.key == peak.key]
-    label = peak.key.label + (f", {peak.key.threads} threads" if peak.key.threads else "")
-    parts = [f"{label}: {_peak(peak)}"]
+    parts = [f"{place(peak.key)}: {_peak(peak)}"]
     highest = _highest(own, max((run.machine.peak_bound_bytes for run in comparison.measured), default=0))
     if highest is not None and peak.verdict != "noise":
         parts[0] += f", in {highest.phase}"

@@ -152,7 +152,7 @@ def _points(scaled: Scaled, size: Unit) -> TextTable:
 
 
 def _held_out(point: PlaceRun) -> str:
-    return f"not fitted; median of {len(point.again)} runs" if point.again else "not fitted"
+    return f"not fitted; median of {counted(len(point.again), 'run')}" if point.again else "not fitted"
 
 
 def _sized(point: PlaceRun, name: str, main: str, size: Unit) -> str:
