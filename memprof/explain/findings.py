@@ -49,8 +49,8 @@ def sight(facts: Facts) -> str:
             "memory after each of them"
         )
     return (
-        f"memprof looks for growth of at least {format_bytes(facts.least)} over the {counted(len(facts.iterations), 'iteration')} of EXECUTE, if every late "
-        "iteration adds to it; it does not see a slower leak, or a leak that comes now and then, for which there is memprof grow"
+        f"memprof looks for growth of at least {format_bytes(facts.least)} over the {counted(len(facts.iterations), 'iteration')} of EXECUTE, "
+        "if every late iteration adds to it; it does not see a slower leak, or a leak that comes now and then, for which there is memprof grow"
     )
 
 
