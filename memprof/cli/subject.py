@@ -429,8 +429,8 @@ def keep_runs(
 def _next(runs: Sequence[Run], verbose: bool) -> str:
     """What to try after the brief tables, in a line; empty if there is nothing.
 
-    A model will run in the runtime that needs least, so its peak is the one worth an explanation. Of several models it is that of the model that
-    needs most.
+    A model will run in the runtime that needs least, so its peak is the one worth an explanation. The model is the one that needs most even
+    there.
     """
     from ..records import summary
     from ..records.types import PEAK
