@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 
 from memprof.base.units import counted, format_bytes
-from memprof.fit.fit import WHOLE, Fitted, PartLimit
+from memprof.footprint.fit import WHOLE, Fitted, PartLimit
 from memprof.records.metrics import BYTES, NS
 
 from ..ran import shaped

@@ -20,21 +20,17 @@ FLOORS = (
     ("base",),
     ("records",),
     ("models", "recording", "verdicts"),
-    ("laws",),
     ("programs",),
     ("places",),
     ("subjects",),
-    ("campaign",),
     ("zoo", "versions"),
-    ("fleet", "plan"),
-    ("explain", "heap", "fit", "doctor"),
-    ("tune", "grow", "scale"),
-    ("gate",),
-    ("bisect",),
+    ("campaign", "plan"),
+    ("explain", "heap", "footprint", "doctor"),
+    ("growth",),
+    ("regressions",),
     ("reports",),
-    ("cli",),
+    ("doors",),
     ("memprof",),
-    ("pytest_plugin",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
@@ -64,7 +60,7 @@ def modules() -> dict[str, Path]:
 def room(module: str) -> str:
     """The room in which a module lies: its top-level folder, or `memprof` for what lies at the root."""
     top = module.split(".")[0]
-    return "memprof" if top in ("api", "__main__") else top
+    return "memprof" if top == "__main__" else top
 
 
 def imported(module: str, known: dict[str, Path]) -> Iterator[str]:
