@@ -32,6 +32,7 @@ FLOORS = (
     ("doors",),
     ("memprof",),
 )
+MOST_ROOMS, MOST_ARROWS = 24, 120  # what a newcomer can hold in one head
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
 # Class names that stand in several modules, since a contract says so: where, and why.
@@ -115,6 +116,7 @@ def test_room_imports_only_below() -> None:
     print(f"{len(rooms)} rooms, {len(FLOORS)} floors, {len(ties)} arrows")
     up = [f"{tie} ({above} is not above {below})" for (above, below), tie in ties.items() if FLOOR[above] <= FLOOR[below]]
     assert not up, "\n".join(up)
+    assert len(rooms) <= MOST_ROOMS and len(ties) <= MOST_ARROWS, "a new room or arrow takes the place of another"
 
 
 def test_modules_without_import_circles() -> None:
