@@ -3,7 +3,8 @@
 Each trial is a fresh process in a fresh control group. The page cache of its model and of the files it maps is dropped before, because a group is
 charged only for pages that it brings in itself. For a phase alone the limit is set while the child stands still before the phase, and lifted while
 it stands still after it. A limit works if the job is completed under it, in time. A limit is believed once it has worked three times; that of the
-whole run as often again, for these runs are the first point of the curve too.
+whole run as often again, for these runs are the first point of the curve too. No limit is the least while a run failed in it or in a higher one: a
+group is not charged for pages that others hold, so a run can work by chance in far less than it needs by itself.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,7 +40,7 @@ _SHARE, _NEAREST = 0.005, 256 << 10
 # How far above the first limit that worked the search may be sent by later failures.
 _RISE = 1.25
 _PLAIN_RUNS = 3
-_CURVE = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0)
+_CURVE = (1.02, 1.05, 1.1, 1.25, 1.5, 2.0)
 # Near its limit a run reads its libraries again and again. It is ended when it takes so many times as long as without a limit, and at least so long.
 _PATIENCE, _LEAST_PATIENCE_NS = 5, 5 * 1000 * MS
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -67,8 +68,8 @@ class PartLimit:
     """The least limit in bytes under which a part of the job works, None if none was found, and the part's figures with no limit.
 
     rss_peak_bytes: its RSS peak, the upper figure for a device: it counts pages that others share too. touched_bytes: its working set, the
-    resident pages that it referenced, None if the kernel does not say. trials: how many the search took. worked: how many runs have worked under the
-    least limit, with no failure since the first.
+    resident pages that it referenced, None if the kernel does not say. trials: how many runs had a limit. worked: how many runs have worked under the
+    least limit. None failed there or in more.
     """
 
     name: str
@@ -148,8 +149,6 @@ class _Fitter:
         self._end_ns = time.monotonic_ns() + request.time_ns if request.time_ns is not None else None
         self._stopped = False  # by Ctrl-C or SIGTERM
         self._remarks: list[str] = []
-        self._at_least: list[Run] = []  # the runs that worked in the least limit of the whole run
-        self._by_limit: dict[int, list[Run]] = {}  # the trials of the whole run that worked, by their limit
 
     def run(self) -> Fitted:
         job = self._order.job
@@ -170,8 +169,7 @@ class _Fitter:
             )
         charges = [run.charged.peak_bytes for run in plain if run.charged and run.charged.peak_bytes is not None]
         upper = int(max(charges) if charges else max(self._ceiling(run) for run in plain))
-        parts: list[PartLimit] = []
-        curve: list[LimitPoint] = []
+        searches: list[_LimitSearch] = []
         interrupted = False
         try:
             for name in self._request.parts:
@@ -180,24 +178,24 @@ class _Fitter:
                 if self._is_time_up():
                     self._remark(f"{name}: the time was up before it was searched; a longer --time searches it.")
                     continue
-                parts.append(self._part(name, plain, upper, touched))
-            whole = next((part.least_bytes for part in parts if part.name == WHOLE), None)
-            for at in self._curve(whole, upper):
-                curve.append(at)  # noqa: PERF402 (the same)
+                searches.append(self._searched(name, upper))
+            for search in searches:
+                if search.part == WHOLE:
+                    self._measure_curve(search, upper)
         except KeyboardInterrupt:
-            if not parts:
+            if not searches:
                 raise
             interrupted = True
             self._remark("Interrupted: the search was not finished.")
-        curve += self._tried_above(parts, curve)
+        curve = [point for search in searches if search.part == WHOLE for point in search.curve]
         return Fitted(
             job.model.name,
             job.runtime,
             in_a_line(job.knobs),
             self._limiter.words,
             self._limiter.exact,
-            tuple(parts),
-            (*sorted(curve, key=lambda at: at.limit_bytes or 0), _at(None, plain)),
+            tuple(self._limit_of(search, plain, touched) for search in searches),
+            (*curve, _at(None, plain)),
             max(charges) if charges else None,
             self._request.max_time,
             tuple(self._remarks),
@@ -249,7 +247,7 @@ class _Fitter:
             return _PLAIN_RUNS + CONFIRMATIONS
         high = _start(upper)
         runs_a_part = 1 + math.ceil(math.log2(high / _step(high))) + 2 * CONFIRMATIONS - 1
-        curve = len(_CURVE) if WHOLE in self._request.parts else 0  # its first point confirms the least limit
+        curve = 1 + len(_CURVE) if WHOLE in self._request.parts else 0  # its first point confirms the least limit
         return runs_a_part * len(self._request.parts) + _PLAIN_RUNS * (1 + curve)
 
     def _announce(self, count: int, took_ns: int) -> None:
@@ -291,29 +289,38 @@ class _Fitter:
         (run,) = campaign.measure([order], Quiet(self._progress), self._keep, look)  # to its end: a full disk is reported after the run
         return run
 
-    def _worked(self, limit: int, part: str) -> Run | None:
-        """A trial that is completed under this limit in bytes, and fast enough; None if it is not."""
+    def _try(self, limit: int, search: _LimitSearch, *, name: str = "", slow_fails: bool = True) -> None:
+        """A trial under this limit in bytes, taken into the search. slow_fails: whether a run that is completed too slowly counts as failed."""
+        part = search.part
+        search.trials += 1
         try:
-            run = self._trial(limit, part=part)
+            run = self._trial(limit, part=part, name=name)
             if run.outcome.status == "timeout" and not self._is_time_up() and self._is_busy():
                 run = self._trial_again(run, limit, part)
         except limits.LimitRefusal as error:
             self._progress.say(f"{part}, {format_bytes(limit)}: its memory does not fit ({error})")
-            return None
-        if not run.outcome.ok:
-            reason = f"out of memory {run.outcome.where}" if _out_of_memory(run.outcome) else run.outcome.sentence
-            self._progress.say(f"{part}, {format_bytes(limit)}: {reason}")
-            if run.outcome.status == "timeout":
-                patience = format_duration(run.job.timeout_ns)
-                self._remark(f"{part}: with too little memory runs took longer than {patience}; they were ended and count as failed.")
-            return None
+            search.failed = max(search.failed, limit)
+            return
+        search.runs.setdefault(limit, []).append(run)
         time_ns = _time(run)
         slow = bool(time_ns and self._request.max_time is not None and time_ns > self._request.max_time * self._plain_time)
-        duration = f", {format_duration(time_ns)}{'' if self._program else ' per iteration'}" if time_ns else ""
-        self._progress.say(f"{part}, {format_bytes(limit)}: works{duration}{', which is too slow' if slow else ''}")
-        if part == WHOLE and not slow:
-            self._by_limit.setdefault(limit, []).append(run)
-        return None if slow else run
+        if not run.outcome.ok or (slow and slow_fails):
+            search.failed = max(search.failed, limit)
+        elif not slow:
+            search.worked[limit] = search.worked.get(limit, 0) + 1
+        self._tell(run, limit, part, slow)
+
+    def _tell(self, run: Run, limit: int, part: str, slow: bool) -> None:
+        if run.outcome.ok:
+            time_ns = _time(run)
+            duration = f", {format_duration(time_ns)}{'' if self._program else ' per iteration'}" if time_ns else ""
+            self._progress.say(f"{part}, {format_bytes(limit)}: works{duration}{', which is too slow' if slow else ''}")
+            return
+        reason = f"out of memory {run.outcome.where}" if _out_of_memory(run.outcome) else run.outcome.sentence
+        self._progress.say(f"{part}, {format_bytes(limit)}: {reason}")
+        if run.outcome.status == "timeout":
+            patience = format_duration(run.job.timeout_ns)
+            self._remark(f"{part}: with too little memory runs took longer than {patience}; they were ended and count as failed.")
 
     def _trial_again(self, late: Run, limit: int, part: str) -> Run:
         """A trial in place of one that was ended by time, with twice the time: if the machine is busy, a run is late with enough memory."""
@@ -337,104 +344,86 @@ class _Fitter:
 
     # -- bisecting
 
-    def _part(self, name: str, plain: Sequence[Run], upper: int, touched: Mapping[str, int]) -> PartLimit:
-        peak = max(_peak(run, name) for run in plain)
-        least, trials, runs = self._least(name, upper)
-        if name == WHOLE:
-            self._at_least = runs
-        sizes = [size for phase, size in touched.items() if name == WHOLE or phase in _phases(name)]
-        return PartLimit(name, least, peak, max(sizes, default=None), trials, len(runs))
-
-    def _least(self, part: str, upper: int) -> tuple[int | None, int, list[Run]]:
-        """The least limit in bytes that works, how many trials the search took, and the runs that worked under that limit."""
+    def _searched(self, part: str, upper: int) -> _LimitSearch:
+        """The search for the least limit in bytes that works."""
+        search = _LimitSearch(part, wanted=CONFIRMATIONS + (_PLAIN_RUNS if part == WHOLE else 0))
         if self._request.within is not None:
-            return self._within(part, self._request.within)
-        trials, high = 1, _start(upper)
+            self._try_within(self._request.within, search)
+        elif self._works_at_all(_start(upper), search):
+            try:
+                self._bisect(search)
+            except KeyboardInterrupt:
+                self._stopped = True
+                self._remark(f"{part}: interrupted; {search.words}.")
+        search.found = search.least
+        return search
+
+    def _try_within(self, limit: int, search: _LimitSearch) -> None:
+        """The only limit that is tried: it works if it does as often as a least limit must."""
+        while not search.failed and search.worked.get(limit, 0) < CONFIRMATIONS:
+            self._try(limit, search)
+
+    def _works_at_all(self, high: int, search: _LimitSearch) -> bool:
+        """Whether a limit works from which the search can go down."""
         for _ in range(4):
-            if (run := self._worked(high, part)) is not None:
-                break
-            high, trials = _whole_pages(high * 1.25), trials + 1
-        else:
-            self._remark(f"{part}: no limit that was tried works, up to {format_bytes(high)}.")
-            return None, trials, []
-        bounds = _Bounds(0, high, [run], trials, top=high, wanted=CONFIRMATIONS + (_PLAIN_RUNS if part == WHOLE else 0))
-        try:
-            self._bisect(part, bounds)
-        except KeyboardInterrupt:
-            if not bounds.runs:
-                raise
-            self._stopped = True
-            self._remark(f"{part}: interrupted; {bounds.words}.")
-        return bounds.least, bounds.trials, bounds.runs
+            self._try(high, search)
+            if search.worked:
+                return True
+            if self._is_time_up():
+                self._remark(f"{search.part}: the time was up; {search.words}.")
+                return False
+            high = _whole_pages(high * 1.25)
+        self._remark(f"{search.part}: no limit that was tried works, up to {format_bytes(search.failed)}.")
+        return False
 
-    def _within(self, part: str, limit: int) -> tuple[int | None, int, list[Run]]:
-        """The same of the only limit that is tried: it works if it does as often as a least limit must."""
-        runs: list[Run] = []
-        while len(runs) < CONFIRMATIONS and (run := self._worked(limit, part)) is not None:
-            runs.append(run)
-        works = len(runs) == CONFIRMATIONS
-        return (limit if works else None), len(runs) + (not works), runs
-
-    def _bisect(self, part: str, bounds: _Bounds) -> None:
+    def _bisect(self, search: _LimitSearch) -> None:
         """Narrow the bounds until the least limit is known, or the time is up."""
+        top = max(search.worked)
         while True:
             if self._is_time_up():
-                self._remark(f"{part}: the time was up; {bounds.words}.")
+                self._remark(f"{search.part}: the time was up; {search.words}.")
                 return
-            if bounds.high - bounds.low > _step(bounds.high):
-                middle = _whole_pages((bounds.low + bounds.high) / 2)
-                if (run := self._worked_within(middle, part, bounds)) is not None:
-                    bounds.high, bounds.runs = middle, [run]
-                else:
-                    bounds.low = middle
-            elif len(bounds.runs) < bounds.wanted:
-                if (run := self._worked_within(bounds.high, part, bounds)) is not None:
-                    bounds.runs.append(run)
-                elif bounds.high > bounds.top * _RISE:
+            least = search.least
+            if least is None:  # all that worked did so by luck: the least lies a step above
+                limit = _whole_pages(search.failed + _step(search.failed))
+                if limit > top * _RISE:
                     self._remark(
-                        f"{part}: no limit that was tried works {bounds.wanted} times in a row, up to {format_bytes(bounds.high)}."
+                        f"{search.part}: no limit that was tried works {search.wanted} times in a row, up to {format_bytes(search.failed)}."
                     )
-                    bounds.found, bounds.runs = False, []
                     return
-                else:  # it had worked by luck: the least lies a step above
-                    bounds.low, bounds.high, bounds.runs = bounds.high, _whole_pages(bounds.high + _step(bounds.high)), []
+            elif least - search.failed > _step(least):
+                limit = _whole_pages((search.failed + least) / 2)
+            elif search.worked[least] < search.wanted:
+                limit = least
             else:
-                break
-        # A failure may have been bad luck too, and have sent the search too high. It goes down again while each step works as often.
-        while (lower := _whole_pages(bounds.high - _step(bounds.high))) > 0:
-            below: list[Run] = []
-            while len(below) < bounds.wanted:
-                if self._is_time_up() or (run := self._worked_within(lower, part, bounds)) is None:
-                    return
-                below.append(run)
-            bounds.high, bounds.runs = lower, below
-
-    def _worked_within(self, limit: int, part: str, bounds: _Bounds) -> Run | None:
-        bounds.trials += 1
-        return self._worked(limit, part)
+                return
+            self._try(limit, search)
 
     # -- the curve
 
-    def _curve(self, least: int | None, upper: int) -> Iterator[LimitPoint]:
-        for factor in _CURVE if least is not None else ():
-            limit = _whole_pages((least or 0) * factor)
-            if factor > 1.0 and self._request.within is not None:
+    def _measure_curve(self, search: _LimitSearch, upper: int) -> None:
+        """Measure limits above the least one that was found. A failure among them raises the least limit, which is confirmed again."""
+        if search.found is None or self._request.within is not None:
+            return
+        for factor in _CURVE:
+            limit = _whole_pages(search.found * factor)
+            if limit > upper * 1.05 or self._stopped:
                 break
-            if factor == 1.0:  # no more runs there: a failure among them would not raise the least limit
-                yield _at(limit, self._at_least)
-            elif limit > upper * 1.05 or self._stopped:
-                break
-            elif self._is_time_up():
+            if self._is_time_up():
                 self._remark("The time was up before limits above the least were measured; a longer --time measures them.")
                 break
-            else:
-                yield _at(limit, [self._trial(limit, name=f"in {format_bytes(limit)}") for _ in range(_PLAIN_RUNS)])
+            for _ in range(_PLAIN_RUNS):
+                self._try(limit, search, name=f"in {format_bytes(limit)}", slow_fails=False)
+        while (least := search.least) is not None and search.worked[least] < CONFIRMATIONS and not self._is_time_up():
+            self._try(least, search)
 
-    def _tried_above(self, parts: Sequence[PartLimit], curve: Sequence[LimitPoint]) -> list[LimitPoint]:
-        """The limits on the whole run above the least that the search tried and that worked, without those of the curve."""
-        known = {at.limit_bytes for at in curve}
-        least = next((part.least_bytes for part in parts if part.name == WHOLE), None) or 0
-        return [_at(limit, runs) for limit, runs in self._by_limit.items() if limit > least > 0 and limit not in known]
+    def _limit_of(self, search: _LimitSearch, plain: Sequence[Run], touched: Mapping[str, int]) -> PartLimit:
+        """What a search found. plain: the runs with no limit. touched: the bytes that each phase touched."""
+        name, least = search.part, search.least
+        peak = max(_peak(run, name) for run in plain)
+        sizes = [size for phase, size in touched.items() if name == WHOLE or phase in _phases(name)]
+        worked = search.worked.get(self._request.within or least or 0, 0)
+        return PartLimit(name, least, peak, max(sizes, default=None), search.trials, worked)
 
     def _ceiling(self, run: Run) -> int:
         """A limit in bytes under which a run passes with room to spare, for runs without a group that is charged."""
@@ -444,27 +433,38 @@ class _Fitter:
 
 
 @dataclass
-class _Bounds:
-    """A search: the least limit in bytes that works, `high`, lies above `low`. runs: those that worked there. top: the first limit that worked.
-    wanted: how often the least must work. found: False if no limit does."""
+class _LimitSearch:
+    """What is known about the limits on a part, in bytes.
 
-    low: int
-    high: int
-    runs: list[Run]
-    trials: int
-    top: int
+    wanted: how often the least must work. runs: all runs of each limit. worked: how often each limit worked. failed: the highest that failed, 0 for
+    none. trials: how many there were. found: the least limit before those of the curve were measured.
+    """
+
+    part: str
     wanted: int
-    found: bool = True
+    runs: dict[int, list[Run]] = field(default_factory=dict)
+    worked: dict[int, int] = field(default_factory=dict)
+    failed: int = 0
+    trials: int = 0
+    found: int | None = None
 
     @property
     def least(self) -> int | None:
-        return self.high if self.found else None
+        """The least limit that worked above all that failed, None if there is none."""
+        return min((limit for limit in self.worked if limit > self.failed), default=None)
+
+    @property
+    def curve(self) -> list[LimitPoint]:
+        """The limits from the least that was found, failures among them."""
+        return [_at(limit, self.runs[limit]) for limit in sorted(self.runs) if self.found is not None and limit >= self.found]
 
     @property
     def words(self) -> str:
         """Where the least limit may lie."""
-        above = f"above {format_bytes(self.low)}" if self.low else "lower"
-        return f"the least limit may lie {above}, and {format_bytes(self.high)} works"
+        if self.least is None:
+            return f"runs failed in up to {format_bytes(self.failed)}, and no higher limit has worked"
+        above = f"above {format_bytes(self.failed)}" if self.failed else "lower"
+        return f"the least limit may lie {above}, and {format_bytes(self.least)} works"
 
 
 def _at(limit: int | None, runs: Sequence[Run]) -> LimitPoint:
