@@ -83,7 +83,7 @@ def command(
         raise UsageError("--report has the command that repeats the measurement, which --from does not know: give it where you measure")
     if picture is not None:
         report("pictures.saving").check(Path(picture))
-    maintainers = report_file(issue)
+    maintainers = report_file(issue, picture)
     if source is not None:
         explanation = records.load(Path(source))
     else:

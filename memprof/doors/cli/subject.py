@@ -10,7 +10,7 @@ import textwrap
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...campaign.progress import Keep, Progress
     from ...places.place import Place
     from ...programs.commands import Command
-    from ...records.types import Job, Run
+    from ...records.types import Run
     from ...subjects.suite import Suite, Variant
 
 # In the context of a command: all its words, those behind `--`, and whether all options are explained.
@@ -185,14 +185,14 @@ def _is_program(word: str) -> bool:
 
 
 def program_variant(words: Sequence[str], settings: Mapping[str, Any]) -> Variant:
-    """The variant that is the program of these words. settings: by parameter. Raises UsageError."""
+    """The variant that is the program of these words, called as --name says. settings: by parameter. Raises UsageError."""
     from ...programs.commands import of_words
     from ...subjects.suite import of_command
 
     refuse_process(words[:1])
     command = of_words(words)
     refuse_counts(command, settings)
-    return of_command(command)
+    return of_command(replace(command, name=settings["name"] or command.name))
 
 
 def refuse_counts(command: Command, settings: Mapping[str, Any]) -> None:
@@ -377,7 +377,7 @@ def measure_suite(
             if number == first and (left_ns := took_ns / number * (len(orders) - number)) >= _WORTH_A_FORECAST_NS:
                 progress.say(f"about {counted(len(orders) - number, 'run')} will follow, {format_duration(left_ns)} in all")
 
-    return keep_runs(measure, output, append, as_json, above_baseline, brief, wanted=len(planned.orders))
+    return keep_runs(measure, output, append, as_json, above_baseline, brief, verbose=verbose, wanted=len(planned.orders))
 
 
 def keep_runs(
@@ -388,11 +388,13 @@ def keep_runs(
     above_baseline: bool = False,
     brief: bool = False,
     silent: bool = False,
+    verbose: bool = False,
     wanted: int = 0,
 ) -> int:
     """Write the runs that `measure(progress, keep)` yields as they come, and print their tables; the exit code.
 
-    brief: only the tables that most people look at first. silent: no tables. wanted: how many runs there will be, if --append goes on after Ctrl-C.
+    brief: only the tables that most people look at first. silent: no tables. verbose: the output of failed runs
+    was shown. wanted: how many runs there will be, if --append goes on after Ctrl-C.
     """
     from ...campaign.runs_writer import keeping
     from ...records.attempts import standing, was_lost
@@ -420,27 +422,35 @@ def keep_runs(
         goes_on = f": {done} of {wanted} runs are in {path}; the same command with {again} goes on"
         talk(f"interrupted{goes_on if 0 < done < wanted else ''}")
         return EXIT_INTERRUPTED
-    if brief and runs and not as_json:
-        talk(f"next: {_next(runs)}")
+    if brief and runs and not as_json and (following := _next(runs, verbose)):
+        talk(f"next: {following}")
     return 0 if all(run.outcome.ok for run in runs) else MeasurementError.exit_code
 
 
-def _next(runs: Sequence[Run]) -> str:
-    """What to try after the brief tables, in a line: an explanation of the least peak of a runtime, of the model that needs most, and every table."""
-    from ...records.metrics import METRICS, value
+def _next(runs: Sequence[Run], verbose: bool) -> str:
+    """What to try after the brief tables, in a line; empty if there is nothing.
+
+    A model will run in the runtime that needs least, so its peak is the one worth an explanation. The model is the one that needs most even
+    there.
+    """
+    from ...records import summary
     from ...records.types import PEAK
     from . import report
 
-    peaks = [
-        (peak, run.job) for run in runs if run.outcome.ok and not run.job.argv and (peak := value(run, PEAK, METRICS["rss_peak_bytes"]))
-    ]
-    if not peaks:
+    if not any(run.complete for run in runs):
+        printed = any(run.output_bytes for run in runs)
+        return "--verbose shows all that a failed run printed" if printed and not verbose else ""
+    groups = summary.groups(run for run in runs if run.complete and not run.job.argv)
+    of_models: dict[str, list[summary.Row]] = {}
+    for row in summary.summarise((run for group in groups.values() for run in group), ("rss_peak_bytes",)):
+        if row.phase == PEAK:
+            of_models.setdefault(row.key.model, []).append(row)
+    if not of_models:
         return "--all prints every table"
-    of_models: dict[str, list[tuple[float, Job]]] = {}
-    for peak, job in peaks:
-        of_models.setdefault(job.model.name, []).append((peak, job))
-    _, job = max((min(of_model, key=lambda each: each[0]) for of_model in of_models.values()), key=lambda each: each[0])
-    return f"`{report('command_line').explanation(job)}` accounts for this memory, --all prints every table"
+    rows = max(of_models.values(), key=lambda rows: min(row.median for row in rows))
+    row = min(rows, key=lambda row: row.median)
+    what = f"the least peak, that of {row.key.heading}" if len(rows) > 1 else "this memory"
+    return f"`{report('command_line').explanation(groups[row.key][0].job)}` accounts for {what}, --all prints every table"
 
 
 def unused_path() -> Path:

@@ -314,6 +314,33 @@ def test_gate_without_common_rows(memprof, files):
     assert "11 rows gone, 11 new rows, 1 fine" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "remark"),
+    [
+        (("app", "app5"), ("app", "app"), "app: base's app5 is this program, which --name now names wholly"),
+        (("app5", "app5"), ("app", "app"), "app is base's app5 under another name"),
+        (("app", "app"), ("app", "app"), None),
+    ],
+)
+def test_program_named_otherwise_found(memprof, files, old, new, remark):
+    for name, (model, variant) in (("old", old), ("new", new)):
+        write(files / f"{name}.jsonl", runs(variant, model=model, runtime="command", argv=("./app5",)))
+
+    content = json.loads(memprof("gate", "new.jsonl", "--baseline", "old.jsonl", "--json").stdout)
+
+    assert {row["verdict"] for row in content["rows"]} == {"ok"}
+    assert content["remarks"] == ([remark] if remark else [])
+
+
+def test_two_programs_of_one_name_stay_apart(memprof, files):
+    write(files / "old.jsonl", *(runs(variant, model="app", runtime="command", argv=("./a",)) for variant in ("one", "two")))
+    write(files / "new.jsonl", runs("app", model="app", runtime="command", argv=("./a",)))
+
+    content = json.loads(memprof("gate", "new.jsonl", "--baseline", "old.jsonl", "--json").stdout)
+
+    assert {row["verdict"] for row in content["rows"]} == {"gone", "new"}
+
+
 def test_variant_renamed_hinted(memprof, files):
     write(files / "renamed.jsonl", runs("b"))
     write(files / "two.jsonl", runs("b"), runs("c"))
