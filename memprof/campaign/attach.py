@@ -16,8 +16,8 @@ from ..base.errors import InputError, MeasurementError, UsageError
 from ..places import kernel_log
 from ..places.containers import LookedAtGroup
 from ..places.place import HERE, Place, RecorderKind, RunningProcess, Started
-from ..recording.order import CommandStart, Message, Start
 from ..records import store
+from ..records.recorder_order import CommandStart, Message, Start
 from ..records.types import COMMAND, Job, Model, Run
 from .progress import Keep, Progress
 from .recorder_client import ask
@@ -56,7 +56,7 @@ def job(process: RunningProcess, duration_ns: int, interval_ns: int, name: str |
     return Job(
         model=Model(name or process.name, program.path if program else process.name, (), 0, program.sha256 if program else ""),
         runtime=COMMAND,
-        variant=process.name,
+        variant=name or process.name,
         repeat=1,
         warmup=0,
         runs=0,

@@ -29,7 +29,8 @@ SCHEMA = 1
 STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, RELEASE = "STARTUP", "MODEL_LOAD", "PREPARE", "WARMUP", "EXECUTE", "RELEASE"
 PROMPT, GENERATE = "PROMPT", "GENERATE"  # of a model that generates, in place of EXECUTE
 REQUEST = "REQUEST"  # of a server that memprof asks, in place of all of these
-PHASES = (STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, PROMPT, GENERATE, REQUEST, RELEASE)
+BUILD = "BUILD"  # of a conversion before the run, in a process of its own: it is a phase of runs whose conversion failed
+PHASES = (BUILD, STARTUP, MODEL_LOAD, PREPARE, WARMUP, EXECUTE, PROMPT, GENERATE, REQUEST, RELEASE)
 PEAK = "PEAK"
 RUN = "RUN"  # a program without phases, from its start to its end
 OUTSIDE = "between phases"  # of a program that has more memory outside of its phases than in any of them
@@ -343,7 +344,7 @@ class Machine:
     swap_bytes: int
     page_bytes: int
     huge_pages: str
-    peak_bound_bytes: int  # how far a high-water mark of the run can lie from the truth (see memprof.recording.bounds)
+    peak_bound_bytes: int  # how far a high-water mark of the run can lie from the truth (see memprof.base.counter_bounds)
 
     @property
     def words(self) -> str:

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 from memprof.base import terminal_text
 from memprof.base.errors import InputError
 from memprof.base.units import format_bytes
-from memprof.fit.fit import Fitted, LimitPoint
+from memprof.footprint.fit import Fitted, LimitPoint
 from memprof.records.metrics import BYTES, NS
 
 from ..tables import grid
@@ -95,9 +95,9 @@ _KINDS: dict[str, dict[str, Any]] = {
 def _marked(fitted: Fitted) -> list[tuple[str, int]]:
     """The marks on the axis of limits, by size. A limit on allocations is no measure of a resident set, so the RSS peak has no mark then."""
     part = whole(fitted)
-    assert part is not None
-    assert part.least_bytes is not None
-    marked = [("least limit", part.least_bytes)] + ([("RSS peak with no limit", part.rss_peak_bytes)] if fitted.exact else [])
+    assert part is not None  # a curve is of the whole run
+    marked = [("least limit", part.least_bytes)] if part.least_bytes is not None else []
+    marked += [("RSS peak with no limit", part.rss_peak_bytes)] if fitted.exact else []
     return sorted(marked, key=lambda mark: mark[1])
 
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 
 from memprof.base.units import counted, format_bytes
-from memprof.fit.fit import WHOLE, Fitted, PartLimit
+from memprof.footprint.fit import WHOLE, Fitted, PartLimit
 from memprof.records.metrics import BYTES, NS
 
 from ..ran import shaped
@@ -122,10 +122,19 @@ def _notes(fitted: Fitted) -> list[str]:
         notes.append(
             "Working set: resident pages referenced in the phase, files' pages too; of the whole run, that of the phase with the most."
         )
-    part = whole(fitted)
     failed = [point.limit_bytes for point in fitted.curve if point.ended and point.limit_bytes]
-    if part is not None and part.least_bytes is not None and failed:
-        notes.append(f"Runs failed above the least limit, up to {format_bytes(max(failed))}: it is what can work, and a device needs more.")
+    worked = [point.limit_bytes for point in fitted.curve if point.limit_bytes and not point.ended]
+    if failed and worked and min(worked) < max(failed):
+        reason = (
+            "a group is not charged for the pages of libraries that other processes hold, so a run beside these can work in less than it needs by "
+            "itself, and one on a busy machine can fail in more"
+            if fitted.exact
+            else "a run on a busy machine can fail in more than it needs"
+        )
+        notes.append(
+            f"All runs worked in {format_bytes(min(worked))}, and yet some failed in up to {format_bytes(max(failed))}: {reason}. No limit up to "
+            "there is called the least."
+        )
     if any(point.ended and point.time_ns for point in fitted.curve):
         notes.append("Where some runs failed, time and page faults are medians of those that worked.")
     notes += fitted.remarks

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
-from memprof.fit.fit import WHOLE, Fitted
-from memprof.laws.laws import FARTHEST
-from memprof.scale.answer import Scaled, words_of
+from memprof.footprint.fit import WHOLE, Fitted
+from memprof.growth.laws.laws import FARTHEST
+from memprof.growth.scale.answer import Scaled, words_of
 
 _FULL_SPEED = 1.1  # times as long as with no limit
 MARGIN = 0.1  # above a peak that was measured a few times only
@@ -41,32 +41,34 @@ def of_fit(fitted: Fitted) -> Resources | None:
 
     The least limit is slow, so what is requested is the least limit at full speed, if one was measured. What a group is charged beyond the resident
     set is page cache, which the kernel takes back at the limit. A limit on allocated memory is none that a container has: then both come from the
-    peak.
+    peak. The limit of a container is never below what it requests, and each says the figure that it comes from.
     """
     part = next((part for part in fitted.parts if part.name == WHOLE), None)
     if part is None or part.least_bytes is None or fitted.within_bytes is not None:
         return None
-    peak, figure = part.rss_peak_bytes, "the RSS peak with no limit"
-    fast = _fast(fitted)
+    peak = part.rss_peak_bytes, "the RSS peak with no limit"
     if not fitted.exact:
-        requests = _resource(peak, 0, figure)
-    elif fast is not None:
-        runs = next(point.runs for point in fitted.curve if point.limit_bytes == fast)
-        requests = _resource(fast, 0, f"the least limit that was measured at full speed, in {counted(runs, 'run')}")
-    else:
-        requests = _resource(part.least_bytes, 0, f"the least limit of the whole run, which has worked {counted(part.worked, 'time')}")
-    return Resources(requests, _resource(max(peak, part.least_bytes, fast or 0), MARGIN, figure))
+        return Resources(_resource(*peak, 0), _resource(*peak, MARGIN))
+    least = part.least_bytes, f"the least limit of the whole run, which has worked {counted(part.worked, 'time')}"
+    requested = _fast(fitted, part.least_bytes) or least
+    highest = max(peak, requested, key=lambda figure: figure[0])
+    return Resources(_resource(*requested, 0), _resource(*highest, MARGIN))
 
 
-def _fast(fitted: Fitted) -> int | None:
-    """The least limit of the curve under which all runs worked about as fast as with none."""
-    usual_ns = fitted.curve[-1].time_ns if fitted.curve else None
-    limits = [
-        point.limit_bytes
-        for point in fitted.curve
-        if point.limit_bytes and point.time_ns and usual_ns and not point.ended and point.time_ns <= _FULL_SPEED * usual_ns
-    ]
-    return min(limits, default=None)
+def _fast(fitted: Fitted, least_bytes: int) -> tuple[int, str] | None:
+    """The least limit of the curve from the least on under which all runs worked about as fast as with none, and what it is. None where none did.
+
+    It lies above each limit where a run was slow and read pages again: what runs faster in less had pages that others held.
+    """
+    *limited, usual = fitted.curve
+    points = {point.limit_bytes: point for point in limited if point.limit_bytes and point.limit_bytes >= least_bytes and point.time_ns}
+    slow = {limit for limit, point in points.items() if (point.time_ns or 0) > _FULL_SPEED * (usual.time_ns or 0)}
+    starved = max((limit for limit in slow if (points[limit].major_faults or 0) > (usual.major_faults or 0)), default=0)
+    fast = min((limit for limit in points if limit not in slow and limit > starved), default=None)
+    if fast is None:
+        return None
+    above = f" above {format_bytes(starved)}, where one was slow" if any(limit < starved for limit in points.keys() - slow) else ""
+    return fast, f"the least limit that was measured at full speed{above}, in {counted(points[fast].runs, 'run')}"
 
 
 def of_scale(scaled: Scaled) -> Resources | None:
@@ -86,13 +88,13 @@ def of_scale(scaled: Scaled) -> Resources | None:
     at, largest = max(zip(places, predictions, strict=True), key=lambda pair: pair[1].high_bytes)
     where = f"{scaled.main} at {words_of(at)} by the law"
     if largest.high_bytes <= scaled.within_bytes:
-        requests = _resource(largest.high_bytes, 0, f"{where}, the upper end of its 95% interval")
+        requests = _resource(largest.high_bytes, f"{where}, the upper end of its 95% interval", 0)
     else:
-        requests = _resource(min(largest.bytes, scaled.within_bytes), 0, f"{where}, whose 95% interval goes beyond the limit")
-    return Resources(requests, _resource(scaled.within_bytes, 0, "--within"))
+        requests = _resource(min(largest.bytes, scaled.within_bytes), f"{where}, whose 95% interval goes beyond the limit", 0)
+    return Resources(requests, _resource(scaled.within_bytes, "--within", 0))
 
 
-def _resource(size: float, margin: float, figure: str) -> Resource:
+def _resource(size: float, figure: str, margin: float) -> Resource:
     return Resource(math.ceil(size * (1 + margin) / _MIB) * _MIB, margin, f"{figure}: {format_bytes(size)}")
 
 

@@ -22,8 +22,8 @@ from memprof.base.errors import InputError, UsageError
 from memprof.base.processes import boot
 from memprof.campaign import campaign
 from memprof.campaign.progress import Silent
-from memprof.fit import fit
-from memprof.fit.fit import PARTS
+from memprof.footprint import fit
+from memprof.footprint.fit import PARTS
 from memprof.places import limits
 from memprof.places.place import HERE
 from memprof.programs.runtimes import runners_path
@@ -87,7 +87,7 @@ def lucky(monkeypatch, imagined):
             yield run
 
     monkeypatch.setattr(fit.campaign, "measure", measure)
-    for name, value in (("CONFIRMATIONS", 3), ("_PLAIN_RUNS", 3), ("_CURVE", (1.0, 1.1))):
+    for name, value in (("CONFIRMATIONS", 3), ("_PLAIN_RUNS", 3), ("_CURVE", (1.1,))):
         monkeypatch.setattr(fit, name, value)
     return outcomes
 
@@ -124,7 +124,7 @@ def test_transient_limits_its_phase_alone(held, clean):
 @pytest.mark.long
 def test_fit_command_reports_limits_and_curve(held, memprof, tmp_path, monkeypatch, clean):
     # Above the least limit, which two trials confirmed, a run may fail; 4 MiB above it none does.
-    monkeypatch.setattr(fit, "_CURVE", (1.0, 1.11))
+    monkeypatch.setattr(fit, "_CURVE", (1.11,))
     monkeypatch.setattr(fit, "_NEAREST", 2 * MIB)
     done = memprof(
         "fit",
@@ -188,7 +188,8 @@ def test_tried_limits_are_rows(held, imagined):
     tried = [point.limit_bytes for point in fitted.curve[:-1]]
 
     assert tried == sorted(tried) and len(tried) >= 2
-    assert all(limit > fitted.parts[0].least_bytes and point.runs == 1 for limit, point in zip(tried, fitted.curve, strict=False))
+    assert tried[0] == fitted.parts[0].least_bytes
+    assert [point.runs for point in fitted.curve[1:-1]] == [1] * (len(tried) - 1)
 
 
 @pytest.mark.parametrize(
@@ -258,6 +259,52 @@ def test_search_ends_with_its_time(held, imagined, monkeypatch, seconds, least, 
     assert all(sentence in render(fitted) for sentence in said)
 
 
+@pytest.mark.parametrize("seconds", range(3, 60, 2))
+def test_time_up_after_any_trial(held, lucky, monkeypatch, seconds):
+    """A limit that worked may fail later, and the time be up before another trial: the least limit is the next one that worked."""
+    path, whole, clock = held(40), fit.campaign.measure, [0]
+
+    def measure(*words):
+        clock[0] += 10**9  # a run takes a second
+        yield from whole(*words)
+
+    monkeypatch.setattr(fit.campaign, "measure", measure)
+    monkeypatch.setattr(fit, "time", SimpleNamespace(monotonic_ns=lambda: clock[0]))
+    fitted = fit.fit(fit.FitRequest(one(path, runs=1), parts=(fit.WHOLE,), time_ns=seconds * 10**9), Silent(), lambda line: None)
+    render(fitted)
+
+    failed = max((limit for limit, ended in lucky.items() if limit and not all(ended)), default=0)
+    worked = [limit for limit, ended in lucky.items() if limit and limit > failed and all(ended)]
+    assert [part.least_bytes for part in fitted.parts] == ([min(worked)] if worked else [])
+    assert all(part.worked == len(lucky[part.least_bytes]) for part in fitted.parts)
+
+
+def test_no_limit_below_failed_one_is_least(held, imagined, monkeypatch):
+    """While others map the libraries a run works in less than it does without them: what failed later is no limit to name."""
+    whole = fit.campaign.measure
+
+    def measure(orders, progress, keep, look):
+        for run in whole(orders, progress, keep, look):
+            beside = run.job.variant.startswith("whole run in")
+            limit = int(run.job.limit.split()[-2]) if run.job.limit else 100 * MIB
+            yield run if beside or limit >= 68 * MIB else replace(run, outcome=Outcome("timeout", PREPARE))
+
+    monkeypatch.setattr(fit.campaign, "measure", measure)
+    monkeypatch.setattr(fit._Fitter, "_is_busy", lambda fitter: False)
+    for name, value in (("CONFIRMATIONS", 3), ("_PLAIN_RUNS", 3), ("_CURVE", (1.1, 1.25, 1.4, 1.75))):
+        monkeypatch.setattr(fit, name, value)
+    fitted = fit.fit(fit.FitRequest(one(held(40), runs=1), parts=(fit.WHOLE,)), Silent(), lambda line: None)
+
+    (part,) = fitted.parts
+    failed = [point.limit_bytes for point in fitted.curve if point.ended]
+    assert len(failed) == 3 and max(failed) < part.least_bytes, "three factors of the curve failed"
+    assert part.least_bytes == min(point.limit_bytes for point in fitted.curve[:-1] if point.limit_bytes > max(failed)) and part.worked == 3
+    text = render(fitted, format="text")
+    assert "All runs worked in 45." in text and "and yet some failed in up to 63." in text
+    requested = next(line for line in text.splitlines() if "requests:" in line)
+    assert "at full speed, in 3 runs: 78." in requested or "at full speed, in 3 runs: 79." in requested
+
+
 def test_interrupted_search_says_what_it_knows(held, imagined, monkeypatch):
     whole, count = fit.campaign.measure, [0]
 
@@ -275,14 +322,21 @@ def test_interrupted_search_says_what_it_knows(held, imagined, monkeypatch):
     assert fitted.remarks == ("whole run: interrupted; the least limit may lie above 25.8 MiB, and 51.5 MiB works.",)
 
 
-def test_search_ends_without_reliable_limit(held, lucky):
+def test_search_ends_without_reliable_limit(held, lucky, monkeypatch):
     # Every second iteration is too slow by chance, whatever the limit.
     said = []
-    fitter = fit._Fitter(fit.FitRequest(one(held(40), runs=1), parts=(fit.WHOLE,)), Silent(), lambda line: None)
-    turns = iter([None, True] * 1000)
-    fitter._worked = lambda limit, part: said.append(limit) or (next(turns) and object())
+    fitter = fit._Fitter(fit.FitRequest(one(held(40), runs=1), max_time=2.0, parts=(fit.WHOLE,)), Silent(), lambda line: None)
+    turns = iter([1e9, 1e6] * 1000)
 
-    assert fitter._least(fit.WHOLE, 100 * MIB)[0] is None
+    def trial(limit, **words):
+        said.append(limit)
+        run = made_up.run()
+        return replace(run, marks=tuple(replace(mark, times_ns=(next(turns),)) if mark.phase == EXECUTE else mark for mark in run.marks))
+
+    monkeypatch.setattr(fitter, "_trial", trial)
+    fitter._plain_time = 1e6
+
+    assert fitter._searched(fit.WHOLE, 100 * MIB).least is None
     assert max(said) < 200 * MIB
     assert "no limit that was tried works 6 times in a row" in fitter._remarks[0]
 
@@ -463,14 +517,14 @@ def test_full_disk_ends_search(held):
 
 
 def test_interruption_keeps_limits_found(held, imagined, monkeypatch):
-    whole = fit._Fitter._part
+    whole = fit._Fitter._searched
 
-    def part(self, name, *more):
-        if name == PREPARE:
+    def searched(self, part, upper):
+        if part == PREPARE:
             raise KeyboardInterrupt
-        return whole(self, name, *more)
+        return whole(self, part, upper)
 
-    monkeypatch.setattr(fit._Fitter, "_part", part)
+    monkeypatch.setattr(fit._Fitter, "_searched", searched)
     fitted = fit.fit(fit.FitRequest(one(held(20), runs=1)), Silent(), lambda line: None)
 
     assert [part.name for part in fitted.parts] == [fit.WHOLE, MODEL_LOAD] and all(part.least_bytes for part in fitted.parts)

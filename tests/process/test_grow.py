@@ -20,8 +20,8 @@ from support.recorder_runs import FLOATS, KEEPER, Silent, wait_for
 
 from memprof.base.errors import MeasurementError
 from memprof.campaign import campaign
-from memprof.grow import cause, grow
-from memprof.grow.grow import GrowRequest
+from memprof.growth.grow import cause, grow
+from memprof.growth.grow.grow import GrowRequest
 from memprof.records import store, work
 from memprof.reports.pictures import growth as pictures
 from memprof.verdicts.growth import Verdict
@@ -114,6 +114,14 @@ def test_grow_report_refused_before_measuring(memprof, name, sentence):
     done = memprof("grow", "--report", name, "--", "false", "{runs}")
 
     assert sentence in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [("grow", "--", "false", "{runs}"), ("explain", "--", "false")], ids=["grow", "explain"])
+def test_report_and_plot_refuse_one_picture(memprof, words):
+    done = memprof(words[0], "--plot", "./issue.png", "--report", "issue.md", *words[1:])
+
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert "--plot ./issue.png: --report issue.md writes its own picture there; leave out --plot, or name another file" in done.stderr
 
 
 BOUNDED = """

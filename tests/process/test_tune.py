@@ -18,12 +18,12 @@ from support.suites import one
 from support.tune_runtime import COMMON, RUNTIME
 
 from memprof.campaign.progress import Silent
+from memprof.footprint.tune import search, tuner
+from memprof.footprint.tune.search import DEFAULT
 from memprof.records import store
 from memprof.records.types import About, Outcome
 from memprof.reports.pictures import tune as report
 from memprof.reports.tables.tune import render
-from memprof.tune import search, tuner
-from memprof.tune.search import DEFAULT
 
 MIB = 1 << 20
 
@@ -254,6 +254,16 @@ def test_several_runtimes_share_one_answer(memprof, folder, imagined, monkeypatc
     again = memprof(*words, "--append", cwd=folder)
     assert again.stderr.count("going on after") == 2
     assert again.stdout.startswith("Of 2 runtimes, ./mine.py needs least: `copies=1`, with a PEAK of")
+
+
+def test_second_runtime_when_time_is_up(memprof, folder, imagined):
+    """What the first took beyond the time is no negative time for the second: its default settings are measured all the same."""
+    (folder / "other.py").write_text(RUNTIME)
+    done = memprof("tune", "model.bin", "-r", "./mine.py", "-r", "./other.py", *COMMON, "--time", "1ms", "--json", cwd=folder)
+
+    assert done.returncode == 0, done.stderr
+    assert "./other.py: the time is up, so that its default settings alone are measured" in done.stderr
+    assert [each["default"]["rss_peak_bytes"] > 0 for each in json.loads(done.stdout)["runtimes"]] == [True, True]
 
 
 @pytest.mark.long

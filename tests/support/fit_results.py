@@ -3,8 +3,8 @@
 import pytest
 
 from memprof.base.errors import InputError
-from memprof.fit import fit
-from memprof.fit.fit import Fitted, LimitPoint, PartLimit
+from memprof.footprint import fit
+from memprof.footprint.fit import Fitted, LimitPoint, PartLimit
 from memprof.places import limits
 
 MIB = 1 << 20
@@ -29,6 +29,6 @@ def coarse(monkeypatch):
 
 def made(**changes):
     parts = (PartLimit("whole run", 52 * MIB, 60 * MIB, None, 12, 6),)
-    curve = (LimitPoint(52 * MIB, 2e7, 100.0, 3.0), LimitPoint(60 * MIB, None, None, None, "SIGKILL"), LimitPoint(None, 1e7, 0.0, 0.0))
+    curve = (LimitPoint(50 * MIB, None, None, None, "SIGKILL"), LimitPoint(52 * MIB, 2e7, 100.0, 3.0), LimitPoint(None, 1e7, 0.0, 0.0))
     facts = {"model": "a|b.onnx", "runtime": "x", "settings": "", "limiter": "control group", "exact": True, "parts": parts, "curve": curve}
     return Fitted(**{**facts, "charged_bytes": None, "max_time": None, "remarks": ("slow",), **changes})

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from memprof.programs.runtimes import runners_path
+from memprof.base.runners import runners_path
 
 TRACING = runpy.run_path(str(runners_path() / "tracing.py"))
 KIB = 1 << 10

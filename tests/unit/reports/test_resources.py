@@ -9,11 +9,11 @@ import pytest
 import yaml
 from support import fit_results, scale_scenarios
 
-from memprof.fit.fit import LimitPoint, PartLimit
-from memprof.laws.laws import FARTHEST
+from memprof.footprint.fit import LimitPoint, PartLimit
+from memprof.growth.laws.laws import FARTHEST
+from memprof.growth.scale import predictions
+from memprof.growth.scale.answer import Within
 from memprof.reports.tables import fit, resources, scale
-from memprof.scale import predictions
-from memprof.scale.answer import Within
 
 MIB = 1 << 20
 
@@ -44,9 +44,39 @@ def test_fit_requests_full_speed() -> None:
         LimitPoint(52 * MIB, 1e7, 0.0, 0.0),
         LimitPoint(None, 1e7, 0.0, 0.0),
     )
-    found = of_part(40, 60, curve=curve)
+    found = of_part(46, 60, curve=curve)
     assert found is not None and found.requests.bytes == 48 * MIB
     assert found.requests.figure == "the least limit that was measured at full speed, in 3 runs: 48.0 MiB"
+
+
+def test_fit_requests_above_slow_limits() -> None:
+    """A run beside others that hold the same libraries is fast in less than it needs by itself; one that is slow without reading was disturbed."""
+    curve = (
+        LimitPoint(51 * MIB, 9e7, 0.0, 90.0),
+        LimitPoint(52 * MIB, 1e7, 0.0, 0.0, runs=3),
+        LimitPoint(55 * MIB, 1.6e8, 0.0, 46.0),
+        LimitPoint(56 * MIB, 1e7, 0.0, 0.0, runs=3),
+        LimitPoint(60 * MIB, 5e7, 0.0, 0.0),
+        LimitPoint(None, 1e7, 0.0, 0.0),
+    )
+    found = of_part(51, 73, curve=curve)
+    assert found is not None
+    assert (
+        found.requests.figure == "the least limit that was measured at full speed above 55.0 MiB, where one was slow, in 3 runs: 56.0 MiB"
+    )
+    none = of_part(51, 73, curve=(*curve[:3], curve[-1]))
+    assert none is not None and none.requests.figure.startswith("the least limit of the whole run, which has worked 6 times")
+
+
+def test_fit_limit_names_its_own_figure() -> None:
+    """It is never below the request, and the comment beside it says which figure it comes from."""
+    doubled = (LimitPoint(57 * MIB, 9e8, 0.0, 9.0), LimitPoint(115 * MIB, 1e7, 0.0, 0.0), LimitPoint(None, 1e7, 0.0, 0.0))
+    found = of_part(57, 68, curve=doubled)
+    assert found is not None and (found.requests.bytes, found.limits.bytes) == (115 * MIB, 127 * MIB)
+    assert found.limits.figure == found.requests.figure == "the least limit that was measured at full speed, in 1 run: 115.0 MiB"
+
+    slow = of_part(82, 73, curve=(LimitPoint(82 * MIB, 9e8, 0.0, 9.0), LimitPoint(None, 1e7, 0.0, 0.0)))
+    assert slow is not None and slow.limits.figure == "the least limit of the whole run, which has worked 6 times: 82.0 MiB"
 
 
 def test_limit_of_allocated_memory_counts_for_nothing() -> None:
