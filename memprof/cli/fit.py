@@ -36,7 +36,11 @@ _PARTS = {"whole": "whole run", "load": "MODEL_LOAD", "prepare": "PREPARE", "exe
         help="The kind of limit: a control group (cgroup), RLIMIT_DATA (data) or RLIMIT_AS (address-space). "
         "The last two count allocated memory. auto takes a control group if it can.",
     ),
-    click.option("--within", metavar="SIZE", help="Try this one limit on the whole run, three times, and search none."),
+    click.option(
+        "--within",
+        metavar="SIZE",
+        help="Try this one limit on the whole run, up to three times, and search none. Exit code 5: it does not run within it.",
+    ),
     click.option("--time", "time_", metavar="TIME", help="How long the search may take.  [default: as long as it needs]"),
     here_only("fit", "memprof makes the control groups of its trials here, and looks here for what may be limited"),
     OUTPUT,
@@ -72,4 +76,4 @@ def command(
         parse_duration_ns(time_) if time_ else None,
         parse_bytes(within) if within else None,
     )
-    return answer("fit", lambda progress, keep: fit.fit(request, progress, keep), showing)
+    return answer("fit", lambda progress, keep: fit.fit(request, progress, keep), showing, unmet=lambda found: found.unmet)

@@ -80,7 +80,7 @@ def command(
             undecided = result.undecided
             return result
 
-        code = answer("scale", seek, showing, place, several)
+        code = answer("scale", seek, showing, place, several, lambda found: found.unmet)
     if undecided and not code:
         raise UndecidedError(undecided)
     return code

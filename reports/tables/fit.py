@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 
 from memprof.base.units import counted, format_bytes
-from memprof.fit.fit import WHOLE, Fitted, PartLimit
+from memprof.fit.fit import CONFIRMATIONS, WHOLE, Fitted, LimitPoint
 from memprof.records.metrics import BYTES, NS
 
 from ..shapes import shaped
@@ -31,7 +31,7 @@ def section(fitted: Fitted, unit: str | None = None) -> Section:
         for part in fitted.parts
     ]
     limit = "least limit" if fitted.within_bytes is None else "limit that works"
-    header: tuple[str, ...] = ("part", limit, "RSS peak, no limit", "working set")
+    header: tuple[str, ...] = ("part", limit, "RSS peak, no limit", "touched pages")
     if not _touched(fitted):
         header, rows = header[:-1], [row[:-1] for row in rows]
     parts = TextTable(size.caption("Least memory" if fitted.within_bytes is None else "Memory"), header, tuple(rows))
@@ -56,7 +56,7 @@ def _curve(fitted: Fitted, size: Unit) -> TextTable:
             "none" if point.limit_bytes is None else _shown(point.limit_bytes, size),
             str(point.runs),
             _shown(point.time_ns, time),
-            f"{point.time_ns / no_limit_ns:.2f}x" if point.time_ns and no_limit_ns else "-",
+            f"{point.time_ns / no_limit_ns:.2f}x{_noise(point, fitted.curve[-1])}" if point.time_ns and no_limit_ns else "-",
             _shown(point.minor_faults),
             _shown(point.major_faults),
             *([_shown(point.refaults)] if counted_again else []),
@@ -67,6 +67,17 @@ def _curve(fitted: Fitted, size: Unit) -> TextTable:
         header.append("failures")
         rows = [[*row, point.ended or "none"] for row, point in zip(rows, fitted.curve, strict=True)]
     return TextTable("Under a limit over the whole run", tuple(header), tuple(map(tuple, rows)))
+
+
+def _noise(point: LimitPoint, plain: LimitPoint) -> str:
+    """A mark on a time that the limit did not make: its runs took as long as some with no limit, or no page had to be read or found again."""
+    if point is plain:
+        return ""
+    sides = point.times_ns, plain.times_ns
+    overlap = all(sides) and max(map(min, sides)) <= min(map(max, sides))
+    counts = [(getattr(point, kind), getattr(plain, kind)) for kind in ("major_faults", "refaults")]
+    reclaimed = any(under is None or under > (free or 0) for under, free in counts)
+    return " (noise)" if overlap or not reclaimed else ""
 
 
 def _shown(value: float | None, unit: Unit | None = None) -> str:
@@ -83,31 +94,27 @@ def finding(fitted: Fitted, say: Say, unit: str | None = None) -> str:
     threads = counted(fitted.threads, "thread") if fitted.threads else ""
     job = ", ".join(say(text) for text in (fitted.model, grid.runtime(fitted.runtime), fitted.settings, threads) if text)
     job += say(shaped(fitted.shapes, fitted.assumed))
-    part = whole(fitted)
+    part = fitted.whole
     slower = f", at most {fitted.max_time:g} times as slow," if fitted.max_time is not None else ""
     if part is None:
         least = [f"{part.name} works in {words(part.least_bytes)}" for part in fitted.parts if part.least_bytes is not None]
         return f"{job}: {', '.join(least) or 'no limit was found under which it works'}."
     if fitted.within_bytes is not None and part.least_bytes is None:
-        seen = f"it worked in {part.worked} of {counted(part.trials, 'trial')}"
+        seen = f"trial {part.trials} of {CONFIRMATIONS} failed, which ended them"
         return f"{job}: does not run{slower} within {words(fitted.within_bytes)}: {seen}; its RSS peak with no limit is {words(part.rss_peak_bytes)}."
     if part.least_bytes is None:
         return f"{job}: no limit was found under which it runs{slower.rstrip(',')}."
     in_all = "" if fitted.exact else " of what it allocates"
     in_all += f", in {part.worked} of {counted(part.trials, 'trial')}" if fitted.within_bytes is not None else ""
     preposition = "in" if fitted.within_bytes is None else "within"
-    return (
-        f"{job}: runs{slower} {preposition} {words(part.least_bytes)}{in_all}; its RSS peak with no limit is {words(part.rss_peak_bytes)}."
-    )
+    spare = resources.spare_words(fitted)
+    peak = f"its RSS peak with no limit is {words(part.rss_peak_bytes)}{f', which leaves {spare}' if spare else ''}"
+    return f"{job}: runs{slower} {preposition} {words(part.least_bytes)}{in_all}; {peak}."
 
 
 def _touched(fitted: Fitted) -> bool:
-    """Whether a working set is known: a program is not stopped, so that its own is not."""
+    """Whether its touched pages are known: a program is not stopped, so that its own are not."""
     return any(part.touched_bytes is not None for part in fitted.parts) or bool(grid.runtime(fitted.runtime))
-
-
-def whole(fitted: Fitted) -> PartLimit | None:
-    return next((part for part in fitted.parts if part.name == WHOLE), None)
 
 
 def _notes(fitted: Fitted) -> list[str]:
@@ -115,13 +122,14 @@ def _notes(fitted: Fitted) -> list[str]:
     dropped = " and of all files it maps" if grid.runtime(fitted.runtime) else ""
     if fitted.exact:
         notes.append(
-            f"A group is charged for the pages that the run itself brings in: the page cache of the model{dropped} is dropped before each trial. "
-            "A page that another process holds already costs the group nothing, while the RSS peak counts it. So the RSS peak is the upper figure "
-            "for a device."
+            "The kernel kills a container by the charges of its group, and a machine without limits by its resident pages. A group is charged for "
+            f"the pages that its own processes bring in, so the page cache of the model{dropped} is dropped before each trial. It is not charged for "
+            "pages that processes outside it brought in before, which the RSS peak counts: give a container the RSS peak and a margin, for it may "
+            "be the first there."
         )
     else:
         notes.append(
-            "The limit is on allocated memory, touched or not, without the contents of files; RSS peak and working set are resident memory, "
+            "The limit is on allocated memory, touched or not, without the contents of files; RSS peak and touched pages are resident memory, "
             "files' pages included. So a limit may lie above the peak or below it: compare limits with one another."
         )
     if any(part.name != WHOLE for part in fitted.parts):
@@ -130,7 +138,7 @@ def _notes(fitted: Fitted) -> list[str]:
         )
     if _touched(fitted):
         notes.append(
-            "Working set: resident pages referenced in the phase, files' pages too; of the whole run, that of the phase with the most."
+            "Touched pages: resident pages referenced in the phase, files' pages too; of the whole run, those of the phase with the most."
         )
     failed = [point.limit_bytes for point in fitted.curve if point.ended and point.limit_bytes]
     worked = [point.limit_bytes for point in fitted.curve if point.limit_bytes and not point.ended]
@@ -147,6 +155,18 @@ def _notes(fitted: Fitted) -> list[str]:
         )
     if any(point.ended and point.time_ns for point in fitted.curve):
         notes.append("Where some runs failed, time and page faults are medians of those that worked.")
+    if any(_noise(point, fitted.curve[-1]) for point in fitted.curve):
+        notes.append(
+            "(noise): the runs took as long as some with no limit, or the kernel took no page from them, so that the limit did not slow them down."
+        )
+    found = fitted.whole is not None and fitted.whole.least_bytes is not None and fitted.within_bytes is None
+    if found and fitted.exact and resources.fast_limit(fitted) is None:
+        how = (
+            "--max-latency 2x searches the least limit that is not much slower"
+            if fitted.max_time is None
+            else "other work may disturb the times"
+        )
+        notes.append(f"No limit was measured at full speed (at most {resources.FULL_SPEED:g}x in {CONFIRMATIONS} runs): {how}.")
     notes += fitted.remarks
     return notes
 

@@ -5,16 +5,18 @@ A pod is scheduled by what it requests; above its limit the kernel kills. Sizes 
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from memprof.base.terminal_text import plain
 from memprof.base.units import counted, format_bytes
-from memprof.fit.fit import WHOLE, Fitted
+from memprof.fit.fit import CONFIRMATIONS, Fitted
 from memprof.laws.laws import FARTHEST
 from memprof.scale.answer import Scaled, words_of
 
-_FULL_SPEED = 1.1  # times as long as with no limit
+FULL_SPEED = 1.1  # times as long as with no limit
 MARGIN = 0.1  # above a peak that was measured a few times only
 _MIB = 1 << 20
 
@@ -30,38 +32,58 @@ class Resource:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a container requests of memory, and its limit."""
+    """What a container requests of memory, and its limit. env: the variables of its environment with which that was measured."""
 
     requests: Resource
     limits: Resource
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 def of_fit(fitted: Fitted) -> Resources | None:
     """Of the whole run; None where no limit was found under which it works.
 
-    The least limit is slow, so what is requested is the least limit at full speed, if one was measured. What a group is charged beyond the resident
-    set is page cache, which the kernel takes back at the limit. A limit on allocated memory is none that a container has: then both come from the
-    peak. The limit of a container is never below what it requests, and each says the figure that it comes from.
+    The least limit is slow, so what is requested is the least limit at full speed, or the RSS peak if none was measured. What a group is charged
+    beyond the resident set is page cache, which the kernel takes back at the limit. A limit on allocated memory is none that a container has: then
+    both come from the peak. The limit of a container is never below what it requests, and each says the figure that it comes from.
     """
-    part = next((part for part in fitted.parts if part.name == WHOLE), None)
-    if part is None or part.least_bytes is None or fitted.within_bytes is not None:
+    part = fitted.whole
+    if part is None or part.least_bytes is None:
         return None
     peak = part.rss_peak_bytes, "the RSS peak with no limit"
+    if fitted.within_bytes is not None:
+        if not fitted.exact and peak[0] > fitted.within_bytes:
+            return None
+        requested = peak if peak[0] <= fitted.within_bytes else (fitted.within_bytes, "--within, below the RSS peak with no limit")
+        spare = spare_words(fitted)
+        return Resources(*_under(fitted.within_bytes, *requested, f", {spare} above the RSS peak" if spare else ""), fitted.env)
     if not fitted.exact:
-        return Resources(_resource(*peak, 0), _resource(*peak, MARGIN))
+        return Resources(_resource(*peak, 0), _resource(*peak, MARGIN), fitted.env)
     least = part.least_bytes, f"the least limit of the whole run, which has worked {counted(part.worked, 'time')}"
-    requested = _fast(fitted, part.least_bytes) or least
-    highest = max(peak, requested, key=lambda figure: figure[0])
-    return Resources(_resource(*requested, 0), _resource(*highest, MARGIN))
+    slow = max((peak[0], f"{peak[1]}, as no limit was measured at full speed"), least, key=lambda figure: figure[0])
+    requested = fast_limit(fitted) or slow
+    highest = max(peak, least, requested, key=lambda figure: figure[0])
+    return Resources(_resource(*requested, 0), _resource(*highest, MARGIN), fitted.env)
 
 
-def _fast(fitted: Fitted, least_bytes: int) -> tuple[int, str] | None:
-    """The least limit of the curve under which all runs worked about as fast as with none, and what it is. None where none did."""
-    usual_ns = fitted.curve[-1].time_ns if fitted.curve else None
+def spare_words(fitted: Fitted) -> str:
+    """What a limit that was given has above the RSS peak: `28.2 MiB (29%)`; empty where it has nothing."""
+    spare = (fitted.within_bytes or 0) - (fitted.whole.rss_peak_bytes if fitted.whole is not None else 0)
+    return f"{format_bytes(spare)} ({spare / (fitted.within_bytes or 1):.0%})" if spare > 0 else ""
+
+
+def fast_limit(fitted: Fitted) -> tuple[int, str] | None:
+    """The least limit of the curve under which several runs worked, all of them, about as fast as with none, and what it is. None where none did."""
+    usual_ns, part = fitted.curve[-1].time_ns if fitted.curve else None, fitted.whole
+    if part is None or part.least_bytes is None or not usual_ns:
+        return None
     points = {
         point.limit_bytes: point.runs
         for point in fitted.curve
-        if point.limit_bytes and point.limit_bytes >= least_bytes and point.time_ns and usual_ns and point.time_ns <= _FULL_SPEED * usual_ns
+        if point.limit_bytes
+        and point.limit_bytes >= part.least_bytes
+        and point.runs >= CONFIRMATIONS
+        and point.time_ns
+        and point.time_ns <= FULL_SPEED * usual_ns
     }
     if not points:
         return None
@@ -86,10 +108,16 @@ def of_scale(scaled: Scaled) -> Resources | None:
     at, largest = max(zip(places, predictions, strict=True), key=lambda pair: pair[1].high_bytes)
     where = f"{scaled.main} at {words_of(at)} by the law"
     if largest.high_bytes <= scaled.within_bytes:
-        requests = _resource(largest.high_bytes, f"{where}, the upper end of its 95% interval", 0)
+        requested = largest.high_bytes, f"{where}, the upper end of its 95% interval"
     else:
-        requests = _resource(min(largest.bytes, scaled.within_bytes), f"{where}, whose 95% interval goes beyond the limit", 0)
-    return Resources(requests, _resource(scaled.within_bytes, "--within", 0))
+        requested = min(largest.bytes, scaled.within_bytes), f"{where}, whose 95% interval goes beyond the limit"
+    return Resources(*_under(scaled.within_bytes, *requested), scaled.env)
+
+
+def _under(limit: int, size: float, figure: str, more: str = "") -> tuple[Resource, Resource]:
+    """What is requested under a limit that was given, in bytes, and that limit as it is: rounded up, neither would keep to it. more: words on it."""
+    requests = _resource(size, figure, 0)
+    return Resource(min(requests.bytes, limit), 0, requests.figure), Resource(limit, 0, f"--within: {format_bytes(limit)}{more}")
 
 
 def _resource(size: float, figure: str, margin: float) -> Resource:
@@ -101,7 +129,12 @@ def yaml(resources: Resources) -> str:
     lines = ["resources:"]
     for name, resource in (("requests", resources.requests), ("limits", resources.limits)):
         margin = f"{resource.margin:.0%} margin" if resource.margin else "no margin"
-        lines += [f"  {name}:  # {plain(resource.figure)}, {margin}", f"    memory: {resource.bytes // _MIB}Mi"]
+        size = f"{resource.bytes}" if resource.bytes % _MIB else f"{resource.bytes // _MIB}Mi"
+        lines += [f"  {name}:  # {plain(resource.figure)}, {margin}", f"    memory: {size}"]
+    if resources.env:
+        lines.append("env:  # with which this was measured")
+        for name, value in sorted(resources.env.items()):
+            lines += [f"  - name: {json.dumps(name)}", f"    value: {json.dumps(value)}"]
     return "\n".join(lines)
 
 
