@@ -300,6 +300,8 @@ def _explanation(
         ),
         shapes=shapes or {},
         assumed=job.assumed,
+        warmup=None if is_program else job.warmup,
+        runs=None if is_program else job.runs,
         warnings=(*_not_looked_at(plain, held), *_doubts(plain, phases), *findings.doubts(facts)),
         looked_peak_bytes=held.height_bytes,
         peak_bound_bytes=plain.machine.peak_bound_bytes,

@@ -2,7 +2,8 @@
 
 All sizes in bytes. The file's schema has a version in its first field, "memprof_explain":
   1   2026-11   the first; later: shapes, assumed, warnings, the spread of latencies, threads among a proposal's settings,
-              the PEAK of the process that was looked at, verdicts on latencies, the rise of PEAK in later iterations
+              the PEAK of the process that was looked at, verdicts on latencies, the rise of PEAK in later iterations,
+              the numbers of warm-ups and iterations
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ STACKS, LIBRARIES, MODEL_FILE, ONCE, AGAIN, REPACKED, IN_USE, KEPT, FILES, MAPPE
     "the rest",
 )
 RUNTIME = "runtime"  # among a proposal's settings: another runtime of the same package
+LITTLE_TIME = 1.1  # times as long, which few mind
 DEVICE = "device buffers, beside RSS"  # which are no slice of it
 _EARLIER = {"weights once": ONCE, "weights again": AGAIN}  # their names in files of before 2026-12
 # In the order in which they are stacked.
@@ -172,6 +174,19 @@ class Verified:
     prepared_verdict: Verdict | Literal[""] = ""
     late_rise_bytes: int = 0
 
+    @property
+    def costs_time(self) -> bool:
+        """Whether an iteration takes clearly more time, of which only a little is no matter; or, without iterations, load and prepare."""
+        times, verdict = self.timed
+        return times is not None and verdict != "noise" and times[1] > LITTLE_TIME * times[0]
+
+    @property
+    def timed(self) -> tuple[tuple[float, float] | None, Verdict | Literal[""]]:
+        """The times in ns that weigh against a saving, and the verdict on them: of an iteration, else of load and prepare."""
+        if self.iteration_ns is not None and self.iteration_ns[0]:
+            return self.iteration_ns, self.iteration_verdict
+        return self.prepared_ns, self.prepared_verdict
+
 
 @dataclass(frozen=True)
 class Advice:
@@ -249,6 +264,8 @@ class Explanation:
     machine_words: str = ""  # its CPUs and kernel
     libc: str = ""
     packages: Mapping[str, str] = field(default_factory=dict)  # those that the child had imported, and their versions
+    warmup: int | None = None  # iterations of WARMUP and of EXECUTE, None for a program
+    runs: int | None = None
 
     @property
     def peak(self) -> PhaseFigures | None:
@@ -280,8 +297,12 @@ class Explanation:
 
     @property
     def best(self) -> Advice | None:
-        """The proposal that saves the most PEAK, of settings if any does; None if none that was measured saves any."""
-        return next((proposal for proposal in self.ranked[:1] if worth(proposal, self.peak_bound_bytes)[0] == 0), None)
+        """The proposal to take, of those that save PEAK, and of settings if any does: that which saves the most and costs little time; where all cost
+        more, that which saves the most. None if none that was measured saves any."""
+        saving = [proposal for proposal in self.ranked if worth(proposal, self.peak_bound_bytes)[0] == 0]
+        own = [proposal for proposal in saving if RUNTIME not in proposal.settings] or saving
+        cheap = [proposal for proposal in own if proposal.verified is not None and not proposal.verified.costs_time]
+        return next(iter(cheap or own), None)
 
     @property
     def looked_bytes(self) -> int:

@@ -186,7 +186,7 @@ class _Fitter:
             )
         charges = [run.charged.peak_bytes for run in plain if run.charged and run.charged.peak_bytes is not None]
         upper = int(max(charges) if charges else max(self._ceiling(run) for run in plain))
-        searches: list[_Search] = []
+        searches: list[_LimitSearch] = []
         interrupted = False
         try:
             for name in self._request.parts:
@@ -314,7 +314,7 @@ class _Fitter:
         (run,) = campaign.measure([order], Quiet(self._progress), self._keep, look)  # to its end: a full disk is reported after the run
         return run
 
-    def _try(self, limit: int, search: _Search, *, name: str = "", slow_fails: bool = True) -> None:
+    def _try(self, limit: int, search: _LimitSearch, *, name: str = "", slow_fails: bool = True) -> None:
         """A trial under this limit in bytes, taken into the search. slow_fails: whether a run that is completed too slowly counts as failed."""
         part = search.part
         search.trials += 1
@@ -370,9 +370,9 @@ class _Fitter:
 
     # -- bisecting
 
-    def _searched(self, part: str, upper: int) -> _Search:
+    def _searched(self, part: str, upper: int) -> _LimitSearch:
         """The search for the least limit in bytes that works."""
-        search = _Search(part, wanted=CONFIRMATIONS + (_PLAIN_RUNS if part == WHOLE else 0))
+        search = _LimitSearch(part, wanted=CONFIRMATIONS + (_PLAIN_RUNS if part == WHOLE else 0))
         if self._request.within is not None:
             self._try_within(self._request.within, search)
         elif self._works_at_all(_start(upper), search):
@@ -384,7 +384,7 @@ class _Fitter:
         search.found = self._request.within or search.least
         return search
 
-    def _try_within(self, limit: int, search: _Search) -> None:
+    def _try_within(self, limit: int, search: _LimitSearch) -> None:
         """The only limit that is tried: it works if it does as often as a least limit must. The first failure decides that it does not."""
         while not search.failed and search.worked.get(limit, 0) < CONFIRMATIONS:
             if self._is_time_up():
@@ -392,7 +392,7 @@ class _Fitter:
                 return
             self._try(limit, search)
 
-    def _works_at_all(self, high: int, search: _Search) -> bool:
+    def _works_at_all(self, high: int, search: _LimitSearch) -> bool:
         """Whether a limit works from which the search can go down."""
         for _ in range(4):
             self._try(high, search)
@@ -405,7 +405,7 @@ class _Fitter:
         self._remark(f"{search.part}: no limit that was tried works, up to {format_bytes(search.failed)}.")
         return False
 
-    def _bisect(self, search: _Search) -> None:
+    def _bisect(self, search: _LimitSearch) -> None:
         """Narrow the bounds until the least limit is known, or the time is up."""
         top = max(search.worked)
         while True:
@@ -430,7 +430,7 @@ class _Fitter:
 
     # -- the curve
 
-    def _measure_curve(self, search: _Search, upper: int) -> None:
+    def _measure_curve(self, search: _LimitSearch, upper: int) -> None:
         """Measure limits above the least one that was found. A failure among them raises the least limit, which is confirmed again."""
         if search.found is None or self._request.within is not None:
             return
@@ -446,7 +446,7 @@ class _Fitter:
         while (least := search.least) is not None and search.worked[least] < CONFIRMATIONS and not self._is_time_up():
             self._try(least, search)
 
-    def _limit_of(self, search: _Search, plain: Sequence[Run], touched: Mapping[str, int]) -> PartLimit:
+    def _limit_of(self, search: _LimitSearch, plain: Sequence[Run], touched: Mapping[str, int]) -> PartLimit:
         """What a search found. plain: the runs with no limit. touched: the bytes that each phase touched."""
         name, least = search.part, search.least
         peak = max(_peak(run, name) for run in plain)
@@ -462,7 +462,7 @@ class _Fitter:
 
 
 @dataclass
-class _Search:
+class _LimitSearch:
     """What is known about the limits on a part, in bytes.
 
     wanted: how often the least must work. runs: all runs of each limit. worked: how often each limit worked. failed: the highest that failed, 0 for

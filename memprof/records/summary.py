@@ -175,7 +175,8 @@ def first_highest(peaks_bytes: Sequence[int], bound_bytes: int) -> int | None:
 def late_rise_bytes(runs: Iterable[Run]) -> int:
     """By how much the timed iterations peak above those of WARMUP, the median of the runs; 0 where that is no more than runs differ by.
 
-    They do the same work: where it needs more memory later, PEAK depends on the number of iterations.
+    They do the same work: where it needs more memory later, a run with fewer iterations has a lower PEAK. Whether that was one step or goes on is not
+    in the phases' peaks.
     """
     rises = []
     for run in runs:
@@ -188,9 +189,8 @@ def late_rise_bytes(runs: Iterable[Run]) -> int:
 
 def late_rise_words(rise_bytes: int, phase: str) -> str:
     """A rise of late_rise_bytes in words. phase: the timed one."""
-    return (
-        f"{phase} peaks {format_bytes(rise_bytes)} above {WARMUP}: PEAK rises with the number of iterations, and memprof grow tells how far"
-    )
+    rise = f"{phase} peaks {format_bytes(rise_bytes)} above {WARMUP}"
+    return f"{rise}: a single step or growth, which more iterations (--runs) or memprof grow tell apart"
 
 
 def summarise(runs: Iterable[Run], names: Sequence[str] = metrics.DEFAULT_METRICS) -> tuple[Row, ...]:

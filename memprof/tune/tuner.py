@@ -73,8 +73,14 @@ def tune_each(requests: Sequence[TuneRequest], progress: Progress, keep: Keep, e
     end_ns, interrupted = time.monotonic_ns() + requests[0].time_ns, False
     for place, request in enumerate(requests):
         name = request.suite.only.runtime
-        request = replace(request, time_ns=(end_ns - time.monotonic_ns()) // (len(requests) - place), prefix=f"{name} ")
-        progress.say(f"{name}: searching for {format_duration(request.time_ns)}")
+        left_ns = max(0, end_ns - time.monotonic_ns())
+        request = replace(request, time_ns=left_ns // (len(requests) - place), prefix=f"{name} ")
+        spare = (
+            f"searching for {format_duration(request.time_ns)}"
+            if left_ns
+            else "the time is up, so that its default settings alone are measured"
+        )
+        progress.say(f"{name}: {spare}")
         try:
             own = [run for run in earlier if run.job.variant.startswith(request.prefix)]
             answers.append(replace(tune(request, progress, keep, own), runtime=name))

@@ -39,7 +39,7 @@ from .headline import in_program, time_words
 
 _BAR = 46
 _MOST_TENSORS = 12
-RANKED = "Proposals as measured, the best settings first"
+RANKED = "Proposals as measured, what saves the most PEAK first"
 NOT_MEASURED = "The proposals follow from rules, and none was measured: --verify measures and ranks them."
 # The parts of a resident set. Weights are blue, orange or red; parts that could go are hatched.
 FILLS = {
@@ -96,7 +96,14 @@ def lead(explanation: Explanation) -> str:
     if peak is None:
         return "no phase was finished"
     weights = f"; the model has {format_bytes(explanation.weight_bytes)} of weights" if explanation.weight_bytes is not None else ""
-    return f"{PEAK} {format_bytes(explanation.peak_bytes)}, in {peak.name}{weights}"
+    return f"{PEAK} {format_bytes(explanation.peak_bytes)}, in {peak.name}{_iterations(explanation)}{weights}"
+
+
+def _iterations(explanation: Explanation) -> str:
+    """How often it ran: which phase has the PEAK depends on it."""
+    if explanation.warmup is None or explanation.runs is None:
+        return ""
+    return f", with {counted(explanation.warmup, 'warm-up')} and {counted(explanation.runs, 'timed iteration')}"
 
 
 def nothing(explanation: Explanation) -> str:
@@ -158,10 +165,25 @@ def ranked(explanation: Explanation) -> list[str]:
     return [NOT_MEASURED] if proposed else []
 
 
+def ranking(explanation: Explanation) -> str:
+    """The heading of the measured proposals. Another runtime is another program, and ranked apart."""
+    apart = any(records.RUNTIME in proposal.settings for proposal in explanation.ranked)
+    return f"{RANKED}{'; another runtime stands behind all settings that save PEAK' if apart else ''}"
+
+
 def _effect(proposal: Advice) -> str:
+    """What a proposal saves, and its price in time."""
     done = proposal.verified
     assert done is not None
-    return "it does not run" if done.error is not None else _saved(done)
+    return "it does not run" if done.error is not None else "; ".join(filter(None, (_saved(done), _price(done))))
+
+
+def _price(done: Verified) -> str:
+    times, verdict = done.timed
+    if times is None or not times[0]:
+        return ""
+    what = "an iteration takes" if times is done.iteration_ns else "load and prepare take"
+    return f"{what} {time_words(times[1] / times[0], verdict)}"
 
 
 def _latency(ns: float, spread_ns: float | None) -> str:
@@ -339,7 +361,7 @@ def _markdown(explanation: Explanation) -> str:
     lines = [f"### {say(title(explanation))}", "", f"{say(lead(explanation))}.", ""]
     lines += [f"**{say(text)}**\n" for text in warned(explanation)]
     if explanation.ranked:
-        lines += [f"{RANKED}:", "", *(f"{place}. {say(text)}" for place, text in enumerate(ranked(explanation), 1)), ""]
+        lines += [f"{ranking(explanation)}:", "", *(f"{place}. {say(text)}" for place, text in enumerate(ranked(explanation), 1)), ""]
     else:
         lines += [f"{say(text)}\n" for text in ranked(explanation)]
     if not explanation.findings:
@@ -361,7 +383,7 @@ def _text(explanation: Explanation) -> str:
     say = plain
     lines = [say(title(explanation)), say(lead(explanation)), *(say(text) for text in warned(explanation)), ""]
     if explanation.ranked:
-        lines += [RANKED, *(f"{place:>4}. {say(text)}" for place, text in enumerate(ranked(explanation), 1)), ""]
+        lines += [ranking(explanation), *(f"{place:>4}. {say(text)}" for place, text in enumerate(ranked(explanation), 1)), ""]
     lines += ["Findings, the worst first" if explanation.findings else nothing(explanation)]
     if not explanation.ranked:
         lines += map(say, ranked(explanation))
@@ -382,7 +404,11 @@ def _text(explanation: Explanation) -> str:
 
 def _in_program(explanation: Explanation, code: bool) -> str:
     best = explanation.best
-    return in_program(settings(best), best.calls, code) if best is not None else ""
+    if best is None or best.verified is None or not best.calls:
+        return ""
+    first = best is explanation.ranked[0]
+    measured = "Measured" if first else "Measured, the best of those that cost little time"
+    return f"{in_program(settings(best), best.calls, code)} {measured}: {_effect(best)}."
 
 
 def _bars(explanation: Explanation) -> list[str]:

@@ -72,23 +72,24 @@ def spare_words(fitted: Fitted) -> str:
 
 
 def fast_limit(fitted: Fitted) -> tuple[int, str] | None:
-    """The least limit of the curve under which several runs worked, all of them, about as fast as with none, and what it is. None where none did."""
-    usual_ns, part = fitted.curve[-1].time_ns if fitted.curve else None, fitted.whole
-    if part is None or part.least_bytes is None or not usual_ns:
+    """The least limit of the curve from the least on under which several runs worked, all of them, about as fast as with none, and what it is. None
+    where none did.
+
+    It lies above each limit where a run was slow and read pages again: what runs faster in less had pages that others held.
+    """
+    *limited, usual = fitted.curve
+    least_bytes = fitted.whole.least_bytes if fitted.whole is not None else None
+    if least_bytes is None:
         return None
-    points = {
-        point.limit_bytes: point.runs
-        for point in fitted.curve
-        if point.limit_bytes
-        and point.limit_bytes >= part.least_bytes
-        and point.runs >= CONFIRMATIONS
-        and point.time_ns
-        and point.time_ns <= FULL_SPEED * usual_ns
-    }
-    if not points:
+    points = {point.limit_bytes: point for point in limited if point.limit_bytes and point.limit_bytes >= least_bytes and point.time_ns}
+    slow = {limit for limit, point in points.items() if (point.time_ns or 0) > FULL_SPEED * (usual.time_ns or 0)}
+    starved = max((limit for limit in slow if (points[limit].major_faults or 0) > (usual.major_faults or 0)), default=0)
+    believed = (limit for limit, point in points.items() if limit not in slow and point.runs >= CONFIRMATIONS)
+    fast = min((limit for limit in believed if limit > starved), default=None)
+    if fast is None:
         return None
-    fast = min(points)
-    return fast, f"the least limit that was measured at full speed, in {counted(points[fast], 'run')}"
+    above = f" above {format_bytes(starved)}, where one was slow" if any(limit < starved for limit in points.keys() - slow) else ""
+    return fast, f"the least limit that was measured at full speed{above}, in {counted(points[fast].runs, 'run')}"
 
 
 def of_scale(scaled: Scaled) -> Resources | None:

@@ -257,6 +257,16 @@ def test_several_runtimes_share_one_answer(memprof, folder, imagined, monkeypatc
     assert again.stdout.startswith("Of 2 runtimes, ./mine.py needs least: `copies=1`, with a PEAK of")
 
 
+def test_second_runtime_when_time_is_up(memprof, folder, imagined):
+    """What the first took beyond the time is no negative time for the second: its default settings are measured all the same."""
+    (folder / "other.py").write_text(RUNTIME)
+    done = memprof("tune", "model.bin", "-r", "./mine.py", "-r", "./other.py", *COMMON, "--time", "1ms", "--json", cwd=folder)
+
+    assert done.returncode == 0, done.stderr
+    assert "./other.py: the time is up, so that its default settings alone are measured" in done.stderr
+    assert [each["default"]["rss_peak_bytes"] > 0 for each in json.loads(done.stdout)["runtimes"]] == [True, True]
+
+
 @pytest.mark.long
 def test_search_resumed_after_interruption(tuned, folder):
     # After four trials a child waits until it may go on: the search cannot end before it is interrupted.

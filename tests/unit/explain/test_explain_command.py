@@ -232,7 +232,7 @@ def test_rise_with_iterations_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(verify.campaign, "measure", measure)
     verified = verify.verify(before, Suite(), Variant("mine"), recorder_runs.Silent(), lambda line: None)
-    said = "EXECUTE peaks 40.0 MiB above WARMUP: PEAK rises with the number of iterations, and memprof grow tells how far"
+    said = "EXECUTE peaks 40.0 MiB above WARMUP: a single step or growth, which more iterations (--runs) or memprof grow tell apart"
     assert said in report().render(verified)
 
 
@@ -287,6 +287,70 @@ def test_unmeasured_proposals_say_so() -> None:
         assert report().NOT_MEASURED in report().render(plain, form)
         assert report().NOT_MEASURED not in report().render(done, form)
         assert "1. --set arena=off: it saves 20.0 MiB of PEAK" in report().render(done, form)
+
+
+def priced(times: float, verdict: str = "more", saves: int = 30) -> Verified:
+    return replace(measured(-saves), iteration_ns=(1e7, times * 1e7), iteration_verdict=verdict)
+
+
+def of_proposals(**proposals: Verified) -> records.Explanation:
+    (finding,) = explanation().findings
+    advice = tuple(Advice("do that", {name: "off"}, effect, calls=(f"{name}()",)) for name, effect in proposals.items())
+    return explanation(findings=(replace(finding, proposals=advice),))
+
+
+@pytest.mark.parametrize(
+    ("proposals", "best", "said"),
+    [
+        (
+            {"a": priced(18.8), "b": priced(1.04, saves=20)},
+            "b",
+            "`b()`. Measured, the best of those that cost little time: it saves 20.0 MiB of PEAK; an iteration takes 4% more time.",
+        ),
+        (
+            {"a": priced(1.6, "noise"), "b": priced(0.9, saves=20)},
+            "a",
+            "`a()`. Measured: it saves 30.0 MiB of PEAK; an iteration takes the same time within noise.",
+        ),
+        ({"a": priced(18.8), "b": priced(9, saves=20)}, "a", "Measured: it saves 30.0 MiB of PEAK; an iteration takes 1780% more time."),
+        (
+            {"runtime": priced(0.8, saves=90), "a": priced(18.8)},
+            "a",
+            "Measured: it saves 30.0 MiB of PEAK; an iteration takes 1780% more time.",
+        ),
+        ({"runtime": priced(0.8, "less", saves=90)}, "runtime", "it saves 90.0 MiB of PEAK; an iteration takes 20% less time."),
+        (
+            {"a": replace(measured(-30), prepared_ns=(1e8, 3e8), prepared_verdict="more"), "b": measured(-20)},
+            "b",
+            "Measured, the best of those that cost little time: it saves 20.0 MiB of PEAK.",
+        ),
+    ],
+)
+def test_recommendation_weighs_time(proposals: dict[str, Verified], best: str, said: str) -> None:
+    """The least PEAK at twenty times the time is what few want: the price stands beside it, and a cheaper setting goes before it."""
+    found = of_proposals(**proposals)
+    assert found.best is not None and list(found.best.settings) == [best]
+    assert said in report().render(found, "markdown")
+
+
+def test_ranking_has_prices_and_its_order() -> None:
+    own = of_proposals(a=priced(18.8), b=priced(1.04, "too few", saves=20), c=measured(0, error="refused"))
+    both = of_proposals(runtime=priced(0.8, "less", saves=90), a=priced(18.8))
+
+    lines = report().render(own).splitlines()
+    place = lines.index("Proposals as measured, what saves the most PEAK first")
+    assert lines[place + 1 : place + 4] == [
+        "   1. --set a=off: it saves 30.0 MiB of PEAK; an iteration takes 1780% more time",
+        "   2. --set b=off: it saves 20.0 MiB of PEAK; an iteration takes 4% more time, with too few repeats to tell it from noise",
+        "   3. --set c=off: it does not run",
+    ]
+    for form in ("text", "markdown"):
+        assert "first; another runtime stands behind all settings that save PEAK" in report().render(both, form)
+
+
+@pytest.mark.parametrize(("warmup", "runs", "said"), [(2, 5, ", with 2 warm-ups and 5 timed iterations"), (None, None, "")])
+def test_report_counts_iterations(warmup: int | None, runs: int | None, said: str) -> None:
+    assert f"PEAK 225.0 MiB, in MODEL_LOAD{said}; the model has" in report().render(explanation(warmup=warmup, runs=runs))
 
 
 def test_explanation_file_round_trip(tmp_path: Path) -> None:

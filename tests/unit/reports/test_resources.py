@@ -63,6 +63,25 @@ def test_fit_requests_full_speed() -> None:
     assert found.requests.figure == "the least limit that was measured at full speed, in 3 runs: 48.0 MiB"
 
 
+def test_fit_requests_above_slow_limits() -> None:
+    """A run beside others that hold the same libraries is fast in less than it needs by itself; one that is slow without reading was disturbed."""
+    curve = (
+        LimitPoint(51 * MIB, 9e7, 0.0, 90.0),
+        LimitPoint(52 * MIB, 1e7, 0.0, 0.0, runs=3),
+        LimitPoint(55 * MIB, 1.6e8, 0.0, 46.0),
+        LimitPoint(56 * MIB, 1e7, 0.0, 0.0, runs=3),
+        LimitPoint(60 * MIB, 5e7, 0.0, 0.0),
+        LimitPoint(None, 1e7, 0.0, 0.0),
+    )
+    found = of_part(51, 73, curve=curve)
+    assert found is not None
+    assert (
+        found.requests.figure == "the least limit that was measured at full speed above 55.0 MiB, where one was slow, in 3 runs: 56.0 MiB"
+    )
+    none = of_part(51, 73, curve=(*curve[:3], curve[-1]))
+    assert none is not None and none.requests.figure.startswith("the RSS peak with no limit, as no limit was measured at full speed")
+
+
 def test_fit_limit_names_its_own_figure() -> None:
     """It is never below the request, and the comment beside it says which figure it comes from."""
     doubled = (LimitPoint(57 * MIB, 9e8, 0.0, 9.0), LimitPoint(115 * MIB, 1e7, 0.0, 0.0, runs=3), LimitPoint(None, 1e7, 0.0, 0.0))

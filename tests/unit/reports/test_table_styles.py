@@ -236,5 +236,5 @@ def test_note_on_peak_that_rises_with_iterations() -> None:
     rising = {**flat, "EXECUTE": (140, 142)}
     text = table.render([*runs("arena off", memory=rising), *runs("default", memory=flat)])
     (note,) = (line for line in text.splitlines() if "memprof grow" in line)
-    said = "EXECUTE peaks 42.0 MiB above WARMUP: PEAK rises with the number of iterations, and memprof grow tells how far"
+    said = "EXECUTE peaks 42.0 MiB above WARMUP: a single step or growth, which more iterations (--runs) or memprof grow tell apart"
     assert note == f"- arena off: {said}"
